@@ -75,9 +75,9 @@ def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path]
 def _searched(search: SearchConfig) -> list[str]:
     if search.engine != "folder":
         return []
-    from arenarl.domains.research import documents  # only here: it loads trafilatura
+    from arenarl.domains.research import engines  # only here: it loads trafilatura
 
-    return [documents.fingerprint(Path(search.folder), search.search_chunk_tokens)]
+    return [engines.fingerprint(Path(search.folder), search.search_chunk_tokens)]
 
 
 def own_code(names: Iterable[str]) -> list[Path]:

@@ -10,16 +10,16 @@ LLM.
 import random
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from arenarl.domains.research.encyclopedia import invent
-from arenarl.domains.research.entities import Entity, Fact
+from arenarl.domains.research.facts import Entity, Fact
 from arenarl.domains.research.page_index import PageIndex
 from arenarl.domains.research.pages import Page
 from arenarl.domains.stated_facts import place_of, stands_in
@@ -39,8 +39,10 @@ class _FactRecord(BaseModel):
     target: str | None = None
 
 
-class _Record(BaseModel):
-    """A line of a JSONL corpus; what else it has is nobody's business here."""
+class PageRecord(BaseModel):
+    """A line of a JSONL corpus, which may have further fields."""
+
+    model_config = ConfigDict(extra="allow")
 
     url: _Text
     title: _Text
@@ -56,15 +58,14 @@ class Corpus:
     pages: list[Page]
     entities: dict[str, Entity]  # by url
 
+    @property
+    def _facts(self) -> Iterator[Fact]:
+        return (fact for entity in self.entities.values() for fact in entity.facts)
+
     @cached_property
     def mentions(self) -> dict[str, list[Fact]]:
         """By url, the facts of other pages that name this entity."""
-        found = defaultdict(list)
-        for entity in self.entities.values():
-            for fact in entity.facts:
-                if fact.target:
-                    found[fact.target].append(fact)
-        return dict(found)
+        return _grouped((fact.target, fact) for fact in self._facts if fact.target)
 
     def links(self, url: str) -> list[Fact]:
         """The relations of an entity, on its own page and on those that name it."""
@@ -80,16 +81,9 @@ class Corpus:
         as whole words, and not within the longer name of another entity.
 
         >>> corpus = Corpus([], {name: Entity(name, name, "place", ()) for name in ("Borstad", "East Borstad")})
-        >>> (
-        ...     corpus.says("Borstad was founded in 1843.", "Borstad", "1843"),
-        ...     corpus.says("East Borstad was founded in 1843.", "Borstad", "1843"),
-        ... )
+        >>> sentence = "East Borstad, near Borstad, was founded in 1843."
+        >>> corpus.says(sentence, "East Borstad", "Borstad"), corpus.says(sentence, "Borstad", "184")
         (True, False)
-        >>> (
-        ...     corpus.says("Borstad has 18434 inhabitants.", "Borstad", "1843"),
-        ...     corpus.says("East Borstad is near Borstad.", "East Borstad", "Borstad"),
-        ... )
-        (False, True)
         """
         names = names_in(self, sentence)
         place = _place_of(name, sentence, names)
@@ -103,10 +97,8 @@ class Corpus:
     @cached_property
     def kinds(self) -> dict[str, set[str]]:
         """Kinds by noun: a novel is a work."""
-        found = defaultdict(set)
-        for entity in self.entities.values():
-            found[entity.noun].add(entity.kind)
-        return dict(found)
+        kinds = _grouped((entity.noun, entity.kind) for entity in self.entities.values())
+        return {noun: set(of_noun) for noun, of_noun in kinds.items()}
 
     @cached_property
     def index(self) -> PageIndex:
@@ -115,11 +107,7 @@ class Corpus:
 
     @cached_property
     def _by_sentence(self) -> dict[str, list[Fact]]:
-        said = defaultdict(list)
-        for entity in self.entities.values():
-            for fact in entity.facts:
-                said[fact.sentence].append(fact)
-        return dict(said)
+        return _grouped((fact.sentence, fact) for fact in self._facts)
 
     def read(self, text: str) -> list[Fact]:
         """The facts that a text states in the words of a page, whoever's they are:
@@ -135,6 +123,13 @@ class Corpus:
     @staticmethod
     def sentences(text: str) -> list[str]:
         return [sentence.strip() for sentence in _SENTENCE_END.split(text)]
+
+
+def _grouped(pairs: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
+    groups = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return dict(groups)
 
 
 @lru_cache(maxsize=1024)
@@ -172,55 +167,45 @@ def read_corpus(path: str | Path) -> Corpus:
         UserError: a line is no page, two pages share a url, or a fact's sentence is not in its page.
     """
     records = read_pages(Path(path))
-    titles = {record["url"]: record["title"] for record in records}
+    titles = {record.url: record.title for record in records}
     if len(titles) < len(records):
         raise UserError(f"{path}: two pages have the same url; each must be unique")
     entities = {}
     for number, record in enumerate(records, start=1):
-        facts = tuple(_known_facts(record, titles)) + tuple(_links(record, titles))
-        if wrong := [
-            fact for fact in facts if fact.sentence not in record["text"] or not stands_in(fact.value, fact.sentence)
-        ]:
-            raise UserError(
-                f"{path}, line {number}: the page does not say {wrong[0].sentence!r} with {wrong[0].value!r} in it"
-            )
-        entities[record["url"]] = Entity(
-            record["url"], record["title"], record.get("kind", "subject"), facts, tuple(record.get("aliases", ()))
-        )
-    return Corpus([Page(record["url"], record["title"], record["text"]) for record in records], entities)
+        facts = tuple(_facts_of(record, titles))
+        for fact in facts:
+            if fact.sentence not in record.text or not stands_in(fact.value, fact.sentence):
+                what = f"{fact.sentence!r} with {fact.value!r} in it"
+                raise UserError(f"{path}, line {number}: the page does not say {what}")
+        kind, aliases = record.kind or "subject", tuple(record.aliases or ())
+        entities[record.url] = Entity(record.url, record.title, kind, facts, aliases)
+    return Corpus([Page(record.url, record.title, record.text) for record in records], entities)
 
 
-def read_pages(path: Path) -> list[dict[str, Any]]:
-    """The pages of a JSONL file without their nulls. Raises UserError if there is none, or a line is no page."""
+def read_pages(path: Path) -> list[PageRecord]:
+    """The pages of a JSONL file. Raises UserError if there is none, or a line is no page."""
     if not path.is_file():
         raise UserError(f"{path} is no file; name one of pages, JSONL with url, title and text")
-    records = list(read_jsonl(path))
-    for number, record in enumerate(records, start=1):
+    records = []
+    for number, line in enumerate(read_jsonl(path), start=1):
         try:
-            _Record.model_validate(record)
+            records.append(PageRecord.model_validate(line))
         except ValidationError as error:
-            raise UserError(
-                f"{path}, line {number} is no page: {first_problem(error)}; a page needs url, title and text"
-            ) from error
-    return [{key: value for key, value in record.items() if value is not None} for record in records]
+            problem = f"{first_problem(error)}; a page needs url, title and text"
+            raise UserError(f"{path}, line {number} is no page: {problem}") from error
+    return records
 
 
-def _known_facts(record: dict[str, Any], titles: dict[str, str]) -> list[Fact]:
-    facts = [
-        Fact(record["url"], fact["attribute"], str(fact["value"]), fact["sentence"], fact.get("target"))
-        for fact in record.get("facts", [])
-    ]
-    return [fact if fact.target in titles else replace(fact, target=None) for fact in facts]
-
-
-def _links(record: dict[str, Any], titles: dict[str, str]) -> list[Fact]:
-    """The first sentence that names each linked page of the corpus which no fact names as its target."""
-    known = {fact.get("target") for fact in record.get("facts", [])} | {record["url"]}
-    sentences = [sentence.strip() for sentence in _SENTENCE_END.split(record["text"])]
-    facts = []
-    for url in dict.fromkeys(record.get("links", [])):
-        title = titles.get(url)
-        sentence = next((sentence for sentence in sentences if title and stands_in(title, sentence)), None)
-        if sentence and url not in known:
-            facts.append(Fact(record["url"], LINK, title, sentence, url))
-    return facts
+def _facts_of(record: PageRecord, titles: dict[str, str]) -> Iterator[Fact]:
+    """The facts of a page. Then, of each linked page of the corpus that none of them has as its target, the first
+    sentence that names it."""
+    facts = record.facts or []
+    for fact in facts:
+        target = fact.target if fact.target in titles else None
+        yield Fact(record.url, fact.attribute, str(fact.value), fact.sentence, target)
+    known = {record.url, *(fact.target for fact in facts)}
+    for url in dict.fromkeys(record.links or []):
+        if url in titles and url not in known:
+            naming = (one for one in Corpus.sentences(record.text) if stands_in(titles[url], one))
+            if sentence := next(naming, None):
+                yield Fact(record.url, LINK, titles[url], sentence, url)

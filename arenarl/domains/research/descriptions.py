@@ -1,19 +1,24 @@
 """What a question says of the entities of its tree, as data:
 rendered to text, counted over a corpus, stored in a query's constraints.
 
-`Description` mirrors the sub-tree: an entity is named, or hidden behind its noun,
-its clues and the entities it is linked with.
+`Description` mirrors the sub-tree: an entity is named, or hidden behind its noun, its clues and the entities it is
+linked with. `choose_clues` picks the constraint set K(v) of Eq. 3: few entities fit, and a shallow retriever misses
+this one. The paper samples K, lets o3 try, and drops the facts by which it succeeds. Here the number of entities that
+fit is known exactly, so K grows greedily by the fact that leaves fewest, and a fact by which BM25 finds the entity is
+dropped.
 """
 
+import random
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
 
 from arenarl.domains.research.corpus import Corpus
 from arenarl.domains.research.encyclopedia import QUESTIONS, article
-from arenarl.domains.research.fuzzification import OBJECT, SUBJECT, Clue
+from arenarl.domains.research.facts import OBJECT, SUBJECT, Clue
 
 _ORDINALS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ")
 
@@ -43,18 +48,8 @@ class Description:
             yield from level
             level = [child for node in level for child in node.children]
 
-    def to_record(self) -> dict[str, Any]:
-        return asdict(self)
 
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> "Description":
-        return cls(
-            record["noun"],
-            record["name"],
-            tuple(Clue(**clue) for clue in record["clues"]),
-            tuple(cls.from_record(child) for child in record["children"]),
-            Link(**record["link"]) if record["link"] else None,
-        )
+read_description = TypeAdapter(Description).validate_python  # the inverse of dataclasses.asdict
 
 
 class Space:
@@ -74,9 +69,6 @@ class Space:
         for numbers in self._numbers.values():
             numbers.sort()
 
-    def with_noun(self, noun: str) -> set[str]:
-        return set(self._nouns[noun])
-
     def meeting(self, clue: Clue) -> set[str]:
         if clue.low is None:
             return self._values[clue.attribute, clue.value or ""]
@@ -87,12 +79,8 @@ class Space:
     def linked(self, link: Link, children: set[str]) -> set[str]:
         """Who is the parent of one of `children` by such a link."""
         if link.is_parents:
-            return {
-                fact.url
-                for child in children
-                for fact in self.corpus.mentions.get(child, [])
-                if fact.attribute == link.attribute
-            }
+            facts = (fact for child in children for fact in self.corpus.mentions.get(child, []))
+            return {fact.url for fact in facts if fact.attribute == link.attribute}
         facts = (fact for child in children for fact in self.corpus.entities[child].facts)
         return {fact.target for fact in facts if fact.target and fact.attribute == link.attribute}
 
@@ -100,12 +88,40 @@ class Space:
         """The urls of all entities that fit."""
         if node.name:
             return {self.corpus.by_name[node.name]}
-        found = self.with_noun(node.noun)
+        found = set(self._nouns[node.noun])
         for clue in node.clues:
             found &= self.meeting(clue)
         for child in node.children:
             found &= self.linked(child.link, self.described(child))
         return found
+
+
+def choose_clues(
+    space: Space,
+    pool: list[Clue],
+    fits: set[str],
+    most: int,
+    rng: random.Random,
+    is_found: Callable[[list[Clue]], bool],
+) -> list[Clue]:
+    """At most `most` of the vague facts in `pool`, so that few entities fit besides the hidden one. Eq. 3, InfoAgent.
+
+    Args:
+        fits: who fits before any clue, by noun and links.
+        is_found: whether the shallow retriever finds the hidden one by these clues.
+    """
+    rng.shuffle(pool)
+    chosen: list[Clue] = []
+    while len(fits) > 1 and pool and len(chosen) < most:
+        clue = min(pool, key=lambda one: len(fits & space.meeting(one)))
+        pool.remove(clue)
+        left = fits & space.meeting(clue)
+        if len(left) == len(fits):
+            break
+        if not is_found([*chosen, clue]):
+            chosen.append(clue)
+            fits = left
+    return chosen
 
 
 def render(root: Description) -> tuple[str, str]:
@@ -115,22 +131,21 @@ def render(root: Description) -> tuple[str, str]:
     """
     labels, seen, hidden = {}, set(), Counter()
     for node in root.walk():
-        labels[id(node)] = node.name or f"{_ORDINALS[min(hidden[node.noun], len(_ORDINALS) - 1)]}{node.noun}"
+        labels[id(node)] = f"{_ORDINALS[min(hidden[node.noun], len(_ORDINALS) - 1)]}{node.noun}"
         hidden[node.noun] += node.name is None
 
     def call(node: Description) -> str:
         if node.name:
             return node.name
-        is_known = id(node) in seen
+        label, is_known = labels[id(node)], id(node) in seen
         seen.add(id(node))
-        return f"the {labels[id(node)]}" if is_known else f"{article(labels[id(node)])} {labels[id(node)]}"
+        return f"{'the' if is_known else article(label)} {label}"
 
     sentences = []
     for node in root.walk():
         sentences += [clue.pattern.replace(SUBJECT, call(node)) for clue in node.clues]
         for child in node.children:
-            ends = (node, child) if child.link.is_parents else (child, node)
-            subject, other = call(ends[0]), call(ends[1])
+            subject, other = map(call, (node, child) if child.link.is_parents else (child, node))
             sentences.append(child.link.pattern.replace(SUBJECT, subject).replace(OBJECT, other))
     return " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences), call(root)
 

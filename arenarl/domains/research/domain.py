@@ -1,5 +1,10 @@
 """Open-DeepResearch as a domain: the corpus's truth, the paper's three categories and closed questions,
-the scripted teacher and its data."""
+the scripted teacher and its data (5.2, ArenaRL; 3.1, InfoAgent).
+
+ArenaRL's Open-DeepResearch has 2,662 SFT trajectories, 2,216 RL queries and 100 test queries, InfoAgent 14k SFT
+trajectories and 5.7k RL questions: `data.sft_size`, `data.rl_size`, `data.test_per_subtask`, with
+`data.research.open_share` at 1 and at 0.
+"""
 
 import asyncio
 import random
@@ -8,16 +13,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from arenarl.domains.domain import Domain
+from arenarl.domains.domain import Domain, teacher_skills
 from arenarl.domains.known_answers import has_answer
 from arenarl.domains.research.corpus import Corpus
-from arenarl.domains.research.questions import open_corpus
+from arenarl.domains.research.open_queries import OPEN_SUBTASKS, make_open_queries
+from arenarl.domains.research.questions import SUBTASK, make_questions, open_corpus
+from arenarl.domains.research.rephrasing import rephrase
 from arenarl.domains.research.solver import ResearchTools
-from arenarl.domains.research.splits import research_splits, research_subtasks
 from arenarl.domains.research.teacher import Teacher
-from arenarl.domains.research.truth import ResearchTruth, examine
-from arenarl.domains.research.view_truth import examine_view
+from arenarl.domains.research.truth import ResearchTruth, examine, examine_view
 from arenarl.llm.client import LLMClient
+from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
 
 HERE = Path(__file__).parent
@@ -29,7 +35,8 @@ class ResearchDomain(Domain):
 
     @property
     def subtasks(self) -> tuple[str, ...]:
-        return research_subtasks(self.data)
+        share = self.data.research.open_share
+        return (OPEN_SUBTASKS if share > 0 else ()) + ((SUBTASK,) if share < 1 else ())
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -37,12 +44,10 @@ class ResearchDomain(Domain):
 
     def has_truth(self, query: Query) -> bool:
         """By the answer, or by facts of this corpus."""
-        wanted = query.constraints
-        if not (isinstance(names := wanted.get("entities"), list) and all(isinstance(name, str) for name in names)):
+        names, facts = (query.constraints.get(key) for key in ("entities", "facts"))
+        if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             return False
-        return has_answer(query) or (
-            isinstance(facts := wanted.get("facts"), list) and bool(facts) and all(map(self._is_known, facts))
-        )
+        return has_answer(query) or isinstance(facts, list) and bool(facts) and all(map(self._is_known, facts))
 
     def _is_known(self, fact: Any) -> bool:
         is_fact = isinstance(fact, dict) and all(isinstance(fact.get(key), str) for key in ("url", "value", "sentence"))
@@ -55,11 +60,48 @@ class ResearchDomain(Domain):
         return examine_view(self.corpus, query, messages)
 
     def solve(self, query: Query, environment: ResearchTools, rng: random.Random, skill: float) -> Trajectory:
-        return asyncio.run(
-            Teacher(self.corpus, environment, self.data.research.max_tool_calls).solve(query, rng, skill)
-        )
+        return asyncio.run(self._teacher(environment).solve(query, rng, skill))
+
+    def _teacher(self, environment: ResearchTools) -> Teacher:
+        return Teacher(self.corpus, environment, self.data.research.max_tool_calls)
 
     def splits(
         self, environment: ResearchTools, watch: Callable[[list], Iterable] = iter, client: LLMClient | None = None
     ) -> Iterator[tuple[str, list[Any]]]:
-        return research_splits(self.corpus, environment, self.data, watch, client)
+        """The splits by file name: test queries, stored baselines, RL queries, SFT trajectories. `watch` hands on the
+        queries that the teacher solves, one by one, which is what takes the time. With a `client`,
+        `data.research.rephraser` words the closed ones.
+
+        Raises:
+            UserError: the language is not that of the corpus, or the corpus does not yield so many queries.
+        """
+        data, research, seed = self.data, self.data.research, f"research{self.data.seed}"
+        if data.language != "en":
+            raise UserError(
+                f"data.language={data.language}: the research domain's queries are in English; set data.language=en"
+            )
+        teacher, taken = self._teacher(environment), set()
+
+        def draw(split: str, total: int, opened: int) -> list[Query]:
+            """`opened` of the `total` queries are open-ended."""
+            queries = make_questions(self.corpus, environment, research, f"{seed}-{split}", total - opened, taken)
+            if client:
+                queries = asyncio.run(rephrase(client, research.rephraser, queries, taken))
+            queries += make_open_queries(self.corpus, f"{seed}-{split}", opened, taken)
+            random.Random(f"{seed}-{split}").shuffle(queries)
+            return queries
+
+        each, share = data.test_per_subtask, research.open_share
+        test = draw("test", each * len(self.subtasks), each * len(set(self.subtasks) - {SUBTASK}))
+        rl = draw("rl", data.rl_size, round(data.rl_size * share))
+        sft = draw("sft", data.sft_size, round(data.sft_size * share))
+        yield "test_queries", test
+        with asyncio.Runner() as runner:
+            rng, skill, attempts = random.Random(f"{seed}-baselines"), data.baseline_skill, data.baseline_attempts
+            baselines = [runner.run(teacher.median(query, rng, skill, attempts)) for query in watch(test)]
+            yield "test_baselines", [baseline.to_record() for baseline in baselines]
+            yield "rl_queries", rl
+            rng = random.Random(f"{seed}-teacher")
+            drawn = zip(watch(sft), teacher_skills(data, rng, len(sft)), strict=True)
+            taught = [runner.run(teacher.solve(query, rng, skill)) for query, skill in drawn]
+            yield "sft", [trajectory.to_record() for trajectory in taught]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from arenarl.domains.research import names
-from arenarl.domains.research.entities import Entity, Fact
+from arenarl.domains.research.facts import Entity, Fact
 from arenarl.domains.research.pages import Page
 
 SITE = "https://encyclopedia.example/"
@@ -77,9 +77,9 @@ class Draft:
         return SITE + self.name.lower().replace(" ", "-")
 
     def say(self, attribute: str, value: "str | int | Draft") -> None:
-        self.facts.append(
-            (attribute, value if isinstance(value, Draft) else f"{value:,}" if attribute in _COUNTS else str(value))
-        )
+        if not isinstance(value, Draft):
+            value = f"{value:,}" if attribute in _COUNTS else str(value)
+        self.facts.append((attribute, value))
 
 
 # that a page lists: lists are complete, and pages short
@@ -97,8 +97,7 @@ def invent(seed: str, size: int) -> list[tuple[Entity, Page]]:
     works = _works(rng, size - sum(counts.values()), persons, places)
     teams = _teams(rng, counts["team"], persons, places)
     events = _events(rng, counts["event"], persons, places, works, teams)
-    drafts = [*places, *persons, *works, *teams, *events]
-    return [_finish(draft, rng) for draft in drafts]
+    return [_finish(draft, rng) for draft in (*places, *persons, *works, *teams, *events)]
 
 
 def _draw_names(rng: random.Random, count: int, *parts: Sequence[str], extra: Sequence[str]) -> list[str]:
@@ -134,16 +133,12 @@ def _places(rng: random.Random, count: int) -> list[Draft]:
 
 def _persons(rng: random.Random, count: int, places: list[Draft]) -> list[Draft]:
     surnames = ["".join(parts) for parts in product(names.SURNAME_STARTS, names.SURNAME_ENDS)]
-    professions = [
-        profession for profession, share in names.PROFESSIONS.items() for _ in range(math.ceil(count * share))
-    ][:count]
+    shares = names.PROFESSIONS.items()
+    professions = [profession for profession, share in shares for _ in range(math.ceil(count * share))][:count]
     rng.shuffle(professions)
-    given = [f"{name} " for name in names.GIVEN]
-    drawn = _draw_names(rng, count, given, surnames, extra=names.GIVEN)
-    persons = [
-        Draft("person", name, profession, rng.randint(1801, 1985))
-        for name, profession in zip(drawn, professions, strict=True)
-    ]
+    drawn = _draw_names(rng, count, [f"{name} " for name in names.GIVEN], surnames, extra=names.GIVEN)
+    pairs = zip(drawn, professions, strict=True)
+    persons = [Draft("person", name, profession, rng.randint(1801, 1985)) for name, profession in pairs]
     persons.sort(key=lambda person: person.born)
     by_profession: dict[str, list[Draft]] = {profession: [] for profession in names.PROFESSIONS}
     for person in persons:
@@ -162,15 +157,11 @@ def _persons(rng: random.Random, count: int, places: list[Draft]) -> list[Draft]
         if dies <= TODAY:
             person.say("death year", dies)
         elders.append(person)
-    initials = Counter(_initial(person.name) for person in persons)
-    for person in persons:
-        person.aliases = (_initial(person.name),) if initials[_initial(person.name)] == 1 else ()
+    initials = [f"{person.name[0]}. {person.name.rsplit(' ', 1)[1]}" for person in persons]
+    counts = Counter(initials)
+    for person, initial in zip(persons, initials, strict=True):
+        person.aliases = (initial,) if counts[initial] == 1 else ()
     return persons
-
-
-def _initial(name: str) -> str:
-    given, surname = name.rsplit(" ", 1)
-    return f"{given[0]}. {surname}"
 
 
 def _works(rng: random.Random, count: int, persons: list[Draft], places: list[Draft]) -> list[Draft]:
@@ -216,10 +207,8 @@ def _events(
     rng: random.Random, count: int, persons: list[Draft], places: list[Draft], works: list[Draft], teams: list[Draft]
 ) -> list[Draft]:
     events: dict[str, Draft] = {}
-    venues, winners = (
-        _slots(rng, places, "event"),
-        {"cup": _slots(rng, teams, "cup"), "prize": _slots(rng, works, "prize"), "fair": []},
-    )
+    venues = _slots(rng, places, "event")
+    winners = {"cup": _slots(rng, teams, "cup"), "prize": _slots(rng, works, "prize"), "fair": []}
     while len(events) < count:
         kind = rng.choice([kind for kind, slots in winners.items() if slots or kind == "fair"])
         venue, winner = venues[-1], winners[kind][-1] if winners[kind] else None
@@ -255,17 +244,15 @@ def _series(rng: random.Random, of: str, kinds: Sequence[str]) -> str:
 
 
 def _finish(draft: Draft, rng: random.Random) -> tuple[Entity, Page]:
-    said = SENTENCES["type"].format(name=draft.name, value=f"{article(draft.type)} {draft.type}")
-    facts = [Fact(draft.url, "type", draft.type, said)]
+    sentence = SENTENCES["type"].format(name=draft.name, value=f"{article(draft.type)} {draft.type}")
+    facts = [Fact(draft.url, "type", draft.type, sentence)]
     for attribute, value in draft.facts:
         name, target = (value.name, value.url) if isinstance(value, Draft) else (value, None)
         facts.append(Fact(draft.url, attribute, name, SENTENCES[attribute].format(name=draft.name, value=name), target))
     lead = " ".join(fact.sentence for fact in facts)
     others = [fact.value for fact in facts if fact.target]
-    prose = rng.sample(names.PROSE[draft.kind], 3)
-    if not others:
-        prose = [sentence for sentence in prose if "{other}" not in sentence]
-    below = " ".join(sentence.format(other=rng.choice(others or [""])) for sentence in prose)
+    prose = [one for one in rng.sample(names.PROSE[draft.kind], 3) if others or "{other}" not in one]
+    below = " ".join(one.format(other=rng.choice(others or [""])) for one in prose)
     entity = Entity(draft.url, draft.name, draft.kind, tuple(facts), draft.aliases)
     return entity, Page(draft.url, draft.name, f"{lead}\n\n{below}")
 

@@ -1,20 +1,36 @@
-"""Where pages come from: the embedded corpus, a local folder, or the web (`web.py`).
+"""Where pages come from: the embedded corpus, a local folder of documents, or the web (`web.py`).
 Each finds pages for a query and fetches one.
 
-Local engines know their pages' chunks already, so they hand them over in BM25's order,
-and nothing they do is worth keeping on disk.
+Local engines know their pages' chunks already, so they hand them over in BM25's order, and nothing they do is worth
+keeping on disk. Of a folder, text, Markdown and HTML files are a page each; a JSONL dump has a page a line: `text` (or
+`contents`), `title` (or the first line) and `url`. A folder is indexed on disk once for all processes and runs. The
+index is named by a hash of what it was made from, so a changed document makes another one. It appears whole or not at
+all: the first process that misses it builds it, and the others wait.
 """
 
 import hashlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
+from filelock import FileLock
+
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.research.documents import open_folder
-from arenarl.domains.research.page_index import PageIndex
-from arenarl.domains.research.pages import Hit, Page
+from arenarl.domains.research.corpus import build_corpus
+from arenarl.domains.research.page_index import PageIndex, StoredPages
+from arenarl.domains.research.pages import Hit, Page, read_html
 from arenarl.rollout.environment import ToolError, as_written
+from arenarl.system.atomic_files import appearing
+from arenarl.system.errors import UserError
+from arenarl.system.progress import say
+from arenarl.system.user_input import NotText, lines_of, text_of_file
+from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
+
+FORMAT = 2  # of an index; to be raised when what is indexed changes
 
 
 class Engine(Protocol):
@@ -40,13 +56,10 @@ class LocalEngine:
         return [Hit(page.url, page.title, chunks=chunks) for page, chunks in self.index.search(query, limit)]
 
     async def fetch(self, url: str) -> Page:
-        page = self.index.find(url)
-        if page is None:
-            nearest = self.index.search(url, 1)
-            raise ToolError(
-                f"no page {as_written(url)}." + (f" Did you mean {as_written(nearest[0][0].title)}?" if nearest else "")
-            )
-        return page
+        if page := self.index.find(url):
+            return page
+        hints = [f" Did you mean {as_written(page.title)}?" for page, _ in self.index.search(url, 1)]
+        raise ToolError(f"no page {as_written(url)}.{''.join(hints)}")
 
 
 def open_engine(config: EnvironmentConfig) -> Engine:
@@ -59,16 +72,125 @@ def open_engine(config: EnvironmentConfig) -> Engine:
     if search.engine == "corpus":
         return _corpus_engine(config.world_seed, search.corpus_size, search.search_chunk_tokens)
     if search.engine == "folder":
-        index, fingerprint = open_folder(Path(search.folder), search.search_chunk_tokens, Path(search.indexes))
-        return LocalEngine(index, fingerprint)
-    from arenarl.domains.research.web import WebEngine
+        return LocalEngine(*open_folder(Path(search.folder), search.search_chunk_tokens, Path(search.indexes)))
+    from arenarl.domains.research.web import WebEngine  # only here: it loads an HTTP client
 
     return WebEngine(search.web)
 
 
 @lru_cache(maxsize=2)
 def _corpus_engine(seed: int, size: int, chunk_tokens: int) -> LocalEngine:
-    from arenarl.domains.research.corpus import build_corpus
-
     pages = build_corpus(seed, size).pages
     return LocalEngine(PageIndex.build(pages, chunk_tokens), hashlib.sha256(repr(pages).encode()).hexdigest())
+
+
+def open_folder(folder: Path, chunk_tokens: int, indexes: Path) -> tuple[PageIndex, str]:
+    """The index of all documents below a folder, built if it is not there yet,
+    and the name that it has after its content.
+
+    Raises:
+        UserError: the folder is missing, holds no document, or one that cannot be read.
+    """
+    name = fingerprint(folder, chunk_tokens)
+    place = indexes / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    place.mkdir(parents=True, exist_ok=True)
+    with FileLock(place / ".lock"):
+        if not (place / name).is_dir():
+            say(f"indexing {folder} into {place / name}")
+            _build(folder, chunk_tokens, place / name)
+            for older in place.iterdir():
+                if older.is_dir() and older.name != name:
+                    shutil.rmtree(older)
+        return PageIndex.open(place / name), name
+
+
+def _build(folder: Path, chunk_tokens: int, target: Path) -> None:
+    empty: list[Path] = []
+    with appearing(target) as partial:
+        partial.mkdir()
+        pages = StoredPages.write(read_documents(folder, empty), partial)
+        try:
+            PageIndex.build(pages, chunk_tokens).save(partial)
+        except ValueError as error:
+            raise UserError(f"environment.search.folder={folder}: {error}") from error
+    endings = Counter(path.suffix.lower() or path.name for path in _visible(folder))
+    unread = [(ending, count) for ending, count in endings.most_common() if ending not in READERS]
+    left_out = [f"{count} of {ending}, which cannot be read" for ending, count in unread]
+    if empty:
+        left_out.append(f"{len(empty)} without a main text or not in UTF-8, such as {empty[0]}")
+    if left_out:
+        say(f"{folder}: files left out: {'; '.join(left_out)}")
+
+
+def fingerprint(folder: Path, chunk_tokens: int) -> str:
+    """Hash of every document's name, size and time of change, without reading them."""
+    status = {path: path.stat() for path in documents(folder)}
+    if not status:
+        endings = ", ".join(READERS)
+        raise UserError(f"environment.search.folder={folder} holds no document; its files must end in {endings}")
+    manifest = [(str(path.relative_to(folder)), one.st_size, one.st_mtime_ns) for path, one in status.items()]
+    return hashlib.sha256(json.dumps([FORMAT, chunk_tokens, manifest]).encode()).hexdigest()[:32]
+
+
+def documents(folder: Path) -> list[Path]:
+    """All files below a folder that can be read, in the order of their names;
+    hidden ones and links out of it left out."""
+    return sorted(path for path in _visible(folder) if path.suffix.lower() in READERS)
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    inside = folder.resolve()
+    for path in folder.rglob("*"):
+        is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if not is_hidden and path.is_file() and path.resolve().is_relative_to(inside):
+            yield path
+
+
+def read_documents(folder: Path, empty: list[Path]) -> Iterator[Page]:
+    """Of every document; those that make no page, as what is not UTF-8 but for HTML, are added to `empty`."""
+    for path in documents(folder):
+        page = None
+        try:
+            for page in READERS[path.suffix.lower()](path, str(path.relative_to(folder))):
+                yield page
+        except NotText:
+            if page is not None:  # half of a dump
+                raise
+        if page is None:
+            empty.append(path)
+
+
+def _read_text(path: Path, name: str) -> list[Page]:
+    return [Page(name, path.stem, text_of_file(path, "utf-8-sig"))]
+
+
+def _read_markdown(path: Path, name: str) -> list[Page]:
+    """Its title is the first heading."""
+    text = text_of_file(path, "utf-8-sig")
+    headings = (line.lstrip("#").strip() for line in text.splitlines() if line.startswith("#"))
+    return [Page(name, next(filter(None, headings), path.stem), text)]
+
+
+def _read_html(path: Path, name: str) -> list[Page]:
+    page = read_html(path.read_bytes(), name)
+    return [page] if page else []
+
+
+def _read_jsonl(path: Path, name: str) -> Iterator[Page]:
+    for number, line in enumerate(filter(str.strip, lines_of(path, "utf-8-sig")), start=1):
+        try:
+            record = parse_json(line, MAX_RECORD_NESTING)
+            text = str(record.get("text") or record["contents"])
+        except (ValueError, AttributeError, KeyError) as error:
+            raise UserError(f"{path}, record {number}: must be a JSON object with a text; {error!r}") from error
+        title = record.get("title")
+        if not title:
+            head, _, rest = text.partition("\n")
+            title, text = head.strip(' "')[:120], rest.strip() or text
+        yield Page(str(record.get("url") or f"{name}#{number}"), str(title), text)
+
+
+READERS: dict[str, Callable[[Path, str], Iterable[Page]]] = {  # by how a file's name ends
+    ".txt": _read_text, ".md": _read_markdown, ".markdown": _read_markdown, ".html": _read_html, ".htm": _read_html,
+    ".xhtml": _read_html, ".jsonl": _read_jsonl,
+}  # fmt: skip

@@ -8,15 +8,14 @@ any other, so training goes on (B.4).
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Self
 
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.research.search import SearchTools, build_search_tools
+from arenarl.domains.research.engines import open_engine
+from arenarl.domains.research.search import SearchTools
+from arenarl.llm.client import LLMClient
 from arenarl.rollout.environment import ToolError, check_call, tool_schema
 from arenarl.trajectory import storable
-
-if TYPE_CHECKING:
-    from arenarl.llm.client import LLMClient
 
 NO_RESULTS = "no results"  # compact form
 
@@ -29,19 +28,16 @@ class ResearchEnvironment:
     def __init__(self, tools: SearchTools, results: Literal["full", "compact"] = "full"):
         self.search_tools, self.is_compact = tools, results == "compact"
         page = "title of a result" if self.is_compact else "address of a page"
+        query, url = ({"type": "string", "description": what} for what in ("what to look for", page))
         self.tools = [
-            tool_schema(
-                "search", "Finds pages on a topic.", {"query": {"type": "string", "description": "what to look for"}}
-            ),
-            tool_schema("browse", "Reads a page.", {"url": {"type": "string", "description": page}}),
+            tool_schema("search", "Finds pages on a topic.", {"query": query}),
+            tool_schema("browse", "Reads a page.", {"url": url}),
         ]
 
     @classmethod
-    def from_config(
-        cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None
-    ) -> "ResearchEnvironment":
-        """Raises UserError if what `environment.search` names cannot be had."""
-        return cls(build_search_tools(config, language, client), config.results)
+    def from_config(cls, config: EnvironmentConfig, language: str, client: LLMClient | None = None) -> Self:
+        """Raises UserError if documents, models, the cache or a key that `environment.search` names cannot be had."""
+        return cls(SearchTools(config.search, open_engine(config), client, language), config.results)
 
     def reset(self, query: Any) -> None:
         pass

@@ -18,11 +18,10 @@ from pydantic import Field
 from arenarl.config.load import load_config
 from arenarl.config.schema import LLMConfig
 from arenarl.domains.research.corpus import read_pages
-from arenarl.domains.research.rephrasing import synthesis_messages
+from arenarl.domains.research.rephrasing import ask
 from arenarl.domains.stated_facts import stands_in
 from arenarl.llm.client import LLMClient, open_client
 from arenarl.llm.json_reply import JSONReply
-from arenarl.llm.prompts import prompt_texts
 from arenarl.system.errors import UserError, guarded
 from arenarl.trajectory import write_jsonl
 
@@ -47,18 +46,17 @@ async def add_facts(client: LLMClient, llm: LLMConfig, pages: Sequence[dict[str,
     async def read(page: dict[str, Any]) -> dict[str, Any]:
         if page.get("facts"):
             return page
-        messages = synthesis_messages("facts", f"{page['title']}\n\n{page['text']}")
-        reply = await client.ask(llm, messages, ReadPage, prompt_texts("synthesis", "en")["again"], about=page["url"])
-        return page | {"kind": reply.kind, "facts": list(_said(page, reply.facts, urls))} if reply else page
+        reply = await ask(client, llm, "facts", f"{page['title']}\n\n{page['text']}", ReadPage, about=page["url"])
+        if reply is None:
+            return page
+        facts = []
+        for fact in reply.facts:
+            if fact.sentence in page["text"] and stands_in(fact.value, fact.sentence):
+                target = urls.get(fact.value, page["url"])
+                facts.append(fact.model_dump() | ({} if target == page["url"] else {"target": target}))
+        return page | {"kind": reply.kind, "facts": facts}
 
     return list(await asyncio.gather(*map(read, pages)))
-
-
-def _said(page: dict[str, Any], facts: list[ReadFact], urls: dict[str, str]):
-    for fact in facts:
-        if fact.sentence in page["text"] and stands_in(fact.value, fact.sentence):
-            target = urls.get(fact.value)
-            yield fact.model_dump() | ({"target": target} if target and target != page["url"] else {})
 
 
 def main() -> None:
@@ -73,7 +71,8 @@ def main() -> None:
     client = open_client([llm], config.judge, f"{config.run_name}/data")
     if client is None:
         raise UserError(f"{arguments.judge} is no LLM: facts have to be read by one")
-    pages = asyncio.run(add_facts(client, llm, read_pages(Path(arguments.pages))))
+    records = [record.model_dump(exclude_none=True) for record in read_pages(Path(arguments.pages))]
+    pages = asyncio.run(add_facts(client, llm, records))
     write_jsonl(Path(arguments.out), pages)
     known = sum(len(page.get("facts", [])) for page in pages)
     print(f"{known} facts of {len(pages)} pages written to {arguments.out}")

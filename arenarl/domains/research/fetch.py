@@ -15,9 +15,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 import httpx
 
 from arenarl.config.schema import WebConfig
-from arenarl.domains.research.html import decoded, paragraphs
-from arenarl.domains.research.html_workers import WorkerLost, read_html_apart
-from arenarl.domains.research.pages import Page
+from arenarl.domains.research.pages import Page, WorkerLost, decoded, paragraphs, read_html_apart
 from arenarl.rollout.environment import ToolError, as_written
 from arenarl.system.progress import share_of
 
@@ -25,22 +23,22 @@ PORTS = (80, 443, 8080, 8443)
 MAX_REDIRECTS = 5
 _TRANSLATED = ip_network("64:ff9b::/96")  # IPv4 addresses behind a NAT64 gateway
 _UNICAST = ip_network("2000::/3")  # all of IPv6 that is given out to be reached from everywhere
-_NO_PAGES = [  # what `is_global` lets through, of the Python at hand or by the letter
-    ip_network(network)
-    for network in (
-        "168.63.129.16/32",  # Azure's services for its own machines
-        "192.0.0.0/24",  # of protocols; Oracle's metadata are at 192.0.0.192
-        "192.88.99.0/24",  # relays of 6to4
-        "3fff::/20",  # documentation
-    )
-]
+_NO_PAGES = (  # what `is_global` lets through, of the Python at hand or by the letter
+    ip_network("168.63.129.16/32"),  # Azure's services for its own machines
+    ip_network("192.0.0.0/24"),  # of protocols; Oracle's metadata are at 192.0.0.192
+    ip_network("192.88.99.0/24"),  # relays of 6to4
+    ip_network("3fff::/20"),  # documentation
+)
 _HEADERS = {"User-Agent": "arenarl-research/1.0", "Accept": "text/html, text/plain;q=0.9", "Accept-Encoding": "gzip"}
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
 class FetchError(ToolError):
-    """Why a page could not be had."""
+    """Why a page could not be had: `reason` goes on from its address."""
+
+    def __init__(self, url: str | httpx.URL, reason: str):
+        super().__init__(as_written(str(url)) + reason)
 
 
 def is_public(address: str, port: int) -> bool:
@@ -53,12 +51,12 @@ def is_public(address: str, port: int) -> bool:
         ip = ip_address(address)
     except ValueError:
         return False
-    return port in PORTS and all(map(_is_public, _meant(ip)))
-
-
-def _is_public(ip: IPv4Address | IPv6Address) -> bool:
-    has_pages = not any(ip in network for network in _NO_PAGES) and (ip.version == 4 or ip in _UNICAST)
-    return ip.is_global and has_pages and not (ip.is_multicast or ip.is_reserved)
+    return port in PORTS and all(
+        one.is_global
+        and not (one.is_multicast or one.is_reserved or any(one in network for network in _NO_PAGES))
+        and (one.version == 4 or one in _UNICAST)
+        for one in _meant(ip)
+    )
 
 
 def _meant(ip: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
@@ -74,9 +72,8 @@ def _meant(ip: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
 async def resolve(host: str, port: int) -> list[str]:
     """The addresses that a name has, IPv4 first. Numbers count as the C library reads them: 2130706433 is 127.0.0.1."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(
-        dict.fromkeys(address[0] for _, _, _, _, address in sorted(found, key=lambda one: one[0] != socket.AF_INET))
-    )
+    found.sort(key=lambda one: one[0] != socket.AF_INET)
+    return list(dict.fromkeys(address[0] for *_, address in found))
 
 
 class Fetcher:
@@ -101,12 +98,10 @@ class Fetcher:
                 async with asyncio.timeout(self.config.timeout_s):
                     body, kind, charset = await self._get(url)
             except TimeoutError as error:
-                raise FetchError(f"{as_written(url)} did not answer within {self.config.timeout_s:g} s.") from error
+                raise FetchError(url, f" did not answer within {self.config.timeout_s:g} s.") from error
             except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
                 # redirects too that httpx can make nothing of
-                raise FetchError(
-                    f"{as_written(url)} could not be read ({type(error).__name__}: {str(error)[:100]})."
-                ) from error
+                raise FetchError(url, f" could not be read ({type(error).__name__}: {str(error)[:100]}).") from error
         if kind == "text/plain":
             text = decoded(body, charset)
             return Page(url, url, paragraphs(text if isinstance(text, str) else text.decode("utf-8-sig", "replace")))
@@ -114,9 +109,9 @@ class Fetcher:
             page = await read_html_apart(body, url, charset, self.config.timeout_s)
         except WorkerLost as error:
             limits = f"longer than {self.config.timeout_s:g} s, or too much memory"
-            raise FetchError(f"{as_written(url)} could not be parsed: it took {limits}.") from error
+            raise FetchError(url, f" could not be parsed: it took {limits}.") from error
         if page is None:
-            raise FetchError(f"{as_written(url)} has no main text.")
+            raise FetchError(url, " has no main text.")
         return page
 
     async def _get(self, url: str) -> tuple[bytes, str, str | None]:
@@ -130,7 +125,7 @@ class Fetcher:
                 place = _parse(response.headers["location"], place)
             finally:
                 await response.aclose()
-        raise FetchError(f"{as_written(url)} redirects more than {MAX_REDIRECTS} times.")
+        raise FetchError(url, f" redirects more than {MAX_REDIRECTS} times.")
 
     async def _open(self, place: httpx.URL) -> httpx.Response:
         """The response's head, from one of the addresses that were checked."""
@@ -147,31 +142,29 @@ class Fetcher:
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 if number == len(addresses):
                     raise
-        raise FetchError(f"{as_written(str(place))} has no address.")
+        raise FetchError(place, " has no address.")
 
     async def _checked_addresses(self, place: httpx.URL) -> list[str]:
         port = {"https": 443, "http": 80}[place.scheme] if place.port is None else place.port
         try:
             addresses = await self._resolve(place.host, port)
         except (OSError, UnicodeError) as error:
-            raise FetchError(f"{as_written(str(place))}: there is no such host.") from error
+            raise FetchError(place, ": there is no such host.") from error
         if not all(self._is_allowed(address, port) for address in addresses):
-            raise FetchError(
-                f"{as_written(str(place))} is refused: only ports of the web on public addresses are fetched."
-            )
+            raise FetchError(place, " is refused: only ports of the web on public addresses are fetched.")
         return addresses[:3]
 
     async def _read(self, response: httpx.Response, url: str) -> tuple[bytes, str, str | None]:
         if response.status_code != 200:
-            raise FetchError(f"{as_written(url)} answers {response.status_code} {response.reason_phrase}.")
+            raise FetchError(url, f" answers {response.status_code} {response.reason_phrase}.")
         kind = response.headers.get("content-type", "text/html").partition(";")[0].strip().lower()
         if kind not in ("text/html", "application/xhtml+xml", "text/plain"):
-            raise FetchError(f"{as_written(url)} is {as_written(kind)}, not a web page.")
+            raise FetchError(url, f" is {as_written(kind)}, not a web page.")
         body = bytearray()
         async for block in response.aiter_bytes(65536):
             body += block
             if len(body) > self.config.max_page_bytes:
-                raise FetchError(f"{as_written(url)} is larger than {self.config.max_page_bytes:,} bytes.")
+                raise FetchError(url, f" is larger than {self.config.max_page_bytes:,} bytes.")
         return bytes(body), kind, response.charset_encoding
 
 
@@ -181,7 +174,7 @@ def _parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
         place = base.join(url.strip()) if base else httpx.URL(url.strip())
         host = place.host
     except (httpx.InvalidURL, ValueError) as error:
-        raise FetchError(f"{as_written(url)} is no address of a web page.") from error
+        raise FetchError(url, " is no address of a web page.") from error
     if place.scheme not in ("http", "https") or not host or place.userinfo:
-        raise FetchError(f"{as_written(url)} is refused: write http(s)://host/path, without a user.")
+        raise FetchError(url, " is refused: write http(s)://host/path, without a user.")
     return place

@@ -1,55 +1,33 @@
 """What the encyclopedia's names and prose are made of: few words and syllables, so that names are near-duplicates of
 one another (a retriever must read) and a tiny vocabulary holds them."""
 
-GIVEN = (
-    "Ada", "Alma", "Anton", "Arno", "Bela", "Boris", "Clara", "Dora", "Doran", "Edda", "Egon", "Elsa", "Emil", "Erna",
-    "Felix", "Greta", "Hugo", "Ida", "Ilse", "Irma", "Ivan", "Jonas", "Karl", "Lena", "Lina", "Marta", "Max", "Mina",
-    "Nils", "Nora", "Olga", "Oskar", "Otto", "Paula", "Rosa", "Selma", "Sofia", "Theo", "Vera", "Viktor",
-)  # fmt: skip
-SURNAME_STARTS = (
-    "Bar", "Bel", "Bren", "Dal", "Dor", "Fen", "Gar", "Hal", "Kar", "Lin", "Mor", "Nor", "Pel", "Ros", "Sel", "Tor",
-    "Ver", "Wil",
-)  # fmt: skip
-SURNAME_ENDS = ("by", "den", "er", "ik", "low", "man", "mer", "sen", "ton")
-PLACE_STARTS = (
-    "Al", "Bor", "Cal", "Dun", "El", "Fal", "Gren", "Hol", "Ist", "Kel", "Lor", "Mel", "Nar", "Os", "Pol", "Ral", "Sal",
-    "Tal", "Ulm", "Win",
-)  # fmt: skip
-PLACE_ENDS = ("burg", "dale", "ford", "holm", "mar", "mouth", "stad", "vik", "wick")
-PLACE_PREFIXES = ("East", "Great", "Little", "Lower", "New", "North", "Old", "South", "Upper", "West")
-ADJECTIVES = (
-    "Amber", "Bitter", "Blue", "Broken", "Burning", "Cold", "Copper", "Crimson", "Distant", "Early", "Empty", "Faded",
-    "Frozen", "Gentle", "Golden", "Green", "Grey", "Hidden", "Hollow", "Iron", "Last", "Late", "Long", "Lost", "Narrow",
-    "Pale", "Quiet", "Red", "Salt", "Scarlet", "Secret", "Silent", "Silver", "Slow", "Stone", "Summer", "Velvet",
-    "White", "Wild", "Winter",
-)  # fmt: skip
-NOUNS = (
-    "Anchor", "Bell", "Bridge", "Candle", "Crown", "Door", "Dream", "Feather", "Field", "Fire", "Garden", "Gate",
-    "Harbour", "Harvest", "Hour", "Journey", "Key", "Ladder", "Lamp", "Letter", "Mirror", "Mountain", "Night",
-    "Orchard", "Path", "River", "Road", "Room", "Season", "Shadow", "Ship", "Song", "Star", "Storm", "Sword", "Tide",
-    "Tower", "Voice", "Window", "Wolf",
-)  # fmt: skip
-ANIMALS = (
-    "Bears", "Crows", "Eagles", "Foxes", "Herons", "Lynxes", "Otters", "Owls", "Ravens", "Stags", "Swans", "Wolves",
-)  # fmt: skip
-REGIONS = (
-    "Arland", "Belmark", "Corvia", "Dravia", "Estland", "Farland", "Gotria", "Hesmark", "Istria", "Jarland", "Kostria",
-    "Lonmark",
-)  # fmt: skip
-PRODUCTS = (
-    "bells", "boats", "bread", "cheese", "cider", "clocks", "cloth", "glass", "honey", "knives", "lace", "paper",
-    "ropes", "salt", "tiles",
-)  # fmt: skip
-INSTRUMENTS = ("cello", "drum", "flute", "harp", "horn", "lute", "oboe", "organ", "piano", "viola", "violin", "zither")
-TOPICS = (
-    "betrayal", "courage", "debt", "envy", "exile", "faith", "famine", "grief", "hope", "pride", "revenge", "travel",
-    "treason", "war",
-)  # fmt: skip
-COLOURS = (
-    "black", "blue", "brown", "gold", "green", "grey", "orange", "pink", "purple", "red", "silver", "white", "yellow",
-)  # fmt: skip
+GIVEN = """
+    Ada Alma Anton Arno Bela Boris Clara Dora Doran Edda Egon Elsa Emil Erna Felix Greta Hugo Ida Ilse Irma Ivan Jonas
+    Karl Lena Lina Marta Max Mina Nils Nora Olga Oskar Otto Paula Rosa Selma Sofia Theo Vera Viktor
+""".split()
+SURNAME_STARTS = "Bar Bel Bren Dal Dor Fen Gar Hal Kar Lin Mor Nor Pel Ros Sel Tor Ver Wil".split()
+SURNAME_ENDS = "by den er ik low man mer sen ton".split()
+PLACE_STARTS = "Al Bor Cal Dun El Fal Gren Hol Ist Kel Lor Mel Nar Os Pol Ral Sal Tal Ulm Win".split()
+PLACE_ENDS = "burg dale ford holm mar mouth stad vik wick".split()
+PLACE_PREFIXES = "East Great Little Lower New North Old South Upper West".split()
+ADJECTIVES = """
+    Amber Bitter Blue Broken Burning Cold Copper Crimson Distant Early Empty Faded Frozen Gentle Golden Green Grey
+    Hidden Hollow Iron Last Late Long Lost Narrow Pale Quiet Red Salt Scarlet Secret Silent Silver Slow Stone Summer
+    Velvet White Wild Winter
+""".split()
+NOUNS = """
+    Anchor Bell Bridge Candle Crown Door Dream Feather Field Fire Garden Gate Harbour Harvest Hour Journey Key Ladder
+    Lamp Letter Mirror Mountain Night Orchard Path River Road Room Season Shadow Ship Song Star Storm Sword Tide Tower
+    Voice Window Wolf
+""".split()
+ANIMALS = "Bears Crows Eagles Foxes Herons Lynxes Otters Owls Ravens Stags Swans Wolves".split()
+REGIONS = "Arland Belmark Corvia Dravia Estland Farland Gotria Hesmark Istria Jarland Kostria Lonmark".split()
+PRODUCTS = "bells boats bread cheese cider clocks cloth glass honey knives lace paper ropes salt tiles".split()
+INSTRUMENTS = "cello drum flute harp horn lute oboe organ piano viola violin zither".split()
+TOPICS = "betrayal courage debt envy exile faith famine grief hope pride revenge travel treason war".split()
+COLOURS = "black blue brown gold green grey orange pink purple red silver white yellow".split()
 TOWN_TYPES = ("harbour town", "hill town", "market town", "mining town")
-SPORTS = ("rowing", "running", "sailing", "skating")
+SPORTS = "rowing running sailing skating".split()
 WORK_TYPES = {"writer": ("novel", "play"), "composer": ("opera", "ballad")}  # by the author's profession
 PROFESSIONS = {"writer": 0.4, "composer": 0.3, "merchant": 0.15, "coach": 0.15}  # shares of all persons
 

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 
@@ -43,13 +42,7 @@ class StoredPages(Sequence[Page]):
     def __len__(self) -> int:
         return len(self._starts) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> Page: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Page]: ...
-    def __getitem__(self, index):
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> Page:
         if not 0 <= index < len(self):
             raise IndexError(index)
         start, end = self._starts[index : index + 2].tolist()
@@ -80,9 +73,8 @@ class PageIndex:
             title = terms(page.title) * _EMPHASIS
             for start, end in chunk_spans(page.text, chunk_tokens) or [(0, 0)]:
                 spans.append((start, end))
-                ids.append(
-                    [vocabulary.setdefault(term, len(vocabulary)) for term in title + terms(page.text[start:end])]
-                )
+                words = title + terms(page.text[start:end])
+                ids.append([vocabulary.setdefault(word, len(vocabulary)) for word in words])
             first_chunk.append(len(spans))
             names += [_hash(page.url), _hash(page.title)]
         if not vocabulary:
@@ -106,11 +98,8 @@ class PageIndex:
         bm25.scores = {
             name: np.asarray(value) if isinstance(value, np.memmap) else value for name, value in bm25.scores.items()
         }
-        return cls(
-            StoredPages(folder),
-            bm25,
-            *(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in cls.ARRAYS),
-        )
+        arrays = (np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in cls.ARRAYS)
+        return cls(StoredPages(folder), bm25, *arrays)
 
     def search(self, text: str, limit: int) -> list[tuple[Page, list[str]]]:
         """The best pages, best first, each with its chunks, best first; none that has no term of the query."""
@@ -118,20 +107,19 @@ class PageIndex:
         if not wanted:
             return []
         scores_C = self._bm25.get_scores(wanted)
-        return [
-            (page := self.pages[number], self._chunks(number, page, scores_C))
-            for number in self._best_pages(scores_C, limit)
-        ]
+        results = []
+        for number in self._best_pages(scores_C, limit):
+            page, (first, last) = self.pages[number], self.first_chunk[number : number + 2].tolist()
+            order = np.argsort(-scores_C[first:last], kind="stable")
+            results.append((page, [page.text[start:end] for start, end in self.spans[first:last][order].tolist()]))
+        return results
 
     def find(self, name: str) -> Page | None:
         """By url or title, capitals and blanks around it aside."""
         wanted = _hash(name)
         place = int(np.searchsorted(self.names[0], wanted))
-        return (
-            self.pages[int(self.names[1, place])]
-            if place < self.names.shape[1] and self.names[0, place] == wanted
-            else None
-        )
+        is_there = place < self.names.shape[1] and self.names[0, place] == wanted
+        return self.pages[int(self.names[1, place])] if is_there else None
 
     def _best_pages(self, scores_C: np.ndarray, limit: int) -> list[int]:
         count = 4 * limit
@@ -141,11 +129,6 @@ class PageIndex:
             if len(found) >= limit or len(best) < count:
                 return found[:limit]
             count *= 4
-
-    def _chunks(self, number: int, page: Page, scores_C: np.ndarray) -> list[str]:
-        first, last = self.first_chunk[number : number + 2].tolist()
-        order = np.argsort(-scores_C[first:last], kind="stable")
-        return [page.text[start:end] for start, end in self.spans[first:last][order].tolist()]
 
 
 def top(scores: np.ndarray, count: int) -> np.ndarray:

@@ -18,23 +18,7 @@ _TOKEN = re.compile(rf"[^\W_{_HAN}]+|[{_HAN}]")
 _WORD = re.compile(rf"[^\W_{_HAN}]+|[{_HAN}]+")
 _END = re.compile(r"""([.!?。！？\n](?:(?<=[.!?])["”)]?(?=\s+[^a-z])|(?<=[。！？])[」』”]?|(?<=\n)))\s*""")
 _NO_END = re.compile(r"\b(?:[A-Z]|Mr|Mrs|Ms|Dr|St|Mt|No)\.$")  # an initial, a title
-STOP = {
-    *STOPWORDS_EN,
-    "what",
-    "which",
-    "who",
-    "when",
-    "where",
-    "how",
-    "did",
-    "does",
-    "do",
-    "from",
-    "has",
-    "have",
-    "had",
-    "s",
-}
+STOP = {*STOPWORDS_EN, *"what which who when where how did does do from has have had s".split()}
 _LAST_LETTER = "\u33ff"  # Chinese characters come after it
 CUT = "…"
 
@@ -70,7 +54,12 @@ def cut(text: str, max_tokens: int) -> str:
 
 
 def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
-    """(start, end) of each sentence, blanks around it left out."""
+    """(start, end) of each sentence, blanks around it left out.
+
+    >>> text = "J. R. Holm won in 3.5 hours. He was 21!\\n\\nLater he left. 他是谁？我不知道。"
+    >>> [text[start:end] for start, end in sentence_spans(text)]
+    ['J. R. Holm won in 3.5 hours.', 'He was 21!', 'Later he left.', '他是谁？', '我不知道。']
+    """
     start = 0
     for gap in _END.finditer(text):
         if not _NO_END.search(text, max(start, gap.end(1) - 4), gap.end(1)):
@@ -80,14 +69,6 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
             start = gap.end()
     if len(text.rstrip()) > start:
         yield start, len(text.rstrip())
-
-
-def sentences(text: str) -> list[str]:
-    """
-    >>> sentences("J. R. Holm won in 3.5 hours. He was 21!\\n\\nLater he left. 他是谁？我不知道。")
-    ['J. R. Holm won in 3.5 hours.', 'He was 21!', 'Later he left.', '他是谁？', '我不知道。']
-    """
-    return [text[start:end] for start, end in sentence_spans(text)]
 
 
 def chunk_spans(text: str, max_tokens: int) -> list[tuple[int, int]]:

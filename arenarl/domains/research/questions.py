@@ -7,26 +7,35 @@ prints how many entities and tool calls such questions take, what a shallow retr
 The paper asks LLMs at every step and made 14k SFT trajectories and 5.7k RL questions; here each step is exact on a
 corpus whose facts are known, and an LLM may reword the result (`data.research.rephraser`). `plain` questions, which
 name the leaves of their trees, are ours, for small policies.
+
+The paper finds a tree's children by named-entity recognition in a node's facts. Here a relation says whom it names, and
+children may also come from pages that name the node: a question over such an edge cannot be answered from the root's
+page alone.
 """
 
 import argparse
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import EnvironmentConfig, ResearchDataConfig
 from arenarl.domains.known_answers import is_correct
-from arenarl.domains.research.constraint_sets import choose_clues
 from arenarl.domains.research.corpus import LINK, Corpus, build_corpus, read_corpus
-from arenarl.domains.research.descriptions import Description, Link, Space, ask, render
-from arenarl.domains.research.entities import Fact
-from arenarl.domains.research.entity_trees import Node, extract_subtree, grow_tree
+from arenarl.domains.research.descriptions import (
+    Description,
+    Link,
+    Space,
+    ask,
+    choose_clues,
+    read_description,
+    render,
+)
 from arenarl.domains.research.environment import ResearchEnvironment
-from arenarl.domains.research.fuzzification import Clue, fuzzify, pattern_of
+from arenarl.domains.research.facts import Clue, Fact, fuzzify, pattern_of
 from arenarl.domains.research.solver import ResearchTools, Solver
 from arenarl.rollout.environment import observe
 from arenarl.system.errors import UserError, guarded
@@ -34,6 +43,60 @@ from arenarl.trajectory import Query
 
 SUBTASK = "synthetic_qa"
 _PATIENCE = 2000  # attempts in a row without a new question
+
+
+@dataclass(frozen=True)
+class Node:
+    url: str
+    parent: int | None  # place in the tree's list; None is the root's
+    link: Fact | None = None  # the relation by which it hangs at its parent, on the page of either
+
+
+def grow_tree(corpus: Corpus, root: str, branching: Sequence[int], rng: random.Random) -> list[Node]:
+    """The tree below `root`, breadth first: a node of depth d has at most `branching[d]` children,
+    and no entity is in it twice."""
+    tree, level, taken = [Node(root, None)], [0], {root}
+    for most in branching:
+        below = []
+        for parent in level:
+            url, children = tree[parent].url, 0
+            links = [fact for fact in corpus.links(url) if other_end(fact, url) not in taken]
+            rng.shuffle(links)
+            for link in links:
+                child = other_end(link, url)
+                if child not in taken and children < most:
+                    children += 1
+                    taken.add(child)
+                    below.append(len(tree))
+                    tree.append(Node(child, parent, link))
+        level = below
+    return tree
+
+
+def other_end(link: Fact, url: str) -> str:
+    """Of a relation's two entities the one that is not `url`."""
+    return link.target if link.url == url else link.url
+
+
+def extract_subtree(parents: Sequence[int | None], budget: int, rng: random.Random) -> set[int]:
+    """The nodes of a random sub-tree with the same root: nodes are drawn, each taken with its whole path to the root if
+    the budget has room for what is new of it. Algorithm 1, InfoAgent.
+
+    >>> sorted(extract_subtree([None, 0, 1, 2], budget=3, rng=random.Random(0)))
+    [0, 1, 2]
+    """
+    budget = min(budget, len(parents))
+    chosen: set[int] = set()
+    while budget > 0:
+        path: set[int] = set()
+        node: int | None = rng.randrange(len(parents))
+        while node is not None and node not in chosen:
+            path.add(node)
+            node = parents[node]
+        if len(path) <= budget:
+            chosen |= path
+            budget -= len(path)
+    return chosen
 
 
 def make_questions(
@@ -54,31 +117,21 @@ def make_questions(
     Raises:
         UserError: the corpus does not yield so many.
     """
-    rng = random.Random(f"questions:{seed}")
-    space, taken = Space(corpus), set() if taken is None else taken
+    rng, space, taken = random.Random(f"questions:{seed}"), Space(corpus), set() if taken is None else taken
     queries: list[Query] = []
     failures = 0
     with asyncio.Runner() as runner:
         while len(queries) < count:
-            made = _attempt(space, config, rng)
-            if made and made[0] not in taken:
-                calls = runner.run(calls_needed(corpus, environment, made[1], config.max_tool_calls))
-                if calls is not None:
-                    taken.add(made[0])
-                    queries.append(
-                        Query(
-                            f"{seed}-{SUBTASK}-{len(queries):05d}",
-                            "research",
-                            SUBTASK,
-                            "en",
-                            made[0],
-                            made[1] | {"tool_calls": calls},
-                        )
-                    )
-                    failures = 0
-                    continue
-            failures += 1
-            if failures > _PATIENCE:
+            text, constraints = _attempt(space, config, rng) or (None, {})
+            calls = None
+            if text and text not in taken:
+                calls = runner.run(calls_needed(corpus, environment, constraints, config.max_tool_calls))
+            if calls is not None:
+                taken.add(text)
+                query_id = f"{seed}-{SUBTASK}-{len(queries):05d}"
+                queries.append(Query(query_id, "research", SUBTASK, "en", text, constraints | {"tool_calls": calls}))
+                failures = 0
+            elif (failures := failures + 1) > _PATIENCE:
                 raise UserError(
                     f"{len(queries)} of {count} questions could be made: the corpus is too small, or data.research "
                     "asks for too much; raise environment.search.corpus_size or data.research.max_tool_calls, "
@@ -94,84 +147,72 @@ def _attempt(space: Space, config: ResearchDataConfig, rng: random.Random) -> tu
     tree = grow_tree(corpus, rng.choice(corpus.pages).url, config.branching, rng)
     if len(tree) < hops:
         return None
-    nodes = extract_subtree([node.parent for node in tree], hops, rng)
-    root, in_tree = corpus.entities[tree[0].url], {tree[index].url for index in nodes}
+    nodes = sorted(extract_subtree([node.parent for node in tree], hops, rng))
+    root, urls = corpus.entities[tree[0].url], [tree[index].url for index in nodes]
     askable = [
-        fact for fact in root.single.values() if fact.attribute not in ("type", LINK) and fact.target not in in_tree
+        fact for fact in root.single.values() if fact.attribute not in ("type", LINK) and fact.target not in urls
     ]
     if not askable:
         return None
-    asked = rng.choice(askable)
-    is_plain = rng.random() < config.plain_share
+    asked, is_plain = rng.choice(askable), rng.random() < config.plain_share
     description = _Describer(space, config, rng, is_plain, asked, tree, nodes).describe(0)
     if space.described(description) != {root.url}:
         return None
-    said, label = render(description)
-    text = f"{said} {ask(asked.attribute, label)}".strip()
+    sentences, label = render(description)
+    text = f"{sentences} {ask(asked.attribute, label)}".strip()
     is_shallow = root.url in _retrieved(corpus, text, config.retriever_results)
     if asked.value.lower() in text.lower() or is_shallow and not is_plain:
         return None
     return text, {
         "answer": asked.value,
         "answer_aliases": _aliases(corpus, asked),
-        "entities": [corpus.entities[tree[index].url].name for index in sorted(nodes)],
+        "entities": [corpus.entities[url].name for url in urls],
         "root": root.url,
         "attribute": asked.attribute,
         "hops": hops,
         "is_plain": is_plain,
         "is_shallow": is_shallow,
-        "description": description.to_record(),
+        "description": asdict(description),
     }
 
 
+@dataclass
 class _Describer:
     """Makes the description of a sub-tree, leaves first, so that each node's constraint set knows what its children
     leave open."""
 
-    def __init__(
-        self,
-        space: Space,
-        config: ResearchDataConfig,
-        rng: random.Random,
-        is_plain: bool,
-        asked: Fact,
-        tree: list[Node],
-        nodes: set[int],
-    ):
-        self.space, self.config, self.rng, self.is_plain, self.asked = space, config, rng, is_plain, asked
-        self.tree, self.nodes = tree, nodes
+    space: Space
+    config: ResearchDataConfig
+    rng: random.Random
+    is_plain: bool
+    asked: Fact
+    tree: list[Node]
+    nodes: list[int]
 
     def describe(self, index: int) -> Description:
-        node = self.tree[index]
-        entity = self.space.corpus.entities[node.url]
-        children = tuple(self.describe(child) for child in sorted(self.nodes) if self.tree[child].parent == index)
-        link = self._link(node) if node.link else None
+        node, corpus = self.tree[index], self.space.corpus
+        entity, link = corpus.entities[node.url], None
+        children = tuple(self.describe(child) for child in self.nodes if self.tree[child].parent == index)
+        if node.link:
+            pattern = pattern_of(node.link, corpus.entities[node.link.url])
+            link = Link(node.link.attribute, pattern, is_parents=node.link.url != node.url)
         if self.is_plain and not children:
             return Description(entity.noun, entity.name, link=link)
         hidden = Description(entity.noun, None, (), children, link)
-        facts = [
-            fact
-            for fact in entity.facts
-            if fact.target is None and fact.attribute not in ("type", self.asked.attribute)
-        ]
+        untold = ("type", self.asked.attribute)
+        facts = [fact for fact in entity.facts if fact.target is None and fact.attribute not in untold]
         pool = [fuzzify(fact, entity, self.rng) for fact in facts]
-        is_found = None if self.is_plain else self._is_found(hidden, node.url)
-        clues = choose_clues(self.space, pool, self.space.described(hidden), self.config.max_clues, self.rng, is_found)
-        return replace(hidden, clues=tuple(clues))
-
-    def _link(self, node: Node) -> Link:
-        """The relation as the question says it, and which end is the parent's."""
-        owner = self.space.corpus.entities[node.link.url]
-        return Link(node.link.attribute, pattern_of(node.link, owner), is_parents=node.link.url != node.url)
-
-    def _is_found(self, hidden: Description, url: str) -> Callable[[list[Clue]], bool]:
-        """p(K): whether BM25 finds the entity by what a constraint set says of it."""
 
         def is_found(clues: list[Clue]) -> bool:
-            said, _ = render(replace(hidden, clues=tuple(clues)))
-            return url in _retrieved(self.space.corpus, said, self.config.retriever_results)
+            """p(K): whether BM25 finds the entity by what a constraint set says of it. Plain questions may be found."""
+            if self.is_plain:
+                return False
+            text, _ = render(replace(hidden, clues=tuple(clues)))
+            return node.url in _retrieved(corpus, text, self.config.retriever_results)
 
-        return is_found
+        fits = self.space.described(hidden)
+        clues = choose_clues(self.space, pool, fits, self.config.max_clues, self.rng, is_found)
+        return replace(hidden, clues=tuple(clues))
 
 
 def _retrieved(corpus: Corpus, text: str, results: int | None) -> set[str]:
@@ -195,7 +236,7 @@ async def calls_needed(
         return await observe(environment, tool, {"query" if tool == "search" else "url": argument})
 
     solver = Solver(corpus, call, max_calls, environment.is_compact)
-    answer = await solver.answer(Description.from_record(constraints["description"]), constraints["attribute"])
+    answer = await solver.answer(read_description(constraints["description"]), constraints["attribute"])
     return solver.calls if answer is not None and is_correct(constraints, answer) else None
 
 
@@ -206,13 +247,11 @@ def open_corpus(config: ResearchDataConfig, environment: EnvironmentConfig) -> C
     return build_corpus(environment.world_seed, environment.search.corpus_size)
 
 
-def _histogram(title: str, counts: Counter[int]) -> str:
-    total = sum(counts.values())
-    rows = [
-        f"  {value:>4}  {count:>6}  {count / total:>4.0%}  {'#' * round(40 * count / total)}"
-        for value, count in sorted(counts.items())
-    ]
-    return "\n".join([title, *rows])
+def _print_histogram(title: str, values: list[int]) -> None:
+    print(title)
+    for value, count in sorted(Counter(values).items()):
+        bar = "#" * round(40 * count / len(values))
+        print(f"  {value:>4}  {count:>6}  {count / len(values):>4.0%}  {bar}")
 
 
 def main() -> None:
@@ -221,19 +260,15 @@ def main() -> None:
         parser.add_argument("--show", type=int, default=8, help="how many to print")
 
     config, arguments = parse_arguments(__doc__, add_count)
-    environment = ResearchEnvironment.from_config(config.environment, "en")
-    research = config.data.research
-    queries = make_questions(
-        open_corpus(research, config.environment), environment, research, f"show{config.data.seed}", arguments.count
-    )
-    made = [query.constraints for query in queries]
-    print(_histogram("entities (hops)", Counter(one["hops"] for one in made)))
-    print(_histogram("tool calls of the scripted solver", Counter(one["tool_calls"] for one in made)))
-    mean = sum(one["tool_calls"] for one in made) / len(made)
-    print(
-        f"{mean:.1f} tool calls on average; a shallow retriever finds the root of "
-        f"{sum(one['is_shallow'] for one in made) / len(made):.0%}"
-    )
+    environment, research = ResearchEnvironment.from_config(config.environment, "en"), config.data.research
+    corpus, seed = open_corpus(research, config.environment), f"show{config.data.seed}"
+    queries = make_questions(corpus, environment, research, seed, arguments.count)
+    calls = [query.constraints["tool_calls"] for query in queries]
+    _print_histogram("entities (hops)", [query.constraints["hops"] for query in queries])
+    _print_histogram("tool calls of the scripted solver", calls)
+    shallow = sum(query.constraints["is_shallow"] for query in queries) / len(queries)
+    mean = sum(calls) / len(calls)
+    print(f"{mean:.1f} tool calls on average; a shallow retriever finds the root of {shallow:.0%}")
     for query in queries[: arguments.show]:
         print(f"- {query.query} {query.constraints['answer']} ({query.constraints['tool_calls']} calls)")
 

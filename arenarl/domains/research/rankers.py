@@ -46,9 +46,8 @@ class Reranker:
         self._model = _load("CrossEncoder", model, device, "reranker")
 
     def best(self, query: str, texts: list[str], count: int) -> list[str]:
-        return _best(
-            np.asarray(self._model.predict([(query, text) for text in texts], show_progress_bar=False)), texts, count
-        )
+        pairs = [(query, text) for text in texts]
+        return _best(np.asarray(self._model.predict(pairs, show_progress_bar=False)), texts, count)
 
 
 def _best(scores: np.ndarray, texts: list[str], count: int) -> list[str]:
@@ -59,13 +58,11 @@ def _load(kind: str, model: str, device: str, key: str) -> Any:
     try:
         import sentence_transformers
     except ImportError as error:
-        raise UserError(
-            f"environment.search.{key} needs a package that is not installed: pip install {LIBRARY}"
-        ) from error
+        missing = "needs a package that is not installed"
+        raise UserError(f"environment.search.{key} {missing}: pip install {LIBRARY}") from error
     try:
         return getattr(sentence_transformers, kind)(model_folder(model, PACKAGED), device=device)
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise UserError(
-            f"environment.search.{key}={model} cannot be loaded ({reason}); name a hub id or a local folder, or null"
-        ) from error
+        hint = "name a hub id or a local folder, or null"
+        raise UserError(f"environment.search.{key}={model} cannot be loaded ({reason}); {hint}") from error

@@ -8,16 +8,18 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
 from arenarl.config.schema import LLMConfig
-from arenarl.domains.research.descriptions import Description
+from arenarl.domains.research.descriptions import read_description
 from arenarl.llm.client import LLMClient
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts, quoted
 from arenarl.trajectory import Query
+
+Reply = TypeVar("Reply", bound=JSONReply)
 
 
 class Rephrased(JSONReply):
@@ -26,36 +28,34 @@ class Rephrased(JSONReply):
 
 async def rephrase(client: LLMClient, llm: LLMConfig, queries: Sequence[Query], taken: set[str]) -> list[Query]:
     """The closed queries in new words where the LLM had sound ones; texts in `taken` are not used again."""
-
-    async def reworded(query: Query) -> str | None:
-        reply = await client.ask(
-            llm, synthesis_messages("rephrase", query.query), Rephrased, prompt_texts("synthesis", "en")["again"]
-        )
+    replies = await asyncio.gather(*(ask(client, llm, "rephrase", query.query, Rephrased) for query in queries))
+    reworded = []
+    for query, reply in zip(queries, replies, strict=True):
         text = " ".join(reply.question.split()) if reply else ""
-        return text if is_sound(text, query) else None
-
-    texts = await asyncio.gather(*map(reworded, queries))
-    done = []
-    for query, text in zip(queries, texts, strict=True):
-        is_new = text is not None and text not in taken
-        done.append(replace(query, query=text) if is_new else query)
-        taken.add(done[-1].query)
-    return done
+        if text not in taken and is_sound(text, query):
+            query = replace(query, query=text)
+        taken.add(query.query)
+        reworded.append(query)
+    return reworded
 
 
 def is_sound(text: str, query: Query) -> bool:
     """Whether a wording of a closed query gives the same names, and nothing away."""
     wanted = query.constraints
-    named = {node.name for node in Description.from_record(wanted["description"]).walk() if node.name}
+    named = {node.name for node in read_description(wanted["description"]).walk() if node.name}
     hidden = {*wanted["entities"], wanted["answer"], *wanted["answer_aliases"]} - named
-    return bool(text) and all(_has(text, name) for name in named) and not any(_has(text, name) for name in hidden)
+
+    def has(name: str) -> bool:
+        return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
+
+    return bool(text) and all(map(has, named)) and not any(map(has, hidden))
 
 
-def _has(text: str, name: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
-
-
-def synthesis_messages(task: str, material: str) -> list[dict[str, str]]:
+async def ask(
+    client: LLMClient, llm: LLMConfig, task: str, material: str, reply_type: type[Reply], about: str = ""
+) -> Reply | None:
+    """Return an LLM's reply to one task of configs/prompts/synthesis_en.yaml, or None if none could be had."""
     texts = prompt_texts("synthesis", "en")
     asked = f"{texts[task].strip()}\n{quoted(material, 20_000)}\n{texts['reply_' + task].strip()}"
-    return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": asked}]
+    messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": asked}]
+    return await client.ask(llm, messages, reply_type, texts["again"], about=about)

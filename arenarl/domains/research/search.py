@@ -6,11 +6,13 @@
             1 → a long text summarised
 
 Every stage is a key and can be left out. A page that cannot be fetched is known by its snapshot, as in the paper. All
-work goes on in an event loop of its own.
+work goes on in an event loop of its own. Each result is made once (B.3): a group's trajectories ask much the same.
 """
 
 import asyncio
+import json
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
@@ -19,10 +21,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from arenarl.config.schema import EnvironmentConfig, LLMConfig, SearchConfig
+from arenarl.config.schema import LLMConfig, SearchConfig
 from arenarl.domains.bm25 import BM25
-from arenarl.domains.research.cache import Cache
-from arenarl.domains.research.engines import Engine, open_engine
+from arenarl.domains.research.engines import Engine
 from arenarl.domains.research.page_index import top
 from arenarl.domains.research.pages import Hit, Page
 from arenarl.domains.research.passages import chunks, cut, extract_snippet, extract_summary, terms
@@ -31,10 +32,13 @@ from arenarl.llm.client import LLMClient
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts, quoted
 from arenarl.rollout.environment import ToolError
-from arenarl.system.event_loops import LoopThread
+from arenarl.system.database import json_hash, open_database
+from arenarl.system.event_loops import InFlight, LoopThread
 
 T = TypeVar("T")
+_IN_MEMORY = 5_000  # results, some of them pages; the oldest go first
 _MAX_PROMPT_CHARS = 40_000  # of a page that an LLM summarises
+_SCHEMA = "CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, stage TEXT, value TEXT);"
 _STAGES = (  # what the choice of chunks depends on
     "search_chunk_tokens", "browse_chunk_tokens", "bm25_chunks", "snapshot_chunks", "embedder", "embedded_chunks",
     "reranker", "reranked_chunks",
@@ -49,11 +53,54 @@ class Summary(JSONReply):
     summary: Annotated[str, Field(min_length=1)]
 
 
+_REPLIES = {"snippet": Snippet, "summary": Summary}  # by task, the key of its LLM and the field of its reply
+
+
 @dataclass(frozen=True)
 class Result:
     url: str
     title: str
     snippet: str
+
+
+class Cache:
+    """Results in memory, in one sqlite file for all processes, and under way. Failures are not kept.
+    To be used from one event loop.
+
+    `hits` holds, for every look-up since it was last emptied, whether the result was there or under way.
+    """
+
+    def __init__(self, path: Path | None):
+        self._db = open_database(path, _SCHEMA, "environment.search.cache") if path else None
+        self._memory: OrderedDict[tuple, Any] = OrderedDict()
+        self._in_flight: InFlight[Any] = InFlight()
+        self.hits: list[bool] = []
+
+    async def get(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[Any]], on_disk: bool = True) -> Any:
+        """What `make` gives for these inputs, which name all that it depends on. On disk goes what JSON can hold."""
+        key, database = (stage, *inputs), self._db if on_disk else None
+        if key not in self._memory and key not in self._in_flight and database:
+            if row := database.execute("SELECT value FROM results WHERE key = ?", (json_hash(key),)).fetchone():
+                self._remember(key, json.loads(row[0]))
+        self.hits.append(key in self._memory or key in self._in_flight)
+        if key in self._memory:
+            self._memory.move_to_end(key)
+            return self._memory[key]
+
+        async def make_and_keep() -> Any:
+            value = await make()
+            if database:
+                row = (json_hash(key), stage, json.dumps(value))
+                database.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", row)
+            self._remember(key, value)
+            return value
+
+        return await self._in_flight.get(key, make_and_keep)
+
+    def _remember(self, key: tuple, value: Any) -> None:
+        self._memory[key] = value
+        if len(self._memory) > _IN_MEMORY:
+            self._memory.popitem(last=False)
 
 
 class SearchTools:
@@ -106,15 +153,25 @@ class SearchTools:
     async def _search(self, query: str) -> list[Result]:
         limit = self.config.results
         hits = await self._fetched("hits", (query, limit), lambda: self.engine.search(query, limit))
-        return list(await asyncio.gather(*(self._result(query, Hit(*hit)) for hit in hits)))
 
-    async def _result(self, query: str, hit: Hit) -> Result:
-        return Result(hit.url, hit.title, await self._snippet(query, hit.title, await self._search_chunks(query, hit)))
+        async def result_of(hit: Hit) -> Result:
+            texts = await self._search_chunks(query, hit)
+            return Result(hit.url, hit.title, await self._snippet(query, hit.title, texts))
+
+        return list(await asyncio.gather(*(result_of(Hit(*hit)) for hit in hits)))
 
     async def _browse(self, url: str) -> str:
         page = await self._page(url)
-        texts = await self._chosen("chunk", (page.url,), lambda: self._browse_chunk(page))
-        return await self._summary("\n\n".join(texts))
+
+        async def choose() -> list[str]:
+            """The page's best chunk by its title, or all of it."""
+            if self.config.browse_chunk_tokens is None:
+                return [page.text]
+            texts = await self._aside(chunks, page.text, self.config.browse_chunk_tokens)
+            texts = await self._aside(best_by_terms, page.title, texts, self.config.bm25_chunks)
+            return await self._narrow(page.title, texts, 1)
+
+        return await self._summary("\n\n".join(await self._chosen("chunk", (page.url,), choose)))
 
     async def _search_chunks(self, query: str, hit: Hit) -> list[str]:
         """A page's best chunks; of a page that cannot be had, as of nearly 15 % of the web (3.2), the snapshot."""
@@ -124,11 +181,10 @@ class SearchTools:
             return [hit.snapshot]
 
         async def choose() -> list[str]:
-            texts = (
-                hit.chunks[: self.config.bm25_chunks]
-                if page is None
-                else await self._aside(self._candidates, query, hit, page)
-            )
+            if page:
+                texts = await self._aside(self._candidates, query, hit, page)
+            else:
+                texts = hit.chunks[: self.config.bm25_chunks]
             return await self._narrow(query, texts, self.config.reranked_chunks)
 
         return await self._chosen("chunks", (query, hit.url, hit.snapshot), choose)
@@ -141,14 +197,6 @@ class SearchTools:
             return by_query
         by_snapshot = best_by_terms(hit.snapshot, texts, self.config.snapshot_chunks or 0)
         return list(dict.fromkeys([*by_query, *by_snapshot, hit.snapshot]))
-
-    async def _browse_chunk(self, page: Page) -> list[str]:
-        """The page's best chunk by its title, or all of it."""
-        if self.config.browse_chunk_tokens is None:
-            return [page.text]
-        texts = await self._aside(chunks, page.text, self.config.browse_chunk_tokens)
-        candidates = await self._aside(best_by_terms, page.title, texts, self.config.bm25_chunks)
-        return await self._narrow(page.title, candidates, 1)
 
     async def _narrow(self, query: str, texts: list[str], count: int) -> list[str]:
         """The best `count` by embedding and reranker; without them, as they came."""
@@ -166,39 +214,31 @@ class SearchTools:
         return Page(*await self._fetched("page", (url,), fetch))
 
     async def _snippet(self, query: str, title: str, texts: list[str]) -> str:
-        if self._asks(self.config.snippet):
-            words = {"words": self.config.snippet_words}
-            reply = await self._ask(
-                self.config.snippet, "snippet", Snippet, words, "\n".join(texts), f"\n{quoted(query, 1000)}"
-            )
-            if reply:
-                return cut(reply.snippet, self.config.snippet_words)
-        return extract_snippet(query, texts, self.config.snippet_words, title)
+        words = self.config.snippet_words
+        written = await self._ask("snippet", words, texts, query)
+        return cut(written, words) if written else extract_snippet(query, texts, words, title)
 
     async def _summary(self, text: str) -> str:
         limit = self.config.summary_above_chars
         if limit is None or len(text) <= limit:
             return text
-        if self._asks(self.config.summary):
-            reply = await self._ask(self.config.summary, "summary", Summary, {"chars": limit}, text)
-            if reply:
-                return extract_summary(reply.summary, limit)
-        return extract_summary(text, limit)
+        return extract_summary(await self._ask("summary", limit, [text]) or text, limit)
 
     def _asks(self, llm: LLMConfig) -> bool:
         return llm.name == "llm" and self.client is not None
 
-    async def _ask(
-        self, llm: LLMConfig, task: str, reply_type: type, numbers: dict[str, int], text: str, after: str = ""
-    ) -> Any | None:
-        """An LLM's reply on a text that may say anything; None if none could be had."""
-        texts = prompt_texts("search", self.language)
-        asked = (
-            f"{texts[task].format(**numbers).strip()}\n{quoted(text, _MAX_PROMPT_CHARS)}{after}\n"
-            f"{texts['reply_' + task].strip()}"
-        )
-        messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": asked}]
-        return await self.client.ask(llm, messages, reply_type, texts["again"], about=task)
+    async def _ask(self, task: str, limit: int, texts: list[str], query: str | None = None) -> str | None:
+        """Return an LLM's snippet or summary of at most `limit` words or characters; None without an LLM or a reply."""
+        llm = getattr(self.config, task)
+        if not self._asks(llm):
+            return None
+        prompt = prompt_texts("search", self.language)
+        lines = [prompt[task].format(words=limit, chars=limit).strip(), quoted("\n".join(texts), _MAX_PROMPT_CHARS)]
+        lines += [] if query is None else [quoted(query, 1000)]
+        asked = "\n".join([*lines, prompt["reply_" + task].strip()])
+        messages = [{"role": "system", "content": prompt["system"].strip()}, {"role": "user", "content": asked}]
+        reply = await self.client.ask(llm, messages, _REPLIES[task], prompt["again"], about=task)
+        return getattr(reply, task) if reply else None
 
     async def _fetched(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[Any]]) -> Any:
         """What the engine gives, from the cache, unless the engine is quicker than that."""
@@ -206,9 +246,8 @@ class SearchTools:
 
     async def _chosen(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[list[str]]]) -> list[str]:
         """What is chosen of a page, from the cache, unless no model chooses and the page is at hand."""
-        return await (
-            make() if self._is_quick else self.cache.get(stage, (self.engine.name, *inputs, *self._stages), make)
-        )
+        key = (self.engine.name, *inputs, *self._stages)
+        return await (make() if self._is_quick else self.cache.get(stage, key, make))
 
 
 def best_by_terms(query: str, texts: list[str], count: int | None) -> list[str]:
@@ -224,12 +263,3 @@ def best_by_terms(query: str, texts: list[str], count: int | None) -> list[str]:
         best = top(index.get_scores(wanted), count).tolist()
     rest = set(range(len(texts))).difference(best)
     return [texts[number] for number in [*best, *sorted(rest)][:count]]
-
-
-def build_search_tools(config: EnvironmentConfig, language: str, client: LLMClient | None = None) -> SearchTools:
-    """The tools that `environment.search` describes.
-
-    Raises:
-        UserError: documents, models, the cache or the API's key cannot be had.
-    """
-    return SearchTools(config.search, open_engine(config), client, language)

@@ -14,8 +14,7 @@ from typing import Protocol
 
 from arenarl.domains.research.corpus import Corpus
 from arenarl.domains.research.descriptions import Description, Link, search_words
-from arenarl.domains.research.entities import Fact
-from arenarl.domains.research.fuzzification import OBJECT, SUBJECT, Clue
+from arenarl.domains.research.facts import OBJECT, SUBJECT, Clue, Fact
 from arenarl.rollout.environment import Environment
 
 Call = Callable[[str, str, str], Awaitable[str]]  # thought, tool, its only argument → observation
@@ -52,13 +51,19 @@ class Solver:
 
     async def answer(self, root: Description, attribute: str) -> str | None:
         """What it holds to be the answer; None if it found nothing."""
+        while root.children and not self.habits["follow"]:  # on to the entity that is looked for first
+            root = _easiest(root.children)
         try:
-            url = await anext(
-                self._find(root if self.habits["follow"] else _start(root), search_words(attribute)), None
-            )
-            return await self._state(url, attribute) if url else None
+            url = await anext(self._find(root, search_words(attribute)), None)
+            facts = await self.facts(url, attribute) if url else []
         except OutOfCalls:
             return None
+        if not url:
+            return None
+        if facts and self.habits["ground"]:
+            return facts[0].value
+        shown = (self.corpus.entities[one].name for one in self.shown)
+        return "1900" if attribute.endswith("year") else next(shown, None)
 
     async def learn_about(self, name: str, words: str = "") -> str | None:
         """Look an entity up by its name; its url, or None if search does not show it."""
@@ -70,11 +75,8 @@ class Solver:
 
     async def facts(self, url: str, attribute: str) -> list[Fact]:
         """What the page says of an attribute; opens it where what was read so far does not say."""
-        if not self._said(url, attribute) and self.habits["read"]:
+        if self.habits["read"] and all(fact.attribute != attribute for fact in self.known[url]):
             await self._open(url)
-        return self._said(url, attribute)
-
-    def _said(self, url: str, attribute: str) -> list[Fact]:
         return [fact for fact in self.known[url] if fact.attribute == attribute]
 
     async def _open(self, url: str) -> None:
@@ -87,16 +89,6 @@ class Solver:
             await self._search(f"find {name}", name)  # its address
         self._learn(read_page(await self._use(f"read {name}", "browse", name if self.is_compact else url)))
 
-    async def _state(self, url: str, attribute: str) -> str | None:
-        facts = await self.facts(url, attribute)
-        if facts and self.habits["ground"]:
-            return facts[0].value
-        return (
-            "1900"
-            if attribute.endswith("year")
-            else next((self.corpus.entities[shown].name for shown in self.shown), None)
-        )
-
     async def _find(self, node: Description, words: str) -> AsyncIterator[str]:
         """Entities that fit a description, one by one; `words` say what is wanted of one that is named."""
         if node.name:
@@ -104,8 +96,8 @@ class Solver:
             if url:
                 yield url
         elif node.children:
-            first = _by_ease(node.children)[0]
-            async for child in self._find(first, _said_of(first.link, "", "")):
+            first = _easiest(node.children)
+            async for child in self._find(first, _words_of(first.link, "", "")):
                 async for url in self._parents(child, first.link, node):
                     if await self._fits(node, url, first):
                         yield url
@@ -124,18 +116,18 @@ class Solver:
                     yield fact.target
             return
         tried = set()
-        for find in (self._known_parents, self._named_by, self._searched):
-            async for url in find(child, link, node):
+        for candidates in (self._known_parents(child, link), self._named_by(child), self._searched(child, link, node)):
+            async for url in candidates:
                 if url not in tried and self._may_be(url, node.noun):
                     tried.add(url)
                     yield url
 
-    async def _known_parents(self, child: str, link: Link, node: Description) -> AsyncIterator[str]:
+    async def _known_parents(self, child: str, link: Link) -> AsyncIterator[str]:
         for url, facts in list(self.known.items()):
             if any(fact.target == child and fact.attribute == link.attribute for fact in facts):
                 yield url
 
-    async def _named_by(self, child: str, link: Link, node: Description) -> AsyncIterator[str]:
+    async def _named_by(self, child: str) -> AsyncIterator[str]:
         if self.habits["read"]:
             await self._open(child)
         for fact in list(self.known[child]):
@@ -143,8 +135,8 @@ class Solver:
                 yield fact.target
 
     async def _searched(self, child: str, link: Link, node: Description) -> AsyncIterator[str]:
-        said = _said_of(link, "", self.corpus.entities[child].name)
-        for query in (f"{node.noun} {said}", *(f"{said} {text}" for text in _queries(node.clues, node.noun))):
+        words = _words_of(link, "", self.corpus.entities[child].name)
+        for query in (f"{node.noun} {words}", *(f"{words} {text}" for text in _queries(node.clues, node.noun))):
             for url in await self._search(f"find the {node.noun}", query):
                 yield url
 
@@ -157,21 +149,18 @@ class Solver:
         If the page of the child `known` has their link, it led here."""
         if not self._may_be(url, node.noun):
             return False
-        is_kind = node.noun == self.corpus.entities[url].kind
-        if not is_kind and not await self._says(url, "type", lambda fact: fact.value == node.noun):
-            return False
-        for clue in node.clues:
-            if not await self._says(url, clue.attribute, clue.holds):
+        demands = [(clue.attribute, clue.holds) for clue in node.clues]
+        if node.noun != self.corpus.entities[url].kind:
+            demands.insert(0, ("type", lambda fact: fact.value == node.noun))
+        for attribute, holds in demands:
+            facts = await self.facts(url, attribute)
+            is_believed = not facts and not self.habits["read"]  # an attempt that reads no pages believes
+            if not is_believed and not any(map(holds, facts)):
                 return False
         for child in node.children:
             if (child is not known or child.link.is_parents) and not await self._has_child(url, child):
                 return False
         return True
-
-    async def _says(self, url: str, attribute: str, test: Callable[[Fact], bool]) -> bool:
-        """Whether a fact passes; who does not read pages believes what it does not know."""
-        facts = await self.facts(url, attribute)
-        return any(map(test, facts)) or not facts and not self.habits["read"]
 
     async def _has_child(self, url: str, child: Description) -> bool:
         link = child.link
@@ -182,15 +171,11 @@ class Solver:
         elif child.name:
             candidates = [await self.learn_about(child.name)]
         else:
-            candidates = await self._search(
-                f"find the {child.noun}", _said_of(link, child.noun, self.corpus.entities[url].name)
-            )
+            words = _words_of(link, child.noun, self.corpus.entities[url].name)
+            candidates = await self._search(f"find the {child.noun}", words)
         for candidate in filter(None, candidates):
-            if not link.is_parents and not any(
-                fact.target == url for fact in await self.facts(candidate, link.attribute)
-            ):
-                continue
-            if child.name or await self._fits(child, candidate):
+            is_linked = link.is_parents or url in [one.target for one in await self.facts(candidate, link.attribute)]
+            if is_linked and (child.name or await self._fits(child, candidate)):
                 return True
         return False
 
@@ -214,19 +199,12 @@ class Solver:
             self.known[fact.url][fact] = None
 
 
-def _start(root: Description) -> Description:
-    """The entity that is looked for first."""
-    while root.children:
-        root = _by_ease(root.children)[0]
-    return root
+def _easiest(children: tuple[Description, ...]) -> Description:
+    """A named one, or the one that says most."""
+    return min(children, key=lambda child: (child.name is None, -len(list(child.walk())), -len(child.clues)))
 
 
-def _by_ease(children: tuple[Description, ...]) -> list[Description]:
-    """Named ones first, then those that say most."""
-    return sorted(children, key=lambda child: (child.name is None, -len(list(child.walk())), -len(child.clues)))
-
-
-def _said_of(link: Link, subject: str, other: str) -> str:
+def _words_of(link: Link, subject: str, other: str) -> str:
     """A link in words, for a search."""
     return link.pattern.replace(SUBJECT, subject).replace(OBJECT, other).strip(" .")
 
@@ -247,10 +225,8 @@ def read_results(corpus: Corpus, observation: str) -> list[tuple[str | None, str
     """(url, snippet) of each result of a search, in both forms of the environment;
     no url for a page that is not of the corpus."""
     if observation.startswith("["):
-        return [
-            (result["url"] if result["url"] in corpus.entities else None, result["snippet"])
-            for result in json.loads(observation)
-        ]
+        results = [(result["url"], result["snippet"]) for result in json.loads(observation)]
+        return [(url if url in corpus.entities else None, snippet) for url, snippet in results]
     lines = (line.partition(": ") for line in observation.splitlines())
     return [(corpus.by_name.get(title), snippet) for title, _, snippet in lines]
 

@@ -12,8 +12,8 @@ from typing import Any
 from arenarl.domains.domain import median_of
 from arenarl.domains.known_answers import is_correct
 from arenarl.domains.research.corpus import Corpus
-from arenarl.domains.research.descriptions import Description, search_words
-from arenarl.domains.research.entities import Fact
+from arenarl.domains.research.descriptions import read_description, search_words
+from arenarl.domains.research.facts import Fact
 from arenarl.domains.research.open_queries import covered
 from arenarl.domains.research.questions import SUBTASK
 from arenarl.domains.research.solver import HABITS, OutOfCalls, ResearchTools, Solver
@@ -32,54 +32,39 @@ class Teacher:
         self.corpus, self.environment, self.max_calls = corpus, environment, max_calls
 
     async def solve(self, query: Query, rng: random.Random, skill: float) -> Trajectory:
-        is_closed = query.subtask == SUBTASK
+        is_closed, is_compact = query.subtask == SUBTASK, self.environment.is_compact
         habits = {habit: rng.random() < skill for habit in (HABITS if is_closed else OPEN_HABITS)}
-        attempt = _Attempt(self.environment, query)
-        solver = Solver(self.corpus, attempt.call, self.max_calls, self.environment.is_compact, habits)
+        messages: list[dict[str, Any]] = prompt_messages(query)
+
+        async def call(thought: str, tool: str, argument: str) -> str:
+            arguments = {"query" if tool == "search" else "url": argument}
+            calls = [{"type": "function", "function": {"name": tool, "arguments": arguments}}]
+            thought = thought if is_compact else f"Next I {thought}."
+            messages.append({"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": calls})
+            observation = await observe(self.environment, tool, arguments)
+            messages.append(tool_message(observation))
+            return observation
+
+        solver = Solver(self.corpus, call, self.max_calls, is_compact, habits)
         if is_closed:
-            wanted = query.constraints
-            lines = [
-                await solver.answer(Description.from_record(wanted["description"]), wanted["attribute"]) or "not found"
-            ]
+            root, attribute = read_description(query.constraints["description"]), query.constraints["attribute"]
+            text = await solver.answer(root, attribute) or "not found"
         else:
-            lines = await _write(solver, query) or ["I found nothing."]
-        attempt.answer("\n".join(lines))
-        return Trajectory(query.query_id, attempt.messages, "answer", meta={"habits": habits})
+            text = "\n".join(await _write(solver, query) or ["I found nothing."])
+        thought = "answer" if is_compact else "I have what I need; now the answer."
+        messages.append(assistant_message(f"<think>\n{thought}\n</think>\n\n<answer>\n{text}\n</answer>"))
+        return Trajectory(query.query_id, messages, "answer", meta={"habits": habits})
 
     async def median(self, query: Query, rng: random.Random, skill: float, attempts: int) -> Trajectory:
         """The attempt of median quality."""
         solved = [await self.solve(query, rng, skill) for _ in range(attempts)]
-        quality = [self.quality(query, trajectory.answer) for trajectory in solved]
-        return median_of(solved, quality)
+        return median_of(solved, [self.quality(query, trajectory.answer) for trajectory in solved])
 
     def quality(self, query: Query, answer: str) -> float:
         """0 to 1: correct or not, or how many of the facts are there."""
         if query.subtask == SUBTASK:
             return float(is_correct(query.constraints, answer))
         return covered(self.corpus, query.constraints, answer)
-
-
-class _Attempt:
-    """The messages of one attempt as it goes, in the form of the environment's results."""
-
-    def __init__(self, environment: ResearchTools, query: Query):
-        self.environment = environment
-        self.messages: list[dict[str, Any]] = prompt_messages(query)
-
-    async def call(self, thought: str, tool: str, argument: str) -> str:
-        arguments = {"query" if tool == "search" else "url": argument}
-        function = {"type": "function", "function": {"name": tool, "arguments": arguments}}
-        thought = thought if self.environment.is_compact else f"Next I {thought}."
-        self.messages.append(
-            {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]}
-        )
-        observation = await observe(self.environment, tool, arguments)
-        self.messages.append(tool_message(observation))
-        return observation
-
-    def answer(self, text: str) -> None:
-        thought = "answer" if self.environment.is_compact else "I have what I need; now the answer."
-        self.messages.append(assistant_message(f"<think>\n{thought}\n</think>\n\n<answer>\n{text}\n</answer>"))
 
 
 async def _write(solver: Solver, query: Query) -> list[str]:
@@ -91,20 +76,14 @@ async def _write(solver: Solver, query: Query) -> list[str]:
     try:
         root = None
         for part in parts:
-            block, name = [], part.get("name")
+            facts, name, attributes = [], part.get("name"), part["attributes"]
             if "via" in part:
-                links = await solver.facts(root, part["via"]) if root else []
-                block = [_stated(solver, fact) for fact in links]
-                name = links[0].value if links else None
-            url = await solver.learn_about(name, " ".join(map(search_words, part["attributes"]))) if name else None
-            root = root or url
-            if url:
-                block += [
-                    _stated(solver, fact)
-                    for attribute in part["attributes"]
-                    for fact in await solver.facts(url, attribute)
-                ]
-            blocks.append(block)
+                facts = await solver.facts(root, part["via"]) if root else []
+                name = facts[0].value if facts else None
+            if name and (url := await solver.learn_about(name, " ".join(map(search_words, attributes)))):
+                root = root or url
+                facts = facts + [fact for attribute in attributes for fact in await solver.facts(url, attribute)]
+            blocks.append([_stated(solver, fact) for fact in facts])
     except OutOfCalls:
         pass
     if not solver.habits["focus"]:

@@ -8,6 +8,7 @@ API is asked.
 import asyncio
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import httpx
 
 from arenarl.config.schema import WebConfig
 from arenarl.domains.research.fetch import Fetcher
-from arenarl.domains.research.pages import Hit, Page
+from arenarl.domains.research.pages import Hit
 from arenarl.llm.client import RunStopped
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
@@ -46,15 +47,11 @@ class API:
 APIS = {  # environment.search.web.api
     "serper": API("https://google.serper.dev/search", "POST", "X-API-KEY", ("organic",), "link", "snippet"),
     "brave": API(
-        "https://api.search.brave.com/res/v1/web/search",
-        "GET",
-        "X-Subscription-Token",
-        ("web", "results"),
-        "url",
+        "https://api.search.brave.com/res/v1/web/search", "GET", "X-Subscription-Token", ("web", "results"), "url",
         "description",
     ),
     "searxng": API(None, "GET", None, ("results",), "url", "content", (("format", "json"),)),
-}
+}  # fmt: skip
 
 
 class WebEngine:
@@ -70,24 +67,30 @@ class WebEngine:
         self.config, self.api = config, APIS[config.api]
         self.endpoint = config.endpoint or self.api.endpoint
         self.name = f"{config.api} {self.endpoint} {sorted(config.parameters.items())}"
-        self._headers = {self.api.key_header: _read_key(config)} if self.api.key_header else {}
+        self._headers = {}
+        if self.api.key_header:
+            variable = config.api_key_variable
+            if not (key := os.environ.get(variable or "")):
+                raise UserError(f"set the environment variable {variable} to the key of the search API {config.api}")
+            self._headers[self.api.key_header] = key
         self._client = httpx.AsyncClient(timeout=config.timeout_s)
         self._slots = asyncio.Semaphore(share_of(config.concurrency))
-        self._fetcher = fetcher or Fetcher(config)
-
-    async def fetch(self, url: str) -> Page:
-        return await self._fetcher.fetch(url)
+        self.fetch = (fetcher or Fetcher(config)).fetch
 
     async def search(self, query: str, limit: int) -> list[Hit]:
         """Raises RunStopped if the API refuses the key or the account, which no further call can mend."""
-        asked = {"q": query, **dict(self.api.parameters), **self.config.parameters}
+        api = self.api
+        asked = {"q": query, **dict(api.parameters), **self.config.parameters}
         async with self._slots:
-            response = await self._ask({"json": asked} if self.api.method == "POST" else {"params": asked})
+            response = await self._ask({"json": asked} if api.method == "POST" else {"params": asked})
         try:
-            reply = found = parse_json(response.text, MAX_RECORD_NESTING)
-            for name in self.api.path:
-                found = found.get(name) or {}
-            hits = [self._hit(record) for record in list(found)[:limit]]
+            reply = records = parse_json(response.text, MAX_RECORD_NESTING)
+            for name in api.path:
+                records = records.get(name) or {}
+            hits = [
+                Hit(str(one[api.url]), str(one.get("title") or one[api.url]), str(one.get(api.snapshot) or ""))
+                for one in list(records)[:limit]
+            ]
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise ToolError("the search engine's reply could not be read.") from error
         # SearXNG, whose own sources have shut it out: not that there is nothing
@@ -95,69 +98,38 @@ class WebEngine:
             raise ToolError("the engines that the search engine asks do not answer.")
         return hits
 
-    def _hit(self, record: dict[str, Any]) -> Hit:
-        return Hit(
-            str(record[self.api.url]),
-            str(record.get("title") or record[self.api.url]),
-            str(record.get(self.api.snapshot) or ""),
-        )
-
     async def _ask(self, request: dict[str, Any]) -> httpx.Response:
         """The reply, after some more attempts on timeouts, 429, 5xx, and refusals, of which Brave takes some back."""
         for attempt in range(_ATTEMPTS):
-            is_refused = False
+            is_refused, pause_s = False, 0.5 * 2**attempt
             try:
                 async with asyncio.timeout(self.config.timeout_s):
                     response = await self._client.request(
                         self.api.method, self.endpoint, headers=self._headers, **request
                     )
             except (TimeoutError, httpx.HTTPError) as error:
-                reason, pause_s = f"does not answer ({type(error).__name__})", 0.5 * 2**attempt
+                reason = f"does not answer ({type(error).__name__})"
             else:
-                status = response.status_code
-                if status == 200:
+                if (status := response.status_code) == 200:
                     return response
-                said = self._said(response)
-                reason, pause_s = (
-                    f"answers {status}" + (f": {said}" if said else ""),
-                    _pause_s(response, 0.5 * 2**attempt),
-                )
-                is_refused = status in _REFUSES_ALL or (status in (400, 422) and bool(_REFUSED.search(said)))
+                text = self._shown_text(response)
+                reason = f"answers {status}" + (f": {text}" if text else "")
+                with suppress(ValueError):  # retry-after is a date
+                    pause_s = max(0.0, float(response.headers.get("retry-after", pause_s)))
+                is_refused = status in _REFUSES_ALL or (status in (400, 422) and bool(_REFUSED.search(text)))
                 if not (is_refused or status == 429 or status >= 500):
                     break
             if attempt < _ATTEMPTS - 1:
                 await asyncio.sleep(min(pause_s, _LONGEST_PAUSE_S))
-        if is_refused:
-            what = (
-                f"refuses the key in {self.config.api_key_variable}, or its account"
-                if self._headers
-                else "refuses to answer"
-            )
-            hint = (
-                "; SearXNG needs json among search.formats in its settings.yml" if self.config.api == "searxng" else ""
-            )
-            raise RunStopped(f"{self.endpoint} {what}: it {reason}{hint}")
-        raise ToolError(f"the search engine {reason}.")
+        if not is_refused:
+            raise ToolError(f"the search engine {reason}.")
+        key = f"the key in {self.config.api_key_variable}, or its account"
+        hint = "; SearXNG needs json among search.formats in its settings.yml" if self.config.api == "searxng" else ""
+        raise RunStopped(f"{self.endpoint} refuses {key if self._headers else 'to answer'}: it {reason}{hint}")
 
-    def _said(self, response: httpx.Response) -> str:
+    def _shown_text(self, response: httpx.Response) -> str:
         """The beginning of an error's body, without the key."""
-        said = " ".join(response.text.split())
+        text = " ".join(response.text.split())
         for key in self._headers.values():
-            said = said.replace(key, "***")
-        return said[:_SAID]
-
-
-def _pause_s(response: httpx.Response, otherwise: float) -> float:
-    try:
-        return max(0.0, float(response.headers.get("retry-after", otherwise)))
-    except ValueError:  # a date
-        return otherwise
-
-
-def _read_key(config: WebConfig) -> str:
-    key = os.environ.get(config.api_key_variable or "", "")
-    if not key:
-        raise UserError(
-            f"set the environment variable {config.api_key_variable} to the key of the search API {config.api}"
-        )
-    return key
+            text = text.replace(key, "***")
+        return text[:_SAID]

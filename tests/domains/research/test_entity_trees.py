@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arenarl.domains.research.corpus import build_corpus
-from arenarl.domains.research.entity_trees import extract_subtree, grow_tree, other_end
+from arenarl.domains.research.questions import extract_subtree, grow_tree, other_end
 
 
 class Drawn:

@@ -15,7 +15,7 @@ from arenarl.domains.research.passages import (
     cut,
     extract_snippet,
     extract_summary,
-    sentences,
+    sentence_spans,
     terms,
 )
 
@@ -115,7 +115,7 @@ def test_chunks_keep_every_token_in_order_and_within_their_size(text, size):
     assert all(count_tokens(text[start:end]) <= size for start, end in spans)
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
     assert "".join("".join(chunks(text, size)).split()) == "".join(text.split())
-    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
+    assert "".join("".join(text[start:end] for start, end in sentence_spans(text)).split()) == "".join(text.split())
 
 
 def test_queries_and_documents_meet_in_singular_and_plural():

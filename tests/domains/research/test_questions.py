@@ -15,12 +15,11 @@ from hash_seeds import printed_in_two_processes
 
 from arenarl.config.schema import EnvironmentConfig, ResearchDataConfig, SearchConfig
 from arenarl.domains.known_answers import is_correct
-from arenarl.domains.research.constraint_sets import choose_clues
 from arenarl.domains.research.corpus import build_corpus, read_corpus
-from arenarl.domains.research.descriptions import Description, Link, Space, ask, render
+from arenarl.domains.research.descriptions import Description, Link, Space, ask, choose_clues, read_description, render
 from arenarl.domains.research.engines import LocalEngine
 from arenarl.domains.research.environment import ResearchEnvironment
-from arenarl.domains.research.fuzzification import Clue
+from arenarl.domains.research.facts import Clue
 from arenarl.domains.research.questions import calls_needed, make_questions
 from arenarl.domains.research.search import SearchTools
 from arenarl.system.errors import UserError
@@ -62,7 +61,7 @@ def plain(corpus):
 
 
 def description(query):
-    return Description.from_record(query.constraints["description"])
+    return read_description(query.constraints["description"])
 
 
 def test_a_description_is_told_from_the_root_and_two_of_a_kind_are_told_apart():
@@ -77,7 +76,7 @@ def test_a_description_is_told_from_the_root_and_two_of_a_kind_are_told_apart():
         "A writer was born in the 1840s. A second writer studied under the writer. An opera was created by the writer."
     )
     assert f"{said} {ask('birth year', label)}".endswith("When was the writer born?")
-    assert Description.from_record(json.loads(json.dumps(root.to_record()))) == root
+    assert read_description(json.loads(json.dumps(asdict(root)))) == root
 
 
 def test_a_named_entity_is_only_named():
@@ -183,25 +182,16 @@ def test_clues_are_chosen_for_what_they_leave_and_dropped_where_they_give_away()
         def meeting(self, clue):
             return {"colour": {"a", "b"}, "size": {"a", "c"}, "age": {"a"}}[clue.attribute]
 
-    def pool():
-        return [Clue(name, f"<subject> has {name}.", value="x") for name in ("colour", "size", "age")]
+    def chosen(most, is_found, fits="abcd"):
+        pool = [Clue(name, f"<subject> has {name}.", value="x") for name in ("colour", "size", "age")]
+        clues = choose_clues(Sets(), pool, set(fits), most, random.Random(0), is_found)
+        return {clue.attribute for clue in clues}
 
-    fits = set("abcd")
-    assert [clue.attribute for clue in choose_clues(Sets(), pool(), fits, 3, random.Random(0))] == ["age"]
-    hidden = choose_clues(
-        Sets(), pool(), fits, 3, random.Random(0), lambda clues: any(clue.attribute == "age" for clue in clues)
-    )
-    assert {clue.attribute for clue in hidden} == {"colour", "size"}
-    assert (
-        len(
-            choose_clues(
-                Sets(), pool(), fits, 1, random.Random(0), lambda clues: any(clue.attribute == "age" for clue in clues)
-            )
-        )
-        == 1
-    )
-    assert choose_clues(Sets(), pool(), {"a"}, 3, random.Random(0)) == []
-    assert choose_clues(Sets(), pool(), fits, 3, random.Random(0), lambda clues: True) == []
+    def by_age(clues):
+        return any(clue.attribute == "age" for clue in clues)
+
+    assert chosen(3, lambda clues: False) == {"age"} and chosen(3, by_age) == {"colour", "size"}
+    assert len(chosen(1, by_age)) == 1 and chosen(3, by_age, "a") == chosen(3, lambda clues: True) == set()
 
 
 def test_the_same_seed_makes_the_same_questions_in_every_process():

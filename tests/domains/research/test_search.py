@@ -14,13 +14,12 @@ from sites import on_loopback, site
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, EnvironmentConfig, RolloutConfig, SearchConfig, WebConfig
 from arenarl.domains.environments import make_environment
-from arenarl.domains.research.cache import Cache
 from arenarl.domains.research.engines import LocalEngine
 from arenarl.domains.research.environment import ResearchEnvironment
 from arenarl.domains.research.fetch import Fetcher
 from arenarl.domains.research.page_index import PageIndex
 from arenarl.domains.research.pages import Hit, Page
-from arenarl.domains.research.search import SearchTools, best_by_terms
+from arenarl.domains.research.search import Cache, SearchTools, best_by_terms
 from arenarl.domains.research.web import WebEngine
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.environment import ToolError

@@ -8,11 +8,11 @@ import pytest
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig, ResearchDataConfig, SearchConfig
 from arenarl.domains.research.corpus import build_corpus
+from arenarl.domains.research.domain import ResearchDomain
 from arenarl.domains.research.environment import ResearchEnvironment
 from arenarl.domains.research.open_queries import OPEN_SUBTASKS, covered, make_open_queries
 from arenarl.domains.research.questions import SUBTASK, make_questions
 from arenarl.domains.research.solver import HABITS
-from arenarl.domains.research.splits import research_splits, research_subtasks
 from arenarl.domains.research.teacher import OPEN_HABITS, Teacher
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Trajectory, assistant_message, assistant_text, read_turns
@@ -47,8 +47,8 @@ def queries(corpus, environment):
     return make_questions(corpus, environment, PLAIN, "teach", 20) + make_open_queries(corpus, "teach", 30)
 
 
-def splits_of(corpus, environment, **changes):
-    return dict(research_splits(corpus, environment, DataConfig(**(SMALL | changes))))
+def splits_of(environment, **changes):
+    return dict(ResearchDomain(EnvironmentConfig(), DataConfig(**(SMALL | changes))).splits(environment))
 
 
 def test_open_queries_name_what_their_facts_are_about(corpus):
@@ -132,7 +132,7 @@ def test_a_baseline_is_the_attempt_of_median_quality(corpus, environment, querie
 
 
 def test_splits_have_their_counts_and_share_no_query(corpus, environment):
-    splits = splits_of(corpus, environment)
+    splits = splits_of(environment)
     assert {name: len(records) for name, records in splits.items()} == {
         "test_queries": 12,
         "test_baselines": 12,
@@ -155,9 +155,9 @@ def test_splits_have_their_counts_and_share_no_query(corpus, environment):
 def test_the_same_settings_make_the_same_splits_and_the_test_set_does_not_depend_on_how_much_is_trained_on(
     corpus, environment
 ):
-    splits = splits_of(corpus, environment)
-    assert splits_of(corpus, environment) == splits
-    other = splits_of(corpus, environment, sft_size=3, rl_size=2, teacher_skill=0.9)
+    splits = splits_of(environment)
+    assert splits_of(environment) == splits
+    other = splits_of(environment, sft_size=3, rl_size=2, teacher_skill=0.9)
     assert other["test_queries"] == splits["test_queries"] and other["test_baselines"] == splits["test_baselines"]
 
 
@@ -166,8 +166,7 @@ def test_the_same_settings_make_the_same_splits_and_the_test_set_does_not_depend
 )
 def test_the_share_of_open_ended_queries_decides_which_there_are(corpus, environment, share, subtasks):
     research = ResearchDataConfig(**vars(PLAIN) | {"open_share": share})
-    splits = splits_of(corpus, environment, research=research, sft_size=8, rl_size=8, test_per_subtask=1)
-    assert research_subtasks(DataConfig(research=research)) == subtasks
+    splits = splits_of(environment, research=research, sft_size=8, rl_size=8, test_per_subtask=1)
     assert (
         {query.subtask for query in splits["rl_queries"]}
         == {query.subtask for query in splits["test_queries"]}
@@ -177,4 +176,4 @@ def test_the_share_of_open_ended_queries_decides_which_there_are(corpus, environ
 
 def test_another_language_is_refused(corpus, environment):
     with pytest.raises(UserError, match="data.language=zh: the research domain's queries are in English"):
-        splits_of(corpus, environment, language="zh")
+        splits_of(environment, language="zh")

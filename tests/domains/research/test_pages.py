@@ -7,10 +7,9 @@ import pytest
 from sites import ARTICLE, on_loopback, site
 
 from arenarl.config.schema import WebConfig
-from arenarl.domains.research import html_workers
+from arenarl.domains.research import pages
 from arenarl.domains.research.fetch import Fetcher, FetchError
-from arenarl.domains.research.html import WEB_CODECS, read_html
-from arenarl.domains.research.html_workers import WorkerLost, read_html_apart
+from arenarl.domains.research.pages import WEB_CODECS, WorkerLost, read_html, read_html_apart
 from arenarl.domains.research.passages import chunks, cut, extract_snippet, extract_summary
 
 PAGE = ARTICLE.format("").encode()
@@ -22,9 +21,9 @@ def read(html, charset=None, timeout_s=20.0):
 
 def test_a_worker_reads_as_this_process_does_and_stays_for_the_next_page():
     assert read(PAGE) == read_html(PAGE, "http://a/")
-    (worker,) = html_workers._idle
+    (worker,) = pages._idle
     assert read(b"") is None and read(PAGE.decode().encode("gb18030"), "gb18030") == read(PAGE)
-    assert html_workers._idle == [worker] and worker.poll() is None
+    assert pages._idle == [worker] and worker.poll() is None
 
 
 def test_pages_are_read_side_by_side():
@@ -44,10 +43,10 @@ def test_a_page_that_takes_too_long_is_given_up_and_the_next_one_read():
 
 def test_a_worker_that_dies_costs_its_page_only():
     read(PAGE)
-    for worker in html_workers._idle:
+    for worker in pages._idle:
         worker.kill()
         worker.wait()
-    lost = len(html_workers._idle)
+    lost = len(pages._idle)
     for _ in range(lost):
         with pytest.raises(WorkerLost):
             read(PAGE)
@@ -56,7 +55,7 @@ def test_a_worker_that_dies_costs_its_page_only():
 
 def test_a_worker_ends_with_who_asked_it_and_knows_nothing_of_torch():
     code = (
-        "import asyncio, sys; from arenarl.domains.research import html_workers as w\n"
+        "import asyncio, sys; from arenarl.domains.research import pages as w\n"
         "asyncio.run(w.read_html_apart(b'', 'u', None, 9)); print(w._idle[0].pid, "
         "'torch' in sys.modules, 'numpy' in sys.modules)"
     )

@@ -1,15 +1,17 @@
-"""Facts made vague (Eq. 2, InfoAgent): f_entity hides names behind what they stand for,
-f_static turns dates and numbers into ranges.
+"""Entities and their facts, exact (Eq. 1, InfoAgent) and made vague (Eq. 2).
 
-f_llm, the rephrasing by an LLM, comes last and works on the whole question: `rephrasing`. What a vague fact still
-demands is kept beside its words (`Clue`), so that the entities it fits can be counted.
+A fact is what a page says, in a form that questions can be made of and answers checked against. To make it vague,
+f_entity hides names behind what they stand for, and f_static turns dates and numbers into ranges. What a vague fact
+still demands is kept beside its words (`Clue`), so that the entities it fits can be counted. f_llm, the rephrasing by
+an LLM, comes last and works on the whole question: `rephrasing`.
 """
 
 import random
 import re
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 
-from arenarl.domains.research.entities import Entity, Fact
 from arenarl.domains.stated_facts import place_of
 
 SUBJECT, OBJECT = "<subject>", "<object>"  # stand in a pattern for the two entities of a fact
@@ -18,6 +20,53 @@ _DATE = re.compile(rf"(\bon )?(?:\d{{1,2}} )?(?:{_MONTH} )?(?:\d{{1,2}}, )?\b(1\
 _NUMBER = re.compile(r"\b\d{1,3}(?:,\d{3})+\b|\b\d+\b")
 _PRONOUN = re.compile(r"^(?:He|She|It|They)\b")
 _THIRDS = (("early ", 0, 3), ("mid-", 4, 6), ("late ", 7, 9))  # of a decade: how it is called, first and last year
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One fact of an entity, and the sentence of its page that says it.
+
+    >>> Fact("x/kelmar", "founding year", "1643", "Kelmar was founded in 1643.").number
+    1643
+    """
+
+    url: str  # of the entity whose page says so
+    attribute: str
+    value: str  # as it stands in the sentence; of a relation the other entity's name
+    sentence: str
+    target: str | None = None  # of a relation: the other entity's url
+
+    @property
+    def number(self) -> int | None:
+        digits = self.value.replace(",", "")
+        return int(digits) if digits.isascii() and digits.isdigit() else None
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A node v = (name, url, facts) of Eq. 1, InfoAgent."""
+
+    url: str
+    name: str
+    kind: str  # person, place, work, team, event; in a corpus of your own whatever it says
+    facts: tuple[Fact, ...]
+    aliases: tuple[str, ...] = ()
+
+    @cached_property
+    def attributes(self) -> dict[str, str]:
+        """What has one value and is no relation."""
+        return {attribute: fact.value for attribute, fact in self.single.items() if fact.target is None}
+
+    @cached_property
+    def single(self) -> dict[str, Fact]:
+        """The facts whose attribute has one value, relations included."""
+        counts = Counter(fact.attribute for fact in self.facts)
+        return {fact.attribute: fact for fact in self.facts if counts[fact.attribute] == 1}
+
+    @property
+    def noun(self) -> str:
+        """What it is, for a text that must not name it: "novel", "harbour town"."""
+        return self.attributes.get("type", self.kind)
 
 
 @dataclass(frozen=True)
@@ -68,33 +117,21 @@ def fuzzy_number(number: int) -> tuple[str, int, int]:
     return f"around {near:,}", near - unit // 2, near + unit // 2 - 1
 
 
-def fuzzy_static(text: str, rng: random.Random) -> tuple[str, int | None, int | None]:
-    """f_static: every date of a text becomes a part of a decade, every other number a round one;
-    and the range of the first of them.
+def fuzzy_static(text: str, rng: random.Random) -> str:
+    """f_static: every date of a text becomes a part of a decade, every other number a round one.
 
     >>> fuzzy_static("born on 14 March 1879, the third of 12 children", random.Random(0))
-    ('born in the late 1870s, the third of around 10 children', 1877, 1879)
+    'born in the late 1870s, the third of around 10 children'
     """
-    ranges: list[tuple[int, int]] = []
+    dates = list(_DATE.finditer(text))
+    starts, ends = [0, *(date.end() for date in dates)], [*(date.start() for date in dates), len(text)]
+    between = [_NUMBER.sub(_fuzzy_digits, text[start:end]) for start, end in zip(starts, ends, strict=True)]
+    vague = [f"{'in ' if date[1] else ''}{fuzzy_year(int(date[2]), rng)[0]}" for date in dates]
+    return "".join(part for pair in zip(between, [*vague, ""], strict=True) for part in pair)
 
-    def keep(fuzzy: tuple[str, int, int]) -> str:
-        ranges.append(fuzzy[1:])
-        return fuzzy[0]
 
-    parts, end = [], 0
-    for date in _DATE.finditer(text):
-        parts += [
-            (text[end : date.start()], False),
-            (f"{'in ' if date[1] else ''}{keep(fuzzy_year(int(date[2]), rng))}", True),
-        ]
-        end = date.end()
-    parts.append((text[end:], False))
-    said = [
-        part if is_done else _NUMBER.sub(lambda n: keep(fuzzy_number(int(n[0].replace(",", "")))), part)
-        for part, is_done in parts
-    ]
-    low, high = ranges[0] if ranges else (None, None)
-    return "".join(said), low, high
+def _fuzzy_digits(match: re.Match) -> str:
+    return fuzzy_number(int(match[0].replace(",", "")))[0]
 
 
 def pattern_of(fact: Fact, entity: Entity) -> str:
@@ -122,11 +159,10 @@ def fuzzify(fact: Fact, entity: Entity, rng: random.Random) -> Clue:
     pattern = pattern_of(fact, entity)
     if (place := place_of(fact.value, pattern)) < 0:  # hidden with a name
         return Clue(fact.attribute, pattern, value=fact.value)
-    before, after = pattern[:place], pattern[place + len(fact.value) :]
-    if fact.number is None:
-        return Clue(
-            fact.attribute, fuzzy_static(before, rng)[0] + fact.value + fuzzy_static(after, rng)[0], value=fact.value
-        )
-    is_year = 1000 <= fact.number <= 2099 and "," not in fact.value
-    said, low, high = fuzzy_year(fact.number, rng) if is_year else fuzzy_number(fact.number)
-    return Clue(fact.attribute, fuzzy_static(before, rng)[0] + said + fuzzy_static(after, rng)[0], low=low, high=high)
+    value, demand = fact.value, {"value": fact.value}
+    if fact.number is not None:
+        is_year = 1000 <= fact.number <= 2099 and "," not in fact.value
+        value, low, high = fuzzy_year(fact.number, rng) if is_year else fuzzy_number(fact.number)
+        demand = {"low": low, "high": high}
+    before = fuzzy_static(pattern[:place], rng)
+    return Clue(fact.attribute, before + value + fuzzy_static(pattern[place + len(fact.value) :], rng), **demand)

@@ -8,8 +8,8 @@ import time
 import pytest
 from sites import ARTICLE
 
-from arenarl.domains.research import documents
-from arenarl.domains.research.documents import open_folder, read_documents
+from arenarl.domains.research import engines
+from arenarl.domains.research.engines import open_folder, read_documents
 from arenarl.system.errors import UserError
 
 
@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def test_every_kind_of_document_is_a_page(folder):
-    pages = {page.url: page for page in read_documents(folder)}
+    pages = {page.url: page for page in read_documents(folder, [])}
     assert {url: page.title for url, page in pages.items()} == {
         "note.txt": "note",
         "deep/mara.md": "Mara Velden",
@@ -61,7 +61,7 @@ def test_files_that_make_no_page_are_named_once(folder, tmp_path, capsys):
 
 def test_an_index_is_built_once(folder, tmp_path, monkeypatch):
     first, name = open_folder(folder, 128, tmp_path / "indexes")
-    monkeypatch.setattr(documents, "read_documents", None)  # not even looked at
+    monkeypatch.setattr(engines, "read_documents", None)  # not even looked at
     again, same = open_folder(folder, 128, tmp_path / "indexes")
     assert name == same and again.search("tide", 9) == first.search("tide", 9) != []
 
@@ -77,13 +77,13 @@ def test_a_changed_document_makes_another_index_in_its_place(folder, tmp_path):
 
 
 def _build_slowly(folder, indexes, reading):
-    class Slow(documents.PageIndex):
+    class Slow(engines.PageIndex):
         def save(self, target):
             super().save(target)
             reading.set()
             time.sleep(60)
 
-    documents.PageIndex = Slow
+    engines.PageIndex = Slow
     open_folder(folder, 128, indexes)
 
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_indexed_is_refused_in_one_line(folder, tmp_path):
 def test_a_link_out_of_the_folder_is_not_read(folder, tmp_path):
     (tmp_path / "private.txt").write_text("private", encoding="utf-8")
     (folder / "link.txt").symlink_to(tmp_path / "private.txt")
-    assert "link.txt" not in {page.url for page in read_documents(folder)}
+    assert "link.txt" not in {page.url for page in read_documents(folder, [])}
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.jsonl"])
@@ -143,4 +143,4 @@ def test_text_in_another_encoding_is_left_out_and_a_byte_order_mark_is_no_part_o
     empty = []
     assert list(read_documents(tmp_path, empty)) == [] and empty == [tmp_path / name]
     (tmp_path / name).write_bytes(text.encode("utf-8-sig"))
-    assert [page.text for page in read_documents(tmp_path)] == ["# 西湖"]
+    assert [page.text for page in read_documents(tmp_path, [])] == ["# 西湖"]
