@@ -15,6 +15,7 @@ from arenarl.report.summary import format_figure
 from arenarl.system.atomic_files import read_json, write_text
 
 NOT_RUN, NOT_OFFICIAL = "not run", "not the official score"
+COUNTS = ("items", "failed", "void", "empty", "cut")
 
 
 Found = dict[str, dict[str, Any]]  # benchmark → its aggregate
@@ -90,7 +91,15 @@ def write_page(results: Path) -> None:
     for table in TABLES.values():
         parts += [f"## {table.title}", _table(table, _rows(table, found))]
     for one in found.values():
-        parts += [f"## {one['title']}", _figures(one), _made_with(one)]
+        names = list(dict.fromkeys(name for entry in one["policies"].values() for name in entry["figures"]))
+        rows, notes = [], []
+        for policy, entry in one["policies"].items():
+            figures = [format_figure(entry["figures"].get(name)) for name in names]
+            rows.append([policy, *figures, *(f"{entry[count]:,}" for count in COUNTS)])
+            prompt, labels = entry["prompt"], [f"**{label}**" for label in entry["labels"]]
+            made = f"- {policy}: judge {entry['judge']['model']}, prompt {prompt['hash']} ({prompt['source']})"
+            notes.append("; ".join([made, *labels]))
+        parts += [f"## {one['title']}", markdown.table(["", *names, *COUNTS], rows), "\n".join(notes)]
     write_text(results / "README.md", "\n\n".join(parts) + "\n")
 
 
@@ -137,25 +146,6 @@ def _row(table: PaperTable, found: Found, prefix: str, policy: str) -> list[str]
     has_labels = any(entry["labels"] for entry in entries.values() if entry)
     cells = [format_figure(figure) if figure else NOT_RUN for figure in figures] + [mean] * table.has_mean
     return [f"{prefix}{policy}{f', {NOT_OFFICIAL}' if has_labels else ''}", *cells]
-
-
-def _figures(one: dict[str, Any]) -> str:
-    names = list(dict.fromkeys(name for entry in one["policies"].values() for name in entry["figures"]))
-    counts = ("items", "failed", "void", "empty", "cut")
-    rows = []
-    for policy, entry in one["policies"].items():
-        figures = [format_figure(entry["figures"].get(name)) for name in names]
-        rows.append([policy, *figures, *(f"{entry[count]:,}" for count in counts)])
-    return markdown.table(["", *names, *counts], rows)
-
-
-def _made_with(one: dict[str, Any]) -> str:
-    lines = []
-    for policy, entry in one["policies"].items():
-        prompt, labels = entry["prompt"], [f"**{label}**" for label in entry["labels"]]
-        made = f"- {policy}: judge {entry['judge']['model']}, prompt {prompt['hash']} ({prompt['source']})"
-        lines.append("; ".join([made, *labels]))
-    return "\n".join(lines)
 
 
 def _number(value: float | None) -> str:

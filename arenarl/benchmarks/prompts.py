@@ -84,7 +84,8 @@ def find_prompts(name: str, editions: tuple[Edition, ...], path: Path) -> Prompt
     ours = prompt_texts("benchmarks", "en")[name]
     for edition in editions:
         for folder, source in _folders(edition, path):
-            if texts := _read(edition, folder):
+            texts = {purpose: _text_in(folder / file, name) for purpose, (file, name) in edition.places.items()}
+            if None not in texts.values():
                 return Prompts(ours | texts, source, is_official=True)
     return Prompts(dict(ours), "ours", is_official=False)
 
@@ -109,19 +110,10 @@ def _folders(edition: Edition, path: Path) -> Iterator[tuple[Path, str]]:
             yield folder, name
 
 
-def _read(edition: Edition, folder: Path) -> dict[str, str]:
-    """All of the edition's texts, or none."""
-    texts = {}
-    for purpose, (file, name) in edition.places.items():
-        text = _text_in(folder / file, name) if (folder / file).is_file() else None
-        if text is None:
-            return {}
-        texts[purpose] = text
-    return texts
-
-
 def _text_in(file: Path, name: str) -> str | None:
     """The whole file, or the text that a Python file gives this name or that a function of this name returns."""
+    if not file.is_file():
+        return None
     text = text_of_file(file)
     if not name:
         text = text.replace("{", "{{").replace("}", "}}")

@@ -30,35 +30,26 @@ class HiddenQuestions(Benchmark):
 
     record: ClassVar[type[Record]]
     hidden: ClassVar[tuple[str, str]] = ("problem", "answer")  # the fields of question and answer
+    unique: ClassVar[str | None] = None  # the field that tells items apart
+    plain: ClassVar[str | None] = None  # how the name of a file ends that is decrypted already
     language: ClassVar[str] = "en"
     has_search = True
-
-    def read(self, path: Path) -> list[Item]:
-        (file,) = self.files_of(path)
-        return [
-            self._item(file, number, record)
-            for number, record in enumerate(read_records(file, self.record, "id" if self.has_ids else None))
-        ]
-
-    @property
-    def has_ids(self) -> bool:
-        return "id" in self.record.model_fields
 
     def key_of(self, canary: str) -> bytes:
         return hashlib.sha256(canary.encode()).digest()
 
-    def is_plain(self, file: Path) -> bool:
-        """Return True for a file that is decrypted already."""
-        return False
-
-    def _item(self, file: Path, number: int, record: Any) -> Item:
-        question, answer = (
-            getattr(record, name)
-            if self.is_plain(file)
-            else decrypted(getattr(record, name), self.key_of(record.canary), f"{file}, record {number + 1}: {name}")
-            for name in self.hidden
-        )
-        return Item(record.id if self.has_ids else str(number), question, self.language, {"answer": answer})
+    def read(self, path: Path) -> list[Item]:
+        (file,) = self.files_of(path)
+        items = []
+        for number, record in enumerate(read_records(file, self.record, self.unique)):
+            texts = [getattr(record, name) for name in self.hidden]
+            if file.suffix != self.plain:
+                key, where = self.key_of(record.canary), f"{file}, record {number + 1}"
+                named = zip(texts, self.hidden, strict=True)
+                texts = [decrypted(text, key, f"{where}: {name}") for text, name in named]
+            question, answer = texts
+            items.append(Item(getattr(record, "id", str(number)), question, self.language, {"answer": answer}))
+        return items
 
 
 class _Hidden(Record):
@@ -126,14 +117,11 @@ class BrowseCompZH(BrowseComp):
     editions = (Edition({"judge": ("prompt.py", "JUDGE_PROMPT_CN")}),)
     source = "github.com/PALIN2018/BrowseComp-ZH, data/browsecomp-zh-encrypted.xlsx"
     record, hidden, language = _HiddenChinese, ("Question", "Answer"), "zh"
+    plain = ".json"  # what the official script makes of the sheet
     unstated = 0.0
 
     def bin_of(self, confidence: float) -> int:
         return min(int(confidence // 20), 4)
-
-    def is_plain(self, file: Path) -> bool:
-        """Return True for what the official script makes of the sheet."""
-        return file.suffix == ".json"
 
 
 def read_comparison(text: str, unstated: float) -> Verdict:
@@ -192,7 +180,7 @@ class XBench(HiddenQuestions):
     files = ("data/DeepSearch-2510.csv", "data/DeepSearch-2505.csv", "data/DeepSearch.csv")
     editions = (Edition({"judge": ("eval_grader.py", "LLM_JUDGE_PROMPT")}),)
     source = "github.com/xbench-ai/xbench-evals, data/DeepSearch-2505.csv or -2510.csv"
-    record, hidden, language = _HiddenPrompt, ("prompt", "answer"), "zh"
+    record, hidden, unique, language = _HiddenPrompt, ("prompt", "answer"), "id", "zh"
 
     def key_of(self, canary: str) -> bytes:
         return canary.encode()

@@ -25,12 +25,17 @@ from arenarl.trajectory import Trajectory
 
 @dataclass
 class Response:
-    """What a policy wrote for item `number` of the official file, counted from 0, and what was found of it."""
+    """What a policy wrote for an item, and what was found of it, in a file of its own.
+
+    `number` is the item's in the official file, counted from 0; `made_by` the fingerprint of what generates it.
+    """
 
     number: int
     repeat: int
     item: Item
     attempt: Attempt = field(repr=False)
+    folder: Path
+    made_by: str
     trajectory: Trajectory | None = field(default=None, repr=False)
     verdict: Verdict | None = None
 
@@ -38,43 +43,36 @@ class Response:
     def text(self) -> str:
         return response_text(self.trajectory)
 
+    @property
+    def path(self) -> Path:
+        return self.folder / f"{self.number}-{self.repeat}.json"
 
-class Records:
-    """The files of one policy's responses to one benchmark. `made_by` is the fingerprint of what generates them."""
+    @property
+    def fingerprint(self) -> str:
+        return json_hash([self.made_by, asdict(self.attempt)])
 
-    def __init__(self, folder: Path, made_by: str):
-        self.folder, self.made_by = folder, made_by
+    def read(self) -> None:
+        """Take the trajectory of an earlier start, if it still counts."""
+        record = read_json(self.path)
+        if record and record["made_by"] == self.fingerprint:
+            self.trajectory = Trajectory.from_record(record["trajectory"])
 
-    def read(self, response: Response) -> Trajectory | None:
-        """The trajectory of an earlier start, if it still counts."""
-        record = read_json(self._path(response))
-        is_current = record and record["made_by"] == self._print(response)
-        return Trajectory.from_record(record["trajectory"]) if is_current else None
-
-    def write(self, response: Response) -> None:
-        record = {"item": asdict(response.item), "made_by": self._print(response), "response": response.text}
-        record |= {"verdict": response.verdict, "trajectory": response.trajectory.to_record()}
-        write_json(self._path(response), record)
-
-    def _path(self, response: Response) -> Path:
-        return self.folder / f"{response.number}-{response.repeat}.json"
-
-    def _print(self, response: Response) -> str:
-        return json_hash([self.made_by, asdict(response.attempt)])
+    def write(self) -> None:
+        record = {"item": asdict(self.item), "made_by": self.fingerprint, "response": self.text}
+        record |= {"verdict": self.verdict, "trajectory": self.trajectory.to_record()}
+        write_json(self.path, record)
 
 
-def respond(
-    responses: Sequence[Response], records: Records, make_engine: Callable[[], RolloutEngine], title: str
-) -> None:
+def respond(responses: Sequence[Response], make_engine: Callable[[], RolloutEngine], title: str) -> None:
     """Give each its trajectory, from its file or generated; the engine is made only if one is missing."""
     for response in responses:
-        response.trajectory = records.read(response)
+        response.read()
     missing = [response for response in responses if response.trajectory is None]
     with Bar(f"{title}: responses", len(responses), len(responses) - len(missing)) as bar:
 
         def keep(index: int, trajectory: Trajectory) -> None:
             missing[index].trajectory = trajectory
-            records.write(missing[index])
+            missing[index].write()
             bar.update()
 
         if missing:

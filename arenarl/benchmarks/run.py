@@ -22,7 +22,7 @@ from arenarl.benchmarks.page import NOT_OFFICIAL, in_words, write_page
 from arenarl.benchmarks.prompts import Prompts, find_prompts
 from arenarl.benchmarks.questions import BrowseComp, BrowseCompZH, SimpleQA, WebWalkerQA, XBench
 from arenarl.benchmarks.race import RACE
-from arenarl.benchmarks.responses import Records, Response, make_benchmark_engine, respond, settings_of
+from arenarl.benchmarks.responses import Response, make_benchmark_engine, respond, settings_of
 from arenarl.benchmarks.writing import HelloBench, LongBenchWrite, WritingBench
 from arenarl.config.schema import Config, JudgeConfig, LLMConfig
 from arenarl.evaluation.parts import fingerprint
@@ -64,10 +64,7 @@ def run_benchmarks(
 ) -> None:
     """Run what `wanted` names, NAME or NAME=FILE each, on all items or a sample of `count` drawn by `seed`;
     write aggregates and the page.
-
-    Raises:
-        UserError: a benchmark, its file, its judge or its tools cannot be had; before anything is generated.
-    """
+    Raises UserError if a benchmark, its file, its judge or its tools cannot be had; before anything is generated."""
     judge = config.judge.eval[0]
     if judge.name != "llm":
         option = '--set "judge.eval=[{base: configs/judges/openai.yaml}]"'
@@ -92,10 +89,9 @@ def run_benchmarks(
         for task in tasks:
             benchmark, title = task.benchmark, f"{task.benchmark.title}, {policy}"
             made_by = fingerprint(settings_of(config, benchmark.has_search), policies[policy], queries=())
-            records = Records(folder / benchmark.name / policy, made_by)
-            mine = own_share(_planned(task, config))
-            respond(mine, records, partial(engine_of, policy, benchmark.has_search), title)
-            _judge_all(mine, task, records, judge, client, title)
+            mine = own_share(_planned(task, config, folder / benchmark.name / policy, made_by))
+            respond(mine, partial(engine_of, policy, benchmark.has_search), title)
+            _judge_all(mine, task, judge, client, title)
             responses = gather_object(list(mine))
             if is_main_process():
                 of_policies = entries[benchmark.name]
@@ -139,7 +135,7 @@ def _task(benchmark: Benchmark, path: Path, count: int | None, seed: int) -> Tas
     return Task(benchmark, chosen_items, prompts, data, len(items), {"seed": seed} if is_sample else None)
 
 
-def _planned(task: Task, config: Config) -> list[Response]:
+def _planned(task: Task, config: Config, folder: Path, made_by: str) -> list[Response]:
     """All responses of a policy, not yet written. A seed goes by item and repeat,
     so that a sample is a part of the whole."""
     benchmark, temperature = task.benchmark, config.temperatures[config.evaluate.decodings[0]]
@@ -150,13 +146,11 @@ def _planned(task: Task, config: Config) -> list[Response]:
         query = Query(query_id, "benchmark", benchmark.name, item.language, text)
         for repeat in range(benchmark.repeats):
             (attempt,) = attempts_at([query], temperature, config.seed, repeat, turns)
-            planned.append(Response(number, repeat, item, attempt))
+            planned.append(Response(number, repeat, item, attempt, folder, made_by))
     return planned
 
 
-def _judge_all(
-    responses: Sequence[Response], task: Task, records: Records, judge: JudgeConfig, client: LLMClient, title: str
-) -> None:
+def _judge_all(responses: Sequence[Response], task: Task, judge: JudgeConfig, client: LLMClient, title: str) -> None:
     """Give each that is not void its verdict, or None where none could be had.
     Raises RunStopped once the client must stop."""
     again = prompt_texts("benchmarks", "en")["again"]
@@ -173,7 +167,7 @@ def _judge_all(
 
             response.verdict = await task.benchmark.judge(response.item, response.text, task.prompts, ask)
         if not client.stop_reason:  # else a missing verdict says nothing
-            records.write(response)
+            response.write()
         bar.update()
 
     async def judge_all(bar: Bar) -> None:

@@ -8,6 +8,7 @@ of one domain's world stay behind `make_domain`.
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,7 +33,7 @@ DOMAINS = {
     "textcraft": "arenarl.domains.agentgym.textcraft:TextCraftDomain",
     "babyai": "arenarl.domains.agentgym.babyai:BabyAIDomain",
     "searchqa": "arenarl.domains.agentgym.searchqa:SearchQADomain",
-    "sciworld": "arenarl.domains.agentgym.sciworld_domain:SciWorldDomain",
+    "sciworld": "arenarl.domains.agentgym.sciworld:SciWorldDomain",
 }
 
 
@@ -137,8 +138,7 @@ class Domain:
     def spread_over_subtasks(self, queries: list[Query], count: int) -> list[Query]:
         """The first `count` queries, taken from the subtasks in turn."""
         by_subtask = [[query for query in queries if query.subtask == subtask] for subtask in self.subtasks_of(queries)]
-        turns = [members[index] for index in range(len(queries)) for members in by_subtask if index < len(members)]
-        return turns[:count]
+        return [query for turn in zip_longest(*by_subtask) for query in turn if query][:count]
 
     def read_split(self, name: str) -> list[Query]:
         """The queries of `<data.folder>/<name>_queries.jsonl`.
@@ -146,20 +146,14 @@ class Domain:
         refuse_other_data(self.data, self.environment, name)
         path = Path(self.data.folder) / f"{name}_queries.jsonl"
         queries = read_queries(path)
-        if others := [query for query in queries if query.domain != self.name]:
-            one = others[0]
-            raise UserError(
-                f"{path}: query {one.query_id} is of the domain {one.domain}, "
-                f"environment.domain of {self.name}; change one of them"
-            )
+        if other := next((query for query in queries if query.domain != self.name), None):
+            what = f"query {other.query_id} is of the domain {other.domain}, environment.domain of {self.name}"
+            raise UserError(f"{path}: {what}; change one of them")
         return queries
 
     def read_test_set(self) -> tuple[list[Query], dict[str, Trajectory]]:
         """The test queries and their stored baselines by query id; none where the file is not there.
-
-        Raises:
-            UserError: a baseline is of no query, a second one of a query, or missing.
-        """
+        Raises UserError if a baseline is of no query, a second one of a query, or missing."""
         queries, path = self.read_split("test"), Path(self.data.folder) / "test_baselines.jsonl"
         if not path.is_file():
             return queries, {}
@@ -173,19 +167,14 @@ class Domain:
         if missing := [query.query_id for query in queries if query.query_id not in baselines]:
             raise UserError(f"{path} lacks {len(missing)} baselines, first {missing[0]}; prepare the data again")
         if unanswered := sum(not baseline.valid for baseline in baselines.values()):
-            say(
-                f"{path}: {unanswered} of {len(baselines)} end without an answer, and judges see none; "
-                "put it in <answer> … </answer>"
-            )
+            what = f"{unanswered} of {len(baselines)} end without an answer, and judges see none"
+            say(f"{path}: {what}; put it in <answer> … </answer>")
         return queries, baselines
 
 
 def make_domain(environment: EnvironmentConfig, data: DataConfig) -> Domain:
     """What `environment.domain` names: a domain of this project, a class as package.module:Class, or a rubric.
-
-    Raises:
-        UserError: there is no such class, or no rubric.
-    """
+    Raises UserError if there is no such class, or no rubric."""
     name = environment.domain
     # of published queries (`data.source`) nobody here knows the truth
     if (name in DOMAINS and not data.source) or ":" in name:
@@ -211,8 +200,7 @@ def teacher_skills(data: DataConfig, rng: random.Random, count: int) -> list[flo
 def needs(domain: Domain, part: str, purpose: str) -> Any:
     """A part of the domain that it need not have. Raises UserError if it has none."""
     if (had := getattr(domain, part)) is None:
-        raise UserError(
-            f"environment.domain={domain.name} has no {part}, which {purpose}; choose one of {', '.join(DOMAINS)}, "
-            "or write a class that has it: package.module:Class (docs/domains.md, Bring your own environment)"
-        )
+        own = "a class that has it: package.module:Class (docs/domains.md, Bring your own environment)"
+        choice = f"choose one of {', '.join(DOMAINS)}, or write {own}"
+        raise UserError(f"environment.domain={domain.name} has no {part}, which {purpose}; {choice}")
     return had

@@ -35,10 +35,7 @@ ENVIRONMENTS = {
 
 def environment_class(name: str) -> Any:
     """What `environment.name` names: an environment of this project, or a class as package.module:Class.
-
-    Raises:
-        UserError: it cannot be imported.
-    """
+    Raises UserError if it cannot be imported."""
     return named(ENVIRONMENTS.get(name, name), "environment.name")
 
 
@@ -47,10 +44,7 @@ def environment_maker(
 ) -> Callable[[], Environment]:
     """Makes instances of what `environment.name` names. With a `client`, an LLM invents tickets or writes snippets
     where the config says so; with `limits`, the store that they name keeps the calls of MCP servers.
-
-    Raises:
-        UserError: the class that `name` names cannot be had. What is made raises it for one that fits no kind.
-    """
+    Raises UserError if the class that `name` names cannot be had. What is made raises it for one that fits no kind."""
     if config.name == "mcp":
         open_toolbox = cache(partial(_open_toolbox, config, language, client, limits))
         return lambda: open_toolbox().make()
@@ -70,32 +64,23 @@ _CALLED_WITH = {"reset": ("query",), "call": ("name", "arguments")}  # of a worl
 def _own(maker: Any, config: EnvironmentConfig, language: str) -> Environment:
     """What a class or a function makes: a world with call and tools is one of ours, of (config, language) or of
     nothing; any other is TRL's.
-
-    Raises:
-        UserError: it is neither, or one of ours that the engine could not call.
-    """
+    Raises UserError if it is neither, or one of ours that the engine could not call."""
     # where all arguments are optional, the kind decides
     ways = [(config, language), ()] if hasattr(maker, "call") else [(), (config, language)]
     arguments = next((way for way in ways if _takes(maker, way)), None)
+    named = f"environment.name: {config.name}"
     if arguments is None:
-        raise UserError(
-            f"environment.name: {config.name} must be a class or a function of (config, "
-            "language), or of nothing, as TRL's are"
-        )
+        raise UserError(f"{named} must be a class or a function of (config, language), or of nothing, as TRL's are")
     world = maker(*arguments)
     if not (arguments or hasattr(world, "call") and hasattr(world, "tools")):
         return TRLEnvironment(world)
     if missing := [name for name in ("call", "tools", "reset") if not hasattr(world, name)]:
         like = "takes (config, language)" if arguments else "has call and tools"
-        raise UserError(
-            f"environment.name: {config.name} {like}, as our worlds do, but has no {' and no '.join(missing)}"
-        )
-    if wrong := [
-        f"{name} takes no ({', '.join(given)})"
-        for name, given in _CALLED_WITH.items()
-        if not _takes(getattr(world, name), given)
-    ]:
-        raise UserError(f"environment.name: {config.name}.{' and '.join(wrong)}; docs/domains.md shows a class")
+        raise UserError(f"{named} {like}, as our worlds do, but has no {' and no '.join(missing)}")
+    wrong = [name for name, given in _CALLED_WITH.items() if not _takes(getattr(world, name), given)]
+    if wrong:
+        what = " and ".join(f"{name} takes no ({', '.join(_CALLED_WITH[name])})" for name in wrong)
+        raise UserError(f"{named}.{what}; docs/domains.md shows a class")
     return world
 
 
@@ -106,7 +91,7 @@ def _takes(maker: Any, arguments: tuple[Any, ...]) -> bool:
     except TypeError:
         return False
     except ValueError:
-        return True
+        pass
     return True
 
 
@@ -117,9 +102,8 @@ def _open_toolbox(
     try:
         from arenarl.rollout.mcp_environment import Toolbox
     except ImportError as error:
-        raise UserError(
-            f"environment.name=mcp needs a package that is not installed ({error}): pip install mcp==2.3.0"
-        ) from error
+        needed = f"environment.name=mcp needs a package that is not installed ({error})"
+        raise UserError(f"{needed}: pip install mcp==2.3.0") from error
 
     @cache
     def world_of(name: str) -> Environment:

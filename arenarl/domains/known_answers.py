@@ -29,9 +29,8 @@ def has_answer(query: Query) -> bool:
         return False
     answer, aliases = query.constraints["answer"], query.constraints.get("answer_aliases", [])
     if not isinstance(aliases, list | tuple) or not all(isinstance(known, str) for known in (answer, *aliases)):
-        raise UserError(
-            f"query {query.query_id}: constraints.answer must be a text, and answer_aliases a list of texts"
-        )
+        what = "constraints.answer must be a text, and answer_aliases a list of texts"
+        raise UserError(f"query {query.query_id}: {what}")
     return True
 
 
@@ -39,10 +38,7 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
     """Whether an answer is the known one, or an alias, but for capitals, blanks,
     an article and the punctuation or Markdown at its edges.
 
-    >>> (
-    ...     is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "),
-    ...     is_correct({"answer": "1841"}, "in 1841"),
-    ... )
+    >>> is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "), is_correct({"answer": "1"}, "in 1")
     (True, False)
     """
     form = squad_form if constraints.get("comparison") == "exact_match" else plain_form
@@ -52,14 +48,8 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
 def states_something(answer: str) -> bool:
     """Return False for an empty answer and for one that says that nothing was found.
 
-    >>> (
-    ...     states_something("1841"),
-    ...     states_something("not found"),
-    ...     states_something("I do not know."),
-    ...     states_something("未找到"),
-    ...     states_something(" "),
-    ... )
-    (True, False, False, False, False)
+    >>> [states_something(answer) for answer in ("1841", "not found", "I do not know.", "未找到", " ")]
+    [True, False, False, False, False]
     """
     return bool(answer.strip()) and not _IGNORANCE.search(answer)
 

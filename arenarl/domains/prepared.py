@@ -34,17 +34,14 @@ def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, split: s
         return
     if "data" not in manifest:
         raise UserError(f"{data.folder}: data/prepare.py has not come to its end there; run it again with this config")
-    made, named = (
-        (over(asdict(DataConfig()), manifest["data"]), manifest["environment"]),
-        (asdict(data), asdict(environment)),
-    )
-    if _may_be_copies(made[0]["source"], manifest.get("sources", []), data.source):
-        made[0]["source"] = data.source
-    if changed := differences(*_compared(made, named, split=split)):
-        how = (
-            "python data/prepare.py with this config makes it anew; else change these keys, or name another data.folder"
-        )
-        raise UserError(f"{data.folder} was prepared with other settings ({changed}); {how}")
+    made = over(asdict(DataConfig()), manifest["data"])
+    if _may_be_copies(made["source"], manifest.get("sources", []), data.source):
+        made["source"] = data.source
+    pairs = (made, manifest["environment"]), (asdict(data), asdict(environment))
+    if changed := differences(*_compared(*pairs, split=split)):
+        how = "python data/prepare.py with this config makes it anew"
+        otherwise = "else change these keys, or name another data.folder"
+        raise UserError(f"{data.folder} was prepared with other settings ({changed}); {how}; {otherwise}")
 
 
 def _compared(*pairs: tuple[dict[str, Any], dict[str, Any]], split: str) -> list[dict[str, Any]]:
@@ -79,10 +76,9 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
     None if there is nothing of it, though perhaps a manifest of another program."""
     manifest = read_json(folder / "manifest.json")
     splits = manifest.get("splits") if isinstance(manifest, dict) else None
-    is_ours = isinstance(splits, dict) and all(
-        isinstance(split, dict) and "sha256" in split for split in splits.values()
-    )
-    return manifest if is_ours else None
+    if not isinstance(splits, dict):
+        return None
+    return manifest if all(isinstance(one, dict) and "sha256" in one for one in splits.values()) else None
 
 
 def split_hashes(folder: str) -> dict[str, str]:

@@ -36,9 +36,6 @@ ENDS = (".jsonl", ".parquet")
 SPLITS = {"sft": ("sft",), "test": ("test",), "rl": ("train", "rl")}
 
 
-_SPLIT_WORDS = ", ".join(word for words in SPLITS.values() for word in words)
-
-
 @dataclass
 class PublicData:
     """The splits by file name, where they come from, and what a reader of them should know."""
@@ -84,32 +81,24 @@ def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -
     for source in found:
         for path in source.files:
             inside = path.relative_to(source.folder)
-            records[split_of(inside) or "rl"] += read_records(
-                path, "-".join([source.label, *inside.with_suffix("").parts])
-            )
-    divided = list(_divide(records, domain, config)) if config.divide else []
+            label = "-".join([source.label, *inside.with_suffix("").parts])
+            records[split_of(inside) or "rl"] += read_records(path, label)
+    notes = list(_divide(records, domain, config)) if config.divide else []
     for split in ("test", "rl"):
         if not records[split]:
             names = ", ".join(str(path.relative_to(source.folder)) for source in found for path in source.files)
-            raise UserError(
-                f"data.source: no {split} queries in {names}; a file or its folder must be called "
-                f"{' or '.join(SPLITS[split])}"
-            )
+            called = f"a file or its folder must be called {' or '.join(SPLITS[split])}"
+            raise UserError(f"data.source: no {split} queries in {names}; {called}")
     splits = _make_splits(records, domain)
     for split, name in (("rl", "rl_queries"), ("sft", "sft")):
         if records[split] and not splits[name]:
-            raise UserError(
-                f"data.source: all {split} queries ({len(records[split])}) stand in another "
-                "split already; name files with others"
-            )
-    unread = [str(path.relative_to(source.folder)) for source in found for path in source.unread]
-    left_out = [f"not read, as no word of their names is {_SPLIT_WORDS}: {', '.join(unread)}"] if unread else []
-    notes = [
-        *divided,
-        *left_out,
-        *_describe_records(records, splits),
-        *_describe_trajectories(splits, {tool["function"]["name"] for tool in tools}),
-    ]
+            taken = f"all {split} queries ({len(records[split])}) stand in another split already"
+            raise UserError(f"data.source: {taken}; name files with others")
+    if unread := [str(path.relative_to(source.folder)) for source in found for path in source.unread]:
+        words = ", ".join(word for words in SPLITS.values() for word in words)
+        notes.append(f"not read, as no word of their names is {words}: {', '.join(unread)}")
+    notes += _describe_records(records, splits)
+    notes += _describe_trajectories(splits, {tool["function"]["name"] for tool in tools})
     return PublicData(splits, [source.to_record() for source in found], notes)
 
 
@@ -167,27 +156,19 @@ def _download(name: str) -> tuple[Path, str]:
     from huggingface_hub.errors import FileMetadataError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     repository, _, revision = name.partition("@")
+    wanted = {"repo_type": "dataset", "revision": revision or None, "allow_patterns": [f"*{end}" for end in ENDS]}
     try:
-        folder = Path(
-            snapshot_download(
-                repository, repo_type="dataset", revision=revision or None, allow_patterns=[f"*{end}" for end in ENDS]
-            )
-        )
+        folder = Path(snapshot_download(repository, **wanted))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, FileMetadataError, httpx.HTTPError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"data.source: {name} is no folder here, and the hub's data set of that name cannot be had: {reason}"
-        ) from error
+        reason = f"the hub's data set of that name cannot be had: {str(error).splitlines()[0]}"
+        raise UserError(f"data.source: {name} is no folder here, and {reason}") from error
     return folder, folder.name
 
 
 def _divide(records: dict[str, list[Record]], domain: str, config: DataConfig) -> Iterator[str]:
     """Draw the records for SFT, RL and, without others, tests from what stands under `rl`, by the sizes of the config;
     notes on it.
-
-    Raises:
-        UserError: there are too few of them.
-    """
+    Raises UserError if there are too few of them."""
     tested = {same_query(read_query(record, domain).query) for record in records["test"]}
     pool = {same_query(read_query(record, domain).query): record for record in records["rl"]}
     drawn = [record for text, record in sorted(pool.items()) if text not in tested]
@@ -225,33 +206,26 @@ def _make_splits(records: dict[str, list[Record]], domain: str) -> dict[str, lis
         "rl_queries": [query for _, query in unique("rl")],
     }
     if records["sft"]:
-        sft = [
-            (record, query)
-            for record in records["sft"]
-            if same_query((query := read_query(record, domain)).query) not in taken
-        ]
+        pairs = [(record, read_query(record, domain)) for record in records["sft"]]
         splits["sft"] = [
-            read_trajectory(record, query, TRAJECTORY_FIELDS).to_record(tools_of(record)) for record, query in sft
+            read_trajectory(record, query, TRAJECTORY_FIELDS).to_record(tools_of(record))
+            for record, query in pairs
+            if same_query(query.query) not in taken
         ]
     return splits
 
 
 def _describe_records(records: dict[str, list[Record]], splits: dict[str, list[Any]]) -> Iterator[str]:
     kept = {"test": len(splits["test_queries"]), "rl": len(splits["rl_queries"]), "sft": len(splits.get("sft", []))}
-    if dropped := [
-        f"{len(records[split]) - count} {split}" for split, count in kept.items() if len(records[split]) > count
-    ]:
-        yield f"left out: {', '.join(dropped)} records whose query stands in their own or another split already"
-    unused = Counter(
-        name for split in records.values() for record in split for name in record.fields if name not in READ_FIELDS
-    )
-    if unused:
+    dropped = {split: len(records[split]) - count for split, count in kept.items()}
+    if told := [f"{count} {split}" for split, count in dropped.items() if count > 0]:
+        yield f"left out: {', '.join(told)} records whose query stands in their own or another split already"
+    fields = Counter(name for split in records.values() for record in split for name in record.fields)
+    if unused := Counter({name: count for name, count in fields.items() if name not in READ_FIELDS}):
         yield f"fields that are not used: {_counts(unused)}"
     if not records["sft"]:
-        yield (
-            "no SFT trajectories: add a file of some to data.source, its name with sft in it, "
-            "or start RL from a model with rl.init"
-        )
+        how = "add a file of some to data.source, its name with sft in it, or start RL from a model with rl.init"
+        yield f"no SFT trajectories: {how}"
     yield "these queries have no truth to be judged by: take LLM judges, the embedded one refuses"
 
 
@@ -261,15 +235,13 @@ def _describe_trajectories(splits: dict[str, list[Any]], known: set[str]) -> Ite
         trajectories = splits.get(name, [])
         if unanswered := sum(not trajectory["valid"] for trajectory in trajectories):
             yield f"{name}: {unanswered} of {len(trajectories)} end without an answer"
-        names = (
+        calls = (
             [call.name for turn in read_turns(one["messages"]) for call in turn.tool_calls] for one in trajectories
         )
-        called = [Counter(name for name in of_one if name not in known) for of_one in names]
+        called = [Counter(name for name in of_one if name not in known) for of_one in calls]
         if unknown := sum(called, Counter()):
-            yield (
-                f"{name}: {sum(map(bool, called))} of {len(trajectories)} call tools that the environment lacks, "
-                f"and are kept: {_counts(unknown)}"
-            )
+            some = f"{sum(map(bool, called))} of {len(trajectories)}"
+            yield f"{name}: {some} call tools that the environment lacks, and are kept: {_counts(unknown)}"
 
 
 def _counts(counter: Counter) -> str:

@@ -74,14 +74,13 @@ class Record:
 
 def read_records(path: Path, label: str) -> Iterator[Record]:
     """The records of a file, blank lines left out; `label` and the line make their ids.
-
-    Raises:
-        UserError: it cannot be read, is a Git LFS pointer or empty, or a line holds no JSON object.
-    """
+    Raises UserError if it cannot be read, is a Git LFS pointer or empty, or a line holds no JSON object."""
     is_empty = True
     for number, where, value in _parquet_rows(path) if path.suffix == ".parquet" else _json_lines(path):
         is_empty = False
-        yield Record(where, _fields(value), f"{label}-{number:05d}", SUBTASKS.get(path.stem, UNSTATED))
+        if isinstance(metadata := value.get("metadata"), dict):
+            value = metadata | value
+        yield Record(where, value, f"{label}-{number:05d}", SUBTASKS.get(path.stem, UNSTATED))
     if is_empty:
         raise UserError(f"{path} is empty; download it again")
 
@@ -89,11 +88,18 @@ def read_records(path: Path, label: str) -> Iterator[Record]:
 def _json_lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """(number, where it stands, object) of each line that is not blank."""
     for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
-        where = f"{path}, line {number}"
+        where, how = f"{path}, line {number}", "the file must hold a JSON object a line"
         if number == 1 and line.startswith(POINTER):
             raise UserError(f"{where}: {LFS}")
-        if line.strip():
-            yield number, where, _object(line, where)
+        if not line.strip():
+            continue
+        try:
+            value = parse_json(line, MAX_RECORD_NESTING)
+        except ValueError as error:
+            raise UserError(f"{where}: not JSON ({error}); {how}") from error
+        if not isinstance(value, dict):
+            raise UserError(f"{where}: a {type(value).__name__}, not an object; {how}")
+        yield number, where, value
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
@@ -109,9 +115,8 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
     except (ArrowInvalid, OSError) as error:
         with path.open("rb") as opened:
             is_pointer = opened.read(len(POINTER)) == POINTER.encode()
-        raise UserError(
-            f"{path}: {LFS if is_pointer else f'not Parquet ({str(error).splitlines()[0]}); download it again'}"
-        ) from error
+        wrong = LFS if is_pointer else f"not Parquet ({str(error).splitlines()[0]}); download it again"
+        raise UserError(f"{path}: {wrong}") from error
 
 
 def _stated(value: Any) -> Any:
@@ -122,38 +127,20 @@ def _stated(value: Any) -> Any:
     return [_stated(item) for item in value] if isinstance(value, list) else value
 
 
-def _object(line: str, where: str) -> dict[str, Any]:
-    try:
-        value = parse_json(line, MAX_RECORD_NESTING)
-    except ValueError as error:
-        raise UserError(f"{where}: not JSON ({error}); the file must hold a JSON object a line") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: a {type(value).__name__}, not an object; the file must hold a JSON object a line")
-    return value
-
-
-def _fields(value: dict[str, Any]) -> dict[str, Any]:
-    """Those of its metadata among them."""
-    metadata = value.get("metadata")
-    return {**metadata, **value} if isinstance(metadata, dict) else value
-
-
 def read_query(record: Record, domain: str) -> Query:
     """Raises UserError if no field holds a query's text."""
-    stated = record.first(QUERY_FIELDS)
-    chat = (
-        [{"role": "user", "content": stated}]
-        if isinstance(stated, str)
-        else stated or record.first(MESSAGE_FIELDS) or []
-    )
+    chat = record.first(QUERY_FIELDS) or record.first(MESSAGE_FIELDS) or []
+    if isinstance(record.first(QUERY_FIELDS), str):
+        chat = [{"role": "user", "content": chat}]
     text = next((message["content"] for message in _messages(chat, record.where) if message["role"] == "user"), "")
     if not text:
-        fields = ", ".join(record.fields) or "none"
-        raise UserError(
-            f"{record.where}: no query; its fields are {fields}, "
-            f"and one of {', '.join(QUERY_FIELDS + MESSAGE_FIELDS)} must hold it"
-        )
+        raise UserError(_lacking(record, "query", QUERY_FIELDS + MESSAGE_FIELDS))
     return Query(record.record_id, domain, record.subtask, language_of(text), text)
+
+
+def _lacking(record: Record, what: str, names: Sequence[str]) -> str:
+    fields = ", ".join(record.fields) or "none"
+    return f"{record.where}: no {what}; its fields are {fields}, and one of {', '.join(names)} must hold it"
 
 
 def read_trajectory(record: Record, query: Query, names: Sequence[str]) -> Trajectory:
@@ -161,16 +148,10 @@ def read_trajectory(record: Record, query: Query, names: Sequence[str]) -> Traje
 
     It starts as rollouts do, from the query without a system message;
     a last text without calls gets the form of an answer.
-
-    Raises:
-        UserError: none of the fields holds one.
-    """
+    Raises UserError if none of the fields holds one."""
     messages = _messages(record.first(names) or [], record.where)
     if all(message["role"] != "assistant" for message in messages):
-        raise UserError(
-            f"{record.where}: no trajectory; its fields are {', '.join(record.fields)}, "
-            f"and one of {', '.join(names)} must hold it"
-        )
+        raise UserError(_lacking(record, "trajectory", names))
     messages = prompt_messages(query) + messages[messages[0]["role"] == "user" :]
     last = messages[-1]
     if last["role"] == "assistant" and last["content"] and not parse_turn(last).tool_calls:
@@ -208,9 +189,8 @@ def _message(given: dict[str, Any], where: str) -> dict[str, Any] | None:
                 raise UserError(f"{where}: {error}") from error
             text = _with_calls(text) if role == "function_call" else text
             return reply_message({**given, "content": text}, calls)
-    raise UserError(
-        f"{where}: a message of role {role}; known: system, user, assistant, tool, and ShareGPT's {', '.join(ROLES)}"
-    )
+    known = f"system, user, assistant, tool, and ShareGPT's {', '.join(ROLES)}"
+    raise UserError(f"{where}: a message of role {role}; known: {known}")
 
 
 def _with_calls(text: str) -> str:

@@ -29,10 +29,8 @@ class _Part(BaseModel, extra="forbid"):
     @model_validator(mode="after")
     def _rewords_its_own(self) -> "_Part":
         if unknown := self.without_results.keys() - self.dimensions.keys():
-            raise ValueError(
-                f"without_results.{min(unknown)}: no dimension of this part has this name; "
-                "rename it or add the dimension"
-            )
+            what = "no dimension of this part has this name; rename it or add the dimension"
+            raise ValueError(f"without_results.{min(unknown)}: {what}")
         return self
 
 
@@ -77,25 +75,21 @@ class Rubric:
         if kind == "results":
             return self
         items = tuple(item for item in self.items if item.part == "answer") if kind == "answer" else self.items
-        return Rubric(
-            tuple(replace(item, description=item.without_results or item.description) for item in items), self.parts
-        )
+        shown = tuple(replace(item, description=item.without_results or item.description) for item in items)
+        return Rubric(shown, self.parts)
 
     def only(self, name: str) -> "Rubric":
         return Rubric(tuple(item for item in self.items if item.name == name), self.parts)
 
     def total(self, scores: Mapping[str, float]) -> float:
         """Weighted mean of the parts, each the weighted mean of its scores, 0 to 10. Only what was scored counts."""
-        weights = {
-            part: {item.name: item.weight for item in self.items if item.part == part and item.name in scores}
-            for part in self.parts
-        }
-        scored = {part: of_part for part, of_part in weights.items() if of_part}
-        whole = sum(self.parts[part] for part in scored)
-        return sum(
-            self.parts[part] / whole * weighted_mean({name: scores[name] for name in of_part}, of_part)
-            for part, of_part in scored.items()
-        )
+        means = {}
+        for part in self.parts:
+            weights = {item.name: item.weight for item in self.items if item.part == part and item.name in scores}
+            if weights:
+                means[part] = weighted_mean({name: scores[name] for name in weights}, weights)
+        whole = sum(self.parts[part] for part in means)
+        return sum(self.parts[part] / whole * mean for part, mean in means.items())
 
 
 @lru_cache
@@ -110,19 +104,15 @@ def domain_rubric(domain: str, language: str) -> Rubric:
 
 def read_rubric(path: Path) -> Rubric:
     """The rubric of a YAML such as those in configs/rubrics: parts with their weights, the dimensions of a part alike.
-
-    Raises:
-        UserError: there is no such file, or it holds no rubric.
-    """
+    Raises UserError if there is no such file, or it holds no rubric."""
     file = file_named(path)
     if not file.is_file():
         raise UserError(f"{path} does not exist; a rubric is a YAML such as configs/rubrics/writing_en.yaml")
     try:
         parts = _PARTS.validate_python(read_yaml(text_of_file(file)))
     except ValidationError as error:
-        raise UserError(
-            f"{path} is no rubric: {first_problem(error)}; configs/rubrics/writing_en.yaml is one"
-        ) from error
+        problem = f"{first_problem(error)}; configs/rubrics/writing_en.yaml is one"
+        raise UserError(f"{path} is no rubric: {problem}") from error
     except ValueError as error:
         raise UserError(f"{path} is not valid YAML: {error}") from error
     items = [

@@ -17,15 +17,12 @@ HOURS = re.compile(rf"(\d{{1,2}}:\d\d){DASH}(\d{{1,2}}:\d\d)")
 _END = r"(?!\d|:\d)"  # of a clock time, which a colon may follow: 9:00: the museum
 CLOCK = re.compile(rf"(?<![\d:])(\d{{1,2}}:\d\d){_END}")
 _YUAN = r"(\d{1,3}(?:,\d{3}){1,2}(?:\.\d{1,2})?|\d{1,7}(?:\.\d{1,2})?)"  # 30, 30.5 or 1,290
-PRICE = re.compile(
-    rf"[¥￥]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:元|(?:yuans?|RMB|CNY)(?![A-Za-z]))", re.IGNORECASE
-)
+PRICE = re.compile(rf"(?i)[¥￥]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:元|(?:yuans?|RMB|CNY)(?![A-Za-z]))")
 DURATION = re.compile(
     # 1 hour, 20 m: metres
-    r"(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?\.?)(?!(?<=hour|ours), ?\d{1,2} ?m(?![A-Za-z]))"
+    r"(?i)(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?\.?)(?!(?<=hour|ours), ?\d{1,2} ?m(?![A-Za-z]))"
     r"\s{0,9},?\s{0,9}(?:and\s*|零|又)?(\d{1,2})\s*(?:m(?:in(?:ute)?s?)?(?![A-Za-z²³])|分)"
-    r"|(\d{1,7})\s*(?:min(?:ute)?s?(?![A-Za-z])|分钟))",
-    re.IGNORECASE,
+    r"|(\d{1,7})\s*(?:min(?:ute)?s?(?![A-Za-z])|分钟))"
 )
 # a line of this kind states what no tool returns
 TOTAL = re.compile(r"total|budget|合计|总计|总共|预算|共计", re.IGNORECASE)
@@ -33,29 +30,21 @@ TOTAL = re.compile(r"total|budget|合计|总计|总共|预算|共计", re.IGNORE
 _LEADS = {"", "day", "第天", "morning", "afternoon", "evening", "早上", "上午", "中午", "下午", "晚上"}
 
 _OTHER_MONEY = re.compile(
-    rf"[$€£]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:(?:dollars?|euros?|USD|EUR)(?![A-Za-z])|美元|欧元)",
-    re.IGNORECASE,
+    rf"(?i)[$€£]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:(?:dollars?|euros?|USD|EUR)(?![A-Za-z])|美元|欧元)"
 )
+_START = r"(?i)(?<![A-Za-z0-9.])"
 _DISTANCE = re.compile(
-    (
-        r"(?<![A-Za-z0-9.])(\d{1,7}(?:\.\d{1,6})?)\s*(?:(km|kilomet(?:re|er)s?|公里|千米)|m|met(?:re|er)s?"
-        r"|米)(?![A-Za-z²³])"
-    ),
-    re.IGNORECASE,
+    rf"{_START}(\d{{1,7}}(?:\.\d{{1,6}})?)\s*"
+    r"(?:(km|kilomet(?:re|er)s?|公里|千米)|m|met(?:re|er)s?|米)(?![A-Za-z²³])"
 )
-_WHOLE_HOURS = re.compile(
-    r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,2})?)\s*(?:个?小时|h(?:(?:ou)?rs?)?(?![A-Za-z]))", re.IGNORECASE
-)
-_PERCENTAGE = re.compile(r"(?<![A-Za-z0-9.])(\d{1,6}(?:\.\d{1,6})?)\s*(?:%|％|percent|per cent)", re.IGNORECASE)
+_WHOLE_HOURS = re.compile(rf"{_START}(\d{{1,4}}(?:\.\d{{1,2}})?)\s*(?:个?小时|h(?:(?:ou)?rs?)?(?![A-Za-z]))")
+_PERCENTAGE = re.compile(rf"{_START}(\d{{1,6}}(?:\.\d{{1,6}})?)\s*(?:%|％|percent|per cent)")
 _MULTIPLES = {"万": 1e4, "亿": 1e8, "k": 1e3, "thousand": 1e3, "million": 1e6, "billion": 1e9}
 _NUMBER = re.compile(
-    (
-        r"(?<![A-Za-z0-9_.])(\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?"
-        r"|\d{1,15}(?:\.\d{1,9})?)(?!\.?\d)(?:\s?(万|亿|thousand|million|billion)|(k)(?![A-Za-z]))?"
-    ),
-    re.IGNORECASE,
+    r"(?i)(?<![A-Za-z0-9_.])(\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?|\d{1,15}(?:\.\d{1,9})?)(?!\.?\d)"
+    r"(?:\s?(万|亿|thousand|million|billion)|(k)(?![A-Za-z]))?"
 )
-_URL = re.compile(r"(?:https?://|www\.)[A-Za-z0-9_.~:/?#@!$&*+,;=%-]{3,2000}", re.IGNORECASE)
+_URL = re.compile(r"(?i)(?:https?://|www\.)[A-Za-z0-9_.~:/?#@!$&*+,;=%-]{3,2000}")
 _CITATION = re.compile(
     r"[\[【]\s?[\"“”「『']([^\[\]【】\"“”\n]{2,300}?)[\"“”」』']\s?[^\[\]【】\n]{0,100}[\]】]|《([^《》\n]{2,300})》"
 )
@@ -74,8 +63,7 @@ _NUMBERED = ("day", "for", "gate", "stop", "step", "table", *_MONTHS, *(name[:3]
 # "Day 2 - 4 pm", "2026-05-02 - 4 pm": no ranges
 _NO_HOUR = "".join(rf"(?<!\b{word} )" for word in _NUMBERED) + r"(?<!-\d\d-)"
 _SHARED_MERIDIEM = re.compile(  # 2:00-4:00 PM, 2 - 4 pm: the first hour is written without
-    rf"(?<![A-Za-z\d:.]){_NO_HOUR}(\d{{1,2}})(?::(\d\d))?(?={DASH}(\d{{1,2}})(?::(\d\d))?\s?([ap])\.?m\b)",
-    re.IGNORECASE,
+    rf"(?i)(?<![A-Za-z\d:.]){_NO_HOUR}(\d{{1,2}})(?::(\d\d))?(?={DASH}(\d{{1,2}})(?::(\d\d))?\s?([ap])\.?m\b)"
 )
 _TWELVE_HOURS = re.compile(r"(?<![\d:.])(\d{1,2})(?::(\d\d))?\s?([ap])\.?m\b\.?", re.IGNORECASE)
 _CHINESE_HOURS = ("零", *"一二三四五六七八九十", "十一", "十二")
@@ -90,7 +78,7 @@ _LETTER = r"[^\W\d_\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"  # of 
 _WORD_GOES_ON = re.compile(rf"(?<={_LETTER})(?={_LETTER})|(?<=\d)(?=[.,]?\d)|(?<=\d[.,])(?=\d)")
 _THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?")
 _APPROXIMATE = re.compile(
-    r"(?:about|around|approximately|approx\.|roughly|nearly|almost|over|more than|[~≈约近])\s?$", re.IGNORECASE
+    r"(?i)(?:about|around|approximately|approx\.|roughly|nearly|almost|over|more than|[~≈约近])\s?$"
 )
 
 
@@ -109,12 +97,10 @@ def read_facts(text: str) -> Iterator[Fact]:
     """The facts of a text, kind by kind. A number that is part of one is not read again as another."""
     rest = with_clocks(text)
     for kind, pattern, read in _FORMS:
-        found = list(pattern.finditer(rest))
-        for match in found:
+        for match in pattern.finditer(rest):
             if (value := read(match)) is not None:
                 yield Fact(kind, match.group().strip(), value, _slack(kind, match, value))
-        if found:
-            rest = _blanked(rest, found)
+        rest = pattern.sub(lambda match: " " * len(match.group()), rest)
 
 
 def with_clocks(text: str) -> str:
@@ -124,9 +110,10 @@ def with_clocks(text: str) -> str:
     '17:30-18:00, 11:00-13:00,  17:30 , 17:30-18:00'
     """
     text = _SHARED_MERIDIEM.sub(_clock_of_shared, _WIDE_COLON.sub(":", text))
-    text = _CHINESE_NUMERAL.sub(
-        lambda match: str(_CHINESE_HOURS.index(match[1].replace("两", "二"))), _TWELVE_HOURS.sub(_clock_of_twelve, text)
+    text = _TWELVE_HOURS.sub(
+        lambda match: f"{int(match[1]) % 12 + 12 * (match[3].lower() == 'p'):02d}:{match[2] or '00'}", text
     )
+    text = _CHINESE_NUMERAL.sub(lambda match: str(_CHINESE_HOURS.index(match[1].replace("两", "二"))), text)
     return _CHINESE_COLON.sub(_clock_of_colon, _CHINESE_CLOCK.sub(_clock_of_chinese, text))
 
 
@@ -141,22 +128,15 @@ def numbers_of(text: str) -> set[float]:
     >>> sorted(numbers_of("¥1,290.5 on 2026-05-01"))
     [1.0, 5.0, 290.5, 1290.5, 2026.0]
     """
-    return {
-        float(number.replace(",", ""))
-        for number in re.findall(r"\d{1,15}(?:\.\d{1,9})?", text) + _THOUSANDS.findall(text)
-    }
+    numbers = re.findall(r"\d{1,15}(?:\.\d{1,9})?", text) + _THOUSANDS.findall(text)
+    return {float(number.replace(",", "")) for number in numbers}
 
 
 def place_of(words: str, text: str) -> int:
     """Where a text first has these words as a whole, not as part of a longer word or number; -1: nowhere.
 
-    >>> (
-    ...     place_of("54,000", "954,000 or 54,000,000"),
-    ...     place_of("54,000", "54,000."),
-    ...     place_of("Ann", "Joanne, Ann"),
-    ...     place_of("西湖", "在西湖边"),
-    ... )
-    (-1, 0, 8, 1)
+    >>> place_of("54,000", "954,000 or 54,000,000"), place_of("Ann", "Joanne, Ann"), place_of("西湖", "在西湖边")
+    (-1, 8, 1)
     """
     place = text.find(words)
     while place >= 0 and (_WORD_GOES_ON.match(text, place) or _WORD_GOES_ON.match(text, place + len(words))):
@@ -223,8 +203,8 @@ def _date(match: re.Match) -> tuple[int | None, int, int] | None:
     return (year, month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
 
 
-def _number(match: re.Match) -> float:
-    return float(match[1].replace(",", "")) * _MULTIPLES.get((match[2] or match[3] or "").lower(), 1)
+def _multiple(match: re.Match) -> float:
+    return _MULTIPLES.get((match[2] or match[3] or "").lower(), 1)
 
 
 _FORMS = (  # in the order in which they are read
@@ -240,7 +220,7 @@ _FORMS = (  # in the order in which they are read
     ("duration", DURATION, duration_of),
     ("duration", _WHOLE_HOURS, lambda match: 60 * float(match[1])),
     ("distance", _DISTANCE, lambda match: float(match[1]) * (1000 if match[2] else 1)),
-    ("number", _NUMBER, _number),
+    ("number", _NUMBER, lambda match: float(match[1].replace(",", "")) * _multiple(match)),
 )
 
 
@@ -249,35 +229,21 @@ def _slack(kind: str, match: re.Match, value: Any) -> float:
         return 0.0
     if _APPROXIMATE.search(match.string[max(0, match.start() - 16) : match.start()]):
         return 0.1 * value
-    decimals = re.search(r"\.(\d+)", match.group())
-    unit = {
-        "duration": 60 if match.re is _WHOLE_HOURS else 1,
-        "distance": 1000 if kind == "distance" and match[2] else 1,
-    }.get(kind, 1)
-    unit *= _MULTIPLES.get((match[2] or match[3] or "").lower(), 1) if kind == "number" else 1
+    decimals, unit = re.search(r"\.(\d+)", match.group()), 1.0
+    if match.re is _WHOLE_HOURS:
+        unit = 60
+    elif kind == "distance" and match[2]:
+        unit = 1000
+    elif kind == "number":
+        unit = _multiple(match)
     return 0.5 * unit * 10.0 ** -(len(decimals[1]) if decimals else 0)
-
-
-def _blanked(text: str, found: list[re.Match]) -> str:
-    """The text with blanks where these were found; what stands around them stays apart."""
-    parts, end = [], 0
-    for match in found:
-        parts += [text[end : match.start()], " " * (match.end() - match.start())]
-        end = match.end()
-    return "".join([*parts, text[end:]])
-
-
-def _clock_of_twelve(match: re.Match) -> str:
-    return f"{int(match[1]) % 12 + 12 * (match[3].lower() == 'p'):02d}:{match[2] or '00'}"
 
 
 def _clock_of_shared(match: re.Match) -> str:
     """Of the half of the day that its end is in, unless it would then come after it."""
-    start, end = (
-        60 * (int(hour) % 12) + int(minutes or 0) for hour, minutes in ((match[1], match[2]), (match[3], match[4]))
-    )
     if not 1 <= int(match[1]) <= 12:
         return match.group()
+    start, end = (60 * (int(match[at]) % 12) + int(match[at + 1] or 0) for at in (1, 3))
     half = (match[5].lower() == "p") == (start <= end)
     return f"{start // 60 + 12 * half:02d}:{start % 60:02d}"
 

@@ -50,15 +50,8 @@ def test_another_canary_or_a_plain_field_is_refused_with_its_name(tmp_path):
 
 
 def test_browsecomp_zh_is_read_from_csv_and_xlsx(tmp_path):
-    rows = [
-        {
-            "Topic": hidden("体育", "k"),
-            "Question": hidden(f"问{n}", "k"),
-            "Answer": hidden(f"答{n}", "k"),
-            "canary": "k",
-        }
-        for n in range(2)
-    ]
+    pairs = [(f"问{n}", f"答{n}") for n in range(2)]
+    rows = [{"Topic": "", "Question": hidden(q, "k"), "Answer": hidden(a, "k"), "canary": "k"} for q, a in pairs]
     write_csv(tmp_path / "zh.csv", rows)
     openpyxl = pytest.importorskip("openpyxl", reason="pip install openpyxl")
     book = openpyxl.Workbook()
@@ -66,23 +59,34 @@ def test_browsecomp_zh_is_read_from_csv_and_xlsx(tmp_path):
         book.active.append(row)
     book.save(tmp_path / "zh.xlsx")
     items = BrowseCompZH().read(tmp_path / "zh.csv")
-    assert [(item.query, item.fields["answer"], item.language) for item in items] == [
-        (f"问{n}", f"答{n}", "zh") for n in range(2)
-    ]
+    assert [(item.query, item.fields["answer"]) for item in items] == pairs and items[0].language == "zh"
     assert BrowseCompZH().read(tmp_path / "zh.xlsx") == items
 
 
-@pytest.mark.parametrize(
-    ("reply", "correct", "confidence"),
-    [
-        ("extracted_final_answer: x\n\nreasoning: correct: yes?\n\ncorrect: no\n\nconfidence: 80%", 0, 80),
-        ("**correct:** yes\n**confidence:** 130", 1, 100),
-        ("<think>correct: no</think>\ncorrect: yes", 1, 100),
-    ],
-)  # fmt: skip
-def test_the_word_behind_correct_counts(reply, correct, confidence):
+def compared(reply):
     verdict = questions.read_comparison(reply, unstated=100)
-    assert (verdict["correct"], verdict["confidence"]) == (correct, confidence)
+    return verdict["correct"], verdict["confidence"]
+
+
+READERS = [
+    # the word behind "correct" counts
+    (compared, "extracted_final_answer: x\n\nreasoning: correct: yes?\n\ncorrect: no\n\nconfidence: 80%", (0, 80)),
+    (compared, "**correct:** yes\n**confidence:** 130", (1, 100)),
+    (compared, "<think>correct: no</think>\ncorrect: yes", (1, 100)),
+    (questions.final_answer, "所以\n最终答案: 12", "12"), (questions.final_answer, "最终答案：北京 \n好", "北京"),
+    (questions.final_answer, "**最终答案**: 甲", "甲"), (questions.final_answer, "北京", None),
+    (questions.read_grade, "It says so.\nGRADE: CORRECT", {"correct": 1}),  # as langchain does
+    (questions.read_grade, "**grade:** incorrect.", {"correct": 0}),
+    (questions.read_grade, "GRADE: INCORRECT\n\nCORRECT would be 3.", {"correct": 0}),
+    (questions.read_grade, "Correct.", {"correct": 1}),
+    (questions.read_grade, "EXPLANATION: the year is another.\n\nINCORRECT", {"correct": 0}),
+    (questions.read_grade, "GRADE: CORRECT\nelse GRADE: INCORRECT", {"correct": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("read", "reply", "expected"), READERS)
+def test_a_verdict_is_read_off_the_reply(read, reply, expected):
+    assert read(reply) == expected
 
 
 @pytest.mark.parametrize(("benchmark", "confidence"), [(BrowseComp(), 100), (BrowseCompZH(), 0)])
@@ -137,26 +141,6 @@ def test_xbench_worked_by_hand():
     assert means(XBench(), ones) == pytest.approx(expected, abs=1e-3)
 
 
-CLOSINGS = [("所以\n最终答案: 12", "12"), ("最终答案：北京 \n好", "北京"), ("**最终答案**: 甲", "甲"), ("北京", None)]
-
-
-@pytest.mark.parametrize(("text", "answer"), CLOSINGS)
-def test_the_final_answer_is_found(text, answer):
-    assert questions.final_answer(text) == answer
-
-
-@pytest.mark.parametrize(
-    ("reply", "correct"),
-    [
-        ("It says so.\nGRADE: CORRECT", 1), ("**grade:** incorrect.", 0),
-        ("GRADE: INCORRECT\n\nCORRECT would be 3.", 0), ("Correct.", 1),
-        ("EXPLANATION: the year is another.\n\nINCORRECT", 0), ("GRADE: CORRECT\nelse GRADE: INCORRECT", 1),
-    ],
-)  # fmt: skip
-def test_webwalkerqa_reads_a_grade_as_langchain_does(reply, correct):
-    assert questions.read_grade(reply) == {"correct": correct}
-
-
 @pytest.mark.parametrize(("kind", "difficulty"), [("multi_source", "easy"), ("multi-source", "Easy")])
 def test_webwalkerqa_has_six_cells(tmp_path, kind, difficulty):
     info = {"type": kind, "difficulty_level": difficulty, "lang": "en"}
@@ -173,9 +157,7 @@ def files(tmp_path):
     """--benchmark of all five, two items each: the policy below answers "blue"."""
     pairs = [(f"Which colour is number {n}?", answer) for n, answer in enumerate(("blue", "red"))]
     encrypted = [{"problem": hidden(q, "k"), "answer": hidden(a, "k"), "canary": "k"} for q, a in pairs]
-    chinese = [
-        {"Topic": "", "Question": hidden(f"{q[:-1]}？", "k"), "Answer": hidden(a, "k"), "canary": "k"} for q, a in pairs
-    ]
+    chinese = [{"Question": hidden(q, "k"), "Answer": hidden(a, "k"), "canary": "k"} for q, a in pairs]
     raw = [{"id": q, "prompt": xor(q, b"k"), "answer": xor(a, b"k"), "canary": "k"} for q, a in pairs]
     plain = [{"metadata": "{}", "problem": q, "answer": a} for q, a in pairs]
     info = {"type": "single_source", "difficulty_level": "hard"}
@@ -197,10 +179,8 @@ def test_whole_runs_with_the_research_tools(tmp_path, monkeypatch, files):
     names = [one.partition("=")[0] for one in files]
     entries = {name: read(tmp_path / f"results/bench/benchmarks/{name}.json")["policies"]["closed"] for name in names}
     assert {name: entry["figures"]["score"]["mean"] for name, entry in entries.items()} == dict.fromkeys(entries, 50)
-    assert all(
-        entry["failed"] == 0 and "searched the embedded encyclopedia, not the web" in entry["labels"]
-        for entry in entries.values()
-    )
+    assert {entry["failed"] for entry in entries.values()} == {0}
+    assert all("searched the embedded encyclopedia, not the web" in entry["labels"] for entry in entries.values())
     assert entries["browsecomp"]["figures"]["calibration_error"]["mean"] == pytest.approx(10)
     assert len(log) == 8 + 5  # the exact answers of xbench need no judge
     assert not any("colour" in path.read_text() for path in (tmp_path / "results").rglob("*.*"))

@@ -4,11 +4,9 @@ whoever else has it keeps it."""
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from scripts import ROOT
 
 
 @pytest.mark.parametrize(

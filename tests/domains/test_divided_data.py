@@ -2,7 +2,7 @@
 one Parquet file of queries, thinking and texts, divided for SFT, RL and tests."""
 
 import random
-import sys
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +13,7 @@ from arenarl.config.schema import DataConfig
 from arenarl.domains.public_data import read_public_data
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
-from arenarl.trajectory import Trajectory, read_jsonl, read_turns, same_query, write_jsonl
+from arenarl.trajectory import Trajectory, read_turns, same_query, write_jsonl
 
 CONFIG = str(CONFIGS / "writing" / "sft_qwen3_8b.yaml")
 
@@ -31,9 +31,8 @@ def parquet(folder, records, name="deepwriting20k.parquet"):
 
 
 def divided(*sources, sft=10, rl=10, test=2, seed=0):
-    config = DataConfig(
-        source=list(map(str, sources)), divide=True, sft_size=sft, rl_size=rl, test_per_subtask=test, seed=seed
-    )
+    sizes = {"sft_size": sft, "rl_size": rl, "test_per_subtask": test}
+    config = DataConfig(source=list(map(str, sources)), divide=True, seed=seed, **sizes)
     return read_public_data(config, "writing", ())
 
 
@@ -49,10 +48,8 @@ def test_one_file_becomes_sft_rl_and_tests_of_the_sizes_asked_for_and_no_query_i
     by_split = texts(public)
     assert {name: len(queries) for name, queries in by_split.items()} == {"test": 2, "sft": 10, "rl": 10}
     assert len({same_query(text) for queries in by_split.values() for text in queries}) == 22
-    assert {(query.domain, query.language) for query in public.splits["rl_queries"]} == {
-        ("writing", "zh"),
-        ("writing", "en"),
-    }
+    rl = public.splits["rl_queries"]
+    assert {(query.domain, query.language) for query in rl} == {("writing", "zh"), ("writing", "en")}
     assert public.notes[0] == "divided by data.seed=0: 40 records, 40 different queries"
 
 
@@ -60,13 +57,8 @@ def test_a_solution_becomes_one_turn_of_thinking_and_text(tmp_path):
     for one in divided(parquet(tmp_path, map(record, range(40)))).splits["sft"]:
         trajectory = Trajectory.from_record(one)
         (turn,) = read_turns(trajectory.messages)
-        assert (
-            trajectory.valid
-            and turn.thought.startswith("A poem, number")
-            and turn.answer.startswith("Roses are")
-            and turn.answer.endswith("too.")
-        )
-        assert "think" not in turn.answer
+        assert trajectory.valid and turn.thought.startswith("A poem, number")
+        assert re.fullmatch(r"Roses are \d+\.\n\nViolets too\.", turn.answer)
 
 
 def test_the_split_hangs_on_the_seed_and_on_the_queries_alone(tmp_path):
@@ -79,9 +71,8 @@ def test_the_split_hangs_on_the_seed_and_on_the_queries_alone(tmp_path):
 
 def test_where_the_pool_ends_rl_gets_what_is_left_and_says_so(tmp_path):
     public = divided(parquet(tmp_path, map(record, range(20))))
-    assert (
-        len(public.splits["rl_queries"]) == 8 and "rl: 8 in place of data.rl_size=10: there are no more" in public.notes
-    )
+    assert len(public.splits["rl_queries"]) == 8
+    assert "rl: 8 in place of data.rl_size=10: there are no more" in public.notes
 
 
 def test_with_tests_of_its_own_nothing_is_held_out_and_what_they_hold_is_left_out(tmp_path):
@@ -125,16 +116,10 @@ def test_without_published_data_there_is_nothing_to_divide():
         load_config(CONFIG, ["data.source=[]"])
 
 
-@pytest.mark.slow(seconds=9)
-def test_the_papers_config_divides_a_pool_of_twenty_thousand_into_ten_and_ten(
-    tmp_path, prepare_script, monkeypatch, capsys
-):
+@pytest.mark.slow(seconds=5)
+def test_the_papers_config_divides_a_pool_of_twenty_thousand_into_ten_and_ten(tmp_path):
     """Its hundred tests are taken from RL's, as the pool has no more."""
-    parquet(tmp_path / "DeepWriting-20K", map(record, range(20_000)))
-    source = f'data.source=["{tmp_path / "DeepWriting-20K"}"]'
-    monkeypatch.setattr(sys, "argv", ["prepare.py", "--config", CONFIG, "--set", source, "--set", "data.folder=data"])
-    prepare_script.main()
-    printed = capsys.readouterr().out
-    assert "rl: 9900 in place of data.rl_size=10000: there are no more" in printed
-    assert "100 test, 9900 RL and 10000 SFT queries: no two splits share one" in printed
-    assert sum(1 for _ in read_jsonl(tmp_path / "data" / "sft.jsonl")) == 10_000
+    parquet(tmp_path, map(record, range(20_000)))
+    public = read_public_data(load_config(CONFIG, [f'data.source=["{tmp_path}"]']).data, "writing", ())
+    assert "rl: 9900 in place of data.rl_size=10000: there are no more" in public.notes
+    assert {name: len(queries) for name, queries in texts(public).items()} == {"test": 100, "sft": 10_000, "rl": 9900}

@@ -61,9 +61,8 @@ def test_one_line_names_the_keys_with_both_values_and_what_makes_the_data_anew(d
     with pytest.raises(UserError) as error:
         refuse_other_data(replace(data, seed=5, test_per_subtask=1), EnvironmentConfig(world_seed=2), "test")
     told = "data.seed 0 → 5, data.test_per_subtask 50 → 1, environment.world_seed 0 → 2"
-    assert f"{data.folder} was prepared with other settings ({told}); python data/prepare.py" in str(
-        error.value
-    ) and "\n" not in str(error.value)
+    said = f"{data.folder} was prepared with other settings ({told}); python data/prepare.py"
+    assert said in str(error.value) and "\n" not in str(error.value)
 
 
 def test_the_world_counts_for_all_splits_and_the_form_of_its_results_for_sft(data):
@@ -73,10 +72,8 @@ def test_the_world_counts_for_all_splits_and_the_form_of_its_results_for_sft(dat
 
 
 def test_how_calls_are_made_does_not_count_and_a_key_that_did_not_exist_had_its_default(data):
-    changed = replace(
-        data, research=replace(data.research, rephraser=replace(data.research.rephraser, timeout_s=1.0, price_in=3.0))
-    )
-    assert not is_refused(changed, "test")
+    rephraser = replace(data.research.rephraser, timeout_s=1.0, price_in=3.0)
+    assert not is_refused(replace(data, research=replace(data.research, rephraser=rephraser)), "test")
     path = Path(data.folder, "manifest.json")
     manifest = json.loads(path.read_text(encoding="utf-8"))
     del manifest["data"]["careful_share"], manifest["data"]["research"]["max_clues"]
@@ -87,12 +84,10 @@ def test_how_calls_are_made_does_not_count_and_a_key_that_did_not_exist_had_its_
 def test_published_data_may_come_from_a_clone_and_the_seed_counts_only_where_it_is_divided(tmp_path):
     data = DataConfig(folder=str(tmp_path), source=["a/b"])
     write_manifest(data)
-    assert not is_refused(
-        replace(data, source=[str(tmp_path)], seed=1, test_per_subtask=3), "test", EnvironmentConfig(world_seed=1)
-    )
-    assert is_refused(replace(data, source=["other/set"]), "test") and is_refused(
-        replace(data, source=["a/b", str(tmp_path)]), "test"
-    )
+    clone = replace(data, source=[str(tmp_path)], seed=1, test_per_subtask=3)
+    assert not is_refused(clone, "test", EnvironmentConfig(world_seed=1))
+    assert is_refused(replace(data, source=["other/set"]), "test")
+    assert is_refused(replace(data, source=["a/b", str(tmp_path)]), "test")
     write_manifest(replace(data, source=["/elsewhere/clone"]), sources=["a hash"])
     assert not is_refused(data, "test")
     write_manifest(data)
@@ -125,11 +120,8 @@ def test_rl_and_evaluation_refuse_where_they_read_a_split_and_sft_before_it_load
             other.read_split(name)
     import train_sft
 
-    monkeypatch.setattr(
-        sys,
-        "argv",
-        ["train_sft.py", "--config", str(CONFIGS / "quickstart.yaml"), "--set", f"data.folder={data.folder}"],
-    )
+    words = ["--config", str(CONFIGS / "quickstart.yaml"), "--set", f"data.folder={data.folder}"]
+    monkeypatch.setattr(sys, "argv", ["train_sft.py", *words])
     with pytest.raises(UserError, match="data.sft_size 2600 → 12000"):
         train_sft.main()
 
@@ -142,9 +134,8 @@ def test_shipped_configs_that_share_a_folder_agree_on_what_they_prepare(tmp_path
         table = read_table(name)
         for quick in (False, True):
             runs = runs_of(name, table, [], [0], quick=quick)
-            configs |= {f"{name}/{run.row}/{quick}": run.loaded for run in runs} | {
-                f"{name}/cold/{quick}": run.start for run in runs
-            }
+            configs |= {f"{name}/{run.row}/{quick}": run.loaded for run in runs}
+            configs |= {f"{name}/cold/{quick}": run.start for run in runs}
     by_folder: dict[str, dict[str, Config]] = {}
     for name, config in configs.items():
         by_folder.setdefault(config.data.folder, {})[name] = config
@@ -156,12 +147,8 @@ def test_shipped_configs_that_share_a_folder_agree_on_what_they_prepare(tmp_path
         write_manifest(replace(first.data, folder=str(place)), first.environment)
         for name, config in sharing.items():
             for split in SPLITS:
-                assert not is_refused(replace(config.data, folder=str(place)), split, config.environment), (
-                    folder,
-                    list(sharing)[0],
-                    name,
-                    split,
-                )
+                refused = is_refused(replace(config.data, folder=str(place)), split, config.environment)
+                assert not refused, (folder, list(sharing)[0], name, split)
 
 
 def is_run(path):

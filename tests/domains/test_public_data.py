@@ -1,20 +1,19 @@
 """Published data as this repository's splits: records of our own invention in the published form,
 from folders and from a hub on localhost."""
 
-import asyncio
 import hashlib
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from aiohttp import web
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
-from judge_servers import client_of, judge_of, serving
-from parts import domain_of, trainer_judge_of, training_queries_of
+from judge_servers import serving
+from parts import domain_of, training_queries_of
+from scripts import ROOT
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import DataConfig
@@ -24,7 +23,6 @@ from arenarl.system.errors import UserError
 from arenarl.training.sft_data import tokenize, tokenize_trajectories
 from arenarl.trajectory import MAX_RECORD_NESTING, Trajectory, assistant_text, read_jsonl, read_turns, write_jsonl
 
-ROOT = Path(__file__).resolve().parents[2]
 CONFIG = str(ROOT / "configs" / "travel" / "open_travel_qwen3_8b.yaml")
 TEST_FILES = ("direction", "one_day_travel", "compare_itinerary", "search_around", "multi_day_travel")
 
@@ -35,14 +33,10 @@ def call(name, arguments, **more):
 
 def reference(answer):
     """A stored baseline as the authors' evaluation reads one: chat messages that end with the answer as plain text."""
+    calls = [call("poi_search", {"keywords": "湖"})]
     return [
         {"role": "system", "content": "You are a travel agent."},
-        {
-            "role": "assistant",
-            "reasoning_content": "Where is it?",
-            "content": "",
-            "tool_calls": [call("poi_search", {"keywords": "湖"})],
-        },
+        {"role": "assistant", "reasoning_content": "Where is it?", "content": "", "tool_calls": calls},
         {"role": "tool", "tool_call_id": "call_1", "content": '{"name": "湖"}<|im_end|>'},
         {"role": "assistant", "reasoning_content": "That will do.", "content": answer},
     ]
@@ -90,18 +84,14 @@ def prepare_by_hub(folder, *words, environment=()):
 
 def test_the_published_layout_becomes_splits_with_the_papers_subtasks(published):
     splits = load(published).splits
-    assert {name: len(records) for name, records in splits.items()} == {
-        "test_queries": 10,
-        "test_baselines": 10,
-        "rl_queries": 4,
-    }
+    sizes = {name: len(records) for name, records in splits.items()}
+    assert sizes == {"test_queries": 10, "test_baselines": 10, "rl_queries": 4}
     subtasks = {query.query_id.split("-")[3]: query.subtask for query in splits["test_queries"]}
     assert subtasks == dict(zip(TEST_FILES, ("Direction", "1-Day", "Compare", "Search", "M-Day"), strict=True))
-    assert {(query.domain, query.language, query.subtask) for query in splits["rl_queries"]} == {
-        ("travel", "zh", UNSTATED)
-    }
-    assert len({query.query_id for query in splits["test_queries"] + splits["rl_queries"]}) == 14
-    assert not any(query.constraints for query in splits["test_queries"] + splits["rl_queries"])
+    stated = {(query.domain, query.language, query.subtask) for query in splits["rl_queries"]}
+    assert stated == {("travel", "zh", UNSTATED)}
+    queries = splits["test_queries"] + splits["rl_queries"]
+    assert len({query.query_id for query in queries}) == 14 and not any(query.constraints for query in queries)
 
 
 def test_a_reference_becomes_a_valid_baseline_in_the_form_of_rollouts(published):
@@ -112,11 +102,8 @@ def test_a_reference_becomes_a_valid_baseline_in_the_form_of_rollouts(published)
     assert [message["role"] for message in baseline.messages] == ["user", "assistant", "tool", "assistant"]
     assert baseline.messages[0]["content"] == query.query
     first, last = read_turns(baseline.messages)
-    assert (first.thought, first.tool_calls[0].name, first.tool_calls[0].arguments) == (
-        "Where is it?",
-        "poi_search",
-        {"keywords": "湖"},
-    )
+    (asked,) = first.tool_calls
+    assert (first.thought, asked.name, asked.arguments) == ("Where is it?", "poi_search", {"keywords": "湖"})
     assert first.observations == ['{"name": "湖"}< |im_end|>'] and last.thought == "That will do."
 
 
@@ -170,26 +157,20 @@ def test_a_call_in_parquet_has_no_argument_of_another_and_the_hub_s_folder_of_sp
     (tmp_path / "data").mkdir()
     calls = [{"name": "search", "arguments": {"query": "x"}}, {"name": "browse", "arguments": {"url": "u"}}]
     properties = [{key: {"type": "string"} for key in call["arguments"]} for call in calls]
-    tools = [
-        {"name": call["name"], "parameters": {"properties": own}} for call, own in zip(calls, properties, strict=True)
-    ]
+    named = zip(calls, properties, strict=True)
+    tools = [{"name": call["name"], "parameters": {"properties": own}} for call, own in named]
     messages = [
         {"role": "assistant", "content": None, "tool_calls": [{"function": call} for call in calls]},
         {"role": "assistant", "content": "a"},
     ]
-    rows = {
-        "train": [{"query": "r"}],
-        "test": [{"query": "t", "reference": "a"}],
-        "sft": [{"query": "s", "messages": messages, "tools": tools}],
-    }
-    for name, of_split in rows.items():
-        pyarrow.parquet.write_table(
-            pyarrow.Table.from_pylist(of_split), tmp_path / "data" / f"{name}-00000-of-00001.parquet"
-        )
+    taught = {"query": "s", "messages": messages, "tools": tools}
+    rows = {"train": {"query": "r"}, "test": {"query": "t", "reference": "a"}, "sft": taught}
+    for name, row in rows.items():
+        path = tmp_path / "data" / f"{name}-00000-of-00001.parquet"
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
     (record,) = load(tmp_path).splits["sft"]
-    assert [call.arguments for call in read_turns(record["messages"])[0].tool_calls] == [
-        call["arguments"] for call in calls
-    ]
+    arguments = [call.arguments for call in read_turns(record["messages"])[0].tool_calls]
+    assert arguments == [call["arguments"] for call in calls]
     assert [tool["function"] for tool in record["tools"]] == tools
 
 
@@ -208,9 +189,8 @@ def test_no_query_is_in_two_splits_and_what_is_left_out_is_said(published):
 @pytest.mark.parametrize("split", ["rl", "sft"])
 def test_a_split_that_is_empty_without_what_others_have_is_refused(published, split):
     test = read_jsonl(published / "test" / "direction.jsonl")
-    write(
-        published / f"{split}.jsonl", [{"query": f" {record['query']} ", "messages": reference("!")} for record in test]
-    )
+    again = [{"query": f" {record['query']} ", "messages": reference("!")} for record in test]
+    write(published / f"{split}.jsonl", again)
     if split == "rl":
         (published / "train.jsonl").unlink()
     with pytest.raises(UserError, match=f"all {split} queries \\(2\\) stand in another split already"):
@@ -230,87 +210,68 @@ def test_calls_of_unknown_tools_are_kept_with_their_schemas_and_counted(publishe
     write(published / "sft.jsonl", records)
     public = load(published, tools=compact.tools)
     assert [record["tools"] for record in public.splits["sft"]] == [[{"type": "function", "function": schema}], []]
-    assert any(
-        "sft: 1 of 2 call tools that the environment lacks, and are kept: poi_search (1)" in note
-        for note in public.notes
-    )
+    assert "sft: 1 of 2 call tools that the environment lacks, and are kept: poi_search (1)" in public.notes
     assert any("test_baselines: 10 of 10" in note for note in public.notes)
     path = tmp_path / "sft.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in public.splits["sft"]))
     texts = [tokenizer.decode(row["input_ids"]) for row in tokenize_trajectories(path, tokenizer, compact.tools, 8192)]
     assert "Places." in texts[0] and "universal_search" not in texts[0] and "universal_search" in texts[1]
     assert assistant_text(public.splits["sft"][0]["messages"][1]) in texts[0]
-    assert not any(
-        "Places." in tokenizer.decode(row["input_ids"]) for row in tokenize_trajectories(path, tokenizer, None, 8192)
-    )
+    rows = tokenize_trajectories(path, tokenizer, None, 8192)
+    assert not any("Places." in tokenizer.decode(row["input_ids"]) for row in rows)
 
 
 def test_what_a_record_says_of_its_subtask_counts_and_other_fields_are_named(tmp_path):
     write(tmp_path / "train.jsonl", [{"query": "a", "category": "Technical Writing"}])
-    write(
-        tmp_path / "test.jsonl",
-        [{"query": "b", "reference": "x", "metadata": {"task_type": "direction", "rubrics": ["r"]}, "id": 7}],
-    )
+    metadata = {"task_type": "direction", "rubrics": ["r"]}
+    write(tmp_path / "test.jsonl", [{"query": "b", "reference": "x", "metadata": metadata, "id": 7}])
     public = load(tmp_path)
-    assert [query.subtask for query in public.splits["test_queries"] + public.splits["rl_queries"]] == [
-        "Direction",
-        "Technical Writing",
-    ]
+    queries = public.splits["test_queries"] + public.splits["rl_queries"]
+    assert [query.subtask for query in queries] == ["Direction", "Technical Writing"]
     assert any("not used: rubrics (1), id (1)" in note for note in public.notes)
 
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 223371"
 
 
+CALLS_NOTHING = {"query": "a", "messages": [{"role": "assistant", "tool_calls": ["f"]}]}
+
+
 @pytest.mark.parametrize(
-    ("lines", "says"),
+    ("name", "lines", "says"),
     [
-        ([POINTER], "line 1: a Git LFS pointer, not the data; run git lfs pull"),
-        ([], "is empty; download it again"),
-        ([{"query": "a"}, "<html>"], "line 2: not JSON"),
-        (["[", '{"query": "a"}', "]"], "line 1: not JSON"),
-        (['[{"query": "a"}]'], "line 1: a list, not an object"),
+        ("train", [POINTER], "line 1: a Git LFS pointer, not the data; run git lfs pull"),
+        ("train", [], "is empty; download it again"),
+        ("train", [{"query": "a"}, "<html>"], "line 2: not JSON"),
+        ("train", ["[", '{"query": "a"}', "]"], "line 1: not JSON"),
+        ("train", ['[{"query": "a"}]'], "line 1: a list, not an object"),
         (
+            "train",
             [{"query": "a"}, "", {"text": "b", "id": 1}],
-            "line 3: no query; its fields are text, id, and one of query, question",
+            "line 3: no query; its fields are text, id, and one of",
         ),
-        ([{"prompt": [{"role": "wizard", "content": "a"}]}], "line 1: a message of role wizard; known: system, user"),
-        ([{"messages": ["a"]}], "line 1: messages must be a list of objects"),
+        (
+            "train",
+            [{"prompt": [{"role": "wizard", "content": "a"}]}],
+            "line 1: a message of role wizard; known: system",
+        ),
+        ("train", [{"messages": ["a"]}], "line 1: messages must be a list of objects"),
+        (
+            "test",
+            [{"query": "a", "rubrics": ["r"]}],
+            "line 1: no trajectory; its fields are query, rubrics, and one of",
+        ),
+        ("sft", [{"messages": [{"role": "user", "content": "a"}]}], "line 1: no trajectory"),
+        ("sft", [{"query": "a", "messages": "b", "tools": "search"}], "line 1: tools must be a list of JSON schemas"),
+        ("sft", [CALLS_NOTHING], "line 1: tool_calls must be a list of objects"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_with_its_name_its_line_and_what_to_do(published, lines, says):
-    write(published / "train.jsonl", lines)
+def test_a_file_that_cannot_be_read_is_refused_with_its_name_its_line_and_what_to_do(published, name, lines, says):
+    write(published / f"{name}.jsonl", lines)
     with pytest.raises(UserError) as refusal:
         load(published)
-    assert (
-        str(published / "train.jsonl") in str(refusal.value)
-        and says in str(refusal.value)
-        and "\n" not in str(refusal.value)
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "record", "says"),
-    [
-        (
-            "test.jsonl",
-            {"query": "a", "rubrics": ["r"]},
-            "no trajectory; its fields are query, rubrics, and one of reference, baseline",
-        ),
-        ("sft.jsonl", {"messages": [{"role": "user", "content": "a"}]}, "no trajectory"),
-        ("sft.jsonl", {"query": "a", "messages": "b", "tools": "search"}, "tools must be a list of JSON schemas"),
-        (
-            "sft.jsonl",
-            {"query": "a", "messages": [{"role": "assistant", "tool_calls": ["f"]}]},
-            "tool_calls must be a list of objects",
-        ),
-    ],
-)
-def test_a_record_without_what_its_split_needs_is_refused(published, name, record, says):
-    write(published / name, [record])
-    with pytest.raises(UserError, match="line 1: .*") as refusal:
-        load(published)
-    assert says in str(refusal.value)
+    said = str(refusal.value)
+    assert str(published / f"{name}.jsonl") in said and says in said and "\n" not in said
 
 
 def test_a_folder_without_a_split_and_one_above_two_data_sets_are_refused(published):
@@ -338,10 +299,8 @@ def test_prepared_once_it_is_left_alone_and_a_changed_source_is_prepared_again(p
     assert "10 test, 4 RL and 0 SFT queries: no two splits share one" in printed and "no SFT trajectories" in printed
     manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
     hashes = manifest["origin"][0]["files"]
-    assert (
-        len(hashes) == 6
-        and hashes["train.jsonl"] == hashlib.sha256((published / "train.jsonl").read_bytes()).hexdigest()
-    )
+    assert len(hashes) == 6
+    assert hashes["train.jsonl"] == hashlib.sha256((published / "train.jsonl").read_bytes()).hexdigest()
     assert "up to date" in prepare(*words)
     write(published / "train.jsonl", [{"query": "x"}])
     printed = prepare(*words)
@@ -358,37 +317,6 @@ def test_the_scripts_read_the_splits_like_their_own(published, prepare, tmp_path
     everything = queries + training_queries_of(config)
     assert len(domain_of(config).spread_over_subtasks(everything, 14)) == 14
     assert next(read_jsonl(tmp_path / "data" / "sft.jsonl"))["messages"][0]["content"] == "s"
-
-
-def test_the_embedded_judge_refuses_and_an_llm_judge_compares(published, tmp_path):
-    config = load_config(ROOT / "configs" / "quickstart.yaml", [f"data.source=[{published}]"])
-    with pytest.raises(UserError, match="no truth for the embedded judge; take an LLM judge"):
-        trainer_judge_of(config)
-    splits = load(published).splits
-    query, one, two = (
-        splits["test_queries"][0],
-        *(Trajectory.from_record(record) for record in splits["test_baselines"][:2]),
-    )
-    shown = []
-
-    async def reply(request):
-        shown.append((await request.json())["messages"][-1]["content"])
-        scores = {
-            agent: dict.fromkeys(judge.rubric(query).names, 3 + place)
-            for place, agent in enumerate(("agent_1", "agent_2"))
-        }
-        choice = {"message": {"role": "assistant", "content": json.dumps(scores)}, "finish_reason": "stop"}
-        return web.json_response(
-            {"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}
-        )
-
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", reply)
-    with serving(app) as url:
-        judge = judge_of(url, client_of(tmp_path))
-        verdict = asyncio.run(judge.compare(query, one, two))
-    assert verdict.totals == pytest.approx((3.0, 4.0))
-    assert query.query in shown[0] and "poi_search" in shown[0] and "答案1" in shown[0] and "答案2" in shown[0]
 
 
 def test_splits_of_another_data_set_are_not_mixed_with_these(published, prepare, tmp_path):
@@ -410,19 +338,14 @@ def hub(folder, name):
 
     async def info(request):
         if request.match_info["owner"] + "/" + request.match_info["name"] != name:
-            return web.json_response(
-                {"error": "Repository not found"}, status=404, headers={"X-Error-Code": "RepoNotFound"}
-            )
+            missing = {"error": "Repository not found"}
+            return web.json_response(missing, status=404, headers={"X-Error-Code": "RepoNotFound"})
         return web.json_response({"id": name, "sha": COMMIT, "siblings": [{"rfilename": file} for file in files]})
 
     async def tree(request):
-        entries = [
-            {"type": "file", "path": file, "size": path.stat().st_size, "oid": etag(path)}
-            for file, path in files.items()
-        ]
-        return web.json_response(
-            [*entries, {"type": "file", "path": "assets/large.bin", "size": 1 << 40, "oid": "0" * 40}]
-        )
+        entries = [{"path": file, "size": path.stat().st_size, "oid": etag(path)} for file, path in files.items()]
+        entries.append({"path": "assets/large.bin", "size": 1 << 40, "oid": "0" * 40})
+        return web.json_response([entry | {"type": "file"} for entry in entries])
 
     async def resolve(request):
         path = files[request.match_info["file"]]
@@ -448,11 +371,8 @@ def test_a_data_set_of_the_hub_is_downloaded_once_and_its_commit_noted(published
     manifest = json.loads((folder / "data/open-travel/manifest.json").read_text())
     assert manifest["origin"][0]["revision"] == COMMIT and manifest["origin"][0]["source"] == "Alibaba-NLP/Open-Travel"
     assert manifest["splits"]["test_queries"]["records"] == 10
-    assert (
-        missing.returncode == 2
-        and "nobody/Nothing is no folder here" in missing.stderr
-        and missing.stderr.count("\n") == 1
-    )
+    assert missing.returncode == 2 and missing.stderr.count("\n") == 1
+    assert "nobody/Nothing is no folder here" in missing.stderr
     offline = {"HF_ENDPOINT": "http://127.0.0.1:9"}
     assert "up to date" in prepare_by_hub(folder, environment=offline).stdout  # what is prepared needs no network
     # and the hub's cache is enough to prepare it again
@@ -465,33 +385,25 @@ def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path):
     assert done.returncode == 2 and "cannot be had" in done.stderr and done.stderr.count("\n") == 1
 
 
-FIELDS = ["query", "messages", "conversations", "tools", "metadata", "subtask",
-          "reference", "role", "from", "content", "value", "tool_calls",
-          "function", "name", "arguments", "id", "type", "text", "reasoning_content"]  # fmt: skip
-WORDS = ["user", "assistant", "tool", "system", "human", "gpt", "function_call",
-         "observation", "f", "", "<answer>a</answer>", "[]", "{}", "[1]",
-         '<tool_call>{"name": "f", "arguments": {}}</tool_call>', "<|im_end|>", "\ud800", "[" * 900 + "]" * 900,
-         '{"a":' * 700 + "1" + "}" * 700]  # fmt: skip
+FIELDS = (
+    "query messages conversations tools metadata subtask reference role from content value tool_calls function name"
+)
+FIELDS = [*FIELDS.split(), "name", "arguments", "id", "type", "text", "reasoning_content"]
+WORDS = ["user", "assistant", "tool", "system", "human", "gpt", "function_call", "observation", "f", "", "[]", "{}"]
+WORDS += ["<answer>a</answer>", "[1]", '<tool_call>{"name": "f", "arguments": {}}</tool_call>', "<|im_end|>", "\ud800"]
+WORDS += ["[" * 900 + "]" * 900, '{"a":' * 700 + "1" + "}" * 700]
+SCALARS = st.none() | st.booleans() | st.integers(-1, 10**20) | st.floats(allow_nan=False, allow_infinity=False)
 ANYTHING = st.recursive(
-    st.one_of(
-        st.sampled_from(WORDS),
-        st.none(),
-        st.booleans(),
-        st.integers(-1, 10**20),
-        st.floats(allow_nan=False, allow_infinity=False),
-    ),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5)),
+    st.sampled_from(WORDS) | SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5),
     max_leaves=12,
 )
-CALLS = st.lists(
-    st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": ANYTHING, "arguments": ANYTHING})}), max_size=2
-)
-MESSAGES = st.lists(
-    st.fixed_dictionaries(
-        {"role": st.sampled_from(WORDS[:8]), "content": ANYTHING}, optional={"tool_calls": st.one_of(ANYTHING, CALLS)}
-    ),
-    max_size=4,
-)
+FUNCTION = st.fixed_dictionaries({"name": ANYTHING, "arguments": ANYTHING})
+CALLS = ANYTHING | st.lists(st.fixed_dictionaries({"function": FUNCTION}), max_size=2)
+SAID = {"role": st.sampled_from(WORDS[:8]), "content": ANYTHING}
+MESSAGES = st.lists(st.fixed_dictionaries(SAID, optional={"tool_calls": CALLS}), max_size=4)
+CHAT = st.fixed_dictionaries({"query": st.just("q2"), "messages": MESSAGES}, optional={"tools": ANYTHING})
+RECORDS = st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=6) | CHAT
 
 
 @pytest.fixture(scope="module")
@@ -499,41 +411,22 @@ def one_file(tmp_path_factory):
     return tmp_path_factory.mktemp("hostile") / "sft.jsonl"
 
 
-def check_that_it_is_data_or_one_line(path, record, tokenizer):
-    """A hostile record is read into what can be stored and trained on, or refused in one line that names it."""
-    write(path, [json.dumps(record)])
-    write(path.with_name("test.jsonl"), [{"query": "q", "reference": "a"}])
-    write(path.with_name("train.jsonl"), [{"query": "r"}])
-    try:
-        public = load(path.parent)
-    except UserError as error:
-        assert f"{path}, line 1" in str(error) and "\n" not in str(error)
-        return
-    write_jsonl(path.parent / "out" / "sft.jsonl", public.splits["sft"])
-    for stored in read_jsonl(path.parent / "out" / "sft.jsonl"):
-        assert read_turns(stored["messages"])
-        tokenize(tokenizer, stored["messages"], None, 256)
-
-
-RECORDS = st.one_of(
-    st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=6),
-    st.fixed_dictionaries({"query": st.just("q2"), "messages": MESSAGES}, optional={"tools": ANYTHING}),
-)
-
-
 @seed(25)
 @given(RECORDS)
 @settings(max_examples=150, deadline=None, database=None)
-def test_a_hostile_record_is_data_or_one_line(one_file, tokenizer, record):
-    check_that_it_is_data_or_one_line(one_file, record, tokenizer)
-
-
-@pytest.mark.slow(seconds=12)
-@seed(26)
-@given(RECORDS)
-@settings(max_examples=1000, deadline=None, database=None)
-def test_a_thousand_hostile_records_are_data_or_one_line_each(one_file, tokenizer, record):
-    check_that_it_is_data_or_one_line(one_file, record, tokenizer)
+def test_a_hostile_record_is_read_into_what_can_be_trained_on_or_refused_in_one_line(one_file, tokenizer, record):
+    write(one_file, [json.dumps(record)])
+    write(one_file.with_name("test.jsonl"), [{"query": "q", "reference": "a"}])
+    write(one_file.with_name("train.jsonl"), [{"query": "r"}])
+    try:
+        public = load(one_file.parent)
+    except UserError as error:
+        assert f"{one_file}, line 1" in str(error) and "\n" not in str(error)
+        return
+    write_jsonl(one_file.parent / "out" / "sft.jsonl", public.splits["sft"])
+    for stored in read_jsonl(one_file.parent / "out" / "sft.jsonl"):
+        assert read_turns(stored["messages"])
+        tokenize(tokenizer, stored["messages"], None, 256)
 
 
 @pytest.mark.parametrize("depth", [50, 200, 500, 700, 900, 5000])
@@ -541,11 +434,8 @@ def test_a_thousand_hostile_records_are_data_or_one_line_each(one_file, tokenize
 def test_a_call_nested_beyond_any_use_is_kept_as_text_or_its_record_refused(published, depth, as_text):
     arguments = '{"a":' * depth + "1" + "}" * depth
     written = json.dumps(arguments) if as_text else arguments
-    line = (
-        '{"query": "q", "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '
-        + written
-        + "}}]}]}"
-    )
+    call = '{"function": {"name": "f", "arguments": ' + written + "}}"
+    line = '{"query": "q", "messages": [{"role": "assistant", "tool_calls": [' + call + "]}]}"
     write(published / "sft.jsonl", [line])
     if depth > MAX_RECORD_NESTING and not as_text:
         with pytest.raises(UserError, match="line 1: not JSON .*100 brackets"):
@@ -562,8 +452,6 @@ def test_files_of_no_split_are_named(published):
 
 
 def test_a_word_of_chinese_makes_no_query_chinese(published):
-    write(
-        published / "train.jsonl",
-        [{"query": "Please say what the name 西安 means in the stories that are told there."}, {"query": "西安在哪里"}],
-    )
+    texts = ("Please say what the name 西安 means in the stories that are told there.", "西安在哪里")
+    write(published / "train.jsonl", [{"query": text} for text in texts])
     assert [query.language for query in load(published).splits["rl_queries"]] == ["en", "zh"]

@@ -10,23 +10,15 @@ from collections.abc import Iterator
 from itertools import count as count_from
 from typing import Any
 
-from arenarl.domains.agentgym.items import item_of
-from arenarl.domains.agentgym.world import World, WorldDomain
+from arenarl.domains.agentgym.world import World, WorldDomain, item_of
 from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
 # of AgentGym's 40, those of the test, 5 items each
 OFFICIAL_LEVELS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19, 20, 21, 30, 31, 33, 36)
-COLUMN = {level: "GoTo" for level in range(1, 12)} | {
-    19: "Pickup",
-    20: "Pickup",
-    21: "Pickup",
-    30: "AOD",
-    31: "Find",
-    33: "Room",
-    36: "SLoc",
-}
+COLUMN = dict.fromkeys(range(1, 12), "GoTo") | dict.fromkeys(range(19, 22), "Pickup")
+COLUMN |= {30: "AOD", 31: "Find", 33: "Room", 36: "SLoc"}
 ITEMS = 1_000_000
 PRACTICE = 1000  # the first seed of SFT's items; all official ones are below
 
@@ -46,30 +38,28 @@ class BabyAIEnvironment(World):
         return self._observation(f"Your goal: {game.goal_of(self._level)}\n{self._view.describe()}")
 
     def act(self, action: str) -> Step:
-        action = action.lower()
-        self.is_refused = "check" not in action and action not in self._view.actions
+        action, is_check = action.lower(), "check" in action.lower()
+        self.is_refused = not is_check and action not in self._view.actions
         if self.is_refused:
             return self._unchanged(self._view.refusals.get(action, "There is no such action here."))
-        if "check" in action:
+        if is_check:
             return self._unchanged(f"You can: {', '.join(self._view.actions)}.")
-        if not self._view.actions[action]:
-            return self._unchanged(self._game.NO_CHANGE)
-        return self._do(self._view.actions[action])
+        moves = self._view.actions[action]
+        return self._do(moves) if moves else self._unchanged("Nothing changes.")
 
     def _do(self, moves: list[int]) -> Step:
         """The game's own actions one after another, until one of them shows no effect. The last one's reward counts."""
         for move in moves:
             seen, reward, is_over, *_ = self._level.step(move)
-            is_same = (seen["image"] == self._image).all()
-            self._image = seen["image"]
-            if is_same:
+            before, self._image = self._image, seen["image"]
+            if (before == self._image).all():
                 break
-        before, self._reward = self._reward, float(reward)
+        earned, self._reward = float(reward) - self._reward, float(reward)
         is_met = is_over and reward > 0
         self._view = self._game.View(self._level, self._image)
         self._subgoals.update(self._view, is_met)
         text = self._view.describe() + "\nThe goal is met." * is_met
-        return Step(self._observation(text), is_over and reward > 0.5, self._reward - before)
+        return Step(self._observation(text), is_over and reward > 0.5, earned)
 
     def _unchanged(self, text: str) -> Step:
         return Step(self._observation(text), False, 0.0)
@@ -85,11 +75,9 @@ class BabyAIEnvironment(World):
     @property
     def state(self) -> bytes:
         """The grid, and where the agent is with what: to be anywhere once more is of no use."""
-        level = self._level
-        return (
-            level.grid.encode().tobytes()
-            + repr((self._view.pose, level.carrying and (level.carrying.type, level.carrying.color))).encode()
-        )
+        held = self._level.carrying
+        pose = repr((self._view.pose, held and (held.type, held.color)))
+        return self._level.grid.encode().tobytes() + pose.encode()
 
     def best(self) -> tuple[str, str]:
         return self._mission.best_action(self._level, self._view, self._subgoals)
@@ -106,10 +94,8 @@ class BabyAIDomain(WorldDomain):
 
     def column(self, item: int) -> str:
         if item % 40 + 1 not in COLUMN or not 0 <= item < ITEMS:
-            raise UserError(
-                f"babyai_{item} is no item: they go to babyai_{ITEMS - 1}, "
-                "of the levels that AgentGym-RL's tests are of"
-            )
+            of_levels = "of the levels that AgentGym-RL's tests are of"
+            raise UserError(f"babyai_{item} is no item: they go to babyai_{ITEMS - 1}, {of_levels}")
         return COLUMN[item % 40 + 1]
 
     def _opening(self, item: int) -> tuple[str, Any]:

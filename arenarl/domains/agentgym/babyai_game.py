@@ -30,14 +30,11 @@ LEVELS = tuple(
     "ActionObjDoor FindObjS7 KeyCorridorS6R3 OneRoomS20 MoveTwoAcrossS8N9 SynthS5R2 SynthLoc SynthSeq "
     "MiniBossLevel BossLevel BossLevelNoUnlock".split()
 )
-CHECK = "check available actions"
-NO_CHANGE = "Nothing changes."
 DOOR_STATES = ("open", "closed", "locked")
 SOLID = ("wall", "box", "ball", "key")  # what a planned way goes around; doors it goes through
 STEPS = tuple((int(x), int(y)) for x, y in DIR_TO_VEC)  # by direction
 Cell = tuple[int, int]
 Pose = tuple[Cell, int]  # where the agent stands, and its direction
-Opening = tuple[str, bytes, Pose]  # mission, grid, pose
 
 _printing = Lock()
 
@@ -55,8 +52,8 @@ def start_level(item: int) -> tuple[Any, np.ndarray]:
 
 
 @cache
-def opening(item: int) -> tuple[str, Opening]:
-    """(goal, what the item begins with): small levels repeat themselves,
+def opening(item: int) -> tuple[str, tuple[str, bytes, Pose]]:
+    """(goal, (mission, grid, pose)) that the item begins with: small levels repeat themselves,
     so that items of different seeds may be the same."""
     level, _ = start_level(item)
     return goal_of(level), (level.mission, level.grid.encode().tobytes(), pose_of(level))
@@ -93,7 +90,7 @@ class View:
         self.barrier = ahead[0] if ahead else None
         self._blocked = {thing.cell for thing in self.things if thing.kind in SOLID}
         self._reach = _reach(level)
-        self._ways: dict[tuple[Cell, bool], list[int] | None] = {}
+        self.way = cache(self._search)
         self.refusals: dict[str, str] = {}  # why an action that one might think of is not there
         self.actions = dict(self._actions())
 
@@ -109,7 +106,10 @@ class View:
         return named
 
     def describe(self) -> str:
-        seen = [f"{name} {_place(thing)}" for thing, name in self.numbered]
+        seen = []
+        for thing, name in self.numbered:
+            side = f" {abs(thing.right)} {'right' if thing.right > 0 else 'left'}" if thing.right else ""
+            seen.append(f"{name} {thing.ahead} ahead{side}")
         lines = [f"You see: {', '.join(seen)}." if seen else "You see nothing but walls."]
         if self.barrier:
             lines.append(f"A {self.barrier.kind} is {self.barrier.ahead} ahead.")
@@ -133,7 +133,7 @@ class View:
             yield "drop", [DROP]
         yield from self._doors()
         yield from self._approaches("go to", ("door", "key", "ball", "box"), [])
-        yield CHECK, []
+        yield "check available actions", []
 
     def _approaches(self, verb: str, kinds: tuple[str, ...], then: list[int]) -> Iterator[tuple[str, list[int]]]:
         """To face each thing of these kinds, and do something.
@@ -172,15 +172,12 @@ class View:
                 if not way:
                     yield "toggle", [TOGGLE]
 
-    def way(self, goal: Cell, onto: bool = False) -> list[int] | None:
+    def _search(self, goal: Cell, onto: bool = False) -> list[int] | None:
         """The game's actions that lead to where the goal is faced, or onto it, through what is not known to be blocked;
-        None if none do."""
-        if (goal, onto) not in self._ways:
-            self._ways[goal, onto] = self._search(goal, onto)
-        return self._ways[goal, onto]
+        None if none do.
 
-    def _search(self, goal: Cell, onto: bool) -> list[int] | None:
-        """Breadth first. Of ways equally short, the last one found: AgentGym's choice."""
+        Breadth first. Of ways equally short, the last one found: AgentGym's choice.
+        """
         columns, rows = self._reach
         came: dict[Pose, tuple[Pose, int]] = {}
         waiting, done = deque([self.pose]), set()
@@ -188,7 +185,11 @@ class View:
             pose = waiting.popleft()
             done.add(pose)
             if (pose[0] if onto else ahead_of(pose)) == goal:
-                return _trace(came, self.pose, pose)
+                actions = []
+                while pose != self.pose:
+                    pose, action = came[pose]
+                    actions.append(action)
+                return actions[::-1]
             for action in (FORWARD, LEFT, RIGHT):
                 after = moved(pose, action)
                 (x, y), _ = after
@@ -203,11 +204,11 @@ def pose_of(level: Any) -> Pose:
 
 
 def moved(pose: Pose, action: int) -> Pose:
-    """Where one is after a turn or a step."""
+    """Where one is after one of the game's actions, with nothing in the way."""
     cell, direction = pose
     if action == FORWARD:
         return ahead_of(pose), direction
-    return cell, (direction + (1 if action == RIGHT else -1)) % 4
+    return cell, (direction + {LEFT: -1, RIGHT: 1}.get(action, 0)) % 4
 
 
 def ahead_of(pose: Pose) -> Cell:
@@ -215,26 +216,17 @@ def ahead_of(pose: Pose) -> Cell:
     return x + STEPS[direction][0], y + STEPS[direction][1]
 
 
-def _trace(came: dict[Pose, tuple[Pose, int]], start: Pose, end: Pose) -> list[int]:
-    actions = []
-    while end != start:
-        end, action = came[end]
-        actions.append(action)
-    return actions[::-1]
-
-
 def _things(level: Any, image: np.ndarray) -> Iterator[Thing]:
     """What the image of the agent's view shows, row by row from afar;
     not what it carries, which the image has where it stands."""
-    size, (x, y), direction = level.agent_view_size, level.agent_pos, int(level.agent_dir)
+    size, direction = level.agent_view_size, int(level.agent_dir)
     forward, rightward = STEPS[direction], STEPS[(direction + 1) % 4]
     for row in range(size):
         for column in range(size):
             kind = IDX_TO_OBJECT[int(image[column, row, 0])]
             ahead, right = size - 1 - row, column - size // 2
-            cell = (
-                int(x) + forward[0] * ahead + rightward[0] * right,
-                int(y) + forward[1] * ahead + rightward[1] * right,
+            cell = tuple(
+                int(at) + f * ahead + r * right for at, f, r in zip(level.agent_pos, forward, rightward, strict=True)
             )
             if kind not in ("wall", "door", "key", "ball", "box") or (ahead, right) == (0, 0) or min(cell) < 0:
                 continue
@@ -250,8 +242,3 @@ def _reach(level: Any) -> tuple[range, range]:
     border = corner + size * (level.right_vec - level.dir_vec)
     x, y = (range(int(min(end, start)), int(max(end, start + 1))) for start, end in zip(corner, border, strict=True))
     return x, y
-
-
-def _place(thing: Thing) -> str:
-    side = f" {abs(thing.right)} {'right' if thing.right > 0 else 'left'}" if thing.right else ""
-    return f"{thing.ahead} ahead{side}"

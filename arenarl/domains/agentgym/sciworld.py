@@ -3,7 +3,11 @@ with a score from 0 to 100.
 
 The game is a Java program that the package scienceworld brings. The package's own `step` lists all valid actions after
 each and takes ten times as long, so actions go to the Java program bare. Each game is a process, which ends at `close`,
-or with the process that started it.
+or with the process that started it. The world does not show its score, and is the same each time: the truth takes the
+actions of a trajectory once more, in half a second.
+
+An item is a variation of a task, counted through AgentGym's 23 of the 30 tasks. Without a user's copy of the official
+lists, items are drawn from ScienceWorld's own parts of each task's variations.
 """
 
 import asyncio
@@ -12,36 +16,95 @@ import random
 import shutil
 import subprocess
 import weakref
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import accumulate, chain, islice, zip_longest
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.agentgym.items import TOOLS, item_of, read_whole_action
-from arenarl.domains.agentgym.sciworld_items import ITEMS, place_of
-from arenarl.domains.agentgym.world import World
+from arenarl.config.schema import DataConfig, EnvironmentConfig
+from arenarl.domains.agentgym.world import TOOLS, Progress, World, WorldDomain, item_of, read_whole_action
 from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Query
+from arenarl.trajectory import Query, Trajectory
 
 if TYPE_CHECKING:
-    from py4j.java_gateway import JavaGateway
-
     from arenarl.llm.client import LLMClient
+
+
+class Task(NamedTuple):
+    """A task: its name, its column of AgentGym-RL's table, and how many variations it has, of which the first `train`
+    are for training, and those from `test` on for tests.
+    """
+
+    name: str
+    subtask: str
+    variations: int
+    train: int
+    test: int
+
+    def part(self, name: str) -> range:
+        """Variations for training ("train"), for tests ("test") or for neither ("between"), as ScienceWorld has it."""
+        ends = {"train": (0, self.train), "between": (self.train, self.test), "test": (self.test, self.variations)}
+        return range(*ends[name])
+
+
+# tasks that stand side by side with the same numbers
+_TASKS = (
+    ("boil melt freeze change-the-state-of-matter-of", "Change-state", 30, 14, 21),
+    ("use-thermometer", "Use-thermometer", 540, 270, 405),
+    ("measure-melting-point-known-substance", "Measure-melting", 436, 218, 327),
+    ("measure-melting-point-unknown-substance", "Measure-melting", 300, 150, 225),
+    ("power-component power-component-renewable-vs-nonrenewable-energy", "Circuit", 20, 10, 15),
+    ("test-conductivity", "Test-Cond", 900, 450, 675),
+    ("test-conductivity-of-unknown-substances", "Test-Cond", 600, 300, 450),
+    ("find-living-thing find-non-living-thing find-plant find-animal", "Find", 300, 150, 225),
+    ("chemistry-mix", "Chem-Mix", 32, 16, 24),
+    ("chemistry-mix-paint-secondary-color chemistry-mix-paint-tertiary-color", "Chem-Mix", 36, 18, 27),
+    (
+        "lifespan-longest-lived lifespan-shortest-lived lifespan-longest-lived-then-shortest-lived",
+        "Lifespan",
+        125,
+        62,
+        93,
+    ),
+    ("identify-life-stages-1", "Life-stages", 14, 6, 9),
+    ("identify-life-stages-2", "Life-stages", 10, 4, 6),
+)
+TASKS = tuple(Task(name, *numbers) for names, *numbers in _TASKS for name in names.split())
+# AgentGym-RL's test items
+COLUMNS = {"Test-Cond": 83, "Find": 44, "Measure-melting": 28, "Use-thermometer": 25, "Lifespan": 15, "Chem-Mix": 5}
+TRAIN_COUNT = 2120  # its items for training, some of them of tasks that are in no column
+_FIRST = (0, *accumulate(task.variations for task in TASKS))  # item of each task's variation 0
+ITEMS = _FIRST[-1]
+
+
+def place_of(item: int) -> tuple[Task, int]:
+    """(task, variation) of an item.
+
+    >>> place_of(3491)[0].name, place_of(3491)[1]
+    ('find-non-living-thing', 255)
+    """
+    if not 0 <= item < ITEMS:
+        raise UserError(f"sciworld_{item} is no item: they go from sciworld_0 to sciworld_{ITEMS - 1}")
+    number = bisect_right(_FIRST, item) - 1
+    return TASKS[number], item - _FIRST[number]
+
+
+def items_of(part: str) -> dict[Task, list[int]]:
+    """The items of a part of each task's variations."""
+    return {task: [first + one for one in task.part(part)] for task, first in zip(TASKS, _FIRST, strict=False)}
+
 
 MAX_MOVES = 100  # after which AgentGym's worlds are over; to look around at first is one, to wait eleven
 PATIENCE_S = 120  # a game that does not answer for so long has crashed
 NOT_UNDERSTOOD = ("No known action matches that input.", "Ambiguous request:")
 NEEDLESS = ("look around", "inventory", "examine everything")
-_JAVA = (
-    "-Xmx512m",
-    "-XX:+UseSerialGC",
-    "-XX:+IgnoreUnrecognizedVMOptions",
-    "-XX:+UnlockExperimentalVMOptions",
-    "-XX:hashCode=2",
-)
 # hashCode=2: objects have no number of their own, by which Java would order sets,
 # so that an item is the same world each time
+_JAVA = "-Xmx512m -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockExperimentalVMOptions -XX:hashCode=2"
 
 
 @cache
@@ -68,10 +131,8 @@ class Game(World):
     def check_packages(cls) -> None:
         super().check_packages()
         if shutil.which("java") is None:
-            raise UserError(
-                "SciWorld needs Java, and there is no java on the PATH; install a Java runtime, "
-                "such as Debian's default-jre-headless"
-            )
+            how = "install a Java runtime, such as Debian's default-jre-headless"
+            raise UserError(f"SciWorld needs Java, and there is no java on the PATH; {how}")
         if fault := java_fault():
             raise UserError(f"SciWorld needs Java, and the java on the PATH does not run: {fault}")
 
@@ -80,17 +141,21 @@ class Game(World):
         from scienceworld.constants import BASEPATH, JAR_PATH
 
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs what it raises
-        port, token, self.process = launch_gateway(
-            classpath=JAR_PATH, javaopts=list(_JAVA), die_on_exit=True, enable_auth=True, cwd=BASEPATH, return_proc=True
-        )
+        options = {"cwd": BASEPATH, "die_on_exit": True, "enable_auth": True, "return_proc": True}
+        port, token, self.process = launch_gateway(classpath=JAR_PATH, javaopts=_JAVA.split(), **options)
         # Without memory management the Java program keeps what it returned, a list now and then, and is not told of
         # each object that Python drops.
-        parameters = GatewayParameters(
-            port=port, auth_token=token, read_timeout=PATIENCE_S, enable_memory_management=False
-        )
-        gateway = JavaGateway(gateway_parameters=parameters)
-        self.close = weakref.finalize(self, _end, self.process, gateway)
+        options = {"port": port, "auth_token": token, "read_timeout": PATIENCE_S, "enable_memory_management": False}
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(**options))
+        self.close = weakref.finalize(self, self._end, self.process, gateway)
         self.server = gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface()
+
+    @staticmethod
+    def _end(process: subprocess.Popen, gateway: Any) -> None:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        gateway.close()
 
     def reset(self, query: Query) -> str:
         """The item's task, and what is seen first."""
@@ -137,13 +202,6 @@ class Game(World):
         return self._solved[1]
 
 
-def _end(process: subprocess.Popen, gateway: "JavaGateway") -> None:
-    process.kill()
-    process.wait()
-    process.stdin.close()
-    gateway.close()
-
-
 class SciWorldEnvironment:
     """An `Environment` over a game that starts with the first `reset`, in seconds,
     and then serves one trajectory after another."""
@@ -185,3 +243,83 @@ class SciWorldEnvironment:
             self._is_closed = True
         if world := self.__dict__.pop("world", None):
             world.close()
+
+
+@dataclass(frozen=True)
+class SciWorldProgress(Progress):
+    """In points of the score. `is_unseen`: an item of the official test list that the official training list does not
+    have."""
+
+    is_unseen: bool = False
+
+    def figures(self) -> dict[str, float]:
+        figures = super().figures()
+        return figures | ({"success_unseen": figures["success"]} if self.is_unseen else {})
+
+
+class SciWorldDomain(WorldDomain):
+    name = "sciworld"
+    world = Game
+    columns = COLUMNS
+    train_count = TRAIN_COUNT
+    has_leak = True  # 61 items
+
+    def __init__(self, environment: EnvironmentConfig, data: DataConfig):
+        super().__init__(environment, data)
+        self._replaying = Lock()
+
+    def column(self, item: int) -> str:
+        return place_of(item)[0].subtask
+
+    def text(self, item: int) -> str:
+        return f"Carry out this task of elementary science ({place_of(item)[0].name.replace('-', ' ')})."
+
+    def default_items(self, split: str) -> tuple[int, ...]:
+        """So many test items of each column, the tasks of a column in turn; all training items."""
+        if split == "train":
+            return tuple(chain.from_iterable(items_of("train").values()))
+        rng, drawn = random.Random(f"sciworld{self.data.seed}-{split}"), []
+        for column, count in COLUMNS.items():
+            pools = [rng.sample(pool, len(pool)) for task, pool in items_of("test").items() if task.subtask == column]
+            in_turn = (item for turn in zip_longest(*pools) for item in turn if item is not None)
+            drawn += islice(in_turn, count)
+        return tuple(drawn)
+
+    def practice(self) -> Iterator[dict[str, int]]:
+        """Items that ScienceWorld has for neither training nor tests: its development part."""
+        taken = {*self.items("test"), *self.items("train")}
+        items = [item for item in chain.from_iterable(items_of("between").values()) if item not in taken]
+        yield from ({"item": item} for item in random.Random(f"sciworld{self.data.seed}-sft").sample(items, len(items)))
+        rest = f"SciWorld has {len(items)} items that are neither RL's nor tests"
+        raise UserError(f"data.sft_size={self.data.sft_size}: {rest}; lower it")
+
+    @cached_property
+    def _seen(self) -> frozenset[int]:
+        """The official training list, if the user has one."""
+        return frozenset(self.items("train") if self.data.items else ())
+
+    @cached_property
+    def _game(self) -> Game:
+        Game.check_packages()
+        return Game()
+
+    def replay_world(self) -> Game:
+        return self._game
+
+    def solve(self, query: Query, environment: SciWorldEnvironment, rng: random.Random, skill: float) -> Trajectory:
+        """The game's own solution, as far as the turns go."""
+        return super().solve(query, environment.world, rng, skill)
+
+    def examine(self, query: Query, messages: list[dict[str, Any]]) -> SciWorldProgress:
+        """In a game that is kept for it, and begun again if it crashed."""
+        from py4j.protocol import Py4JError
+
+        with self._replaying:
+            try:
+                found = super().examine(query, messages)
+            except Py4JError:
+                self._game.close()
+                del self._game
+                found = super().examine(query, messages)
+        is_unseen = bool(self._seen) and query.constraints["item"] not in self._seen
+        return SciWorldProgress(**vars(found) | {"success": found.kept == found.needed, "is_unseen": is_unseen})

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
-from arenarl.domains.agentgym.items import official_items
+from arenarl.domains.agentgym.world import official_items
 from arenarl.domains.domain import Domain, Truth, mean_of
 from arenarl.domains.known_answers import has_answer, is_correct, squad_form, states_something
 from arenarl.rollout.environment import Environment, observe
@@ -55,15 +55,11 @@ TRAINED_ON = ("nq", "hotpotqa")
 _NAMES, _FIRST = list(SETS), [first for *_, first in SETS.values()]
 
 
-@dataclass
-class Record:
+class Record(BaseModel):
     """What counts of a line of the data sets' files."""
 
     question: Annotated[str, Field(min_length=1)]
     golden_answers: Annotated[list[str], Field(min_length=1)]
-
-
-_RECORD = TypeAdapter(Record)
 
 
 @dataclass(frozen=True)
@@ -75,11 +71,8 @@ class SearchTruth(Truth):
     economy: float
 
     def dimensions(self) -> dict[str, float]:
-        return {
-            "path_found": 10.0 * self.found,
-            "path_economy": 10 * self.economy,
-            "answer_correct": 10.0 * self.correct,
-        }
+        scores = {"path_found": self.found, "path_economy": self.economy, "answer_correct": self.correct}
+        return {name: 10.0 * score for name, score in scores.items()}
 
     def figures(self) -> dict[str, float]:
         return {"exact_match": 100.0 * self.correct, "answer_found": 100.0 * self.found}
@@ -91,7 +84,7 @@ class SearchTruth(Truth):
 class SearchQADomain(Domain):
     name = "searchqa"
     subtasks = tuple(column for column, *_ in SETS.values())
-    sources = (HERE / "searchqa.py", HERE / "items.py", HERE.parent / "known_answers.py")
+    sources = (HERE / "searchqa.py", HERE / "world.py", HERE.parent / "known_answers.py")
 
     def has_truth(self, query: Query) -> bool:
         return has_answer(query)
@@ -99,18 +92,12 @@ class SearchQADomain(Domain):
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> SearchTruth:
         turns = read_turns(messages)
         calls = [pair for turn in turns for pair in zip(turn.tool_calls, turn.observations, strict=False)]
-        useful = {
-            (call.name, str(call.arguments)) for call, observation in calls if not observation.startswith("Error")
-        }
-        shown = [f" {squad_form(observation)} " for _, observation in calls]
-        answers = [
-            one
-            for one in map(squad_form, (query.constraints["answer"], *query.constraints.get("answer_aliases", ())))
-            if one
-        ]
+        useful = {(call.name, str(call.arguments)) for call, seen in calls if not seen.startswith("Error")}
+        shown = [f" {squad_form(seen)} " for _, seen in calls]
+        known = (query.constraints["answer"], *query.constraints.get("answer_aliases", ()))
         return SearchTruth(
             correct=bool(turns) and is_correct(query.constraints, last_answer(turns)),
-            found=any(f" {answer} " in text for answer in answers for text in shown),
+            found=any(f" {answer} " in text for answer in filter(None, map(squad_form, known)) for text in shown),
             economy=len(useful) / len(calls) if calls else 0.0,
         )
 
@@ -123,8 +110,7 @@ class SearchQADomain(Domain):
     def solve(self, query: Query, environment: Environment, rng: random.Random, skill: float) -> Trajectory:
         """Somebody who searches for the question once, and then knows the answer with the chance `skill`."""
         search = {"name": "search", "arguments": {"query": query.query}}
-        messages: list[dict[str, Any]] = prompt_messages(query)
-        calls = [{"type": "function", "function": search}]
+        messages, calls = prompt_messages(query), [{"type": "function", "function": search}]
         messages.append({"role": "assistant", "reasoning_content": "I look it up.", "content": "", "tool_calls": calls})
         messages.append(tool_message(asyncio.run(observe(environment, **search))))
         answer = query.constraints["answer"] if rng.random() < skill else "not known"
@@ -137,62 +123,49 @@ class SearchQADomain(Domain):
         """The test, RL's questions of the sets for training, and SFT's trajectories over others of these.
         There are no stored baselines."""
         if self.environment.search.engine == "corpus":
-            raise UserError(
-                "SearchQA needs a corpus of yours: environment.search.engine=folder and "
-                "environment.search.folder=<folder>"
-            )
-        rng = random.Random(f"searchqa{self.data.seed}")
+            keys = "environment.search.engine=folder and environment.search.folder=<folder>"
+            raise UserError(f"SearchQA needs a corpus of yours: {keys}")
+        rng, data = random.Random(f"searchqa{self.data.seed}"), self.data
         test = self._test(rng)
         others = unique([query for name in TRAINED_ON for query in self._questions(name, ["train.jsonl"])], test)
         rng.shuffle(others)
-        wanted = self.data.rl_size + self.data.sft_size
-        if len(others) < wanted:
-            raise UserError(
-                f"data.rl_size and data.sft_size want {wanted} questions; "
-                f"{self.data.items} has {len(others)} to train on"
-            )
+        rl, taught = others[: data.rl_size], others[data.rl_size : data.rl_size + data.sft_size]
+        if len(rl) + len(taught) < data.rl_size + data.sft_size:
+            wanted = f"data.rl_size and data.sft_size want {data.rl_size + data.sft_size} questions"
+            raise UserError(f"{wanted}; {data.items} has {len(others)} to train on")
         yield "test_queries", test
-        yield "rl_queries", others[: self.data.rl_size]
-        taught = others[self.data.rl_size : wanted]
+        yield "rl_queries", rl
         yield "sft", [self.solve(query, environment, rng, 1.0).to_record() for query in watch(taught)]
 
     def _test(self, rng: random.Random) -> list[Query]:
         """The official questions where their list is there, else so many of each data set."""
-        if not self.data.items:
-            raise UserError(
-                "SearchQA needs data.items: a folder of your copies of its data sets, "
-                "nq/test.jsonl and so on (docs/domains.md)"
-            )
+        folder = self.data.items
+        if not folder:
+            what = "a folder of your copies of its data sets, nq/test.jsonl and so on (docs/domains.md)"
+            raise UserError(f"SearchQA needs data.items: {what}")
         questions = {name: self._questions(name, TEST_FILES) for name in SETS}
-        if not (Path(self.data.items) / "eval" / "searchqa_test.json").is_file():
-            drawn = {
-                name: unique(rng.sample(ones, len(ones)))[: self.data.test_per_subtask]
-                for name, ones in questions.items()
-            }
-            return [query for ones in drawn.values() for query in ones]
+        if not (Path(folder) / "eval" / "searchqa_test.json").is_file():
+            drawn = [unique(rng.sample(ones, len(ones)))[: self.data.test_per_subtask] for ones in questions.values()]
+            return [query for ones in drawn for query in ones]
         counts = {column: count for column, count, _ in SETS.values()}
-        items = official_items(
-            self.data.items, self.name, "test", counts, lambda item: SETS[set_of(item)][0], "|".join(SETS)
-        )
-        return [self._at(item, questions[set_of(item)]) for item in items]
-
-    def _at(self, item: int, questions: list[Query]) -> Query:
-        place = item - SETS[set_of(item)][2]
-        if place >= len(questions):
-            raise UserError(
-                f"{self.data.items}/{set_of(item)} has {len(questions)} questions and lacks "
-                f"number {place + 1}; take the whole file"
-            )
-        return questions[place]
+        test = []
+        for item in official_items(
+            folder, "searchqa", "test", counts, lambda one: SETS[set_of(one)][0], "|".join(SETS)
+        ):
+            name = set_of(item)
+            place, ones = item - SETS[name][2], questions[name]
+            if place >= len(ones):
+                lacks = f"has {len(ones)} questions and lacks number {place + 1}"
+                raise UserError(f"{folder}/{name} {lacks}; take the whole file")
+            test.append(ones[place])
+        return test
 
     def _questions(self, name: str, files: Iterable[str]) -> list[Query]:
         """Of a data set's first file, in its order."""
         paths = [path for path in (Path(self.data.items) / name / file for file in files) if path.is_file()]
         if not paths:
-            raise UserError(
-                f"data.items: {self.data.items}/{name} has none of {', '.join(files)}, "
-                "JSONL with question and golden_answers"
-            )
+            form = "JSONL with question and golden_answers"
+            raise UserError(f"data.items: {self.data.items}/{name} has none of {', '.join(files)}, {form}")
         return [as_query(name, paths[0], number, record) for number, record in enumerate(read_jsonl(paths[0]))]
 
 
@@ -207,11 +180,10 @@ def set_of(item: int) -> str:
 def as_query(name: str, path: Path, number: int, record: dict[str, Any]) -> Query:
     """A record's question, its id by file and place. Raises UserError for another record."""
     try:
-        read = _RECORD.validate_python(record)
+        read = Record.model_validate(record)
     except ValidationError as error:
-        raise UserError(
-            f"{path}, record {number + 1} is no question with golden_answers: {first_problem(error)}"
-        ) from error
+        where = f"{path}, record {number + 1}"
+        raise UserError(f"{where} is no question with golden_answers: {first_problem(error)}") from error
     question, answers = read.question.strip(), read.golden_answers
     text = question if question.endswith("?") else f"{question}?"
     constraints = {"answer": answers[0], "answer_aliases": answers[1:], "comparison": "exact_match"}

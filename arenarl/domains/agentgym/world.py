@@ -1,25 +1,31 @@
-"""What AgentGym-RL's worlds have in common: an environment with one action a turn, a truth by replay, a scripted
-expert's trajectories, data.
+"""What AgentGym-RL's worlds have in common: the one tool, how an action is read, item lists, an environment with one
+action a turn, a truth by replay, a scripted expert's trajectories, data.
 
-The truth is what share of an item's subgoals were reached, less the actions that were wasted or refused: it tells apart
-trajectories of which the world's reward says the same.
+An item is a number; AgentGym-RL's id of it is `<world>_<number>`. By default the lists are those that the world's
+module makes; a user's copy of the official files (`data.items`: AgentItemId of AgentGym-RL at e182a6b, with eval/ and
+train/) replaces them. The truth is what share of an item's subgoals were reached, less the actions that were wasted or
+refused: it tells apart trajectories of which the world's reward says the same.
 """
 
 import random
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import combinations, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.agentgym.items import TOOLS, need_package, official_items, one_action, read_action
 from arenarl.domains.domain import Domain, Truth, median_of, teacher_skills
 from arenarl.domains.rubrics import domain_rubric
-from arenarl.rollout.environment import Step
+from arenarl.rollout.environment import Step, ToolError, check_call, tool_schema
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.trajectory import Query, Trajectory, prompt_messages, read_turns, tool_message
+from arenarl.system.user_input import text_of_file
+from arenarl.trajectory import Query, Trajectory, Turn, parse_json, prompt_messages, read_turns, tool_message
 
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
@@ -27,6 +33,102 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 TURNS = 20  # of an expert's trajectory, at most: the paper's rounds in TextCraft and BabyAI
 SLIPS = 0.5  # chance that an expert without any skill does something else than the best, each turn
+LONGEST = 300  # characters of an action; more is no action of any world
+_ACTION = {"type": "string", "description": "in the words of the rules"}
+TOOLS = [tool_schema("act", "Does one action in the world.", {"action": _ACTION})]
+
+
+@cache
+def need_package(name: str, pinned: str) -> None:
+    """Raises UserError where the package is missing or of another version, in which items may be other ones."""
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        found = None
+    if found != pinned:
+        what = f"is {found}, not {pinned}" if found else "is not installed"
+        raise UserError(f"{name} {what}; install the worlds of AgentGym-RL with: pip install -e .[agentgym]")
+
+
+def item_of(query: Query, count: int) -> int:
+    """The query's item. Raises UserError where it names none of so many."""
+    item = query.constraints.get("item")
+    if type(item) is not int or not 0 <= item < count:
+        known = f"{query.domain} has items from 0 to {count - 1}"
+        raise UserError(f"query {query.query_id}: constraints.item is {item!r}; {known}")
+    return item
+
+
+def read_whole_action(name: str, arguments: dict[str, Any] | str) -> str:
+    """The action of a call as it stands. Raises ToolError: no such tool, no action, or one that is too long."""
+    action = check_call(TOOLS, name, arguments)["action"].strip()
+    if len(action) > LONGEST:
+        raise ToolError(f"an action has at most {LONGEST} characters.")
+    return action
+
+
+def read_action(name: str, arguments: dict[str, Any] | str) -> str:
+    """The action of a call as AgentGym-RL's clients send it to most worlds: letters, digits, commas, and single blanks.
+
+    >>> read_action("act", {"action": " get 2  oak_log!"})
+    'get 2 oaklog'
+
+    Raises:
+        ToolError: no such tool, no action, or one that is too long.
+    """
+    return " ".join(re.sub(r"[^A-Za-z0-9, ]+", "", read_whole_action(name, arguments)).split())
+
+
+def one_action(turn: Turn, read: Callable[[str, Any], str] = read_action) -> str | None:
+    """The action of a turn, or None for a turn that has not exactly one that can be read."""
+    try:
+        return read(turn.tool_calls[0].name, turn.tool_calls[0].arguments) if len(turn.tool_calls) == 1 else None
+    except ToolError:
+        return None
+
+
+def official_items(
+    folder: str, world: str, split: str, counts: Mapping[str, int], column: Callable[[int], str], names: str = ""
+) -> tuple[int, ...]:
+    """The items of `<folder>/eval/<world>_test.json` (split "test")
+    or `<folder>/train/<world>_train.json`, in the file's order.
+
+    `names` is what stands before an item's number in its id, with | between several; "": the world's name.
+
+    `counts` says how many the file must hold of each column of the paper's table, or of all under "".
+
+    Raises:
+        UserError: no such file, no list of item ids, one twice, or other counts.
+    """
+    path = Path(folder) / {"test": "eval", "train": "train"}[split] / f"{world}_{split}.json"
+    # where sciworld_train.json lies
+    path = path if path.is_file() or not (above := Path(folder) / path.name).is_file() else above
+    items = tuple(_read_ids(path, names or world))
+    if len(set(items)) < len(items):
+        raise UserError(f"{path} names an item twice; take AgentGym-RL's file as it is")
+    found = Counter("" if "" in counts else column(item) for item in items)
+    if found != Counter(counts):
+        has, wanted = (
+            ", ".join(f"{name} {count}".strip() for name, count in sorted(each.items())) for each in (found, counts)
+        )
+        raise UserError(f"{path} holds other items than AgentGym-RL's: {has or 'none'} instead of {wanted}")
+    return items
+
+
+def _read_ids(path: Path, names: str) -> Iterator[int]:
+    if not path.is_file():
+        what = "the folder is a copy of AgentGym-RL's AgentItemId, with eval/ and train/"
+        raise UserError(f"data.items: {path} does not exist; {what}")
+    try:
+        records = parse_json(text_of_file(path))
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}") from error
+    for record in records if isinstance(records, list) else [records]:
+        name = record.get("item_id") if isinstance(record, dict) else None
+        number = re.fullmatch(rf"(?:{names})_(\d{{1,9}})", name) if isinstance(name, str) else None
+        if not number:
+            raise UserError(f'{path} is no list of {{"item_id": "{names}_<number>"}}: {str(record)[:80]}')
+        yield int(number[1])
 
 
 class World:
@@ -126,8 +228,8 @@ class WorldDomain(Domain):
     @property
     def subtasks(self) -> tuple[str, ...]:
         chosen = self.data.subtasks or list(self.columns)
-        if unknown := [name for name in chosen if name not in self.columns]:
-            raise UserError(f"data.subtasks: {self.name} has no {unknown[0]}; choose of {', '.join(self.columns)}")
+        if unknown := next((name for name in chosen if name not in self.columns), ""):
+            raise UserError(f"data.subtasks: {self.name} has no {unknown}; choose of {', '.join(self.columns)}")
         return tuple(name for name in self.columns if name in chosen)
 
     def column(self, item: int) -> str:
@@ -153,11 +255,10 @@ class WorldDomain(Domain):
         copy = self.data.items
         listed = official_items(copy, self.name, split, counts, self.column) if copy else self.default_items(split)
         columns = {item: self.column(item) for item in listed}
-        items = tuple(item for item, column in columns.items() if self.data.subtasks is None or column in self.subtasks)
+        chosen = self.data.subtasks
+        items = tuple(item for item, column in columns.items() if chosen is None or column in self.subtasks)
         if not items:
-            raise UserError(
-                f"data.subtasks={self.data.subtasks}: {self.name}'s {split} list has no item of these; choose others"
-            )
+            raise UserError(f"data.subtasks={chosen}: {self.name}'s {split} list has no item of these; choose others")
         return items
 
     def task(self, query: Query) -> Hashable:
@@ -167,18 +268,15 @@ class WorldDomain(Domain):
     def compare(self, test: Sequence[Query], rl: Sequence[Query], sft: Sequence[Query]) -> str:
         """The sizes of the splits, and what they share.
         Raises UserError if an item is in both lists, and that is not AgentGym-RL's own leak."""
-        numbers = [{query.constraints["item"] for query in split} for split in (test, rl)]
-        if not self.has_leak and (both := set.intersection(*numbers)):
-            first = f"{self.name}_{min(both)}"
-            raise UserError(
-                f"the training list has {len(both)} of the test list's items, first {first}; "
-                "take AgentGym-RL's lists as they are"
-            )
-        tasks = {
-            name: {self.task(query) for query in split} for name, split in (("test", test), ("RL", rl), ("SFT", sft))
-        }
-        shared = [(len(tasks[one] & tasks[other]), one, other) for one, other in combinations(tasks, 2)]
-        told = "; ".join(f"{other} has {count} of the {one} items too" for count, one, other in shared if count)
+        both = {query.constraints["item"] for query in test} & {query.constraints["item"] for query in rl}
+        if both and not self.has_leak:
+            shared = f"the training list has {len(both)} of the test list's items, first {self.name}_{min(both)}"
+            raise UserError(f"{shared}; take AgentGym-RL's lists as they are")
+        tasks = {name: set(map(self.task, split)) for name, split in {"test": test, "RL": rl, "SFT": sft}.items()}
+        counts = {(one, other): len(tasks[one] & tasks[other]) for one, other in combinations(tasks, 2)}
+        told = "; ".join(
+            f"{other} has {count} of the {one} items too" for (one, other), count in counts.items() if count
+        )
         return f"{len(test)} test, {len(rl)} RL and {len(sft)} SFT items: {told or 'no two splits share one'}"
 
     def cut(self, queries: list[Query], count: int) -> list[Query]:
@@ -225,10 +323,9 @@ class WorldDomain(Domain):
             thought, action = environment.best()
             if rng.random() < SLIPS * (1 - skill):
                 action = environment.slip(rng)
-            function = {"type": "function", "function": {"name": "act", "arguments": {"action": action}}}
-            messages.append(
-                {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]}
-            )
+            call = {"type": "function", "function": {"name": "act", "arguments": {"action": action}}}
+            turn = {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [call]}
+            messages.append(turn)
             step = environment.call("act", {"action": action})
             messages.append(tool_message(step.observation))
             reward += step.reward
@@ -245,36 +342,23 @@ class WorldDomain(Domain):
         What is wrong with the items is found, and what the splits share is told, before the first is played.
         """
         data, seed = self.data, f"{self.name}{self.data.seed}"
-        test = [self.query({"item": item}) for item in self.items("test")]
-        test = [
-            query
-            for name in self.subtasks
-            for query in self.cut([one for one in test if one.subtask == name], data.test_per_subtask)
-        ]
+        items = [self.query({"item": item}) for item in self.items("test")]
+        by_column = [[query for query in items if query.subtask == name] for name in self.subtasks]
+        test = [query for queries in by_column for query in self.cut(queries, data.test_per_subtask)]
         rl = [self.query({"item": item}) for item in self.items("train")]
         random.Random(f"{seed}-rl").shuffle(rl)
-        rl, practice = rl[: data.rl_size], self.practice()
-        sft = [self.query(next(practice)) for _ in range(data.sft_size)]
+        rl, sft = rl[: data.rl_size], list(map(self.query, islice(self.practice(), data.sft_size)))
         say(self.compare(test, rl, sft))
         yield "test_queries", test
-        rng = random.Random(f"{seed}-baselines")
-        yield "test_baselines", [self._median(query, environment, rng).to_record() for query in watch(test)]
+        rng, total = random.Random(f"{seed}-baselines"), domain_rubric(self.name, "en").total
+        baselines = []
+        for query in watch(test):
+            tries = range(data.baseline_attempts)
+            solved = [self.solve(query, environment, rng, data.baseline_skill) for _ in tries]
+            quality = [total(self.examine(query, trajectory.messages).dimensions()) for trajectory in solved]
+            baselines.append(median_of(solved, quality).to_record())
+        yield "test_baselines", baselines
         yield "rl_queries", rl
         rng = random.Random(f"{seed}-teacher")
-        skills = teacher_skills(data, rng, len(sft))
-        yield (
-            "sft",
-            [
-                self.solve(query, environment, rng, skill).to_record()
-                for query, skill in zip(watch(sft), skills, strict=True)
-            ],
-        )
-
-    def _median(self, query: Query, environment: World, rng: random.Random) -> Trajectory:
-        """The attempt of median quality."""
-        solved = [
-            self.solve(query, environment, rng, self.data.baseline_skill) for _ in range(self.data.baseline_attempts)
-        ]
-        total = domain_rubric(self.name, "en").total
-        quality = [total(self.examine(query, trajectory.messages).dimensions()) for trajectory in solved]
-        return median_of(solved, quality)
+        pairs = zip(watch(sft), teacher_skills(data, rng, len(sft)), strict=True)
+        yield "sft", [self.solve(query, environment, rng, skill).to_record() for query, skill in pairs]

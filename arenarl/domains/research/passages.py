@@ -10,8 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
-from arenarl.domains.bm25 import STOPWORDS_EN
-from arenarl.domains.search_terms import pairs, singular
+from arenarl.domains.bm25 import STOPWORDS_EN, pairs, singular
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff"
 _TOKEN = re.compile(rf"[^\W_{_HAN}]+|[{_HAN}]")

@@ -7,8 +7,7 @@ text, characters and pairs of characters of Chinese text. Hits of equal score co
 import re
 from collections.abc import Callable, Iterable
 
-from arenarl.domains.bm25 import BM25
-from arenarl.domains.search_terms import pairs, singular
+from arenarl.domains.bm25 import BM25, pairs, singular
 from arenarl.domains.travel.names import CATEGORIES, TAGS
 from arenarl.domains.travel.world import Poi, World
 

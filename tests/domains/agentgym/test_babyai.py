@@ -37,8 +37,8 @@ def actions_in(observation):
 
 
 def acted(actions):
-    calls = [[{"type": "function", "function": {"name": "act", "arguments": {"action": action}}}] for action in actions]
-    return [{"role": "assistant", "reasoning_content": "", "content": "", "tool_calls": call} for call in calls]
+    calls = ({"type": "function", "function": {"name": "act", "arguments": {"action": action}}} for action in actions)
+    return [{"role": "assistant", "reasoning_content": "", "content": "", "tool_calls": [call]} for call in calls]
 
 
 def test_levels_are_those_of_the_package_with_the_gymnasium_that_agentgym_used():
@@ -48,10 +48,7 @@ def test_levels_are_those_of_the_package_with_the_gymnasium_that_agentgym_used()
     for level in OFFICIAL_LEVELS:
         for seed in (45, 46):
             one, _ = game.start_level(seed * 40 + level - 1)
-            facts.append(
-                f"{one.mission}{one.grid.encode().tobytes().hex()}"
-                f"{(tuple(map(int, one.agent_pos)), int(one.agent_dir))}"
-            )
+            facts.append(f"{one.mission}{one.grid.encode().tobytes().hex()}{game.pose_of(one)}")
     assert hashlib.sha256("".join(facts).encode()).hexdigest()[:16] == "80d217a0bf957185"
     assert len(game.LEVELS) == 40 and all(game.start_level(index)[0].mission for index in range(40))
 
@@ -74,12 +71,10 @@ def test_what_the_text_says_is_where_the_grid_has_it():
             level, view = world._level, world._view
             for thing in view.things:
                 there = level.grid.get(*thing.cell)
-                state = (
-                    f"{'locked' if there.is_locked else 'open' if there.is_open else 'closed'} "
-                    if there.type == "door"
-                    else ""
-                )
-                assert thing.name == f"{there.color} {state}{there.type}"
+                words = [there.color, there.type]
+                if there.type == "door":
+                    words.insert(1, "locked" if there.is_locked else "open" if there.is_open else "closed")
+                assert thing.name == " ".join(words)
                 assert f" {thing.ahead} ahead" in view.describe() or thing.kind == "wall"
             if act(world, rng.choice(list(view.actions))).done:
                 break
@@ -146,10 +141,8 @@ def test_the_expert_meets_the_missions_and_the_truth_agrees(skill):
     solved = [DOMAIN.solve(query, BabyAIEnvironment(), random.Random(query.query_id), skill) for query in queries]
     truths = [DOMAIN.examine(query, trajectory.messages) for query, trajectory in zip(queries, solved, strict=True)]
     assert [truth.success for truth in truths] == [trajectory.stop_reason == "done" for trajectory in solved]
-    assert all(
-        trajectory.valid and (trajectory.meta["reward"] > 0.5) >= truth.success
-        for trajectory, truth in zip(solved, truths, strict=True)
-    )
+    for trajectory, truth in zip(solved, truths, strict=True):
+        assert trajectory.valid and (trajectory.meta["reward"] > 0.5) >= truth.success
     assert sum(truth.success for truth in truths) >= (89 if skill == 1 else 70)
     assert tuple(truths[0].dimensions()) == domain_rubric("babyai", "en").names
 
@@ -163,29 +156,10 @@ def test_subgoals_count_what_was_found_and_faced_without_success():
     assert not faced.success and (faced.reached, faced.actions, faced.useful, faced.refused) == (1, 2, 1, 1)
 
 
-def test_fifty_worlds_at_once_are_fifty_worlds_alone():
-    def play(rng, world):
-        return act(world, rng.choice(list(world._view.actions))).observation
-
-    items = DOMAIN.items("train")[:50]
-    alone = []
-    for item in items:
-        world, rng = started(item)[0], random.Random(item)
-        alone.append([play(rng, world) for _ in range(3)])
-    worlds = [(random.Random(item), started(item)[0]) for item in items]
-    at_once = [[play(*one) for one in worlds] for _ in range(3)]
-    assert [list(told) for told in zip(*at_once, strict=True)] == alone
-
-
 @settings(max_examples=40, deadline=None)
-@given(
-    st.sampled_from(OFFICIAL_LEVELS),
-    st.integers(0, 99),
-    st.integers(0, 2**32),
-    st.lists(st.text(max_size=8), max_size=3),
-)
-def test_whatever_is_done_a_replay_finds_the_same(level, seed, choices, words):
-    query, rng = DOMAIN.query({"item": seed * 40 + level - 1}), random.Random(choices)
+@given(st.sampled_from(OFFICIAL_LEVELS), st.integers(0, 2**32), st.lists(st.text(max_size=8), max_size=3))
+def test_whatever_is_done_a_replay_finds_the_same(level, choices, words):
+    query, rng = DOMAIN.query({"item": choices % 100 * 40 + level - 1}), random.Random(choices)
     world, actions = BabyAIEnvironment(), list(words)
     world.reset(query)
     for _ in range(12):
@@ -194,7 +168,6 @@ def test_whatever_is_done_a_replay_finds_the_same(level, seed, choices, words):
             break
     truth = DOMAIN.examine(query, acted(actions))
     assert truth == DOMAIN.examine(query, acted(actions))
-    assert 0 <= truth.kept <= truth.reached <= truth.needed and truth.useful + truth.refused <= truth.actions == len(
-        actions
-    )
+    assert 0 <= truth.kept <= truth.reached <= truth.needed
+    assert truth.useful + truth.refused <= truth.actions == len(actions)
     assert truth.reached == truth.needed or not truth.success

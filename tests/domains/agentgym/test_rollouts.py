@@ -38,22 +38,15 @@ def test_fifty_at_once_go_as_the_expert_went(name, form, tokenizer):
     solved = [one.solve(query, one.world(), random.Random(query.query_id), 0.6) for query in queries]
     first = {trajectory.messages[0]["content"]: at for at, trajectory in enumerate(solved)}  # some look alike at first
     queries, solved = [[each[at] for at in list(first.values())[:50]] for each in (queries, solved)]
-    write = {
-        "tool_calls": lambda action: call("act", action=action),
-        "text": lambda action: f"Thought:\nhm\n\nAction:\n{action}",
-    }[form]
-    scripts = {
-        trajectory.messages[0]["content"]: [write(action) for action in actions_of(trajectory)] for trajectory in solved
-    }
+    write = {"tool_calls": lambda action: call("act", action=action), "text": "Thought:\nhm\n\nAction:\n{}".format}[
+        form
+    ]
+    scripts = {each.messages[0]["content"]: list(map(write, actions_of(each))) for each in solved}
     rolled = roll_out(tokenizer, one, scripts, queries, actions=form)
     for query, trajectory, expert in zip(queries, rolled, solved, strict=True):
-        assert [turn.observations for turn in read_turns(trajectory.messages)] == [
-            turn.observations for turn in read_turns(expert.messages)
-        ]
-        assert (trajectory.stop_reason, trajectory.meta["reward"]) == (
-            expert.stop_reason,
-            pytest.approx(expert.meta["reward"]),
-        )
+        seen, expected = ([turn.observations for turn in read_turns(each.messages)] for each in (trajectory, expert))
+        assert seen == expected and trajectory.stop_reason == expert.stop_reason
+        assert trajectory.meta["reward"] == pytest.approx(expert.meta["reward"])
         assert one.examine(query, trajectory.messages) == one.examine(query, expert.messages)
 
 
@@ -66,6 +59,5 @@ def test_turns_without_one_action_are_refused_ones(tokenizer):
     (trajectory,) = roll_out(tokenizer, one, {"Craft": ["nothing", twice, *turns]}, [query])
     assert [turn.observations for turn in read_turns(trajectory.messages)][:2] == [[NO_ACTION], [ONE_ACTION] * 2]
     truth = one.examine(query, trajectory.messages)
-    assert (
-        trajectory.stop_reason == "done" and truth.success and (truth.actions, truth.useful, truth.refused) == (4, 2, 2)
-    )
+    assert trajectory.stop_reason == "done" and truth.success
+    assert (truth.actions, truth.useful, truth.refused) == (4, 2, 2)
