@@ -18,30 +18,24 @@ def meaning(summary: dict[str, Any]) -> list[str]:
     # pass@k has a k for each sample
     queries = math.ceil(figures["cases"] / max(map(len, figures.get("pass_at_k", {}).values()), default=1))
     judge = "the judge is simulated" if summary["judge"] == "simulated" else "a language model judged"
+    limits = "the intervals say nothing about other seeds (--set seed=1) or other judges"
     return [
         "RL after SFT: " + "; ".join(f"{decoding} {_change(summary, decoding)}" for decoding in summary["rl"]) + ".",
-        (
-            f"One seed, {queries} test queries, and {judge}: the intervals say nothing about other seeds (--set "
-            "seed=1) or other judges."
-        ),
+        f"One seed, {queries} test queries, and {judge}: {limits}.",
     ]
 
 
 def _change(summary: dict[str, Any], decoding: str) -> str:
-    figures = {"wins": "win_rate", "accuracy": "accuracy"}
-    found = [
-        f"{word} {_verdict(summary, decoding, name)}" for word, name in figures.items() if _has(summary, decoding, name)
-    ]
+    found = []
+    for word, figure in (("wins", "win_rate"), ("accuracy", "accuracy")):
+        before, after = (summary[name][decoding].get(figure) or {"mean": None} for name in ("sft", "rl"))
+        # without stored baselines the first policy is what the others are compared with, and has no win rate itself
+        if None not in (before["mean"], after["mean"]):
+            found.append(f"{word} {_verdict(before, after)}")
     return ", ".join(found) or "no metric that both have"
 
 
-def _has(summary: dict[str, Any], decoding: str, figure: str) -> bool:
-    """Without stored baselines the first policy is what the others are compared with, and has no win rate itself."""
-    return all((summary[name][decoding].get(figure) or {"mean": None})["mean"] is not None for name in ("sft", "rl"))
-
-
-def _verdict(summary: dict[str, Any], decoding: str, figure: str) -> str:
-    before, after = (summary[name][decoding][figure] for name in ("sft", "rl"))
+def _verdict(before: dict[str, Any], after: dict[str, Any]) -> str:
     (low, high), (new_low, new_high) = before["ci"], after["ci"]
     apart = "the 95 % intervals do not overlap"
     if None in (low, new_low):

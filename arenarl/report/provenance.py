@@ -36,6 +36,7 @@ def commit(tree: Path = ROOT) -> str | None:
 def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
     """Commit, library versions, CPU, seeds, hashes of the data, judges, what policies are told,
     and which models behind an API are evaluated."""
+    api_prompt = prompt_name(default_prompt(config.data.language, config.environment.has_tools))
     return {
         "commit": commit(),
         "versions": {name: version(name) for name in LIBRARIES} | _vllm_version(config),
@@ -48,7 +49,7 @@ def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
         "judge_watch": [_judge_provenance(config, judge) for judge in config.judge.watching.values()],
         "judge_eval": [_judge_provenance(config, judge) for judge in config.judge.eval],
         "system_prompt": prompt_name(system_prompt(config, stage)),
-        "api_policies": {name: _policy_provenance(config, llm) for name, llm in config.evaluate.api.items()},
+        "api_policies": {name: _model_provenance(llm, api_prompt) for name, llm in config.evaluate.api.items()},
         "judge_is_simulated": config.judge.train.is_simulated,
     }
 
@@ -76,10 +77,6 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
     rubric = domain_rubric(make_domain(config.environment, config.data).name, config.data.language)
     of_queries = {"query_rubrics": hash_files([Path(judge.query_rubrics)])[:12]} if judge.query_rubrics else {}
     return _model_provenance(judge, prompt_hash(rubric, config.data.language)) | of_queries
-
-
-def _policy_provenance(config: Config, llm: LLMConfig) -> dict[str, Any]:
-    return _model_provenance(llm, prompt_name(default_prompt(config.data.language, config.environment.has_tools)))
 
 
 def _model_provenance(llm: LLMConfig, prompt: str) -> dict[str, Any]:

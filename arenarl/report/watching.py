@@ -38,13 +38,10 @@ def watch_summary(config: Config) -> dict[str, Any]:
     records = _records(folder)
     if not records:
         return {}
-    rises = {
-        figure: rise
-        for figure, points in watched_points(folder).items()
-        if (rise := _rise([value for _, value in points]))
-    }
+    rises = {figure: _rise([value for _, value in points]) for figure, points in watched_points(folder).items()}
     calls = {name: sum(record[name] for record in records) for name in ("calls", "failed")}
-    return {"judge": _judge(config, folder), "groups": len(records), **calls, **rises}
+    summary = {"judge": _judge(config, folder), "groups": len(records), **calls}
+    return summary | {figure: rise for figure, rise in rises.items() if rise}
 
 
 def _judge(config: Config, folder: Path) -> str:
@@ -60,23 +57,14 @@ def _judge(config: Config, folder: Path) -> str:
 def watch_lines(watch: dict[str, Any]) -> list[str]:
     """`watch_summary` in words."""
     asked = f"{watch['groups']} groups, {watch['failed']} of {watch['calls']} calls without a verdict"
-    names = {
-        "training": "the training judge's score",
-        "watching": "its own",
-        "agreement": "tau of its scores and the rewards",
-    }
+    names = {"training": "the training judge's score", "watching": "its own"}
+    names["agreement"] = "tau of its scores and the rewards"
     rises = [f"{name} {_in_words(watch[figure])}" for figure, name in names.items() if figure in watch]
-    lines = [
-        (
-            f"watching judge ({watch['judge']}; {asked}), first to last quarter: "
-            f"{'; '.join(rises) or 'too few groups to compare'}"
-        )
-    ]
+    found = "; ".join(rises) or "too few groups to compare"
+    lines = [f"watching judge ({watch['judge']}; {asked}), first to last quarter: {found}"]
     if "training" in watch and watch["training"]["ci"][0] > 0 and watch["watching"]["ci"][0] <= 0:
-        lines.append(
-            "the training judge's score rises and no rise of the watching judge's is seen: "
-            "look at what the policy learns to please it with"
-        )
+        only = "the training judge's score rises and no rise of the watching judge's is seen"
+        lines.append(f"{only}: look at what the policy learns to please it with")
     return lines
 
 
@@ -92,11 +80,8 @@ def _rise(values: Sequence[float]) -> dict[str, Any] | None:
         return None
     first, last = values[:quarter], values[-quarter:]
     rise, margin = fmean(last) - fmean(first), 1.96 * ((variance(first) + variance(last)) / quarter) ** 0.5
-    return {
-        "first": round(fmean(first), 4),
-        "last": round(fmean(last), 4),
-        "ci": [round(rise - margin, 4), round(rise + margin, 4)],
-    }
+    bounds = [round(rise - margin, 4), round(rise + margin, 4)]
+    return {"first": round(fmean(first), 4), "last": round(fmean(last), 4), "ci": bounds}
 
 
 def _in_words(rise: dict[str, Any]) -> str:

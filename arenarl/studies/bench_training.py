@@ -76,9 +76,8 @@ class InstantJudge:
     """Scores at once, and always the same trajectory alike."""
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
-        return Verdict(
-            tuple({"total": stable_seed(one.messages) % 1000 / 100} for one in (first, second)), itemgetter("total")
-        )
+        totals = (stable_seed(one.messages) % 1000 / 100 for one in (first, second))
+        return Verdict(tuple({"total": total} for total in totals), itemgetter("total"))
 
 
 @dataclass(frozen=True)
@@ -94,12 +93,8 @@ class Step:
 
     def show(self) -> None:
         parts = ", ".join(f"{part} {self.logged[f'time/{part}_s']:.3f}" for part in PARTS) if self.is_ours else ""
-        print(
-            f"  pair {self.pair}: {'our' if self.is_ours else 'TRL'} step {self.seconds:.3f} s",
-            parts,
-            sep="; " if parts else "",
-            flush=True,
-        )
+        whose = "our" if self.is_ours else "TRL"
+        print(f"  pair {self.pair}: {whose} step {self.seconds:.3f} s{'; ' if parts else ''}{parts}", flush=True)
 
 
 def is_ours(step: int) -> bool:
@@ -150,9 +145,9 @@ class Bench:
             config.policy.dtype = "bfloat16"
         self.examine = make_examiner(make_domain(config.environment, config.data))
         world, taken = make_environment(config.environment, config.data.language).world, set()
-        self.queries = [
-            query for name in SUBTASKS for query in make_queries(world, name, config.data.language, 40, "bench", taken)
-        ]
+        language = config.data.language
+        of_subtasks = [make_queries(world, name, language, 40, "bench", taken) for name in SUBTASKS]
+        self.queries = [query for queries in of_subtasks for query in queries]
         self.policy, self.parameters = bench_parts.build_policy(config, shape, self.queries, folder / "policy", layers)
         self.tokenizer = load_tokenizer(self.policy)
 
@@ -234,9 +229,8 @@ class Bench:
         """What the plan says of a step whose completions have so many tokens."""
         config = deepcopy(self.config)
         config.policy.model, config.rl.init, config.rl.eval_steps = self.policy, None, 0
-        config.rollout.max_tokens = tokens + max(
-            len(self.tokenizer.encode(self._rendered(query))) for query in self.queries
-        )
+        prompts = [self.tokenizer.encode(self._rendered(query)) for query in self.queries]
+        config.rollout.max_tokens = tokens + max(map(len, prompts))
         return max(Stage(config, "rl").allocated.values()) / 1e9
 
     def measure_hidden(self, delay_s: float, turn_tokens: int) -> Overlap:
@@ -258,9 +252,8 @@ class Bench:
 
     def _rendered(self, query: Query) -> str:
         """The query's prompt as text, which TRL then encodes into the tokens that our engine starts from."""
-        return self.tokenizer.apply_chat_template(
-            prompt_messages(query, system_prompt(self.config)), tools=None, add_generation_prompt=True, tokenize=False
-        )
+        messages = prompt_messages(query, system_prompt(self.config))
+        return self.tokenizer.apply_chat_template(messages, tools=None, add_generation_prompt=True, tokenize=False)
 
 
 def show_step(row: dict[str, Any], given: argparse.Namespace) -> None:
@@ -310,10 +303,8 @@ def main() -> None:
         if getattr(arguments, name) < least:
             raise UserError(f"--{name} {getattr(arguments, name)}: must be at least {least}")
     if config.rollout.backend != "transformers":
-        raise UserError(
-            f"rollout.backend={config.rollout.backend}: the benchmark does not know how to give vLLM "
-            "its weights yet; leave the key out"
-        )
+        reason = "the benchmark does not know how to give vLLM its weights yet; leave the key out"
+        raise UserError(f"rollout.backend={config.rollout.backend}: {reason}")
     config.rl.groups, config.rollout.group_size = arguments.groups, arguments.group_size
     config.rl.micro_batch_size = math.gcd(config.rl.micro_batch_size, arguments.groups * arguments.group_size)
     config.reward.name, config.rl.updates_per_rollout = "tournament", 1

@@ -3,15 +3,13 @@
     python -m arenarl.studies.noise_grid          # ./reproduce.sh fidelity --grid
 
 Groups, judges and rankings are those of `fidelity`. What counts here is tau of a tournament less tau of the mean of as
-many pointwise calls, over the same groups. Each cell (kind, strength) is kept in runs/noise-grid/<commit> once it is
-done, and the same command goes on from there; changes that are not committed keep nothing.
+many pointwise calls, over the same groups.
 
 Writes results/ranking_fidelity/grid.json and the figure. Simulated throughout; not in the paper.
 """
 
 import time
 from itertools import product
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -28,10 +26,9 @@ from arenarl.report.figures import LINES, STYLE, save_figure
 from arenarl.report.provenance import commit
 from arenarl.studies import simulated_rankings as simulated
 from arenarl.studies.simulated_rankings import NOISE, TOPOLOGIES, difference, format_params, pointwise_key, simulate
-from arenarl.system.atomic_files import read_json, write_json, write_text
+from arenarl.system.atomic_files import write_text
 
 STRENGTHS = (0.25, 0.5, 1.0, 1.5, 2.0)
-KEPT = Path("runs") / "noise-grid"
 RANKINGS = {"bracket": "by its own rules", "scores": "by the scores of its matches"}
 METHODS = {  # rows of docs/tournament.md's table -> (topology, params, ranking)
     "seeded single elimination": ("seeded_single_elimination", "", "bracket"),
@@ -41,17 +38,10 @@ COLOURS = [LINES[1]["color"], "white", LINES[0]["color"]]
 DIVERGING = LinearSegmentedColormap.from_list("pointwise to tournament", COLOURS)
 
 
-def cell(kind: str, strength: float, size: int, groups: int, seed: int, folder: Path | None) -> dict[str, Any]:
-    """`rows` of one judge, and the `core_seconds` they took; kept in `folder`, if there is one, and read from there."""
-    path = folder and folder / f"{kind}-{strength:g}-n{size}-groups{groups}-seed{seed}.json"
-    if path and (kept := read_json(path)):
-        return kept
+def cell(*settings: Any) -> tuple[list[dict[str, Any]], float]:
+    """`cell_rows`, and the seconds of a core that they took."""
     start = time.process_time()
-    rows = cell_rows(kind, strength, size, groups, seed)
-    found = {"rows": rows, "core_seconds": round(time.process_time() - start, 1)}
-    if path:
-        write_json(path, found)
-    return found
+    return cell_rows(*settings), time.process_time() - start
 
 
 def cell_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> list[dict[str, Any]]:
@@ -68,13 +58,12 @@ def cell_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> 
     return rows
 
 
-def run(size: int, groups: int, seed: int, processes: int, folder: Path | None) -> dict[str, Any]:
+def run(size: int, groups: int, seed: int, processes: int) -> dict[str, Any]:
     """All cells. Each has its own seed, so the order of work changes nothing."""
-    jobs = [(cell, kind, strength, size, groups, seed, folder) for kind, strength in product(NOISE, STRENGTHS)]
+    jobs = [(cell, *model, size, groups, seed) for model in product(NOISE, STRENGTHS)]
     found = simulated.run_jobs("noise grid", jobs, processes)
-    cells = [found[job] for job in jobs]
-    seconds = round(sum(one["core_seconds"] for one in cells))
-    return {"core_seconds": seconds, "rows": [row for one in cells for row in one["rows"]]}
+    rows, seconds = zip(*(found[job] for job in jobs), strict=True)
+    return {"core_seconds": round(sum(seconds)), "rows": [row for of_cell in rows for row in of_cell]}
 
 
 def differences(grid: dict[str, Any], *method: str) -> dict[tuple[str, float], dict[str, Any]]:
@@ -143,17 +132,12 @@ def main() -> None:
     parser = simulated.study_parser(__doc__, 300, "in a cell")
     parser.add_argument("--size", type=at_least(3, int), default=8, help="group size")
     arguments = parser.parse_args()
-    version = commit()
-    folder = KEPT / version if version and not version.endswith("-dirty") else None
-    found = run(arguments.size, arguments.groups, arguments.seed, arguments.processes, folder)
-    grid = {"judge": "simulated", "seed": arguments.seed, "commit": version, **found}
+    found = run(arguments.size, arguments.groups, arguments.seed, arguments.processes)
+    grid = {"judge": "simulated", "seed": arguments.seed, "commit": commit(), **found}
     write_text(arguments.out / "grid.json", simulated.one_row_a_line(grid))
     with mpl.rc_context(STYLE):
         save_figure(draw(grid), arguments.out / "noise_grid")
-    print(
-        "Kendall's tau of a tournament less that of as many pointwise calls, by the strength of the noise; "
-        "± half the 95 % interval"
-    )
+    print("Kendall's tau less that of as many pointwise calls, by the strength of the noise; ± half the 95 % interval")
     print(markdown_table(grid))
     written = f"{arguments.out}/grid.json, noise_grid.png and .svg"
     print(f"groups and judges are simulated; {grid['core_seconds']} s of one core; written: {written}")

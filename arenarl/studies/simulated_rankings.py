@@ -90,10 +90,8 @@ class Group:
     def _scored(self, seen: np.ndarray, rng: np.random.Generator, times: float = 1.0) -> np.ndarray:
         """Scores (..., shown) of calls that show `seen`, with `times` the noise that calls have."""
         drift = self.noise.shared * rng.normal(size=(*seen.shape[:-1], 1))
-        return (
-            np.round((seen + times * (drift + self.noise.independent * rng.normal(size=seen.shape))) / ROUNDING)
-            * ROUNDING
-        )
+        scores = seen + times * (drift + self.noise.independent * rng.normal(size=seen.shape))
+        return np.round(scores / ROUNDING) * ROUNDING
 
     async def compare(self, i: int, j: int) -> tuple[float, float]:
         return tuple(self.pair_scores[i, j])
@@ -133,12 +131,9 @@ class Tally:
 
     def row(self) -> dict[str, Any]:
         matches, judge_calls, critical_path = (round(fmean(values), 2) for values in zip(*self.cost, strict=True))
-        figures = {"matches": matches, "judge_calls": judge_calls, "critical_path": critical_path}
-        return figures | {
-            "tau": round(fmean(self.tau), 4),
-            "tau_ci": interval(self.tau),
-            "best_first": round(fmean(self.best_first), 4),
-        }
+        cost = {"matches": matches, "judge_calls": judge_calls, "critical_path": critical_path}
+        tau = {"tau": round(fmean(self.tau), 4), "tau_ci": interval(self.tau)}
+        return cost | tau | {"best_first": round(fmean(self.best_first), 4)}
 
 
 def interval(values: list[float]) -> list[float]:
@@ -157,9 +152,8 @@ def simulate(kind: str, strength: float, size: int, groups: int, seed: int, topo
     """Rank the same `groups` groups by every topology, and by pointwise means of as many calls."""
     # whose final is 2: it would play nothing
     topologies = [entry for entry in topologies if size > 2 or entry[0] != "group_stage"]
-    return asyncio.run(
-        _simulate(NOISE[kind](strength), size, groups, stable_seed(seed, kind, strength, size), topologies)
-    )
+    seed = stable_seed(seed, kind, strength, size)
+    return asyncio.run(_simulate(NOISE[kind](strength), size, groups, seed, topologies))
 
 
 async def _simulate(noise: Noise, size: int, groups: int, seed: int, topologies) -> dict[Key, Tally]:

@@ -1,5 +1,4 @@
-"""The grid of noises, small: differences over the same groups, cells that are not computed twice,
-and what it writes."""
+"""The grid of noises, small: differences over the same groups, and what it writes."""
 
 import json
 import subprocess
@@ -8,8 +7,7 @@ from statistics import fmean
 
 import pytest
 
-from arenarl.studies import noise_grid
-from arenarl.studies.noise_grid import METHODS, STRENGTHS, cell, cell_rows, markdown_table, run
+from arenarl.studies.noise_grid import METHODS, STRENGTHS, cell_rows, markdown_table, run
 from arenarl.studies.simulated_rankings import NOISE, pointwise_key, simulate
 
 
@@ -25,17 +23,6 @@ def test_a_difference_is_that_of_the_same_groups_at_as_many_calls():
         assert row["difference"] == pytest.approx(row["tau"] - row["pointwise_tau"], abs=2e-4)
         assert row["ci"][0] <= row["difference"] <= row["ci"][1]
         assert row["judge_calls"] == fmean(calls for _, calls, _ in pointwise.cost)
-
-
-def test_a_cell_that_is_there_is_not_computed_again(tmp_path, monkeypatch):
-    arguments = ("mixed", 0.5, 3, 2, 0, tmp_path)
-    found = cell(*arguments)
-    monkeypatch.setattr(noise_grid, "cell_rows", None)
-    assert cell(*arguments) == found
-    with pytest.raises(TypeError):
-        cell("mixed", 0.5, 3, 3, 0, tmp_path)  # of more groups: another cell
-    with pytest.raises(TypeError):
-        cell(*arguments[:-1], None)  # changes that are not committed
 
 
 @pytest.mark.slow(seconds=4)
@@ -59,6 +46,4 @@ def test_it_runs_as_a_command_over_all_kinds_and_strengths(tmp_path):
     assert len(markdown_table(grid).splitlines()) == 2 + len(METHODS) * len(NOISE)
     assert "simulated" in done.stdout.splitlines()[-1] and grid["judge"] == "simulated"
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"grid.json", "noise_grid.png", "noise_grid.svg"}
-    kept = next((tmp_path / "runs" / "noise-grid").glob("*"), None)
-    assert (kept is None) == (grid["commit"] is None or grid["commit"].endswith("-dirty"))
-    assert run(3, 2, 0, 1, kept)["rows"] == grid["rows"]
+    assert run(3, 2, 0, 1)["rows"] == grid["rows"]

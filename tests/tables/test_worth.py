@@ -2,8 +2,8 @@
 
 import pytest
 
+from arenarl.tables.documents import worth_sentence
 from arenarl.tables.rows import read_table
-from arenarl.tables.worth import worth_sentence
 
 
 @pytest.fixture
