@@ -91,10 +91,8 @@ def _reward(config: Config, judge: LLMJudge, groups: Sequence[RolloutGroup]) -> 
     except Exception as error:
         if ":" not in config.reward.name or isinstance(error, UserError):
             raise
-        raise UserError(
-            f"reward.name={config.reward.name} raised {error!r:.200} of invented trajectories; "
-            "its judge calls are not known"
-        ) from error
+        raised = f"reward.name={config.reward.name} raised {error!r:.200} of invented trajectories"
+        raise UserError(f"{raised}; its judge calls are not known") from error
 
 
 def most_calls(config: Config) -> int:

@@ -62,14 +62,11 @@ def check_readiness(
 def _check_prompts(stage: Stage, queries: Sequence[Query], engine: RolloutEngine) -> None:
     prompt, budget, positions = longest_prompt(engine, queries), stage.length, stage.shape.positions
     if prompt + budget > positions:
-        raise UserError(
-            f"a prompt of {prompt:,} tokens and rollout.max_tokens={budget} are more than the {positions:,} that the "
-            f"model reads; set rollout.max_tokens to {positions - prompt} or less"
-        )
-    print(
-        f"prompts: at most {prompt:,} tokens, with rollout.max_tokens {prompt + budget:,} of the "
-        f"{positions:,} that the model reads"
-    )
+        both = f"a prompt of {prompt:,} tokens and rollout.max_tokens={budget}"
+        advice = f"set rollout.max_tokens to {positions - prompt} or less"
+        raise UserError(f"{both} are more than the {positions:,} that the model reads; {advice}")
+    both = f"with rollout.max_tokens {prompt + budget:,} of the {positions:,} that the model reads"
+    print(f"prompts: at most {prompt:,} tokens, {both}")
 
 
 def _check_disk(stage: Stage, folder: Path) -> None:
@@ -80,10 +77,8 @@ def _check_disk(stage: Stage, folder: Path) -> None:
     needed = max(CHECKPOINTS - there, 1) * checkpoint + states["parameters"]
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise UserError(
-            f"{folder}: checkpoints take up to {gb(needed)} GB, and {gb(free)} GB are free; "
-            "free some space, or use a larger disk"
-        )
+        taken = f"checkpoints take up to {gb(needed)} GB, and {gb(free)} GB are free"
+        raise UserError(f"{folder}: {taken}; free some space, or use a larger disk")
     print(f"disk: checkpoints take up to {gb(needed)} of {gb(free)} GB")
 
 

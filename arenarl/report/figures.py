@@ -22,23 +22,13 @@ from arenarl.trajectory import read_jsonl
 
 STYLE = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same
-    "font.size": 9,
     "text.parse_math": False,  # a name may hold dollar signs
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#666666",
-    "axes.grid": True,
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 4.5,
-    "legend.frameon": False,
-    "figure.dpi": 110,
-    "savefig.dpi": 160,
     "svg.hashsalt": "arenarl",  # else ids in the SVG are random
-}
+    "font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left", "axes.edgecolor": "#666666",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#dddddd",
+    "grid.linewidth": 0.6, "lines.linewidth": 1.6, "lines.markersize": 4.5, "legend.frameon": False,
+    "figure.dpi": 110, "savefig.dpi": 160,
+}  # fmt: skip
 LINES = [  # dark and light by turns, none told apart by its colour alone
     {"color": "#0b4f8a", "linestyle": "-", "marker": "o"},
     {"color": "#d9730d", "linestyle": "--", "marker": "s"},

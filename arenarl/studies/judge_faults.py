@@ -28,9 +28,7 @@ FOLDER = Path("runs") / "judge-faults"
 JUDGE = ROOT / "configs" / "judges" / "local_server.yaml"
 
 
-def train(
-    config: str, name: str, init_run: str, steps: int, port: int, overrides: list[str]
-) -> tuple[float, list[dict[str, Any]]]:
+def train(config: str, name: str, init_run: str, steps: int, port: int, overrides: list[str]) -> tuple[float, list]:
     """Train from nothing with the LLM judge; the seconds it took and TRL's log of every step."""
     run = load_config(config, [*overrides, f"name={name}"])
     shutil.rmtree(run.run_dir, ignore_errors=True)

@@ -41,8 +41,7 @@ ROWS = {
     "quickstart-lora": ("ArenaRL with LoRA", "configs/methods/lora.yaml"),
     "quickstart-rloo": ("RLOO, pointwise score of the answer", "configs/methods/rloo.yaml"),
     "quickstart-reinforce-plus-plus": (
-        "REINFORCE++ with baseline, pointwise score of the answer",
-        "configs/methods/reinforce_plus_plus.yaml",
+        "REINFORCE++ with baseline, pointwise score of the answer", "configs/methods/reinforce_plus_plus.yaml"
     ),
     "quickstart-ppo": ("PPO, pointwise score of the answer", "configs/methods/ppo.yaml"),
     "quickstart-gdpo": ("GDPO, pointwise score of the answer and validity", "configs/methods/gdpo.yaml"),
@@ -52,7 +51,7 @@ ROWS = {
     "quickstart-short-turns": ("ArenaRL, 3 turns in RL", "configs/methods/short_turns.yaml"),
     "quickstart-long-turns": ("ArenaRL, 8 turns in RL", "configs/methods/long_turns.yaml"),
     "quickstart-scaling-turns": ("ArenaRL, ScalingInter-RL: 3, 5, 8 turns", "configs/methods/scaling_turns.yaml"),
-}
+}  # fmt: skip
 REAL_ROWS = {
     "smollm2-untouched": ("untouched", "configs/travel/smollm2_135m_untouched.yaml"),
     "smollm2": ("ArenaRL", "configs/travel/smollm2_135m.yaml"),

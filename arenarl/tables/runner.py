@@ -48,10 +48,8 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
             sharing = [other for other in missing if other.settings == run.settings]
             for other in sharing:
                 store_run(results / other.table, found | {"row": other.row, "config": other.config})
-            say(
-                f"{run.row}, seed {run.seed}: {heading(run.figure)} {found['figures'][run.figure]:.1f} after "
-                f"{found['seconds']['total']:.0f} s"
-            )
+            figure = f"{heading(run.figure)} {found['figures'][run.figure]:.1f}"
+            say(f"{run.row}, seed {run.seed}: {figure} after {found['seconds']['total']:.0f} s")
             bar.update(len(sharing))
     return list(dict.fromkeys(failures[key] for key in sorted(failures)))  # a cold start that failed ended many runs
 
@@ -94,12 +92,9 @@ def missing_runs(runs: Sequence[Run], results: Path) -> list[Run]:
 
 def _is_finished(run: Run, stored: Stored) -> bool:
     found = stored.get((run.row, run.seed))
-    return (
-        found is not None
-        and found["settings"] == json.loads(json.dumps(run.settings))
-        and run.figure in found["figures"]
-        and (run.measure is None or run.measure in found)
-    )
+    if found is None or found["settings"] != json.loads(json.dumps(run.settings)):
+        return False
+    return run.figure in found["figures"] and (run.measure is None or run.measure in found)
 
 
 def _cold_start(run: Run) -> None:
@@ -124,15 +119,16 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
     known = [name for name in shown_figures(figures) if figures[name]["mean"] is not None]
     if run.figure not in known:
         why = "; a win rate needs stored baselines and verdicts" if run.figure == "win_rate" else ""
-        raise _RunFailed(
-            f"{run.row}, seed {run.seed}: evaluation has no figure {run.figure}; it has {', '.join(known)}{why}"
-        )
+        missing = f"evaluation has no figure {run.figure}; it has {', '.join(known)}{why}"
+        raise _RunFailed(f"{run.row}, seed {run.seed}: {missing}")
     kept = [name for name in (*shown_figures(figures), *KEPT_BY_TABLES) if name in figures]
     means = {name: figures[name]["mean"] for name in kept}
     means |= {f"greedy_{run.figure}": greedy[run.figure]["mean"]} if greedy else {}
     at_k = enumerate(figures.get("pass_at_k", {}).get(run.figure, []), start=1)
     means |= {f"pass_at_{k}": value["mean"] for k, value in at_k if k > 1}
     steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
+    of_dimensions = figures.get("by_dimension", {}).items()
+    dimensions = {name: {figure: value["mean"] for figure, value in of.items()} for name, of in of_dimensions}
     curve = config.run_dir / "rl" / "curve.jsonl"
     points = read_jsonl(curve) if curve.is_file() else ()
     found = {
@@ -142,10 +138,7 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
         "settings": run.settings,
         "figures": means,
         "by_subtask": {name: of[run.figure]["mean"] for name, of in figures["by_subtask"].items() if run.figure in of},
-        "by_dimension": {
-            name: {figure: value["mean"] for figure, value in of.items()}
-            for name, of in figures.get("by_dimension", {}).items()
-        },
+        "by_dimension": dimensions,
         "by_judge": _by_judge(config.judge.eval, figures.get("by_judge", [])),
         "judge_calls": round(sum(step["judge/calls_per_group"] for step in steps) * config.rl.groups),
         "curve": [{name: value for name, value in point.items() if name != "ci"} for point in points],

@@ -32,6 +32,7 @@ from arenarl.tables.store import FILE, read_runs
 Seeds = dict[int, dict[str, Any]]  # seed -> what its run found
 Found = dict[str, Seeds]  # by row
 Comparison = frozenset[str]  # two rows
+Verdicts = dict[Comparison, dict[str, Any]]  # of `compare_all`
 
 
 def read_found(name: str, table: Table, results: Path, folder: str = "tables", quick: bool = False) -> Found:
@@ -78,9 +79,7 @@ def _other_settings(stored: dict[str, Any], now: dict[str, Any]) -> str:
     return f"was run with {key} at {before}, the row has {after}"
 
 
-def summary_of_table(
-    name: str, table: Table, found: Found, verdicts: dict[Comparison, dict[str, Any]]
-) -> dict[str, Any]:
+def summary_of_table(name: str, table: Table, found: Found, verdicts: Verdicts) -> dict[str, Any]:
     """What table.json holds of the runs found, by row; `verdicts` are those of `compare_all`."""
     runs = [run for seeds in found.values() for run in seeds.values()]
     subtasks = _subtasks(table, runs)
@@ -98,9 +97,8 @@ def summary_of_table(
 def _subtasks(table: Table, runs: Iterable[dict[str, Any]]) -> Sequence[str]:
     """In the order of the table's domain, or as they come where the queries name them."""
     config = load_config(table.cold_start, as_overrides(table.cold_start_set))
-    return make_domain(config.environment, config.data).subtasks or list(
-        dict.fromkeys(subtask for run in runs for subtask in run["by_subtask"])
-    )
+    named = dict.fromkeys(subtask for run in runs for subtask in run["by_subtask"])
+    return make_domain(config.environment, config.data).subtasks or list(named)
 
 
 def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], seeds: Seeds) -> dict[str, Any]:
@@ -124,9 +122,7 @@ def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], see
         "by_dimension": _means_of_all(dimensions),  # win rates over valid trajectories
         "by_judge": _means_of_all([run.get("by_judge", {}) for run in runs]),
         "curve": _curve_points(runs, table),
-        "discrimination": _mean_signals([run["discrimination"] for run in runs])
-        if runs and table.measure == "discrimination"
-        else [],
+        "discrimination": _mean_signals([run["discrimination"] for run in runs if table.measure]),
     }
 
 
@@ -149,6 +145,8 @@ def _curve_points(runs: Sequence[dict[str, Any]], table: Table) -> dict[int, dic
 
 def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """By step, what a group's signals are told by, with intervals over seeds."""
+    if not rows_by_seed:
+        return []
     steps = sorted(set.intersection(*({row["step"] for row in rows} for rows in rows_by_seed)))
     at = {step: [told(row) for rows in rows_by_seed for row in rows if row["step"] == step] for step in steps}
     return [
@@ -183,7 +181,7 @@ def merged(found: dict[str, Found]) -> Found:
     return together
 
 
-def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> dict[Comparison, dict[str, Any]]:
+def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> Verdicts:
     """For each comparison of all tables its `figures`, row -> seed -> figure, and whether they differ significantly,
     corrected in which family.
 
@@ -217,7 +215,7 @@ def _rows(figures: dict[str, dict[int, float]], pair: Sequence[str]) -> Rows:
     return one, other
 
 
-def _comparisons(table: Table, found: Found, verdicts: dict[Comparison, dict[str, Any]]) -> list[dict[str, Any]]:
+def _comparisons(table: Table, found: Found, verdicts: Verdicts) -> list[dict[str, Any]]:
     """Those of which this table has both rows, over the seeds that they have in any."""
     comparisons = []
     for pair in table.pairs:
@@ -240,9 +238,7 @@ def _replication(seeds: Sequence[int], rows: Rows) -> dict[str, Any]:
     return {"first": paired_difference(figures[:, is_first]), "later": paired_difference(figures[:, ~is_first])}
 
 
-def compare_with_stored(
-    name: str, again: Path, stored: Path, figure: str = "win_rate", there: Collection[tuple[str, str, int]] = ()
-) -> str:
+def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win_rate", there: Collection = ()) -> str:
     """A line for each row and seed that was run again: beside the stored figure of the same seed,
     or the interval for a new one.
 

@@ -35,17 +35,11 @@ def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
         played = tournaments[records[0]["query_id"]]
         if any(record["entrants"] != entrants for record in played):
             raise UserError(f"{folder}: the files are of different evaluations; run evaluate.py again")
-        yield {
-            **_heading(records[0]),
-            "entrants": [
-                {"name": name, **_trajectory(record), **record["findings"]}
-                for name, record in zip(entrants, records, strict=True)
-            ],
-            "tournaments": [
-                _tournament(record, f"judge {record['judge'] + 1}" if len(played) > 1 else "", record["topology"])
-                for record in played
-            ],
-        }
+        named = zip(entrants, records, strict=True)
+        shown = [{"name": name, **_trajectory(record), **record["findings"]} for name, record in named]
+        judges = [f"judge {record['judge'] + 1}" if len(played) > 1 else "" for record in played]
+        tournaments = [_tournament(one, judge, one["topology"]) for one, judge in zip(played, judges, strict=True)]
+        yield {**_heading(records[0]), "entrants": shown, "tournaments": tournaments}
 
 
 def training_items(path: Path, topology: str) -> Iterator[Item]:
