@@ -87,10 +87,8 @@ def test_a_reward_of_ones_own_is_tried_on_invented_trajectories_and_may_refuse_t
     if is_known:
         assert estimate(taught, method=name, eval_steps=0).calls == 0 and most_calls(load(f"reward.name={name}")) == 0
     else:
-        with pytest.raises(
-            UserError,
-            match=f"reward.name={name} raised IndexError.* of invented trajectories; its judge calls are not known",
-        ):
+        message = f"reward.name={name} raised IndexError.* of invented trajectories; its judge calls are not known"
+        with pytest.raises(UserError, match=message):
             estimate(taught, method=name)
 
 
@@ -136,10 +134,8 @@ def test_published_test_queries_are_counted_where_they_are(tmp_path):
     config = load(f"data.folder={tmp_path}", path="configs/travel/open_travel_qwen3_8b.yaml")
     with pytest.raises(UserError, match="test_queries.jsonl does not exist; make it with"):
         count_test_queries(config)
-    queries = [
-        {"query_id": str(i), "domain": "travel", "subtask": "Search", "language": "en", "query": str(i)}
-        for i in range(3)
-    ]
+    query = {"domain": "travel", "subtask": "Search", "language": "en"}
+    queries = [query | {"query_id": str(i), "query": str(i)} for i in range(3)]
     write_jsonl(tmp_path / "test_queries.jsonl", queries)
     assert count_test_queries(config) == 3
 

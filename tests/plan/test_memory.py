@@ -67,11 +67,8 @@ def test_parameters_are_counted_as_transformers_builds_them(tied):
 
 
 def test_lora_is_counted_as_peft_builds_it():
-    trained = [
-        parameter
-        for parameter in get_peft_model(build_model(TINY), lora_config(3)).parameters()
-        if parameter.requires_grad
-    ]
+    parameters = get_peft_model(build_model(TINY), lora_config(3)).parameters()
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
     assert sum(parameter.numel() for parameter in trained) == TINY.lora_parameters(3)
     assert {parameter.element_size() for parameter in trained} == {FP32}
 
@@ -91,12 +88,7 @@ def test_qwen3_8b_by_hand():
     # the mask, four times the width, the MLP or attention
     read = 16_384 + 4 * 2 * 4096 + max(2 * (16_384 + 4 * 4096), 4 * 2 * 12288)
     cache = 144 * 1024 * 16_384
-    parts = {
-        "key-value caches": 40 * cache,
-        "their copies in a batch": 40 * cache,
-        "reading what is new": 16_384 * read,
-    }
-    assert generation(QWEN3_8B, 40, 16_384) == parts
+    assert list(generation(QWEN3_8B, 40, 16_384).values()) == [40 * cache, 40 * cache, 16_384 * read]
     assert ENCODED_AT_ONCE == kv_cache.ENCODED_AT_ONCE
     training, p = Training(QWEN3_8B, 1000, gpus=8, zero=3, reference=True), QWEN3_8B.parameters
     states = [2 * p // 8, 4 * p // 8, 4 * p // 8, 8 * p // 8, 2 * p // 8]
@@ -110,11 +102,8 @@ def test_checkpointing_keeps_layer_inputs_and_one_layer():
 
 
 def test_more_gpus_share_the_states_that_the_stage_of_zero_shards_and_nothing_else():
-    by_stage = {
-        3: ["parameters", "reference policy"],
-        2: ["gradients"],
-        1: ["float32 copy for the optimizer", "Adam's two moments"],
-    }
+    of_optimizer = ["float32 copy for the optimizer", "Adam's two moments"]
+    by_stage = {3: ["parameters", "reference policy"], 2: ["gradients"], 1: of_optimizer}
     for zero in range(4):
         few, many = (Training(QWEN3_8B, 1000, gpus, zero, reference=True).updating() for gpus in (8, 32))
         shared = [part for stage, parts in by_stage.items() if stage <= zero for part in parts]
@@ -141,12 +130,8 @@ def test_generating_takes_no_more_than_is_computed_and_not_much_less(width):
 @pytest.mark.slow(seconds=14)
 def test_the_states_of_zero3_are_what_is_computed():
     """In a process of its own (small_qwen3.py says why)."""
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "CUDA_VISIBLE_DEVICES": "",
-        "DS_ACCELERATOR": "cpu",
-        "OMP_NUM_THREADS": "1",
-    }
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu"}
+    environment |= {"OMP_NUM_THREADS": "1"}
     script = ROOT / "tests" / "support" / "small_qwen3.py"
     done = subprocess.run(
         [sys.executable, script], env=environment, capture_output=True, text=True, timeout=900, check=False
@@ -156,14 +141,8 @@ def test_the_states_of_zero3_are_what_is_computed():
 
 
 def test_a_local_folder_has_its_own_shape(tmp_path):
-    sizes = {
-        "hidden_size": 32,
-        "intermediate_size": 40,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 16,
-    }
+    sizes = {"hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 1, "head_dim": 16}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1}
     Qwen3ForCausalLM(
         Qwen3Config(vocab_size=50, tie_word_embeddings=True, max_position_embeddings=99, **sizes)
     ).save_pretrained(tmp_path)
@@ -175,13 +154,8 @@ def test_a_local_folder_has_its_own_shape(tmp_path):
 @pytest.mark.parametrize("kind", [(Qwen2Config, Qwen2ForCausalLM), (LlamaConfig, LlamaForCausalLM)])
 def test_other_dense_decoders_are_counted_but_for_biases_and_the_norms_of_queries_and_keys(tmp_path, kind):
     config, model = kind
-    sizes = {
-        "hidden_size": 64,
-        "intermediate_size": 80,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-    }
+    sizes = {"hidden_size": 64, "intermediate_size": 80, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2}
     made = model(config(vocab_size=50, tie_word_embeddings=False, **sizes))
     made.save_pretrained(tmp_path)
     shape = shape_of(PolicyConfig(model=str(tmp_path)))
@@ -203,11 +177,9 @@ def test_the_table_lists_what_some_column_has_and_sums_it():
 
 def test_a_model_that_the_arithmetic_is_not_for_is_refused_and_not_counted_as_a_dense_one(tmp_path):
     kinds = {"qwen3_moe": "has experts", "gpt2": "of a kind that", "qwen3_5_text": "layers of linear_attention"}
-    for kind, said in (
-        ({"model_type": name} | ({"head_dim": 128} if name == "qwen3_moe" else {}), said)
-        for name, said in kinds.items()
-    ):
-        (tmp_path / kind["model_type"]).mkdir()
-        (tmp_path / kind["model_type"] / "config.json").write_text(json.dumps(kind), encoding="utf-8")
-        with pytest.raises(UserError, match=said):
-            shape_of(PolicyConfig(model=str(tmp_path / kind["model_type"])))
+    for name, message in kinds.items():
+        config = {"model_type": name} | ({"head_dim": 128} if name == "qwen3_moe" else {})
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        with pytest.raises(UserError, match=message):
+            shape_of(PolicyConfig(model=str(tmp_path / name)))

@@ -29,20 +29,11 @@ class Prompts:
 @pytest.fixture
 def check(tmp_path, taught):
     def check(*overrides, url=None):
-        judge = (
-            ["name=llm", "model=simulated", f"base_url={url}", "api_key_variable=null", "patience_s=0.5", "timeout_s=2"]
-            if url
-            else []
-        )
-        overrides = [*overrides, *(f"{place}.{key}" for place in ("judge.train", "judge.eval.0") for key in judge)]
-        client = client_of(tmp_path) if url else None
-        check_readiness(
-            load_config(CONFIGS / "quickstart.yaml", overrides),
-            tmp_path,
-            [one.query for one in taught],
-            Prompts(),
-            client,
-        )
+        judge = ["name=llm", "model=simulated", f"base_url={url}", "api_key_variable=null", "patience_s=0.5"]
+        places = ("judge.train", "judge.eval.0") if url else ()
+        overrides = [*overrides, *(f"{place}.{key}" for place in places for key in (*judge, "timeout_s=2"))]
+        config, client = load_config(CONFIGS / "quickstart.yaml", overrides), client_of(tmp_path) if url else None
+        check_readiness(config, tmp_path, [one.query for one in taught], Prompts(), client)
 
     return check
 

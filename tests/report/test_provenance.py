@@ -28,26 +28,17 @@ def test_a_judge_with_rubrics_for_each_query_is_told_by_their_file(tmp_path):
     found = []
     for text in ("one", "other"):
         (tmp_path / "rubrics.jsonl").write_text(text, encoding="utf-8")
-        llm = [
-            "name=llm",
-            "model=judging",
-            "base_url=http://localhost:1/v1",
-            f"query_rubrics={tmp_path / 'rubrics.jsonl'}",
-        ]
-        found.append(
-            provenance(load_config(CONFIGS / "quickstart.yaml", [f"judge.train.{key}" for key in llm]))["judge_train"]
-        )
+        llm = ["name=llm", "model=judging", "base_url=http://localhost:1/v1"]
+        llm.append(f"query_rubrics={tmp_path / 'rubrics.jsonl'}")
+        config = load_config(CONFIGS / "quickstart.yaml", [f"judge.train.{key}" for key in llm])
+        found.append(provenance(config)["judge_train"])
     assert found[0]["prompt"] == found[1]["prompt"] and found[0]["query_rubrics"] != found[1]["query_rubrics"]
 
 
 def test_a_tree_is_as_committed_whatever_its_runs_wrote_into_results(tmp_path):
     def git(*arguments):
-        subprocess.run(
-            ["git", "-c", "user.name=a", "-c", "user.email=a@localhost", *arguments],
-            cwd=tmp_path,
-            check=True,
-            capture_output=True,
-        )
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@localhost", *arguments]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
 
     assert commit(tmp_path) is None
     (tmp_path / "results").mkdir()

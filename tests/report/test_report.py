@@ -55,10 +55,8 @@ class Played:
 
 
 def hostile_trajectory(query_id):
-    call = {
-        "type": "function",
-        "function": {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE, "x": [math.nan, math.inf]}},
-    }
+    function = {"name": HOSTILE, "arguments": {HOSTILE: HOSTILE, "x": [math.nan, math.inf]}}
+    call = {"type": "function", "function": function}
     return Trajectory(query_id, [
         {"role": "user", "content": HOSTILE},
         {"role": "assistant", "reasoning_content": HOSTILE, "content": "", "tool_calls": [call]},
@@ -122,11 +120,8 @@ class Run:
     @staticmethod
     def point(step, shift=0.0):
         names = [f"eval/{decoding}/{name}" for decoding in ("sampled", "greedy") for name in TRAVEL]
-        return {
-            "step": step,
-            **{name: 10.0 + step + shift for name in names},
-            "ci": {name: [9.0 + step, 12.0 + step] for name in names},
-        }
+        intervals = {name: [9.0 + step, 12.0 + step] for name in names}
+        return {"step": step, **dict.fromkeys(names, 10.0 + step + shift), "ci": intervals}
 
     def page(self):
         return write_page(self.dir, self.results).read_text(encoding="utf-8")
@@ -162,12 +157,8 @@ def test_every_trajectory_and_every_match_of_the_run_is_in_the_page(run, page):
             read_jsonl(run.dir / "evaluate" / f"{name.replace(' ', '_')}.jsonl"), items["queries"], strict=True
         ):
             entrant = item["entrants"][k]
-            assert (item["id"], item["query"], entrant["name"], entrant["valid"]) == (
-                record["query_id"],
-                record["query"],
-                name,
-                record["valid"],
-            )
+            assert (item["id"], item["query"]) == (record["query_id"], record["query"])
+            assert (entrant["name"], entrant["valid"]) == (name, record["valid"])
             results = [message["content"] for message in record["messages"] if message["role"] == "tool"]
             calls = [call["function"] for message in record["messages"] for call in message.get("tool_calls", [])]
             assert [result for turn in entrant["turns"] for result in turn["observations"]] == results
@@ -183,11 +174,7 @@ def test_every_trajectory_and_every_match_of_the_run_is_in_the_page(run, page):
 def test_the_training_groups_are_in_the_page(run, page):
     sets, items = unpacked(page)
     records = list(read_jsonl(run.dir / "rl" / "groups.jsonl"))
-    assert (
-        [row["step"] for row in sets["training"]["rows"]]
-        == [record["step"] for record in records]
-        == [0, 0, 0, 2, 2, 2]
-    )
+    assert [row["step"] for row in sets["training"]["rows"]] == [record["step"] for record in records]
     for record, item in zip(records, items["training"], strict=True):
         assert [entrant["reward"] for entrant in item["entrants"]] == record["rewards"]
         assert [entrant["name"] for entrant in item["entrants"]] == ["anchor", "sample 1", "sample 2", "sample 3"]
@@ -213,11 +200,8 @@ def test_the_outcome_is_that_of_both_orders_together(page):
     seen = set()
     for row, item in zip(sets["queries"]["rows"], items["queries"], strict=True):
         for entrant, outcome in zip(item["entrants"], row["outcomes"], strict=True):
-            mine = [
-                match
-                for match in item["tournaments"][0]["matches"]
-                if {match["i"], match["j"]} == {0, NAMES.index(entrant["name"])}
-            ]
+            pair, matches = {0, NAMES.index(entrant["name"])}, item["tournaments"][0]["matches"]
+            mine = [match for match in matches if {match["i"], match["j"]} == pair]
             if mine:
                 lead = sum(
                     call["scores"][call["first"] == 0] - call["scores"][call["first"] != 0] for call in mine[0]["calls"]
@@ -286,13 +270,6 @@ def test_a_folder_elsewhere_is_no_run(tmp_path, monkeypatch, said):
         folders_of(said)
 
 
-def test_a_repeated_step_replaces_what_it_repeats(tmp_path):
-    path = tmp_path / "groups.jsonl"
-    for step in (0, 2, 4, 2):
-        append_step(path, step, [{"step": step, "value": value} for value in "ab"])
-    assert [record["step"] for record in read_jsonl(path)] == [0, 0, 2, 2]
-
-
 def test_what_a_watching_judge_saw_is_in_the_page_and_in_the_summary(
     tmp_path, world, compact, taught, monkeypatch, capsys
 ):
@@ -312,10 +289,8 @@ def test_what_a_watching_judge_saw_is_in_the_page_and_in_the_summary(
     print_table(summary)
     told = capsys.readouterr().out
     assert "20 of 60 calls without a verdict" in told and "no rise of the watching judge's is seen" in told
-    assert (
-        "no rise of the watching judge&#x27;s is seen" in run.page()
-        and (run.results / "figures" / "watching_judge.svg").is_file()
-    )
+    assert "no rise of the watching judge&#x27;s is seen" in run.page()
+    assert (run.results / "figures" / "watching_judge.svg").is_file()
 
 
 def test_who_trained_is_what_rl_noted_whatever_evaluation_is_told(tmp_path, world, compact, taught, monkeypatch):
@@ -374,12 +349,8 @@ def test_a_subtask_or_a_domains_figure_may_be_called_anything(tmp_path):
         "by_subtask": dict.fromkeys(names, {"win_rate": figure}),
         "pass_at_k": {names[0]: [figure], TEXTS[-3]: [figure]},
     }
-    summary = {
-        "judge": "simulated",
-        "checkpoints": ["rl"],
-        "rl": {"sampled": found},
-        "provenance": {"judge_is_simulated": True},
-    }
+    summary = {"judge": "simulated", "checkpoints": ["rl"], "rl": {"sampled": found}}
+    summary["provenance"] = {"judge_is_simulated": True}
     points = [{"step": step, "eval/sampled/win_rate": 1.0, "eval/sampled/$a{ and $b\x00": 1.0} for step in (0, 1)]
     write_jsonl(tmp_path / "rl" / "curve.jsonl", points)
     drawn = draw_figures([tmp_path], summary, tmp_path)
@@ -425,10 +396,8 @@ def test_from_the_list_to_a_trajectory_a_match_and_a_comparison(opened, page):
     opened.click("#list li:nth-child(3) a")
     opened.wait("document.querySelector('.standings')")
     assert text_of(opened, "#detail h2") == item["query"]
-    assert opened.run("return [...document.querySelectorAll('.trajectory h4')].map(e => e.innerText)") == [
-        "rl greedy",
-        "sft greedy",
-    ]
+    names = opened.run("return [...document.querySelectorAll('.trajectory h4')].map(e => e.innerText)")
+    assert names == ["rl greedy", "sft greedy"]
     shown = opened.run(
         "return [...document.querySelectorAll('.trajectory:first-child .result pre')].map(e => e.textContent)"
     )
@@ -468,14 +437,8 @@ def test_filters_and_sorting(opened, page):
     opened.click("[data-tab=queries]")
 
     def choose(name, value):
-        opened.run(
-            (
-                "const e = document.getElementById(arguments[0]); e.value = arguments[1]; "
-                "e.dispatchEvent(new Event('change'))"
-            ),
-            name,
-            value,
-        )
+        change = "const e = document.getElementById(arguments[0]); e.value = arguments[1]; "
+        opened.run(change + "e.dispatchEvent(new Event('change'))", name, value)
         return opened.run("return [...document.querySelectorAll('#list .text')].map(e => e.textContent)")
 
     assert choose("subtask", "Search") == [row["query"] for row in rows if row["subtask"] == "Search"]

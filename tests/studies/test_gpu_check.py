@@ -36,15 +36,8 @@ def test_every_part_runs_at_its_smallest_and_a_second_start_keeps_them(tmp_path)
     assert {name for name, part in parts.items() if part["status"] != "ok"} == {"smollm2_135m", "vllm"}
     for name in ("qwen3_1.7b", "tiny"):
         figures = parts[name]["figures"]
-        wanted = {
-            "ms_per_token",
-            "tokens_per_s",
-            "rollout_s",
-            "forward_s",
-            "update_s",
-            "planned_memory_gb",
-            "peak_memory_gb",
-        }
+        wanted = {"ms_per_token", "tokens_per_s", "rollout_s", "forward_s", "update_s", "peak_memory_gb"}
+        wanted |= {"planned_memory_gb"}
         assert wanted | {"step_s", "trl_step_s", "step_ratio_to_trl"} <= set(figures)
         assert all(figures[figure] > 0 for figure in wanted)
     assert parts["environment"]["figures"]["bfloat16, a decoded token"] and parts["rl"]["figures"]["grad_norm"] > 0
@@ -91,10 +84,8 @@ def test_figures_of_other_code_stay_until_their_part_runs_again(tmp_path, monkey
         monkeypatch.setattr(sys, "argv", ["gpu_check", "--short", *words])
         gpu_check.main()
     parts = read_json(FIGURES)["parts"]
-    assert {name: (part["status"], part["origin"]["code"]) for name, part in parts.items()} == {
-        "one": ("ok", "a"),
-        "two": ("ok", "b"),
-    }
+    codes = {name: (part["status"], part["origin"]["code"]) for name, part in parts.items()}
+    assert codes == {"one": ("ok", "a"), "two": ("ok", "b")}
 
 
 def workplace(folder, seconds):
@@ -128,27 +119,15 @@ def recorded(tmp_path, monkeypatch):
     """The file after parts that end in every way."""
     monkeypatch.chdir(tmp_path)
     parts = {part.name: {"status": "not run"} for part in (*OWN_PARTS, Part("never", broken, 60))}
-    gpu_check.run_parts(
-        OWN_PARTS,
-        tmp_path / "gpu" / "card.json",
-        {"card": "NVIDIA H100", "parts": parts},
-        ABOUT,
-        workplace(tmp_path, 120),
-    )
+    record = {"card": "NVIDIA H100", "parts": parts}
+    gpu_check.run_parts(OWN_PARTS, tmp_path / "gpu" / "card.json", record, ABOUT, workplace(tmp_path, 120))
     return read_json(tmp_path / "gpu" / "card.json")
 
 
 def test_a_part_that_fails_is_recorded_and_the_next_one_starts(recorded, tmp_path):
     parts = recorded["parts"]
-    assert [part["status"] for part in parts.values()] == [
-        "ok",
-        "failed",
-        "failed",
-        "time ran out",
-        "skipped",
-        "ok",
-        "not run",
-    ]
+    statuses = ["ok", "failed", "failed", "time ran out", "skipped", "ok", "not run"]
+    assert [part["status"] for part in parts.values()] == statuses
     assert parts["fine"]["figures"] == {"output": "hello"} and parts["last"]["figures"] == {"output": "still here"}
     assert parts["crash"]["error"].startswith("exit code 1: -c ")
     assert "before\nCUDA error: an illegal memory access" in parts["crash"]["error"]

@@ -55,13 +55,8 @@ def found_of(labels=None, **how):
 
 def test_a_judge_without_bias_neither_flips_nor_ties():
     found = found_of()
-    assert (found["flip_rate"], found["tie_rate"], found["consistency"], found["first_lead"], found["agreement"]) == (
-        0,
-        0,
-        1,
-        0,
-        1,
-    )
+    assert found["flip_rate"] == found["tie_rate"] == found["first_lead"] == 0
+    assert found["consistency"] == found["agreement"] == 1
     assert found["failed_verdicts"] == 0 and found["confusion"] == [[400, 0, 0], [0, 0, 0], [0, 0, 0]]
 
 
@@ -102,10 +97,8 @@ def test_a_judge_that_only_compares_has_figures_of_its_comparisons_alone():
 
 def test_without_noise_the_embedded_judge_agrees_with_the_truth(taught, world):
     examiner = cached_examiner(partial(examine, world))
-    groups = [
-        RolloutGroup(taught[first].query, [one.trajectory for one in taught[first : first + 6]])
-        for first in (0, 40, 80)
-    ]
+    some = [taught[first : first + 6] for first in (0, 40, 80)]
+    groups = [RolloutGroup(of_group[0].query, [one.trajectory for one in of_group]) for of_group in some]
     pairs = [pair for group in groups for pair in neighbours(group)]
     scores = asyncio.run(judge_all(EmbeddedJudge(JudgeConfig(noise="none"), examiner, 0), groups, pairs, 2))
     labels = true_labels(examiner, pairs)

@@ -64,12 +64,8 @@ def test_what_a_method_takes_is_its_own_or_within_the_brackets_calls_and_tokens(
             assert budget - 2 <= calls <= budget
             _, calls, tokens = ranked(name, group, method.afforded(budget * TOKENS.pair, size))
             assert budget * TOKENS.pair - 2 * max(TOKENS.pair, TOKENS.listwise(size)) < tokens <= budget * TOKENS.pair
-    assert [methods(TOKENS)[name].own(8) for name in ("RULER", "BRPO", "TournO: Elo", "TournO: mixture")] == [
-        1,
-        14,
-        48,
-        64,
-    ]
+    own = [methods(TOKENS)[name].own(8) for name in ("RULER", "BRPO", "TournO: Elo", "TournO: mixture")]
+    assert own == [1, 14, 48, 64]
     assert 1 < methods(TOKENS)["RULER"].afforded(budget * TOKENS.pair, size) < budget
 
 

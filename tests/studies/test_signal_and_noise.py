@@ -87,11 +87,8 @@ def test_the_tournament_is_the_one_that_the_run_was_rewarded_by(config_of):
     for record in read_jsonl(Path("runs/quickstart/rl/groups.jsonl")):
         valid = [index for index, one in enumerate(record["trajectories"]) if one["valid"]]
         if record["step"] == 0 and len(valid) > 1:
-            taus.append(
-                rank_correlation(
-                    [record["rewards"][index] for index in valid], [record["quality"][index] for index in valid]
-                )
-            )
+            rewards, quality = ([record[key][index] for index in valid] for key in ("rewards", "quality"))
+            taus.append(rank_correlation(rewards, quality))
     assert row["tau"]["ranks"]["quality"] == pytest.approx(np.mean(taus), abs=1e-4)
 
 
@@ -109,10 +106,8 @@ def test_a_judge_without_errors_has_no_noise_and_the_true_order(config_of):
 
 
 def test_noise_of_a_call_is_seen_and_what_sticks_is_not(config_of):
-    one, twice = (
-        measure(config_of(*EXACT, f"judge.train.sigma_call={sigma}"), repeats=4)[0]["trajectory"]
-        for sigma in (0.1, 0.2)
-    )
+    configs = (config_of(*EXACT, f"judge.train.sigma_call={sigma}") for sigma in (0.1, 0.2))
+    one, twice = (measure(config, repeats=4)[0]["trajectory"] for config in configs)
     assert 0 < one["sigma_noise"] < 0.2  # less than was put in, where a score would leave 0 to 10
     assert twice["sigma_noise"] == pytest.approx(2 * one["sigma_noise"], rel=0.1)
     assert twice["snr"] == pytest.approx(one["snr"] / 2, rel=0.1)
@@ -169,12 +164,7 @@ def test_identical_trajectories_count_once_and_a_group_of_one_does_not_count():
     more = judged([one, other_path], [[1, 3], [5, 7]], [[2, 2], [2, 2]])  # two trajectories, one answer
     row = _row([more], lambda query, trajectory: Known(5.0))
     assert row["trajectory"]["snr"] == 2.0
-    assert row["answer"] == {
-        "groups": 0,
-        "sigma_group": None,
-        "sigma_noise": None,
-        "snr": None,
-    }
+    assert row["answer"] == {"groups": 0, "sigma_group": None, "sigma_noise": None, "snr": None}
 
 
 def test_a_step_whose_groups_are_all_identical_has_no_spread_and_is_drawn():
@@ -213,8 +203,5 @@ def test_it_runs_as_a_command(config_of, tmp_path):
 def test_a_query_without_a_truth_is_refused_in_a_line():
     query = Query("q7", "travel", "Search", "en", "?")
     with pytest.raises(UserError, match="query q7 has no truth"):
-        _properties(
-            query,
-            [Trajectory("q7", [{"role": "assistant", "content": "<answer>\nx\n</answer>"}], "answer")],
-            lambda *_: None,
-        )
+        message = {"role": "assistant", "content": "<answer>\nx\n</answer>"}
+        _properties(query, [Trajectory("q7", [message], "answer")], lambda *_: None)

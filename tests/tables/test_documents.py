@@ -104,11 +104,8 @@ PARTS = "judges|policies|environments|launch|prompts|rubrics|tables"  # folders 
 
 
 def test_every_reward_is_explained():
-    assert set(
-        re.findall(
-            r"^\| `(\w+)` \|", DOCUMENTS["docs/methods.md"].split("## Rewards")[1].split("\n## ")[0], re.MULTILINE
-        )
-    ) == set(REWARDS)
+    section = DOCUMENTS["docs/methods.md"].split("## Rewards")[1].split("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == set(REWARDS)
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(rf"configs/(?!(?:{PARTS})/)[\w/]+\.yaml", TEXTS))))
@@ -122,14 +119,9 @@ def test_every_key_in_a_command_is_one_and_takes_its_value(tmp_path, monkeypatch
         words = shlex.split(command)
         sets = [word for flag, word in pairwise(words) if flag == "--set"]
         if sets and "..." not in command:
-            config = next(
-                (word for word in words if re.fullmatch(r"(?:CONFIG=)?configs/(?!judges).*\.yaml", word)),
-                "configs/quickstart.yaml",
-            )
-            assert load_config(config.removeprefix("CONFIG="), [one for one in sets if ":With" not in one]), (
-                document,
-                command,
-            )
+            yamls = [word for word in words if re.fullmatch(r"(?:CONFIG=)?configs/(?!judges).*\.yaml", word)]
+            config = [*yamls, "configs/quickstart.yaml"][0].removeprefix("CONFIG=")
+            assert load_config(config, [one for one in sets if ":With" not in one]), (document, command)
 
 
 def test_every_script_and_module_in_a_command_exists():
@@ -191,11 +183,8 @@ def test_every_logged_metric_is_explained():
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
     ours = ("training/trl_adapter.py", "training/trainer_hooks.py", "training/bookkeeping.py")
     for module in (*ours, "llm/client.py", "domains/research/search.py", "rollout/mcp_environment.py"):
-        names |= set(
-            re.findall(
-                r'"((?:time|rollout|judge|search|mcp)/\w+)"', (ROOT / "arenarl" / module).read_text(encoding="utf-8")
-            )
-        )
+        text = (ROOT / "arenarl" / module).read_text(encoding="utf-8")
+        names |= set(re.findall(r'"((?:time|rollout|judge|search|mcp)/\w+)"', text))
     assert {"search/hit_rate", "mcp/hit_rate"} < names
     assert [name for name in sorted(names | statistics.COMMON) if f"`{name}`" not in explained] == []
 
@@ -243,14 +232,15 @@ def saved(tmp_path, monkeypatch):
     return save
 
 
+def answered(text):
+    return Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}], "answer")
+
+
 def test_the_judge_example_judges(saved):
     config = Config(judge=JudgesConfig(train=JudgeConfig(name=saved("judge", "Brief"))))
     judge = trainer_judge_of(config)
     query = Query("q", "travel", "Search", "en", "x")
-    short, long = (
-        Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{'x' * size}\n</answer>"}], "answer")
-        for size in (40, 200)
-    )
+    short, long = (answered("x" * size) for size in (40, 200))
     assert asyncio.run(judge.compare(query, short, long)).totals == pytest.approx((9.0, 5.0))
     assert asyncio.run(judge.score(query, short)) is None
 
@@ -287,16 +277,11 @@ def test_the_domain_example_has_a_truth_that_the_embedded_judge_scores_by(saved,
         "answer: {weight: 1.0, dimensions: {answer_correct: right or wrong}}\n", encoding="utf-8"
     )
     monkeypatch.setattr(rubrics, "RUBRICS", tmp_path)
-    config = Config(
-        environment=EnvironmentConfig(domain=saved("domain", "WeatherDomain")),
-        judge=JudgesConfig(train=JudgeConfig(noise="none")),
-    )
+    environment = EnvironmentConfig(domain=saved("domain", "WeatherDomain"))
+    config = Config(environment=environment, judge=JudgesConfig(train=JudgeConfig(noise="none")))
     examine, query = examiner_of(config), Query("q", "weather", "", "en", "x", {"weather": "sunny"})
     judge = trainer_judge_of(config, examine=examine)
-    right, wrong = (
-        Trajectory("q", [{"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}], "answer")
-        for text in ("sunny", "rain")
-    )
+    right, wrong = answered("sunny"), answered("rain")
     assert asyncio.run(judge.compare(query, right, wrong)).totals == (10.0, 0.0)
     figures = evaluation.figures_of(
         [evaluation.Case(query, one, examine(query, one), np.zeros((1, 1))) for one in (right, wrong)], 0, 0
@@ -332,14 +317,8 @@ def test_the_reward_example_rewards(saved):
 
 def test_the_example_of_a_rank_less_a_penalty_plays_the_tournament_and_counts_its_calls(saved):
     judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
-    trajectories = [
-        graded(3.0),
-        graded(9.0),
-        graded(5.0),
-        graded(7.0),
-        graded(9.0, "max_turns"),
-        graded(9.0, "tool_crash"),
-    ]
+    valid = [graded(score) for score in (3.0, 9.0, 5.0, 7.0)]
+    trajectories = [*valid, graded(9.0, "max_turns"), graded(9.0, "tool_crash")]
     groups = [RolloutGroup(QUERY, trajectories)]
     (outcome,) = arena_of(Config(reward=RewardConfig(name=saved("ranked", "ranked"))), judge).reward_groups(groups)
     assert outcome.rewards_G == [pytest.approx(1 - rank / 4 - 0.05) for rank in (3, 0, 2, 1)] + [0.0, None]

@@ -30,10 +30,6 @@ def test_rows_that_are_the_same_for_every_seed_have_no_p_and_count_as_a_comparis
     assert found["other"]["p_holm"] == pytest.approx(2 * found["other"]["p"], abs=2e-4)
 
 
-def test_nothing_compared_is_nothing_found():
-    assert beyond_chance({}) == {}
-
-
 @pytest.mark.parametrize(
     "rows",
     [([24.7, 26.1], [22.2, 23.5999]), ([1.1, 2.1, 3.1, 4.1], [1.0, 2.0, 3.0, 4.0]), ([2.0, 3.0, 4.0], [1.0, 2.0, 3.0])],

@@ -128,13 +128,8 @@ def result(run, win_rate, cpu="one"):
     )
     point = {"eval/sampled/win_rate": win_rate, "eval/sampled/success": win_rate, "eval/sampled/quality": 5.0}
     curve = [{"step": step} | point for step in (0, 20)]
-    about = {
-        "row": run.row,
-        "seed": run.seed,
-        "config": run.config,
-        "settings": json.loads(json.dumps(run.settings)),
-        "judge": "simulated",
-    }
+    about = {"row": run.row, "seed": run.seed, "config": run.config, "judge": "simulated"}
+    about["settings"] = json.loads(json.dumps(run.settings))
     by_subtask = dict.fromkeys(SUBTASKS, win_rate)
     about |= {"seconds": {"total": 60.0}, "provenance": {"cpu": cpu}}
     return about | {"figures": figures, "by_subtask": by_subtask, "judge_calls": 1000, "curve": curve}
@@ -174,14 +169,8 @@ def test_a_table_says_means_intervals_and_which_differences_are_beyond_chance(fo
     assert {"row", "config", "overrides", "seeds", "mean", "ci", "judge_calls", "seconds", "paper"} <= set(one)
     assert (one["mean"], one["ci"], one["prediction"]) == tuple(mean_over_seeds([50.0, 51.0, 52.0]).values())
     assert one["paper"] == {"mean": 32.5} and closed["seeds"] == [] and closed["mean"] is None
-    difference = {
-        "difference": 11.0,
-        "ci": [8.5159, 13.4841],
-        "p": 0.0027,
-        "p_holm": 0.0027,
-        "is_beyond_chance": True,
-        "family": "secondary",
-    }
+    difference = {"difference": 11.0, "ci": [8.5159, 13.4841], "p": 0.0027, "p_holm": 0.0027}
+    difference |= {"is_beyond_chance": True, "family": "secondary"}
     assert summary["comparisons"] == [{"rows": ["other", "one"], "seeds": [0, 1, 2], **difference}]
     assert "| Other | `other` | 62.0 [59.5, 64.5] | +11.0 [+8.5, +13.5] * |" in text and "Closed" not in text
     page = (tmp_path / "results" / "own" / "README.md").read_text(encoding="utf-8")
@@ -199,11 +188,8 @@ def test_a_table_may_compare_by_another_figure_which_is_a_family_of_its_own(fold
     for name, table in tables.items():
         for run in runs_of(name, table, [], []):
             found = result(run, 40.0 + run.seed)
-            extra = (
-                {"success": success[run.row][run.seed], "greedy_success": 70.0, "pass_at_4": 90.0}
-                if name == "second"
-                else {}
-            )
+            extra = {"success": success[run.row][run.seed], "greedy_success": 70.0, "pass_at_4": 90.0}
+            extra = extra if name == "second" else {}
             store_run(tmp_path / run.table, found | {"figures": found["figures"] | extra})
     text = write_tables(["second"], tables, tmp_path)
     head = (
@@ -263,10 +249,8 @@ def planned(folder, *seeds):
 def test_seeds_that_were_run_after_the_first_five_are_shown_as_a_replication(folder, tmp_path):
     table = planned(folder, *range(7))
     for run in runs_of("own", table, [], list(range(7))):
-        store_run(
-            tmp_path / "own",
-            result(run, {"one": 50.0, "other": (51.0, 52.0, 53.0, 52.0, 52.0, 51.5, 50.5)[run.seed]}[run.row]),
-        )
+        win_rate = 50.0 if run.row == "one" else (51.0, 52.0, 53.0, 52.0, 52.0, 51.5, 50.5)[run.seed]
+        store_run(tmp_path / "own", result(run, win_rate))
     text = write(folder, tmp_path)
     page = (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
     assert "| seeds 0 to 4 | later seeds |" in page
@@ -368,15 +352,9 @@ def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folde
     stored, again = tmp_path / "results", tmp_path / "again"
     store(folder, stored, {"one": [50.0, 51.0, 52.0], "other": []})
     write(folder, stored)
-    for seed, win_rate, cpu in (
-        (0, 50.0, "one"),
-        (1, 53.0, "one"),
-        (2, 53.0, "another"),
-        (7, 51.5, "one"),
-        (8, 70.0, "one"),
-    ):
+    for seed, win_rate in ((0, 50.0), (1, 53.0), (2, 53.0), (7, 51.5), (8, 70.0)):
         [run] = runs_of("own", read_table("own", folder), ["one"], [seed])
-        store_run(again / run.table, result(run, win_rate, cpu))
+        store_run(again / run.table, result(run, win_rate, cpu="another" if seed == 2 else "one"))
     [run] = runs_of("own", read_table("own", folder), ["one"], [9])
     for place, steps in ((stored, 7), (again, 8)):
         run_of_steps = result(run, 50.0)
@@ -385,13 +363,8 @@ def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folde
     *lines, other_settings = compare_with_stored("own", again, stored).splitlines()
     assert "not compared: what is stored was run with rl.steps at 7" in other_settings
     other_cpu = "different, but stored from another CPU (one; this is another), which rounds otherwise"
-    assert [line.rpartition(": ")[2] for line in lines] == [
-        "all figures are the same",
-        "different",
-        other_cpu,
-        "inside",
-        "outside",
-    ]
+    ends = ["all figures are the same", "different", other_cpu, "inside", "outside"]
+    assert [line.rpartition(": ")[2] for line in lines] == ends
     first, *rest = compare_with_stored("own", again, stored, there={("own", "one", 0)}).splitlines()
     there = f"delete its line in {again / 'own' / FILE} and {again / 'one'}"
     assert f"the same; but it was there already, run at None: to run it again, {there}" in first
@@ -412,12 +385,10 @@ def test_a_seed_that_was_run_with_other_settings_is_left_out_and_said(folder, tm
     runs = store(folder, tmp_path, {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0, 62.0]})
     [run] = [run for run in runs if (run.row, run.seed) == ("other", 1)]
     stored = result(run, 99.0)
+    without = {key: value for key, value in stored["settings"].items() if key != "tournament.topology"}
     for settings, said in (
         (stored["settings"] | {"rl.steps": 7}, "it was run with rl.steps at 7, the row has "),
-        (
-            {key: value for key, value in stored["settings"].items() if key != "tournament.topology"},
-            "at its default, the row has swiss",
-        ),
+        (without, "at its default, the row has swiss"),
     ):
         store_run(tmp_path / run.table, stored | {"settings": settings})
         found = read_found("own", read_table("own", folder), tmp_path)
@@ -429,11 +400,8 @@ def test_a_seed_that_was_run_with_other_settings_is_left_out_and_said(folder, tm
 @pytest.fixture
 def two_tables(folder):
     """`own` and another that has the same two rows and compares them the other way round, as primary."""
-    text = (
-        (folder / "own.yaml")
-        .read_text(encoding="utf-8")
-        .replace("reference: one", "reference: other\nprimary: [[one, other]]")
-    )
+    text = (folder / "own.yaml").read_text(encoding="utf-8")
+    text = text.replace("reference: one", "reference: other\nprimary: [[one, other]]")
     third = "  third: {label: Third, config: configs/methods/balanced.yaml}\n"
     (folder / "second.yaml").write_text(text + third, encoding="utf-8")
     return folder
@@ -454,11 +422,8 @@ def test_a_comparison_that_two_tables_have_counts_once_and_has_one_verdict(two_t
     [own], [second, _] = (
         summary_of_table(name, table, found[name], verdicts)["comparisons"] for name, table in tables.items()
     )
-    assert own == second | {
-        "rows": ["other", "one"],
-        "difference": -second["difference"],
-        "ci": [-end for end in second["ci"][::-1]],
-    }
+    turned = {"difference": -second["difference"], "ci": [-end for end in second["ci"][::-1]]}
+    assert own == second | {"rows": ["other", "one"]} | turned
 
 
 def test_tables_that_have_different_figures_of_the_same_run_are_refused_with_both_files(two_tables, tmp_path):
@@ -466,10 +431,8 @@ def test_tables_that_have_different_figures_of_the_same_run_are_refused_with_bot
     for name, win_rate in (("own", 50.0), ("second", 49.0)):
         [run] = runs_of(name, tables[name], ["one"], [1])
         store_run(tmp_path / run.table, result(run, win_rate))
-    with pytest.raises(
-        UserError,
-        match="own/rows.jsonl and second/rows.jsonl have different figures of row one, seed 1; delete one",
-    ):
+    message = "own/rows.jsonl and second/rows.jsonl have different figures of row one, seed 1; delete one"
+    with pytest.raises(UserError, match=message):
         write_tables(["own"], tables, tmp_path)
     [run] = runs_of("second", tables["second"], ["one"], [1])
     own = read_runs(tmp_path / "own")["one", 1]
@@ -546,11 +509,8 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkey
     def train_and_evaluate(run, cold_start):
         cold_start.result()
         asked.append(run.row)
-        runner._call(
-            [sys.executable, str(tmp_path / "fails.py"), run.config],
-            tmp_path / f"{run.row}.txt",
-            f"{run.row}, seed {run.seed}",
-        )
+        command = [sys.executable, str(tmp_path / "fails.py"), run.config]
+        runner._call(command, tmp_path / f"{run.row}.txt", f"{run.row}, seed {run.seed}")
         return result(run, 60.0)
 
     monkeypatch.setattr(runner, "_train_and_evaluate", train_and_evaluate)
@@ -626,12 +586,12 @@ def test_a_run_keeps_its_criteria_and_judges_and_the_page_has_the_papers_columns
     assert "| row | win rate % | win rate %, embedded 1 | win rate %, embedded 2 |" in page
     assert "| One | 50.0 | 49.0 | 51.0 |" in page
     for line in (
-        "| One | here | 52.0 | 52.0 |",
-        "| One | paper | 31 | 32.5 |",
-        "| Other | here | - | - |",
-        "| Closed | paper | 2 | 2.6 |",
+        "One | here | 52.0 | 52.0",
+        "One | paper | 31 | 32.5",
+        "Other | here | - | -",
+        "Closed | paper | 2 | 2.6",
     ):
-        assert line in page
+        assert f"| {line} |" in page
     assert "Rows with `-` in a column were stored before that figure was kept" in page
 
 
@@ -784,11 +744,8 @@ def test_a_changed_key_is_part_of_the_settings_and_a_folder_is_not():
 
 def test_an_sft_of_other_settings_than_the_rows_own_is_part_of_the_settings(folder):
     """Else a table with a cold start of its own takes over what was run from another."""
-    text = (
-        (folder / "own.yaml")
-        .read_text(encoding="utf-8")
-        .replace("configs/quickstart.yaml\nseeds", "configs/cold.yaml\nseeds")
-    )
+    text = (folder / "own.yaml").read_text(encoding="utf-8")
+    text = text.replace("configs/quickstart.yaml\nseeds", "configs/cold.yaml\nseeds")
     keys = "data: {sft_size: 100}\nrl: {steps: 7}\nrollout: {max_turns: 3}\n"  # SFT reads the first
     (folder / "cold.yaml").write_text(f"base: {ROOT}/configs/quickstart.yaml\n{keys}", encoding="utf-8")
     (folder / "other.yaml").write_text(text.replace("configs/cold.yaml", str(folder / "cold.yaml")), encoding="utf-8")
@@ -813,13 +770,3 @@ def test_a_row_that_no_named_table_can_run_is_refused(arguments, message, monkey
     monkeypatch.setattr(sys, "argv", ["tables", *arguments])
     with pytest.raises(UserError, match=message):
         main()
-
-
-def test_a_tables_keys_change_its_bases_one_by_one_and_a_rows_those_of_its_table():
-    table = read_table("fig4c")
-    [run] = runs_of("fig4c", table, ["stopped_arenarl"], [0])
-    assert run.settings["rl.steps"] == 160 and run.settings["judge.train.sigma_call"] == 2.0
-    own = {"name": "tables/cold-start-stopped", "sft.stop_at_valid": 0.25, "sft.save_steps": 2}
-    assert table.cold_start_set == read_table("table2").cold_start_set | own
-    [gspo] = runs_of("table3", read_table("table3"), ["gspo"], [0])
-    assert gspo.settings["rl.steps"] == 160 and gspo.settings["judge.train.sigma_call"] == 2.0
