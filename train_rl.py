@@ -37,14 +37,14 @@ def main() -> None:
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
     from arenarl.run.timing import timed
     from arenarl.run.tracking import start_tracking
-    from arenarl.training.bookkeeping import Bookkeeping
-    from arenarl.training.rewarding import Arena
+    from arenarl.training.arena import Arena
+    from arenarl.training.offline import Rounds
+    from arenarl.training.step import TrainingStep
     from arenarl.training.trl_adapter import make_trainer, saved_if_stopped
     from arenarl.training.watching import make_watcher
 
-    # query → trajectories: the policy and its tools, turn by turn
-    # the way to LLMs; None without any
-    client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)
+    # queries → trajectories: the policy and its tools, turn by turn
+    client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)  # None without LLMs
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     engine = make_engine(config, start.tokenizer, make_environment)
 
@@ -55,8 +55,6 @@ def main() -> None:
     verifier = Verifier(config.judge.verifier, client)
     bar = TrainingBar("rl")
     arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed, watch=bar.note)
-    # scores a share of the groups and has no part in their rewards
-    watcher = make_watcher(config, domain, examine, folder)
 
     # every few steps: test queries against stored baselines
     panel = Panel(make_judges(config.judge.eval, domain, examine, client, config.seed), examine, verifier)
@@ -69,14 +67,13 @@ def main() -> None:
 
     # rewards → advantages → the clipped step (Eqs. 7 and 8)
     start_tracking(config, folder)
-    bookkeeping = Bookkeeping(config, arena, engine, examine, folder, client, watcher)
+    watcher = make_watcher(config, domain, examine, folder)  # scores some groups, and has no part in their rewards
+    step = TrainingStep(config, queries, engine, arena, examine, folder, client, watcher)
     with timed(folder, "rl") as stopwatch:
         if config.rl.method != "online":
-            from arenarl.training.offline import Rounds
-
-            Rounds(config, engine, arena, bookkeeping, curve.record, stopwatch, bar).train(start.policy, queries)
+            Rounds(config, step, curve, stopwatch, bar).train(start.policy, queries)
             return
-        trainer = make_trainer(config, start.policy, queries, engine, arena, bookkeeping, curve.record, curve.has_point)
+        trainer = make_trainer(config, start.policy, queries, step, curve)
         trainer.add_callback(Survival(stopwatch))
         bar.attach(trainer)
         print_estimate(config, "rl")
@@ -84,7 +81,7 @@ def main() -> None:
             trainer.train(
                 resume_from_checkpoint=last_checkpoint(folder, "the optimizer's states" if config.rl.deepspeed else "")
             )
-            bookkeeping.finish()
+            step.close()
         save_policy(trainer, folder)
 
 

@@ -34,7 +34,6 @@ def main() -> None:
     from arenarl.run.processes import hold_gradients_once
     from arenarl.run.timing import timed
     from arenarl.run.tracking import start_tracking
-    from arenarl.training.right_padded import RightPaddedTrainer
     from arenarl.training.sft_data import (
         count_cut,
         in_training_order,
@@ -42,6 +41,7 @@ def main() -> None:
         training_texts,
         warn_of_untaught,
     )
+    from arenarl.training.trl_internals import RightPaddedTrainer
 
     data = Path(config.data.folder) / "sft.jsonl"
     start_tracking(config, folder)

@@ -18,7 +18,8 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import TransformersGenerator
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament import run_tournament
-from arenarl.training.rewards import rank_to_reward, standardize
+from arenarl.training.methods.grpo import standardize
+from arenarl.training.rewards import rank_to_reward
 from arenarl.trajectory import Trajectory
 
 

@@ -571,8 +571,8 @@ class RLConfig:
     # in its group. group_std: (reward - mean) / standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: reward - mean
     # (Dr.GRPO). leave_one_out: reward - mean of the others (RLOO). batch_std: reward - mean, divided by its standard
     # deviation over the step (REINFORCE++ with baseline). decoupled: reward and validity, each as in group_std, summed
-    # and standardised over the step (GDPO). gae: per token, with a critic (PPO; arenarl/training/ppo.py). none: the
-    # reward itself (BRPO)
+    # and standardised over the step (GDPO). gae: per token, with a critic (PPO; arenarl/training/methods/ppo.py). none:
+    # the reward itself (BRPO)
     advantage_ddof: Annotated[Int, Field(ge=0, le=1)] = 1  # for group_std: the variance is divided by N - ddof; the
     # paper does not say. TRL's choice
     advantage_epsilon: NonNegativeFloat = 1.0e-4  # for group_std: added to the standard deviation in Eq. 7; the paper

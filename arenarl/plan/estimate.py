@@ -25,7 +25,7 @@ from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process
 from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import paper_calls
-from arenarl.training.rewarding import Arena
+from arenarl.training.arena import Arena
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
 PLAYS = {"tournament", "correctness_or_tournament"} | OUTCOMES  # rewards that may play the config's tournament

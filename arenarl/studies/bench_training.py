@@ -62,10 +62,9 @@ from arenarl.studies.bench_parts import SHAPES, Overlap, Script
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.bookkeeping import Bookkeeping
-from arenarl.training.own_tokens import OwnTokensTrainer
-from arenarl.training.rewarding import Arena
-from arenarl.training.trainer_hooks import TrainerHooks
+from arenarl.training.arena import Arena
+from arenarl.training.step import TrainingStep
+from arenarl.training.trl_internals import OwnTokensTrainer
 from arenarl.trajectory import Query, Trajectory, prompt_messages
 
 TURNS = 8  # of the second measurement, at most
@@ -168,15 +167,14 @@ class Bench:
         engine.generator.generate = Script(self.tokenizer, engine.generator.generate, turns)
         verifier = Verifier(config.judge.verifier, None)
         arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
-        bookkeeping = Bookkeeping(config, arena, engine, self.examine, self.folder)
-        hooks = TrainerHooks(config, self.queries, engine, arena, bookkeeping)
-        (reward,) = hooks.reward_functions
+        step = TrainingStep(config, self.queries, engine, arena, self.examine, self.folder)
+        (reward,) = step.reward_funcs
 
         def reward_or_at_once(prompts: list, **given: Any) -> list[float]:
             if trainer.rollout_func is None:  # TRL's own step
                 return [float(row % 2) for row in range(len(prompts))]
             if ask:
-                ask(hooks.judging)
+                ask(step.judging)
             return reward(**given)
 
         arguments = adapter.grpo_arguments(config, self.folder / "trainer", 1, use_cpu=not torch.cuda.is_available())
@@ -186,7 +184,7 @@ class Bench:
             args=arguments,
             train_dataset=Dataset.from_dict({"prompt": prompts}),
             processing_class=self.tokenizer,
-            rollout_func=hooks.roll_out,
+            rollout_func=step.rollout_func,
             reward_funcs=reward_or_at_once,
             callbacks=list(callbacks),
             peft_config=lora_config(config.policy.lora_rank),

@@ -36,7 +36,8 @@ from arenarl.tournament.elo import Elo
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.tournament.play import play_tournament
 from arenarl.tournament.ranking import Ranking, midranks, scored_calls
-from arenarl.training.rewards import elo_reward, mixture_reward
+from arenarl.training.rewards.elo import elo_reward
+from arenarl.training.rewards.mixture import mixture_reward
 
 BUDGETS = ("own", "equal calls", "equal tokens")
 SIZES = (8, 16)

@@ -34,9 +34,9 @@ from arenarl.studies.repeated_scores import mean_of_calls, pointwise_scores, sig
 from arenarl.studies.signal_figures import SEEN, SIGNALS, draw, table
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError, guarded
+from arenarl.training.arena import Arena
+from arenarl.training.metrics import rank_correlation
 from arenarl.training.queries import training_queries
-from arenarl.training.rewarding import Arena
-from arenarl.training.step_records import rank_correlation
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
 
@@ -136,7 +136,8 @@ def judge_step(arena: Arena, groups: Sequence[RolloutGroup], repeats: int) -> li
     valid = [[index for index, one in enumerate(group.trajectories) if one.valid] for group in groups]
     kept = [group for group in zip(groups, outcomes, valid, strict=True) if len(group[2]) > 1]
     shown = [replace(group, trajectories=[group.trajectories[row] for row in rows]) for group, _, rows in kept]
-    points = {seen: asyncio.run(pointwise_scores(arena.judge, shown, repeats, seen == "answer")) for seen in SEEN}
+    judge = arena.referee.judge
+    points = {seen: asyncio.run(pointwise_scores(judge, shown, repeats, seen == "answer")) for seen in SEEN}
     judged = []
     for index, (group, (_, outcome, rows)) in enumerate(zip(shown, kept, strict=True)):
         rewards_V = [outcome.rewards_G[row] for row in rows]

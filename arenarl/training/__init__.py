@@ -1,6 +1,6 @@
-"""group → ranks → rewards → update: connects judge and tournament, and both to TRL's trainers.
+"""group → ranks → rewards → advantages → update: connects judge and tournament, and both to TRL's trainers.
 
-The parts that train_sft.py and train_rl.py assemble. Open `rewarding` first: its `Arena` turns rollout groups into
-rewards; `rewards` has the formulas (Eq. 6 and those of the other methods); `trl_adapter` makes TRL's trainer, and
-`trainer_hooks` is what it calls in each step.
+Open `step` first: one step, from queries to the log. `arena` turns rollout groups into rewards, by the formulas of
+`rewards`; `methods` turns rewards into advantages; `trl_adapter` makes TRL's trainer, and `trl_internals` holds what
+touches TRL's private parts.
 """

@@ -6,14 +6,16 @@ it. It has its own optimizer, so that the policy's trainer stays TRL's. Each pro
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast
+from transformers import TrainerCallback
 
 from arenarl.config.schema import PolicyConfig, RLConfig
 from arenarl.rollout.policy import load_model, lora_config
-from arenarl.training.own_tokens import Rows
+from arenarl.training.trl_internals import Rows
 
 FILE = "critic.pt"  # of a checkpoint
 
@@ -97,3 +99,30 @@ def _with_value_head(path: str, policy: PolicyConfig) -> torch.nn.Module:
     from peft import get_peft_model
 
     return get_peft_model(model, replace(lora_config(policy.lora_rank), modules_to_save=["lm_head"]))
+
+
+class CriticCheckpoint(TrainerCallback):
+    """Saves the critic in every checkpoint, and loads it from the one that a run resumes from."""
+
+    def __init__(self, critic: Critic):
+        self.critic = critic
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            self.critic.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step:
+            self.critic.load(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+
+
+def mean_of(values_BT: torch.Tensor, own_BT: torch.Tensor, accelerator: Accelerator) -> torch.Tensor:
+    """The mean over the own tokens of all processes."""
+    total, count = accelerator.reduce(torch.stack([(values_BT * own_BT).sum(), own_BT.sum().to(values_BT.dtype)]))
+    return total / count.clamp(min=1)
+
+
+def whiten(values_BT: torch.Tensor, own_BT: torch.Tensor, accelerator: Accelerator) -> torch.Tensor:
+    """Less their mean, by their standard deviation, over the own tokens of all processes; 0 elsewhere."""
+    centered = values_BT - mean_of(values_BT, own_BT, accelerator)
+    return centered / (mean_of(centered.square(), own_BT, accelerator).sqrt() + 1e-8) * own_BT

@@ -26,9 +26,9 @@ from arenarl.llm.client import LLMClient, open_client, usage_metrics
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
-from arenarl.training.outcome import GroupOutcome
-from arenarl.training.rewarding import Arena
-from arenarl.training.step_records import judge_metrics
+from arenarl.training.arena import Arena
+from arenarl.training.metrics import judge_metrics
+from arenarl.training.rewards.outcome import GroupOutcome
 from arenarl.training.validity import VerdictWatch
 from arenarl.trajectory import (
     Query,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from arenarl.llm.client import FEWEST, WINDOW, RunStopped
 from arenarl.system.progress import say
-from arenarl.training.outcome import Tally
+from arenarl.training.rewards.outcome import Tally
 from arenarl.trajectory import VALID_ENDS, RolloutGroup, Trajectory
 
 _SHOWN_CHARS = 1500  # of a trajectory

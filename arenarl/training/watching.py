@@ -29,8 +29,8 @@ from arenarl.system.progress import is_main_process
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.calls import attempt
 from arenarl.training.judging import IncomingGroup
-from arenarl.training.outcome import GroupOutcome
-from arenarl.training.step_records import flags, rank_correlation
+from arenarl.training.metrics import flags, rank_correlation
+from arenarl.training.rewards.outcome import GroupOutcome
 from arenarl.trajectory import append_step
 
 GRACE_S = 5.0  # that a step waits for the scores of its own groups

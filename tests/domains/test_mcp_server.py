@@ -119,11 +119,11 @@ def train(policy_path, tokenizer, taught, tmp_path_factory):
         folder = tmp_path_factory.mktemp("rl")
         engine = RolloutEngine(Playback(tokenizer), tokenizer, make, config.rollout, schemas_in_prompt=False)
         arena, queries = arena_of(config, trainer_judge_of(config)), [one.query for one in taught[:6]]
-        books = KeptSteps(config, arena, engine, None, folder)
-        trainer = make_trainer(config, policy_path, queries, engine, arena, books, lambda step: None, lambda step: True)
+        steps = KeptSteps(config, queries, engine, arena, None, folder)
+        trainer = make_trainer(config, policy_path, queries, steps)
         trainer.train()
         trainer.save_model(str(folder / "policy"))
-        kept = [trajectory for step in books.groups for group in step for trajectory in group.trajectories]
+        kept = [trajectory for step in steps.all_groups for group in step for trajectory in group.trajectories]
         assert trainer.state.global_step == 3 and len(kept) == 24
         logged = [entry for entry in trainer.state.log_history if "loss" in entry]
         return kept, load_file(folder / "policy" / "model.safetensors"), logged

@@ -25,9 +25,9 @@ from arenarl.plan.estimate import count_test_queries, print_estimate
 from arenarl.report.page import write_page
 from arenarl.rollout.system_prompt import default_prompt
 from arenarl.system.errors import UserError
-from arenarl.training.outcome import GroupOutcome
+from arenarl.training.metrics import group_records, outcome_metrics
+from arenarl.training.rewards.outcome import GroupOutcome
 from arenarl.training.sft_data import warn_of_untaught
-from arenarl.training.step_records import group_records, outcome_metrics
 from arenarl.trajectory import Query, RolloutGroup, read_jsonl, write_jsonl
 
 CITIES = ["Xian", "Chengdu", "Wuhan", "Beijing", "Lhasa", "Dalian", "Hefei", "Harbin"]

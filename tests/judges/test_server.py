@@ -16,7 +16,7 @@ from arenarl.evaluation.evaluation import Panel, judge_trajectories
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.server import FAULTS, JudgeServer
 from arenarl.llm.client import RunStopped
-from arenarl.training.rewarding import REWARDS
+from arenarl.training.rewards import REWARDS
 from arenarl.trajectory import RolloutGroup
 
 EXACT = JudgeConfig(noise="none")

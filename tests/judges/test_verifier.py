@@ -19,9 +19,9 @@ from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import rubric_of
 from arenarl.judges.verifier import Verifier, verifier_messages
 from arenarl.system.errors import UserError
+from arenarl.training.metrics import outcome_metrics
 from arenarl.training.queries import of_right_difficulty
-from arenarl.training.rewards import correctness_reward
-from arenarl.training.step_records import outcome_metrics
+from arenarl.training.rewards.correctness import correctness_reward
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, write_jsonl
 
 KNOWN = {"answer": "The Blue Harbour", "answer_aliases": ["Harbour"], "entities": ["Kelmar", "Ann Lee"]}

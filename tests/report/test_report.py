@@ -36,7 +36,7 @@ from arenarl.report.summary import print_table, summary_of_run
 from arenarl.system.atomic_files import write_json, write_text
 from arenarl.system.errors import UserError
 from arenarl.tables.documents import TRAVEL
-from arenarl.training.step_records import group_records
+from arenarl.training.metrics import group_records
 from arenarl.trajectory import RolloutGroup, Trajectory, append_step, read_jsonl, write_jsonl
 
 HOSTILE = (

@@ -50,8 +50,8 @@ def start(request, policy_path, tmp_path):
 def test_what_lora_has_trained_is_what_is_saved_and_loaded_whatever_class_trl_trains(
     start, sft_path, tokenizer, tmp_path
 ):
-    from arenarl.training.right_padded import RightPaddedTrainer
     from arenarl.training.sft_data import tokenize_trajectories
+    from arenarl.training.trl_internals import RightPaddedTrainer
 
     arguments = {
         "use_cpu": True,

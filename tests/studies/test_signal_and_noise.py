@@ -20,7 +20,7 @@ from arenarl.judges.judge import cached_examiner
 from arenarl.studies.signal_and_noise import Judged, _properties, _row, measure
 from arenarl.studies.signal_figures import PROPERTIES, SEEN, SIGNALS, table
 from arenarl.system.errors import UserError
-from arenarl.training.step_records import group_records, rank_correlation
+from arenarl.training.metrics import group_records, rank_correlation
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, append_step, read_jsonl, read_turns, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,9 +14,8 @@ from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judges.judge import Verdict
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
-from arenarl.rollout.policy import lora_config
-from arenarl.training import trl_adapter as adapter
-from arenarl.training.trainer_hooks import TrainerHooks
+from arenarl.training.trl_adapter import make_trainer
+from arenarl.training.trl_internals import OwnTokensTrainer
 from arenarl.trajectory import Query
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,25 +91,14 @@ class Method:
             Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False
         )
         arena = arena_of(self.config, Scorer(scores))
-        self.books = KeptSteps(self.config, arena, engine, None, folder)
-        hooks = TrainerHooks(self.config, QUERIES, engine, arena, self.books)
-        clock = adapter.EveryFewSteps(0, engine, act=lambda step: None)
-        self.trainer = (adapter.trainer_class(self.config) if ours else GRPOTrainer)(
-            model=policy_path,
-            args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
-            train_dataset=adapter.prompt_dataset(QUERIES, self.config),
-            processing_class=tokenizer,
-            rollout_func=hooks.roll_out,
-            reward_funcs=hooks.reward_functions,
-            callbacks=[clock],
-            peft_config=lora_config(self.config.policy.lora_rank),
-        )
-        clock.trainer = self.trainer
+        self.steps = KeptSteps(self.config, QUERIES, engine, arena, None, folder)
+        trainer_class = OwnTokensTrainer if ours else GRPOTrainer
+        self.trainer = make_trainer(self.config, policy_path, QUERIES, self.steps, trainer_class=trainer_class)
         self.trainer.current_gradient_accumulation_steps = 1  # set by `train` otherwise
 
     @property
     def outcomes(self):
-        return [outcome for step in self.books.outcomes for outcome in step]
+        return [outcome for step in self.steps.all_outcomes for outcome in step]
 
     def roll_out(self):
         self.trainer.model.train()

@@ -4,9 +4,9 @@ from arenarl.domains.domain import Domain, make_domain
 from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import make_examiner
 from arenarl.judges.verifier import Verifier
-from arenarl.training.bookkeeping import Bookkeeping
+from arenarl.training.arena import Arena
 from arenarl.training.queries import training_queries
-from arenarl.training.rewarding import Arena
+from arenarl.training.step import TrainingStep
 
 
 class Poems(Domain):
@@ -42,14 +42,15 @@ def training_queries_of(config):
     return training_queries(domain_of(config), config.rl, config.reward.name, config.pass_rates)
 
 
-class KeptSteps(Bookkeeping):
-    """The books, and of every step its groups and outcomes."""
+class KeptSteps(TrainingStep):
+    """Keeps the groups and outcomes of every step."""
 
     def __init__(self, *given):
         super().__init__(*given)
-        self.groups, self.outcomes = [], []
+        self.all_groups, self.all_outcomes = [], []
 
-    def close(self, step, incoming, groups, outcomes):
-        self.groups.append(groups)
-        self.outcomes.append(outcomes)
-        return super().close(step, incoming, groups, outcomes)
+    def finish(self, number):
+        metrics = super().finish(number)
+        self.all_groups.append(self.groups)
+        self.all_outcomes.append(self.outcomes)
+        return metrics

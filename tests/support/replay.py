@@ -24,9 +24,8 @@ from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator
 from arenarl.rollout.policy import load_tokenizer
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import guarded
-from arenarl.training import trl_adapter as adapter
-from arenarl.training.bookkeeping import Bookkeeping
-from arenarl.training.trainer_hooks import TrainerHooks
+from arenarl.training.step import TrainingStep
+from arenarl.training.trl_adapter import make_trainer
 from arenarl.training.watching import make_watcher
 from arenarl.trajectory import RolloutGroup, Trajectory, read_jsonl, read_queries
 
@@ -129,19 +128,9 @@ def train(folder, target, config, engine, act=None):
     examine = examiner_of(config)
     arena = arena_of(config, trainer_judge_of(config, examine=examine))
     watcher = make_watcher(config, domain_of(config), examine, target)
-    hooks = TrainerHooks(
-        config, queries, engine, arena, Bookkeeping(config, arena, engine, examine, target, watcher=watcher)
-    )
-    curve = adapter.EveryFewSteps(1 if act else 0, engine, act)
-    curve.trainer = trainer = adapter.trainer_class(config)(
-        model=str(folder / "policy"),
-        args=adapter.grpo_arguments(config, target, PROCESSES, use_cpu=True),
-        train_dataset=adapter.prompt_dataset(queries, config),
-        processing_class=engine.tokenizer,
-        rollout_func=hooks.roll_out,
-        reward_funcs=hooks.reward_functions,
-        callbacks=[curve],
-    )
+    step = TrainingStep(config, queries, engine, arena, examine, target, watcher=watcher)
+    curve = SimpleNamespace(record=act, has_point=lambda step: True) if act else None
+    trainer = make_trainer(config, str(folder / "policy"), queries, step, curve)
     advantages = kept_advantages(trainer)
     trainer.train()
     held = gather_object([sum(parameter.numel() for parameter in trainer.model.parameters())])

@@ -31,8 +31,8 @@ from arenarl.rollout.parity import Parity
 from arenarl.tables.documents import GENERATED
 from arenarl.tables.rows import TABLES
 from arenarl.tournament.play import run_tournament
-from arenarl.training.outcome import GroupOutcome
-from arenarl.training.step_records import outcome_metrics
+from arenarl.training.metrics import outcome_metrics
+from arenarl.training.rewards.outcome import GroupOutcome
 from arenarl.training.watching import watch_metrics
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
@@ -181,7 +181,7 @@ def test_every_logged_metric_is_explained():
     names |= set(arena.judge_metrics()) | set(HEADS)
     names |= set(watch_metrics([], Usage()))
     names |= set(Parity(0.0, 0.0, 1.0).metrics)
-    ours = ("training/trl_adapter.py", "training/trainer_hooks.py", "training/bookkeeping.py")
+    ours = ("training/trl_adapter.py", "training/step.py")
     for module in (*ours, "llm/client.py", "domains/research/search.py", "rollout/mcp_environment.py"):
         text = (ROOT / "arenarl" / module).read_text(encoding="utf-8")
         names |= set(re.findall(r'"((?:time|rollout|judge|search|mcp)/\w+)"', text))

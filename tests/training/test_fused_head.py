@@ -4,8 +4,8 @@ from trl.kernels import chunked_logprob
 from trl.trainer import utils
 
 from arenarl.rollout.policy import lora_config
-from arenarl.training.right_padded import RightPaddedTrainer
 from arenarl.training.sft_data import tokenize_trajectories
+from arenarl.training.trl_internals import RightPaddedTrainer
 
 KEYS = ("loss", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens")
 

@@ -21,9 +21,9 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
 from arenarl.tournament.play import play_tournament
 from arenarl.tournament.topologies import TOPOLOGIES
-from arenarl.training import trainer_hooks
-from arenarl.training.bookkeeping import Bookkeeping, stop_together
+from arenarl.training import step
 from arenarl.training.judging import EarlyCalls, IncomingGroup, Judging, sure_calls
+from arenarl.training.step import TrainingStep, stop_together
 from arenarl.trajectory import RolloutGroup
 
 QUERIES = [QUERY, replace(QUERY, query_id="r", query="Find a bar."), replace(QUERY, query_id="s", query="Find a park.")]
@@ -79,8 +79,8 @@ def test_outcomes_are_those_of_judging_complete_groups(method, topology):
             time.sleep(rng.choice([0, 0.001]))
         assert judging.outcomes() == expected
         assert [outcome.ranking for outcome in judging.outcomes()] == [outcome.ranking for outcome in expected]
-        assert sorted(arenas[1].judge.asked) == sorted(arenas[0].judge.asked)
-        assert len(arenas[1].judge.asked) == sum(outcome.judge_calls for outcome in expected)
+        assert sorted(arenas[1].referee.judge.asked) == sorted(arenas[0].referee.judge.asked)
+        assert len(arenas[1].referee.judge.asked) == sum(outcome.judge_calls for outcome in expected)
 
 
 def test_every_topology_is_tested_here():
@@ -93,7 +93,7 @@ def test_calls_start_while_the_group_is_incomplete(method, topology):
     judging = arena.begin([QUERY], 4)
     for row in range(3):
         judging.groups[0].hand_over(row, attempt(row + 1.0))
-    arena.judge.wait_for({"tournament": 4, "win_rate": 6, "pointwise_explicit": 21}.get(method, 3))
+    arena.referee.judge.wait_for({"tournament": 4, "win_rate": 6, "pointwise_explicit": 21}.get(method, 3))
     judging.groups[0].hand_over(3, attempt(9.0))
     (outcome,) = judging.outcomes()
     assert outcome.rewards_G.index(max(outcome.rewards_G)) == 3
@@ -107,8 +107,8 @@ def test_a_complete_group_is_judged_while_another_is_incomplete(method, topology
         judging.groups[1].hand_over(row, attempt(row + 1.0))
         if row < 3:
             judging.groups[0].hand_over(row, attempt(row + 1.0))
-    arena.judge.wait_for(1 if method == "ruler" else 3)
-    assert {query_id for query_id, _ in arena.judge.asked} == {"r"}
+    arena.referee.judge.wait_for(1 if method == "ruler" else 3)
+    assert {query_id for query_id, _ in arena.referee.judge.asked} == {"r"}
     judging.groups[0].hand_over(3, attempt(9.0))
     assert None not in judging.outcomes()[0].rewards_G
 
@@ -162,13 +162,12 @@ class Stopping:
 
 
 def roll_out(config, arena, tokenizer, compact, folder, monkeypatch, generator, client=None):
-    monkeypatch.setattr(trainer_hooks, "generating", lambda engine, trainer: nullcontext())
+    monkeypatch.setattr(step, "generating", lambda engine, trainer: nullcontext())
     engine = RolloutEngine(generator, tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
     trainer = type("Trainer", (), {"state": type("State", (), {"global_step": 0})})
-    hooks = trainer_hooks.TrainerHooks(
-        config, QUERIES, engine, arena, Bookkeeping(config, arena, engine, None, folder, client)
+    return TrainingStep(config, QUERIES, engine, arena, None, folder, client).rollout_func(
+        [QUERY.query_id] * 8, trainer
     )
-    return hooks.roll_out([QUERY.query_id] * 8, trainer)
 
 
 def test_a_rollout_whose_judging_broke_ends_with_the_next_trajectory(tokenizer, compact, tmp_path, monkeypatch):

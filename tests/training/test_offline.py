@@ -14,16 +14,19 @@ from scripts import CONFIG, ROOT, differ, run, run_well, start, weights
 from transformers import Qwen3MoeConfig
 
 from arenarl.config.load import load_config
-from arenarl.config.schema import Config
+from arenarl.config.schema import Config, RLConfig
 from arenarl.report.figures import training_log
 from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.timing import Stopwatch
 from arenarl.system.errors import UserError
 from arenarl.tournament.ranking import Call, Match, Ranking
 from arenarl.training import offline
-from arenarl.training.offline import _dpo_trainer, best_trajectories, preference_pairs
-from arenarl.training.outcome import GroupOutcome
+from arenarl.training.methods.agentevol import best_trajectories
+from arenarl.training.methods.dpo import make_trainer, preference_pairs
+from arenarl.training.methods.offline_arguments import offline_arguments
+from arenarl.training.requirements import check_method
 from arenarl.training.rewards import rank_to_reward
+from arenarl.training.rewards.outcome import GroupOutcome
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 QUERY = Query("q", "travel", "Search", "en", "Where?")
@@ -76,18 +79,23 @@ def test_trajectories_whose_world_began_otherwise_make_no_pair():
 
 def test_the_best_are_taken_once_with_labels_on_their_own_tokens():
     twice = RolloutGroup(QUERY, [*GROUP.trajectories, GROUP.trajectories[1]])
-    kept = list(best_trajectories(twice, outcome(rewards=(0.0, 1.0, None, 0.5, 1.0)), 1.0))
+    kept = list(best_trajectories(twice, outcome(rewards=(0.0, 1.0, None, 0.5, 1.0)), RLConfig(keep_from=1.0)))
     assert kept == [{"input_ids": [1, 2, 11, 90, 91, 11], "labels": [-100, -100, 11, -100, -100, 11]}]
-    assert len(list(best_trajectories(twice, outcome(rewards=(0.0, 1.0, None, 0.5, 1.0)), 0.5))) == 2
+    assert (
+        len(list(best_trajectories(twice, outcome(rewards=(0.0, 1.0, None, 0.5, 1.0)), RLConfig(keep_from=0.5)))) == 2
+    )
 
 
 def test_of_a_ranked_group_the_best_are_taken_though_they_tie_and_of_all_alike_none():
     rewards = rank_to_reward([0.5, 0.5, 2.0, 3.0])
     assert max(rewards) < 1.0
-    assert [len(example["input_ids"]) for example in best_trajectories(GROUP, outcome(rewards=rewards), 1.0)] == [6, 6]
-    assert not list(best_trajectories(GROUP, outcome(rewards=(0.5, 0.5, 0.5, 0.5)), 1.0))
+    assert [
+        len(example["input_ids"])
+        for example in best_trajectories(GROUP, outcome(rewards=rewards), RLConfig(keep_from=1.0))
+    ] == [6, 6]
+    assert not list(best_trajectories(GROUP, outcome(rewards=(0.5, 0.5, 0.5, 0.5)), RLConfig(keep_from=1.0)))
     success = GroupOutcome([0.5, 0.9, 0.1, 0.1], [0.5, 0.9, 0.1, 0.1], 0, 0, None)
-    assert not list(best_trajectories(GROUP, success, 1.0))
+    assert not list(best_trajectories(GROUP, success, RLConfig(keep_from=1.0)))
 
 
 def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_path, tokenizer, tmp_path):
@@ -102,7 +110,7 @@ def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_
     outcomes = outcome(match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1)))
     group = RolloutGroup(QUERY, [trajectory(20 + row, 30 + row, observed=(5,) * (1 + row)) for row in range(4)])
     pairs = list(preference_pairs(group, outcomes))
-    trainer = _dpo_trainer(config, policy_path, pairs, tmp_path, tokenizer)
+    trainer = make_trainer(config, policy_path, pairs, tmp_path, tokenizer)
     torch.manual_seed(0)
     with torch.no_grad():
         for weight in trainer.model.parameters():
@@ -150,7 +158,7 @@ def test_dpo_keeps_padding_out_of_the_loss_that_experts_share_and_attention_free
     )
     group = RolloutGroup(QUERY, [trajectory(20 + row, 30 + row, observed=(5,) * (1 + 9 * row)) for row in range(4)])
     pairs = list(preference_pairs(group, outcome(match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1)))))
-    trainer = _dpo_trainer(config, str(tmp_path / "start"), pairs, tmp_path, tokenizer)
+    trainer = make_trainer(config, str(tmp_path / "start"), pairs, tmp_path, tokenizer)
     batch, masks = trainer.data_collator(pairs), []
     trainer.model.train()
     trainer.model.register_forward_pre_hook(
@@ -174,7 +182,7 @@ def test_a_step_has_the_batch_that_was_asked_for_whatever_fits_at_once(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     config = Config()
     config.rl.micro_batch_size = micro
-    arguments = offline._arguments(config, tmp_path, trajectories)
+    arguments = offline_arguments(config, tmp_path, trajectories)
     assert (
         arguments["per_device_train_batch_size"] == size
         and size * arguments["gradient_accumulation_steps"] == config.rl.batch_size == 16
@@ -188,7 +196,11 @@ def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(
     config = Config()
     config.policy.dtype, config.wandb.mode, config.rl.method, config.rl.batch_size = "float32", "disabled", method, 2
     outcomes = outcome(match(0, 1, (3, 7), (4, 5)), rewards=(1.0, 1.0, 0.0, 0.0))
-    examples = [*preference_pairs(GROUP, outcomes)] if method == "dpo" else [*best_trajectories(GROUP, outcomes, 1.0)]
+    examples = (
+        [*preference_pairs(GROUP, outcomes)]
+        if method == "dpo"
+        else [*best_trajectories(GROUP, outcomes, RLConfig(keep_from=1.0))]
+    )
     held = []
     hold_gradients_once = offline.hold_gradients_once
 
@@ -197,8 +209,8 @@ def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(
         hold_gradients_once(trainer)
 
     monkeypatch.setattr(offline, "hold_gradients_once", noted)
-    books, engine = SimpleNamespace(folder=tmp_path), SimpleNamespace(tokenizer=tokenizer)
-    rounds = offline.Rounds(config, engine, None, books, None, Stopwatch(tmp_path), TrainingBar("rl"))
+    step = SimpleNamespace(folder=tmp_path, engine=SimpleNamespace(tokenizer=tokenizer))
+    rounds = offline.Rounds(config, step, None, Stopwatch(tmp_path), TrainingBar("rl"))
     gc.disable()  # or it may look for circles by itself
     try:
         rounds._fit(policy_path, examples, tmp_path / "round1", tmp_path / "round1" / "policy")
@@ -211,10 +223,10 @@ def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(
     ("overrides", "said"),
     [
         (["rl.method=dpo", "reward.name=pointwise_answer"], "reward.name=tournament"),
-        (["rl.method=dpo", "tournament.bidirectional=false"], "in both orders"),
+        (["rl.method=dpo", "tournament.bidirectional=false"], "tournament.bidirectional=true"),
         (["rl.method=agentevol", "rollout.backend=vllm"], "rollout.backend=transformers"),
         (["rl.method=agentevol", "rl.steps=2", "rl.rounds=3"], "rl.rounds=3 share 2 steps"),
-        (["rl.method=dpo", "rl.deepspeed=ds_config.json"], "set rl.deepspeed=null"),
+        (["rl.method=dpo", "rl.deepspeed=ds_config.json"], "rl.deepspeed=null"),
         *(
             ([f"rl.method={method}", f"rl.{said}"], f"rl.{said} is of rl.method=online, not of {method}; leave it out")
             for method in ("dpo", "agentevol")
@@ -234,7 +246,7 @@ def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(
 )
 def test_what_offline_methods_cannot_do_is_refused(overrides, said):
     with pytest.raises(UserError, match=said):
-        load_config(CONFIG, overrides)
+        check_method(load_config(CONFIG, overrides))
 
 
 @pytest.mark.slow(seconds=130)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trl import GRPOConfig, GRPOTrainer
 
 from arenarl.rollout.policy import load_tokenizer
-from arenarl.training.own_tokens import OwnTokensTrainer
+from arenarl.training.trl_internals import OwnTokensTrainer
 
 VALUES = {"atol": 2e-5, "rtol": 1e-4}  # of sums that are rounded in another order
 

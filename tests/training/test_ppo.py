@@ -16,9 +16,9 @@ from arenarl.config.load import load_config
 from arenarl.config.schema import PolicyConfig
 from arenarl.plan.stage import Stage
 from arenarl.system.errors import UserError
-from arenarl.training import trl_adapter as adapter
 from arenarl.training.critic import FILE, _with_value_head
-from arenarl.training.ppo import PPOTrainer, generalized_advantages
+from arenarl.training.methods.ppo import generalized_advantages
+from arenarl.training.requirements import check_method
 
 PPO = "methods/ppo"
 
@@ -181,15 +181,14 @@ def test_the_critic_of_a_model_that_sees_images_too_gives_a_number_a_token(make,
     "override", ["rl.method=agentevol", "rl.deepspeed=ds_config.json", "rl.importance_sampling_level=sequence"]
 )
 def test_what_ppo_cannot_do_is_refused(override):
-    with pytest.raises(UserError, match="critic that each process holds whole"):
-        load_config(f"configs/{PPO}.yaml", [override])
+    with pytest.raises(UserError, match="rl.advantage=gae"):
+        check_method(load_config(f"configs/{PPO}.yaml", [override]))
 
 
-def test_the_config_chooses_the_trainer_and_the_plan_counts_the_critic():
+def test_the_plan_counts_the_critic():
     one, other = (
         load_config(f"configs/methods/{name}.yaml", ["policy.model=Qwen/Qwen3-1.7B"]) for name in ("ppo", "grpo")
     )
-    assert adapter.trainer_class(one).func is PPOTrainer and adapter.trainer_class(other) is adapter.OwnTokensTrainer
     parts = [Stage(config, "rl").training.states() for config in (one, other)]
     assert set(parts[0]) - set(parts[1]) == {"critic"}
     assert parts[0]["critic"] == sum(parts[0][part] for part in ("parameters", "gradients", "Adam's two moments"))

@@ -15,9 +15,9 @@ from arenarl.domains.travel.teacher import Teacher
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import true_quality
 from arenarl.judges.view import view_of
-from arenarl.training.outcome import GroupOutcome
-from arenarl.training.rewarding import REWARDS
-from arenarl.training.step_records import group_records, outcome_metrics
+from arenarl.training.metrics import group_records, outcome_metrics
+from arenarl.training.rewards import REWARDS
+from arenarl.training.rewards.outcome import GroupOutcome
 from arenarl.trajectory import RolloutGroup
 
 total_score = domain_rubric("travel", "en").total

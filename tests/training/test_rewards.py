@@ -3,16 +3,11 @@ import pytest
 
 from arenarl.domains.rubrics import weighted_mean
 from arenarl.judges.query_rubrics import IMPORTANCE_WEIGHTS
-from arenarl.training.rewards import (
-    add_format_reward,
-    center,
-    leave_one_out,
-    min_max,
-    pointwise_reward,
-    rank_to_reward,
-    standardize,
-    zero_invalid,
-)
+from arenarl.training.methods.dr_grpo import center
+from arenarl.training.methods.grpo import standardize
+from arenarl.training.methods.rloo import leave_one_out
+from arenarl.training.rewards import rank_to_reward
+from arenarl.training.rewards.formulas import add_format_reward, min_max, pointwise_reward, zero_invalid
 
 
 def test_ranks_become_quantile_rewards():

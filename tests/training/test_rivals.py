@@ -11,7 +11,10 @@ from parts import arena_of
 from arenarl.config.schema import JudgeConfig
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.tournament.ranking import midranks
-from arenarl.training.rewards import checklist_reward, elo_reward, mixture_reward, reference_reward
+from arenarl.training.rewards.brpo import reference_reward
+from arenarl.training.rewards.elo import elo_reward
+from arenarl.training.rewards.mixture import mixture_reward
+from arenarl.training.rewards.rubric_checklist import checklist_reward
 from arenarl.trajectory import RolloutGroup
 
 EXACT = JudgeConfig(noise="none")

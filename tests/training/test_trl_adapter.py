@@ -24,10 +24,9 @@ from arenarl.run.checkpoints import MARK
 from arenarl.system.errors import UserError
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training import trl_adapter as adapter
-from arenarl.training.bookkeeping import Bookkeeping
-from arenarl.training.rewards import standardize
-from arenarl.training.step_records import group_records
-from arenarl.training.trainer_hooks import TrainerHooks
+from arenarl.training.methods.grpo import standardize
+from arenarl.training.metrics import group_records
+from arenarl.training.step import TrainingStep
 from arenarl.training.watching import Watcher
 from arenarl.trajectory import Query, read_jsonl
 
@@ -162,26 +161,14 @@ class Steps:
         )
 
         self.arena = arena_of(self.config, judge or ByNumber(silent_on))
-        books = KeptSteps(self.config, self.arena, engine, None, folder, client, watcher)
-        self.groups, self.outcomes = books.groups, books.outcomes
-        hooks = TrainerHooks(self.config, QUERIES, engine, self.arena, books)
-        act, has_acted = (points.act, points.has_acted) if points else (lambda step: None, lambda step: True)
-        clock = adapter.EveryFewSteps(self.config.rl.eval_steps if points else 0, engine, act, has_acted)
-        self.trainer = Recorder(
-            model=policy_path,
-            args=adapter.grpo_arguments(self.config, folder, processes=1, use_cpu=True),
-            train_dataset=adapter.prompt_dataset(QUERIES, self.config),
-            processing_class=tokenizer,
-            rollout_func=hooks.roll_out,
-            reward_funcs=hooks.reward_functions,
-            callbacks=[clock, adapter.KeptWithCheckpoint(self.arena)],
-        )
-        clock.trainer = self.trainer
+        steps = KeptSteps(self.config, QUERIES, engine, self.arena, None, folder, client, watcher)
+        self.groups, self.outcomes = steps.all_groups, steps.all_outcomes
+        self.trainer = adapter.make_trainer(self.config, policy_path, QUERIES, steps, points, Recorder)
         if judge:
             self.trainer.on_reference = judge.may_judge.set
         with adapter.saved_if_stopped(self.trainer):
             self.trainer.train(resume_from_checkpoint=resume)
-            books.finish()
+            steps.close()
 
     def trajectories(self, step):
         return [trajectory for group in self.groups[step] for trajectory in group.trajectories]
@@ -266,7 +253,7 @@ def test_what_is_known_of_the_judge_comes_from_all_groups_in_their_order(steps):
     expected = JudgeVariances()
     for outcome in steps.outcomes[0] + steps.outcomes[1]:
         expected.observe(4, outcome.scored_calls)
-    assert steps.arena.variances == expected and expected.score_df > 0
+    assert steps.arena.referee.variances == expected and expected.score_df > 0
 
 
 def test_what_is_known_of_the_judge_is_kept_with_the_checkpoint(policy_path, tokenizer, compact, tmp_path):
@@ -277,7 +264,7 @@ def test_what_is_known_of_the_judge_is_kept_with_the_checkpoint(policy_path, tok
     assert [outcome.rewards_G for outcome in resumed.outcomes[0]] == [
         outcome.rewards_G for outcome in whole.outcomes[1]
     ]
-    assert resumed.arena.variances == whole.arena.variances
+    assert resumed.arena.referee.variances == whole.arena.referee.variances
     assert whole.trainer.state.log_history[1]["judge/sigma_noise"] > 0
 
 
@@ -338,14 +325,14 @@ class Points:
     def __init__(self, client, step=None):
         self.client, self.step, self.asked, self.kept = client, step, [], []
 
-    def act(self, step):
+    def record(self, step):
         self.asked.append(step)
         if step == self.step:
             self.client.stop_reason = "judge.max_calls=7 is used up"
         else:
             self.kept.append(step)
 
-    def has_acted(self, step):
+    def has_point(self, step):
         return step in self.kept
 
 
@@ -383,7 +370,7 @@ def test_a_service_that_refuses_all_calls_stops_the_run_with_a_checkpoint_of_the
             return super().call(name, arguments)
 
     service = Service(world, "compact")
-    points = SimpleNamespace(act=lambda step: setattr(service, "refuses", step == 1), has_acted=lambda step: True)
+    points = SimpleNamespace(record=lambda step: setattr(service, "refuses", step == 1), has_point=lambda step: True)
     with pytest.raises(
         UserError, match="the map service refuses all calls; saved .*/checkpoint-1, from which the same command goes on"
     ):
@@ -432,6 +419,6 @@ def test_a_batch_that_splits_a_group_is_refused(tokenizer, compact, tmp_path):
     config = config_of()
     engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
     arena = arena_of(config, ByNumber())
-    hooks = TrainerHooks(config, QUERIES, engine, arena, Bookkeeping(config, arena, engine, None, tmp_path))
+    step = TrainingStep(config, QUERIES, engine, arena, None, tmp_path)
     with pytest.raises(RuntimeError, match="whole groups of 4"):
-        hooks.roll_out([QUERIES[0].query] * 3 + [QUERIES[1].query] * 5, trainer=None)
+        step.rollout_func([QUERIES[0].query] * 3 + [QUERIES[1].query] * 5, trainer=None)

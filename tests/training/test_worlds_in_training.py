@@ -51,10 +51,10 @@ def test_rl_goes_on_in_worlds_of_which_every_tenth_call_dies(policy_path, tokeni
     config = config_of(steps=20, groups=2, micro_batch_size=8, eval_steps=1, learning_rate=1e-4)
     engine = RolloutEngine(Playing(tokenizer), tokenizer, world, config.rollout, schemas_in_prompt=False)
     arena = arena_of(config, None)
-    books = KeptSteps(config, arena, engine, None, tmp_path)
-    trainer = make_trainer(config, policy_path, QUERIES, engine, arena, books, lambda step: None, lambda step: True)
+    steps = KeptSteps(config, QUERIES, engine, arena, None, tmp_path)
+    trainer = make_trainer(config, policy_path, QUERIES, steps)
     trainer.train()
-    kept = [pair for step in zip(books.groups, books.outcomes, strict=True) for pair in zip(*step, strict=True)]
+    kept = [pair for step in zip(steps.all_groups, steps.all_outcomes, strict=True) for pair in zip(*step, strict=True)]
     assert trainer.state.global_step == 20 and len(kept) == 40
     assert world.made == world.closed and world.deaths > 10
     trajectories = [one for group, _ in kept for one in group.trajectories]
@@ -118,8 +118,7 @@ def test_a_run_that_is_to_be_rewarded_by_a_world_that_gives_nothing_stops(
     config = config_of(steps=4, groups=2, micro_batch_size=8, eval_steps=0, stop_without_valid=2)
     engine = RolloutEngine(Playing(tokenizer), tokenizer, world, config.rollout, schemas_in_prompt=False)
     arena = arena_of(config, None)
-    books = KeptSteps(config, arena, engine, None, tmp_path)
-    trainer = make_trainer(config, policy_path, QUERIES, engine, arena, books, lambda step: None, lambda step: True)
+    trainer = make_trainer(config, policy_path, QUERIES, KeptSteps(config, QUERIES, engine, arena, None, tmp_path))
     with pytest.raises(RunStopped, match="2 steps without a reward"):
         trainer.train()
     assert "8 trajectories; reward.name=environment, but the world gave none" in capsys.readouterr().out

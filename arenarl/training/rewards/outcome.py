@@ -1,4 +1,4 @@
-"""What a method of `rewarding` gets and gives: the judge with the rules, and the outcome of one rollout group."""
+"""What a reward is given and what it returns: the judge with the rules, and the outcome of one rollout group."""
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
@@ -24,7 +24,7 @@ class Tally:
     calls: int = 0  # those that failed included
 
     def __add__(self, other: "Tally") -> "Tally":
-        return Tally(*(one + another for one, another in zip(astuple(self), astuple(other), strict=True)))
+        return Tally(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     def __str__(self) -> str:
         return f"{self.groups} groups, {self.matches} matches, {self.ties} ties, {self.failed_calls} failed calls"
@@ -32,7 +32,7 @@ class Tally:
 
 @dataclass(eq=False)
 class Referee:
-    """The judge, and the rules by which what it says becomes rewards.
+    """The judge, and the rules by which its verdicts become rewards.
     A ranking by scores weighs them by the judge's `variances`."""
 
     judge: Judge
@@ -41,7 +41,7 @@ class Referee:
     group_stage: GroupStageConfig
     verifier: Verifier
     seed: int
-    variances: JudgeVariances = field(default_factory=JudgeVariances, kw_only=True)
+    variances: JudgeVariances = field(default_factory=JudgeVariances)
 
 
 @dataclass
@@ -96,10 +96,14 @@ def ranked_outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutc
     return GroupOutcome(rewards_G, ranking.ranks_G, ranking.judge_calls, ranking.failed_calls, ranking)
 
 
+def rewarded_outcome(rewards_G: list[float | None], judge_calls: int, failed_calls: int, **others) -> GroupOutcome:
+    """An outcome whose ranks are those of its rewards."""
+    return GroupOutcome(rewards_G, midranks(rounded(rewards_G)), judge_calls, failed_calls, **others)
+
+
 def scored_outcome(
     rewards_G: list[float | None], replies_G: list[list[float | None]], scores_G: Sequence[float | None] = ()
 ) -> GroupOutcome:
-    failed_calls = sum(reply is None for replies in replies_G for reply in replies)
-    return GroupOutcome(
-        rewards_G, midranks(rounded(rewards_G)), sum(map(len, replies_G)), failed_calls, scores_G=list(scores_G)
-    )
+    """The outcome of one reply or several to each trajectory; a reply that is None is a failed call."""
+    replies = [reply for replies in replies_G for reply in replies]
+    return rewarded_outcome(rewards_G, len(replies), replies.count(None), scores_G=list(scores_G))

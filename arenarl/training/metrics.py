@@ -10,7 +10,7 @@ from dataclasses import asdict
 import numpy as np
 
 from arenarl.judges.judge import Examiner, true_quality
-from arenarl.training.outcome import GroupOutcome
+from arenarl.training.rewards.outcome import GroupOutcome
 from arenarl.trajectory import RolloutGroup, Trajectory, read_turns
 
 
@@ -18,9 +18,7 @@ def outcome_metrics(
     groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None
 ) -> dict[str, list[float]]:
     """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the
-    mean over the values of all processes is that over all groups of the step. `true/` ones need the domain's truth and
-    are never seen by the policy.
-    """
+    mean over the values of all processes is that over all groups of the step."""
     started = [trajectory for group in groups for trajectory in group.trajectories]
     trajectories = [trajectory for trajectory in started if not trajectory.is_void]
     metrics = {
@@ -38,28 +36,25 @@ def outcome_metrics(
         "rollout/accuracy": [correct for outcome in outcomes for correct in outcome.correct_G if correct is not None],
     }
     if examine:
-        metrics |= _true_metrics([_quality(examine, group) for group in groups], outcomes)
+        truth = [_quality(examine, group) for group in groups]
+        known = [[total for total in truth_G if total is not None] for truth_G in truth]
+        taus = [rank_correlation(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, truth, strict=True)]
+        metrics |= {
+            "true/quality": [total for totals in known for total in totals],
+            "true/quality_spread": [np.std(totals) for totals in known if totals],
+            "true/rank_agreement": [tau for tau in taus if not math.isnan(tau)],
+        }
     return {name: [float(value) for value in values] for name, values in metrics.items()} | judge_metrics(outcomes)
 
 
 def judge_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
-    """Those of `outcome_metrics` that tell of the judge."""
+    """The metrics of the judge among `outcome_metrics`."""
     rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
     return {
         "judge/calls_per_group": [float(outcome.judge_calls) for outcome in outcomes],
         "judge/failure_rate": flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
         "judge/tie_rate": [ranking.tie_rate for ranking in rankings if ranking.tie_rate is not None],
         "judge/flip_rate": [ranking.flip_rate for ranking in rankings if ranking.flip_rate is not None],
-    }
-
-
-def _true_metrics(quality: Sequence[list[float | None]], outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
-    taus = [rank_correlation(outcome.rewards_G, truth_G) for outcome, truth_G in zip(outcomes, quality, strict=True)]
-    known = [[total for total in truth_G if total is not None] for truth_G in quality]
-    return {
-        "true/quality": [total for totals in known for total in totals],
-        "true/quality_spread": [np.std(totals) for totals in known if totals],
-        "true/rank_agreement": [tau for tau in taus if not math.isnan(tau)],
     }
 
 
@@ -76,10 +71,8 @@ def _calls(trajectory: Trajectory) -> tuple[str, ...]:
 def _quality(examine: Examiner, group: RolloutGroup) -> list[float | None]:
     """By trajectory; None for a void one, and of a query without a truth."""
     return [
-        None
-        if trajectory.is_void or examine(group.query, trajectory) is None
-        else true_quality(examine, group.query, trajectory)
-        for trajectory in group.trajectories
+        None if one.is_void or examine(group.query, one) is None else true_quality(examine, group.query, one)
+        for one in group.trajectories
     ]
 
 
@@ -92,17 +85,9 @@ def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcom
     """Columns and rows of the table of trajectories with their ranks that W&B shows."""
     columns = ["query", "rank", "reward", "is_anchor", "stop_reason", "tool_calls", "answer"]
     rows = [
-        [
-            group.query.query,
-            rank,
-            reward,
-            trajectory.is_anchor,
-            trajectory.stop_reason,
-            trajectory.meta["tool_calls"],
-            trajectory.answer,
-        ]
+        [group.query.query, rank, reward, one.is_anchor, one.stop_reason, one.meta["tool_calls"], one.answer]
         for group, outcome in zip(groups, outcomes, strict=True)
-        for trajectory, rank, reward in zip(group.trajectories, outcome.ranks_G, outcome.rewards_G, strict=True)
+        for one, rank, reward in zip(group.trajectories, outcome.ranks_G, outcome.rewards_G, strict=True)
     ]
     return columns, rows
 

@@ -1,0 +1,68 @@
+"""AgentEvol (arXiv 2406.04151; 3.2.2, AgentGym-RL), offline in rounds: SFT on the best trajectories of all rounds.
+
+`rl.method: agentevol`, `rl.rounds`, `rl.batch_size`, `rl.keep_from`. Each round trains the policy that RL starts from
+anew. Departs from it: of a ranked group the best is kept in any case; the SFT split is not mixed in again.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arenarl.config.schema import Config, RLConfig
+from arenarl.training.methods.method import Example, OfflineMethod
+from arenarl.training.methods.offline_arguments import offline_arguments
+from arenarl.training.rewards.outcome import GroupOutcome
+from arenarl.trajectory import RolloutGroup
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+IGNORED = -100  # the label of a token without a loss
+
+
+def best_trajectories(group: RolloutGroup, outcome: GroupOutcome, rl: RLConfig) -> Iterator[Example]:
+    """Those rewarded with at least `rl.keep_from`, as SFT takes them; the same tokens once a group.
+
+    Of a group that was ranked, the best in any case, unless all are alike:
+    who ties for the first place is rewarded with less than 1.
+    """
+    seen, known, least = set(), {reward for reward in outcome.rewards_G if reward is not None}, rl.keep_from
+    if outcome.ranking and len(known) > 1:
+        least = min(least, max(known))
+    for trajectory, reward in zip(group.trajectories, outcome.rewards_G, strict=True):
+        ids = trajectory.prompt_ids + trajectory.completion_ids
+        mask = [0] * len(trajectory.prompt_ids) + trajectory.policy_mask_T
+        if reward is not None and reward >= least and any(mask) and tuple(ids) not in seen:
+            seen.add(tuple(ids))
+            labels = [token if is_own else IGNORED for token, is_own in zip(ids, mask, strict=True)]
+            yield {"input_ids": ids, "labels": labels}
+
+
+def make_trainer(config: Config, policy: str, examples: list[Example], folder: Path, tokenizer: Any) -> "Trainer":
+    from datasets import Dataset
+    from trl import SFTConfig
+
+    from arenarl.rollout.policy import lora_config
+    from arenarl.run.trainer_arguments import on_one_gpu
+    from arenarl.training.trl_internals import RightPaddedTrainer
+
+    arguments = offline_arguments(config, folder)
+    return RightPaddedTrainer(
+        model=policy,
+        args=on_one_gpu(SFTConfig(**arguments, dataset_kwargs={"skip_prepare_dataset": True})),
+        train_dataset=Dataset.from_list(examples),
+        processing_class=tokenizer,
+        peft_config=lora_config(config.policy.lora_rank),
+    )
+
+
+METHOD = OfflineMethod(
+    title="AgentEvol",
+    keys={"rl.method": "agentevol"},
+    requires={"rollout.backend": ("transformers",), "rl.deepspeed": (None,)},
+    reads=("rl.rounds", "rl.batch_size", "rl.keep_from"),
+    examples="trajectories",
+    find_examples=best_trajectories,
+    make_trainer=make_trainer,
+    starts_anew=True,
+)

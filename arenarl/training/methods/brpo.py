@@ -1,0 +1,26 @@
+"""BRPO (Writing-Zero, arXiv 2506.00103): the advantage is the reward itself.
+
+`rl.advantage: none`, with `reward.name: brpo`, whose 1 and -1 say who beats a random member of the group. TRL alone
+would take off the group's mean.
+
+>>> import torch
+>>> make_advantages()({"advantages": torch.zeros(3)}, torch.tensor([1.0, -1.0, float("nan")]))
+tensor([ 1., -1.,  0.])
+"""
+
+from typing import Any
+
+from arenarl.training.methods.method import Advantages, OnlineMethod
+
+
+def make_advantages(*_: Any) -> Advantages:
+    """The rewards (B,) as they are; 0 without one."""
+    return lambda batch, rewards_B: rewards_B.nan_to_num().to(batch["advantages"])
+
+
+METHOD = OnlineMethod(
+    title="BRPO",
+    keys={"rl.advantage": "none"},
+    for_trl=lambda rl: ("none", list),
+    make_advantages=make_advantages,
+)

@@ -1,0 +1,81 @@
+"""DPO (arXiv 2305.18290; 3.2.2, AgentGym-RL), offline in rounds: pairs from the groups' tournaments.
+
+`rl.method: dpo`, `rl.rounds`, `rl.batch_size`, `rl.dpo_beta`. TRL's DPOTrainer computes Eq. 7,
+-log sigmoid(beta (log-ratio of the winner - log-ratio of the loser)), over the policy's own tokens. Departs from the
+paper: each round starts from the policy of the round before, which is its reference.
+
+With beta .1, a winner that became e^2 times as likely and a loser e^-1 times:
+
+>>> import math
+>>> round(-math.log(1 / (1 + math.exp(-0.1 * (2 - -1)))), 4)
+0.5544
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from arenarl.config.schema import Config, RLConfig
+from arenarl.training.methods.method import Example, OfflineMethod
+from arenarl.training.methods.offline_arguments import offline_arguments
+from arenarl.training.rewards.outcome import GroupOutcome
+from arenarl.trajectory import RolloutGroup
+
+if TYPE_CHECKING:
+    from trl import DPOTrainer
+
+
+def preference_pairs(group: RolloutGroup, outcome: GroupOutcome, rl: RLConfig | None = None) -> Iterator[Example]:
+    """Winner and loser of each match that has a verdict in which both orders agree;
+    masks are 1 on the policy's own tokens.
+
+    A pair has one prompt: two that a world showed something else at first make no pair.
+    """
+    for match in outcome.ranking.matches if outcome.ranking else []:
+        if match.scores is None:
+            continue
+        leads = [(call.scores[0] - call.scores[1]) * (1 if call.first == match.i else -1) for call in match.calls]
+        if not (all(lead > 0 for lead in leads) or all(lead < 0 for lead in leads)):
+            continue
+        winner, loser = (match.i, match.j) if leads[0] > 0 else (match.j, match.i)
+        chosen, rejected = group.trajectories[winner], group.trajectories[loser]
+        if chosen.prompt_ids == rejected.prompt_ids:
+            yield {
+                "prompt_ids": chosen.prompt_ids,
+                "chosen_ids": chosen.completion_ids,
+                "chosen_mask": chosen.policy_mask_T,
+                "rejected_ids": rejected.completion_ids,
+                "rejected_mask": rejected.policy_mask_T,
+            }
+
+
+def make_trainer(config: Config, policy: str, pairs: list[Example], folder: Path, tokenizer: Any) -> "DPOTrainer":
+    """The reference policy is the one that training starts from, with LoRA itself without its adapter."""
+    from datasets import Dataset
+    from trl import DPOConfig
+
+    from arenarl.rollout.policy import lora_config
+    from arenarl.run.trainer_arguments import on_one_gpu
+    from arenarl.training.trl_internals import OwnTokensDPOTrainer, OwnTokensPairs
+
+    arguments = offline_arguments(config, folder, trajectories=2)
+    return OwnTokensDPOTrainer(
+        model=policy,
+        args=on_one_gpu(DPOConfig(**arguments, beta=config.rl.dpo_beta, remove_unused_columns=False)),
+        train_dataset=Dataset.from_list(pairs),
+        processing_class=tokenizer,
+        data_collator=OwnTokensPairs(tokenizer.pad_token_id),
+        peft_config=lora_config(config.policy.lora_rank),
+    )
+
+
+METHOD = OfflineMethod(
+    title="DPO",
+    keys={"rl.method": "dpo"},
+    requires={"tournament.bidirectional": (True,), "rollout.backend": ("transformers",), "rl.deepspeed": (None,)},
+    reads=("rl.rounds", "rl.batch_size", "rl.dpo_beta"),
+    needs_matches=True,
+    examples="pairs",
+    find_examples=preference_pairs,
+    make_trainer=make_trainer,
+)

@@ -1,0 +1,43 @@
+"""GRPO (Eq. 7, ArenaRL): the reward less the group's mean, by the group's standard deviation.
+
+`rl.advantage: group_std`. TRL computes it in float32 with its own ddof and epsilon; with other values it is handed the
+advantage itself, whose mean is 0.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from arenarl.config.schema import RLConfig
+from arenarl.training.methods.method import OnlineMethod, Rewards
+from arenarl.training.rewards.formulas import to_array
+
+
+def standardize(rewards_G: Rewards, ddof: int = 1, eps: float = 1e-4) -> np.ndarray:
+    """Advantage (G,): rewards minus their mean, by their standard deviation plus `eps`; 0 where there is no reward.
+
+    All 0 where the rewards are equal. The defaults are TRL's; the paper names neither.
+
+    >>> standardize([1.0, 0.0, None, 0.5], eps=0).tolist()
+    [1.0, -1.0, 0.0, 0.0]
+    """
+    rewards = to_array(rewards_G)
+    known = rewards[np.isfinite(rewards)]
+    if not len(known) or known.min() == known.max():
+        return np.zeros_like(rewards)
+    return np.nan_to_num((rewards - known.mean()) / (known.std(ddof=ddof) + eps))
+
+
+def _for_trl(rl: RLConfig) -> tuple:
+    if (rl.advantage_ddof, rl.advantage_epsilon) == (1, 1e-4):
+        return "group", list
+    return "none", partial(standardize, ddof=rl.advantage_ddof, eps=rl.advantage_epsilon)
+
+
+METHOD = OnlineMethod(
+    title="GRPO",
+    keys={"rl.advantage": "group_std"},
+    excludes={"rl.loss_type": ("dr_grpo",)},
+    reads=("rl.advantage_ddof", "rl.advantage_epsilon"),
+    for_trl=_for_trl,
+)

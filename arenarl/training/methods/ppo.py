@@ -1,0 +1,71 @@
+"""PPO (arXiv 1707.06347; 3.2.2, AgentGym-RL): advantages token by token, from a critic, in place of those in the group.
+
+`rl.advantage: gae`, with `rl.discount`, `rl.gae_lambda` and `rl.critic_learning_rate`. TRL's own PPOTrainer makes one
+completion a prompt and scores it with a reward model: it knows neither turns nor which tokens are not the policy's. So
+this is the trainer of all other methods, with its clipped loss and its KL term. Time runs over the policy's own tokens;
+what its tools returned lies between two of them. The reward comes with the last.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from arenarl.config.schema import Config
+from arenarl.training.methods.method import Advantages, OnlineMethod
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from trl import GRPOTrainer
+
+
+def generalized_advantages(
+    rewards_B: "Tensor", values_BT: "Tensor", own_BT: "Tensor", discount: float, gae_lambda: float
+) -> "Tensor":
+    """(B, T), 0 where a token is not the policy's own: A_t = delta_t + discount lambda A_t', delta_t = r_t + discount
+    V_t' - V_t, where t' is the next own token, and r_t the reward of the trajectory (B,) at its last. Eqs. 11 and 12,
+    PPO.
+
+    >>> import torch
+    >>> generalized_advantages(torch.tensor([1.0]), torch.tensor([[0.5, 9.0, 0.25]]),
+    ...                        torch.tensor([[1, 0, 1]]), 1.0, 0.5)
+    tensor([[0.1250, 0.0000, 0.7500]])
+    """
+    advantages_BT = values_BT.new_zeros(values_BT.shape)
+    reward, value, advantage = rewards_B, rewards_B.new_zeros(len(rewards_B)), rewards_B.new_zeros(len(rewards_B))
+    for t in reversed(range(values_BT.shape[1])):  # value and advantage are those of the next own token
+        is_own = own_BT[:, t].bool()
+        at_t = reward + discount * value - values_BT[:, t] + discount * gae_lambda * advantage
+        advantages_BT[:, t] = at_t.where(is_own, 0.0)
+        reward, value, advantage = reward * ~is_own, values_BT[:, t].where(is_own, value), at_t.where(is_own, advantage)
+    return advantages_BT
+
+
+def make_advantages(trainer: "GRPOTrainer", policy: str, config: Config) -> Advantages:
+    """(B, T), whitened over the step; the critic then learns from the batch. A trajectory without a reward has no
+    advantage, and the critic does not learn from it."""
+    from arenarl.training.critic import Critic, CriticCheckpoint, mean_of, whiten
+    from arenarl.training.trl_internals import Rows
+
+    rl, critic, metrics = config.rl, Critic(policy, config.policy, config.rl, trainer.accelerator), trainer._metrics
+    trainer.critic = critic
+    trainer.add_callback(CriticCheckpoint(critic))
+
+    def advantages(batch: dict[str, Any], rewards_B: "Tensor") -> "Tensor":
+        own_BT = batch["completion_mask"] * batch["tool_mask"] * rewards_B.isfinite()[:, None]
+        rows = Rows.of(batch, own_BT)
+        values_BT = critic.values(rows)
+        advantages_BT = generalized_advantages(rewards_B.nan_to_num(), values_BT, own_BT, rl.discount, rl.gae_lambda)
+        metrics["train"]["critic/value"].append(mean_of(values_BT, own_BT, trainer.accelerator).item())
+        metrics["train"]["critic/error"].append(critic.fit(rows, advantages_BT + values_BT))
+        return whiten(advantages_BT, own_BT, trainer.accelerator)
+
+    return advantages
+
+
+METHOD = OnlineMethod(
+    title="PPO",
+    keys={"rl.advantage": "gae"},
+    requires={"rl.deepspeed": (None,), "rl.importance_sampling_level": ("token",)},
+    excludes={"rl.loss_type": ("dr_grpo",)},
+    reads=("rl.discount", "rl.gae_lambda", "rl.critic_learning_rate"),
+    for_trl=lambda rl: ("none", list),
+    make_advantages=make_advantages,
+)

@@ -1,0 +1,22 @@
+"""REINFORCE++ with baseline (arXiv 2501.03262): the group's mean is the baseline, the step's spread the scale.
+
+`rl.advantage: batch_std`. The standard deviation is that of centred rewards, so TRL is handed these. Departs from it:
+KL by the k3 estimator, not k2; not its form without groups.
+
+Two groups with rewards 1, 0 and 1, .5 are centred to +-.5 and +-.25; their deviation over the step is .456:
+
+>>> import numpy as np
+>>> centered = [*center([1.0, 0.0]), *center([1.0, 0.5])]
+>>> [round(float(advantage), 2) for advantage in centered / np.std(centered, ddof=1)]
+[1.1, -1.1, 0.55, -0.55]
+"""
+
+from arenarl.training.methods.dr_grpo import center
+from arenarl.training.methods.method import OnlineMethod
+
+METHOD = OnlineMethod(
+    title="REINFORCE++ with baseline",
+    keys={"rl.advantage": "batch_std"},
+    excludes={"rl.loss_type": ("dr_grpo",)},
+    for_trl=lambda rl: ("batch", center),
+)

@@ -1,0 +1,32 @@
+"""BRPO (Writing-Zero, arXiv 2506.00103): 1 or -1 for each trajectory that beats, or loses to, a random valid member
+of the group; with `rl.advantage: none` that is the advantage."""
+
+from collections.abc import Sequence
+
+from arenarl.training.judging import IncomingGroup
+from arenarl.training.rewards.calls import play
+from arenarl.training.rewards.outcome import GroupOutcome, Referee, ranked_outcome
+from arenarl.training.rewards.reward import Reward
+
+
+def reference_reward(signs_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
+    """Reward (G,): 1 for who beats the reference, -1 for who loses to it, as an invalid one does;
+    0 without a valid one.
+
+    >>> reference_reward([0.0, 1.0, -1.0, None, None, 0.0], [True, True, True, True, False, None])
+    [0.0, 1.0, -1.0, None, -1.0, None]
+    """
+    lost = [None if valid is None else sign if valid else -1.0 for sign, valid in zip(signs_G, valid_G, strict=True)]
+    if not any(valid_G):
+        return [None if valid is None else 0.0 for valid in valid_G]
+    has_verdict = any(sign is not None for sign, valid in zip(signs_G, valid_G, strict=True) if valid)
+    return lost if has_verdict else [None] * len(lost)
+
+
+async def by_random_reference(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
+    valid_G, ranking = await play(referee, incoming, "random_reference")
+    signs_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)
+    return ranked_outcome(reference_reward(signs_G, valid_G), ranking)
+
+
+REWARD = Reward(by_random_reference, compares=True)

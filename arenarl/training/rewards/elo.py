@@ -1,0 +1,42 @@
+"""TournO's batched Elo: ratings scaled from 0 for the lowest to 1; an invalid trajectory is a match's worth below the
+lowest. TournO's trajectories are all judged; how far below is our choice."""
+
+from collections.abc import Sequence
+
+from arenarl.tournament.elo import K
+from arenarl.tournament.ranking import Ranking
+from arenarl.tournament.topologies import parameters_of
+from arenarl.training.judging import IncomingGroup
+from arenarl.training.rewards.calls import play
+from arenarl.training.rewards.formulas import min_max
+from arenarl.training.rewards.outcome import GroupOutcome, Referee, ranked_outcome
+from arenarl.training.rewards.reward import Reward
+
+
+def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
+    """Reward (G,) in [0, 1]: ratings normalised as in `min_max`. Without any rating all are None.
+
+    >>> [reward and round(reward, 4) for reward in elo_reward([64.0, 0.0, None, None], [True, True, False, None])]
+    [1.0, 0.3333, 0.0, None]
+    """
+    rows = list(zip(ratings_G, valid_G, strict=True))
+    known = [rating for rating, valid in rows if valid and rating is not None]
+    if any(valid_G) and not known:
+        return [None] * len(ratings_G)
+    lowest = min(known, default=0.0) - K
+    return min_max([None if valid is None else rating if valid else lowest for rating, valid in rows])
+
+
+async def elo_ratings(referee: Referee, incoming: IncomingGroup) -> tuple[list[float | None], Ranking]:
+    """(rewards (G,) in [0, 1], the matches)."""
+    options = {name: getattr(referee.tournament, name) for name in parameters_of("elo")}
+    valid_G, ranking = await play(referee, incoming, "elo", **options)
+    ratings_G = ranking.scores_G if ranking.matches else [0.0 if valid else None for valid in valid_G]
+    return elo_reward(ratings_G, valid_G), ranking
+
+
+async def by_elo(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
+    return ranked_outcome(*await elo_ratings(referee, incoming))
+
+
+REWARD = Reward(by_elo, own_topology=lambda config: "elo", compares=True)

@@ -1,0 +1,35 @@
+"""RULER (OpenPipe's ART): one listwise call scores the whole group.
+
+Departs from it: the order is drawn by lot, trajectories with the same messages are shown once, scores run to 10.
+"""
+
+import random
+
+from arenarl.system.seeds import stable_seed
+from arenarl.training.judging import IncomingGroup
+from arenarl.training.rewards.formulas import pointwise_reward, zero_invalid
+from arenarl.training.rewards.outcome import GroupOutcome, Referee, rewarded_outcome, valid_of
+from arenarl.training.rewards.reward import Reward
+
+
+async def by_list(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
+    """Scores of 5 and 10 and an invalid trajectory:
+
+    >>> pointwise_reward(zero_invalid([5.0, 10.0, None], [True, True, False]))
+    [0.5, 1.0, 0.0]
+    """
+    query, trajectories = incoming.query, (await incoming.complete()).trajectories
+    rows = {repr(one.messages): row for row, one in reversed(list(enumerate(trajectories))) if one.valid}
+    order = random.Random(stable_seed(referee.seed, query.query_id)).sample(sorted(rows.values()), len(rows))
+    scores: list[float] | None = None
+    if order:
+        with incoming.calling():
+            scores = await referee.judge.score_together(query, [trajectories[row] for row in order])
+    by_row = dict(zip(order, scores or [None] * len(order), strict=True))
+    scores_G = [by_row[rows[repr(one.messages)]] if one.valid else None for one in trajectories]
+    rewards_G = pointwise_reward(zero_invalid(scores_G, valid_of(trajectories)))
+    calls = int(bool(order))
+    return rewarded_outcome(rewards_G, calls, calls if scores is None else 0, scores_G=scores_G)
+
+
+REWARD = Reward(by_list)

@@ -1,0 +1,237 @@
+"""All that touches private parts of TRL and of what lies below it: an upgrade of TRL is a change of this file.
+
+What each patch gains beside TRL's own, with equal figures (tests/training/test_trl_internals.py, which also fails with
+a sentence where an upgrade has changed a part that is overridden here):
+
+- `prepare`: on a CPU the head computes logits only where a label asks for them, not of prompts and observations.
+- `OwnTokensTrainer`: log-probabilities without the padding to the longest prompt and the longest completion. It also
+  takes the advantages of methods that TRL's formula does not cover.
+- `RightPaddedTrainer`, `OwnTokensDPOTrainer`: attention without a mask takes half the time. DPO's trainer also keeps
+  the loss on the policy's own tokens.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import Trainer
+from trl import DPOTrainer, GRPOTrainer, SFTTrainer
+from trl.models import unwrap_model_for_generation
+from trl.trainer import utils
+from trl.trainer.dpo_trainer import DataCollatorForPreference
+
+from arenarl.rollout.attention import prepare_attention
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.system.errors import UserError
+
+WRITTEN_FOR = "1.16"  # TRL's version
+ROWS_AT_ONCE = 8  # of like length: more fill the matrix products, fewer are padded less. Our choice
+
+
+def prepare() -> None:
+    """To be called before a trainer is made.
+
+    TRL's head scores every position of a device without Triton, to spare those that compile for a shape; here most
+    positions are prompts, observations and padding.
+
+    Raises:
+        UserError: another version of TRL is installed than this module was written for.
+    """
+    if not version("trl").startswith(f"{WRITTEN_FOR}."):
+        raise UserError(
+            f"arenarl/training/trl_internals.py was written for TRL {WRITTEN_FOR}, and {version('trl')} is installed: "
+            f"pip install 'trl=={WRITTEN_FOR}.*'"
+        )
+    prepare_attention()
+    utils._use_triton = lambda device: True  # which only the head asks here; the kernels ask their own module
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A step's trajectories as TRL lays them out, (B, L):
+    prompts padded on the left, then completions of at most T tokens.
+
+    `own_BT` is 1 on a completion's tokens that are the policy's own.
+    """
+
+    input_ids: torch.Tensor
+    attention_mask: torch.Tensor
+    own_BT: torch.Tensor
+
+    @classmethod
+    def of(cls, batch: dict[str, Any], own_BT: torch.Tensor) -> "Rows":
+        parts = (torch.cat([batch[f"prompt_{what}"], batch[f"completion_{what}"]], dim=1) for what in ("ids", "mask"))
+        return cls(*parts, own_BT)
+
+    def __getitem__(self, rows: torch.Tensor) -> "Rows":
+        return Rows(self.input_ids[rows], self.attention_mask[rows], self.own_BT[rows])
+
+    def by_length(self, at_most: int) -> tuple[torch.Tensor, ...]:
+        """Which rows are read together, of like length."""
+        return self.attention_mask.sum(dim=1).argsort(stable=True).split(min(at_most, ROWS_AT_ONCE))
+
+    def unpadded(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(token ids from each row's first on, which of them are own,
+        where the token before each of the T stands in them: (B, T)).
+
+        They need no mask: padding comes behind a row's end, where causal attention does not see it.
+        """
+        length, prompt = self.input_ids.shape[1], self.input_ids.shape[1] - self.own_BT.shape[1]
+        starts_B1, longest = self.attention_mask.argmax(dim=1, keepdim=True), int(self.attention_mask.sum(dim=1).max())
+        columns = (starts_B1 + torch.arange(longest, device=self.input_ids.device)).clamp(max=length - 1)
+        is_own = torch.nn.functional.pad(self.own_BT, (prompt, 0)).gather(1, columns).bool()
+        places = (torch.arange(prompt, length, device=self.input_ids.device) - starts_B1 - 1).clamp(max=longest - 2)
+        return self.input_ids.gather(1, columns), is_own, places
+
+
+class OwnTokensTrainer(GRPOTrainer):
+    """`GRPOTrainer` that computes log-probabilities, its own and the reference's, where the rollout's `env_mask` is 1.
+    Losses and metrics look at the policy's own tokens alone: of these the figures are TRL's, of all others 0.
+
+    Steps without an `env_mask`, models of images and losses that experts share are left to TRL.
+    """
+
+    # (batch, rewards (B,) with NaN for none) -> advantages (B,) or (B, T), in place of TRL's
+    advantages: Callable[[dict[str, Any], torch.Tensor], torch.Tensor] | None = None
+
+    def __init__(self, **options: Any):
+        prepare()
+        self._own_BT: torch.Tensor | None = None  # of the rows whose log-probabilities are asked for next
+        super().__init__(**options)
+
+    def _generate(self, prompts: list[Any]) -> tuple:
+        generated = super()._generate(prompts)
+        env_mask = generated[2]
+        self._own_BT = None
+        if env_mask is not None:
+            masks = [torch.tensor(mask) for mask in env_mask]
+            self._own_BT = torch.nn.utils.rnn.pad_sequence(masks, batch_first=True).to(self.accelerator.device)
+        return generated
+
+    def _calculate_rewards(self, inputs: list[dict[str, Any]], *of_completions: Any) -> torch.Tensor:
+        """Keeps this process's own rewards, the first column, for methods whose advantages are not TRL's."""
+        rewards = super()._calculate_rewards(inputs, *of_completions)
+        first = self.accelerator.process_index * len(inputs)
+        self._rewards_B = rewards[first : first + len(inputs), 0]
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        batch = super()._generate_and_score_completions(inputs)
+        if self.advantages:
+            batch["advantages"] = self.advantages(batch, self._rewards_B)
+        return batch
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        self._own_BT = inputs["completion_mask"] * inputs["tool_mask"] if "tool_mask" in inputs else None
+        return super()._compute_loss(model, inputs)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        **of_images: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
+        """(B, T) log-probabilities and entropies of completions of T tokens, 0 where the token is not the policy's own.
+
+        Args:
+            input_ids: (B, L), prompts padded on the left, completions on the right; `attention_mask` alike.
+        """
+        if self._own_BT is None or compute_aux_loss or any(value is not None for value in of_images.values()):
+            return super()._get_per_token_logps_and_entropies(
+                model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss,
+                **of_images,
+            )  # fmt: skip
+        rows, parts = Rows(input_ids, attention_mask, self._own_BT), []
+        order = rows.by_length(batch_size or len(input_ids))  # as many on each process: under ZeRO-3 they go in step
+        for together in order:
+            with self.accelerator.autocast():
+                parts.append(_score(model, rows[together]))
+        back = torch.cat(order).argsort()
+        log_probs, entropies = zip(*parts, strict=True)
+        return torch.cat(log_probs)[back], torch.cat(entropies)[back] if compute_entropy else None, None
+
+
+def _score(model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(B, T) log-probabilities, and entropies if the model's head computes them."""
+    token_ids, is_own, places = rows.unpadded()
+    outputs = model(input_ids=token_ids, labels=token_ids.masked_fill(~is_own, -100), fused_lm_head=True)
+    values = (outputs.log_probs, outputs.entropy)
+    return tuple(None if value is None else value.gather(1, places) * rows.own_BT for value in values)
+
+
+class RightPaddedTrainer(SFTTrainer):
+    """`SFTTrainer` whose loss is the same, of rows that its collator has padded on the right, without a mask: a GPU's
+    fastest kernels know no other than the causal one. It still counts tokens by the mask, and so does the loss that
+    experts share, which keeps it."""
+
+    def __init__(self, **options: Any):
+        prepare()
+        super().__init__(**options)
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        def unmasked(**named: Any) -> Any:
+            return model(**named | {"attention_mask": None})
+
+        return super().compute_loss(model if self.aux_loss_enabled else unmasked, inputs, *args, **kwargs)
+
+
+class OwnTokensPairs(DataCollatorForPreference):
+    """Pairs whose completion mask is 1 on the policy's own tokens, not on what its tools returned."""
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        batch = super().torch_call(examples)
+        masks = [example[f"{which}_mask"] for which in ("chosen", "rejected") for example in examples]
+        prompts = [len(example["prompt_ids"]) for example in examples] * 2
+        for row, (prompt, mask) in enumerate(zip(prompts, masks, strict=True)):
+            batch["completion_mask"][row, prompt : prompt + len(mask)] = torch.tensor(mask)
+        return batch
+
+
+class OwnTokensDPOTrainer(DPOTrainer):
+    """`DPOTrainer` of pairs that are token ids already, without a mask. The loss that experts share sees the padding,
+    and keeps the mask."""
+
+    def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
+        return dataset
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        unmasked = inputs | {"attention_mask": torch.ones_like(inputs["attention_mask"])}
+        return super().compute_loss(model, inputs if self.aux_loss_enabled else unmasked, *args, **kwargs)
+
+
+def save_checkpoint(trainer: Trainer) -> None:
+    """Save a checkpoint between steps: TRL saves at the end of a step only."""
+    trainer._save_checkpoint(trainer.model, trial=None)
+    trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
+
+
+def step_metrics(trainer: GRPOTrainer) -> dict[str, list[float]]:
+    """The metrics of the step under way, as the values whose mean TRL logs."""
+    return trainer._metrics["train"]
+
+
+@contextmanager
+def generating(engine: RolloutEngine, trainer: GRPOTrainer) -> Iterator[None]:
+    """The engine generates with the trainer's weights: vLLM gets them, or the engine is lent the model."""
+    with trainer.vllm_weights.in_use() if trainer.use_vllm else lent_model(engine, trainer):
+        yield
+
+
+@contextmanager
+def lent_model(engine: RolloutEngine, trainer: Trainer) -> Iterator[None]:
+    """The engine generates with the trainer's own model, gathered once under ZeRO-3, and not once a turn."""
+    with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
+        was_training = model.training
+        model.eval()
+        engine.generator.model = model
+        yield
+        model.train(was_training)
