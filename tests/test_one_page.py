@@ -68,7 +68,7 @@ def a_trajectory(rng, taught, query) -> Trajectory:
 
 def test_the_loss_is_trls_for_the_same_trajectories(page, policy_path, model, tokenizer, compact, tmp_path):
     method = Method(policy_path, model, tokenizer, compact, tmp_path, "quickstart", "rl.beta=0.3", ours=True).roll_out()
-    batch = [trajectory for group in method.books.groups[-1] for trajectory in group.trajectories]
+    batch = [trajectory for group in method.steps.all_groups[-1] for trajectory in group.trajectories]
     policy_BT, own_BT = page.log_probabilities(method.trainer.model, batch, method.config.rollout.temperature)
     generator = torch.Generator().manual_seed(0)
     old_BT, reference_BT = (policy_BT.detach() + 0.3 * torch.randn(policy_BT.shape, generator=generator) for _ in "ab")
