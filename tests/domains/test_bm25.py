@@ -10,7 +10,7 @@ from scripts import ROOT
 
 
 @pytest.mark.parametrize(
-    "module", ["arenarl.domains.travel.search", "arenarl.domains.research.search", "arenarl.domains.research.passages"]
+    "module", ["arenarl.domains.travel.tools", "arenarl.domains.research.search", "arenarl.domains.research.passages"]
 )
 @pytest.mark.parametrize("is_loaded", [True, False])
 def test_search_does_not_start_jax(module, is_loaded, tmp_path):

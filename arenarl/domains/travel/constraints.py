@@ -6,7 +6,7 @@ has them; others stay as they are, and the query then has no truth.
 """
 
 import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
@@ -18,10 +18,6 @@ _KINDS = {zh: en for en, zh in CATEGORIES.items()}
 _WISHES = {TAGS[wish]: wish for wish in PREFERENCES}
 
 
-def _day(text: str) -> str:
-    return datetime.date.fromisoformat(text).isoformat()
-
-
 def _known_as(names: dict[str, str]) -> AfterValidator:
     return AfterValidator(lambda text: names.get(text.lower(), text))
 
@@ -31,19 +27,19 @@ _City = Annotated[_Name, _known_as(_CITIES)]
 _Kind = Annotated[_Name, _known_as(_KINDS | {kind: kind for kind in CATEGORIES})]
 _Wish = Annotated[_Name, _known_as(_WISHES | {wish: wish for wish in PREFERENCES})]
 _Clock = Annotated[str, StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
-_Date = Annotated[str, StringConstraints(pattern=r"^20[0-9]{2}-[0-9]{2}-[0-9]{2}$"), AfterValidator(_day)]
+_DAY = AfterValidator(lambda text: datetime.date.fromisoformat(text).isoformat())
+_Date = Annotated[str, StringConstraints(pattern=r"^20[0-9]{2}-[0-9]{2}-[0-9]{2}$"), _DAY]
 _Amount = Annotated[int | float, Field(ge=0, le=10_000_000)]
 
 _CITY = "the city, by its English name without apostrophes, such as Beijing or Xian"
-_KIND = f"one of {', '.join(CATEGORIES)}; in the query's words if it is none of these"
-_MODE = (
-    "driving (by car, taxi, with heavy luggage), walking (also a stroll), transit (bus, metro, "
-    "also without a car); null if not said"
-)
-_WISH = (
-    f"what the user cares for: one of {', '.join(PREFERENCES)}; "
-    "in the query's words if it is none of these; null if none is said"
-)
+_OTHERS = "in the query's words if it is none of these"
+_KIND = f"one of {', '.join(CATEGORIES)}; {_OTHERS}"
+_WISH = f"what the user cares for: one of {', '.join(PREFERENCES)}; {_OTHERS}; null if none is said"
+_CAR, _TRANSIT = "driving (by car, taxi, with heavy luggage)", "transit (bus, metro, also without a car)"
+_MODE = f"{_CAR}, walking (also a stroll), {_TRANSIT}; null if not said"
+_VISITS = f"the kinds of place to visit, in its order; each {_KIND}"
+_COST = "what counts most, a low price or a short time; null if not said"
+_STOPS = "all places of the way by their names as in the query, in its order: start, the ones between, end"
 
 
 def _ask_for_all(schema: dict[str, Any]) -> None:
@@ -55,11 +51,13 @@ def _ask_for_all(schema: dict[str, Any]) -> None:
 
 class TravelConstraints(JSONReply):
     model_config = ConfigDict(json_schema_extra=_ask_for_all, allow_inf_nan=False)
+    needed: ClassVar[frozenset[str]]  # fields without which a query has no truth
 
 
 class SearchConstraints(TravelConstraints):
     """A search for one place near another."""
 
+    needed = frozenset({"city", "near", "category", "radius_m", "preference"})
     city: _City | None = Field(None, description=_CITY)
     near: _Name | None = Field(None, description="the place to search around, by its name as in the query")
     category: _Kind | None = Field(None, description=f"the kind of place that is searched for: {_KIND}")
@@ -72,10 +70,9 @@ class SearchConstraints(TravelConstraints):
 class DayConstraints(TravelConstraints):
     """A plan for one or several days in one city."""
 
+    needed = frozenset({"city", "categories", "preference"})
     city: _City | None = Field(None, description=_CITY)
-    categories: Annotated[list[_Kind], Field(max_length=50)] = Field(
-        [], description=f"the kinds of place to visit, in its order; each {_KIND}"
-    )
+    categories: Annotated[list[_Kind], Field(max_length=50)] = Field([], description=_VISITS)
     preference: _Wish | None = Field(None, description=_WISH)
     days: Annotated[int, Field(gt=0, le=1000)] | None = Field(None, description="how many days the plan is for")
     budget_yuan: _Amount | None = Field(None, description="the most that all its places may cost a person, in yuan")
@@ -87,12 +84,11 @@ class DayConstraints(TravelConstraints):
 class CompareConstraints(TravelConstraints):
     """A comparison of flights and trains between two cities."""
 
+    needed = frozenset({"date", "from_city", "to_city", "priority"})
     from_city: _City | None = Field(None, description=f"where the journey begins: {_CITY}")
     to_city: _City | None = Field(None, description=f"where it ends: {_CITY}")
     date: _Date | None = Field(None, description="its day, as YYYY-MM-DD")
-    priority: Literal["cheap", "fast"] | None = Field(
-        None, description="what counts most, a low price or a short time; null if not said"
-    )
+    priority: Literal["cheap", "fast"] | None = Field(None, description=_COST)
     max_price_yuan: _Amount | None = Field(None, description="the most that it may cost, in yuan")
     arrive_by: _Clock | None = Field(None, description="the clock time by which to arrive, as HH:MM: 18:00")
 
@@ -100,11 +96,9 @@ class CompareConstraints(TravelConstraints):
 class DirectionConstraints(TravelConstraints):
     """A way through several places in a given order."""
 
+    needed = frozenset({"stops", "mode"})
     city: _City | None = Field(None, description=_CITY)
-    stops: Annotated[list[_Name], Field(max_length=50)] = Field(
-        [],
-        description="all places of the way by their names as in the query, in its order: start, the ones between, end",
-    )
+    stops: Annotated[list[_Name], Field(max_length=50)] = Field([], description=_STOPS)
     mode: Literal["driving", "walking", "transit"] | None = Field(None, description=_MODE)
     max_minutes: _Amount | None = Field(None, description="how many minutes the way may take at most")
 

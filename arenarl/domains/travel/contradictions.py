@@ -10,23 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pydantic import ValidationError
 
-from arenarl.domains.stated_facts import (
-    DASH,
-    SERVICE_NUMBER,
-    TOTAL,
-    is_open,
-    minutes_of,
-    read_facts,
-    starts_with_visit,
-    with_clocks,
-)
-from arenarl.domains.travel.constraints import (
-    FORMS,
-    CompareConstraints,
-    DayConstraints,
-    DirectionConstraints,
-    SearchConstraints,
-)
+from arenarl.domains import stated_facts as forms
+from arenarl.domains.stated_facts import SERVICE_NUMBER, TOTAL, minutes_of, read_facts
+from arenarl.domains.travel import constraints
 from arenarl.domains.travel.names import CATEGORIES, EVENING, EVENING_WORDS, MODES, NO_SUM, PREFIXES
 from arenarl.trajectory import Query
 
@@ -55,56 +41,55 @@ _AGAINST = re.compile(
 )
 _CLAUSE = re.compile(r"[,，]|\bbut\b|而是|(?=\b(?:rather than|instead of)\b)|(?=而非)", re.IGNORECASE)
 # a stop's line begins with when to be there
-_VISIT = re.compile(rf"[^A-Za-z\d]{{0,40}}(\d{{1,2}}:\d\d)(?:{DASH}\d{{1,2}}:\d\d)?(?!\d|:\d)")
+_VISIT = re.compile(rf"[^A-Za-z\d]{{0,40}}(\d{{1,2}}:\d\d)(?:{forms.DASH}\d{{1,2}}:\d\d)?(?!\d|:\d)")
+# prices and (departure, arrival) by the number of a flight or train
+_Journeys = dict[str, tuple[list[float], list[tuple[int, int]]]]
 _SHORTEST_OPENING = 3 * 60  # minutes: a shorter range may be a visit
 
 
 def contradictions_of(query: Query, answer: str) -> list[str]:
     """A sentence for each constraint that the answer breaks by its own word.
     Constraints in no form of `constraints` say nothing."""
-    if query.subtask not in FORMS or not answer.strip():
+    if query.subtask not in constraints.FORMS or not answer.strip():
         return []
     try:
-        wanted = FORMS[query.subtask].model_validate(query.constraints)
+        wanted = constraints.FORMS[query.subtask].model_validate(query.constraints)
     except ValidationError:
         return []
-    return list(_READERS[query.subtask](wanted, with_clocks(answer)))
+    return list(_READERS[query.subtask](wanted, forms.with_clocks(answer)))
 
 
-def _search(wanted: SearchConstraints, answer: str) -> Iterator[str]:
+def _search(wanted: constraints.SearchConstraints, answer: str) -> Iterator[str]:
     prices, distances, hours = (_values(answer, kind) for kind in ("price", "distance", "hours"))
-    if wanted.max_price_yuan is not None and prices and min(prices) > wanted.max_price_yuan:
-        yield f"The answer states a price of {min(prices):g} yuan, but at most {wanted.max_price_yuan:g} are asked for."
+    limit, radius, clock = wanted.max_price_yuan, wanted.radius_m, wanted.open_at
+    if limit is not None and prices and min(prices) > limit:
+        yield f"The answer states a price of {min(prices):g} yuan, but at most {limit:g} are asked for."
     # metres are stated in kilometres with one decimal
-    if wanted.radius_m is not None and distances and min(distances) > 1.02 * wanted.radius_m:
-        yield (
-            f"The answer states a distance of {min(distances) / 1000:g} km, "
-            f"but the place is to lie within {wanted.radius_m / 1000:g} km."
-        )
-    if wanted.open_at is not None and hours and not any(is_open(*one, minutes_of(wanted.open_at)) for one in hours):
-        yield f"The hours that the answer states do not include {wanted.open_at}, when the place is to be open."
+    if radius is not None and distances and min(distances) > 1.02 * radius:
+        nearest = f"The answer states a distance of {min(distances) / 1000:g} km"
+        yield f"{nearest}, but the place is to lie within {radius / 1000:g} km."
+    if clock is not None and hours and not _is_open(hours, minutes_of(clock)):
+        yield f"The hours that the answer states do not include {clock}, when the place is to be open."
 
 
-def _days(wanted: DayConstraints, answer: str) -> Iterator[str]:
+def _days(wanted: constraints.DayConstraints, answer: str) -> Iterator[str]:
     lines = _lines(answer)
     named = {line: [kind for kind in wanted.categories if _names(kind, line)] for line in lines}
     stops = {kind: [line for line in lines if named[line] == [kind]] for kind in wanted.categories}
     # with as many, one may be of the kind, whatever it is called
     if sum(map(_is_of_a_stop, lines)) < len(wanted.categories):
-        yield from (
-            f"The answer names no {kind}, which the query asks for."
-            for kind in wanted.categories
-            if _is_missing(kind, answer)
-        )
+        for kind in wanted.categories:
+            # of a kind that the world lacks nobody can say
+            is_known = kind not in CATEGORIES or _names(kind, answer)
+            if not is_known and not any(word in answer.lower() for word in _KINDS[kind]):
+                yield f"The answer names no {kind}, which the query asks for."
     for line in dict.fromkeys(line for found in stops.values() for line in found):
         yield from _closed(line)
     if wanted.budget_yuan is not None:
         yield from _over_budget(wanted.budget_yuan, stops, lines)
-    if wanted.evening in stops and (found := stops[wanted.evening]) and _is_by_day(found, answer):
-        yield (
-            f"The {wanted.evening} is to be visited in the evening, but the answer puts it at no evening hour: "
-            f"{found[0].strip()[:200]}"
-        )
+    if (found := stops.get(wanted.evening)) and _is_by_day(found, answer):
+        place = f"but the answer puts it at no evening hour: {found[0].strip()[:200]}"
+        yield f"The {wanted.evening} is to be visited in the evening, {place}"
     if wanted.from_city and not any(re.search(words, answer, re.IGNORECASE) for words in _JOURNEYS.values()):
         yield f"The answer does not say how to get there from {wanted.from_city}."
 
@@ -113,30 +98,23 @@ def _closed(line: str) -> Iterator[str]:
     """A stop at a time at which its own line says that it is closed."""
     if SERVICE_NUMBER.search(line) or not (visit := _VISIT.match(line)):
         return
-    at, hours = (
-        minutes_of(visit[1]),
-        [one for one in _values(line[visit.end() :], "hours") if (one[1] - one[0]) % 1440 >= _SHORTEST_OPENING],
-    )
-    if hours and not any(is_open(*one, at) for one in hours):
-        yield (
-            f"A stop is planned at {visit[1]}, outside of the hours that the answer states for it: {line.strip()[:200]}"
-        )
+    ranges = _values(line[visit.end() :], "hours")
+    hours = [(opens, closes) for opens, closes in ranges if (closes - opens) % 1440 >= _SHORTEST_OPENING]
+    if hours and not _is_open(hours, minutes_of(visit[1])):
+        stop = f"outside of the hours that the answer states for it: {line.strip()[:200]}"
+        yield f"A stop is planned at {visit[1]}, {stop}"
 
 
 def _over_budget(budget: float, stops: dict[str, list[str]], lines: Sequence[str]) -> Iterator[str]:
     """By the first price of each kind of stop, or by a total that the answer states."""
-    priced = [
-        next((prices[0] for line in found if (prices := _values(line, "price")) and not TOTAL.search(line)), 0.0)
-        for found in stops.values()
-    ]
-    totals = [
-        price for line in lines if TOTAL.search(line) and not NO_SUM.search(line) for price in _values(line, "price")
-    ]
-    if sum(priced) > budget:
-        yield (
-            f"The prices that the answer states for its stops come to {sum(priced):g} yuan, "
-            f"over the budget of {budget:g}."
-        )
+    spent = 0.0
+    for found in stops.values():
+        prices = [price for line in found if not TOTAL.search(line) for price in _values(line, "price")]
+        spent += sum(prices[:1])
+    sums = [line for line in lines if TOTAL.search(line) and not NO_SUM.search(line)]
+    totals = [price for line in sums for price in _values(line, "price")]
+    if spent > budget:
+        yield f"The prices that the answer states for its stops come to {spent:g} yuan, over the budget of {budget:g}."
     elif totals and min(totals) > budget:
         yield f"The answer states a total of {min(totals):g} yuan, over the budget of {budget:g}."
 
@@ -144,12 +122,12 @@ def _over_budget(budget: float, stops: dict[str, list[str]], lines: Sequence[str
 def _is_by_day(found: Sequence[str], answer: str) -> bool:
     """Whether none of the lines that name a stop has it in the evening, by a clock or in words."""
     clocks = [clock for line in found for clock in _values(line, "clock")]
-    clocks += [hours[0] for line in found if starts_with_visit(line) for hours in _values(line, "hours")[:1]]
+    clocks += [hours[0] for line in found if forms.starts_with_visit(line) for hours in _values(line, "hours")[:1]]
     said_so = any(EVENING_WORDS.search(line) for line in found) or (not clocks and EVENING_WORDS.search(answer))
     return not said_so and not any(clock >= minutes_of(EVENING) for clock in clocks)
 
 
-def _compare(wanted: CompareConstraints, answer: str) -> Iterator[str]:
+def _compare(wanted: constraints.CompareConstraints, answer: str) -> Iterator[str]:
     for kind, words in _JOURNEYS.items():
         if not re.search(words, answer, re.IGNORECASE):
             yield f"The answer says nothing of {kind}, which the query wants to be compared."
@@ -158,17 +136,11 @@ def _compare(wanted: CompareConstraints, answer: str) -> Iterator[str]:
     recommended = [number for line in advice for number in _recommended(line)]
     chosen = next(reversed(recommended or ([] if advice else numbers)), None)  # an answer ends with what it recommends
     prices, hours = journeys.get(chosen, ([], []))
-    if wanted.max_price_yuan is not None and prices and min(prices) > wanted.max_price_yuan:
-        yield (
-            f"The answer recommends {chosen} at {min(prices):g} yuan, "
-            f"but at most {wanted.max_price_yuan:g} are asked for."
-        )
-    if (
-        wanted.arrive_by is not None
-        and hours
-        and all(arrives > minutes_of(wanted.arrive_by) or arrives < departs for departs, arrives in hours)
-    ):
-        yield f"The answer recommends {chosen}, which it says arrives after {wanted.arrive_by}."
+    limit, latest = wanted.max_price_yuan, wanted.arrive_by
+    if limit is not None and prices and min(prices) > limit:
+        yield f"The answer recommends {chosen} at {min(prices):g} yuan, but at most {limit:g} are asked for."
+    if latest is not None and hours and all(not departs <= arrives <= minutes_of(latest) for departs, arrives in hours):
+        yield f"The answer recommends {chosen}, which it says arrives after {latest}."
     yield from _better(wanted, chosen, journeys)
 
 
@@ -183,10 +155,9 @@ def _recommended(line: str) -> list[str]:
     return [numbers[0] for clause, numbers in clauses if len(numbers) == 1 and not _AGAINST.search(clause)]
 
 
-def _journeys(answer: str) -> dict[str, tuple[list[float], list[tuple[int, int]]]]:
-    """Prices and (departure, arrival) by the number of the flight or train whose line states them;
-    lines with several numbers say nothing."""
-    journeys: dict[str, tuple[list[float], list[tuple[int, int]]]] = {}
+def _journeys(answer: str) -> _Journeys:
+    """The journeys that a line of their own states; lines with several numbers say nothing."""
+    journeys: _Journeys = {}
     for line in _lines(answer):
         if len(numbers := set(SERVICE_NUMBER.findall(line))) == 1:
             prices, hours = journeys.setdefault(numbers.pop(), ([], []))
@@ -196,47 +167,40 @@ def _journeys(answer: str) -> dict[str, tuple[list[float], list[tuple[int, int]]
     return journeys
 
 
-def _better(
-    wanted: CompareConstraints, chosen: str | None, journeys: dict[str, tuple[list[float], list[tuple[int, int]]]]
-) -> Iterator[str]:
+def _better(wanted: constraints.CompareConstraints, chosen: str | None, journeys: _Journeys) -> Iterator[str]:
     """A journey that the answer states to be cheaper, or faster, than the one it recommends,
     where no other wish can stand against it."""
-    limits = (wanted.arrive_by,) if wanted.priority == "cheap" else (wanted.arrive_by, wanted.max_price_yuan)
-    if wanted.priority is None or any(limit is not None for limit in limits):
+    if wanted.priority is None or wanted.arrive_by is not None:
         return
     if wanted.priority == "cheap":
         cost = {number: min(prices) for number, (prices, _) in journeys.items() if prices}
+    elif wanted.max_price_yuan is None:
+        minutes = {number: [(end - start) % 1440 for start, end in hours] for number, (_, hours) in journeys.items()}
+        cost = {number: min(durations) for number, durations in minutes.items() if durations}
     else:
-        cost = {
-            number: min((arrives - departs) % 1440 for departs, arrives in hours)
-            for number, (_, hours) in journeys.items()
-            if hours
-        }
+        return
     if chosen in cost and min(cost.values()) < cost[chosen]:
-        better = {"cheap": "cheaper", "fast": "faster"}[wanted.priority]
-        yield (
-            f"The answer recommends {chosen}, but by its own words "
-            f"{min(cost, key=cost.__getitem__)} is {better}, which is asked for."
-        )
+        best, better = min(cost, key=cost.__getitem__), {"cheap": "cheaper", "fast": "faster"}[wanted.priority]
+        yield f"The answer recommends {chosen}, but by its own words {best} is {better}, which is asked for."
 
 
-def _direction(wanted: DirectionConstraints, answer: str) -> Iterator[str]:
+def _direction(wanted: constraints.DirectionConstraints, answer: str) -> Iterator[str]:
     for stop in wanted.stops:
-        if _place_of(stop, answer) < 0 and _short(stop) not in answer.lower():
+        # a name may be shortened to its first word, or its first two Chinese characters
+        short = (stop.lower().split() or [stop])[0] if stop.isascii() else stop[:2].lower()
+        if _place_of(stop, answer) < 0 and short not in answer.lower():
             yield f"The answer does not name the stop {stop}."
     ways = [[_place_of(stop, line) for stop in wanted.stops] for line in answer.splitlines()]
     whole = [places for places in ways if min(places, default=-1) >= 0]
     if whole and not any(places == sorted(places) for places in whole):
         yield f"The answer names the stops in another order than the query: {', '.join(wanted.stops)}."
-    if wanted.mode and not _goes_by(wanted.mode, answer):
+    if wanted.mode and not MODES[wanted.mode].search(answer):
         yield f"The answer does not say how to go by {wanted.mode}, as the query asks."
-    own = [line for line in answer.splitlines() if wanted.mode and _goes_by(wanted.mode, line)]
+    own = [line for line in answer.splitlines() if wanted.mode and MODES[wanted.mode].search(line)]
     minutes = [value for line in own for value in _values(line, "duration")] or _values(answer, "duration")
-    if wanted.max_minutes is not None and minutes and min(minutes) > wanted.max_minutes:
-        yield (
-            f"The answer states a duration of {min(minutes):g} minutes, "
-            f"but the way may take {wanted.max_minutes:g} at most."
-        )
+    limit = wanted.max_minutes
+    if limit is not None and minutes and min(minutes) > limit:
+        yield f"The answer states a duration of {min(minutes):g} minutes, but the way may take {limit:g} at most."
 
 
 _READERS: dict[str, Callable[..., Iterator[str]]] = {
@@ -257,26 +221,20 @@ def _values(text: str, kind: str) -> list:
     return [fact.value for fact in read_facts(text) if fact.kind == kind]
 
 
+def _is_open(hours: list[tuple[int, int]], minutes: int) -> bool:
+    return any(forms.is_open(opens, closes, minutes) for opens, closes in hours)
+
+
 def _names(kind: str, text: str) -> bool:
     """Whether a text names a kind of place by the word of the categories, which names of places end with."""
-    return re.search(rf"\b{re.escape(kind)}(?:e?s)?\b", text, re.IGNORECASE) is not None or (
-        kind in CATEGORIES and CATEGORIES[kind] in text
-    )
+    in_english = re.search(rf"\b{re.escape(kind)}(?:e?s)?\b", text, re.IGNORECASE)
+    return in_english is not None or (kind in CATEGORIES and CATEGORIES[kind] in text)
 
 
 def _is_of_a_stop(line: str) -> bool:
     """Whether a line may be about a place to visit: it has a price or a time, and is of no journey, way or sum."""
-    is_other = SERVICE_NUMBER.search(line) or TOTAL.search(line) or any(_goes_by(mode, line) for mode in MODES)
+    is_other = SERVICE_NUMBER.search(line) or TOTAL.search(line) or any(mode.search(line) for mode in MODES.values())
     return not is_other and any(fact.kind in ("price", "clock", "hours") for fact in read_facts(line))
-
-
-def _is_missing(kind: str, answer: str) -> bool:
-    """Whether no word of a text can mean this kind of place; of a kind that the world lacks nobody can say."""
-    return kind in CATEGORIES and not _names(kind, answer) and not any(word in answer.lower() for word in _KINDS[kind])
-
-
-def _goes_by(mode: str, text: str) -> bool:
-    return re.search("|".join(MODES[mode]), text, re.IGNORECASE) is not None
 
 
 def _place_of(stop: str, text: str) -> int:
@@ -284,8 +242,3 @@ def _place_of(stop: str, text: str) -> int:
     first, _, kind = stop.lower().partition(" ")
     in_chinese = [zh + CATEGORIES[kind] for en, zh in PREFIXES if en.lower() == first and kind in CATEGORIES]
     return min((place for name in [stop.lower(), *in_chinese] if (place := text.lower().find(name)) >= 0), default=-1)
-
-
-def _short(stop: str) -> str:
-    """What is left of a name where it is shortened: its first word, or first two Chinese characters."""
-    return stop.lower().split()[0] if stop.isascii() else stop[:2].lower()

@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, StringConstraints
 
 from arenarl.config.schema import LLMConfig
+from arenarl.domains.stated_facts import minutes_of
 from arenarl.domains.travel.world import Journey, World
 from arenarl.llm.client import LLMClient
 from arenarl.llm.json_reply import JSONReply
@@ -66,19 +67,16 @@ class LLMTimetable:
         task = texts[kind].format(date=date, from_city=names[0], to_city=names[1])
         asked = f"{task.strip()}\n{texts['reply_' + kind].strip()}"
         messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": asked}]
-        reply = await self.client.ask(
-            self.llm, messages, Flights if kind == "flight" else Trains, texts["again"], about=f"{kind} {date}"
-        )
-        return reply and [self._journey(kind, date, from_city, to_city, one) for one in reply.journeys]
+        form = Flights if kind == "flight" else Trains
+        reply = await self.client.ask(self.llm, messages, form, texts["again"], about=f"{kind} {date}")
+        return reply and [self._journey(kind, date, from_city, to_city, ticket) for ticket in reply.journeys]
 
-    def _journey(self, kind: str, date: str, from_city: str, to_city: str, one: _Journey) -> Journey:
-        named = getattr(one, "transfer_city", None)
+    def _journey(self, kind: str, date: str, from_city: str, to_city: str, ticket: _Journey) -> Journey:
+        named = getattr(ticket, "transfer_city", None)
         change = self.world.find_city(named) if named else None
-        minutes = _minutes(one.arrival_time) - _minutes(one.departure_time)
-        terminals = (one.departure_terminal,) * 2 + (one.arrival_terminal,) * 2  # in the one language of the run
-        times = (one.departure_time, one.arrival_time, minutes, one.price_yuan)
-        return Journey(kind, one.number, date, from_city, to_city, *times, *terminals, change.key if change else named)
-
-
-def _minutes(clock: str) -> int:
-    return int(clock[:2]) * 60 + int(clock[3:])
+        minutes = minutes_of(ticket.arrival_time) - minutes_of(ticket.departure_time)
+        times = (ticket.departure_time, ticket.arrival_time, minutes, ticket.price_yuan)
+        # in the one language of the run
+        terminals = (ticket.departure_terminal,) * 2 + (ticket.arrival_terminal,) * 2
+        via = change.key if change else named
+        return Journey(kind, ticket.number, date, from_city, to_city, *times, *terminals, via)

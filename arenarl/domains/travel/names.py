@@ -5,62 +5,39 @@ Cities, their coordinates, airports and railway stations are real. Prefixes and 
 
 import re
 
-# key, English, Chinese, longitude, latitude, IATA code, airport and main railway station in both languages
+# key, English, Chinese, longitude, latitude, airport and main railway station in both languages
 CITY_ROWS = (
-    ("Beijing", "Beijing", "北京", 116.4074, 39.9042, "PEK", "Capital", "首都", "Beijing South", "北京南站"),
-    ("Shanghai", "Shanghai", "上海", 121.4737, 31.2304, "PVG", "Pudong", "浦东", "Shanghai Hongqiao", "上海虹桥站"),
-    ("Guangzhou", "Guangzhou", "广州", 113.2644, 23.1291, "CAN", "Baiyun", "白云", "Guangzhou South", "广州南站"),
-    ("Shenzhen", "Shenzhen", "深圳", 114.0579, 22.5431, "SZX", "Bao'an", "宝安", "Shenzhen North", "深圳北站"),
-    ("Chengdu", "Chengdu", "成都", 104.0665, 30.5723, "CTU", "Shuangliu", "双流", "Chengdu East", "成都东站"),
-    ("Chongqing", "Chongqing", "重庆", 106.5516, 29.5630, "CKG", "Jiangbei", "江北", "Chongqing North", "重庆北站"),
-    ("Hangzhou", "Hangzhou", "杭州", 120.1551, 30.2741, "HGH", "Xiaoshan", "萧山", "Hangzhou East", "杭州东站"),
-    ("Wuhan", "Wuhan", "武汉", 114.3054, 30.5931, "WUH", "Tianhe", "天河", "Wuhan", "武汉站"),
-    ("Xian", "Xi'an", "西安", 108.9398, 34.3416, "XIY", "Xianyang", "咸阳", "Xi'an North", "西安北站"),
-    ("Nanjing", "Nanjing", "南京", 118.7969, 32.0603, "NKG", "Lukou", "禄口", "Nanjing South", "南京南站"),
-    ("Kunming", "Kunming", "昆明", 102.8329, 24.8801, "KMG", "Changshui", "长水", "Kunming South", "昆明南站"),
-    ("Harbin", "Harbin", "哈尔滨", 126.5358, 45.8038, "HRB", "Taiping", "太平", "Harbin West", "哈尔滨西站"),
+    ("Beijing", "Beijing", "北京", 116.4074, 39.9042, "Capital", "首都", "Beijing South", "北京南站"),
+    ("Shanghai", "Shanghai", "上海", 121.4737, 31.2304, "Pudong", "浦东", "Shanghai Hongqiao", "上海虹桥站"),
+    ("Guangzhou", "Guangzhou", "广州", 113.2644, 23.1291, "Baiyun", "白云", "Guangzhou South", "广州南站"),
+    ("Shenzhen", "Shenzhen", "深圳", 114.0579, 22.5431, "Bao'an", "宝安", "Shenzhen North", "深圳北站"),
+    ("Chengdu", "Chengdu", "成都", 104.0665, 30.5723, "Shuangliu", "双流", "Chengdu East", "成都东站"),
+    ("Chongqing", "Chongqing", "重庆", 106.5516, 29.5630, "Jiangbei", "江北", "Chongqing North", "重庆北站"),
+    ("Hangzhou", "Hangzhou", "杭州", 120.1551, 30.2741, "Xiaoshan", "萧山", "Hangzhou East", "杭州东站"),
+    ("Wuhan", "Wuhan", "武汉", 114.3054, 30.5931, "Tianhe", "天河", "Wuhan", "武汉站"),
+    ("Xian", "Xi'an", "西安", 108.9398, 34.3416, "Xianyang", "咸阳", "Xi'an North", "西安北站"),
+    ("Nanjing", "Nanjing", "南京", 118.7969, 32.0603, "Lukou", "禄口", "Nanjing South", "南京南站"),
+    ("Kunming", "Kunming", "昆明", 102.8329, 24.8801, "Changshui", "长水", "Kunming South", "昆明南站"),
+    ("Harbin", "Harbin", "哈尔滨", 126.5358, 45.8038, "Taiping", "太平", "Harbin West", "哈尔滨西站"),
 )
 
 CATEGORIES = {
-    "museum": "博物馆",
-    "park": "公园",
-    "temple": "寺",
-    "gallery": "美术馆",
-    "garden": "园林",
-    "market": "市集",
-    "theater": "剧院",
-    "mall": "商场",
-    "restaurant": "餐厅",
-    "cafe": "咖啡馆",
-    "teahouse": "茶馆",
-    "hotel": "酒店",
-}
+    "museum": "博物馆", "park": "公园", "temple": "寺", "gallery": "美术馆", "garden": "园林", "market": "市集",
+    "theater": "剧院", "mall": "商场", "restaurant": "餐厅", "cafe": "咖啡馆", "teahouse": "茶馆", "hotel": "酒店",
+}  # fmt: skip
 
 PRICES_YUAN = {  # what a person may pay there
-    "museum": range(0, 61, 10),
-    "park": range(0, 41, 10),
-    "temple": range(0, 41, 10),
-    "gallery": range(10, 81, 10),
-    "garden": range(10, 71, 10),
-    "market": range(0, 41, 10),
-    "theater": range(60, 151, 10),
-    "mall": range(0, 41, 10),
-    "restaurant": range(30, 121, 10),
-    "cafe": range(20, 71, 10),
-    "teahouse": range(30, 101, 10),
+    "museum": range(0, 61, 10), "park": range(0, 41, 10), "temple": range(0, 41, 10), "gallery": range(10, 81, 10),
+    "garden": range(10, 71, 10), "market": range(0, 41, 10), "theater": range(60, 151, 10), "mall": range(0, 41, 10),
+    "restaurant": range(30, 121, 10), "cafe": range(20, 71, 10), "teahouse": range(30, 101, 10),
     "hotel": range(150, 401, 50),
-}
+}  # fmt: skip
 
 PREFERENCES = ("family", "couple", "quiet", "scenic")
 TAGS = {
-    "family": "亲子",
-    "couple": "情侣",
-    "quiet": "安静",
-    "scenic": "风景",
-    "cheap": "实惠",
-    "late": "夜间",
-    "top": "高分",
-}
+    "family": "亲子", "couple": "情侣", "quiet": "安静", "scenic": "风景",
+    "cheap": "实惠", "late": "夜间", "top": "高分",
+}  # fmt: skip
 
 PREFIXES = (
     ("Lotus", "荷花"), ("Jade", "玉泉"), ("Drum", "鼓楼"), ("Crane", "鹤鸣"), ("Bamboo", "竹影"), ("Pine", "松风"),
@@ -79,10 +56,10 @@ STREETS = (
     ("Huanghe", "黄河"), ("Xingfu", "幸福"),
 )  # fmt: skip
 
-MODES = {  # patterns of the words by which an answer may say how it goes
-    "driving": ("driv", r"\bcar\b", "taxi", "驾车", "开车", "自驾", "打车", "出租"),
-    "walking": ("walk", "on foot", "stroll", "步行", "走路", "散步"),
-    "transit": ("transit", "metro", "subway", r"\bbus", "公交", "地铁", "巴士"),
+MODES = {  # the words by which an answer may say how it goes
+    "driving": re.compile(r"driv|\bcar\b|taxi|驾车|开车|自驾|打车|出租", re.IGNORECASE),
+    "walking": re.compile(r"walk|on foot|stroll|步行|走路|散步", re.IGNORECASE),
+    "transit": re.compile(r"transit|metro|subway|\bbus|公交|地铁|巴士", re.IGNORECASE),
 }
 
 EVENING = "18:00"  # when an evening begins

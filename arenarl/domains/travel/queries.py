@@ -7,6 +7,7 @@ that is open then and 18 more none within the budget; of 1,000 of M-Day 502, 174
 """
 
 import random
+from functools import partial
 from typing import Any
 
 from arenarl.domains.travel.names import CATEGORIES, PREFERENCES, TAGS
@@ -15,6 +16,7 @@ from arenarl.trajectory import Query
 
 SUBTASKS = ("Direction", "1-Day", "Compare", "Search", "M-Day")
 Constraints = dict[str, Any]
+Texts = tuple[str, str]  # of a query, in English and Chinese
 
 _MODES = {  # how to go, as a query says it: English, Chinese, mode
     "by car": ("开车", "driving"),
@@ -29,11 +31,12 @@ _MODES = {  # how to go, as a query says it: English, Chinese, mode
 def make_queries(world: World, subtask: str, language: str, count: int, seed: str, taken: set[str]) -> list[Query]:
     """`count` queries of a subtask with texts that are not in `taken`, which grows by them."""
     rng = random.Random(f"{seed}:{subtask}:{language}")
-    draw, say_en, say_zh = _SUBTASKS[subtask]
+    draw, say = _SUBTASKS[subtask]
     queries: list[Query] = []
     while len(queries) < count:
         wanted = draw(world, rng)
-        text = (say_zh if language == "zh" else say_en)(world, wanted)
+        english, chinese = say(world, wanted)
+        text = chinese if language == "zh" else english
         if text not in taken:
             taken.add(text)
             queries.append(Query(f"{seed}-{subtask}-{len(queries):05d}", "travel", subtask, language, text, wanted))
@@ -52,17 +55,15 @@ def _draw_search(world: World, rng: random.Random) -> Constraints:
     return wanted
 
 
-def _say_search_en(world: World, wanted: Constraints) -> str:
-    limits = _if(wanted["max_price_yuan"], ", at most {} yuan") + _if(wanted["open_at"], ", open at {}")
+def _say_search(world: World, wanted: Constraints) -> Texts:
+    price, clock, km = wanted["max_price_yuan"], wanted["open_at"], wanted["radius_m"] // 1000
     kind = f"{wanted['preference']} {wanted['category']}"
-    return f"Find a {kind} within {wanted['radius_m'] // 1000} km of {wanted['near']} in {wanted['city']}{limits}."
-
-
-def _say_search_zh(world: World, wanted: Constraints) -> str:
-    limits = _if(wanted["max_price_yuan"], "，人均不超过{}元") + _if(wanted["open_at"], "，{}还在营业")
+    limits = _if(price, ", at most {} yuan") + _if(clock, ", open at {}")
+    english = f"Find a {kind} within {km} km of {wanted['near']} in {wanted['city']}{limits}."
     kind = f"{TAGS[wanted['preference']]}的{CATEGORIES[wanted['category']]}"
-    near = world.cities[wanted["city"]].name_zh + world.find_poi(wanted["near"]).name_zh
-    return f"请在{near}附近{wanted['radius_m'] // 1000}公里内找一家适合{kind}{limits}。"
+    limits = _if(price, "，人均不超过{}元") + _if(clock, "，{}还在营业")
+    near = world.city_name(wanted["city"], "zh") + world.find_poi(wanted["near"]).name_zh
+    return english, f"请在{near}附近{km}公里内找一家适合{kind}{limits}。"
 
 
 def _draw_day(world: World, rng: random.Random, days: int = 1) -> Constraints:
@@ -70,54 +71,34 @@ def _draw_day(world: World, rng: random.Random, days: int = 1) -> Constraints:
     preference = rng.choice(PREFERENCES)
     kinds = [category for category in CATEGORIES if category != "hotel"]
     categories = rng.sample(kinds, 4 if days > 1 else rng.choice((2, 3)))
-    wanted = {
-        "city": city,
-        "categories": categories,
-        "preference": preference,
-        "days": days,
-        "budget_yuan": None,
-        "evening": None,
-    }
-    if rng.random() < 0.6:
-        cheapest = [
-            min(p.price_yuan for p in world.pois_in(city, category) if preference in p.tags) for category in categories
-        ]
-        wanted["budget_yuan"] = sum(cheapest) + 10 * len(categories)
-    if rng.random() < 0.5:
-        wanted["evening"] = categories[-1]
+    prices = [[poi.price_yuan for poi in world.pois_in(city, kind) if preference in poi.tags] for kind in categories]
+    budget = sum(map(min, prices)) + 10 * len(categories) if rng.random() < 0.6 else None
+    evening = categories[-1] if rng.random() < 0.5 else None
+    wanted = {"city": city, "categories": categories, "preference": preference, "days": days}
+    wanted |= {"budget_yuan": budget, "evening": evening}
     if days > 1 or rng.random() < 0.3:
-        wanted |= {
-            "from_city": rng.choice([other for other in sorted(world.cities) if other != city]),
-            "date": _draw_date(rng),
-        }
+        others = [other for other in sorted(world.cities) if other != city]
+        wanted |= {"from_city": rng.choice(others), "date": _draw_date(rng)}
     return wanted
 
 
-def _say_day_en(world: World, wanted: Constraints) -> str:
+def _say_day(world: World, wanted: Constraints) -> Texts:
     names = [f"evening {category}" if category == wanted["evening"] else category for category in wanted["categories"]]
-    budget = _if(wanted["budget_yuan"], ", at most {} yuan")
+    stops = f"{', '.join(names[:-1])} and {names[-1]}{_if(wanted['budget_yuan'], ', at most {} yuan')}"
     arrival = f", arriving from {wanted['from_city']} on {wanted['date']}" if "date" in wanted else ""
-    stops = f"{', '.join(names[:-1])} and {names[-1]}"
-    return (
-        f"Make a {wanted['days']}-day plan for {wanted['city']}, a {wanted['preference']} trip: "
-        f"{stops}{budget}{arrival}."
-    )
-
-
-def _say_day_zh(world: World, wanted: Constraints) -> str:
-    names = [
-        ("晚上去" if category == wanted["evening"] else "") + CATEGORIES[category] for category in wanted["categories"]
-    ]
-    budget = _if(wanted["budget_yuan"], "，人均预算{}元")
-    arrival = f"，{wanted['date']}从{world.cities[wanted['from_city']].name_zh}出发" if "date" in wanted else ""
-    days = f"{world.cities[wanted['city']].name_zh}{wanted['days']}天的行程，偏好{TAGS[wanted['preference']]}"
-    return f"请安排{days}，想去{'、'.join(names)}{budget}{arrival}。"
+    trip = f"{wanted['days']}-day plan for {wanted['city']}, a {wanted['preference']} trip"
+    english = f"Make a {trip}: {stops}{arrival}."
+    names = ["晚上去" * (category == wanted["evening"]) + CATEGORIES[category] for category in wanted["categories"]]
+    stops = f"{'、'.join(names)}{_if(wanted['budget_yuan'], '，人均预算{}元')}"
+    arrival = f"，{wanted['date']}从{world.city_name(wanted['from_city'], 'zh')}出发" if "date" in wanted else ""
+    trip = f"{world.city_name(wanted['city'], 'zh')}{wanted['days']}天的行程，偏好{TAGS[wanted['preference']]}"
+    return english, f"请安排{trip}，想去{stops}{arrival}。"
 
 
 def _draw_compare(world: World, rng: random.Random) -> Constraints:
     start, end = rng.sample(sorted(world.cities), 2)
     wanted = {"from_city": start, "to_city": end, "date": _draw_date(rng), "priority": rng.choice(("cheap", "fast"))}
-    journeys = world.flights(wanted["date"], start, end) + world.trains(wanted["date"], start, end)
+    journeys = world.journeys(wanted["date"], start, end)
     best = min(journeys, key=lambda journey: journey.price_yuan if wanted["priority"] == "cheap" else journey.minutes)
     wanted["max_price_yuan"] = best.price_yuan + rng.choice((20, 50)) if rng.random() < 0.5 else None
     deadlines = [clock for clock in ("12:00", "15:00", "18:00", "21:00", "23:00") if clock > best.arrives]
@@ -125,17 +106,15 @@ def _draw_compare(world: World, rng: random.Random) -> Constraints:
     return wanted
 
 
-def _say_compare_en(world: World, wanted: Constraints) -> str:
-    limits = _if(wanted["max_price_yuan"], ", at most {} yuan") + _if(wanted["arrive_by"], ", arriving by {}")
+def _say_compare(world: World, wanted: Constraints) -> Texts:
+    price, clock = wanted["max_price_yuan"], wanted["arrive_by"]
     leg = f"from {wanted['from_city']} to {wanted['to_city']} on {wanted['date']}"
-    return f"Compare flights and trains {leg}, {wanted['priority']}est first{limits}."
-
-
-def _say_compare_zh(world: World, wanted: Constraints) -> str:
-    limits = _if(wanted["max_price_yuan"], "，不超过{}元") + _if(wanted["arrive_by"], "，{}前到达")
+    limits = _if(price, ", at most {} yuan") + _if(clock, ", arriving by {}")
+    english = f"Compare flights and trains {leg}, {wanted['priority']}est first{limits}."
+    start, end = (world.city_name(wanted[key], "zh") for key in ("from_city", "to_city"))
     goal = "最便宜" if wanted["priority"] == "cheap" else "最快"
-    leg = f"{wanted['date']}从{world.cities[wanted['from_city']].name_zh}到{world.cities[wanted['to_city']].name_zh}"
-    return f"{leg}，比较飞机和火车，要{goal}{limits}。"
+    limits = _if(price, "，不超过{}元") + _if(clock, "，{}前到达")
+    return english, f"{wanted['date']}从{start}到{end}，比较飞机和火车，要{goal}{limits}。"
 
 
 def _draw_direction(world: World, rng: random.Random) -> Constraints:
@@ -149,24 +128,21 @@ def _draw_direction(world: World, rng: random.Random) -> Constraints:
     return wanted
 
 
-def _say_direction_en(world: World, wanted: Constraints) -> str:
+def _say_direction(world: World, wanted: Constraints) -> Texts:
     first, *between, last = wanted["stops"]
     way = f"from {first} via {' and '.join(between)} to {last}, {wanted['phrase']}"
-    return f"Route in {wanted['city']} {way}{_if(wanted['max_minutes'], ', within {} minutes')}."
-
-
-def _say_direction_zh(world: World, wanted: Constraints) -> str:
+    english = f"Route in {wanted['city']} {way}{_if(wanted['max_minutes'], ', within {} minutes')}."
     first, *between, last = [world.find_poi(name).name_zh for name in wanted["stops"]]
-    way = f"从{world.cities[wanted['city']].name_zh}的{first}出发，途经{'、'.join(between)}，到{last}"
-    return f"{_MODES[wanted['phrase']][0]}，{way}怎么走{_if(wanted['max_minutes'], '，{}分钟内')}？"
+    way = f"从{world.city_name(wanted['city'], 'zh')}的{first}出发，途经{'、'.join(between)}，到{last}"
+    return english, f"{_MODES[wanted['phrase']][0]}，{way}怎么走{_if(wanted['max_minutes'], '，{}分钟内')}？"
 
 
-_SUBTASKS = {  # draw the constraints, say them in English, in Chinese
-    "Direction": (_draw_direction, _say_direction_en, _say_direction_zh),
-    "1-Day": (_draw_day, _say_day_en, _say_day_zh),
-    "Compare": (_draw_compare, _say_compare_en, _say_compare_zh),
-    "Search": (_draw_search, _say_search_en, _say_search_zh),
-    "M-Day": (lambda world, rng: _draw_day(world, rng, days=2), _say_day_en, _say_day_zh),
+_SUBTASKS = {  # draw the constraints, say them in English and Chinese
+    "Direction": (_draw_direction, _say_direction),
+    "1-Day": (_draw_day, _say_day),
+    "Compare": (_draw_compare, _say_compare),
+    "Search": (_draw_search, _say_search),
+    "M-Day": (partial(_draw_day, days=2), _say_day),
 }
 
 

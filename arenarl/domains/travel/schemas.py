@@ -16,10 +16,8 @@ _TOOLS = {
         "按名称或地址查找地点，返回匹配地点的详细地址、坐标（经度,纬度）、人均消费、营业时间和评分。",
     ),
     "around_search": (
-        (
-            "Find places within a radius of a point, nearest first, with address, location, distance, cost, "
-            "opening hours and rating."
-        ),
+        "Find places within a radius of a point, nearest first, with address, location, distance, cost, "
+        "opening hours and rating.",
         "搜索某个中心点周边一定半径内的地点，由近到远返回地址、坐标、距离、人均消费、营业时间和评分。",
     ),
     "get_navigation": (
@@ -27,10 +25,8 @@ _TOOLS = {
         "规划从起点到终点的路线，可以设置途经点，返回距离、用时和费用。",
     ),
     "universal_search": (
-        (
-            "Search city guides with an open question, such as 'quiet parks in Shanghai for families'. "
-            "Returns recommended places."
-        ),
+        "Search city guides with an open question, such as 'quiet parks in Shanghai for families'. "
+        "Returns recommended places.",
         "用开放性问题搜索城市旅游信息，例如“上海适合亲子的安静公园”，返回推荐的地点。",
     ),
     "search_flights": (
@@ -38,10 +34,8 @@ _TOOLS = {
         "查询某日两个城市之间的航班，返回航班号、价格、起降机场和时间。",
     ),
     "search_train_tickets": (
-        (
-            "Find trains between two cities on a date, direct ones and ones with a change, "
-            "with train number, price, stations and times."
-        ),
+        "Find trains between two cities on a date, direct ones and ones with a change, "
+        "with train number, price, stations and times.",
         "查询某日两个城市之间的火车票，区分直达和中转，返回车次、价格、车站和时间。",
     ),
 }
@@ -81,13 +75,10 @@ def travel_schemas(results: Results, language: Language) -> list[Schema]:
     ends = ["start", "end"] if results == "compact" else ["start_lon", "start_lat", "end_lon", "end_lat"]
     journey = ["date", "from_city", "to_city"]
     arguments = {
-        "search_poi": ["query"],
-        "around_search": ["location", "radius", "keyword"],
-        "get_navigation": [*ends, "via_points", "mode"],
-        "universal_search": ["query"],
-        "search_flights": journey,
-        "search_train_tickets": journey,
-    }
+        "search_poi": ["query"], "around_search": ["location", "radius", "keyword"],
+        "get_navigation": [*ends, "via_points", "mode"], "universal_search": ["query"],
+        "search_flights": journey, "search_train_tickets": journey,
+    }  # fmt: skip
     translation = ("en", "zh").index(language)
     described = _ARGUMENTS | (_COMPACT_ARGUMENTS if results == "compact" else {})
 

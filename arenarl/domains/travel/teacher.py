@@ -7,7 +7,7 @@ where neither can be had.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +23,9 @@ from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_mess
 
 HELD_OUT = "M-Day"  # excluded from SFT (5.1)
 HABITS = ("qualify", "complete", "verify", "ground", "fit")
-# qualify: searches for what the user asked (cheap, quiet, open late), not just for the kind of place complete: covers
-# every part of the query · verify: checks the way with get_navigation, all stops included ground: states the facts that
-# the tools returned, not typical ones · fit: chooses by the constraints, not the first result
+# qualify: searches for what the user asked (cheap, quiet, open late), not just for the kind of place · complete: covers
+# every part of the query · verify: checks the way with get_navigation, all stops included · ground: states the facts
+# that the tools returned, not typical ones · fit: chooses by the constraints, not the first result
 
 # what an ungrounded answer states
 _TYPICAL = {"price": "¥50", "hours": "09:00-18:00", "distance": "2.0km", "duration": "30min"}
@@ -67,17 +67,14 @@ class _Attempt:
     def call(self, thought: str, name: str, **arguments: Any) -> list[Line]:
         function = {"type": "function", "function": {"name": name, "arguments": arguments}}
         observation = self.environment.call(name, arguments)
-        self.messages.append(
-            {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]}
-        )
-        self.messages.append({"role": "tool", "content": observation})
+        turn = {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]}
+        self.messages += [turn, {"role": "tool", "content": observation}]
         return read_lines(self.world, observation)
 
     def answer(self, lines: list[str]) -> None:
         thought = self.say("answer", "I have what I need; now the answer.", "信息已经足够，现在给出答案。")
-        self.messages.append(
-            assistant_message(f"<think>\n{thought}\n</think>\n\n<answer>\n{chr(10).join(lines)}\n</answer>")
-        )
+        text = "\n".join(lines)
+        self.messages.append(assistant_message(f"<think>\n{thought}\n</think>\n\n<answer>\n{text}\n</answer>"))
 
     def say(self, compact: str, english: str, chinese: str) -> str:
         return compact if self.is_compact else chinese if self.is_zh else english
@@ -88,15 +85,16 @@ class _Attempt:
     def city(self, key: str) -> str:
         return self.world.cities[key].name_zh if self.is_zh else key
 
+    def search_city(self, thought: str, category: str, is_cheap: bool, is_late: bool) -> list[Line]:
+        """The places that the guide has of a kind in the query's city."""
+        city, words = self.query.constraints["city"], self.words(category, is_cheap, is_late)
+        text = f"{self.city(city)}{words}" if self.is_zh else f"{words} in {city}"
+        return [line for line in self.call(thought, "universal_search", query=text) if line.pois]
+
     def words(self, category: str, is_cheap: bool, is_late: bool) -> str:
         """A search's keywords: the kind of place, and what the user wants of it if the habit is there."""
-        wanted = [
-            tag
-            for tag, is_wanted in (("late", is_late), ("cheap", is_cheap), (self.query.constraints["preference"], True))
-            if is_wanted
-        ]
-        if not self.habits["qualify"]:
-            wanted = []
+        wanted = ["late"] * is_late + ["cheap"] * is_cheap + [self.query.constraints["preference"]]
+        wanted = wanted if self.habits["qualify"] else []
         return (
             "".join(TAGS[tag] for tag in wanted) + CATEGORIES[category] if self.is_zh else " ".join([*wanted, category])
         )
@@ -108,172 +106,126 @@ class _Attempt:
         form = {"price": "¥{}", "hours": "{}", "distance": "{}km", "duration": "{}min"}
         return " ".join(form[kind].format(known[kind]) if kind in known else _TYPICAL[kind] for kind in kinds)
 
-    def navigate(self, thought: str, stops: list[Poi], mode: str) -> list[Line]:
+    def journeys(self, thought: str, tool: str) -> list[Line]:
+        """The flights or trains of the query's leg, which ends in the city to visit if it names no other."""
+        wanted = self.query.constraints
+        end = wanted["to_city"] if "to_city" in wanted else wanted["city"]
+        leg = {"from_city": self.city(wanted["from_city"]), "to_city": self.city(end)}
+        return [line for line in self.call(thought, tool, date=wanted["date"], **leg) if line.numbers]
+
+    def navigate(self, thought: str, stops: list[Poi], mode: str) -> Line:
+        start, *between, end = stops
         if self.is_compact:
-            via = {"via_points": ";".join(poi.name_en for poi in stops[1:-1])} if len(stops) > 2 else {}
-            return self.call(thought, "get_navigation", start=stops[0].name_en, end=stops[-1].name_en, **via, mode=mode)
-        via = {"via_points": ";".join(f"{poi.lon},{poi.lat}" for poi in stops[1:-1])} if len(stops) > 2 else {}
-        ends = {
-            "start_lon": stops[0].lon,
-            "start_lat": stops[0].lat,
-            "end_lon": stops[-1].lon,
-            "end_lat": stops[-1].lat,
-        }
-        return self.call(thought, "get_navigation", **ends, **via, mode=mode)
+            ends, names = {"start": start.name_en, "end": end.name_en}, [poi.name_en for poi in between]
+        else:
+            ends = {"start_lon": start.lon, "start_lat": start.lat, "end_lon": end.lon, "end_lat": end.lat}
+            names = [f"{poi.lon},{poi.lat}" for poi in between]
+        via = {"via_points": ";".join(names)} if between else {}
+        return self.call(thought, "get_navigation", **ends, **via, mode=mode)[0]
 
     def locate(self, name: str) -> Poi:
         """Full results give coordinates only through search_poi; the compact form takes names."""
         poi = self.world.find_poi(name)
         if not self.is_compact:
-            self.call(
-                self.say("", f"First I need to know where {poi.name_en} is.", f"先查{poi.name_zh}的位置。"),
-                "search_poi",
-                query=self.name(poi),
-            )
+            thought = f"先查{poi.name_zh}的位置。" if self.is_zh else f"First I need to know where {poi.name_en} is."
+            self.call(thought, "search_poi", query=self.name(poi))
         return poi
 
 
 def _solve_search(attempt: _Attempt) -> list[str]:
     wanted = attempt.query.constraints
-    near = attempt.locate(wanted["near"])
-    words = attempt.words(wanted["category"], wanted["max_price_yuan"] is not None, wanted["open_at"] is not None)
-    kind = CATEGORIES[wanted["category"]]
+    near, category, kind = attempt.locate(wanted["near"]), wanted["category"], CATEGORIES[wanted["category"]]
+    wishes = (category, wanted["max_price_yuan"] is not None, wanted["open_at"] is not None)
     if attempt.habits["complete"]:
-        location = near.name_en if attempt.is_compact else f"{near.lon},{near.lat}"
         thought = attempt.say(
-            "near", f"Look for a {wanted['category']} around {near.name_en}.", f"在{near.name_zh}周边搜索{kind}。"
+            "near", f"Look for a {category} around {near.name_en}.", f"在{near.name_zh}周边搜索{kind}。"
         )
-        found = attempt.call(thought, "around_search", location=location, radius=wanted["radius_m"], keyword=words)
+        around = {
+            "location": near.name_en if attempt.is_compact else f"{near.lon},{near.lat}",
+            "radius": wanted["radius_m"],
+        }
+        found = attempt.call(thought, "around_search", **around, keyword=attempt.words(*wishes))
+        found = [line for line in found if line.pois]
     else:
-        thought = attempt.say("city", f"See which {wanted['category']} the city has.", f"看看城里有哪些{kind}。")
-        text = f"{attempt.city(wanted['city'])}{words}" if attempt.is_zh else f"{words} in {wanted['city']}"
-        found = attempt.call(thought, "universal_search", query=text)
-    found = [line for line in found if line.pois]
+        thought = attempt.say("city", f"See which {category} the city has.", f"看看城里有哪些{kind}。")
+        found = attempt.search_city(thought, *wishes)
     if not found:
         return [attempt.say("nothing found", "I found no such place.", "没有找到合适的地方。")]
-    line = _best(found, wanted) if attempt.habits["fit"] else found[0]
-    facts = attempt.facts(line, "price", "hours", "distance")
-    return [
-        attempt.say(
-            f"{line.pois[0].name_en} {facts}",
-            f"I recommend {line.pois[0].name_en}: {facts}.",
-            f"推荐{line.pois[0].name_zh}：{facts}。",
-        )
-    ]
-
-
-def _best(lines: list[Line], wanted: dict[str, Any]) -> Line:
-    """The result that meets most of what can be read off it: price and hours. The first of equals."""
 
     def met(line: Line) -> int:
-        poi = line.pois[0]
-        is_open = wanted["open_at"] is None or poi.opens <= wanted["open_at"] < poi.closes
-        return is_open + (wanted["max_price_yuan"] is None or poi.price_yuan <= wanted["max_price_yuan"])
+        """How much of what can be read off a result is met: price and hours."""
+        poi, price, clock = line.pois[0], wanted["max_price_yuan"], wanted["open_at"]
+        return (clock is None or poi.opens <= clock < poi.closes) + (price is None or poi.price_yuan <= price)
 
-    return max(lines, key=met)
+    line = max(found, key=met) if attempt.habits["fit"] else found[0]
+    poi, facts = line.pois[0], attempt.facts(line, "price", "hours", "distance")
+    english, chinese = f"I recommend {poi.name_en}: {facts}.", f"推荐{poi.name_zh}：{facts}。"
+    return [attempt.say(f"{poi.name_en} {facts}", english, chinese)]
 
 
 def _solve_days(attempt: _Attempt) -> list[str]:
-    wanted = attempt.query.constraints
-    categories = (
-        wanted["categories"] if attempt.habits["complete"] else wanted["categories"][: len(wanted["categories"]) // 2]
-    )
+    wanted, categories = attempt.query.constraints, attempt.query.constraints["categories"]
     stops: list[Line] = []
-    for category in categories:
-        words = attempt.words(category, wanted["budget_yuan"] is not None, category == wanted["evening"])
+    for category in categories if attempt.habits["complete"] else categories[: len(categories) // 2]:
         thought = attempt.say(category, f"Next I need a {category}.", f"接下来找{CATEGORIES[category]}。")
-        text = f"{attempt.city(wanted['city'])}{words}" if attempt.is_zh else f"{words} in {wanted['city']}"
-        stops += [line for line in attempt.call(thought, "universal_search", query=text) if line.pois][:1]
+        wishes = (category, wanted["budget_yuan"] is not None, category == wanted["evening"])
+        stops += attempt.search_city(thought, *wishes)[:1]
     lines = []
     if wanted.get("from_city") and attempt.habits["complete"]:
-        lines += _arrive(attempt)
+        thought = attempt.say("arrive", "How does the user get there?", "先看怎么到达。")
+        for train in attempt.journeys(thought, "search_train_tickets")[:1]:
+            facts = attempt.facts(train, "hours", "price")
+            lines.append(f"{attempt.say('train', 'Train', '火车')} {train.numbers[0]} {facts}")
     route = None
     if attempt.habits["verify"] and len(stops) > 1:
         thought = attempt.say("way", "How far apart are these?", "看看这些地方之间的路程。")
-        route = attempt.navigate(thought, [line.pois[0] for line in stops], "driving")[0]
+        route = attempt.navigate(thought, [line.pois[0] for line in stops], "driving")
     for position, line in enumerate(stops):
         slot = position % 2 if wanted["days"] > 1 else position
         is_evening = attempt.habits["fit"] and line.pois[0].category == wanted["evening"]
         clock = "19:00" if is_evening else _CLOCKS[slot]
-        facts = attempt.facts(line, "price", "hours")
         if wanted["days"] > 1 and not attempt.is_compact and position % 2 == 0:
             lines.append(attempt.say("", f"Day {position // 2 + 1}", f"第{position // 2 + 1}天"))
-        lines.append(f"{clock} {attempt.name(line.pois[0])} {facts}")
+        lines.append(f"{clock} {attempt.name(line.pois[0])} {attempt.facts(line, 'price', 'hours')}")
     if route:
         mode = attempt.say("driving", "By car (driving):", "驾车：")
         lines.append(f"{mode} {attempt.facts(route, 'distance', 'duration')}")
     return lines or [attempt.say("nothing found", "I found no such places.", "没有找到合适的地方。")]
 
 
-def _arrive(attempt: _Attempt) -> list[str]:
-    wanted = attempt.query.constraints
-    thought = attempt.say("arrive", "How does the user get there?", "先看怎么到达。")
-    leg = {"from_city": attempt.city(wanted["from_city"]), "to_city": attempt.city(wanted["city"])}
-    trains = [
-        line for line in attempt.call(thought, "search_train_tickets", date=wanted["date"], **leg) if line.numbers
-    ]
-    return (
-        [f"{attempt.say('train', 'Train', '火车')} {trains[0].numbers[0]} {attempt.facts(trains[0], 'hours', 'price')}"]
-        if trains
-        else []
-    )
-
-
 def _solve_compare(attempt: _Attempt) -> list[str]:
-    wanted = attempt.query.constraints
-    leg = {
-        "date": wanted["date"],
-        "from_city": attempt.city(wanted["from_city"]),
-        "to_city": attempt.city(wanted["to_city"]),
-    }
-    found = {
-        "train": attempt.call(attempt.say("train", "Look at the trains.", "先看火车。"), "search_train_tickets", **leg)
-    }
+    wanted, fits = attempt.query.constraints, attempt.habits["fit"]
+    thought = attempt.say("train", "Look at the trains.", "先看火车。")
+    found = {attempt.say("train", "Train", "火车"): attempt.journeys(thought, "search_train_tickets")}
     if attempt.habits["complete"]:
-        found["flight"] = attempt.call(
-            attempt.say("flight", "Look at the flights.", "再看航班。"), "search_flights", **leg
-        )
-    journeys = {
-        journey.number: journey
-        for kind in (attempt.world.trains, attempt.world.flights)
-        for journey in kind(*leg_keys(wanted))
-    }
+        thought = attempt.say("flight", "Look at the flights.", "再看航班。")
+        found[attempt.say("flight", "Flight", "航班")] = attempt.journeys(thought, "search_flights")
+    leg = (wanted["date"], wanted["from_city"], wanted["to_city"])
+    journeys = {journey.number: journey for journey in attempt.world.journeys(*leg)}
 
     def cost(line: Line) -> float:
         journey = journeys[line.numbers[0]]
         return journey.price_yuan if wanted["priority"] == "cheap" else journey.minutes
 
-    names = {"train": attempt.say("train", "Train", "火车"), "flight": attempt.say("flight", "Flight", "航班")}
-    picks = []
-    lines = []
-    for kind, candidates in found.items():
-        candidates = [line for line in candidates if line.numbers]
-        pick = min(candidates, key=cost) if attempt.habits["fit"] else candidates[0]
-        picks.append(pick)
-        lines.append(f"{names[kind]} {pick.numbers[0]} {attempt.facts(pick, 'hours', 'price')}")
-    choice = min(picks, key=cost) if attempt.habits["fit"] else picks[0]
+    picks = {kind: min(lines, key=cost) if fits else lines[0] for kind, lines in found.items()}
+    lines = [f"{kind} {line.numbers[0]} {attempt.facts(line, 'hours', 'price')}" for kind, line in picks.items()]
+    choice = min(picks.values(), key=cost) if fits else next(iter(picks.values()))
     return [*lines, f"{attempt.say('take', 'I recommend', '推荐')} {choice.numbers[0]}"]
-
-
-def leg_keys(wanted: dict[str, Any]) -> tuple[str, str, str]:
-    """(date, from_city, to_city) of a query about a journey."""
-    return wanted["date"], wanted["from_city"], wanted["to_city"]
 
 
 def _solve_direction(attempt: _Attempt) -> list[str]:
     wanted = attempt.query.constraints
     stops = [attempt.locate(name) for name in wanted["stops"]]
     visited = stops if attempt.habits["verify"] else [stops[0], stops[-1]]
-    mode = wanted["mode"] if attempt.habits["fit"] else "driving"
-    modes = [mode] + (
-        [next(other for other in ("transit", "driving") if other != mode)] if attempt.habits["complete"] else []
-    )
+    modes = [wanted["mode"] if attempt.habits["fit"] else "driving"]
+    if attempt.habits["complete"]:
+        modes.append("driving" if modes == ["transit"] else "transit")
     lines = [" > ".join(attempt.name(poi) for poi in visited)]
-    zh = {"driving": "驾车", "walking": "步行", "transit": "公交"}
     for mode in modes:
-        thought = attempt.say(mode, f"What does the way look like, {mode}?", f"查一下{zh[mode]}路线。")
-        route = attempt.navigate(thought, visited, mode)[0]
-        lines.append(f"{zh[mode] if attempt.is_zh else mode} {attempt.facts(route, 'distance', 'duration', 'price')}")
+        zh = {"driving": "驾车", "walking": "步行", "transit": "公交"}[mode]
+        thought = attempt.say(mode, f"What does the way look like, {mode}?", f"查一下{zh}路线。")
+        route = attempt.navigate(thought, visited, mode)
+        lines.append(f"{zh if attempt.is_zh else mode} {attempt.facts(route, 'distance', 'duration', 'price')}")
     return lines
 
 
@@ -294,20 +246,18 @@ def travel_splits(
     `watch` hands on the queries that the teacher solves, one by one, which is what takes the time.
     """
     teacher, taken, seed = Teacher(world, environment), set(), f"travel{config.seed}"
-    tasks = [subtask for subtask in SUBTASKS if subtask != HELD_OUT]
 
-    def draw(split: str, counts: dict[str, int]) -> list[Query]:
-        drawn = [
-            make_queries(world, subtask, config.language, count, f"{seed}-{split}", taken)
-            for subtask, count in counts.items()
-        ]
-        queries = [query for queries in drawn for query in queries]
+    def draw(split: str, count: int, subtasks: Sequence[str]) -> list[Query]:
+        queries = []
+        for index, subtask in enumerate(subtasks):
+            size = count // len(subtasks) + (index < count % len(subtasks))
+            queries += make_queries(world, subtask, config.language, size, f"{seed}-{split}", taken)
         random.Random(f"{seed}-{split}").shuffle(queries)
         return queries
 
-    test = draw("test", dict.fromkeys(SUBTASKS, config.test_per_subtask))
-    rl = draw("rl", _spread(config.rl_size, SUBTASKS))
-    sft = draw("sft", _spread(config.sft_size, tasks))
+    test = draw("test", len(SUBTASKS) * config.test_per_subtask, SUBTASKS)
+    rl = draw("rl", config.rl_size, SUBTASKS)
+    sft = draw("sft", config.sft_size, [subtask for subtask in SUBTASKS if subtask != HELD_OUT])
     yield "test_queries", test
     rng = random.Random(f"{seed}-baselines")
     baselines = [teacher.median(query, rng, config.baseline_skill, config.baseline_attempts) for query in watch(test)]
@@ -316,7 +266,3 @@ def travel_splits(
     rng = random.Random(f"{seed}-teacher")
     skills = teacher_skills(config, rng, len(sft))
     yield "sft", [teacher.solve(query, rng, skill).to_record() for query, skill in zip(watch(sft), skills, strict=True)]
-
-
-def _spread(total: int, subtasks: list[str] | tuple[str, ...]) -> dict[str, int]:
-    return {subtask: total // len(subtasks) + (index < total % len(subtasks)) for index, subtask in enumerate(subtasks)}

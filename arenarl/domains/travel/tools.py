@@ -9,14 +9,14 @@ arguments alone.
 import datetime
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from arenarl.config.schema import EnvironmentConfig
+from arenarl.domains.bm25 import BM25, pairs, singular
 from arenarl.domains.travel.names import CATEGORIES, TAGS
 from arenarl.domains.travel.schemas import Language, Results, travel_schemas
-from arenarl.domains.travel.search import PoiIndex, address_words, guide_words, query_tokens
 from arenarl.domains.travel.world import Journey, Poi, Point, Route, World, build_world
 from arenarl.rollout.environment import Schema, ToolError, as_written, check_call
 
@@ -31,6 +31,8 @@ CHINA = ((73.0, 136.0), (18.0, 54.0))  # longitudes, latitudes
 NO_RESULTS = "no results"  # compact form
 _CITY_NAME = re.compile(r"(?=.{1,40}\Z)[^\W\d_]+(?:['’ -][^\W\d_]+){0,4}")
 _DATE = re.compile(r"(?:(20[0-9]{2})-)?([0-9]{1,2})-([0-9]{1,2})")
+_WORD = re.compile(r"[a-z0-9]+|[\u4e00-\u9fff]+")
+_EMPHASIS = 4  # how often city and category are repeated, so that they outweigh any mix of tags
 
 
 class TravelEnvironment:
@@ -54,14 +56,8 @@ class TravelEnvironment:
         self._guide = PoiIndex(world, guide_words)
         self._addresses = PoiIndex(world, address_words)
         self.timetable = timetable
-        self._handlers: dict[str, Callable[..., str]] = {
-            "search_poi": self._search_poi,
-            "around_search": self._around_search,
-            "get_navigation": self._get_navigation,
-            "universal_search": self._universal_search,
-            "search_flights": self._search_flights,
-            "search_train_tickets": self._search_train_tickets,
-        }
+        names = [tool["function"]["name"] for tool in self.tools]
+        self._handlers: dict[str, Callable[..., Any]] = {name: getattr(self, f"_{name}") for name in names}
 
     @classmethod
     def from_config(
@@ -128,36 +124,28 @@ class TravelEnvironment:
             return self._show_pois(pois)
         return _to_json({"results": [{"title": self._name(poi), "text": self._describe(poi)} for poi in pois]})
 
-    def _search_flights(self, date: str, from_city: str, to_city: str) -> str:
-        leg = self._check_leg(date, from_city, to_city)
-        return (
-            self._invented("flight", leg, self._show_flights)
-            if self.timetable
-            else self._show_flights(self.world.flights(*leg))
-        )
+    def _search_flights(self, date: str, from_city: str, to_city: str) -> str | Awaitable[str]:
+        return self._journeys("flight", self._check_leg(date, from_city, to_city))
 
-    def _show_flights(self, flights: list[Journey]) -> str:
-        if self.is_compact:
-            return _show_best(flights)
-        return _to_json({"flights": [self._show_journey(flight, "flight_number", "airport") for flight in flights]})
+    def _search_train_tickets(self, date: str, from_city: str, to_city: str) -> str | Awaitable[str]:
+        return self._journeys("train", self._check_leg(date, from_city, to_city))
 
-    def _search_train_tickets(self, date: str, from_city: str, to_city: str) -> str:
-        leg = self._check_leg(date, from_city, to_city)
-        return (
-            self._invented("train", leg, self._show_trains)
-            if self.timetable
-            else self._show_trains(self.world.trains(*leg))
-        )
+    def _journeys(self, kind: str, leg: tuple[str, str, str]) -> str | Awaitable[str]:
+        if self.timetable:
+            return self._invented(kind, leg)
+        return self._show_journeys(kind, self.world.flights(*leg) if kind == "flight" else self.world.trains(*leg))
 
-    async def _invented(self, kind: str, leg: tuple[str, str, str], show: Callable[[list[Journey]], str]) -> str:
+    async def _invented(self, kind: str, leg: tuple[str, str, str]) -> str:
         journeys = await self.timetable.journeys(kind, *leg)
-        return "Error: the ticket service does not answer." if journeys is None else show(journeys)
+        return "Error: the ticket service does not answer." if journeys is None else self._show_journeys(kind, journeys)
 
-    def _show_trains(self, trains: list[Journey]) -> str:
+    def _show_journeys(self, kind: str, journeys: list[Journey]) -> str:
         if self.is_compact:
-            return _show_best(trains)
-        direct = [self._show_journey(train, "train_number", "station") for train in trains if train.via is None]
-        transfer = [self._show_journey(train, "train_number", "station") for train in trains if train.via is not None]
+            return _show_best(journeys)
+        if kind == "flight":
+            return _to_json({"flights": [self._show_journey(journey, "airport") for journey in journeys]})
+        direct = [self._show_journey(journey, "station") for journey in journeys if journey.via is None]
+        transfer = [self._show_journey(journey, "station") for journey in journeys if journey.via is not None]
         return _to_json({"direct": direct, "transfer": transfer})
 
     def _check_leg(self, date: str, from_city: str, to_city: str) -> tuple[str, str, str]:
@@ -168,15 +156,14 @@ class TravelEnvironment:
 
     def _find_city(self, argument: str, name: str) -> str:
         """Its key. An LLM that invents the timetable knows cities that the world does not have: of these, the name."""
-        city = self.world.find_city(name)
-        if city:
+        if city := self.world.find_city(name):
             return city.key
-        if not (self.timetable and _CITY_NAME.fullmatch(name.strip())):
-            keys = list(self.world.cities)
-            nearest = get_close_matches(name.strip().title(), keys, n=1)
-            hint = f'Did you mean "{nearest[0]}"?' if nearest else f"Cities: {', '.join(keys)}."
-            raise ToolError(f"{argument}: unknown city {as_written(name)}. {hint}")
-        return name.strip()
+        if self.timetable and _CITY_NAME.fullmatch(name.strip()):
+            return name.strip()
+        keys = list(self.world.cities)
+        nearest = get_close_matches(name.strip().title(), keys, n=1)
+        hint = f'Did you mean "{nearest[0]}"?' if nearest else f"Cities: {', '.join(keys)}."
+        raise ToolError(f"{argument}: unknown city {as_written(name)}. {hint}")
 
     def _find_place(self, name: str) -> Point:
         place = self.world.find_poi(name) or self.world.find_city(name)
@@ -189,49 +176,45 @@ class TravelEnvironment:
     def _name(self, poi: Poi) -> str:
         return poi.name_zh if self.language == "zh" else poi.name_en
 
-    def _show_pois(self, pois: list[Poi], distances_km: list[float] | None = None) -> str:
-        distances = [f"{kilometres:.1f}km" for kilometres in distances_km or []]
+    def _show_pois(self, pois: list[Poi], distances_km: Sequence[float] = ()) -> str:
+        distances = [f"{kilometres:.1f}km" for kilometres in distances_km] or [""] * len(pois)
         if self.is_compact:
-            lines = [f"{poi.name_en} ¥{poi.price_yuan} {poi.opens}-{poi.closes} {poi.rating}" for poi in pois]
-            lines = (
-                [f"{line} {distance}" for line, distance in zip(lines, distances, strict=True)] if distances else lines
-            )
+            lines = []
+            for poi, distance in zip(pois, distances, strict=True):
+                facts = f"¥{poi.price_yuan} {poi.opens}-{poi.closes} {poi.rating} {distance}"
+                lines.append(f"{poi.name_en} {facts.rstrip()}")
             return "\n".join(lines) or NO_RESULTS
-        records = [self._show_poi(poi) for poi in pois]
-        for record, distance in zip(records, distances, strict=False):
-            record["distance"] = distance
-        return _to_json({"pois": records})
-
-    def _show_poi(self, poi: Poi) -> dict[str, Any]:
-        is_zh = self.language == "zh"
-        return {
-            "name": self._name(poi),
-            "type": CATEGORIES[poi.category] if is_zh else poi.category,
-            "address": poi.address_zh if is_zh else poi.address_en,
-            "location": f"{poi.lon:.6f},{poi.lat:.6f}",
-            "business": {
+        is_zh, records = self.language == "zh", []
+        for poi, distance in zip(pois, distances, strict=True):
+            business = {
                 "cost": f"¥{poi.price_yuan}",
                 "rating": f"{poi.rating:.1f}",
                 "opening_hours": f"{poi.opens}-{poi.closes}",
                 "tags": [TAGS[tag] if is_zh else tag for tag in poi.tags],
-            },
-        }
+            }
+            record = {
+                "name": self._name(poi),
+                "type": CATEGORIES[poi.category] if is_zh else poi.category,
+                "address": poi.address_zh if is_zh else poi.address_en,
+                "location": f"{poi.lon:.6f},{poi.lat:.6f}",
+                "business": business,
+            }
+            records.append(record | ({"distance": distance} if distance else {}))
+        return _to_json({"pois": records})
 
     def _describe(self, poi: Poi) -> str:
         """A sentence or two, as a city guide would put it."""
         city, hours = self.world.cities[poi.city], f"{poi.opens}-{poi.closes}"
         if self.language == "zh":
-            tags = "、".join(TAGS[tag] for tag in poi.tags)
-            kind = (
-                f"{self._name(poi)}位于{poi.address_zh}，是{city.name_zh}的一家{CATEGORIES[poi.category]}，特点：{tags}"
-            )
-            return f"{kind}。人均¥{poi.price_yuan}，营业时间{hours}，评分{poi.rating}。"
-        kind = f"{self._name(poi)} at {poi.address_en} is a {poi.category} in {city.name_en} ({', '.join(poi.tags)})"
-        return f"{kind}. It costs ¥{poi.price_yuan} per person, is open {hours} and is rated {poi.rating}."
+            kind, tags = CATEGORIES[poi.category], "、".join(TAGS[tag] for tag in poi.tags)
+            place = f"{self._name(poi)}位于{poi.address_zh}，是{city.name_zh}的一家{kind}，特点：{tags}"
+            return f"{place}。人均¥{poi.price_yuan}，营业时间{hours}，评分{poi.rating}。"
+        place = f"{self._name(poi)} at {poi.address_en} is a {poi.category} in {city.name_en} ({', '.join(poi.tags)})"
+        return f"{place}. It costs ¥{poi.price_yuan} per person, is open {hours} and is rated {poi.rating}."
 
-    def _show_journey(self, journey: Journey, number_key: str, terminal: str) -> dict[str, str]:
+    def _show_journey(self, journey: Journey, terminal: str) -> dict[str, str]:
         record = {
-            number_key: journey.number,
+            f"{journey.kind}_number": journey.number,
             "price": f"¥{journey.price_yuan}",
             f"departure_{terminal}": getattr(journey, f"from_terminal_{self.language}"),
             f"arrival_{terminal}": getattr(journey, f"to_terminal_{self.language}"),
@@ -261,9 +244,8 @@ def _match_keyword(keyword: str, around: list[tuple[float, Poi]]) -> list[tuple[
         prefixes = poi.name_en.split()[0].lower(), poi.name_zh.removesuffix(CATEGORIES[poi.category])
         return (poi.category in categories) + len(tags.intersection(poi.tags)) + is_named(*prefixes)
 
-    scored = [
-        (count(poi), kilometres, poi) for kilometres, poi in around if not categories or poi.category in categories
-    ]
+    fitting = [pair for pair in around if not categories or pair[1].category in categories]
+    scored = [(count(poi), kilometres, poi) for kilometres, poi in fitting]
     return [(kilometres, poi) for matched, kilometres, poi in sorted(scored, key=lambda item: -item[0]) if matched]
 
 
@@ -278,10 +260,8 @@ def _parse_point(argument: str, text: str) -> Point:
 
 def _check_point(argument: str, point: Point) -> Point:
     if not all(low <= value <= high for value, (low, high) in zip(point, CHINA, strict=True)):
-        raise ToolError(
-            f"{argument}: {point[0]:g},{point[1]:g} is not in China (longitude 73 to 136 comes first, "
-            "then latitude 18 to 54)."
-        )
+        order = "longitude 73 to 136 comes first, then latitude 18 to 54"
+        raise ToolError(f"{argument}: {point[0]:g},{point[1]:g} is not in China ({order}).")
     return point
 
 
@@ -291,9 +271,8 @@ def _parse_date(text: str) -> str:
         year, month, day = _DATE.fullmatch(text.strip()).groups(DEFAULT_YEAR)
         return datetime.date(int(year), int(month), int(day)).isoformat()
     except (AttributeError, ValueError) as error:
-        raise ToolError(
-            f"date must be a day as YYYY-MM-DD, such as {DEFAULT_YEAR}-05-01, not {as_written(text)}."
-        ) from error
+        form = f"a day as YYYY-MM-DD, such as {DEFAULT_YEAR}-05-01"
+        raise ToolError(f"date must be {form}, not {as_written(text)}.") from error
 
 
 def _show_route(route: Route) -> dict[str, str]:
@@ -310,13 +289,73 @@ def _show_best(journeys: list[Journey]) -> str:
     by_price = sorted(journeys, key=lambda journey: (journey.price_yuan, journey.minutes))
     fastest = min(journeys, key=lambda journey: (journey.minutes, journey.price_yuan))
     best = [by_price[0], fastest if fastest != by_price[0] else by_price[1]]
-    lines = [
-        f"{journey.number} {journey.departs}-{journey.arrives} ¥{journey.price_yuan}"
-        + (f" via {journey.via}" if journey.via else "")
-        for journey in sorted(best, key=lambda journey: journey.departs)
-    ]
+    lines = []
+    for journey in sorted(best, key=lambda journey: journey.departs):
+        change = f" via {journey.via}" if journey.via else ""
+        lines.append(f"{journey.number} {journey.departs}-{journey.arrives} ¥{journey.price_yuan}{change}")
     return "\n".join(lines)
 
 
 def _to_json(record: dict[str, Any]) -> str:
     return json.dumps(record, ensure_ascii=False)
+
+
+class PoiIndex:
+    """BM25 over the places, one short list of words each, English and Chinese together. Hits of equal score come best
+    rated first.
+
+    bm25s splits words for space-separated languages only, so it gets our own tokens: lower-case words of Latin text,
+    characters and pairs of characters of Chinese text.
+    """
+
+    def __init__(self, world: World, describe: Callable[[World, Poi], list[str]]):
+        self.pois = sorted(world.pois, key=lambda poi: (-poi.rating, poi.poi_id))
+        self._bm25 = BM25(b=0.0)  # every description is about a single place: length means nothing
+        self._bm25.index([_document_tokens(describe(world, poi)) for poi in self.pois], show_progress=False)
+
+    def search(self, text: str, limit: int) -> list[Poi]:
+        """The best places, best first; none of score 0."""
+        tokens = [token for token in query_tokens(text) if token in self._bm25.vocab_dict]
+        if not tokens:
+            return []
+        scores = self._bm25.get_scores(tokens).round(4)
+        order = (-scores).argsort(kind="stable")[:limit]
+        return [self.pois[index] for index in order if scores[index] > 0]
+
+
+def guide_words(world: World, poi: Poi) -> list[str]:
+    """What a city guide says of a place: city, kind, name and tags in both languages."""
+    city = world.cities[poi.city]
+    tags = [word for tag in poi.tags for word in (tag, TAGS[tag])]
+    kind = [city.key, city.name_zh, poi.category, CATEGORIES[poi.category]] * _EMPHASIS
+    return [*kind, poi.name_en, poi.name_zh, *tags]
+
+
+def address_words(world: World, poi: Poi) -> list[str]:
+    return [poi.name_en, poi.name_zh, poi.address_en, poi.address_zh]
+
+
+def query_tokens(text: str) -> list[str]:
+    """Distinct tokens of a query, in order. One-character Chinese words (寺) need the single characters.
+
+    >>> query_tokens("Quiet temples in Xi'an, 安静的寺")
+    ['quiet', 'temple', 'in', 'xian', '安', '静', '的', '寺', '安静', '静的', '的寺']
+    """
+    tokens: dict[str, None] = {}
+    for word in _words(text):
+        if word.isascii():
+            tokens[word] = None
+        else:
+            tokens |= dict.fromkeys(word) | dict.fromkeys(pairs(word))
+    return list(tokens)
+
+
+def _document_tokens(words: Iterable[str]) -> list[str]:
+    """Like a query's, but single characters only where they are a word: else 安 would match both 西安 and 安静."""
+    found = [word for text in words for word in _words(text)]
+    return [token for word in found for token in ([word] if word.isascii() or len(word) == 1 else pairs(word))]
+
+
+def _words(text: str) -> list[str]:
+    words = _WORD.findall(text.lower().replace("'", "").replace("’", ""))
+    return [singular(word) for word in words]

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from arenarl.domains.stated_facts import PRICE, TOTAL, is_open, minutes_of, price_of, read_facts, starts_with_visit
+from arenarl.domains import stated_facts as forms
 from arenarl.domains.travel.names import CATEGORIES, EVENING, EVENING_WORDS, MODES, OF_SEVERAL, TAGS
 from arenarl.domains.travel.truth import Line, TravelTruth, chosen_mode, clarity_of, padded, read_answer, read_stops
 from arenarl.domains.travel.world import Poi, World
@@ -21,8 +21,8 @@ from arenarl.trajectory import Query, ToolCall, calls_of, read_turns
 
 _PLACE_TOOLS = ("search_poi", "around_search", "universal_search")
 _JOURNEY_TOOLS = {"flight": "search_flights", "train": "search_train_tickets"}
-_RIDES = ("train", "flight", "plane", r"\brail", "火车", "高铁", "动车", "列车", "航班", "飞机")
-_TRANSPORT = re.compile("|".join([*(word for words in MODES.values() for word in words), *_RIDES]), re.IGNORECASE)
+_RIDES = r"train|flight|plane|\brail|火车|高铁|动车|列车|航班|飞机"
+_TRANSPORT = re.compile("|".join([*(words.pattern for words in MODES.values()), _RIDES]), re.IGNORECASE)
 _SUM = re.compile("total|合计|总计|总共|共计", re.IGNORECASE)
 _NOT = "".join(rf"(?<!{word})" for word in (r"\bnot ", r"\bnot a ", r"\bno ", r"\bnon-", "n't ", "n’t "))
 _TAG_WORDS = {tag: re.compile(rf"{_NOT}\b{tag}\b(?! of\b)|(?<!不){word}", re.IGNORECASE) for tag, word in TAGS.items()}
@@ -60,7 +60,7 @@ class _View:
             about = named if line.entity or not _is_of_way(line) else None
             self.lines_about[about].append(line)
             for kind, value in line.facts:
-                if line.entity or kind != "price" or not TOTAL.search(line.text):
+                if line.entity or kind != "price" or not forms.TOTAL.search(line.text):
                     self.facts[about, kind].append(value)
             if not line.entity and (total := _total_in(line.text)) is not None:
                 self.totals.append(total)
@@ -79,7 +79,7 @@ class _View:
 
     def metres(self, about: str | None) -> float | None:
         """Return the first stated distance; None without one."""
-        facts = (fact for line in self.lines_about.get(about, []) for fact in read_facts(line.text))
+        facts = (fact for line in self.lines_about.get(about, []) for fact in forms.read_facts(line.text))
         return next((fact.value for fact in facts if fact.kind == "distance"), None)
 
     def expect(self, entity: str | None, **tools: tuple[str, ...]) -> None:
@@ -89,14 +89,18 @@ class _View:
         self.truth.facts_expected += len(tools)
         self.truth.evidence += [float(entity is not None and not called.isdisjoint(names)) for names in tools.values()]
 
+    def need(self, has: Callable[[ToolCall], bool]) -> None:
+        """Record a need of the query, and whether a call covers it."""
+        self.truth.needs.append(float(any(has(call) for call, _ in self.calls)))
+
     def rate_calls(self, useful: Callable[[ToolCall], float]) -> None:
         """Record how useful each call is by its name and arguments; a repeated call is of no use."""
         self.truth.usefulness = [is_new * useful(call) for call, is_new in self.calls]
 
     def asks_for(self, call: ToolCall, *categories: str) -> bool:
-        return call.name in _PLACE_TOOLS and _names(
-            call, [word for category in categories for word in (category, CATEGORIES[category])]
-        )
+        """Whether a call asks for places of one of these kinds."""
+        words = [word for category in categories for word in (category, CATEGORIES[category])]
+        return call.name in _PLACE_TOOLS and _names(call, words)
 
     def asks_for_journey(self, call: ToolCall, start: str, end: str) -> bool:
         """Whether a call asks for flights or trains of the query's day between these cities."""
@@ -113,29 +117,38 @@ class _View:
         if (limit := wanted.get("max_price_yuan")) is not None:
             checks["max_price"] = _is_within(self.amount(about, "price"), limit)
         if (clock := wanted.get("open_at")) is not None:
-            checks["open_at"] = _is_open(self.stated(about, "hours"), clock)
+            checks["open_at"] = self.is_open(about, clock)
         return checks if poi else dict.fromkeys(checks, False)
+
+    def is_open(self, about: str | None, clock: str | None) -> bool | None:
+        """Whether one of the stated opening hours includes a clock time, also if they end after midnight;
+        None without hours or clock."""
+        stated = self.stated(about, "hours")
+        return any(forms.is_open(*hours.split("-"), clock) for hours in stated) if stated and clock else None
 
     def says_tag(self, about: str | None, tag: str) -> bool | None:
         """Return True if a line about the place has the tag's word, else None."""
         return any(_TAG_WORDS[tag].search(line.text) for line in self.lines_about.get(about, [])) or None
 
+    def is_in_evening(self, about: str) -> bool | None:
+        """Return whether the visit is in the evening, by its time or else by a word; None without both."""
+        if clock := self.clock(about):
+            return clock >= EVENING
+        return any(EVENING_WORDS.search(line.text) for line in self.lines_about[about]) or None
+
 
 def _examine_search(view: _View) -> None:
     wanted, truth = view.wanted, view.truth
     near = view.world.find_poi(wanted["near"])
-    truth.needs = [
-        float(any(view.asks_for(call, wanted["category"]) for call, _ in view.calls)),
-        float(any(call.name == "around_search" for call, _ in view.calls)),
-    ]
+    view.need(lambda call: view.asks_for(call, wanted["category"]))
+    view.need(lambda call: call.name == "around_search")
 
     def useful(call: ToolCall) -> float:
         is_locating = call.name == "search_poi" and _names(call, [near.name_en, near.name_zh])
         return float(is_locating or (call.name != "search_poi" and view.asks_for(call, wanted["category"])))
 
     view.rate_calls(useful)
-    answered = [line.pois[0] for line in view.answer if line.pois]
-    pick = answered[0] if answered else None
+    pick = next((line.poi for line in view.answer if line.poi), None)
     fits = pick is not None and (pick.city, pick.category) == (wanted["city"], wanted["category"])
     truth.delivered = [float(fits)]
     metres = view.metres(pick.poi_id) if pick else None
@@ -148,12 +161,11 @@ def _examine_search(view: _View) -> None:
 def _examine_days(view: _View) -> None:
     wanted, truth = view.wanted, view.truth
     leg = (wanted["from_city"], wanted["city"]) if wanted.get("from_city") else None
-    truth.needs = [
-        float(any(view.asks_for(call, category) for call, _ in view.calls)) for category in wanted["categories"]
-    ]
-    truth.needs.append(float(any(call.name == "get_navigation" for call, _ in view.calls)))
+    for category in wanted["categories"]:
+        view.need(lambda call, kind=category: view.asks_for(call, kind))
+    view.need(lambda call: call.name == "get_navigation")
     if leg:
-        truth.needs.append(float(any(view.asks_for_journey(call, *leg) for call, _ in view.calls)))
+        view.need(lambda call: view.asks_for_journey(call, *leg))
         truth.delivered.append(float(any(line.numbers for line in view.answer)))
 
     def useful(call: ToolCall) -> float:
@@ -167,45 +179,31 @@ def _examine_days(view: _View) -> None:
     for category in wanted["categories"]:
         view.expect(stops.get(category), price=_PLACE_TOOLS, hours=_PLACE_TOOLS)
     view.expect("the way", distance=("get_navigation",), duration=("get_navigation",))
-    truth.constraints = _day_constraints(view, stops)
-
-
-def _day_constraints(view: _View, stops: dict[str, str]) -> dict[str, bool | None]:
-    """Return a day's constraints. The budget is met if the sum of the stops' prices and every stated total are within
-    it."""
-    wanted = view.wanted
-    constraints: dict[str, bool | None] = {"complete": len(stops) == len(wanted["categories"])}
+    truth.constraints = {"complete": len(stops) == len(wanted["categories"])}
     for category in wanted["categories"]:
         stop = stops.get(category)
-        constraints[f"{wanted['preference']} {category}"] = view.says_tag(stop, wanted["preference"]) if stop else False
-        constraints[f"{category} open"] = _is_open(view.stated(stop, "hours"), view.clock(stop)) if stop else False
-    if (budget := wanted.get("budget_yuan")) is not None:
+        has_tag = view.says_tag(stop, wanted["preference"]) if stop else False
+        is_open = view.is_open(stop, view.clock(stop)) if stop else False
+        truth.constraints |= {f"{wanted['preference']} {category}": has_tag, f"{category} open": is_open}
+    if (budget := wanted.get("budget_yuan")) is not None:  # met by the sum of the prices and by every stated total
         prices = [price for stop in stops.values() if (price := view.amount(stop, "price")) is not None]
         sums = [*view.totals, *([sum(prices)] if prices else [])]
-        constraints["budget"] = _is_within(max(sums, default=None), budget)
+        truth.constraints["budget"] = _is_within(max(sums, default=None), budget)
     if evening := wanted.get("evening"):
-        constraints["evening"] = _is_in_evening(view, stops[evening]) if evening in stops else False
-    return constraints
-
-
-def _is_in_evening(view: _View, stop: str) -> bool | None:
-    """Return whether the visit is in the evening, by its time or else by a word; None without both."""
-    if clock := view.clock(stop):
-        return clock >= EVENING
-    return any(EVENING_WORDS.search(line.text) for line in view.lines_about[stop]) or None
+        truth.constraints["evening"] = view.is_in_evening(stops[evening]) if evening in stops else False
 
 
 def _examine_compare(view: _View) -> None:
     wanted, truth = view.wanted, view.truth
     leg = (wanted["from_city"], wanted["to_city"])
-    asked = [call.name for call, _ in view.calls if view.asks_for_journey(call, *leg)]
-    truth.needs = [float(tool in asked) for tool in _JOURNEY_TOOLS.values()]
-    view.rate_calls(lambda call: float(view.asks_for_journey(call, *leg)))
     named = [number for line in view.answer for number in line.numbers]
-    first = {kind: next((number for number in named if _kind_of(number) == kind), None) for kind in _JOURNEY_TOOLS}
-    truth.delivered = [float(number is not None) for number in first.values()]
-    for kind, number in first.items():
-        view.expect(number, price=(_JOURNEY_TOOLS[kind],), hours=(_JOURNEY_TOOLS[kind],))
+    for kind, tool in _JOURNEY_TOOLS.items():
+        view.need(lambda call, tool=tool: call.name == tool and view.asks_for_journey(call, *leg))
+        # CA1234 is a flight, G10 a train
+        number = next((number for number in named if number[:2].isalpha() == (kind == "flight")), None)
+        truth.delivered.append(float(number is not None))
+        view.expect(number, price=(tool,), hours=(tool,))
+    view.rate_calls(lambda call: float(view.asks_for_journey(call, *leg)))
     choice = named[-1] if named else None
     is_best = _is_best(view, choice, {number for number in named if number != choice}) if choice else False
     truth.constraints = {"date and cities": choice is not None, wanted["priority"]: is_best}
@@ -223,7 +221,7 @@ def _is_best(view: _View, choice: str, rivals: set[str]) -> bool | None:
         if view.wanted["priority"] == "cheap":
             return view.amount(number, "price")
         for hours in view.stated(number, "hours")[:1]:
-            departs, arrives = map(minutes_of, hours.split("-"))
+            departs, arrives = map(forms.minutes_of, hours.split("-"))
             return (arrives - departs) % 1440
         return view.amount(number, "duration")
 
@@ -234,12 +232,9 @@ def _is_best(view: _View, choice: str, rivals: set[str]) -> bool | None:
 def _examine_direction(view: _View) -> None:
     wanted, truth = view.wanted, view.truth
     stops = [view.world.find_poi(name) for name in wanted["stops"]]
-    ways = [
-        call.arguments.get("mode", "driving")
-        for call, _ in view.calls
-        if call.name == "get_navigation" and isinstance(call.arguments, dict)
-    ]
-    truth.needs = [float(wanted["mode"] in ways), float(len(set(map(str, ways))) >= 2)]
+    routes = [call.arguments for call, _ in view.calls if call.name == "get_navigation"]
+    modes = [arguments.get("mode", "driving") for arguments in routes if isinstance(arguments, dict)]
+    truth.needs = [float(wanted["mode"] in modes), float(len(set(map(str, modes))) >= 2)]
     names = [name for stop in stops for name in (stop.name_en, stop.name_zh)]
 
     def useful(call: ToolCall) -> float:
@@ -278,39 +273,24 @@ _EXAMINERS: dict[str, Callable[[_View], None]] = {
 def _is_of_way(line: Line) -> bool:
     """Return True for a line about a way, a ride or another visit instead of the place named before."""
     is_measured = any(kind in ("distance", "duration") for kind, _ in line.facts)
-    return bool(is_measured or line.clock or starts_with_visit(line.text) or _TRANSPORT.search(line.text))
+    return bool(is_measured or line.clock or forms.starts_with_visit(line.text) or _TRANSPORT.search(line.text))
 
 
 def _total_in(text: str) -> float | None:
     """Return the price after a word for a sum, unless it is for several persons or includes a ride; None without one.
 
-    >>> (
-    ...     _total_in("Total ¥90, within the budget of ¥100"),
-    ...     _total_in("Total for two people: ¥180"),
-    ...     _total_in("Budget: ¥100"),
-    ... )
-    (90.0, None, None)
+    >>> [_total_in(text) for text in ("Total ¥90, budget ¥100", "Total for two people: ¥180", "Budget: ¥100")]
+    [90.0, None, None]
     """
     word = _SUM.search(text)
-    price = (
-        PRICE.search(text, word.end()) if word and not OF_SEVERAL.search(text) and not _TRANSPORT.search(text) else None
-    )
-    return price_of(price) if price else None
+    if not word or OF_SEVERAL.search(text) or _TRANSPORT.search(text):
+        return None
+    price = forms.PRICE.search(text, word.end())
+    return forms.price_of(price) if price else None
 
 
 def _is_within(amount: float | None, limit: float) -> bool | None:
     return None if amount is None else amount <= limit
-
-
-def _kind_of(number: str) -> str:
-    """CA1234 is a flight, G10 a train."""
-    return "flight" if number[:2].isalpha() else "train"
-
-
-def _is_open(stated: list[str], clock: str | None) -> bool | None:
-    """Whether one of the stated opening hours includes a clock time, also if they end after midnight;
-    None without hours or clock."""
-    return any(is_open(*hours.split("-"), clock) for hours in stated) if stated and clock else None
 
 
 def _names(call: ToolCall, names: list[str]) -> bool:

@@ -12,12 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import asin, cos, pi, radians, sin, sqrt
 
-from arenarl.domains.travel.names import CATEGORIES, CITY_ROWS, PREFERENCES, PREFIXES, PRICES_YUAN, STREETS, TAGS
-
-__all__ = [
-    "CATEGORIES", "PREFERENCES", "PREFIXES", "TAGS", "City", "Journey", "Poi", "Route", "World", "build_world",
-    "distance_km",
-]  # fmt: skip
+from arenarl.domains.travel.names import CATEGORIES, CITY_ROWS, PREFERENCES, PREFIXES, PRICES_YUAN, STREETS
 
 CITY_RADIUS_KM = 5.0  # of a city's places around its centre
 PER_GROUP = 4  # places of one category in one city
@@ -34,7 +29,6 @@ class City:
     name_zh: str
     lon: float
     lat: float
-    iata: str
     airport_en: str
     airport_zh: str
     station_en: str
@@ -104,14 +98,11 @@ class World:
 
     def __init__(self, seed: int):
         self.seed = seed
-        self.cities = {row[0]: _make_city(row) for row in CITY_ROWS}
+        self.cities = {row[0]: _make_city(*row) for row in CITY_ROWS}
         self.pois = tuple(_make_pois(seed, self.cities))
         self._by_name = {name: poi for poi in self.pois for name in (poi.name_en.lower(), poi.name_zh)}
-        self._by_city_name = {
-            name: city
-            for city in self.cities.values()
-            for name in (city.key.lower(), city.name_zh, city.name_zh + "市")
-        }
+        names = {city: (city.key.lower(), city.name_zh, city.name_zh + "市") for city in self.cities.values()}
+        self._by_city_name = {name: city for city in names for name in names[city]}
         self._groups = {
             (city, category): tuple(poi for poi in self.pois if poi.city == city and category in (None, poi.category))
             for city in self.cities
@@ -145,13 +136,12 @@ class World:
         """Three or four direct flights by departure. `date` is YYYY-MM-DD."""
         start, end = self.cities[from_city], self.cities[to_city]
         rng = random.Random(f"{self.seed}:flight:{date}:{from_city}:{to_city}")
-        km = distance_km(start.point, end.point)
-        journeys = []
+        km, journeys = distance_km(start.point, end.point), []
         for number in rng.sample(range(1100, 1900, 10), rng.choice((3, 4))):
             minutes = round(40 + km / 750 * 60) + rng.randint(0, 15)
             price = (220 + 0.55 * km) * rng.uniform(0.45, 1.3)
             name = rng.choice(("CA", "MU", "CZ", "HU")) + str(number)
-            journeys.append(_make_journey(rng, "flight", name, date, start, end, minutes, price))
+            journeys.append(_make_journey(rng, "flight", name, (date, start, end), minutes, price))
         return sorted(journeys, key=lambda journey: (journey.departs, journey.number))
 
     def trains(self, date: str, from_city: str, to_city: str) -> list[Journey]:
@@ -159,16 +149,23 @@ class World:
         G trains are faster than D trains and cost more."""
         start, end = self.cities[from_city], self.cities[to_city]
         rng = random.Random(f"{self.seed}:train:{date}:{from_city}:{to_city}")
-        km = distance_km(start.point, end.point)
         others = [city for city in self.cities.values() if city not in (start, end)]
         detours = sorted(
-            (distance_km(start.point, other.point) + distance_km(other.point, end.point), other.key) for other in others
+            (distance_km(start.point, city.point) + distance_km(city.point, end.point), city.key) for city in others
         )
         numbers = rng.sample(range(10, 100), rng.choice((3, 4)))
-        via_km, via = rng.choice(detours[:3])
-        journeys = [_make_train(rng, numbers[0], date, start, end, via_km, via)]
-        journeys += [_make_train(rng, number, date, start, end, km) for number in numbers[1:]]
+        ways = [rng.choice(detours[:3])] + [(distance_km(start.point, end.point), None)] * (len(numbers) - 1)
+        journeys = []
+        for number, (km, via) in zip(numbers, ways, strict=True):
+            letter, speed_kmh, yuan_per_km = rng.choice((("G", 250, 0.46), ("D", 210, 0.36)))
+            minutes = round(km / speed_kmh * 60) + 4 * int(km // 250) + 5 + (rng.randint(30, 60) if via else 0)
+            price = (20 + yuan_per_km * km) * rng.uniform(0.85, 1.15) * (0.75 if via else 1)
+            journeys.append(_make_journey(rng, "train", f"{letter}{number}", (date, start, end), minutes, price, via))
         return sorted(journeys, key=lambda journey: (journey.departs, journey.number))
+
+    def journeys(self, date: str, from_city: str, to_city: str) -> list[Journey]:
+        """All flights, then all trains."""
+        return self.flights(date, from_city, to_city) + self.trains(date, from_city, to_city)
 
     def route(self, points: Sequence[Point], mode: str) -> Route:
         """The way through all points, in order: the sum of its legs, each with its own fare and waiting time."""
@@ -193,21 +190,11 @@ def distance_km(a: Point, b: Point) -> float:
     return 2 * 6371.0 * asin(sqrt(half))
 
 
-def _make_city(row: tuple) -> City:
-    key, name_en, name_zh, lon, lat, iata, airport_en, airport_zh, station_en, station_zh = row
-    airport_en = f"{name_en} {airport_en} International Airport"
-    return City(
-        key,
-        name_en,
-        name_zh,
-        lon,
-        lat,
-        iata,
-        airport_en,
-        f"{name_zh}{airport_zh}国际机场",
-        f"{station_en} Railway Station",
-        station_zh,
-    )
+def _make_city(
+    key: str, name_en: str, name_zh: str, lon: float, lat: float, airport_en: str, airport_zh: str, *stations: str
+) -> City:
+    airports = f"{name_en} {airport_en} International Airport", f"{name_zh}{airport_zh}国际机场"
+    return City(key, name_en, name_zh, lon, lat, *airports, f"{stations[0]} Railway Station", stations[1])
 
 
 def _make_pois(seed: int, cities: dict[str, City]) -> list[Poi]:
@@ -236,38 +223,20 @@ def _make_group(seed: int, city: City, category: str, names: Sequence[tuple[str,
     versatile = rng.sample(range(PER_GROUP), 2)  # these also have their neighbour's preference
     pois = []
     for index, (name_en, name_zh) in enumerate(names):
-        tags = [preferences[index]] + [preferences[index - 1]] * (index in versatile)
-        tags += (
-            ["cheap"] * (prices[index] <= sorted(prices)[1])
-            + ["late"] * (index in late)
-            + ["top"] * (ratings[index] == max(ratings))
-        )
-        opens, closes = _draw_hours(rng, category, index in late)
+        tags = (preferences[index],) + (preferences[index - 1],) * (index in versatile)
+        tags += ("cheap",) * (prices[index] <= sorted(prices)[1]) + ("late",) * (index in late)
+        tags += ("top",) * (ratings[index] == max(ratings))
+        closing = ("21:00", "22:00") if index in late else ("17:00", "18:00")
+        if category == "hotel" and index in late:
+            hours = ("00:00", "24:00")
+        else:
+            hours = rng.choice(("08:00", "09:00", "10:00")), rng.choice(closing)
         (street_en, street_zh), number = rng.choice(STREETS), rng.randint(1, 299)
-        pois.append(
-            Poi(
-                f"P{first_id + index:04d}",
-                f"{name_en} {category.capitalize()}",
-                name_zh + CATEGORIES[category],
-                city.key,
-                category,
-                f"{number} {street_en} Road, {city.name_en}",
-                f"{city.name_zh}市{street_zh}路{number}号",
-                *_draw_point(rng, city),
-                prices[index],
-                ratings[index] / 10,
-                opens,
-                closes,
-                tuple(tags),
-            )
-        )
+        name = f"{name_en} {category.capitalize()}", name_zh + CATEGORIES[category]
+        address = f"{number} {street_en} Road, {city.name_en}", f"{city.name_zh}市{street_zh}路{number}号"
+        place = (*name, city.key, category, *address, *_draw_point(rng, city))
+        pois.append(Poi(f"P{first_id + index:04d}", *place, prices[index], ratings[index] / 10, *hours, tags))
     return pois
-
-
-def _draw_hours(rng: random.Random, category: str, is_late: bool) -> tuple[str, str]:
-    if category == "hotel" and is_late:
-        return "00:00", "24:00"
-    return rng.choice(("08:00", "09:00", "10:00")), rng.choice(("21:00", "22:00") if is_late else ("17:00", "18:00"))
 
 
 def _draw_point(rng: random.Random, city: City) -> Point:
@@ -277,48 +246,24 @@ def _draw_point(rng: random.Random, city: City) -> Point:
     return round(city.lon + kilometres * cos(angle) / (111.2 * cos(radians(city.lat))), 6), round(lat, 6)
 
 
-def _make_train(
-    rng: random.Random, number: int, date: str, start: City, end: City, km: float, via: str | None = None
-) -> Journey:
-    letter, speed_kmh, yuan_per_km = rng.choice((("G", 250, 0.46), ("D", 210, 0.36)))
-    minutes = round(km / speed_kmh * 60) + 4 * int(km // 250) + 5 + (rng.randint(30, 60) if via else 0)
-    price = (20 + yuan_per_km * km) * rng.uniform(0.85, 1.15) * (0.75 if via else 1)
-    return _make_journey(rng, "train", f"{letter}{number}", date, start, end, minutes, price, via)
-
-
 def _make_journey(
     rng: random.Random,
     kind: str,
     number: str,
-    date: str,
-    start: City,
-    end: City,
+    leg: tuple[str, City, City],
     minutes: int,
     price: float,
     via: str | None = None,
 ) -> Journey:
+    date, start, end = leg
     minutes = 5 * round(minutes / 5)  # timetables keep to five minutes
     latest = 23 * 60 + 50 - minutes
     departs = rng.randint(min(6 * 60, latest), latest) // 5 * 5
-    terminals = [
-        getattr(city, f"{'airport' if kind == 'flight' else 'station'}_{language}")
-        for city in (start, end)
-        for language in ("en", "zh")
-    ]
-    rounded = max(20, 10 * round(price / 10))
-    return Journey(
-        kind,
-        number,
-        date,
-        start.key,
-        end.key,
-        _clock(departs),
-        _clock(departs + minutes),
-        minutes,
-        rounded,
-        *terminals,
-        via,
-    )
+    terminal = "airport" if kind == "flight" else "station"
+    terminals = [getattr(city, f"{terminal}_{language}") for city in (start, end) for language in ("en", "zh")]
+    times = _clock(departs), _clock(departs + minutes), minutes
+    price_yuan = max(20, 10 * round(price / 10))
+    return Journey(kind, number, date, start.key, end.key, *times, price_yuan, *terminals, via)
 
 
 def _clock(minutes: int) -> str:
@@ -328,9 +273,6 @@ def _clock(minutes: int) -> str:
 def _make_leg(start: Point, end: Point, mode: str) -> Route:
     kilometres = ROAD_FACTOR * distance_km(start, end)
     minutes = max(1, round(kilometres / SPEED_KMH[mode] * 60)) + WAIT_MIN[mode]
-    costs = {
-        "driving": round(13 + 2.3 * max(0.0, kilometres - 3)),
-        "walking": 0,
-        "transit": min(10, 2 + int(kilometres // 5)),
-    }
-    return Route(mode, round(kilometres, 1), minutes, costs[mode])
+    taxi, transit = round(13 + 2.3 * max(0.0, kilometres - 3)), min(10, 2 + int(kilometres // 5))
+    cost_yuan = {"driving": taxi, "walking": 0, "transit": transit}[mode]
+    return Route(mode, round(kilometres, 1), minutes, cost_yuan)

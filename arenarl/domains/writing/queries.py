@@ -36,9 +36,8 @@ def make_queries(subtask: str, language: str, count: int, seed: str, taken: set[
 def sentences_each(query: Query) -> int:
     """How many sentences each section takes for the length that is asked."""
     sections, language = query.constraints["sections"], query.language
-    return round(
-        (query.constraints["length"] - _headings_length(sections, language)) / (LEXICONS[language].unit * len(sections))
-    )
+    length = query.constraints["length"] - _headings_length(sections, language)
+    return round(length / (LEXICONS[language].unit * len(sections)))
 
 
 def _headings_length(sections: list[str], language: str) -> int:

@@ -7,6 +7,7 @@ and a tone is told by its words.
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
@@ -16,6 +17,7 @@ from arenarl.domains.writing.lexicon import LEXICONS, count_of, length_of
 from arenarl.trajectory import Query, last_answer, read_turns
 
 TOLERANCE = 0.1  # of the length that is asked: within it all is well, at twice or half of it nothing
+_DEMANDS = ("topic", "length", "must", "avoid", "facts", "sections", "order", "tone", "unique")
 _SENTENCE_ENDS = re.compile(r"[.!?。！？\n]+")
 _AROUND_HEADINGS = " \t#*_:：.。-"
 
@@ -48,8 +50,7 @@ class WritingTruth(Truth):
 
     @property
     def constraints(self) -> dict[str, bool]:
-        names = ("topic", "length", "must", "avoid", "facts", "sections", "order", "tone", "unique")
-        return {name: getattr(self, name) == 1 for name in names}
+        return {name: getattr(self, name) == 1 for name in _DEMANDS}
 
     def dimensions(self) -> dict[str, float]:
         relevance = self.length * (self.topic + self.must + self.avoid) / 3
@@ -63,10 +64,8 @@ class WritingTruth(Truth):
         return {f"answer_{name}": 10 * share for name, share in shares.items()}
 
     def figures(self) -> dict[str, float]:
-        return {
-            "constraints_met": 100 * sum(self.constraints.values()) / len(self.constraints),
-            "length_of_asked": 100 * self.written / self.asked,
-        }
+        met = 100 * sum(self.constraints.values()) / len(self.constraints)
+        return {"constraints_met": met, "length_of_asked": 100 * self.written / self.asked}
 
     def findings(self) -> dict[str, Any]:
         return {"constraints": self.constraints, "written": self.written, "asked": self.asked}
@@ -86,21 +85,16 @@ def has_truth(query: Query) -> bool:
 
 def examine(query: Query, messages: list[dict[str, Any]]) -> WritingTruth:
     """Examine one trajectory, whether it ended with a text or not."""
-    turns = read_turns(messages)
-    text = last_answer(turns)
-    wanted, language = query.constraints, query.language
+    text, wanted, language = last_answer(read_turns(messages)), query.constraints, query.language
     written, delivered = length_of(text, language), _headings(text, wanted["sections"])
-    must, facts = (
-        _share([count_of(word, text, language) > 0 for word in wanted["must"]]),
-        _facts(text, wanted["facts"], language),
-    )
-    topic = float(count_of(wanted["topic"], text, language) > 0)
+    facts = _facts(text, wanted["facts"], language)
+    topic, *must = (count_of(word, text, language) > 0 for word in (wanted["topic"], *wanted["must"]))
     # to write of something else, or nothing, keeps no promise by leaving words out
-    is_about_it = bool(topic or must or facts or delivered)
+    is_about_it = bool(topic or _share(must) or facts or delivered)
     return WritingTruth(
-        topic=topic,
+        topic=float(topic),
         length=_length_share(written, wanted["length"]),
-        must=must,
+        must=_share(must),
         avoid=_share([count_of(word, text, language) == 0 for word in wanted["avoid"]]) * is_about_it,
         facts=facts,
         sections=len(set(delivered)) / len(wanted["sections"]),
@@ -115,31 +109,20 @@ def examine(query: Query, messages: list[dict[str, Any]]) -> WritingTruth:
 def unmet(query: Query, messages: list[dict[str, Any]]) -> list[str]:
     """A sentence for each demand that the text does not meet.
     All of them can be read off it, by whoever has the query."""
-    turns, wanted, language = read_turns(messages), query.constraints, query.language
-    text, truth = last_answer(turns), examine(query, messages)
-    missing = [
-        section
-        for number, section in enumerate(wanted["sections"])
-        if number not in _headings(text, wanted["sections"])
-    ]
-    must, avoid = (
-        [word for word in wanted[key] if (count_of(word, text, language) > 0) == (key == "avoid")]
-        for key in ("must", "avoid")
-    )
-    unsaid = [fact for fact in wanted["facts"] if count_of(fact, text, language) == 0]
+    text, wanted, language = last_answer(read_turns(messages)), query.constraints, query.language
+    truth, delivered = examine(query, messages), _headings(text, wanted["sections"])
+    missing = [section for number, section in enumerate(wanted["sections"]) if number not in delivered]
+    must, facts = ([word for word in wanted[key] if not count_of(word, text, language)] for key in ("must", "facts"))
+    avoid = [word for word in wanted["avoid"] if count_of(word, text, language)]
+    used = f"uses words that it must avoid: {', '.join(avoid)}" if avoid else "is not about what is asked for"
+    stated = f"lacks facts: {', '.join(facts)}" if facts else "states facts of these kinds that were not given"
+    unit = "characters" if language == "zh" else "words"
     sentences = {
         "topic": f"The text does not name its topic, {wanted['topic']}.",
-        "length": (
-            f"The text has {truth.written} {'characters' if language == 'zh' else 'words'}, "
-            f"but {wanted['length']} are asked for."
-        ),
+        "length": f"The text has {truth.written} {unit}, but {wanted['length']} are asked for.",
         "must": f"The text lacks words that it must use: {', '.join(must)}.",
-        "avoid": f"The text uses words that it must avoid: {', '.join(avoid)}."
-        if avoid
-        else "The text is not about what is asked for.",
-        "facts": f"The text lacks facts: {', '.join(unsaid)}."
-        if unsaid
-        else "The text states facts of these kinds that were not given.",
+        "avoid": f"The text {used}.",
+        "facts": f"The text {stated}.",
         "sections": f"The text lacks sections: {', '.join(missing)}.",
         "order": f"The sections are to stand in this order: {', '.join(wanted['sections'])}.",
         "tone": f"The text is to be {wanted['tone']} throughout.",
@@ -166,37 +149,32 @@ def _headings(text: str, sections: list[str]) -> list[int]:
 def _order(headings: list[int]) -> float:
     """Share of the neighbouring headings that stand in the order of the query;
     of a single heading there is no order to be wrong."""
-    return (
-        _share([one < other for one, other in zip(headings, headings[1:], strict=False)])
-        if len(headings) > 1
-        else float(bool(headings))
-    )
+    if len(headings) < 2:
+        return float(len(headings))
+    return _share([first < second for first, second in pairwise(headings)])
 
 
 def _facts(text: str, facts: list[str], language: str) -> float:
     """Share of the facts that are stated, less than that if others are stated too:
     an invented one costs what a missing one does."""
-    stated = {
-        found.lower() for kind in LEXICONS[language].facts for found in re.findall(kind.pattern, text, re.IGNORECASE)
-    }
+    patterns = [kind.pattern for kind in LEXICONS[language].facts]
+    stated = {fact.lower() for pattern in patterns for fact in re.findall(pattern, text, re.IGNORECASE)}
     right = sum(fact.lower() in stated for fact in facts)
     return right / max(len(facts), len(stated))
 
 
 def _tone(text: str, tone: str, language: str) -> float:
     """Of the words that mark a tone, the share that mark this one; 0 without any."""
-    counts = {
-        name: sum(count_of(mark, text, language) for mark in marks) for name, marks in LEXICONS[language].marks.items()
-    }
+    marks = LEXICONS[language].marks
+    counts = {name: sum(count_of(mark, text, language) for mark in marks[name]) for name in marks}
     return counts[tone] / sum(counts.values()) if any(counts.values()) else 0.0
 
 
 def _unique(text: str, sections: list[str]) -> float:
     """Share of the sentences that were not said before."""
-    sentences = [" ".join(sentence.lower().split()) for sentence in _SENTENCE_ENDS.split(text)]
-    sentences = [
-        sentence for sentence in sentences if sentence and sentence not in {section.lower() for section in sections}
-    ]
+    headings = {"", *(section.lower() for section in sections)}
+    parts = (" ".join(part.lower().split()) for part in _SENTENCE_ENDS.split(text))
+    sentences = [part for part in parts if part not in headings]
     return len(set(sentences)) / len(sentences) if sentences else 0.0
 
 

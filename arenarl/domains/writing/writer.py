@@ -19,7 +19,7 @@ from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_mess
 
 HABITS = ("outline", "quote", "words", "tone", "measure", "vary")
 # outline: all sections, in the order of the query · quote: the facts as given, not typical ones · words: those asked
-# for, none forbidden tone: the one asked for · measure: as long as asked · vary: says nothing twice
+# for, none forbidden · tone: the one asked for · measure: as long as asked · vary: says nothing twice
 _TOO_MANY = 4  # sentences of a section beyond those that the length asks for, at most
 
 
@@ -31,7 +31,9 @@ def solve(query: Query, rng: random.Random, skill: float) -> Trajectory:
 def write(query: Query, habits: dict[str, bool], seed: float) -> Trajectory:
     """The text of a writer with these habits; what a habit does not touch is the same without it."""
     wanted, rngs = query.constraints, {habit: random.Random(f"{seed}:{habit}") for habit in HABITS}
-    outline = _outline(query, habits["outline"], rngs["outline"])
+    outline = list(range(len(wanted["sections"])))
+    if not habits["outline"]:  # the last is missing, or they stand in reverse
+        outline = outline[:-1] if rngs["outline"].random() < 0.5 else outline[::-1]
     each = _sentences_each(query, habits["measure"], rngs["measure"])
     room = len(wanted["sections"]) * (each - 1)  # sentences besides the facts
     with_words = _with_words(query, habits["words"], rngs["words"])
@@ -45,14 +47,6 @@ def write(query: Query, habits: dict[str, bool], seed: float) -> Trajectory:
     return Trajectory(query.query_id, [*prompt_messages(query), message], "answer", meta={"habits": habits})
 
 
-def _outline(query: Query, is_careful: bool, rng: random.Random) -> list[int]:
-    """The sections by number; careless, the last is missing or they stand in reverse."""
-    numbers = list(range(len(query.constraints["sections"])))
-    if is_careful:
-        return numbers
-    return numbers[:-1] if rng.random() < 0.5 else numbers[::-1]
-
-
 def _sentences_each(query: Query, is_careful: bool, rng: random.Random) -> int:
     """Sentences of a section; careless, too few or too many."""
     wanted = sentences_each(query)
@@ -63,10 +57,9 @@ def _sentences_each(query: Query, is_careful: bool, rng: random.Random) -> int:
 
 def _stated(query: Query, number: int, is_careful: bool) -> str:
     """The fact of a section; careless, a typical one."""
-    kind = next(
-        kind for kind in LEXICONS[query.language].facts if kind.section == query.constraints["sections"][number]
-    )
-    return kind.sentence.format(query.constraints["facts"][number] if is_careful else kind.form.format(kind.numbers[0]))
+    wanted, kinds = query.constraints, {kind.section: kind for kind in LEXICONS[query.language].facts}
+    kind = kinds[wanted["sections"][number]]
+    return kind.sentence.format(wanted["facts"][number] if is_careful else kind.form.format(kind.numbers[0]))
 
 
 def _with_words(query: Query, is_careful: bool, rng: random.Random) -> list[str]:
@@ -93,13 +86,10 @@ def _thought(query: Query, habits: dict[str, bool], each: int) -> str:
     lexicon, wanted = LEXICONS[query.language], query.constraints
     words = [*wanted["must"], *(lexicon.no_word.format(word) for word in wanted["avoid"])]
     plans = {
-        "outline": lexicon.comma.join(wanted["sections"]),
-        "quote": lexicon.comma.join(wanted["facts"]),
-        "words": lexicon.comma.join(words),
-        "tone": wanted["tone"],
-        "measure": lexicon.plan.format(each),
-        "vary": lexicon.no_repeats,
-    }
+        "outline": lexicon.comma.join(wanted["sections"]), "quote": lexicon.comma.join(wanted["facts"]),
+        "words": lexicon.comma.join(words), "tone": wanted["tone"],
+        "measure": lexicon.plan.format(each), "vary": lexicon.no_repeats,
+    }  # fmt: skip
     return "; ".join(plans[habit] for habit in HABITS if habits[habit]) or lexicon.write
 
 
@@ -119,28 +109,19 @@ def writing_splits(config: DataConfig, watch: Callable[[list], Iterable] = iter)
     taken, seed = set(), f"writing{config.seed}"
 
     def draw(split: str, count: int) -> list[Query]:
-        sizes = {
-            subtask: count // len(SUBTASKS) + (index < count % len(SUBTASKS)) for index, subtask in enumerate(SUBTASKS)
-        }
-        drawn = [
-            query
-            for subtask, size in sizes.items()
-            for query in make_queries(subtask, config.language, size, f"{seed}-{split}", taken)
-        ]
+        drawn = []
+        for index, subtask in enumerate(SUBTASKS):
+            size = count // len(SUBTASKS) + (index < count % len(SUBTASKS))
+            drawn += make_queries(subtask, config.language, size, f"{seed}-{split}", taken)
         random.Random(f"{seed}-{split}").shuffle(drawn)
         return drawn
 
-    test, rl, sft = (
-        draw("test", len(SUBTASKS) * config.test_per_subtask),
-        draw("rl", config.rl_size),
-        draw("sft", config.sft_size),
-    )
+    test = draw("test", len(SUBTASKS) * config.test_per_subtask)
+    rl, sft = draw("rl", config.rl_size), draw("sft", config.sft_size)
     yield "test_queries", test
     rng = random.Random(f"{seed}-baselines")
-    yield (
-        "test_baselines",
-        [median(query, rng, config.baseline_skill, config.baseline_attempts).to_record() for query in watch(test)],
-    )
+    baselines = [median(query, rng, config.baseline_skill, config.baseline_attempts) for query in watch(test)]
+    yield "test_baselines", [baseline.to_record() for baseline in baselines]
     yield "rl_queries", rl
     rng = random.Random(f"{seed}-teacher")
     skills = teacher_skills(config, rng, len(sft))

@@ -14,27 +14,9 @@ from arenarl.trajectory import Query
 
 PLACES = ["Lotus Museum", "荷花博物馆", "lotus park", "Jade Temple", "Nowhere", " "]
 JUNK = st.sampled_from(
-    [
-        None,
-        "",
-        "x",
-        "Paris",
-        "2026-13-40",
-        "2026-05-01",
-        "9:00",
-        "19:00",
-        -1,
-        0,
-        3,
-        2.5,
-        10**9,
-        float("nan"),
-        True,
-        [],
-        ["x"],
-        {},
-    ]
-)
+    [None, "", "x", "Paris", "2026-13-40", "2026-05-01", "9:00", "19:00", -1, 0, 3, 2.5, 10**9, float("nan"), True, [],
+     ["x"], {}]
+)  # fmt: skip
 CITIES = st.sampled_from([row[0] for row in CITY_ROWS] + ["北京", "上海市", "xi'an"])
 KINDS = st.sampled_from([*CATEGORIES, *CATEGORIES.values(), "bar"])
 FIELDS = {
@@ -58,10 +40,8 @@ FIELDS = {
 def replies(draw):
     """(subtask, what an LLM might say of its fields): mostly sensible, at times anything."""
     subtask = draw(st.sampled_from(SUBTASKS))
-    fields = FORMS[subtask].model_fields
-    return subtask, {
-        name: draw(st.one_of(*[FIELDS.get(name, JUNK)] * 4, JUNK)) for name in fields if draw(st.integers(0, 9))
-    }
+    named = [name for name in FORMS[subtask].model_fields if draw(st.integers(0, 9))]
+    return subtask, {name: draw(st.one_of(*[FIELDS.get(name, JUNK)] * 4, JUNK)) for name in named}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -69,9 +49,8 @@ def test_drawn_constraints_have_the_form_of_their_subtask_and_keep_their_truth(w
     for subtask in SUBTASKS:
         for query in make_queries(world, subtask, language, 30, "forms", set()):
             said = FORMS[subtask].model_validate(query.constraints).model_dump()
-            assert {name: value for name, value in said.items() if value is not None and name != "phrase"} == {
-                name: value for name, value in query.constraints.items() if value is not None and name != "phrase"
-            }
+            drawn = {name: value for name, value in query.constraints.items() if name != "phrase"}
+            assert {name: said[name] for name in drawn} == drawn and not any(said[name] for name in said.keys() - drawn)
             assert has_truth(world, Query("q", "travel", subtask, language, query.query, said))
 
 
@@ -92,30 +71,17 @@ def test_whatever_the_forms_let_pass_has_a_truth_or_none_and_breaks_nothing(worl
 
 
 def test_names_in_either_language_become_the_worlds():
-    day = DayConstraints(
-        city="北京市", categories=["博物馆", "Park", "bar"], preference="亲子", from_city="xi'an", date="2026-05-01"
-    )
-    assert (day.city, day.categories, day.preference, day.from_city) == (
-        "Beijing",
-        ["museum", "park", "bar"],
-        "family",
-        "Xian",
-    )
+    places = {"city": "北京市", "from_city": "xi'an", "categories": ["博物馆", "Park", "bar"]}
+    day = DayConstraints(**places, preference="亲子", date="2026-05-01")
+    assert (day.city, day.from_city, day.preference) == ("Beijing", "Xian", "family")
+    assert day.categories == ["museum", "park", "bar"]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("date", "2026-02-30"),
-        ("arrive_by", "9:00"),
-        ("arrive_by", "24:00"),
-        ("priority", "cheapest"),
-        ("max_price_yuan", -1),
-    ],
-)
-def test_values_out_of_their_form_are_refused(field, value):
-    with pytest.raises(ValidationError):
-        CompareConstraints(**{field: value})
+def test_values_out_of_their_form_are_refused():
+    wrong = {"date": ["2026-02-30"], "arrive_by": ["9:00", "24:00"], "priority": ["cheapest"], "max_price_yuan": [-1]}
+    for field, value in ((field, value) for field, values in wrong.items() for value in values):
+        with pytest.raises(ValidationError):
+            CompareConstraints(**{field: value})
 
 
 def test_who_writes_by_the_schema_fills_every_field_and_adds_none():

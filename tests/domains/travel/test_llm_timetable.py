@@ -5,7 +5,6 @@ import json
 import pytest
 from judge_servers import Script, client_of, llm, serving
 
-from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.travel.llm_timetable import Flights, LLMTimetable, Trains
 from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.truth import read_lines
@@ -52,10 +51,8 @@ def test_a_train_says_whether_it_is_direct():
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("results", ["full", "compact"])
 def test_invented_tickets_look_like_the_worlds_and_are_asked_for_once(world, tmp_path, results, language):
-    script = Script(
-        replies(FLIGHT, FLIGHT | {"number": "MU5101", "price_yuan": 600}),
-        replies(TRAIN, CHANGE, TRAIN | {"number": "G9"}),
-    )
+    journeys = (FLIGHT, FLIGHT | {"number": "MU5101", "price_yuan": 600}), (TRAIN, CHANGE, TRAIN | {"number": "G9"})
+    script = Script(*(replies(*some) for some in journeys))
     with serving(script.app) as url:
         own = TravelEnvironment(world, results, language)
         timetable = LLMTimetable(llm(url), client_of(tmp_path), world, own.language)
@@ -76,15 +73,12 @@ def test_invented_tickets_look_like_the_worlds_and_are_asked_for_once(world, tmp
 
 @pytest.mark.parametrize("results", ["full", "compact"])
 def test_an_invented_timetable_knows_cities_that_the_world_does_not_have(world, tmp_path, results):
-    script = Script(
-        replies(TRAIN, CHANGE | {"transfer_city": "Guiyang"}), replies(FLIGHT, FLIGHT | {"number": "MU5101"})
-    )
+    change = CHANGE | {"transfer_city": "Guiyang"}
+    script = Script(replies(TRAIN, change), replies(FLIGHT, FLIGHT | {"number": "MU5101"}))
     with serving(script.app) as url:
         environment = TravelEnvironment(world, results, "en", LLMTimetable(llm(url), client_of(tmp_path), world, "en"))
-        trains, flights = (
-            call(environment, "search_train_tickets", to_city="Lhasa"),
-            call(environment, "search_flights", to_city="拉萨"),
-        )
+        trains = call(environment, "search_train_tickets", to_city="Lhasa")
+        flights = call(environment, "search_flights", to_city="拉萨")
     assert "from Beijing to Lhasa" in script.requests[0]["messages"][1]["content"] and "Guiyang" in trains
     assert "拉萨" in script.requests[1]["messages"][1]["content"] and "CA1234" in flights
 
@@ -94,7 +88,3 @@ def test_a_service_that_does_not_answer_is_an_observation(world, tmp_path):
     with serving(script.app) as url:
         environment = TravelEnvironment(world, "full", "en", LLMTimetable(llm(url), client_of(tmp_path), world, "en"))
         assert call(environment, "search_flights") == "Error: the ticket service does not answer."
-
-
-def test_by_default_tickets_are_the_worlds():
-    assert EnvironmentConfig().tickets.name == "embedded"

@@ -1,11 +1,11 @@
 import json
 import re
+from itertools import product
 
 import pytest
 
 from arenarl.domains.travel.names import CATEGORIES, PREFERENCES, TAGS
-from arenarl.domains.travel.search import PoiIndex, guide_words
-from arenarl.domains.travel.tools import TravelEnvironment
+from arenarl.domains.travel.tools import PoiIndex, TravelEnvironment, guide_words
 from arenarl.domains.travel.world import build_world, distance_km
 from arenarl.rollout.environment import check_call
 
@@ -25,16 +25,13 @@ def full(name, environment=ENGLISH, **arguments):
 
 
 @pytest.mark.parametrize("environment", [CHINESE, ENGLISH, COMPACT])
-def test_the_six_tools_are_those_of_the_paper(environment):
+def test_the_six_tools_are_those_of_the_paper_in_the_environments_language(environment):
     assert [tool["function"]["name"] for tool in environment.tools] == TOOLS
     for tool in environment.tools:
         assert tool["type"] == "function" and tool["function"]["description"]
         assert all(schema["description"] for schema in tool["function"]["parameters"]["properties"].values())
-
-
-def test_descriptions_are_in_the_environments_language():
-    assert re.search("[\u4e00-\u9fff]", CHINESE.tools[0]["function"]["description"])
-    assert not re.search("[\u4e00-\u9fff]", json.dumps(ENGLISH.tools + COMPACT.tools, ensure_ascii=False))
+        is_chinese = re.search("[\u4e00-\u9fff]", json.dumps(tool, ensure_ascii=False))
+        assert bool(is_chinese) == (environment is CHINESE)
 
 
 def sample_calls(world, results):
@@ -64,7 +61,7 @@ def sample_calls(world, results):
 @pytest.mark.parametrize("environment", [CHINESE, ENGLISH, COMPACT])
 def test_typical_calls_never_fail_and_repeat_themselves(environment):
     for name, calls in sample_calls(WORLD, environment.results).items():
-        for arguments in calls:
+        for arguments in calls[::3]:
             observation = environment.call(name, arguments)
             assert not observation.startswith("Error")
             assert observation == environment.call(name, json.dumps(arguments))
@@ -72,29 +69,17 @@ def test_typical_calls_never_fail_and_repeat_themselves(environment):
 
 def test_a_place_comes_with_address_location_and_business():
     (record,) = full("search_poi", query=POI.name_en)["pois"]
-    assert record == {
-        "name": POI.name_en,
-        "type": POI.category,
-        "address": POI.address_en,
-        "location": f"{POI.lon:.6f},{POI.lat:.6f}",
-        "business": {
-            "cost": f"¥{POI.price_yuan}",
-            "rating": str(POI.rating),
-            "opening_hours": f"{POI.opens}-{POI.closes}",
-            "tags": list(POI.tags),
-        },
-    }
+    business = record.pop("business")
+    assert list(record.values()) == [POI.name_en, POI.category, POI.address_en, f"{POI.lon:.6f},{POI.lat:.6f}"]
+    hours = f"{POI.opens}-{POI.closes}"
+    assert list(business.values()) == [f"¥{POI.price_yuan}", str(POI.rating), hours, list(POI.tags)]
+    assert list(record) == ["name", "type", "address", "location"]
+    assert list(business) == ["cost", "rating", "opening_hours", "tags"]
 
 
 def test_a_place_is_found_by_its_name_in_either_language_and_by_its_address():
-    for query in (
-        POI.name_zh,
-        POI.name_en.lower(),
-        f"成都的{POI.name_zh}",
-        f"the {POI.name_en} in Chengdu",
-        POI.address_zh,
-        POI.address_en,
-    ):
+    names = (POI.name_zh, POI.name_en.lower(), f"成都的{POI.name_zh}", f"the {POI.name_en} in Chengdu")
+    for query in (*names, POI.address_zh, POI.address_en):
         assert full("search_poi", CHINESE, query=query)["pois"][0]["name"] == POI.name_zh
     assert full("search_poi", query="zzz") == {"pois": []}
 
@@ -102,41 +87,27 @@ def test_a_place_is_found_by_its_name_in_either_language_and_by_its_address():
 def test_around_search_returns_the_category_best_matches_first_then_nearest():
     pois = full("around_search", location=POINT, radius=9000, keyword="quiet cafe")["pois"]
     assert {record["type"] for record in pois} == {"cafe"}
-    order = [
-        ("quiet" not in record["business"]["tags"], float(record["distance"].removesuffix("km"))) for record in pois
-    ]
+    order = [("quiet" not in record["business"]["tags"], float(record["distance"][:-2])) for record in pois]
     assert order == sorted(order)
-    assert (
-        full("around_search", CHINESE, location=POINT, radius="9000", keyword="安静的咖啡馆")["pois"][0]["type"]
-        == "咖啡馆"
-    )
+    chinese = full("around_search", CHINESE, location=POINT, radius="9000", keyword="安静的咖啡馆")["pois"]
+    assert chinese[0]["type"] == "咖啡馆"
 
 
-def test_around_search_keeps_to_the_radius_and_leaves_out_its_centre():
-    pois = full("around_search", location=POINT, radius=2000)["pois"]
-    for record in pois:
-        poi = WORLD.find_poi(record["name"])
-        kilometres = distance_km((POI.lon, POI.lat), (poi.lon, poi.lat))
+def test_around_search_keeps_to_the_radius_and_the_keyword_and_leaves_out_its_centre():
+    for record in full("around_search", location=POINT, radius=2000)["pois"]:
+        kilometres = distance_km(POI.point, WORLD.find_poi(record["name"]).point)
         assert 0 < kilometres <= 2 and record["distance"] == f"{kilometres:.1f}km"
     assert full("around_search", location="80.0,40.0", radius=500, keyword="park") == {"pois": []}
-
-
-def test_a_keyword_that_names_a_place_or_nothing_known_is_respected():
-    assert (
-        full("around_search", location=POINT, radius=12000, keyword=OTHER.name_en)["pois"][0]["name"] == OTHER.name_en
-    )
-    assert full("around_search", location=POINT, radius=12000, keyword="bank") == {"pois": []}
+    for keyword, names in ((OTHER.name_en, [OTHER.name_en]), ("bank", [])):
+        pois = full("around_search", location=POINT, radius=12000, keyword=keyword)["pois"]
+        assert [poi["name"] for poi in pois[:1]] == names
 
 
 def test_navigation_is_driving_by_default_and_goes_through_the_via_points():
     direct = full("get_navigation", **ENDS)
     expected = WORLD.route([(POI.lon, POI.lat), (OTHER.lon, OTHER.lat)], "driving")
-    assert direct["route"] == {
-        "mode": "driving",
-        "distance": f"{expected.distance_km}km",
-        "duration": f"{expected.minutes}min",
-        "cost": f"¥{expected.cost_yuan}",
-    }
+    facts = {"distance": f"{expected.distance_km}km", "duration": f"{expected.minutes}min"}
+    assert direct["route"] == {"mode": "driving", **facts, "cost": f"¥{expected.cost_yuan}"}
     through = full("get_navigation", **ENDS, via_points="104.0,30.5;104.1,30.6", mode="walking")
     assert through["route"]["mode"] == "walking" and len(through["legs"]) == 3
 
@@ -152,10 +123,12 @@ def test_flights_and_trains_have_the_papers_fields():
     assert trains["direct"][0]["arrival_station"] == "武汉站" and trains["transfer"][0]["transfer_city"]
 
 
-def test_dates_and_cities_may_be_written_in_several_ways():
-    expected = ENGLISH.call("search_flights", LEG)
-    assert ENGLISH.call("search_flights", {"date": "05-01", "from_city": "北京市", "to_city": "wuhan"}) == expected
-    assert ENGLISH.call("search_flights", {"date": "2026-5-1", "from_city": "北京", "to_city": "Wuhan"}) == expected
+def test_dates_cities_and_numbers_may_be_written_in_several_ways_and_null_options_are_left_out():
+    for leg in (("05-01", "北京市", "wuhan"), ("2026-5-1", "北京", "Wuhan")):
+        same = ENGLISH.call("search_flights", dict(zip(LEG, leg, strict=True)))
+        assert same == ENGLISH.call("search_flights", LEG)
+    checked = check_call(ENGLISH.tools, "around_search", {"location": POINT, "radius": "500", "keyword": None})
+    assert checked == {"location": POINT, "radius": 500.0}
 
 
 @pytest.mark.parametrize("environment", [CHINESE, ENGLISH])
@@ -170,22 +143,16 @@ def test_a_guides_text_states_every_fact_in_its_fixed_form(environment):
 
 def test_universal_search_puts_first_what_a_query_asks_for():
     index, hits = PoiIndex(WORLD, guide_words), []
-    for city in WORLD.cities.values():
-        for category, name_zh in CATEGORIES.items():
-            for preference in PREFERENCES:
-                for more in ((), ("cheap",), ("late",), ("cheap", "late")):
-                    asked = [preference, *more]
-                    english = f"{' '.join(asked)} {category}s in {city.name_en}"
-                    chinese = f"{city.name_zh}适合{'、'.join(TAGS[tag] for tag in asked)}的{name_zh}有哪些？"
-                    hits += [
-                        _is_best(index.search(query, 1)[0], city.key, category, asked) for query in (english, chinese)
-                    ]
+    for city, (category, name_zh), preference in product(WORLD.cities.values(), CATEGORIES.items(), PREFERENCES):
+        for more in ((), ("cheap", "late")):
+            wanted = [preference, *more]
+            pois = WORLD.pois_in(city.key, category)
+            most = max(len({*wanted} & {*poi.tags}) for poi in pois)
+            best = [poi for poi in pois if len({*wanted} & {*poi.tags}) == most]
+            english = f"{' '.join(wanted)} {category}s in {city.name_en}"
+            chinese = f"{city.name_zh}适合{'、'.join(TAGS[tag] for tag in wanted)}的{name_zh}有哪些？"
+            hits += [index.search(query, 1)[0] in best for query in (english, chinese)]
     assert sum(hits) / len(hits) >= 0.99
-
-
-def _is_best(poi, city, category, asked):
-    most = max(len(set(asked) & set(other.tags)) for other in WORLD.pois_in(city, category))
-    return (poi.city, poi.category) == (city, category) and len(set(asked) & set(poi.tags)) == most
 
 
 def test_the_compact_form_is_a_line_a_record_and_two_at_most():
@@ -195,9 +162,8 @@ def test_the_compact_form_is_a_line_a_record_and_two_at_most():
     around = COMPACT.call("around_search", {"location": POI.name_en, "radius": 9000, "keyword": "cafe"}).splitlines()
     place = r"[A-Z][a-z]+ [A-Z][a-z]+ ¥\d+ \d\d:\d\d-\d\d:\d\d \d\.\d"
     assert len(guide) == len(around) == 2
-    assert all(re.fullmatch(place, line) for line in guide) and all(
-        re.fullmatch(place + r" \d+\.\dkm", line) for line in around
-    )
+    assert all(re.fullmatch(place, line) for line in guide)
+    assert all(re.fullmatch(place + r" \d+\.\dkm", line) for line in around)
     assert COMPACT.call("universal_search", {"query": "zzz"}) == "no results"
 
 
@@ -210,10 +176,8 @@ def test_the_compact_form_takes_names_for_places():
 
 
 def test_compact_timetables_hold_the_cheapest_and_the_fastest():
-    for name, journeys in (
-        ("search_flights", WORLD.flights(*LEG.values())),
-        ("search_train_tickets", WORLD.trains(*LEG.values())),
-    ):
+    for name, kind in (("search_flights", WORLD.flights), ("search_train_tickets", WORLD.trains)):
+        journeys = kind(*LEG.values())
         lines = COMPACT.call(name, LEG).splitlines()
         shown = [journey for journey in journeys if any(line.startswith(f"{journey.number} ") for line in lines)]
         assert len(lines) == len(shown) == 2
@@ -227,15 +191,8 @@ def test_compact_timetables_hold_the_cheapest_and_the_fastest():
     [
         ("serch_poi", {}, 'unknown tool "serch_poi". Did you mean "search_poi"?'),
         ("search_poi", '{"query": ', "not valid JSON"),
-        ("", '{"name": "search_poi"', "not valid JSON"),
         ("search_poi", "[" * 100_000, "not valid JSON"),
-        ("search_poi", "[1]", "must be a JSON object"),
         ("search_poi", {}, "search_poi needs the argument query"),
-        ("search_poi", {"query": None}, "search_poi needs the argument query"),
-        ("search_poi", {"query": "x", "citty": "y"}, 'has no argument "citty"'),
-        ("search_poi", {"query": 3}, "query must be a string, not 3"),
-        ("around_search", {"location": POINT, "radius": "far"}, 'radius must be a number, not "far"'),
-        ("around_search", {"location": POINT, "radius": True}, "radius must be a number, not true"),
         ("around_search", {"location": POINT, "radius": 10**400}, "radius must be a number"),
         ("around_search", {"location": POINT, "radius": 1}, "radius must be 100 to 50000 metres"),
         ("around_search", {"location": "Lotus Museum", "radius": 500}, "location must be 'longitude,latitude'"),
@@ -246,43 +203,22 @@ def test_compact_timetables_hold_the_cheapest_and_the_fastest():
         ("search_flights", LEG | {"to_city": "Beijng"}, 'unknown city "Beijng". Did you mean "Beijing"?'),
         ("search_flights", LEG | {"to_city": "Atlantis"}, "Cities: Beijing, Shanghai"),
         ("search_flights", LEG | {"to_city": "北京"}, "both Beijing"),
-        ("search_train_tickets", LEG | {"date": "tomorrow"}, "YYYY-MM-DD"),
-        ("search_train_tickets", LEG | {"date": "2026-02-30"}, "YYYY-MM-DD"),
         *(
-            (tool, LEG | {"date": date}, "YYYY-MM-DD")
-            for tool in ("search_flights", "search_train_tickets")
-            for date in (
-                "9" * 30 + "-1-1",
-                "26-1-1",
-                "0001-01-01",
-                "1999-01-01",
-                "2100-01-01",
-                "2026-05-01-01",
-                "٢٠٢٦-05-01",
-                "+1-+1",
-                "1_0-1",
-                "",
-            )
+            ("search_train_tickets", LEG | {"date": date}, "YYYY-MM-DD")
+            for date in ("tomorrow", "2026-02-30", "9" * 30 + "-1-1", "26-1-1", "0001-01-01", "1999-01-01",
+                         "2100-01-01", "2026-05-01-01", "٢٠٢٦-05-01", "+1-+1", "1_0-1", "")
         ),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_call_is_an_observation_that_says_what_is_wrong(name, arguments, expected):
     observation = ENGLISH.call(name, arguments)
     assert observation.startswith("Error: ") and expected in observation
     assert len(observation) < 400
 
 
-def test_an_unknown_name_in_the_compact_form_gets_the_nearest():
+def test_an_unknown_name_in_the_compact_form_gets_the_nearest_and_any_error_can_be_encoded():
     misspelt = f"{POI.name_en.split()[0]} Musem"
     observation = COMPACT.call("around_search", {"location": misspelt, "radius": 500})
     assert observation.startswith(f'Error: unknown place "{misspelt}". Did you mean "{POI.name_en.split()[0]} ')
-
-
-def test_an_error_can_be_encoded_whatever_the_policy_wrote():
-    COMPACT.call("search_flights", json.dumps(LEG | {"to_city": "\ud800"})).encode()
-    COMPACT.call("search_flights", json.dumps({"\ud800": 1})).encode()
-
-
-def test_numbers_may_be_written_as_strings_and_null_options_are_left_out():
-    checked = check_call(ENGLISH.tools, "around_search", {"location": POINT, "radius": "500", "keyword": None})
-    assert checked == {"location": POINT, "radius": 500.0}
+    for arguments in (LEG | {"to_city": "\ud800"}, {"\ud800": 1}):
+        COMPACT.call("search_flights", json.dumps(arguments)).encode()

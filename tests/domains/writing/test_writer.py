@@ -31,10 +31,10 @@ def config_of(folder="", language="en"):
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_skill_pays_and_a_careless_writers_texts_are_mixed(language):
     queries = [query for subtask in SUBTASKS for query in make_queries(subtask, language, 40, "tests", set())]
-    by_skill = {
-        skill: [quality(query, solve(query, random.Random(index), skill)) for index, query in enumerate(queries)]
-        for skill in (0, 0.1, 0.4, 1)
-    }
+    by_skill = {}
+    for skill in (0, 0.1, 0.4, 1):
+        solved = [solve(query, random.Random(index), skill) for index, query in enumerate(queries)]
+        by_skill[skill] = [quality(*pair) for pair in zip(queries, solved, strict=True)]
     means = [mean(qualities) for qualities in by_skill.values()]
     assert means == sorted(means) and means[-1] == 10 and means[0] < 3.5
     assert pstdev(by_skill[0.1]) > 0.5 and pstdev(by_skill[0.4]) > 1 and len(set(by_skill[0.4])) > 40
@@ -45,13 +45,8 @@ def test_a_text_is_one_turn_of_thinking_and_text_in_the_language_of_the_query(la
     for query in make_queries("Speech", language, 20, "tests", set()):
         trajectory = solve(query, random.Random(query.query_id), 0.6)
         (turn,) = read_turns(trajectory.messages)
-        assert (
-            turn.thought
-            and turn.answer
-            and not turn.tool_calls
-            and trajectory.valid
-            and set(trajectory.meta["habits"]) == set(HABITS)
-        )
+        assert turn.thought and turn.answer and not turn.tool_calls and trajectory.valid
+        assert set(trajectory.meta["habits"]) == set(HABITS)
         assert any("\u4e00" <= character <= "\u9fff" for character in query.query + turn.answer) == (language == "zh")
 
 
@@ -59,15 +54,11 @@ def test_a_text_is_one_turn_of_thinking_and_text_in_the_language_of_the_query(la
 def test_the_splits_have_the_sizes_asked_for_share_no_query_and_come_again_the_same(language):
     config = config_of(language=language).data
     splits = dict(writing_splits(config))
-    assert {name: len(records) for name, records in splits.items()} == {
-        "test_queries": 12,
-        "test_baselines": 12,
-        "rl_queries": 10,
-        "sft": 41,
-    }
-    texts = [query.query for query in splits["test_queries"] + splits["rl_queries"]] + [
-        one["messages"][0]["content"] for one in splits["sft"]
-    ]
+    counts = {name: len(records) for name, records in splits.items()}
+    assert counts == {"test_queries": 12, "test_baselines": 12, "rl_queries": 10, "sft": 41}
+    texts = [query.query for query in splits["test_queries"] + splits["rl_queries"]]
+    texts += [record["messages"][0]["content"] for record in splits["sft"]]
+    assert Trajectory.from_record(splits["sft"][0]).valid and splits["sft"][0]["tools"] == []
     assert len(set(texts)) == len(texts)
     assert dict(writing_splits(config)) == splits
     careful = sum(all(record["meta"]["habits"].values()) for record in splits["sft"])
@@ -78,18 +69,11 @@ def test_the_embedded_judge_scores_a_text_by_its_truth_and_refuses_queries_witho
     config = config_of(tmp_path)
     domain = domain_of(config)
     query = make_queries("Letter", "en", 1, "tests", set())[0]
-    assert (
-        domain.has_truth(query)
-        and trainer_judge_of(config).weights(query).keys() == domain_rubric("writing", "en").weights.keys()
-    )
+    assert domain.has_truth(query)
+    assert trainer_judge_of(config).weights(query).keys() == domain_rubric("writing", "en").weights.keys()
     write_jsonl(tmp_path / "rl_queries.jsonl", [Query("a", "writing", "poem", "en", "Write a poem.")])
     assert not domain.has_truth(domain.read_split("rl")[0])
     assert domain.subtasks_of(domain.read_split("rl")) == (*SUBTASKS, "poem")
     config.data.source = ["somewhere"]
     with pytest.raises(UserError, match="published queries .* have no truth for the embedded judge"):
         trainer_judge_of(config)
-
-
-def test_a_record_is_a_trajectory_like_any():
-    record = dict(writing_splits(config_of().data))["sft"][0]
-    assert Trajectory.from_record(record).valid and record["tools"] == []
