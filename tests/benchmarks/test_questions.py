@@ -157,7 +157,7 @@ def files(tmp_path):
     """--benchmark of all five, two items each: the policy below answers "blue"."""
     pairs = [(f"Which colour is number {n}?", answer) for n, answer in enumerate(("blue", "red"))]
     encrypted = [{"problem": hidden(q, "k"), "answer": hidden(a, "k"), "canary": "k"} for q, a in pairs]
-    chinese = [{"Question": hidden(q, "k"), "Answer": hidden(a, "k"), "canary": "k"} for q, a in pairs]
+    chinese = [{"Question": hidden(f"问：{q}", "k"), "Answer": hidden(a, "k"), "canary": "k"} for q, a in pairs]
     raw = [{"id": q, "prompt": xor(q, b"k"), "answer": xor(a, b"k"), "canary": "k"} for q, a in pairs]
     plain = [{"metadata": "{}", "problem": q, "answer": a} for q, a in pairs]
     info = {"type": "single_source", "difficulty_level": "hard"}

@@ -106,12 +106,3 @@ def test_a_whole_run_counts_what_fails_and_what_is_empty(tmp_path, monkeypatch):
     verdicts = [read(tmp_path / f"runs/bench/benchmarks/race/closed/{n}-0.json")["verdict"]["score"] for n in range(4)]
     assert verdicts[3] == 0 and entry["figures"]["score"]["mean"] == pytest.approx(100 * sum(verdicts) / 4, abs=1e-3)
     assert "[1]" not in log[0]["text"]  # the articles are the same: one call cleans them, one scores each
-
-
-def test_a_reply_that_is_cut_off_is_no_verdict(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    files_of(tmp_path)
-    run_here(ROOT, ["race=."], said, judge_keys={"max_reply_tokens": 50}, **{"judge.max_failure_share": 1})
-    entry = read(tmp_path / "results/bench/benchmarks/race.json")["policies"]["closed"]
-    assert entry["failed"] == 2 and entry["items"] == 0 and entry["figures"]["score"]["mean"] is None
-    assert "2 of 2 items have no verdict and are in no figure" in entry["labels"]

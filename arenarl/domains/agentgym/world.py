@@ -103,7 +103,20 @@ def official_items(
     path = Path(folder) / {"test": "eval", "train": "train"}[split] / f"{world}_{split}.json"
     # where sciworld_train.json lies
     path = path if path.is_file() or not (above := Path(folder) / path.name).is_file() else above
-    items = tuple(_read_ids(path, names or world))
+    if not path.is_file():
+        what = "the folder is a copy of AgentGym-RL's AgentItemId, with eval/ and train/"
+        raise UserError(f"data.items: {path} does not exist; {what}")
+    try:
+        records = parse_json(text_of_file(path))
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON: {error}") from error
+    names, items = names or world, []
+    for record in records if isinstance(records, list) else [records]:
+        name = record.get("item_id") if isinstance(record, dict) else None
+        number = re.fullmatch(rf"(?:{names})_(\d{{1,9}})", name) if isinstance(name, str) else None
+        if not number:
+            raise UserError(f'{path} is no list of {{"item_id": "{names}_<number>"}}: {str(record)[:80]}')
+        items.append(int(number[1]))
     if len(set(items)) < len(items):
         raise UserError(f"{path} names an item twice; take AgentGym-RL's file as it is")
     found = Counter("" if "" in counts else column(item) for item in items)
@@ -112,23 +125,7 @@ def official_items(
             ", ".join(f"{name} {count}".strip() for name, count in sorted(each.items())) for each in (found, counts)
         )
         raise UserError(f"{path} holds other items than AgentGym-RL's: {has or 'none'} instead of {wanted}")
-    return items
-
-
-def _read_ids(path: Path, names: str) -> Iterator[int]:
-    if not path.is_file():
-        what = "the folder is a copy of AgentGym-RL's AgentItemId, with eval/ and train/"
-        raise UserError(f"data.items: {path} does not exist; {what}")
-    try:
-        records = parse_json(text_of_file(path))
-    except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}") from error
-    for record in records if isinstance(records, list) else [records]:
-        name = record.get("item_id") if isinstance(record, dict) else None
-        number = re.fullmatch(rf"(?:{names})_(\d{{1,9}})", name) if isinstance(name, str) else None
-        if not number:
-            raise UserError(f'{path} is no list of {{"item_id": "{names}_<number>"}}: {str(record)[:80]}')
-        yield int(number[1])
+    return tuple(items)
 
 
 class World:
