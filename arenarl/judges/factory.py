@@ -36,16 +36,12 @@ def make_judge(
         UserError: the class that `name` names cannot be had, or the embedded judge has no truth to score against.
     """
     if config.name == "llm":
-        return LLMJudge(
-            config, client, _query_rubrics(Path(config.query_rubrics), domain) if config.query_rubrics else rubric_of
-        )
+        rubric = _query_rubrics(Path(config.query_rubrics), domain) if config.query_rubrics else rubric_of
+        return LLMJudge(config, client, rubric)
     if config.name == "embedded":
         if domain.data.source:
-            judge_file = "configs/judges/qwen3_max.yaml"
-            raise UserError(
-                "judge: published queries (data.source) have no truth for the embedded judge; "
-                f"take an LLM judge, such as {judge_file}"
-            )
+            problem = "published queries (data.source) have no truth for the embedded judge"
+            raise UserError(f"judge: {problem}; take an LLM judge, such as configs/judges/qwen3_max.yaml")
         needs(domain, "examine", "the embedded judge scores by; take another judge (configs/judges), or another domain")
         return EmbeddedJudge(config, examine, stable_seed(seed, "judge", purpose))
     return OwnJudge.of(config)
@@ -66,10 +62,8 @@ def refuse_without_truth(key: str, judges: Iterable[JudgeConfig], domain: Domain
     """Raises UserError if an embedded judge is to score trajectories of queries without a truth."""
     missing = [query.query_id for query in queries if not domain.has_truth(query)]
     if missing and any(judge.name == "embedded" for judge in judges):
-        raise UserError(
-            f"{key}: {len(missing)} of {len(queries)} queries, first {missing[0]}, "
-            f"have no truth for the embedded judge: {NO_TRUTH}"
-        )
+        those = f"{len(missing)} of {len(queries)} queries, first {missing[0]},"
+        raise UserError(f"{key}: {those} have no truth for the embedded judge: {NO_TRUTH}")
 
 
 def refuse_answers_alone(config: Config, is_training: bool) -> None:
@@ -80,20 +74,15 @@ def refuse_answers_alone(config: Config, is_training: bool) -> None:
     """
     if trait(environment_class(config.environment.name), "needs_answer"):
         return
+    problem = f"trajectories in {config.environment.name} end without an answer"
     if is_training and config.judge.train.name in _BUILT_IN and config.reward.name == "pointwise_answer":
-        raise UserError(
-            f"reward.name=pointwise_answer: trajectories in {config.environment.name} end without an answer; "
-            "set pointwise_trajectory"
-        )
+        raise UserError(f"reward.name=pointwise_answer: {problem}; set pointwise_trajectory")
     judges = {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
     if is_training:
         judges |= {"judge.train": config.judge.train} | config.judge.watching
     for key, judge in judges.items():
         if judge.name in _BUILT_IN and not judge.process_aware:
-            raise UserError(
-                f"{key}.process_aware=false: trajectories in {config.environment.name} "
-                "end without an answer; set it to true"
-            )
+            raise UserError(f"{key}.process_aware=false: {problem}; set it to true")
 
 
 def refuse_without_checklist(reward: str, judge: Judge, queries: Sequence[Query]) -> None:
@@ -103,21 +92,17 @@ def refuse_without_checklist(reward: str, judge: Judge, queries: Sequence[Query]
 
 
 def _query_rubrics(path: Path, domain: Domain) -> Callable[[Query], Rubric]:
-    """Raises UserError if a query of the RL split has none."""
+    """The written rubric of a query. Raises UserError if a query of the RL split has none."""
     rubrics = read_query_rubrics(path)
     missing = [query.query_id for query in domain.read_split("rl") if query.query_id not in rubrics]
     if missing:
-        raise UserError(
-            f"{path} lacks {len(missing)} rubrics, first {missing[0]}; "
-            "write them with python -m arenarl.judges.query_rubrics"
-        )
+        command = "python -m arenarl.judges.query_rubrics"
+        raise UserError(f"{path} lacks {len(missing)} rubrics, first {missing[0]}; write them with {command}")
 
-    def rubric_of(query: Query) -> Rubric:
+    def written_rubric(query: Query) -> Rubric:
         if query.query_id not in rubrics:
-            raise UserError(
-                f"{path} has no rubric for query {query.query_id}, which is not of RL's; "
-                "leave query_rubrics out where others are judged"
-            )
+            advice = "leave query_rubrics out where others are judged"
+            raise UserError(f"{path} has no rubric for query {query.query_id}, which is not of RL's; {advice}")
         return rubrics[query.query_id]
 
-    return rubric_of
+    return written_rubric

@@ -39,6 +39,8 @@ class Verdict:
 
 
 class Judge(Protocol):
+    """Who judges trajectories. A method that a class leaves out gives no verdict."""
+
     def __init__(self, config: JudgeConfig):
         """Of its part of the config, which a class without this method ignores."""
 

@@ -24,17 +24,25 @@ from arenarl.trajectory import Query, Trajectory
 Score = Annotated[float, Field(ge=0, le=10, strict=True, allow_inf_nan=False)]
 
 
-class OneScore(JSONReply):
+class OneScore(JSONReply):  # without a docstring, which the schema would send to the LLM
     score: Score
+
+
+class ListedScore(JSONReply):
+    agent: Annotated[int, Field(strict=True)]
+    explanation: str
+    score: Score
+
+
+def _reply_of(name: str, **fields: Any) -> type[BaseModel]:
+    return create_model(name, __base__=JSONReply, **{field: (kind, ...) for field, kind in fields.items()})
 
 
 @lru_cache
 def scores_reply(agents: int, dimensions: tuple[str, ...]) -> type[BaseModel]:
     """{"agent_1": {dimension: score, …}, …}"""
-    scores = create_model("Scores", __base__=JSONReply, **dict.fromkeys(dimensions, (Score, ...)))
-    return create_model(
-        "Verdict", __base__=JSONReply, **{f"agent_{number + 1}": (scores, ...) for number in range(agents)}
-    )
+    scores = _reply_of("Scores", **dict.fromkeys(dimensions, Score))
+    return _reply_of("Verdict", **{f"agent_{number + 1}": scores for number in range(agents)})
 
 
 @lru_cache
@@ -48,13 +56,7 @@ def winners_reply(agents: int, winners: int) -> type[BaseModel]:
 
     number = Annotated[int, Field(ge=1, le=agents, strict=True)]
     numbers = Annotated[list[number], Field(min_length=winners, max_length=winners), AfterValidator(differ)]
-    return create_model("Winners", __base__=JSONReply, winners=(numbers, ...))
-
-
-class ListedScore(JSONReply):
-    agent: Annotated[int, Field(strict=True)]
-    explanation: str
-    score: Score
+    return _reply_of("Winners", winners=numbers)
 
 
 @lru_cache
@@ -67,19 +69,20 @@ def listwise_reply(agents: int) -> type[BaseModel]:
         return scores
 
     listed = Annotated[list[ListedScore], Field(min_length=agents, max_length=agents), AfterValidator(each_once)]
-    return create_model("Scores", __base__=JSONReply, scores=(listed, ...))
+    return _reply_of("Scores", scores=listed)
 
 
 @lru_cache
 def checklist_reply(items: tuple[str, ...]) -> type[BaseModel]:
     """{"items": {item: whether it is met, …}}"""
-    answers = create_model("Items", __base__=JSONReply, **dict.fromkeys(items, (StrictBool, ...)))
-    return create_model("Checklist", __base__=JSONReply, items=(answers, ...))
+    return _reply_of("Checklist", items=_reply_of("Items", **dict.fromkeys(items, StrictBool)))
 
 
 class LLMJudge:
-    """Args:
-    rubric: a query's; the domain's, or one written for it (Tournament-GRPO, Appendix A).
+    """A judge behind an API.
+
+    Args:
+        rubric: a query's; the domain's, or one written for it (Tournament-GRPO, Appendix A).
     """
 
     def __init__(self, config: JudgeConfig, client: LLMClient, rubric: Callable[[Query], Rubric] = rubric_of):
@@ -88,15 +91,15 @@ class LLMJudge:
         self.rubric = rubric
 
     def weights(self, query: Query) -> dict[str, float]:
-        return self._shown_rubric(query).weights
+        return self._rubric(query).weights
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
-        return await self._scores("compare", query, [first, second], False, repeat)
+        return await self._scores("compare", query, [first, second], repeat)
 
     async def score(
         self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0
     ) -> Verdict | None:
-        return await self._scores("score", query, [trajectory], answer_only, repeat)
+        return await self._scores("score", query, [trajectory], repeat, answer_only)
 
     async def choose(
         self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0
@@ -104,18 +107,19 @@ class LLMJudge:
         count = len(trajectories)
         form = '{"winners": [' + ", ".join(["<number>"] * winners) + "]}"
         reply = Reply("choose", form, {"count": count, "winners": winners})
-        said = await self._ask(
-            query, trajectories, self._shown_rubric(query), reply, winners_reply(count, winners), repeat
-        )
-        return None if said is None else [number - 1 for number in said.winners]
+        said = await self._ask(query, trajectories, reply, winners_reply(count, winners), repeat)
+        return said and [number - 1 for number in said.winners]
 
     async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
-        return await self._one_score("overall", query, trajectory, self._shown_rubric(query), repeat)
+        said = await self._ask(query, [trajectory], Reply("overall", '{"score": <0-10>}'), OneScore, repeat)
+        return said and said.score
 
     async def score_dimension(
         self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0
     ) -> float | None:
-        return await self._one_score("dimension", query, trajectory, self._shown_rubric(query).only(dimension), repeat)
+        reply, rubric = Reply("dimension", '{"score": <0-10>}'), self._rubric(query).only(dimension)
+        said = await self._ask(query, [trajectory], reply, OneScore, repeat, rubric)
+        return said and said.score
 
     async def score_together(
         self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0
@@ -124,52 +128,39 @@ class LLMJudge:
         count = len(trajectories)
         one_form = '{"agent": <number>, "explanation": "<one sentence>", "score": <0-10>}'
         reply = Reply("listwise", '{"scores": [' + ", ".join([one_form] * count) + "]}", {"count": count})
-        said = await self._ask(query, trajectories, self._shown_rubric(query), reply, listwise_reply(count), repeat)
-        return None if said is None else [one.score for one in sorted(said.scores, key=lambda one: one.agent)]
+        said = await self._ask(query, trajectories, reply, listwise_reply(count), repeat)
+        return said and [one.score for one in sorted(said.scores, key=lambda one: one.agent)]
 
     def checklist(self, query: Query) -> dict[str, float]:
         return self.weights(query)
 
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
-        rubric = self._shown_rubric(query)
-        reply = Reply(
-            "checklist", '{"items": {' + ", ".join(f'"{name}": <true or false>' for name in rubric.names) + "}}"
-        )
-        said = await self._ask(query, [trajectory], rubric, reply, checklist_reply(rubric.names), repeat)
-        return None if said is None else said.items.model_dump()
+        names = self._rubric(query).names
+        form = '{"items": {' + ", ".join(f'"{name}": <true or false>' for name in names) + "}}"
+        said = await self._ask(query, [trajectory], Reply("checklist", form), checklist_reply(names), repeat)
+        return said and said.items.model_dump()
 
     async def _scores(
-        self, task: str, query: Query, trajectories: Sequence[Trajectory], answer_only: bool, repeat: int
+        self, task: str, query: Query, trajectories: Sequence[Trajectory], repeat: int, answer_only: bool = False
     ) -> Verdict | None:
-        rubric = self._shown_rubric(query, answer_only)
+        rubric = self._rubric(query, answer_only)
         reply_type = scores_reply(len(trajectories), rubric.names)
         one_form = "{" + ", ".join(f'"{name}": <0-10>' for name in rubric.names) + "}"
         reply = Reply(task, "{" + ", ".join(f'"{agent}": {one_form}' for agent in reply_type.model_fields) + "}")
-        said = await self._ask(query, trajectories, rubric, reply, reply_type, repeat, answer_only)
-        return None if said is None else Verdict(tuple(said.model_dump().values()), rubric.total)
+        said = await self._ask(query, trajectories, reply, reply_type, repeat, rubric, answer_only)
+        return said and Verdict(tuple(said.model_dump().values()), rubric.total)
 
-    async def _one_score(
-        self, task: str, query: Query, trajectory: Trajectory, rubric: Rubric, repeat: int
-    ) -> float | None:
-        said = await self._ask(query, [trajectory], rubric, Reply(task, '{"score": <0-10>}'), OneScore, repeat)
-        return None if said is None else said.score
-
-    def _shown_rubric(self, query: Query, answer_only: bool = False) -> Rubric:
+    def _rubric(self, query: Query, answer_only: bool = False) -> Rubric:
+        """The query's rubric for the view that the call shows."""
         return self.rubric(query).for_view(view_kind(self.config, answer_only))
 
     async def _ask(
-        self,
-        query: Query,
-        trajectories: Sequence[Trajectory],
-        rubric: Rubric,
-        reply: Reply,
-        reply_type: type,
-        repeat: int,
-        answer_only: bool = False,
-    ) -> Any:
+        self, query: Query, trajectories: Sequence[Trajectory], reply: Reply, reply_type: type, repeat: int,
+        rubric: Rubric | None = None, answer_only: bool = False,
+    ) -> Any:  # fmt: skip
+        """The reply to one call, as `reply_type`; None if there is none that can be used."""
         kind = view_kind(self.config, answer_only)
-        messages = judge_messages(
-            query, [view_of(trajectory, kind) for trajectory in trajectories], rubric, reply, self.config
-        )
+        views = [view_of(trajectory, kind) for trajectory in trajectories]
+        messages = judge_messages(query, views, rubric or self._rubric(query), reply, self.config)
         again = prompt_texts("judge", query.language)["again"]
         return await self.client.ask(self.config, messages, reply_type, again, repeat, about=query.query_id)

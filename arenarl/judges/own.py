@@ -4,7 +4,7 @@ Whatever else its class returns, and whatever it raises, is a missing verdict in
 and said once; never a score.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import iscoroutinefunction, signature
 from numbers import Integral
 from typing import Any
@@ -18,8 +18,10 @@ from arenarl.trajectory import Query, Trajectory
 
 
 class OwnJudge:
-    """Args:
-    name: of its class, as the config has it.
+    """A judge of one's own whose replies are checked.
+
+    Args:
+        name: of its class, as the config has it.
 
     Raises:
         UserError: it has a `compare` that is not async.
@@ -39,26 +41,26 @@ class OwnJudge:
         try:
             signature(kind).bind(config)
         except (TypeError, ValueError) as error:
-            raise UserError(
-                f"judge: {config.name} does not fit ({error}); a judge is a class that takes its part of the config"
-            ) from error
+            wanted = "a judge is a class that takes its part of the config"
+            raise UserError(f"judge: {config.name} does not fit ({error}); {wanted}") from error
         return cls(kind(config), config.name)
 
     def weights(self, query: Query) -> dict[str, float]:
         return self._checked("weights", self.judge.weights(query))
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
-        return await self._ask(_verdict_on(2), "compare", query, first, second, repeat)
+        return await self._ask(lambda said: _verdict(said, 2), "compare", query, first, second, repeat)
 
     async def score(
         self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0
     ) -> Verdict | None:
-        return await self._ask(_verdict_on(1), "score", query, trajectory, answer_only, repeat)
+        return await self._ask(lambda said: _verdict(said, 1), "score", query, trajectory, answer_only, repeat)
 
     async def choose(
         self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0
     ) -> list[int] | None:
-        return await self._ask(_positions_in(len(trajectories)), "choose", query, trajectories, winners, repeat)
+        count = len(trajectories)
+        return await self._ask(lambda said: _positions(said, count), "choose", query, trajectories, winners, repeat)
 
     async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
         return await self._ask(_score, "score_overall", query, trajectory, repeat)
@@ -71,28 +73,24 @@ class OwnJudge:
     async def score_together(
         self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0
     ) -> list[float] | None:
-        return await self._ask(_scores_of(len(trajectories)), "score_together", query, trajectories, repeat)
+        count = len(trajectories)
+        return await self._ask(lambda said: _scores(said, count), "score_together", query, trajectories, repeat)
 
     def checklist(self, query: Query) -> dict[str, float]:
         if not hasattr(self.judge, "checklist"):
-            raise UserError(
-                f"{self.name} has no checklist, which reward.name=rubric_checklist asks for; docs/judges.md shows one"
-            )
+            wanted = "which reward.name=rubric_checklist asks for; docs/judges.md shows one"
+            raise UserError(f"{self.name} has no checklist, {wanted}")
         return self._checked("checklist", self.judge.checklist(query))
 
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
-        return await self._ask(_answers_to(tuple(self.checklist(query))), "check_items", query, trajectory, repeat)
+        items = self.checklist(query)
+        return await self._ask(lambda said: _answers(said, items), "check_items", query, trajectory, repeat)
 
     def _checked(self, method: str, weights: Any) -> dict[str, float]:
-        if (
-            not isinstance(weights, Mapping)
-            or not weights
-            or not all(is_number(weight) and weight > 0 for weight in weights.values())
-        ):
-            raise UserError(
-                f"{self.name}.{method} must return what each dimension of the rubric weighs, above 0, not {weights!r}"
-            )
-        return dict(weights)
+        if isinstance(weights, Mapping) and weights and all(is_number(one) and one > 0 for one in weights.values()):
+            return dict(weights)
+        wanted = "what each dimension of the rubric weighs, above 0"
+        raise UserError(f"{self.name}.{method} must return {wanted}, not {weights!r}")
 
     async def _ask(self, read: Callable[[Any], Any], method: str, *arguments: Any) -> Any:
         said, error = await attempt(lambda: getattr(self.judge, method)(*arguments), read, None)
@@ -102,52 +100,36 @@ class OwnJudge:
         return said
 
 
-def _verdict_on(shown: int) -> Callable[[Any], Verdict]:
-    def read(said: Any) -> Verdict:
-        if not isinstance(said, Verdict) or len(said.dimensions) != shown:
-            raise ValueError(f"not a Verdict on {shown} trajectories: {said!r:.200}")
-        verdict = Verdict(
-            tuple({name: _score(score) for name, score in scores.items()} for scores in said.dimensions), said.total
-        )
-        for total in verdict.totals:
-            _score(total)
-        return verdict
-
-    return read
+def _verdict(said: Any, count: int) -> Verdict:
+    if not isinstance(said, Verdict) or len(said.dimensions) != count:
+        raise ValueError(f"not a Verdict on {count} trajectories: {said!r:.200}")
+    scores = tuple({name: _score(score) for name, score in scores.items()} for scores in said.dimensions)
+    verdict = Verdict(scores, said.total)
+    for total in verdict.totals:
+        _score(total)
+    return verdict
 
 
-def _positions_in(shown: int) -> Callable[[Any], list[int]]:
-    def read(said: Any) -> list[int]:
-        """How many they must be, and that they differ, the tournament knows."""
-        if isinstance(said, bytes) or not all(
-            is_number(place) and isinstance(place, Integral) and 0 <= place < shown for place in said
-        ):
-            raise ValueError(f"not positions among the {shown} shown: {said!r:.200}")
-        return list(map(int, said))
-
-    return read
+def _positions(said: Any, count: int) -> list[int]:
+    """How many they must be, and that they differ, the tournament knows."""
+    if isinstance(said, bytes) or not all(
+        isinstance(one, Integral) and is_number(one) and 0 <= one < count for one in said
+    ):
+        raise ValueError(f"not positions among the {count} shown: {said!r:.200}")
+    return list(map(int, said))
 
 
-def _scores_of(shown: int) -> Callable[[Any], list[float]]:
-    def read(said: Any) -> list[float]:
-        if not isinstance(said, (list, tuple)) or len(said) != shown:
-            raise ValueError(f"not a score for each of the {shown} shown: {said!r:.200}")
-        return [_score(one) for one in said]
-
-    return read
+def _scores(said: Any, count: int) -> list[float]:
+    if not isinstance(said, list | tuple) or len(said) != count:
+        raise ValueError(f"not a score for each of the {count} shown: {said!r:.200}")
+    return [_score(one) for one in said]
 
 
-def _answers_to(items: tuple[str, ...]) -> Callable[[Any], dict[str, bool]]:
-    def read(said: Any) -> dict[str, bool]:
-        if (
-            not isinstance(said, Mapping)
-            or set(said) != set(items)
-            or not all(isinstance(met, bool) for met in said.values())
-        ):
-            raise ValueError(f"not true or false for each of {', '.join(items)}: {said!r:.200}")
-        return {item: said[item] for item in items}
-
-    return read
+def _answers(said: Any, items: Collection[str]) -> dict[str, bool]:
+    is_whole = isinstance(said, Mapping) and set(said) == set(items)
+    if not is_whole or not all(isinstance(met, bool) for met in said.values()):
+        raise ValueError(f"not true or false for each of {', '.join(items)}: {said!r:.200}")
+    return {item: said[item] for item in items}
 
 
 def _score(said: Any) -> float:

@@ -23,7 +23,7 @@ _HEADING = re.compile(r"# (Rubric|Query|Agent \d+|Task)")
 _TURN = re.compile(r"## Turn \d+")
 _PART = re.compile(r"\[(thought|call|result|answer)\]")
 # The first line of a reduced view's task; `read_prompt` reads the kind from it.
-_SHOWN: dict[ViewKind, str] = {"answer": "[shown: answer]", "calls": "[shown: thoughts, calls, answer]"}
+_VIEW_LINES: dict[ViewKind, str] = {"answer": "[shown: answer]", "calls": "[shown: thoughts, calls, answer]"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Shown:
+class Prompt:
     """A prompt read back: what the judge is shown, free of quoting."""
 
     rubric: str
@@ -57,7 +57,7 @@ def judge_messages(
     blocks += ["# Query", quoted(opening, judge.max_text_chars)]
     for number, view in enumerate(views, start=1):
         blocks += [f"# Agent {number}", *render(view, judge)]
-    blocks += ["# Task", *([] if kind == "results" else [_SHOWN[kind], texts[f"only_{kind}"].strip()])]
+    blocks += ["# Task", *([] if kind == "results" else [_VIEW_LINES[kind], texts[f"only_{kind}"].strip()])]
     blocks += [texts[reply.task].format(**reply.words).strip(), texts["reply"].strip(), reply.form]
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": "\n".join(blocks)}]
 
@@ -76,7 +76,7 @@ def render(view: View, judge: JudgeConfig) -> Iterator[str]:
             yield f"[answer]\n{quoted(turn.answer, judge.max_text_chars)}"
 
 
-def read_prompt(messages: Sequence[Message]) -> Shown:
+def read_prompt(messages: Sequence[Message]) -> Prompt:
     """The structure of a prompt that `judge_messages` built.
 
     Raises:
@@ -87,11 +87,13 @@ def read_prompt(messages: Sequence[Message]) -> Shown:
     if list(sections) != ["Rubric", "Query", *(f"Agent {number + 1}" for number in range(len(agents))), "Task"]:
         raise ValueError(f"unexpected sections: {list(sections)}")
     query, task = "\n".join(unquoted(sections["Query"])), sections["Task"]
-    kind = next((kind for kind, line in _SHOWN.items() if task[0] == line), "results")
-    return Shown("\n".join(sections["Rubric"]), query, [read_shown(sections[name]) for name in agents], task[-1], kind)
+    kind = next((kind for kind, line in _VIEW_LINES.items() if task[0] == line), "results")
+    turns = [read_view(sections[name]) for name in agents]
+    return Prompt("\n".join(sections["Rubric"]), query, turns, task[-1], kind)
 
 
-def read_shown(lines: Sequence[str]) -> list[Turn]:
+def read_view(lines: Sequence[str]) -> list[Turn]:
+    """The turns of a view that `render` rendered. Raises ValueError for a line that is no part of one."""
     turns: list[Turn] = []
     parts: list[tuple[Turn, str, list[str]]] = []
     for line in lines:
@@ -106,20 +108,15 @@ def read_shown(lines: Sequence[str]) -> list[Turn]:
     for turn, kind, lines in parts:
         text = "\n".join(unquoted(lines))
         if kind == "call":
-            turn.tool_calls.append(_read_call(text))
+            try:
+                turn.tool_calls.append(ToolCall(**json.loads(text)))
+            except (ValueError, TypeError):  # shortened, and no JSON any more
+                turn.tool_calls.append(ToolCall("", text))
         elif kind == "result":
             turn.observations.append(text)
         else:
             setattr(turn, kind, text)
     return turns
-
-
-def _read_call(text: str) -> ToolCall:
-    """A call that was shortened is no JSON any more: its text stands for its arguments."""
-    try:
-        return ToolCall(**json.loads(text))
-    except (ValueError, TypeError):
-        return ToolCall("", text)
 
 
 def prompt_hash(rubric: Rubric, language: str) -> str:

@@ -45,6 +45,10 @@ class QueryItem(JSONReply):
     description: OneLine
     importance: Importance
 
+    @property
+    def text(self) -> str:
+        return f"{self.title} ({self.dimension}, {self.importance}): {self.description}"
+
 
 class QueryRubric(JSONReply):
     rubrics: Annotated[list[QueryItem], Field(min_length=5, max_length=7)]
@@ -59,11 +63,11 @@ IMPORTANCE_WEIGHTS = {"critical": 3, "important": 2, "nice_to_have": 1}  # w_k o
 
 
 def rubric_messages(query: Query, form: str = "rubrics") -> list[Message]:
+    """Ask for a rubric, or a checklist, for the query; the reply is `FORMS[form]`."""
     texts = prompt_texts("rubric", query.language)
     task = texts[form].format(dimensions="; ".join(get_args(Dimension)), importances=", ".join(get_args(Importance)))
-    content = "\n".join(
-        ["# Query", quoted(query.query, 20_000), "# Task", task.strip(), texts["reply"].format(form=form).strip()]
-    )
+    reply = texts["reply"].format(form=form)
+    content = "\n".join(["# Query", quoted(query.query, 20_000), "# Task", task.strip(), reply.strip()])
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": content}]
 
 
@@ -91,25 +95,22 @@ def read_query_rubrics(path: Path) -> dict[str, Rubric]:
         try:
             form = "checklist" if "checklist" in record else "rubrics"
             items = getattr(FORMS[form].model_validate(record), form)
-            items = tuple(_item(place, item) for place, item in enumerate(items, start=1))
+            items = tuple(
+                Item(f"item_{place}", "answer", IMPORTANCE_WEIGHTS[item.importance], item.text)
+                for place, item in enumerate(items, start=1)
+            )
             rubrics[record["query_id"]] = Rubric(items, {"answer": sum(item.weight for item in items)})
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}, line {number} is no rubric: {' '.join(str(error).split())[:200]}") from error
     return rubrics
 
 
-def _item(place: int, item: QueryItem) -> Item:
-    description = f"{item.title} ({item.dimension}, {item.importance}): {item.description}"
-    return Item(f"item_{place}", "answer", IMPORTANCE_WEIGHTS[item.importance], description)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="YAML of the run whose RL queries get rubrics")
     parser.add_argument("--judge", required=True, help="a file in configs/judges: the LLM that writes them")
-    parser.add_argument(
-        "--checklist", action="store_true", help="write checklist items, which an answer meets or does not"
-    )
+    text = "write checklist items, which an answer meets or does not"
+    parser.add_argument("--checklist", action="store_true", help=text)
     add_overrides(parser)
     arguments = parser.parse_args()
     config = load_config(arguments.config, [f"judge.train.base={arguments.judge}", *arguments.overrides])
@@ -118,24 +119,21 @@ def main() -> None:
     form, file = ("checklist", "rl_checklists.jsonl") if arguments.checklist else ("rubrics", "rl_rubrics.jsonl")
     path = Path(config.data.folder) / file
     queries = read_queries(Path(config.data.folder) / "rl_queries.jsonl")
+    known = {}
     if path.is_file():
         read_query_rubrics(path)  # what is none there is refused before any is paid for
-    known = {record["query_id"]: record for record in read_jsonl(path)} if path.is_file() else {}
+        known = {record["query_id"]: record for record in read_jsonl(path)}
     client = open_client(config.llms_of("rubrics"), config.judge, f"{config.run_name}/rubrics")
-    written = asyncio.run(
-        write_rubrics(client, config.judge.train, [query for query in queries if query.query_id not in known], form)
-    )
+    wanted = [query for query in queries if query.query_id not in known]
+    written = asyncio.run(write_rubrics(client, config.judge.train, wanted, form))
     records = known | {record["query_id"]: record for record in written}
     write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])
     print(f"{len(written)} rubrics written to {path}, {len(known)} were there")
     print(client.report())
     client.check()
     if missing := len(queries) - len(records):
-        advice = (
-            "replies that did not keep to the rules are stored, so take another model or temperature for them; "
-            "start it again where none came"
-        )
-        raise UserError(f"{missing} queries are still without a rubric: {advice}")
+        advice = "replies that did not keep to the rules are stored, so take another model or temperature for them"
+        raise UserError(f"{missing} queries are still without a rubric: {advice}; start it again where none came")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 
 from arenarl.config.command_line import as_overrides, command_line, parse_arguments
 from arenarl.config.load import load_config
-from arenarl.judges.server import free_port, running_server
+from arenarl.judges.local_server import free_port, running_server
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.repository import ROOT

@@ -37,7 +37,7 @@ from arenarl.domains.environments import make_environment
 from arenarl.evaluation.statistics import agreement, rounded
 from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import Examiner, Judge, make_examiner, true_quality
-from arenarl.judges.server import free_port, running_server
+from arenarl.judges.local_server import free_port, running_server
 from arenarl.llm.client import LLMClient, open_client
 from arenarl.report import markdown
 from arenarl.report.figures import STYLE, save_figure

@@ -16,36 +16,26 @@ def write_card(
     path: Path, config: Config, counts: Mapping[str, Mapping[str, Any]], splits: Mapping[str, Sequence[Query]]
 ) -> None:
     """`counts` are what each stage told, `splits` the queries that are in each."""
+    inspected, split = counts["inspect"], counts["split"]
+    makers = [[role, llm.model, llm.base_url or "OpenAI"] for role, llm in _roles(config) if llm.name == "llm"]
+    contents = [[name, len(queries), _by_cell(queries)] for name, queries in splits.items()]
+    drawn = [[name, count] for name, count in counts["queries"].items() if isinstance(count, int)]
+    shared = [list(row.values()) for row in split["shared"]]
     parts = [
         f"# {config.environment.domain}, built by `data/build.py`",
-        (
-            "Written by models in the stages of Section 5, ArenaRL. "
-            "Which licence their terms allow is for who built it to state here."
-        ),
-        "## Who made it",
-        _table(
-            ["part", "model", "at"],
-            [[role, llm.model, llm.base_url or "OpenAI"] for role, llm in _roles(config) if llm.name == "llm"],
-        ),
-        "## What there is",
-        _table(
-            ["split", "queries", "by subtask and language"],
-            [[name, len(queries), _by_cell(queries)] for name, queries in splits.items()],
-        ),
-        "## What became of the queries",
-        _table(["", "queries"], [[name, count] for name, count in counts["queries"].items() if isinstance(count, int)]),
-        "## What inspection found",
-        inspection_table(counts["inspect"]["rounds"]),
-        f"Dropped for: {counts['inspect']['dropped for']}.",
+        "Written by models in the stages of Section 5, ArenaRL. "
+        "Which licence their terms allow is for who built it to state here.",
+        "## Who made it", _table(["part", "model", "at"], makers),
+        "## What there is", _table(["split", "queries", "by subtask and language"], contents),
+        "## What became of the queries", _table(["", "queries"], drawn),
+        "## What inspection found", inspection_table(inspected["rounds"]), f"Dropped for: {inspected['dropped for']}.",
         "## What splits share",
-        (
-            f"No query is nearly one of another split: {len(counts['split']['leaks'])} were left out. "
-            "Names in the queries' constraints:"
-        ),
-        _table(list(counts["split"]["shared"][0]), [list(row.values()) for row in counts["split"]["shared"]]),
+        f"No query is nearly one of another split: {len(split['leaks'])} were left out. "
+        "Names in the queries' constraints:",
+        _table(list(split["shared"][0]), shared),
         "## Hashes",
-        _table(["file", "SHA-256"], [[f"{name}.jsonl", value] for name, value in counts["split"]["hashes"].items()]),
-    ]
+        _table(["file", "SHA-256"], [[f"{name}.jsonl", value] for name, value in split["hashes"].items()]),
+    ]  # fmt: skip
     write_text(path, "\n\n".join(parts) + "\n")
 
 
@@ -59,16 +49,11 @@ def inspection_table(rounds: Sequence[Mapping[str, Any]]) -> str:
 
 def _roles(config: Config) -> list[tuple[str, LLMConfig]]:
     build = config.build
-    generators = [(f"queries, {generator.style}", generator) for generator in build.generators]
     return [
-        *generators,
-        ("refinement", build.refiner),
-        ("constraints", build.extractor),
-        ("trajectories", build.teacher),
-        ("choice of attempts", config.judge.train),
-        ("inspection", build.inspector),
-        ("rewriting", build.rewriter),
-    ]
+        *((f"queries, {generator.style}", generator) for generator in build.generators),
+        ("refinement", build.refiner), ("constraints", build.extractor), ("trajectories", build.teacher),
+        ("choice of attempts", config.judge.train), ("inspection", build.inspector), ("rewriting", build.rewriter),
+    ]  # fmt: skip
 
 
 def _by_cell(queries: Sequence[Query]) -> str:

@@ -3,8 +3,7 @@ A guess: lengths are typical ones, and the store may hold replies already."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from arenarl.config.schema import BuildConfig, LLMConfig
 from arenarl.llm.client import Message
@@ -15,72 +14,58 @@ QUERY_TOKENS, TURN_TOKENS, OBSERVATION_TOKENS, FINDING_TOKENS = 60, 150, 300, 10
 FAILING = 0.3  # share of trajectories that a round of inspection sends back
 
 
-@dataclass(frozen=True)
-class Estimate:
-    calls: int = 0
-    tokens: int = 0
-    cost: float = 0.0
-    has_prices: bool = True
+class Calls(NamedTuple):
+    """So many calls of one LLM, with these tokens each."""
 
-    def __add__(self, other: "Estimate") -> "Estimate":
-        has_prices = self.has_prices and other.has_prices
-        return Estimate(self.calls + other.calls, self.tokens + other.tokens, self.cost + other.cost, has_prices)
-
-    def __str__(self) -> str:
-        cost = (
-            f"cost about {self.cost:.2f}" if self.has_prices else "cost not known: price_in and price_out are not set"
-        )
-        return f"about {self.calls:,} calls, {self.tokens:,} tokens, {cost}"
+    llm: LLMConfig
+    count: int
+    tokens_in: float
+    tokens_out: float
 
 
-def of_calls(llm: LLMConfig, calls: int, tokens_in: float, tokens_out: float) -> Estimate:
-    """Of so many calls with these tokens each; none of an LLM that is left out."""
-    if llm.name == "embedded" or not calls:
-        return Estimate()
-    known = llm.price_in is not None and llm.price_out is not None
-    return Estimate(
-        calls,
-        round(calls * (tokens_in + tokens_out)),
-        llm.cost(round(calls * tokens_in), round(calls * tokens_out)),
-        known,
-    )
-
-
-def of_queries(build: BuildConfig, wanted: int, seeds: int, prompt: float) -> Estimate:
+def of_queries(build: BuildConfig, wanted: int, seeds: int, prompt: float) -> list[Calls]:
     """`prompt`: tokens of a prompt that shows the tools."""
-    calls = -(-max(wanted - seeds, 0) // build.queries_per_call)
-    whole = Estimate()
-    for number, generator in enumerate(build.generators):
-        share = calls // len(build.generators) + (number < calls % len(build.generators))
-        whole += of_calls(generator, share, prompt, build.queries_per_call * QUERY_TOKENS)
-    return (
-        whole
-        + of_calls(build.refiner, wanted, prompt, QUERY_TOKENS)
-        + of_calls(build.extractor, wanted, prompt, QUERY_TOKENS)
-    )
+    drawn, generators = -(-max(wanted - seeds, 0) // build.queries_per_call), build.generators
+    calls = []
+    for number, generator in enumerate(generators):
+        count = drawn // len(generators) + (number < drawn % len(generators))
+        calls.append(Calls(generator, count, prompt, build.queries_per_call * QUERY_TOKENS))
+    return calls + [Calls(llm, wanted, prompt, QUERY_TOKENS) for llm in (build.refiner, build.extractor)]
 
 
-def of_trajectories(teacher: LLMConfig, count: int, prompt: float) -> Estimate:
+def of_trajectories(teacher: LLMConfig, count: int, prompt: float) -> list[Calls]:
     """Every turn sends all before it again."""
     earlier = TURNS * (TURNS - 1) / 2 * (TURN_TOKENS + OBSERVATION_TOKENS)
-    return of_calls(teacher, count * TURNS, prompt + earlier / TURNS, TURN_TOKENS)
+    return [Calls(teacher, count * TURNS, prompt + earlier / TURNS, TURN_TOKENS)]
 
 
-def of_matches(judge: LLMConfig, matches: int) -> Estimate:
+def of_matches(judge: LLMConfig, matches: int) -> list[Calls]:
     """Both orders of each."""
-    return of_calls(judge, 2 * matches, 2 * TURNS * (TURN_TOKENS + OBSERVATION_TOKENS), FINDING_TOKENS)
+    return [Calls(judge, 2 * matches, 2 * TURNS * (TURN_TOKENS + OBSERVATION_TOKENS), FINDING_TOKENS)]
 
 
-def of_inspection(build: BuildConfig, trajectories: Sequence[Trajectory], prompt: float) -> Estimate:
+def of_inspection(build: BuildConfig, trajectories: Sequence[Trajectory], prompt: float) -> list[Calls]:
     """All of them, and what is rewritten, a last turn or two, and inspected again."""
-    whole, left = Estimate(), float(len(trajectories))
+    calls, left = [], float(len(trajectories))
     length = sum(tokens_of(trajectory.messages) for trajectory in trajectories) / max(len(trajectories), 1)
     for number in range(build.rounds + 1):
-        whole += of_calls(build.inspector, round(left), prompt + length, 3 * FINDING_TOKENS)
+        calls.append(Calls(build.inspector, round(left), prompt + length, 3 * FINDING_TOKENS))
         left *= FAILING
         if number < build.rounds:
-            whole += of_calls(build.who_rewrites, round(2 * left), prompt + length, TURN_TOKENS)
-    return whole
+            calls.append(Calls(build.who_rewrites, round(2 * left), prompt + length, TURN_TOKENS))
+    return calls
+
+
+def summary(estimate: Sequence[Calls]) -> str:
+    """Calls, tokens and cost in words. An LLM that is left out (`embedded`) is not called."""
+    asked = [calls for calls in estimate if calls.llm.name != "embedded" and calls.count]
+    tokens, cost, has_prices = 0, 0.0, True
+    for llm, count, tokens_in, tokens_out in asked:
+        tokens += round(count * (tokens_in + tokens_out))
+        cost += llm.cost(round(count * tokens_in), round(count * tokens_out))
+        has_prices &= llm.price_in is not None and llm.price_out is not None
+    cost = f"cost about {cost:.2f}" if has_prices else "cost not known: price_in and price_out are not set"
+    return f"about {sum(calls.count for calls in asked):,} calls, {tokens:,} tokens, {cost}"
 
 
 def tokens_of(messages: Sequence[Message | dict[str, Any]]) -> float:

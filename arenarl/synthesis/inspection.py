@@ -1,8 +1,9 @@
 """Stage `inspect`: rules, then an LLM, along the paper's three dimensions;
 what fails is rewritten and inspected again (Section 5, stage III).
 
-After `build.rounds` of rewriting what still fails is dropped, with its reasons;
-what nobody could be asked about is dropped at once.
+A rewriter keeps the turns before the first faulty one, and all tool calls are really made again. It is told what was
+found, beside what every policy is; the trajectory itself shows nothing of that. After `build.rounds` of rewriting what
+still fails is dropped, with its reasons; what nobody could be asked about is dropped at once.
 """
 
 import asyncio
@@ -14,8 +15,9 @@ from typing import Any
 from arenarl.config.schema import LLMConfig
 from arenarl.domains.domain import Domain
 from arenarl.llm.client import LLMClient
-from arenarl.synthesis.prompts import DIMENSIONS, Inspection, again, inspect_messages
-from arenarl.synthesis.rewriting import Rewrite, RewritingEngine, kept_turns
+from arenarl.rollout.api_policy import ApiProgress, ApiRolloutEngine
+from arenarl.rollout.engine import Attempt
+from arenarl.synthesis.prompts import DIMENSIONS, Inspection, again, inspect_messages, rewrite_system
 from arenarl.synthesis.rules import Problem, problems_of
 from arenarl.synthesis.trajectories import roll_out
 from arenarl.system.progress import Bar
@@ -75,10 +77,40 @@ class Inspector:
         reply = await self.client.ask(self.llm, messages, Inspection, again(query.language), about=query.query_id)
         if reply is None:
             return [Problem(NO_VERDICT, 0, "the inspector gave no verdict")]
-        findings = {name: getattr(reply, name) for name in DIMENSIONS}
-        return [
-            Problem(name, finding.turn, finding.problem) for name, finding in findings.items() if not finding.passes
-        ]
+        findings = [(name, getattr(reply, name)) for name in DIMENSIONS]
+        return [Problem(name, finding.turn, finding.problem) for name, finding in findings if not finding.passes]
+
+
+@dataclass(frozen=True)
+class Rewrite(Attempt):
+    """An attempt that begins with turns of another, as messages, and what was found wrong with the next."""
+
+    kept: tuple[dict[str, Any], ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class RewritingEngine(ApiRolloutEngine):
+    """Rolls out rewrites: a kept turn stands for the model's reply, so that its calls are made as any other's."""
+
+    async def _take_turn(
+        self, progress: ApiProgress, attempt: Rewrite, turn_number: int, budget: int, must_answer: bool
+    ) -> bool:
+        if turn_number < len(attempt.kept):
+            self.repeat_turn(progress, attempt.kept[turn_number], turn_number)
+            return True
+        if turn_number == len(attempt.kept):
+            system = rewrite_system(self.system or "", attempt.query.language, attempt.problems)
+            rest = progress.sent[1:] if progress.sent[0]["role"] == "system" else progress.sent
+            progress.sent[:] = [{"role": "system", "content": system}, *rest]
+            progress.meta["rewritten_from"] = turn_number + 1
+        return await super()._take_turn(progress, attempt, turn_number, budget, must_answer)
+
+
+def kept_turns(trajectory: Trajectory, turn: int) -> tuple[dict[str, Any], ...]:
+    """The assistant messages before turn `turn`, counted from 1;
+    0 and what lies beyond the end stand for the last turn."""
+    turns = [message for message in trajectory.messages if message["role"] == "assistant"]
+    return tuple(turns[: (turn if 0 < turn <= len(turns) else len(turns)) - 1])
 
 
 def inspect(
@@ -107,17 +139,13 @@ def inspect(
         pending = [case for case in pending if case.may_be_mended]
         if number == rounds or not pending:
             return
-        attempts = [
-            _rewrite(case, temperature, stable_seed(seed, "rewrite", case.query.query_id, number)) for case in pending
-        ]
+        attempts = []
+        for case in pending:
+            drawn, problems = stable_seed(seed, "rewrite", case.query.query_id, number), case.rounds[-1]
+            kept, texts = kept_turns(case.trajectory, first_faulty_turn(problems)), tuple(one.text for one in problems)
+            attempts.append(Rewrite(case.query, temperature, drawn, kept=kept, problems=texts))
         for case, trajectory in zip(pending, roll_out(engines, attempts, f"rewriting {number + 1}"), strict=True):
             case.trajectory = trajectory
-
-
-def _rewrite(case: Inspected, temperature: float, seed: int) -> Rewrite:
-    found = case.rounds[-1]
-    kept = kept_turns(case.trajectory, first_faulty_turn(found))
-    return Rewrite(case.query, temperature, seed, kept=kept, problems=tuple(problem.text for problem in found))
 
 
 def first_faulty_turn(found: Sequence[Problem]) -> int:

@@ -58,24 +58,16 @@ def generate_messages(
     cell: Cell, style: str, tools: Sequence[dict[str, Any]], examples: Sequence[str], count: int
 ) -> list[Message]:
     """Ask for `count` queries like the examples; the reply is `Generated`."""
-    sections = {
-        "Tools": _tools(tools),
-        "Subtask": [cell.subtask],
-        "Style": [style],
-        "Examples": [_line(example) for example in examples],
-    }
+    lines = [json.dumps(example, ensure_ascii=False) for example in examples]
+    sections = {"Tools": _tools(tools), "Subtask": [cell.subtask], "Style": [style], "Examples": lines}
     form = json.dumps({"queries": ["…"] * count}, ensure_ascii=False)
     return _messages("generate", cell.language, sections, form, count=count)
 
 
 def refine_messages(query: str, language: str, tools: Sequence[dict[str, Any]]) -> list[Message]:
     """Ask for a better wording, and whether the tools can serve it; the reply is `Refined`."""
-    return _messages(
-        "refine",
-        language,
-        {"Tools": _tools(tools), "Query": [query]},
-        '{"query": "…", "can_be_served": true, "reason": "…"}',
-    )
+    form = '{"query": "…", "can_be_served": true, "reason": "…"}'
+    return _messages("refine", language, {"Tools": _tools(tools), "Query": [query]}, form)
 
 
 def extract_messages(query: str, cell: Cell, form: type[BaseModel]) -> list[Message]:
@@ -102,10 +94,9 @@ def again(language: str) -> str:
 
 def rewrite_system(system: str, language: str, problems: Sequence[str]) -> str:
     """What the rewriter is told besides what every policy is."""
-    told = prompt_texts("build", language)["rewrite"].format(
-        problems="\n" + "\n".join(quoted(problem, 2000) for problem in problems)
-    )
-    return f"{system.strip()}\n\n{told.strip()}"
+    lines = "".join(f"\n{quoted(problem, 2000)}" for problem in problems)
+    request = prompt_texts("build", language)["rewrite"].format(problems=lines)
+    return f"{system.strip()}\n\n{request.strip()}"
 
 
 def read_sections(messages: Sequence[Message]) -> dict[str, list[str]]:
@@ -130,16 +121,8 @@ def _section(name: str, lines: Sequence[str]) -> list[str]:
     return [f"# {name}", *(quoted(line, _MOST_CHARACTERS) for line in lines)]
 
 
-def _line(text: str) -> str:
-    """A text on one line."""
-    return json.dumps(text, ensure_ascii=False)
-
-
 def _tools(tools: Sequence[dict[str, Any]]) -> list[str]:
-    return [
-        f"{tool['function']['name']}: {_first_line(tool['function'].get('description', ''))}" for tool in tools
-    ] or ["none"]
-
-
-def _first_line(text: str) -> str:
-    return " ".join(text.split())
+    """A line a tool: its name and what it does."""
+    functions = [tool["function"] for tool in tools]
+    lines = [f"{one['name']}: {' '.join(one.get('description', '').split())}" for one in functions]
+    return lines or ["none"]

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -19,21 +19,13 @@ from pydantic import BaseModel
 from arenarl.config.schema import BuildConfig, LLMConfig
 from arenarl.domains.domain import Domain
 from arenarl.llm.client import LLMClient, Message
+from arenarl.synthesis import prompts
 from arenarl.synthesis.near_duplicates import NearDuplicates
-from arenarl.synthesis.prompts import (
-    Cell,
-    Generated,
-    Refined,
-    again,
-    extract_messages,
-    generate_messages,
-    refine_messages,
-)
-from arenarl.synthesis.seeds import Candidate
+from arenarl.synthesis.prompts import Cell, Generated, Refined
+from arenarl.synthesis.seeds import TEST_SEED, Candidate
 from arenarl.system.progress import Bar
 from arenarl.trajectory import Query, language_of
 
-TEST_SEED = "test seed"
 _EXAMPLES = 4  # seeds that a generator is shown
 _PATIENCE = 3  # rounds without a new query, after which a quota stays short
 
@@ -45,13 +37,6 @@ class Drawn:
     query: Query
     origin: str
     raw: str
-
-    def to_record(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> "Drawn":
-        return cls(Query(**record["query"]), record["origin"], record["raw"])
 
 
 @dataclass
@@ -92,10 +77,8 @@ class QueryDrawer:
                 if not cells:
                     break
                 before = dict(missing)
-                candidates = await asyncio.gather(
-                    *(self._generate(cell, missing[cell], examples, number) for cell in cells)
-                )
-                await take([candidate for of_cell in candidates for candidate in of_cell])
+                generating = (self._generate(cell, missing[cell], examples, number) for cell in cells)
+                await take([candidate for of_cell in await asyncio.gather(*generating) for candidate in of_cell])
                 barren.update(cell for cell in cells if missing[cell] == before[cell])
         return self.drawn
 
@@ -103,18 +86,15 @@ class QueryDrawer:
         """What the generators write in a round, each in turn, with examples of the cell if there are any,
         else of its subtask, else of all."""
         size, generators = self.build.queries_per_call, self.build.generators
-        of_cell = (
-            [seed for seed in seeds if seed.cell == cell]
-            or [seed for seed in seeds if seed.cell.subtask == cell.subtask]
-            or list(seeds)
-        )
+        of_cell = [seed for seed in seeds if seed.cell == cell]
+        of_cell = of_cell or [seed for seed in seeds if seed.cell.subtask == cell.subtask] or list(seeds)
 
         async def ask(index: int) -> Generated | None:
             rng = random.Random(f"{self.seed}:{cell.subtask}:{cell.language}:{number}:{index}")
             shown = [seed.text for seed in rng.sample(of_cell, min(_EXAMPLES, len(of_cell)))]
             llm = generators[(number + index) % len(generators)]
             wanted = min(size, missing - index * size)
-            messages = generate_messages(cell, llm.style, self.tools, shown, wanted)
+            messages = prompts.generate_messages(cell, llm.style, self.tools, shown, wanted)
             return await self._ask(llm, messages, Generated, cell.language, number * 10_000 + index)
 
         replies = await asyncio.gather(*map(ask, range(-(-missing // size))))
@@ -124,7 +104,12 @@ class QueryDrawer:
     async def _take(self, candidates: Sequence[Candidate], missing: Counter[Cell]) -> list[Drawn]:
         """Those that become queries; a cell that is full takes no more."""
         self.counts["candidates"] += len(candidates)
-        new = self._without_repeats(candidates)
+        new = []  # those in their language and unlike all before, which from here on count as taken
+        for candidate in candidates:
+            if candidate.origin == "generated" and language_of(candidate.text) != candidate.cell.language:
+                self.counts["in another language"] += 1
+            elif not self._is_repeat(candidate.text, self._offered):
+                new.append(candidate)
         refined = await asyncio.gather(*map(self._refine, new))
         served = [one for one in refined if one and not self._is_repeat(one[0].text, self._taken)]
         found = await asyncio.gather(*(self._extract(candidate) for candidate, _ in served))
@@ -140,16 +125,6 @@ class QueryDrawer:
         self.drawn += taken
         return taken
 
-    def _without_repeats(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those that are new and in their language; from here on they count as taken."""
-        new = []
-        for candidate in candidates:
-            if candidate.origin == "generated" and language_of(candidate.text) != candidate.cell.language:
-                self.counts["in another language"] += 1
-            elif not self._is_repeat(candidate.text, self._offered):
-                new.append(candidate)
-        return new
-
     def _is_repeat(self, text: str, others: NearDuplicates) -> bool:
         """Whether there is one like it; if not, there is from now on."""
         if nearest := others.nearest(text):
@@ -162,7 +137,7 @@ class QueryDrawer:
         """The candidate in better words, and as it was; None where the tools cannot serve it, or nothing can be had."""
         if self.build.refiner.name == "embedded":
             return candidate, candidate.text
-        messages = refine_messages(candidate.text, candidate.cell.language, self.tools)
+        messages = prompts.refine_messages(candidate.text, candidate.cell.language, self.tools)
         reply = await self._ask(self.build.refiner, messages, Refined, candidate.cell.language)
         if reply is None:
             self.counts["no reply of the refiner"] += 1
@@ -181,19 +156,17 @@ class QueryDrawer:
         form = self.domain.constraints_of(candidate.cell.subtask)
         if form is None or self.build.extractor.name == "embedded":
             return {}
-        reply = await self._ask(
-            self.build.extractor, extract_messages(candidate.text, candidate.cell, form), form, candidate.cell.language
-        )
-        constraints = reply and reply.model_dump(mode="json")
-        is_of_the_world = self.domain.environment.name == self.domain.name
-        if (
-            constraints is None
-            or is_of_the_world
-            and not self.domain.has_truth(self._query(candidate, constraints, "probe"))
-        ):
-            self.counts["constraints that cannot be read"] += 1
-            return None
-        return constraints
+        messages = prompts.extract_messages(candidate.text, candidate.cell, form)
+        reply = await self._ask(self.build.extractor, messages, form, candidate.cell.language)
+        if reply is not None:
+            constraints, is_of_the_world = (
+                reply.model_dump(mode="json"),
+                self.domain.environment.name == self.domain.name,
+            )
+            if not is_of_the_world or self.domain.has_truth(self._query(candidate, constraints, "probe")):
+                return constraints
+        self.counts["constraints that cannot be read"] += 1
+        return None
 
     def _query(self, candidate: Candidate, constraints: dict[str, Any], name: str | None = None) -> Query:
         cell = candidate.cell
@@ -204,4 +177,6 @@ class QueryDrawer:
     async def _ask(
         self, llm: LLMConfig, messages: list[Message], reply_type: type[BaseModel], language: str, repeat: int = 0
     ) -> Any:
-        return await self.client.ask(llm, messages, reply_type, again(language), repeat, about=reply_type.__name__)
+        return await self.client.ask(
+            llm, messages, reply_type, prompts.again(language), repeat, about=reply_type.__name__
+        )

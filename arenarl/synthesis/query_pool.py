@@ -52,8 +52,8 @@ class QueryPool(Mapping[str, Query]):
         seed: makes the queries, so that a restarted server knows the same.
     """
 
-    def __init__(self, world: World, seed: int, size: int = SIZE):
-        self.world, self.seed, self.size = world, seed, size
+    def __init__(self, world: World, seed: int):
+        self.world, self.seed = world, seed
         self._cells: dict[tuple[str, str], list[Query]] = {}
         self._by_words: dict[str, dict[str, Query]] = {}
 
@@ -62,20 +62,17 @@ class QueryPool(Mapping[str, Query]):
         if subtask not in SUBTASKS:
             return [query for known in SUBTASKS for query in self.cell(known, language)]
         if (subtask, language) not in self._cells:
-            self._cells[subtask, language] = make_queries(
-                self.world, subtask, language, self.size, f"pool{self.seed}", set()
-            )
+            made = make_queries(self.world, subtask, language, SIZE, f"pool{self.seed}", set())
+            self._cells[subtask, language] = made
         return self._cells[subtask, language]
 
     def find(self, text: str) -> Query | None:
         """The query of this text, whatever its case, spacing, greetings and doubled words."""
-        return self._known(language_of(text)).get(_words(text))
-
-    def _known(self, language: str) -> dict[str, Query]:
+        language = language_of(text)
         if language not in self._by_words:
             queries = [query for subtask in SUBTASKS for query in self.cell(subtask, language)]
             self._by_words[language] = {_words(query.query): query for query in queries}
-        return self._by_words[language]
+        return self._by_words[language].get(_words(text))
 
     def __getitem__(self, text: str) -> Query:
         return self.find(text) or Query(f"unknown-{stable_seed(text)}", "travel", "", language_of(text), text)
@@ -84,7 +81,7 @@ class QueryPool(Mapping[str, Query]):
         return (query.query for language in _WORDS for subtask in SUBTASKS for query in self.cell(subtask, language))
 
     def __len__(self) -> int:
-        return len(_WORDS) * len(SUBTASKS) * self.size
+        return len(_WORDS) * len(SUBTASKS) * SIZE
 
     def spoilt(self, query: Query, others: Sequence[str], rng: random.Random) -> str:
         """In place of the query a near-repeat of one of `others`, one that no tool can serve, or a sloppy wording,
@@ -93,17 +90,13 @@ class QueryPool(Mapping[str, Query]):
         kind = rng.choice(("repeat", "unservable", "sloppy"))
         if kind == "repeat" and others:
             return rng.choice(words.greetings).format(rng.choice(others))
-        if kind == "unservable":
-            return self._unservable(query, words, rng)
-        return rng.choice(words.sloppy).format(query.query.lower().rstrip(".?。？"))
-
-    def _unservable(self, query: Query, words: _Words, rng: random.Random) -> str:
+        if kind != "unservable":
+            return rng.choice(words.sloppy).format(query.query.lower().rstrip(".?。？"))
         if rng.random() < 0.5:
             return query.query + rng.choice(words.wishes)
         key = query.constraints.get("city") or query.constraints["to_city"]
-        return query.query.replace(
-            key if query.language == "en" else self.world.cities[key].name_zh, rng.choice(words.elsewhere)
-        )
+        city = key if query.language == "en" else self.world.cities[key].name_zh
+        return query.query.replace(city, rng.choice(words.elsewhere))
 
     def why_unservable(self, text: str) -> str | None:
         """None of a query that the world can serve."""

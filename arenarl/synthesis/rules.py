@@ -56,23 +56,17 @@ def problems_of(
     without a thought is no fault, and whether a refusal is one, is for the LLM to say.
     """
     turns = read_turns(trajectory.messages)
-    last = max(1, len(turns))
-    calls = list(_calls(turns))
-    found = [
-        *_form(query, trajectory, last),
-        *_wrong_calls(calls, tools),
-        *_repeated_calls(trajectory, calls),
-        *_tool_errors(calls),
+    last, calls = max(1, len(turns)), list(_calls(turns))
+    faults = [
+        *(("form", last, text) for text in _faults_of_form(query, trajectory)),
+        *(("form", turn, text) for turn, text in _faults_of_calls(trajectory, calls, tools)),
+        *(("tool_errors", turn, text) for turn, text in _tool_errors(calls)),
     ]
     if tools and trajectory.answer and (facts := ungrounded(query, trajectory)):
-        found.append(
-            Problem(
-                "facts",
-                last,
-                f"No tool result bears out what the answer states: {_listed([fact.text for fact in facts])}.",
-            )
-        )
-    return [*found, *(Problem("constraints", last, text) for text in contradictions)]
+        facts = _quoted([fact.text for fact in facts])
+        faults.append(("facts", last, f"No tool result bears out what the answer states: {facts}."))
+    faults += [("constraints", last, text) for text in contradictions]
+    return [Problem(*fault) for fault in faults]
 
 
 def _calls(turns: Sequence[Turn]) -> Iterator[_Call]:
@@ -81,18 +75,16 @@ def _calls(turns: Sequence[Turn]) -> Iterator[_Call]:
             yield number, call, turn.observations[index] if index < len(turn.observations) else ""
 
 
-def _form(query: Query, trajectory: Trajectory, last: int) -> Iterator[Problem]:
+def _faults_of_form(query: Query, trajectory: Trajectory) -> Iterator[str]:
     answer = trajectory.answer
     if not trajectory.valid:
-        yield Problem(
-            "form", last, f"The trajectory is not valid: {_ENDS.get(trajectory.stop_reason, trajectory.stop_reason)}."
-        )
+        yield f"The trajectory is not valid: {_ENDS.get(trajectory.stop_reason, trajectory.stop_reason)}."
     elif trajectory.stop_reason == "answer" and not answer.strip():
-        yield Problem("form", last, "The trajectory ends without an answer.")
+        yield "The trajectory ends without an answer."
     if tags := list(dict.fromkeys(_TAG.findall(answer))):
-        yield Problem("form", last, f"The answer holds tags of the chat format: {_listed(tags)}.")
+        yield f"The answer holds tags of the chat format: {_quoted(tags)}."
     if not _ASKS_FOR_A_LANGUAGE.search(query.query) and (languages := _languages_apart(query, answer)):
-        yield Problem("form", last, "The query is in {}, but the answer is in {}.".format(*languages))
+        yield "The query is in {}, but the answer is in {}.".format(*languages)
 
 
 def _languages_apart(query: Query, answer: str) -> tuple[str, str] | None:
@@ -113,59 +105,39 @@ def _chinese_share(text: str) -> float | None:
     return chinese / (chinese + latin) if chinese + latin >= _FEWEST_WORDS else None
 
 
-def _wrong_calls(calls: Sequence[_Call], tools: Sequence[dict[str, Any]]) -> Iterator[Problem]:
+def _faults_of_calls(
+    trajectory: Trajectory, calls: Sequence[_Call], tools: Sequence[dict[str, Any]]
+) -> Iterator[tuple[int, str]]:
+    """Calls that are malformed or fit no tool, then those that brought nothing new.
+    In a world with a state, which ends a trajectory itself, one may do the same twice."""
     for turn, call, _ in calls:
         if not isinstance(call.arguments, dict):
-            yield Problem("form", turn, f"A tool call is malformed: {as_written(call.arguments)}.")
+            yield turn, f"A tool call is malformed: {as_written(call.arguments)}."
             continue
         try:
             check_call(list(tools), call.name, call.arguments)
         except ToolError as error:
-            yield Problem("form", turn, f"A tool call does not fit: {error}")
-
-
-def _repeated_calls(trajectory: Trajectory, calls: Sequence[_Call]) -> Iterator[Problem]:
-    """Calls that brought nothing new. In a world with a state, which ends a trajectory itself,
-    one may do the same twice."""
-    if trajectory.stop_reason in ("done", "horizon"):
-        return
+            yield turn, f"A tool call does not fit: {error}"
     seen = set()
-    for turn, call, observation in calls:
+    for turn, call, observation in calls if trajectory.stop_reason not in ("done", "horizon") else ():
         if (key := (call.name, json.dumps(call.arguments, sort_keys=True), observation)) in seen:
-            yield Problem(
-                "form",
-                turn,
-                (
-                    f"The call of {call.name} with {as_written(call.arguments)} was made before, "
-                    "and brings the same again."
-                ),
-            )
+            made = f"The call of {call.name} with {as_written(call.arguments)} was made before"
+            yield turn, f"{made}, and brings the same again."
         seen.add(key)
 
 
-def _tool_errors(calls: Sequence[_Call]) -> Iterator[Problem]:
+def _tool_errors(calls: Sequence[_Call]) -> Iterator[tuple[int, str]]:
     failed = [call for call in calls if call[2].startswith("Error")]
     if failed and failed[-1] is calls[-1]:
         turn, call, observation = calls[-1]
-        yield Problem(
-            "tool_errors",
-            turn,
-            f"The last call, of {call.name}, failed, and nothing mends it: {as_written(observation)}.",
-        )
+        yield turn, f"The last call, of {call.name}, failed, and nothing mends it: {as_written(observation)}."
     if len(failed) > max(1, _MOST_FAILED * len(calls)):
         turn, call, observation = failed[0]
-        yield Problem(
-            "tool_errors",
-            turn,
-            f"{len(failed)} of {len(calls)} calls failed; the first, of {call.name}: {as_written(observation)}.",
-        )
+        count = f"{len(failed)} of {len(calls)} calls failed"
+        yield turn, f"{count}; the first, of {call.name}: {as_written(observation)}."
 
 
-def _listed(texts: Sequence[str]) -> str:
+def _quoted(texts: Sequence[str]) -> str:
+    shortened = [text if len(text) <= _LONGEST_QUOTED else f"{text[:_LONGEST_QUOTED]}…" for text in texts]
     more = f" and {len(texts) - _MOST_QUOTED} more" if len(texts) > _MOST_QUOTED else ""
-    return (
-        ", ".join(
-            text if len(text) <= _LONGEST_QUOTED else f"{text[:_LONGEST_QUOTED]}…" for text in texts[:_MOST_QUOTED]
-        )
-        + more
-    )
+    return ", ".join(shortened[:_MOST_QUOTED]) + more

@@ -18,6 +18,7 @@ from arenarl.system.user_input import first_problem, lines_of
 from arenarl.trajectory import language_of, parse_json, same_query, storable
 
 UNSTATED = "unstated"  # the subtask of a seed that names none
+SEED, TEST_SEED = "seed", "test seed"  # origins
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class _Seed(BaseModel):
     language: Literal["zh", "en"] | None = None
 
 
-def read_seeds(path: Path, subtasks: Sequence[str], origin: str = "seed") -> list[Candidate]:
+def read_seeds(path: Path, subtasks: Sequence[str], origin: str = SEED) -> list[Candidate]:
     """The seeds of a file, in the language that they state or are in.
     `subtasks`, if there are any, are all that they may name.
 
@@ -53,10 +54,8 @@ def read_seeds(path: Path, subtasks: Sequence[str], origin: str = "seed") -> lis
         seen[key] = number
         subtask = seed.subtask or (subtasks[0] if len(subtasks) == 1 else UNSTATED)
         if subtasks and subtask not in subtasks:
-            raise UserError(
-                f"{path}, line {number} names no subtask; name one of "
-                f'{", ".join(subtasks)}: {{"query": …, "subtask": …}}'
-            )
+            form = f'{", ".join(subtasks)}: {{"query": …, "subtask": …}}'
+            raise UserError(f"{path}, line {number} names no subtask; name one of {form}")
         seeds.append(Candidate(seed.query, Cell(subtask, seed.language or language_of(seed.query)), origin))
     if not seeds:
         raise UserError(f"{path} holds no seed query; write one a line")
@@ -71,11 +70,8 @@ def _read(path: Path) -> Iterator[tuple[int, _Seed]]:
         try:
             yield number, _Seed.model_validate(parse_json(line) if is_json else {"query": storable(line)})
         except ValidationError as error:
-            raise UserError(
-                f"{path}, line {number} is no seed query: {first_problem(error)}; "
-                f'a line is {{"query": …, "subtask": …}}'
-            ) from error
+            problem = f'{first_problem(error)}; a line is {{"query": …, "subtask": …}}'
+            raise UserError(f"{path}, line {number} is no seed query: {problem}") from error
         except ValueError as error:
-            raise UserError(
-                f"{path}, line {number} is not JSON: {error}; a file without JSON must not end in {path.suffix}"
-            ) from error
+            problem = f"{error}; a file without JSON must not end in {path.suffix}"
+            raise UserError(f"{path}, line {number} is not JSON: {problem}") from error

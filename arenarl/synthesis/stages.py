@@ -17,10 +17,9 @@ from arenarl.judges.factory import make_judge
 from arenarl.synthesis import estimates
 from arenarl.synthesis.build import BUILT, Build
 from arenarl.synthesis.card import write_card
-from arenarl.synthesis.inspection import Inspected, Inspector, inspect, inspection_rows
+from arenarl.synthesis.inspection import Inspected, Inspector, RewritingEngine, inspect, inspection_rows
 from arenarl.synthesis.prompts import Cell
 from arenarl.synthesis.queries import TEST_SEED, QueryDrawer
-from arenarl.synthesis.rewriting import RewritingEngine
 from arenarl.synthesis.splits import shared_entities, without_leaks
 from arenarl.synthesis.trajectories import Teacher
 from arenarl.system.atomic_files import hash_files, read_json, write_json
@@ -31,6 +30,7 @@ from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries, writ
 
 SPLIT_FILES = ("test_queries", "test_baselines", "rl_queries", "sft")
 FROZEN = SPLIT_FILES[:2]
+_FROZEN = "{} is frozen, and these settings {}; delete {}, or name another data.folder"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Stage:
     leaves, in the run's folder or in `data.folder`."""
 
     run: Callable[[Build], dict[str, Any]]
-    estimate: Callable[[Build], estimates.Estimate]
+    estimate: Callable[[Build], list[estimates.Calls]]
     files: tuple[str, ...]
     is_last: bool = False
 
@@ -53,18 +53,20 @@ class Stage:
 def run(config: Config, wanted: Sequence[str]) -> Build:
     """Run these stages, in their order."""
     build = Build(config, asks_models=any(not STAGES[name].is_last for name in wanted))
-    made_by = json_hash(
-        [_settings(config), hash_files(Path(path) for path in (build.build.seeds, build.build.test_seeds) if path)]
-    )
+    settings = asdict(config)  # what decides what comes out
+    settings = {key: settings[key] for key in ("build", "data", "environment", "rollout")} | {
+        "judge": settings["judge"]["train"]
+    }
+    seeds = [Path(path) for path in (build.build.seeds, build.build.test_seeds) if path]
+    made_by = json_hash([settings, hash_files(seeds)])
     for name, stage in STAGES.items():
         made_by = json_hash([name, made_by])
         record = read_json(build.path(f"{name}.json"))
         is_done = record and record["made_by"] == made_by and record["files"] == stage.hashes(build)
         if name not in wanted:
             if not is_done and any(later in wanted for later in list(STAGES)[list(STAGES).index(name) :]):
-                raise UserError(
-                    f"stage {name} is to be run first: it is not done, or was done with other settings (--stage {name})"
-                )
+                reason = "it is not done, or was done with other settings"
+                raise UserError(f"stage {name} is to be run first: {reason} (--stage {name})")
         elif is_done:
             say(f"{name}: done already")
         else:
@@ -75,51 +77,41 @@ def run(config: Config, wanted: Sequence[str]) -> Build:
 
 def _run_stage(build: Build, name: str, stage: Stage, made_by: str) -> dict[str, Any]:
     spent = build.client.store.spent(build.client.stage)
-    say(f"{name}: {stage.estimate(build)}; so far {spent.calls:,} calls, cost {spent.cost:.2f}")
+    say(f"{name}: {estimates.summary(stage.estimate(build))}; so far {spent.calls:,} calls, cost {spent.cost:.2f}")
     started = time.monotonic()
     counts = stage.run(build)
     build.client.check()
     say("\n".join(f"  {key}: {value}" for key, value in counts.items() if not isinstance(value, list | dict)))
     say(f"  {build.client.report()}")
-    record = {
-        "made_by": made_by,
-        "seconds": round(time.monotonic() - started, 1),
-        "counts": counts,
-        "files": stage.hashes(build),
-    }
+    seconds = round(time.monotonic() - started, 1)
+    record = {"made_by": made_by, "seconds": seconds, "counts": counts, "files": stage.hashes(build)}
     write_json(build.path(f"{name}.json"), record)
     return record
 
 
 def draw_queries(build: Build) -> dict[str, Any]:
-    drawer = QueryDrawer(
-        build.build, build.domain, next(iter(build.tools.values())), build.client, build.config.data.seed
-    )
-    wanted = sum(build.quotas.values(), Counter())
+    """Write queries.jsonl: queries until the quotas are filled."""
+    tools, wanted = next(iter(build.tools.values())), sum(build.quotas.values(), Counter())
+    drawer = QueryDrawer(build.build, build.domain, tools, build.client, build.config.data.seed)
     if build.build.test_seeds:
         wanted -= build.quotas["test"]
     drawn = drawer.draw(build.seeds, wanted)
     build.client.check()
-    write_jsonl(build.path("queries.jsonl"), (one.to_record() for one in drawn))
+    write_jsonl(build.path("queries.jsonl"), map(asdict, drawn))
     have = Counter(Cell(one.query.subtask, one.query.language) for one in drawn if one.origin != TEST_SEED)
-    short = {
-        f"{cell.subtask}, {cell.language}": f"{have[cell]} of {count}"
-        for cell, count in wanted.items()
-        if have[cell] < count
-    }
+    missing = [cell for cell, count in wanted.items() if have[cell] < count]
+    short = {f"{cell.subtask}, {cell.language}": f"{have[cell]} of {wanted[cell]}" for cell in missing}
     for cell, found in short.items():
         say(f"  {cell}: {found} queries; more seeds or generators, or a higher build.near_duplicate, bring more")
     return {"wanted": wanted.total(), "queries": len(drawn), **drawer.counts, "short": short}
 
 
 def make_trajectories(build: Build) -> dict[str, Any]:
+    """Write trajectories.jsonl and baselines.jsonl: what the teacher solved."""
     config, split_of = build.config, build.split_of
     _refuse_other_tests(Path(config.data.folder), split_of["test"])
-    judge = (
-        make_judge(config.judge.train, build.domain, None, build.client)
-        if config.judge.train.name != "embedded"
-        else None
-    )
+    chooses = config.judge.train.name != "embedded"
+    judge = make_judge(config.judge.train, build.domain, None, build.client) if chooses else None
     teacher = Teacher(build.engines(build.build.teacher), judge, config.rollout.temperature, config.data.seed)
     solved = teacher.solve(split_of["sft"], build.build.attempts, "best")
     baselines = teacher.solve(split_of["test"], config.data.baseline_attempts, "median")
@@ -136,19 +128,15 @@ def _refuse_other_tests(folder: Path, drawn: Sequence[Query]) -> None:
     path = folder / "test_queries.jsonl"
     if (read_json(folder / BUILT) or {}).get("test_queries") and path.is_file():
         if {query.query for query in read_queries(path)} - {query.query for query in drawn}:
-            raise UserError(
-                f"{path} is frozen, and these settings draw other test queries; delete {folder}, "
-                "or name another data.folder"
-            )
+            raise UserError(_FROZEN.format(path, "draw other test queries", folder))
 
 
 def inspect_trajectories(build: Build) -> dict[str, Any]:
+    """Write inspected.jsonl: the trajectories with what each round of inspection found."""
     config = build.config
     by_id = {query.query_id: query for query in build.split_of["sft"]}
-    cases = [
-        Inspected(by_id[record["query_id"]], Trajectory.from_record(record))
-        for record in read_jsonl(build.path("trajectories.jsonl"))
-    ]
+    records = read_jsonl(build.path("trajectories.jsonl"))
+    cases = [Inspected(by_id[record["query_id"]], Trajectory.from_record(record)) for record in records]
     inspector = Inspector(build.build.inspector, build.client, build.domain, build.tools)
     engines = build.engines(build.build.who_rewrites, RewritingEngine)
     inspect(cases, inspector, engines, build.build.rounds, config.rollout.temperature, config.data.seed)
@@ -156,43 +144,32 @@ def inspect_trajectories(build: Build) -> dict[str, Any]:
     write_jsonl(build.path("inspected.jsonl"), (case.to_record() for case in cases))
     reasons = Counter(problem.rule for case in cases if not case.passed for problem in case.rounds[-1])
     passed = [case for case in cases if case.passed]
-    return {
-        "inspected": len(cases),
-        "passed": len(passed),
-        "passed as they were": sum(len(case.rounds) == 1 for case in passed),
-        "dropped for": ", ".join(f"{rule} {count}" for rule, count in reasons.most_common()) or "nothing",
-        "rounds": inspection_rows(cases),
-    }
+    dropped_for = ", ".join(f"{rule} {count}" for rule, count in reasons.most_common()) or "nothing"
+    return {"inspected": len(cases), "passed": len(passed),
+            "passed as they were": sum(len(case.rounds) == 1 for case in passed),
+            "dropped for": dropped_for, "rounds": inspection_rows(cases)}  # fmt: skip
 
 
 def split(build: Build) -> dict[str, Any]:
+    """Write the splits to `data.folder`, and their card."""
     config, folder = build.config, Path(build.config.data.folder)
     baselines = {record["query_id"]: record for record in read_jsonl(build.path("baselines.jsonl")) if record["valid"]}
-    passed = {
-        case.query.query_id: case
-        for case in map(Inspected.from_record, read_jsonl(build.path("inspected.jsonl")))
-        if case.passed
-    }
-    split_of = build.split_of
-    have = split_of | {
-        "test": [query for query in split_of["test"] if query.query_id in baselines],
-        "sft": [query for query in split_of["sft"] if query.query_id in passed],
-    }
+    cases = map(Inspected.from_record, read_jsonl(build.path("inspected.jsonl")))
+    passed = {case.query.query_id: case.trajectory for case in cases if case.passed}
+    have = dict(build.split_of)
+    for name, is_made in {"test": baselines, "sft": passed}.items():
+        have[name] = [query for query in have[name] if query.query_id in is_made]
     kept, leaks = without_leaks(have, build.build.near_duplicate)
     kept["sft"] = kept["sft"][: config.data.sft_size]
     stored = [baselines[query.query_id] for query in kept["test"]]
-    taught = [passed[query.query_id].trajectory.to_record() for query in kept["sft"]]
+    taught = [passed[query.query_id].to_record() for query in kept["sft"]]
     hashes = _write_splits(folder, dict(zip(SPLIT_FILES, (kept["test"], stored, kept["rl"], taught), strict=True)))
     wanted = {"test": build.quotas["test"].total(), "sft": config.data.sft_size, "rl": config.data.rl_size}
     counts = {name: f"{len(kept[name])} of {wanted[name]}" for name in kept}
     if len(kept["sft"]) < config.data.sft_size:
         say("  too few trajectories passed: a higher build.spare brings more queries, a higher build.rounds mends more")
-    counts |= {
-        "like one of another split, left out": len(leaks),
-        "leaks": leaks,
-        "shared": shared_entities(kept),
-        "hashes": hashes,
-    }
+    counts |= {"like one of another split, left out": len(leaks), "leaks": leaks,
+               "shared": shared_entities(kept), "hashes": hashes}  # fmt: skip
     earlier = {name: read_json(build.path(f"{name}.json"))["counts"] for name in ("queries", "inspect")}
     write_card(folder / "README.md", config, earlier | {"split": counts}, kept)
     return counts
@@ -204,10 +181,7 @@ def _write_splits(folder: Path, files: Mapping[str, Sequence[Any]]) -> dict[str,
     for name in FROZEN:
         records = [asdict(record) if isinstance(record, Query) else record for record in files[name]]
         if name in before and paths[name].is_file() and list(read_jsonl(paths[name])) != records:
-            raise UserError(
-                f"{paths[name]} is frozen, and these settings make another; delete {folder}, "
-                "or name another data.folder"
-            )
+            raise UserError(_FROZEN.format(paths[name], "make another", folder))
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / BUILT, before)  # from here on the folder is this build's, whenever it is killed
     for name, records in files.items():
@@ -217,40 +191,28 @@ def _write_splits(folder: Path, files: Mapping[str, Sequence[Any]]) -> dict[str,
     return hashes
 
 
-def _estimate_queries(build: Build) -> estimates.Estimate:
-    return estimates.of_queries(
-        build.build, sum(build.quotas.values(), Counter()).total(), len(build.seeds), build.prompt_tokens
-    )
+def _estimate_queries(build: Build) -> list[estimates.Calls]:
+    wanted = sum(quota.total() for quota in build.quotas.values())
+    return estimates.of_queries(build.build, wanted, len(build.seeds), build.prompt_tokens)
 
 
-def _estimate_trajectories(build: Build) -> estimates.Estimate:
-    data, judge, split_of = build.config.data, build.config.judge.train, build.split_of
-    count = len(split_of["sft"]) * build.build.attempts + len(split_of["test"]) * data.baseline_attempts
-    matches = (
-        len(split_of["sft"]) * (build.build.attempts - 1)
-        + len(split_of["test"]) * data.baseline_attempts * (data.baseline_attempts - 1) // 2
-    )
-    return estimates.of_trajectories(build.build.teacher, count, build.prompt_tokens) + estimates.of_matches(
-        judge, matches
-    )
+def _estimate_trajectories(build: Build) -> list[estimates.Calls]:
+    split_of = build.split_of
+    sft, test = len(split_of["sft"]), len(split_of["test"])
+    attempts, baselines = build.build.attempts, build.config.data.baseline_attempts
+    matches = sft * (attempts - 1) + test * baselines * (baselines - 1) // 2
+    solved = estimates.of_trajectories(build.build.teacher, sft * attempts + test * baselines, build.prompt_tokens)
+    return solved + estimates.of_matches(build.config.judge.train, matches)
 
 
-def _estimate_inspection(build: Build) -> estimates.Estimate:
+def _estimate_inspection(build: Build) -> list[estimates.Calls]:
     trajectories = [Trajectory.from_record(record) for record in read_jsonl(build.path("trajectories.jsonl"))]
     return estimates.of_inspection(build.build, trajectories, build.prompt_tokens)
-
-
-def _settings(config: Config) -> dict[str, Any]:
-    """What decides what comes out."""
-    settings = asdict(config)
-    return {key: settings[key] for key in ("build", "data", "environment", "rollout")} | {
-        "judge": settings["judge"]["train"]
-    }
 
 
 STAGES = {
     "queries": Stage(draw_queries, _estimate_queries, ("queries",)),
     "trajectories": Stage(make_trajectories, _estimate_trajectories, ("trajectories", "baselines")),
     "inspect": Stage(inspect_trajectories, _estimate_inspection, ("inspected",)),
-    "split": Stage(split, lambda build: estimates.Estimate(), SPLIT_FILES, is_last=True),
+    "split": Stage(split, lambda build: [], SPLIT_FILES, is_last=True),
 }

@@ -35,20 +35,17 @@ class Teacher:
 
     def solve(self, queries: Sequence[Query], attempts: int, wanted: Wanted) -> list[Trajectory]:
         """The chosen attempt at each query, in their order; an invalid one where all are, of which inspection tells."""
-        seeds = [
-            (query, stable_seed(self.seed, query.query_id, number)) for query in queries for number in range(attempts)
+        tries = [
+            Attempt(query, self.temperature, stable_seed(self.seed, query.query_id, number))
+            for query in queries
+            for number in range(attempts)
         ]
-        made = roll_out(
-            self.engines,
-            [Attempt(query, self.temperature, seed) for query, seed in seeds],
-            f"{wanted} of {attempts} attempts",
-        )
-        groups = [made[index * attempts : (index + 1) * attempts] for index in range(len(queries))]
+        made = roll_out(self.engines, tries, f"{wanted} of {attempts} attempts")
 
         async def choose_all() -> list[Trajectory]:
-            return await asyncio.gather(
-                *(self._choose(query, group, wanted) for query, group in zip(queries, groups, strict=True))
-            )
+            groups = (made[index : index + attempts] for index in range(0, len(made), attempts))
+            choices = [self._choose(query, group, wanted) for query, group in zip(queries, groups, strict=True)]
+            return await asyncio.gather(*choices)
 
         return asyncio.run(choose_all())
 
@@ -61,17 +58,15 @@ class Teacher:
         async def compare(i: int, j: int) -> tuple | None:
             return scores_and_detail(await self.judge.compare(query, valid[i], valid[j]))
 
-        same = [repr(trajectory.messages) for trajectory in valid]
-        ranking = await play_tournament(
-            _TOPOLOGIES[wanted], len(valid), compare, stable_seed(self.seed, query.query_id), entrants=same
-        )
-        ranked = [
-            (trajectory, -rank) for trajectory, rank in zip(valid, ranking.ranks_G, strict=True) if rank is not None
-        ]
-        if not ranked:
+        seed, same = stable_seed(self.seed, query.query_id), [repr(trajectory.messages) for trajectory in valid]
+        ranking = await play_tournament(_TOPOLOGIES[wanted], len(valid), compare, seed, entrants=same)
+        ranks = zip(valid, ranking.ranks_G, strict=True)
+        quality = [(trajectory, -rank) for trajectory, rank in ranks if rank is not None]
+        if not quality:
             return valid[0]
-        known, quality = zip(*ranked, strict=True)
-        return median_of(known, quality) if wanted == "median" else known[quality.index(max(quality))]
+        if wanted == "median":
+            return median_of(*zip(*quality, strict=True))
+        return max(quality, key=lambda ranked: ranked[1])[0]
 
 
 def roll_out(engines: Mapping[str, ApiRolloutEngine], attempts: Sequence[Attempt], title: str) -> list[Trajectory]:
@@ -81,7 +76,6 @@ def roll_out(engines: Mapping[str, ApiRolloutEngine], attempts: Sequence[Attempt
     with Bar(title, len(attempts)) as bar:
         for language, engine in engines.items():
             places = [index for index, attempt in enumerate(attempts) if attempt.query.language == language]
-            made |= zip(
-                places, engine.roll_out([attempts[index] for index in places], lambda *_: bar.update()), strict=True
-            )
+            rolled = engine.roll_out([attempts[index] for index in places], lambda *_: bar.update())
+            made |= zip(places, rolled, strict=True)
     return [replace(trajectory, messages=told(trajectory.messages, None)) for _, trajectory in sorted(made.items())]

@@ -23,6 +23,8 @@ _ANSWER = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
 
 @dataclass
 class ToolCall:
+    """A call of a tool."""
+
     name: str
     arguments: dict[str, Any] | str  # a string where the policy wrote no JSON object
 

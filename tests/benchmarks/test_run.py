@@ -13,7 +13,7 @@ from scripts import CONFIG, ENVIRONMENT, ROOT, read
 
 from arenarl.benchmarks.run import run_benchmarks
 from arenarl.config.load import load_config
-from arenarl.judges.server import free_port
+from arenarl.judges.local_server import free_port
 from arenarl.llm.client import RunStopped
 from arenarl.system.errors import UserError
 

@@ -20,7 +20,8 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.judges.factory import refuse_without_truth
 from arenarl.judges.judge import true_quality
 from arenarl.judges.llm import LLMJudge
-from arenarl.judges.server import JudgeServer, free_port, running_server
+from arenarl.judges.local_server import free_port, running_server
+from arenarl.judges.server import JudgeServer
 from arenarl.plan.estimate import count_test_queries, print_estimate
 from arenarl.report.page import write_page
 from arenarl.rollout.system_prompt import default_prompt

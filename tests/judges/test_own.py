@@ -3,7 +3,6 @@ their calls have scores from 0 to 10, or none, and never end a run."""
 
 import asyncio
 import math
-import re
 from decimal import Decimal
 from fractions import Fraction
 
@@ -26,34 +25,13 @@ from arenarl.trajectory import RolloutGroup
 
 RUBRIC = domain_rubric("travel", "en")
 NO_SCORES = [
-    "9",
-    b"9",
-    True,
-    None,
-    [9],
-    10.5,
-    -1,
-    -1e-9,
-    1e308,
-    10**400,
-    math.nan,
-    math.inf,
-    1j,
-    Decimal(9),
-    np.bool_(True),
+    "9", b"9", True, None, [9], 10.5, -1, -1e-9, 1e308, 10**400, math.nan, math.inf, 1j, Decimal(9), np.bool_(True),
     np.array([9, 9]),
-]
+]  # fmt: skip
 FAULTS = [
-    ValueError("no"),
-    RecursionError(),
-    KeyError("x"),
-    asyncio.CancelledError("inside"),
-    TimeoutError(),
-    ["9", "3"],
-    ("9", "3"),
-    (9, 3),
-    {},
-]
+    ValueError("no"), RecursionError(), KeyError("x"), asyncio.CancelledError("inside"), TimeoutError(), ["9", "3"],
+    ("9", "3"), (9, 3), {},
+]  # fmt: skip
 
 
 class Whatever(Judge):
@@ -65,33 +43,24 @@ class Whatever(Judge):
     def weights(self, query):
         return RUBRIC.weights
 
-    async def compare(self, query, first, second, repeat=0):
+    async def says(self, count):
         if isinstance(self.said, BaseException):
             raise self.said
-        return self.said(2) if callable(self.said) else self.said
+        return self.said(count) if callable(self.said) else self.said
+
+    async def compare(self, query, first, second, repeat=0):
+        return await self.says(2)
 
     async def choose(self, query, trajectories, winners, repeat=0):
-        return await self.compare(query, *trajectories[:2])
+        return await self.says(2)
 
-    async def score(self, query, trajectory, answer_only=False, repeat=0):
-        if isinstance(self.said, BaseException):
-            raise self.said
-        return self.said(1) if callable(self.said) else self.said
+    async def score(self, query, trajectory, *how):
+        return await self.says(1)
 
-    async def score_overall(self, query, trajectory, repeat=0):
-        return await self.score(query, trajectory)
-
-    async def score_dimension(self, query, trajectory, dimension, repeat=0):
-        return await self.score(query, trajectory)
-
-    async def score_together(self, query, trajectories, repeat=0):
-        return await self.score(query, trajectories[0])
+    score_overall = score_dimension = score_together = check_items = score
 
     def checklist(self, query):
         return {"item_1": 2.0, "item_2": 1.0}
-
-    async def check_items(self, query, trajectory, repeat=0):
-        return await self.score(query, trajectory)
 
 
 def verdict_of(score):
@@ -106,10 +75,8 @@ def compare(said):
 
 @pytest.mark.parametrize("score", [0, 10, 9.5, np.float64(3), np.float32(3), np.int64(3), Fraction(1, 2)])
 def test_numbers_from_0_to_10_are_scores(score):
-    verdict = compare(verdict_of(score))
-    assert verdict.dimensions[0]["path_breadth"] == score and {type(one) for one in verdict.dimensions[0].values()} == {
-        float
-    }
+    (first, _) = compare(verdict_of(score)).dimensions
+    assert first["path_breadth"] == score and {type(one) for one in first.values()} == {float}
 
 
 @pytest.mark.parametrize("score", NO_SCORES, ids=repr)
@@ -158,13 +125,8 @@ def test_listed_scores_are_one_for_each_shown_and_a_checklists_answers_one_for_e
     for wrong in ([1, 2], [1, 2, 3, 4], [1, 2, 11], [1, 2, None], "123", {"1": 1}, 7):
         assert together(wrong) is None
     assert items({"item_2": True, "item_1": False}) == {"item_1": False, "item_2": True}
-    for wrong in (
-        {"item_1": True},
-        {"item_1": True, "item_2": 1},
-        {"item_1": True, "item_2": False, "item_3": True},
-        [True, False],
-        True,
-    ):
+    met = {"item_1": True, "item_2": False}
+    for wrong in ({"item_1": True}, met | {"item_2": 1}, met | {"item_3": True}, [True, False], True):
         assert items(wrong) is None
 
 
@@ -178,13 +140,13 @@ class Bare(Whatever):
         super().__init__(None)
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"), [(Sync, "mine:Judge: compare must be async"), (Bare, "mine:Judge does not fit (too many")]
-)
-def test_a_class_that_can_be_no_judge_is_refused_in_a_line(kind, said, monkeypatch):
-    monkeypatch.setattr(own, "named", lambda *_: kind)
-    with pytest.raises(UserError, match=re.escape(said)):
-        OwnJudge.of(JudgeConfig(name="mine:Judge"))
+def test_a_class_that_can_be_no_judge_is_refused_in_a_line(monkeypatch):
+    for kind, said in ((Sync, "mine:Judge: compare must be async"), (Bare, r"mine:Judge does not fit \(too many")):
+        monkeypatch.setattr(own, "named", lambda *_, kind=kind: kind)
+        with pytest.raises(UserError, match=said):
+            OwnJudge.of(JudgeConfig(name="mine:Judge"))
+    with pytest.raises(UserError, match="mine:Judge has no checklist"):
+        OwnJudge(object(), "mine:Judge").checklist(QUERY)
 
 
 def test_a_judge_that_needs_no_config_may_leave_its_init_out(monkeypatch):
@@ -195,14 +157,6 @@ def test_a_judge_that_needs_no_config_may_leave_its_init_out(monkeypatch):
     monkeypatch.setattr(own, "named", lambda *_: Draws)
     judge = OwnJudge.of(JudgeConfig(name="mine:Draws"))
     assert asyncio.run(judge.compare(QUERY, attempt(1.0), attempt(2.0))).totals[0] == 5.0
-
-
-def test_a_judge_without_a_checklist_is_refused_in_a_line():
-    class Without:
-        pass
-
-    with pytest.raises(UserError, match="mine:Judge has no checklist"):
-        OwnJudge(Without(), "mine:Judge").checklist(QUERY)
 
 
 def test_weights_that_are_none_are_refused():
@@ -235,8 +189,7 @@ def test_in_a_tournament_alone_only_numbers_count_and_every_rank_is_finite(topol
     for match in ranking.matches:
         for call in match.calls:
             scores = said[call.first, call.second]
-            counts = len(scores) in (2, 3) and all(
-                type(score) in (int, float) and abs(score) <= 1e100 for score in scores[:2]
-            )
+            are_numbers = all(type(score) in (int, float) and abs(score) <= 1e100 for score in scores[:2])
+            counts = are_numbers and len(scores) in (2, 3)
             assert call.scores == (tuple(map(float, scores[:2])) if counts else None)
     assert all(score is None or math.isfinite(score) for score in ranking.scores_G)

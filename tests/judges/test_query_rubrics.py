@@ -26,31 +26,21 @@ def rubric_of(*items):
 @pytest.fixture
 def url(taught, world):
     examiner = cached_examiner(partial(examine, world))
-    server = JudgeServer(
-        {one.query.query: one.query for one in taught},
-        examiner,
-        JudgeConfig(),
-        faults=0.2,
-        kinds=["truncated", "rate_limit"],
-    )
+    queries, faults = {one.query.query: one.query for one in taught}, {"kinds": ["truncated", "rate_limit"]}
+    server = JudgeServer(queries, examiner, JudgeConfig(), faults=0.2, **faults)
     with serving(server.app()) as address:
         yield address
 
 
-def test_a_rubric_keeps_to_the_rules():
+def test_a_rubric_keeps_to_the_rules_and_anything_else_is_refused():
     assert len(parse_reply(rubric_of(*[ITEM] * 6), QueryRubric).rubrics) == 6
-    assert parse_reply(rubric_of(*[ITEM | {"title": "a\n# Task\nb"}] * 5), QueryRubric).rubrics[0].title == "a # Task b"
-    assert parse_reply(rubric_of(*[ITEM | {"title": "深度"}] * 5), QueryRubric).rubrics[0].title == "深度"
-
-
-@pytest.mark.parametrize("items", [
-    [ITEM] * 4, [ITEM] * 8, [ITEM | {"dimension": "Beauty"}] * 5, [ITEM | {"importance": "vital"}] * 5,
-    [ITEM | {"title": ""}] * 5, [ITEM | {"title": "   "}] * 5,
-    [{name: value for name, value in ITEM.items() if name != "description"}] * 5,
-])  # fmt: skip
-def test_anything_else_is_refused(items):
-    with pytest.raises(ValueError, match="rubrics"):
-        parse_reply(rubric_of(*items), QueryRubric)
+    for title, read in (("a\n# Task\nb", "a # Task b"), ("深度", "深度")):
+        assert parse_reply(rubric_of(*[ITEM | {"title": title}] * 5), QueryRubric).rubrics[0].title == read
+    odd = ({"dimension": "Beauty"}, {"importance": "vital"}, {"title": ""}, {"title": "   "})
+    without = {name: value for name, value in ITEM.items() if name != "description"}
+    for items in ([ITEM] * 4, [ITEM] * 8, [without] * 5, *([ITEM | change] * 5 for change in odd)):
+        with pytest.raises(ValueError, match="rubrics"):
+            parse_reply(rubric_of(*items), QueryRubric)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -103,10 +93,7 @@ def test_a_checklist_is_written_of_the_querys_constraints_and_answered_item_by_i
             assert list(asyncio.run(judge.check_items(one.query, one.trajectory)).values()) == list(expected.values())
             assert set(judge.checklist(one.query).values()) == {2} and len(judge.checklist(one.query)) == len(expected)
             group = [RolloutGroup(one.query, [other.trajectory for other in (one, *taught[:3])])]
-            (outcome,), (known,) = (
-                arena_of(config, judge).reward_groups(group),
-                arena_of(config, embedded).reward_groups(group),
-            )
+            (outcome,), (known,) = (arena_of(config, one).reward_groups(group) for one in (judge, embedded))
             assert outcome.rewards_G == pytest.approx(known.rewards_G) and outcome.judge_calls == 4
             rewards |= set(outcome.rewards_G)
         assert len(rewards) > 3

@@ -2,7 +2,6 @@
 the same verdicts as the embedded judge, and none invented under faults."""
 
 import asyncio
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +10,10 @@ from judge_servers import client_of, hostile_half, judge_of, serving
 from parts import arena_of, examiner_of
 
 from arenarl.config.schema import BY_ANSWER, OUTCOMES, Config, GroupStageConfig, JudgeConfig, RolloutConfig
-from arenarl.domains.travel.truth import ANSWER_DIMENSIONS
 from arenarl.evaluation.evaluation import Panel, judge_trajectories
 from arenarl.judges.embedded import EmbeddedJudge
-from arenarl.judges.server import FAULTS, JudgeServer
+from arenarl.judges.local_server import FAULTS
+from arenarl.judges.server import JudgeServer
 from arenarl.llm.client import RunStopped
 from arenarl.training.rewards import REWARDS
 from arenarl.trajectory import RolloutGroup
@@ -63,27 +62,14 @@ def test_without_noise_the_llm_judge_says_what_the_embedded_judge_says(taught, e
             assert (await llm.score(query, b)).dimensions == (await embedded.score(query, b)).dimensions
             assert await llm.choose(query, [a, b, a], 2) == await embedded.choose(query, [a, b, a], 2)
             assert await llm.score_overall(query, a) == pytest.approx(await embedded.score_overall(query, a))
-            assert await llm.score_together(query, [b, a, b]) == pytest.approx(
-                await embedded.score_together(query, [b, a, b])
-            )
+            together = await embedded.score_together(query, [b, a, b])
+            assert await llm.score_together(query, [b, a, b]) == pytest.approx(together)
+            assert llm.weights(query) == embedded.weights(query)
             for name in embedded.weights(query):
                 assert await llm.score_dimension(query, a, name) == await embedded.score_dimension(query, a, name)
 
     with context as url:
         asyncio.run(check(judge_of(url, client_of(tmp_path), **sees)))
-
-
-def test_an_ablated_judge_is_asked_about_what_it_sees(taught, examiner, serve, tmp_path):
-    one, other = taught[0], taught[1]
-    context, _, _ = serve()
-    with context as url:
-        client = client_of(tmp_path)
-        answer_only, blind = judge_of(url, client, process_aware=False), judge_of(url, client, show_tool_results=False)
-        verdict = asyncio.run(answer_only.compare(one.query, one.trajectory, other.trajectory))
-        assert tuple(verdict.dimensions[0]) == ANSWER_DIMENSIONS == tuple(answer_only.weights(one.query))
-        seen = asyncio.run(judge_of(url, client).compare(one.query, one.trajectory, other.trajectory))
-        unseen = asyncio.run(blind.compare(one.query, one.trajectory, other.trajectory))
-    assert unseen.dimensions != seen.dimensions
 
 
 @pytest.mark.parametrize("method", sorted(set(REWARDS) - BY_ANSWER - OUTCOMES))
@@ -99,11 +85,10 @@ def test_every_reward_can_be_had_from_an_llm_judge_and_costs_nothing_again(taugh
         again = arena_of(config, judge_of(url, client_of(tmp_path), temperature=0.7)).reward_groups(groups)
     assert calls == len(log) > 0
     assert [outcome.rewards_G for outcome in first] == [outcome.rewards_G for outcome in again]
-    assert all(None not in outcome.rewards_G for outcome in first) and any(
-        len(set(outcome.rewards_G)) > 1 for outcome in first
-    )
+    assert all(None not in outcome.rewards_G for outcome in first)
     # whose few items may all be met by nobody
-    assert method == "rubric_checklist" or all(len(set(outcome.rewards_G)) > 1 for outcome in first)
+    differ = [len(set(outcome.rewards_G)) > 1 for outcome in first]
+    assert all(differ) or method == "rubric_checklist" and any(differ)
 
 
 @pytest.mark.slow(seconds=5)
@@ -112,26 +97,24 @@ def test_under_faults_of_every_kind_every_score_used_is_in_the_servers_log(taugh
     context, _, log = serve(JudgeConfig(), faults=0.3, hang_s=2.0)
     with context as url:
         client = client_of(tmp_path)
-        outcomes = arena_of(config, judge_of(url, client, timeout_s=0.5, temperature=0.7)).reward_groups(
-            groups_of(taught, 20, 8)
-        )
+        judge = judge_of(url, client, timeout_s=0.5, temperature=0.7)
+        outcomes = arena_of(config, judge).reward_groups(groups_of(taught, 20, 8))
     assert {line["fault"] for line in log} == {None, *FAULTS}
     sent = [tuple(tuple(agent.items()) for agent in line["reply"].values()) for line in log if line["reply"]]
     used = [call for outcome in outcomes for match in outcome.ranking.matches for call in match.calls]
     scored = [tuple(tuple(agent.items()) for agent in call.detail) for call in used if call.scores]
     assert len(scored) > 300 and set(scored) <= set(sent)
     usage, _ = client.take_usage()
-    assert (
-        usage.failed == sum(call.scores is None for call in used) and usage.retries > 50 and client.stop_reason is None
-    )
+    assert usage.failed == sum(call.scores is None for call in used)
+    assert usage.retries > 50 and client.stop_reason is None
     assert all(call.error for call in used if call.scores is None)
 
 
-@pytest.mark.parametrize("size", [8, pytest.param(16, marks=pytest.mark.slow(seconds=12))])
 def test_with_half_of_the_replies_hostile_every_verdict_is_true_or_missing_and_counted(
-    taught, examiner, serve, tmp_path, size
+    taught, examiner, serve, tmp_path
 ):
     """In a tournament, by pointwise scores, and in evaluation."""
+    size = 8
     config = Config(rollout=RolloutConfig(group_size=4))
     context, _, log = serve(middlewares=[hostile_half])
     used, failed = [], 0
@@ -146,13 +129,10 @@ def test_with_half_of_the_replies_hostile_every_verdict_is_true_or_missing_and_c
         for outcome in arena_of(config, judge).reward_groups(groups_of(taught[size * 2 :], size // 2)):
             failed += outcome.failed_calls
             assert outcome.failed_calls == sum(reward is None for reward in outcome.rewards_G)
-        queries, trajectories = (
-            [one.query for one in taught[:size]],
-            [one.trajectory for one in taught[size : 2 * size]],
-        )
-        baselines = {
-            one.query.query_id: other.trajectory for one, other in zip(taught[:size], taught[2 * size :], strict=False)
-        }
+        queries = [one.query for one in taught[:size]]
+        trajectories = [one.trajectory for one in taught[size : 2 * size]]
+        stored = (one.trajectory for one in taught[2 * size : 3 * size])
+        baselines = dict(zip((query.query_id for query in queries), stored, strict=True))
         for case in judge_trajectories(queries, trajectories, baselines, Panel([judge], examiner)):
             verdicts = [verdict for pair in case.calls for verdict in pair]
             used += [verdict.dimensions for verdict in verdicts if verdict]
@@ -168,38 +148,23 @@ def test_with_half_of_the_replies_hostile_a_run_stops_that_allows_less(taught, s
     context, _, _ = serve(middlewares=[hostile_half])
     with context as url:
         client = client_of(tmp_path)
-        arena_of(Config(rollout=RolloutConfig(group_size=4)), judge_of(url, client, patience_s=1.0)).reward_groups(
-            groups_of(taught, 25)
-        )
+        arena = arena_of(Config(rollout=RolloutConfig(group_size=4)), judge_of(url, client, patience_s=1.0))
+        arena.reward_groups(groups_of(taught, 25))
     with pytest.raises(RunStopped, match=r"judge\.max_failure_share=0\.2"):
         client.check()
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_server_with_one_fault_only_gives_no_listed_scores_and_no_answers_but_for_prose(
-    taught, serve, tmp_path, kind
-):
-    one, group = taught[0], [other.trajectory for other in taught[:3]]
-    context, _, _ = serve(faults=1.0, kinds=[kind], hang_s=0.4)
+def test_a_server_with_one_fault_only_gives_no_verdict_but_for_prose(taught, serve, tmp_path, kind):
+    query, group = taught[0].query, [other.trajectory for other in taught[:3]]
+    context, _, log = serve(faults=1.0, kinds=[kind], hang_s=0.4)
     with context as url:
         client = client_of(tmp_path, max_failure_share=1.0)
         judge = judge_of(url, client, timeout_s=0.2 if kind == "hang" else 60.0, patience_s=0.5)
-        replies = [
-            asyncio.run(judge.score_together(one.query, group)),
-            asyncio.run(judge.check_items(one.query, group[0])),
-        ]
-    assert [reply is None for reply in replies] == [kind != "prose"] * 2 and client.take_usage()[0].verdicts == 2
-
-
-@pytest.mark.parametrize("kind", FAULTS)
-def test_a_server_with_one_fault_only_gives_no_verdict_but_for_prose(taught, serve, tmp_path, kind):
-    one, other = taught[0], taught[1]
-    context, _, log = serve(faults=1.0, kinds=[kind], hang_s=0.4)
-    with context as url:
-        client = client_of(tmp_path)
-        judge = judge_of(url, client, timeout_s=0.2 if kind == "hang" else 60.0, patience_s=1.0)
-        verdict = asyncio.run(judge.compare(one.query, one.trajectory, other.trajectory))
-    assert (verdict is None) == (kind != "prose") and all(line["fault"] == kind for line in log)
+        replies = [asyncio.run(judge.compare(query, *group[:2])), asyncio.run(judge.score_together(query, group))]
+        replies.append(asyncio.run(judge.check_items(query, group[0])))
+    assert [reply is None for reply in replies] == [kind != "prose"] * 3 and client.take_usage()[0].verdicts == 3
+    assert all(line["fault"] == kind for line in log)
 
 
 def test_at_temperature_0_replies_repeat_themselves_and_else_they_do_not(taught, serve, tmp_path):
@@ -222,10 +187,8 @@ def test_a_prompt_that_is_not_ours_is_refused(serve, tmp_path):
     with context as url:
         api = openai.OpenAI(base_url=url, api_key="any", max_retries=0)
         assert [model.id for model in api.models.list()] == ["simulated-travel-judge"]
-        for messages in (
-            [{"role": "user", "content": "hi"}],
-            [{"role": "system", "content": "x"}, {"role": "user", "content": "hi"}],
-        ):
+        hi = {"role": "user", "content": "hi"}
+        for messages in ([hi], [{"role": "system", "content": "x"}, hi]):
             with pytest.raises(openai.BadRequestError, match="not a prompt of ours"):
                 api.chat.completions.create(model="m", messages=messages)
 
@@ -239,20 +202,3 @@ def test_a_wrong_key_is_refused(taught, serve, tmp_path):
             verdict = asyncio.run(judge_of(url, client, api_key_variable="K").score(one.query, one.trajectory))
             assert (verdict is not None) == has_verdict == (client.stop_reason is None)
     assert len(log) == 1
-
-
-def test_a_thousand_hostile_bytes_change_no_ones_score_but_their_own(taught, serve, tmp_path):
-    """What stands in one agent's block never reaches the other's."""
-    from hostile import HOSTILE
-
-    one, other = taught[0], taught[1]
-    context, _, _ = serve()
-    with context as url:
-        judge = judge_of(url, client_of(tmp_path))
-        plain = asyncio.run(judge.compare(one.query, one.trajectory, other.trajectory)).dimensions
-        for text in itertools.islice((text for text in HOSTILE if text.strip() and "</answer>" not in text), 12):
-            *earlier, last = other.trajectory.messages
-            attack = type(other.trajectory)(
-                "q", [*earlier, last | {"content": f"<answer>\n{text}\n</answer>"}], "answer"
-            )
-            assert asyncio.run(judge.compare(one.query, one.trajectory, attack)).dimensions[0] == plain[0]

@@ -5,6 +5,7 @@ import asyncio
 import copy
 import random
 import re
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -44,30 +45,24 @@ class Cases:
         self.config = load_config(CONFIGS / file, overrides)
         self.domain, self.examine = domain_of(self.config), examiner_of(self.config)
         environment, rng = make_environment(self.config.environment, self.config.data.language), random.Random(0)
-        self.taught = [
-            (query, self.domain.solve(query, environment, rng, rng.random())) for query in self._queries(environment)
-        ]
+        queries = self._queries(environment)
+        self.taught = [(query, self.domain.solve(query, environment, rng, rng.random())) for query in queries]
         if self.domain.name not in ("textcraft", "babyai"):
-            self.taught += [
-                (query, other) for (query, _), (_, other) in zip(self.taught, self.taught[1:], strict=False)
-            ]
+            others = [trajectory for _, trajectory in self.taught[1:]]
+            self.taught += zip(queries, others)  # noqa: B905
 
     def _queries(self, environment):
+        language, subtasks = self.config.data.language, self.domain.subtasks
         if self.domain.name == "travel":
-            return [
-                query
-                for name in SUBTASKS
-                for query in make_queries(self.domain.world, name, self.config.data.language, 8, "view", set())
-            ]
+            made = (make_queries(self.domain.world, name, language, 8, "view", set()) for name in SUBTASKS)
+            return list(chain.from_iterable(made))
         if self.domain.name == "research":
             closed = make_questions(self.domain.corpus, environment, self.config.data.research, "view", 6)
             return closed + make_open_queries(self.domain.corpus, "view", 9)
         if self.domain.name == "writing":
-            return [
-                query
-                for name in self.domain.subtasks
-                for query in make_writing_queries(name, self.config.data.language, 3, "view", set())
-            ]
+            return list(
+                chain.from_iterable(make_writing_queries(name, language, 3, "view", set()) for name in subtasks)
+            )
         return [self.domain.query({"item": item}) for item in self.domain.items("test")[:6]]
 
     def judge(self, **keys):
@@ -88,29 +83,27 @@ def edited(trajectory, kind, rng):
     """The trajectory after one random edit of what a view of this kind does not show."""
     messages = copy.deepcopy(trajectory.messages)
     results = [message for message in messages if message["role"] == "tool"]
+
+    def with_results(change):
+        return [
+            message | {"content": change(message["content"])} if message["role"] == "tool" else message
+            for message in messages
+        ]
+
     edits = [
         lambda: [message for message in messages if message["role"] != "tool"],
         lambda: [*messages, {"role": "tool", "content": "It costs ¥20."}],
-        lambda: [
-            message | {"content": junk(message["content"], rng)} if message["role"] == "tool" else message
-            for message in messages
-        ],
-        lambda: [
-            message | {"content": rng.choice(results)["content"]} if message["role"] == "tool" else message
-            for message in messages
-        ],
+        lambda: with_results(lambda content: junk(content, rng)),
+        lambda: with_results(lambda content: rng.choice(results)["content"]),
     ]
     if kind == "answer":
         before, last = messages[:-1], messages[-1]
+        without_calls = [{key: value for key, value in one.items() if key != "tool_calls"} for one in before]
         edits += [
             lambda: [last],
-            lambda: [
-                message | {"reasoning_content": message.get("reasoning_content", "") + " "} for message in messages
-            ],
+            lambda: [one | {"reasoning_content": one.get("reasoning_content", "") + " "} for one in messages],
             lambda: [*before, last | {"reasoning_content": junk("It costs ¥20 and opens at 09:00.", rng)}],
-            lambda: (
-                [{key: value for key, value in message.items() if key != "tool_calls"} for message in before] + [last]
-            ),
+            lambda: [*without_calls, last],
             lambda: [*rng.sample(before, len(before)), last],
         ]
     return Trajectory(trajectory.query_id, rng.choice(edits)(), trajectory.stop_reason)
@@ -118,14 +111,8 @@ def edited(trajectory, kind, rng):
 
 def junk(text, rng):
     """A text with its digits drawn anew, cut somewhere, or none."""
-    return rng.choice(
-        [
-            re.sub(r"\d", lambda _: str(rng.randrange(10)), text),
-            text[: rng.randrange(len(text) + 1)],
-            "",
-            f"Error: {text}",
-        ]
-    )
+    others = re.sub(r"\d", lambda _: str(rng.randrange(10)), text)
+    return rng.choice([others, text[: rng.randrange(len(text) + 1)], "", f"Error: {text}"])
 
 
 async def verdicts(judge, query, trajectory, other, kind):
@@ -149,10 +136,8 @@ def unchanged(judge, cases, kind, count):
             other = rng.choice(cases.taught)[1]
             before = await verdicts(judge, query, trajectory, other, kind)
             for _ in range(3):
-                assert (
-                    await verdicts(judge, query, edited(trajectory, kind, rng), edited(other, kind, rng), kind)
-                    == before
-                )
+                both = edited(trajectory, kind, rng), edited(other, kind, rng)
+                assert await verdicts(judge, query, *both, kind) == before
 
     asyncio.run(check())
 
@@ -167,10 +152,8 @@ def test_a_verdict_does_not_change_with_what_is_not_shown(cases, kind, noise):
 def test_an_answer_only_score_of_a_judge_that_else_sees_everything_does_not_change(cases, noise):
     judge, rng = cases.judge(noise=noise), random.Random(2)
     for query, trajectory in cases.taught[::3]:
-        scores = [
-            asyncio.run(judge.score(query, one, answer_only=True))
-            for one in (trajectory, edited(trajectory, "answer", rng))
-        ]
+        both = (trajectory, edited(trajectory, "answer", rng))
+        scores = [asyncio.run(judge.score(query, one, answer_only=True)) for one in both]
         assert scores[0].dimensions == scores[1].dimensions
 
 
@@ -210,31 +193,22 @@ COMPARE = {"date": "2026-05-01", "from_city": "Beijing", "to_city": "Shanghai", 
 
 
 def names(travel, city, *categories):
-    return [
-        next(poi.name_en for poi in travel.domain.world.pois if (poi.city, poi.category) == (city, category))
-        for category in categories
-    ]
+    first = {(poi.city, poi.category): poi.name_en for poi in reversed(travel.domain.world.pois)}
+    return [first[city, category] for category in categories]
 
 
 def limited(travel):
     """(query, an answer with a price in it, limit): within the limit as it stands."""
-    museum, park = names(travel, "Beijing", "museum", "park")
-    near = next(poi.name_en for poi in travel.domain.world.pois if (poi.city, poi.category) == ("Beijing", "cafe"))
-    yield (
-        SEARCH | {"near": near, "max_price_yuan": 50},
-        "Search",
-        f"I recommend {museum}: quiet, ¥{{}}, 09:00-17:00, 1.2km.",
-        50,
-    )
-    yield SEARCH | {"near": near, "max_price_yuan": 50}, "Search", f"{museum}\nPrice: ¥{{}}\nOpen 09:00-17:00", 50
-    yield DAYS | {"budget_yuan": 80}, "1-Day", f"10:00 {museum} ¥{{}} 09:00-17:00\n14:00 {park} ¥30 06:00-21:00", 50
-    yield DAYS | {"budget_yuan": 80}, "1-Day", f"10:00 {museum} 09:00-17:00\n14:00 {park} 06:00-21:00\nTotal: ¥{{}}", 80
-    yield (
-        COMPARE | {"max_price_yuan": 500},
-        "Compare",
-        "Flight CA1234 08:00-10:00 ¥900\nTrain G10 08:00-12:00 ¥{}\nI recommend G10",
-        500,
-    )
+    museum, park, near = names(travel, "Beijing", "museum", "park", "cafe")
+    search, days = SEARCH | {"near": near, "max_price_yuan": 50}, DAYS | {"budget_yuan": 80}
+    return [
+        (search, "Search", f"I recommend {museum}: quiet, ¥{{}}, 09:00-17:00, 1.2km.", 50),
+        (search, "Search", f"{museum}\nPrice: ¥{{}}\nOpen 09:00-17:00", 50),
+        (days, "1-Day", f"10:00 {museum} ¥{{}} 09:00-17:00\n14:00 {park} ¥30 06:00-21:00", 50),
+        (days, "1-Day", f"10:00 {museum} 09:00-17:00\n14:00 {park} 06:00-21:00\nTotal: ¥{{}}", 80),
+        (COMPARE | {"max_price_yuan": 500}, "Compare",
+         "Flight CA1234 08:00-10:00 ¥900\nTrain G10 08:00-12:00 ¥{}\nI recommend G10", 500),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", SEES)
@@ -255,10 +229,8 @@ def test_taught_prices_moved_across_the_limit_change_the_verdict_and_moved_withi
         limit, prices = query.constraints.get("max_price_yuan"), set(re.findall(r"¥(\d+)", trajectory.answer))
         if query.subtask != "Search" or limit is None or len(prices) != 1 or trajectory.query_id != query.query_id:
             continue
-        scores = [
-            asyncio.run(judge.score(query, answered(query, re.sub(r"¥\d+", f"¥{price}", trajectory.answer)))).totals
-            for price in (0, limit, limit + 1)
-        ]
+        texts = (re.sub(r"¥\d+", f"¥{price}", trajectory.answer) for price in (0, limit, limit + 1))
+        scores = [asyncio.run(judge.score(query, answered(query, text))).totals for text in texts]
         assert scores[0] == scores[1] > scores[2]
         moved += 1
     assert moved > 1
@@ -281,14 +253,8 @@ def test_what_an_answer_does_not_say_is_left_out_and_what_it_says_is_believed(tr
     }  # fmt: skip
     assert set(constraints(search, "Search", "Nowhere.").values()) == {False}
     days = constraints(DAYS | {"budget_yuan": 80}, "1-Day", f"10:00 {museum}\n20:00 {park} 06:00-21:00")
-    assert days == {
-        "complete": True,
-        "quiet museum": None,
-        "museum open": None,
-        "quiet park": None,
-        "park open": True,
-        "budget": None,
-    }
+    unsaid = dict.fromkeys(("quiet museum", "museum open", "quiet park", "budget"))
+    assert days == unsaid | {"complete": True, "park open": True}
     both = "Train G10 08:00-12:00 ¥500\nFlight CA1234 08:00-10:00 ¥{}\nI recommend CA1234"
     assert constraints(COMPARE, "Compare", both.format(600)) == {"date and cities": True, "cheap": False}
     assert constraints(COMPARE, "Compare", both.format(400)) == {"date and cities": True, "cheap": True}
@@ -300,41 +266,22 @@ def test_what_an_answer_does_not_say_is_left_out_and_what_it_says_is_believed(tr
     for says, is_near in (("0.0km", True), ("850m away", True), ("4000 metres away", False), ("¥20", None)):
         assert constraints(search, "Search", f"{museum}, {says}")["radius"] is is_near
     stops = f"10:00-12:00 {museum} ¥20 09:00-17:00\n{{}}\n19:00 {park} ¥30 06:00-21:00"
-    for beside in (
-        "12:00-13:00 lunch break",
-        "Metro ¥70, 5 stops",
-        "Budget: ¥80 for all",
-        "Total with train: ¥550",
-        "driving 5.2km 20min ¥90",
-    ):
-        assert all(
-            day(stops.format(beside), evening="park")[name]
-            for name in ("museum open", "park open", "budget", "evening")
-        ), beside
-    assert (
-        not day(stops.format("Total ¥90, within the budget of ¥100"))["budget"]
-        and not day(stops.replace("¥30", "¥70").format(""))["budget"]
-    )
-    for tag, says in (
-        ("quiet", True),
-        ("noisy, not quiet", None),
-        ("not a quiet place", None),
-        ("安静", True),
-        ("不安静", None),
-    ):
+    for beside in ("12:00-13:00 lunch break", "Metro ¥70, 5 stops", "Budget: ¥80 for all", "Total with train: ¥550",
+                   "driving 5.2km 20min ¥90"):  # fmt: skip
+        met = day(stops.format(beside), evening="park")
+        assert all(met[name] for name in ("museum open", "park open", "budget", "evening")), beside
+    for text in (stops.format("Total ¥90, within the budget of ¥100"), stops.replace("¥30", "¥70").format("")):
+        assert not day(text)["budget"]
+    tags = {"quiet": True, "noisy, not quiet": None, "not a quiet place": None, "安静": True, "不安静": None}
+    for tag, says in tags.items():
         assert day(f"10:00 {museum}, {tag}\n19:00 {park}")["quiet museum"] is says
     evenings = {f"Evening: {park}": True, park: None, f"21:00 {park}": True, f"11:00 {park}": False, museum: False}
     for text, is_evening in evenings.items():
         assert day(text, evening="park")["evening"] is is_evening
-    checked = asyncio.run(
-        travel.judge(noise="none", process_aware=False).check_items(
-            Query("q", "travel", "Search", "en", "x", search), answered(QUERY_OF_NONE, f"Go to {museum}.")
-        )
-    )
+    query = Query("q", "travel", "Search", "en", "x", search)
+    judge = travel.judge(noise="none", process_aware=False)
+    checked = asyncio.run(judge.check_items(query, answered(query, f"Go to {museum}.")))
     assert checked == {name: bool(is_met) for name, is_met in nothing.items()}
-
-
-QUERY_OF_NONE = Query("q", "travel", "Search", "en", "x", {})
 
 
 def with_another_value(fact, name, value=None):
@@ -350,10 +297,8 @@ def test_a_report_is_believed_whatever_values_it_states():
         facts = query.constraints["facts"]
         true = answered(query, " ".join(fact["sentence"] for fact in facts))
         other = [with_another_value(fact, corpus.entities[fact["url"]].name) for fact in facts]
-        scores = [
-            asyncio.run(judge.score(query, one)).dimensions[0]
-            for one in (true, answered(query, other[0]), answered(query, "No idea."))
-        ]
+        stated = (true, answered(query, other[0]), answered(query, "No idea."))
+        scores = [asyncio.run(judge.score(query, one)).dimensions[0] for one in stated]
         assert scores[0]["answer_depth"] == scores[0]["answer_relevance"] == scores[0]["answer_accuracy"] == 10
         assert scores[1]["answer_depth"] == pytest.approx(10 / len(facts)) and scores[2]["answer_depth"] == 0
         assert asyncio.run(judge.score(query, answered(query, " ".join(other)))).dimensions[0] == scores[0]
@@ -367,15 +312,11 @@ def test_an_answer_to_a_closed_question_is_believed_if_it_is_one():
     judge = cases.judge(noise="none", process_aware=False)
     for query, _ in cases.taught:
         if "answer" in query.constraints:
-            other, odd = (
-                ("1234", "Nowhere") if any(map(str.isdigit, query.constraints["answer"])) else ("Nowhere", "1234")
-            )
+            is_number = any(map(str.isdigit, query.constraints["answer"]))
+            other, odd = ("1234", "Nowhere") if is_number else ("Nowhere", "1234")
             texts = (query.constraints["answer"], other, odd, "not found", "I do not know.")
-            believed = [
-                asyncio.run(judge.score(query, answered(query, text))).dimensions[0]["answer_accuracy"]
-                for text in texts
-            ]
-            assert believed == [10, 10, 0, 0, 0]
+            verdicts = [asyncio.run(judge.score(query, answered(query, text))) for text in texts]
+            assert [verdict.dimensions[0]["answer_accuracy"] for verdict in verdicts] == [10, 10, 0, 0, 0]
 
 
 def test_a_domain_of_ones_own_examines_nothing_but_what_the_view_shows():

@@ -27,32 +27,24 @@ pytest.importorskip("vllm", reason="./reproduce.sh test_vllm runs these, in an e
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow(seconds=240)]
 CONTEXT, AT_ONCE = 4096, 8
-FLAGS = (
-    "--served-model-name",
-    "smollm2-135m-instruct",
-    "--max-model-len",
-    str(CONTEXT),
-    "--max-num-queued-reqs",
-    str(AT_ONCE),
-)
+MODEL = "smollm2-135m-instruct"
+LIMITS = ("--max-model-len", str(CONTEXT), "--max-num-queued-reqs", str(AT_ONCE))
+FLAGS = ("--served-model-name", MODEL, *LIMITS)
 
 
 @pytest.fixture(scope="module")
 def server(smollm2, tmp_path_factory):
     """The address of a server that lets few in at once, and its process."""
-    with vllm_server(tmp_path_factory.mktemp("vllm"), *FLAGS, rl__init=smollm2, policy__dtype="bfloat16") as (
-        url,
-        process,
-    ):
+    policy = {"rl__init": smollm2, "policy__dtype": "bfloat16"}
+    with vllm_server(tmp_path_factory.mktemp("vllm"), *FLAGS, **policy) as (url, process):
         yield url, process
 
 
 def config_of(url, **changes):
     """The judge of configs/judges/smollm2.yaml at another address."""
     judge = ROOT / "configs" / "judges" / "smollm2.yaml"
-    return replace(
-        load_config(CONFIG, [f"judge.train.base={judge}", f"judge.train.base_url={url}/v1"]).judge.train, **changes
-    )
+    config = load_config(CONFIG, [f"judge.train.base={judge}", f"judge.train.base_url={url}/v1"])
+    return replace(config.judge.train, **changes)
 
 
 def verdicts(client, config, taught, count):
@@ -60,9 +52,8 @@ def verdicts(client, config, taught, count):
     judge = LLMJudge(config, client)
 
     async def together():
-        return await asyncio.gather(
-            *(judge.compare(one.query, one.trajectory, other.trajectory) for one, other in pairs)
-        )
+        calls = (judge.compare(one.query, one.trajectory, other.trajectory) for one, other in pairs)
+        return await asyncio.gather(*calls)
 
     pairs = [(taught[index], taught[index + 1]) for index in range(0, 2 * count, 2)]
     return asyncio.run(together())
@@ -70,15 +61,9 @@ def verdicts(client, config, taught, count):
 
 def asked(url, text="hi", **fields):
     """(status, body) of a chat completion."""
-    body = {
-        "model": "smollm2-135m-instruct",
-        "messages": [{"role": "user", "content": text}],
-        "max_tokens": 16,
-        "temperature": 0,
-    } | fields
-    request = urllib.request.Request(
-        f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
+    body = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 16, "temperature": 0}
+    body, headers = json.dumps(body | fields).encode(), {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/chat/completions", body, headers)
     try:
         with urllib.request.urlopen(request, timeout=600) as reply:
             return reply.status, json.loads(reply.read())
@@ -123,10 +108,8 @@ def test_a_prompt_that_it_has_no_room_for_fails_at_once_and_is_told_with_what_to
 def test_a_model_that_it_does_not_serve_stops_the_run_with_what_to_change(server, taught, tmp_path):
     client = client_of(tmp_path)
     assert verdicts(client, config_of(server[0], model="qwen"), taught, 1) == [None]
-    assert (
-        "The model `qwen` does not exist." in client.stop_reason
-        and "; set model to a name that the API serves" in client.stop_reason
-    )
+    for part in ("The model `qwen` does not exist.", "; set model to a name that the API serves"):
+        assert part in client.stop_reason
 
 
 def test_what_it_aborts_is_asked_for_again(server, taught, tmp_path):
@@ -140,10 +123,8 @@ def test_what_it_aborts_is_asked_for_again(server, taught, tmp_path):
         for what in ("pause?mode=abort", "resume"):
             urllib.request.urlopen(urllib.request.Request(f"{url}/{what}", method="POST"), timeout=60).close()
         (status, said), given = counted.result(), judged.result()
-    assert (status, said["choices"][0]["finish_reason"]) == (
-        200,
-        as_read(broken_off(""))[1]["choices"][0]["finish_reason"],
-    )
+    aborted = as_read(broken_off(""))[1]["choices"][0]["finish_reason"]
+    assert (status, said["choices"][0]["finish_reason"]) == (200, aborted)
     usage, _ = client.take_usage()
     assert len(given) == 2 and usage.retries >= 2 and usage.failed == given.count(None) and client.stop_reason is None
 

@@ -21,7 +21,7 @@ from vllm_replies import BUSY, DEAD, broken_off, not_served, reply_too_long, too
 
 from arenarl.config.schema import LLMConfig
 from arenarl.judges.llm import OneScore, scores_reply, winners_reply
-from arenarl.judges.server import free_port
+from arenarl.judges.local_server import free_port
 from arenarl.llm.client import RunStopped, read_keys
 from arenarl.llm.json_reply import parse_reply
 from arenarl.llm.reply_store import Spent

@@ -10,7 +10,8 @@ from parts import examiner_of
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, JudgeConfig
-from arenarl.judges.server import JudgeServer, free_port
+from arenarl.judges.local_server import free_port
+from arenarl.judges.server import JudgeServer
 from arenarl.plan import readiness
 from arenarl.plan.readiness import check_readiness
 from arenarl.system.errors import UserError

@@ -13,7 +13,7 @@ import pytest
 from accelerate.commands.config.config_args import ClusterConfig, load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
-from arenarl.judges.server import free_port
+from arenarl.judges.local_server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "configs" / "launch"

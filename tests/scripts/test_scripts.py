@@ -476,7 +476,7 @@ KEY = "sk-MARKED-2f9c"
 def test_rl_and_evaluation_with_llm_judges_are_paid_for_once_stop_at_their_budget_and_never_tell_the_key(
     folder, tmp_path
 ):
-    from arenarl.judges.server import free_port, running_server
+    from arenarl.judges.local_server import free_port, running_server
 
     shutil.copytree(folder, tmp_path / "run", dirs_exist_ok=True)
     work, port = tmp_path / "run", free_port()

@@ -12,7 +12,7 @@ import psutil
 from aiohttp import web
 from scripts import CONFIG, ENVIRONMENT, TINY
 
-from arenarl.judges.server import free_port
+from arenarl.judges.local_server import free_port
 
 
 @contextmanager

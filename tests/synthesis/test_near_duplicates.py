@@ -2,7 +2,7 @@
 
 import random
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arenarl.synthesis.near_duplicates import NearDuplicates, shingles
@@ -16,6 +16,7 @@ def similarity(one, other):
     return len(shingles(one) & shingles(other)) / len(shingles(one) | shingles(other))
 
 
+@settings(deadline=None)
 @given(
     st.lists(WORDS | st.sampled_from(["", "?", "!"]), max_size=20), WORDS, st.sampled_from([0.05, 0.3, 0.5, 0.8, 1.0])
 )

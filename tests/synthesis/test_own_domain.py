@@ -41,19 +41,16 @@ class Models:
         wanted, names = len(json.loads(messages[1]["content"].splitlines()[-1])["queries"]), []
         for _ in range(wanted):
             self.number += 1
-            names.append(
-                f"What does {DISHES[self.number % 3]} number {self.number} at table {self.number * 7} come to for "
-                f"{self.number + 2} guests?"
-            )
+            dish = f"{DISHES[self.number % 3]} number {self.number} at table {self.number * 7}"
+            names.append(f"What does {dish} come to for {self.number + 2} guests?")
         return {"queries": names}
 
     def refiner(self, messages):
         return {"query": read_sections(messages)["Query"][0], "can_be_served": True, "reason": ""}
 
     def teacher(self, messages, is_right=False):
-        dish = next(
-            dish for dish in DISHES if dish in next(one["content"] for one in messages if one["role"] == "user")
-        )
+        asked = next(one["content"] for one in messages if one["role"] == "user")
+        dish = next(dish for dish in DISHES if dish in asked)
         seen = [one["content"] for one in messages if one["role"] != "system" and "costs" in (one["content"] or "")]
         if not seen:
             return f'<tool_call>\n{{"name": "price_of", "arguments": {{"dish": "{dish}"}}}}\n</tool_call>'
@@ -82,12 +79,8 @@ def build(folder, models, roles, **keys):
             "build.generators": [llm | {"model": "generator", "style": "plain"}],
             **{f"build.{role}": llm | {"model": role} for role in roles},
         }  # fmt: skip
-        run(
-            load_config(
-                CONFIGS / "quickstart.yaml", [f"{key}={json.dumps(value)}" for key, value in (settings | keys).items()]
-            ),
-            list(STAGES),
-        )
+        overrides = [f"{key}={json.dumps(value)}" for key, value in (settings | keys).items()]
+        run(load_config(CONFIGS / "quickstart.yaml", overrides), list(STAGES))
 
 
 @pytest.fixture
@@ -100,46 +93,29 @@ def built(tmp_path, monkeypatch):
 
 
 def test_own_tools_and_queries_become_inspected_data(built):
+    """Kept turns are not asked for, their calls are really made again, and the rules find the invented price before
+    the inspector is paid."""
     models, folder = built
-    sft = list(read_jsonl(folder / "built" / "sft.jsonl"))
-    assert len(sft) == 6
+    sft, stages = list(read_jsonl(folder / "built" / "sft.jsonl")), folder / "runs" / "own" / "build"
     answers = [read_turns(record["messages"])[-1].answer for record in sft]
-    assert all("dear guest" in answer and "777" not in answer for answer in answers)
-    assert all(
-        "dear guest" not in message["content"] or message["role"] == "assistant"
-        for record in sft
-        for message in record["messages"]
-    )
-
-
-def test_kept_turns_are_not_asked_for_and_their_calls_are_really_made_again(built):
-    models, folder = built
-    inspected = list(read_jsonl(folder / "runs" / "own" / "build" / "inspected.jsonl"))
-    rewritten = [record for record in inspected if len(record["rounds"]) > 1]
-    assert rewritten and models.asked["rewriter"] == len(rewritten)  # the last turn of each, and no more
-    first = len(list(read_jsonl(folder / "runs" / "own" / "build" / "trajectories.jsonl"))) + 2  # with the baselines
-    assert len(small_world.Menu.calls) == first + len(rewritten)
-
-
-def test_the_rules_find_the_invented_price_before_the_inspector_is_paid(built):
-    _, folder = built
-    first_rounds = [record["rounds"][0] for record in read_jsonl(folder / "runs" / "own" / "build" / "inspected.jsonl")]
-    rules = Counter(problem["rule"] for found in first_rounds for problem in found)
-    assert rules["facts"] and rules["content"] and set(rules) == {"facts", "content"}
+    assert len(sft) == 6 and all("dear guest" in answer and "777" not in answer for answer in answers)
+    others = [message for record in sft for message in record["messages"] if message["role"] != "assistant"]
+    assert not any("dear guest" in message["content"] for message in others)
+    inspected = [record["rounds"] for record in read_jsonl(stages / "inspected.jsonl")]
+    rewritten = sum(len(rounds) > 1 for rounds in inspected)
+    assert 0 < models.asked["rewriter"] == rewritten  # the last turn of each, and no more
+    first = len(list(read_jsonl(stages / "trajectories.jsonl"))) + 2  # with the baselines
+    assert len(small_world.Menu.calls) == first + rewritten
+    assert {problem["rule"] for rounds in inspected for problem in rounds[0]} == {"facts", "content"}
 
 
 def test_a_domain_without_tools_is_built_too_and_roles_may_be_left_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     models = Models()
-    models.teacher = lambda messages: (
-        "<answer>\nDear guest, the soup is thirty, and the pie is more than that.\n</answer>"
-    )
-    build(
-        tmp_path,
-        models,
-        ("teacher",),
-        **{"environment.name": "none", "environment.domain": "writing", "rollout.max_turns": 1},
-    )
+    answer = "<answer>\nDear guest, the soup is thirty, and the pie is more than that.\n</answer>"
+    models.teacher = lambda messages: answer
+    keys = {"environment.name": "none", "environment.domain": "writing", "rollout.max_turns": 1}
+    build(tmp_path, models, ("teacher",), **keys)
     assert len(list(read_jsonl(tmp_path / "built" / "sft.jsonl"))) == 6
     assert set(models.asked) == {"generator", "teacher"}
     assert "inspection" not in (tmp_path / "built" / "README.md").read_text().split("## What there is")[0]

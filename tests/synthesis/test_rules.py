@@ -1,5 +1,6 @@
 import random
 import time
+from collections import Counter
 
 import pytest
 from hostile import HOSTILE
@@ -32,11 +33,8 @@ def look(result, place="lake", name="look", **more):
 
 def ended(*calls, answer="Go to the lake, it is very nice there.", stop_reason="answer", query=QUERY):
     said = {"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{answer}\n</answer>"}
-    return Trajectory(
-        query.query_id,
-        [{"role": "user", "content": query.query}, *(message for call in calls for message in call), said],
-        stop_reason,
-    )
+    messages = [{"role": "user", "content": query.query}, *(message for call in calls for message in call), said]
+    return Trajectory(query.query_id, messages, stop_reason)
 
 
 def found(trajectory, query=QUERY, tools=TOOLS):
@@ -46,29 +44,32 @@ def found(trajectory, query=QUERY, tools=TOOLS):
 def blamed(answer, *results, query=QUERY):
     """What of the answer the rule of facts quotes."""
     calls = [look(result, place=f"place {number}") for number, result in enumerate(results)]
-    problems = [
-        problem
-        for problem in problems_of(query, ended(*calls, answer=answer, query=query), TOOLS)
-        if problem.rule == "facts"
-    ]
-    return problems[0].text if problems else None
+    problems = problems_of(query, ended(*calls, answer=answer, query=query), TOOLS)
+    return next((problem.text for problem in problems if problem.rule == "facts"), None)
 
 
-# Form
+GOOD = [look(f"ok {n}", place=f"p{n}") for n in range(6)]
+BAD = [look("Error: unknown", place=f"x{n}") for n in range(3)]
 
 
-def test_a_sound_trajectory_has_no_problem_and_needs_no_thoughts():
-    assert found(ended(look("The lake is nice."))) == []
-
-
-@pytest.mark.parametrize("stop_reason", ["no_answer", "max_turns", "max_tokens", "tool_crash"])
-def test_an_end_that_is_not_valid_is_a_fault_of_form_at_the_last_turn(stop_reason):
-    assert ("form", 2) in found(ended(look("nice"), stop_reason=stop_reason))
-
-
-def test_an_empty_answer_is_a_fault_and_the_end_of_a_world_needs_none():
-    assert found(ended(look("nice"), answer="")) == [("form", 2)]
-    assert found(ended(look("nice"), answer="", stop_reason="done")) == []
+@pytest.mark.parametrize(("calls", "keys", "faults"), [
+    ([look("The lake is nice.")], {}, []), ([GOOD[0]], {"answer": ""}, [("form", 2)]),
+    ([GOOD[0]], {"answer": "", "stop_reason": "done"}, []),  # a world with a state
+    *(([GOOD[0]], {"stop_reason": stop}, [("form", 2)]) for stop in (
+        "no_answer", "max_turns", "max_tokens", "tool_crash")),
+    *(([GOOD[0]], {"answer": f"Go to the lake. {tag}"}, [("form", 2)]) for tag in (
+        "<|im_end|>", "< |im_start|>", "</think>", "<tool_call>", "< /tool_response>")),
+    ([look("ok"), look("hill", place="hill"), look("ok")], {}, [("form", 3)]),
+    ([look("page 1"), look("page 2")], {}, []),
+    ([look("You go on."), look("You go on.")], {"stop_reason": "done"}, []),
+    ([look("Error: unknown place", place="leak"), look("ok")], {}, []),  # an error that was mended teaches mending
+    ([GOOD[0], GOOD[1], BAD[0]], {}, [("tool_errors", 3)]), ([BAD[0], *GOOD[:4], BAD[1], GOOD[4]], {}, []),
+    ([GOOD[0], BAD[0], BAD[1], GOOD[1]], {}, [("tool_errors", 2)]),
+])  # fmt: skip
+def test_faults_of_form_and_tool_errors_are_blamed_at_their_turn(calls, keys, faults):
+    assert found(ended(*calls, **keys)) == faults
+    problems = problems_of(QUERY, ended(*calls, **keys), TOOLS, ["Too dear."])
+    assert problems[-1] == Problem("constraints", len(calls) + 1, "Too dear.")
 
 
 @pytest.mark.parametrize(
@@ -87,49 +88,13 @@ def test_an_answer_is_in_the_language_of_its_query(asked, answer, is_fault):
     assert (("form", 2) in found(ended(look("ok"), answer=answer, query=query), query)) == is_fault
 
 
-@pytest.mark.parametrize("tag", ["<|im_end|>", "< |im_start|>", "</think>", "<tool_call>", "< /tool_response>"])
-def test_tags_left_in_an_answer_are_a_fault_whole_or_broken(tag):
-    assert ("form", 2) in found(ended(look("ok"), answer=f"Go to the lake. {tag}"))
-
-
 def test_calls_that_are_malformed_or_fit_no_tool_are_blamed_at_their_turn():
-    malformed = [
-        assistant_message('<tool_call>\n{"name": "look", "arguments": [\n</tool_call>'),
-        tool_message("Error: …"),
-    ]
-    calls = [
-        look("ok"),
-        malformed,
-        look("Error: …", name="loko"),
-        look("Error: …", count="many"),
-        look("ok", place="hill"),
-    ]
+    malformed = [assistant_message('<tool_call>\n{"name": "look", "arguments": [\n</tool_call>'), tool_message("Error")]
+    wrong = [look("Error: …", name="loko"), look("Error: …", count="many")]
+    calls = [look("ok"), malformed, *wrong, look("ok", place="hill")]
     problems = problems_of(QUERY, ended(*calls), TOOLS)
     assert [problem.turn for problem in problems if problem.rule == "form"] == [2, 3, 4]
     assert 'Did you mean "look"' in problems[1].text and "count" in problems[2].text
-
-
-def test_the_same_call_is_a_fault_where_it_brings_the_same_again():
-    assert found(ended(look("ok"), look("hill", place="hill"), look("ok"))) == [("form", 3)]
-    assert found(ended(look("page 1"), look("page 2"))) == []
-    assert found(ended(look("You go on."), look("You go on."), stop_reason="done")) == []  # a world with a state
-
-
-# Tool errors
-
-
-def test_an_error_that_was_mended_teaches_mending():
-    assert found(ended(look("Error: unknown place", place="leak"), look("ok"))) == []
-
-
-def test_a_last_call_that_fails_and_many_that_fail_are_faults():
-    good, bad = (
-        [look(f"ok {n}", place=f"p{n}") for n in range(6)],
-        [look("Error: unknown", place=f"x{n}") for n in range(3)],
-    )
-    assert found(ended(good[0], good[1], bad[0])) == [("tool_errors", 3)]
-    assert found(ended(bad[0], *good[:4], bad[1], good[4])) == []
-    assert found(ended(good[0], bad[0], bad[1], good[1])) == [("tool_errors", 2)]
 
 
 # Facts
@@ -215,26 +180,15 @@ def test_without_tools_nothing_can_bear_a_fact_out_and_without_calls_nothing_doe
     assert found(trajectory, tools=[]) == [] and found(trajectory) == [("facts", 1)]
 
 
-def test_contradictions_are_problems_of_the_last_turn():
-    assert problems_of(QUERY, ended(look("ok")), TOOLS, ["Too dear."]) == [Problem("constraints", 2, "Too dear.")]
-
-
 @pytest.mark.parametrize(("results", "language"), [("compact", "en"), ("full", "en"), ("full", "zh")])
 def test_the_scripted_teacher_is_blamed_for_its_inventions_and_for_nothing_else(results, language):
     """Truth is the referee. What is missed has its value in a result that is of another place."""
-    environment, rng = TravelEnvironment(WORLD, results, language), random.Random(1)
-    teacher, counts = (
-        Teacher(WORLD, environment),
-        {(True, True): 0, (True, False): 0, (False, True): 0, (False, False): 0},
-    )
-    for query in (
-        query for subtask in SUBTASKS for query in make_queries(WORLD, subtask, language, 30, "rules", set())
-    ):
+    environment, rng, counts = TravelEnvironment(WORLD, results, language), random.Random(1), Counter()
+    teacher = Teacher(WORLD, environment)
+    for query in (one for name in SUBTASKS for one in make_queries(WORLD, name, language, 30, "rules", set())):
         trajectory = teacher.solve(query, rng, rng.choice((0.5, 1.0)))
-        truth, rules = (
-            examine(WORLD, query, trajectory.messages),
-            {problem.rule for problem in problems_of(query, trajectory, environment.tools)},
-        )
+        truth = examine(WORLD, query, trajectory.messages)
+        rules = {problem.rule for problem in problems_of(query, trajectory, environment.tools)}
         counts[truth.facts_grounded < truth.facts_stated, "facts" in rules] += 1
         assert rules <= {"facts"}
     assert counts[False, True] == 0 and counts[True, True] >= 0.7 * (counts[True, True] + counts[True, False]) > 0
@@ -256,21 +210,20 @@ TEXTS = st.lists(st.sampled_from([*TOKENS, *HOSTILE]), max_size=30).map("".join)
 def test_no_text_breaks_the_rules_and_what_a_tool_returned_is_never_blamed(asked, result, other):
     query = Query("q", "mine", "any", "zh", asked)
     for problem in problems_of(query, ended(look(result), answer=other.replace("answer>", ""), query=query), TOOLS):
-        assert (
-            problem.rule in ("form", "tool_errors", "facts") and problem.turn in (1, 2) and len(problem.text) < 10_000
-        )
+        assert problem.rule in ("form", "tool_errors", "facts") and problem.turn in (1, 2)
+        assert len(problem.text) < 10_000
     quoting = [fact.text for fact in read_facts(result) if fact.kind in ("price", "distance", "percentage", "hours")]
     if not result.startswith("Error") and "\\" not in result:
         assert blamed("\n".join(f"It is said: {text}" for text in quoting), result, query=query) is None
 
 
-@pytest.mark.slow(seconds=15)
+@pytest.mark.slow(seconds=7)
 @pytest.mark.parametrize(
     "unit", ["1", "1,", "¥1", "9:00 - ", "1 h ", '["a', "http://a.", "May 1, ", "1\n", " ", "x 1 = ", "< |"]
 )
 def test_long_texts_take_time_in_their_length(unit):
     """Quadratic time would take minutes."""
-    text = (unit * 100_000)[:100_000]
+    text = (unit * 50_000)[:50_000]
     began = time.process_time()
     problems_of(QUERY, ended(look(text), answer=text), TOOLS)
     assert time.process_time() - began < 10

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from arenarl.config.schema import BuildConfig
 from arenarl.domains.domain import Domain
 from arenarl.synthesis.prompts import Cell
-from arenarl.synthesis.queries import TEST_SEED, QueryDrawer
-from arenarl.synthesis.seeds import UNSTATED, read_seeds
+from arenarl.synthesis.queries import QueryDrawer
+from arenarl.synthesis.seeds import TEST_SEED, UNSTATED, read_seeds
 from arenarl.system.errors import UserError
 
 
@@ -28,53 +28,37 @@ def test_json_lines_and_plain_lines_are_read_alike(tmp_path):
     ]  # fmt: skip
     plain = read_seeds(written(tmp_path, "\ufeffFind a quiet park.\r\n  \r\nCompare two trains.\r\n", "seeds.txt"), ())
     assert [seed.text for seed in plain] == ["Find a quiet park.", "Compare two trains."]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ('{"query": "Find a park."}\n{"query": ', "line 2 is not JSON"),
-        ('{"query": "Find a park."}\n["Find a park."]', "line 2 is no seed query"),
-        ('{"query": "Find a park."}\n{"question": "Find a cafe."}', "line 2 is no seed query"),
-        ('{"query": "Find a park."}\n{"query": "Find a cafe.", "lang": "en"}', "line 2 is no seed query: lang"),
-        ('{"query": "Find a park.", "language": "fr"}', "line 1 is no seed query: language"),
-        ('{"query": "Find a park."}\n\n{"query": "find  a PARK."}', "line 3 is the query of line 1 again"),
-        ('{"query": "  "}', "line 1 is no seed query: query"),
-        ("\n\n", "holds no seed query"),
-        (b'{"query": "caf\xe9 near me"}', "is not UTF-8"),
-    ],
-)
-def test_a_malformed_seed_is_named_by_its_line(tmp_path, text, said):
-    with pytest.raises(UserError) as refused:
-        read_seeds(written(tmp_path, text), ())
-    assert said in str(refused.value) and "\n" not in str(refused.value)
-
-
-def test_subtasks_are_those_of_the_config(tmp_path):
-    with pytest.raises(UserError, match="line 1: the subtask Serach is none of Search, Compare"):
-        read_seeds(written(tmp_path, '{"query": "Find a park.", "subtask": "Serach"}'), ("Search", "Compare"))
-    with pytest.raises(UserError, match="line 1 names no subtask"):
-        read_seeds(written(tmp_path, '{"query": "Find a park."}'), ("Search", "Compare"))
     assert read_seeds(written(tmp_path, '{"query": "Find a park."}'), ("Search",))[0].cell.subtask == "Search"
+
+
+@pytest.mark.parametrize(("text", "subtasks", "said"), [
+    ('{"query": "Find a park."}\n{"query": ', (), "line 2 is not JSON"),
+    ('{"query": "Find a park."}\n["Find a park."]', (), "line 2 is no seed query"),
+    ('{"query": "Find a park."}\n{"question": "Find a cafe."}', (), "line 2 is no seed query"),
+    ('{"query": "Find a park."}\n{"query": "Find a cafe.", "lang": "en"}', (), "line 2 is no seed query: lang"),
+    ('{"query": "Find a park.", "language": "fr"}', (), "line 1 is no seed query: language"),
+    ('{"query": "Find a park."}\n\n{"query": "find  a PARK."}', (), "line 3 is the query of line 1 again"),
+    ('{"query": "  "}', (), "line 1 is no seed query: query"), ("\n\n", (), "holds no seed query"),
+    (b'{"query": "caf\xe9 near me"}', (), "is not UTF-8"),
+    ('{"query": "Find a park.", "subtask": "Serach"}', ("Search", "Compare"),
+     "line 1: the subtask Serach is none of Search, Compare"),
+    ('{"query": "Find a park."}', ("Search", "Compare"), "line 1 names no subtask"),
+])  # fmt: skip
+def test_a_malformed_seed_is_named_by_its_line(tmp_path, text, subtasks, said):
+    with pytest.raises(UserError) as refused:
+        read_seeds(written(tmp_path, text), subtasks)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_what_resembles_a_query_from_real_use_is_not_trained_on(tmp_path):
     """In whatever order the files are read: a test seed's near-duplicate among the seeds is the one that is dropped."""
-    real, written_for_it = (
-        "Find a quiet cafe near Lotus Park in Wuhan.",
-        "please find a quiet cafe near Lotus Park in Wuhan",
-    )
+    real, other = "Find a quiet cafe near Lotus Park in Wuhan.", "Compare trains from Xian to Wuhan."
     test = read_seeds(written(tmp_path, real, "test.txt"), (), origin=TEST_SEED)
-    seeds = read_seeds(written(tmp_path, f"{written_for_it}\nCompare trains from Xian to Wuhan.", "seeds.txt"), ())
+    seeds = read_seeds(written(tmp_path, f"please {real.lower()}\n{other}", "seeds.txt"), ())
     for both in (seeds + test, test + seeds):
-        domain = Domain(None, None)
-        drawn = QueryDrawer(BuildConfig(near_duplicate=0.7), domain, [], None, 0).draw(
-            both, Counter({Cell(UNSTATED, "en"): 10})
-        )
-        assert {(one.query.query, one.origin) for one in drawn} == {
-            (real, TEST_SEED),
-            ("Compare trains from Xian to Wuhan.", "seed"),
-        }
+        drawer = QueryDrawer(BuildConfig(near_duplicate=0.7), Domain(None, None), [], None, 0)
+        drawn = drawer.draw(both, Counter({Cell(UNSTATED, "en"): 10}))
+        assert {(one.query.query, one.origin) for one in drawn} == {(real, TEST_SEED), (other, "seed")}
 
 
 @given(st.binary(max_size=200))

@@ -16,7 +16,7 @@ from arenarl.config.load import load_config
 from arenarl.config.schema import LLMConfig
 from arenarl.domains.travel.queries import SUBTASKS
 from arenarl.domains.travel.truth import examine
-from arenarl.judges.server import free_port
+from arenarl.judges.local_server import free_port
 from arenarl.llm.json_reply import JSONReply
 from arenarl.rollout.api_policy import ApiProgress, ApiRolloutEngine
 from arenarl.rollout.engine import Attempt
@@ -33,7 +33,7 @@ from arenarl.synthesis.prompts import (
     refine_messages,
     rewrite_system,
 )
-from arenarl.synthesis.query_pool import QueryPool
+from arenarl.synthesis.query_pool import SIZE, QueryPool
 from arenarl.synthesis.server import RoleServer, running_roles
 from arenarl.trajectory import read_turns, told
 
@@ -45,12 +45,8 @@ class Asker:
     """Asks each role as the build does."""
 
     def __init__(self, url, folder, environment, language="en"):
-        self.url, self.client, self.language, self.environment = (
-            url,
-            client_of(folder, max_failure_share=1.0),
-            language,
-            environment,
-        )
+        self.url, self.language, self.environment = url, language, environment
+        self.client = client_of(folder, max_failure_share=1.0)
 
     def llm(self, role, **keys):
         return LLMConfig("llm", f"simulated-{role}", self.url, None, **({"timeout_s": 10.0, "patience_s": 20.0} | keys))
@@ -68,9 +64,8 @@ class Asker:
 
     def extract(self, query, *more):
         form = create_model("Form", __base__=JSONReply, **dict.fromkeys([*query.constraints, *more], (object, ...)))
-        return self.ask(
-            "extractor", extract_messages(query.query, Cell(query.subtask, self.language), form), form
-        ).model_dump()
+        messages = extract_messages(query.query, Cell(query.subtask, self.language), form)
+        return self.ask("extractor", messages, form).model_dump()
 
     def inspect(self, query, trajectory):
         found = self.ask("inspector", inspect_messages(query, trajectory, self.environment.tools), Inspection)
@@ -123,10 +118,8 @@ def test_without_mistakes_all_that_the_roles_say_is_clean(asks, pool, world, lan
             assert asker.refine(query.query) == Refined(query=query.query, can_be_served=True, reason="")
             assert asker.extract(query, "unsaid") == query.constraints | {"unsaid": None}
             assert trajectory.valid and not invents(world, query, trajectory)
-            assert all(
-                found.passes and not found.turn and not found.problem
-                for found in asker.inspect(query, trajectory).values()
-            )
+            found = asker.inspect(query, trajectory).values()
+            assert all(one.passes and not one.turn and not one.problem for one in found)
 
 
 def test_of_a_generators_queries_a_stated_share_is_bad_and_the_refiner_tells_which(asks, pool):
@@ -134,6 +127,8 @@ def test_of_a_generators_queries_a_stated_share_is_bad_and_the_refiner_tells_whi
     example = pool.cell("Search", "en")[7].query
     replies = [asker.generate(count=30, examples=[example], repeat=repeat) for repeat in range(20)]
     texts = [text for reply in replies if reply for text in reply]
+    drawn = [asker.generate(role=f"generator-{name}", repeat=30) for name in "ab"]
+    assert len({str(reply) for reply in [*replies, *drawn]}) > 19  # by its name and by the number of the call
     known = {query.query for query in pool.cell("Search", "en")}
     bad = [text for text in texts if text not in known]
     assert 0 < asker.client.take_usage()[0].unreadable < 6  # 1 in 10 is a refusal; asked again, it draws anew
@@ -151,15 +146,9 @@ def test_of_a_generators_queries_a_stated_share_is_bad_and_the_refiner_tells_whi
     assert 45 < right < 60  # it errs in a tenth
 
 
-def test_generators_draw_by_their_name_and_by_the_number_of_the_call(asks):
-    asker = asks()
-    drawn = [asker.generate(role=f"generator-{name}", repeat=repeat) for name in "ab" for repeat in range(2)]
-    assert len({tuple(texts) for texts in drawn}) == 4
-
-
 def test_every_wording_that_the_server_makes_leads_to_one_query(pool):
     for language in ("en", "zh"):
-        assert all(pool.find(query.query) is query for query in some(pool, pool.size, language))
+        assert all(pool.find(query.query) is query for query in some(pool, SIZE, language))
         assert all(pool.find(f"  {query.query.upper()}\n") is query for query in some(pool, 50, language))
     assert pool.find("Find a quiet park on the moon.") is None and pool["What?"].constraints == {}
 
@@ -171,21 +160,18 @@ def test_an_extractor_errs_in_a_stated_share_of_the_queries_by_one_value(asks, p
     assert set(wrong) == {0, 1} and 3 < sum(wrong) < 20
 
 
-@pytest.mark.slow(seconds=3)
+@pytest.mark.slow(seconds=4)
 def test_a_teachers_attempts_differ_and_some_state_what_no_tool_returned(asks, pool, world):
     queries = some(pool, 6)
     trajectories = asks(mistakes=0.2).solve(queries, attempts=2)
     valid = [(queries[index // 2], one) for index, one in enumerate(trajectories) if one.valid]
     assert 0.9 < len(valid) / len(trajectories) and {one.stop_reason for one in trajectories} <= {"answer", "no_answer"}
     assert 0.6 < sum(not invents(world, *one) for one in valid) / len(valid) < 0.95
-    assert (
-        sum(
-            first.messages != second.messages
-            for first, second in zip(trajectories[::2], trajectories[1::2], strict=True)
-        )
-        > 15
-    )
+    pairs = zip(trajectories[::2], trajectories[1::2], strict=True)
+    assert sum(first.messages != second.messages for first, second in pairs) > 15
     assert all(one.meta["tool_errors"] == 0 for one in trajectories)
+    rewritten = zip(queries, asks(mistakes=0.6, name="rewriter").solve(queries, role="rewriter"), strict=True)
+    assert 0.1 < sum(invents(world, *one) for one in rewritten) / len(queries) < 0.5  # a half of its mistakes
 
 
 def test_at_temperature_0_attempts_are_the_same(asks, pool):
@@ -231,16 +217,6 @@ def test_a_rewriter_goes_on_from_anothers_turns_without_their_fault_or_calls(ask
     assert mended > 5
 
 
-@pytest.mark.slow(seconds=3)
-def test_a_rewriter_repeats_the_fault_in_a_stated_share(asks, pool, world):
-    queries = some(pool, 10)
-    trajectories = asks(mistakes=0.6).solve(queries, role="rewriter")
-    share = sum(
-        invents(world, query, trajectory) for query, trajectory in zip(queries, trajectories, strict=True)
-    ) / len(queries)
-    assert 0.15 < share < 0.45  # of 0.3
-
-
 @pytest.mark.slow(seconds=4)
 def test_an_inspector_finds_by_the_prompt_alone_what_is_invented_and_what_is_called_twice(asks, pool, world):
     asker = asks(mistakes=0.4)
@@ -260,18 +236,16 @@ def test_an_inspector_finds_by_the_prompt_alone_what_is_invented_and_what_is_cal
     assert seen["content"] > 3 and seen["tool_use"] > 1
 
 
-@pytest.mark.slow(seconds=5)
+@pytest.mark.slow(seconds=3)
 def test_an_inspector_that_errs_turns_its_stated_share_of_verdicts_round_and_stands_by_them(asks, pool):
     sure, unsure = asks(), asks(inspector_error=0.2, name="unsure")
-    queries = some(pool, 10)
+    queries = some(pool, 6)
     trajectories = sure.solve(queries)
     verdicts = [unsure.inspect(query, trajectory) for query, trajectory in zip(queries, trajectories, strict=True)]
     wrong = [found for one in verdicts for found in one.values() if not found.passes]
     assert 0.1 < len(wrong) / (3 * len(verdicts)) < 0.3 and all(found.turn and found.problem for found in wrong)
     again = asks(inspector_error=0.2, name="again")
-    assert verdicts[:9] == [
-        again.inspect(query, trajectory) for query, trajectory in zip(queries[:9], trajectories, strict=False)
-    ]
+    assert verdicts[0] == again.inspect(queries[0], trajectories[0])
 
 
 @pytest.mark.slow(seconds=6)
@@ -283,10 +257,8 @@ def test_faults_of_the_transport_change_nothing_of_what_the_roles_say(asks, pool
 
 
 def test_faults_within_a_reply_are_asked_about_again_and_the_verdict_stands(asks, pool, compact):
-    sound, shaky = (
-        asks(mistakes=0.3),
-        asks(mistakes=0.3, name="shaky", faults=0.5, kinds=("truncated", "prose", "wrong_range", "missing")),
-    )
+    kinds = ("truncated", "prose", "wrong_range", "missing")
+    sound, shaky = asks(mistakes=0.3), asks(mistakes=0.3, name="shaky", faults=0.5, kinds=kinds)
     texts = [query.query for query in some(pool, 6)]
     told = [(sound.refine(text), shaky.refine(text)) for text in texts]
     assert all(said in (None, true) for true, said in told) and sum(said is not None for _, said in told) > 20
@@ -310,35 +282,25 @@ def test_a_query_that_nobody_knows_is_refused_by_refiner_and_teacher(asks, pool)
     assert not asker.solve([replace(pool.cell("Search", "en")[0], query="Write a poem about the sea.")])[0].valid
 
 
-@pytest.mark.slow(seconds=12)
-def test_a_restarted_server_says_the_same(compact, pool, tmp_path):
-    said = []
-    for number in range(2):
-        with running_roles(str(ROOT / "configs" / "data" / "local.yaml"), [], free_port(), "--mistakes", "0.4") as url:
-            asker = Asker(url, tmp_path / str(number), compact)
-            trajectories = asker.solve(some(pool, 4))
-            inspections = [asker.inspect(query, one) for query, one in zip(some(pool, 4), trajectories, strict=True)]
-            said.append((asker.generate(), [one.messages for one in trajectories], inspections))
-    assert said[0] == said[1]
+@pytest.mark.slow(seconds=7)
+def test_a_server_in_a_process_of_its_own_says_the_same(asks, compact, pool, tmp_path):
+    def said(asker):
+        trajectories = asker.solve(some(pool, 2))
+        inspections = [asker.inspect(query, one) for query, one in zip(some(pool, 2), trajectories, strict=True)]
+        return asker.generate(), [one.messages for one in trajectories], inspections
+
+    options = ("--mistakes", "0.4", "--inspector-error", "0")
+    with running_roles(str(ROOT / "configs" / "data" / "local.yaml"), [], free_port(), *options) as url:
+        assert said(Asker(url, tmp_path / "other", compact)) == said(asks(mistakes=0.4))
 
 
 @pytest.mark.slow(seconds=8)
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--config", "configs/research/quickstart.yaml"],
-            "error: .* travel world alone, not with environment.domain=research",
-        ),
-        (["--config", "configs/data/local.yaml", "--mistakes", "2"], "argument --mistakes: invalid share value: '2'"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--config", "configs/research/quickstart.yaml"],
+     "error: .* travel world alone, not with environment.domain=research"),
+    (["--config", "configs/data/local.yaml", "--mistakes", "2"], "argument --mistakes: invalid share value: '2'"),
+])  # fmt: skip
 def test_what_cannot_be_played_is_refused_in_a_line(arguments, message):
-    done = subprocess.run(
-        [sys.executable, "-m", "arenarl.synthesis.server", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "arenarl.synthesis.server", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode and re.search(message, done.stderr.splitlines()[-1])

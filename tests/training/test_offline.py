@@ -285,7 +285,7 @@ def test_rounds_that_are_killed_end_as_unbroken_ones_do(pipeline, tmp_path, meth
 
 @pytest.mark.slow(seconds=60)
 def test_rounds_whose_calls_are_used_up_stop_and_keep_no_step_without_verdicts(pipeline, tmp_path):
-    from arenarl.judges.server import free_port, running_server
+    from arenarl.judges.local_server import free_port, running_server
 
     data, port = pipeline[0] / "data", free_port()
     judge = (ROOT / "configs/judges/local_server.yaml").read_text(encoding="utf-8").replace("8765", str(port))

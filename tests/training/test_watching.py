@@ -16,8 +16,8 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Verdict
+from arenarl.judges.local_server import free_port
 from arenarl.judges.own import OwnJudge
-from arenarl.judges.server import free_port
 from arenarl.report.watching import watch_lines, watch_summary, watched_points
 from arenarl.system.errors import UserError
 from arenarl.training import watching

@@ -7,70 +7,51 @@ from hypothesis import strategies as st
 
 from arenarl.config.schema import BuildConfig, DataConfig
 from arenarl.synthesis.prompts import Cell
-from arenarl.synthesis.quotas import assign, quotas_of
-from arenarl.synthesis.splits import shared_entities, without_leaks
+from arenarl.synthesis.splits import assign, quotas_of, shared_entities, without_leaks
 from arenarl.trajectory import Query
 
 SUBTASKS = ("Direction", "Search", "M-Day")
 
 
 def queries(counts: dict[Cell, int]) -> list[Query]:
-    return [
-        Query(
-            f"{cell.subtask}-{cell.language}-{number}",
-            "travel",
-            cell.subtask,
-            cell.language,
-            f"query {number} of {cell}",
-        )
-        for cell, count in counts.items()
-        for number in range(count)
-    ]
+    numbered = [(cell, number) for cell, count in counts.items() for number in range(count)]
+    named = [(f"{cell.subtask}-{cell.language}-{number}", cell) for cell, number in numbered]
+    return [Query(name, "travel", cell.subtask, cell.language, f"query {name}") for name, cell in named]
 
 
 @given(
-    st.integers(1, 30),
-    st.integers(1, 200),
-    st.integers(1, 200),
-    st.sampled_from([0.0, 0.25, 1.0]),
+    st.integers(1, 30), st.integers(1, 200), st.integers(1, 200), st.sampled_from([0.0, 0.25, 1.0]),
     st.sampled_from([["en"], ["en", "zh"]]),
-)
+)  # fmt: skip
 def test_quotas_add_up_and_splits_are_disjoint(test, sft, rl, spare, languages):
     data = DataConfig(test_per_subtask=test, sft_size=sft, rl_size=rl)
     quotas = quotas_of(SUBTASKS, ("M-Day",), BuildConfig(spare=spare, languages=languages), data)
-    assert (
-        quotas["test"].total() == 3 * test
-        and quotas["rl"].total() == rl
-        and sft <= quotas["sft"].total() <= sft * (1 + spare) + 1
-    )
-    drawn = queries(sum(quotas.values(), Counter()))
-    split_of = assign([(query, False) for query in drawn], quotas, seed=0)
+    assert (quotas["test"].total(), quotas["rl"].total()) == (3 * test, rl)
+    assert sft <= quotas["sft"].total() <= sft * (1 + spare) + 1
+    drawn = [(query, False) for query in queries(sum(quotas.values(), Counter()))]
+    split_of = assign(drawn, quotas, seed=0)
     assert Counter(query.query_id for members in split_of.values() for query in members) == Counter(
-        query.query_id for query in drawn
+        query.query_id for query, _ in drawn
     )
     assert {name: len(members) for name, members in split_of.items()} == {
         name: quota.total() for name, quota in quotas.items()
     }
     assert not any(query.subtask == "M-Day" for query in split_of["sft"])
-    assert split_of == assign([(query, False) for query in drawn], quotas, seed=0)
+    assert split_of == assign(drawn, quotas, seed=0)
 
 
 def test_queries_of_real_scenarios_are_the_test_split():
-    quotas = quotas_of(
-        SUBTASKS, (), BuildConfig(), DataConfig(test_per_subtask=2, sft_size=6, rl_size=6, language="en")
-    )
+    data = DataConfig(test_per_subtask=2, sft_size=6, rl_size=6, language="en")
+    quotas = quotas_of(SUBTASKS, (), BuildConfig(), data)
     drawn = queries({Cell(subtask, "en"): 6 for subtask in SUBTASKS})
     split_of = assign([(query, query.query_id.endswith("-0")) for query in drawn], quotas, seed=0)
     assert sorted(query.query_id for query in split_of["test"]) == ["Direction-en-0", "M-Day-en-0", "Search-en-0"]
-    assert len(split_of["sft"]) == quotas["sft"].total() and len(split_of["rl"]) == len(drawn) - 3 - len(
-        split_of["sft"]
-    )
+    assert len(split_of["sft"]) == quotas["sft"].total() == len(drawn) - 3 - len(split_of["rl"])
 
 
 def test_too_few_queries_leave_rl_short_first():
-    quotas = quotas_of(
-        ("Search",), (), BuildConfig(spare=0), DataConfig(test_per_subtask=2, sft_size=3, rl_size=4, language="en")
-    )
+    data = DataConfig(test_per_subtask=2, sft_size=3, rl_size=4, language="en")
+    quotas = quotas_of(("Search",), (), BuildConfig(spare=0), data)
     split_of = assign([(query, False) for query in queries({Cell("Search", "en"): 6})], quotas, seed=0)
     assert {name: len(members) for name, members in split_of.items()} == {"test": 2, "sft": 3, "rl": 1}
 
