@@ -19,12 +19,12 @@ from typing import ClassVar, NamedTuple
 
 from arenarl.tournament.schedules import (
     DECIMALS,
+    Anchor,
     Pairing,
     Place,
     Results,
     Standing,
     Topology,
-    anchor_matches,
     anchor_scores,
     check_choice,
     mean_score,
@@ -58,6 +58,18 @@ class BracketWalk:
         self.rounds: list[list[Place]] = []
         self.champion: int | None = None
         self.passes = dict.fromkeys(order, 0)
+
+    def play_single(self, places: list[int | None]) -> "BracketWalk":
+        """Play a single elimination, with a bye behind the first place where a round has an odd number of places."""
+        while len(places) > 1:
+            if len(places) % 2:
+                places.insert(1, BYE)
+            winners, _ = self.play_round(places, depth=len(self.rounds))
+            matches = zip(places[::2], places[1::2], winners, strict=True)
+            self.rounds.append([Place(*(None if who == BYE else who for who in match)) for match in matches])
+            places = winners
+        self.champion = places[0]
+        return self
 
     def play_round(
         self, places: list[int | None], depth: int | None = None
@@ -113,6 +125,7 @@ class Bracket(Topology):
         return self._walk(results).rounds
 
     def _walk(self, results: Results) -> BracketWalk:
+        """Walk the bracket as far as the results go."""
         raise NotImplementedError
 
     def _scores(self, results: Results, walk: BracketWalk) -> list[float | None]:
@@ -126,7 +139,7 @@ class SingleElimination(Bracket):
     """
 
     def _walk(self, results: Results) -> BracketWalk:
-        return play_single(BracketWalk(results, self.lots), filled("standard", self.lots))
+        return BracketWalk(results, self.lots).play_single(filled("standard", self.lots))
 
 
 @dataclass(frozen=True)
@@ -153,7 +166,7 @@ class SeededSingleElimination(Bracket):
 
     def ready(self, results: Results) -> list[Pairing]:
         if not results:
-            return anchor_matches(self.size)
+            return Anchor(self.size).ready(results)
         is_seeded = all((0, i) in results for i in range(1, self.size))
         return super().ready(results) if is_seeded else []
 
@@ -161,7 +174,7 @@ class SeededSingleElimination(Bracket):
         scores = anchor_scores(results, self.size)
         seeds = sorted(self.lots, key=lambda i: (scores[i] is None, -(scores[i] or 0.0)))
         met = {i: {0} for i in seeds} | {0: set(range(1, self.size))}
-        return play_single(BracketWalk(results, seeds, met), filled(self.placement, seeds))
+        return BracketWalk(results, seeds, met).play_single(filled(self.placement, seeds))
 
     def _scores(self, results: Results, walk: BracketWalk) -> list[float | None]:
         means = super()._scores(results, walk)
@@ -171,10 +184,8 @@ class SeededSingleElimination(Bracket):
         for out in walk.outs:
             for i, j in ((out.loser, out.winner), (out.winner, out.loser)):
                 addends[i].append(results[i, j] and results[i, j][0])
-        return [
-            None if mean is None else round(scaled_sum(scores), DECIMALS)
-            for mean, scores in zip(means, addends, strict=True)
-        ]
+        sums = [round(scaled_sum(scores), DECIMALS) for scores in addends]
+        return [None if mean is None else total for mean, total in zip(means, sums, strict=True)]
 
 
 class DoubleElimination(Bracket):
@@ -197,7 +208,8 @@ class DoubleElimination(Bracket):
         once_beaten = dropped[0]
         for k, losers in enumerate(dropped[1:]):
             once_beaten, _ = walk.play_round(once_beaten, 2 * k)
-            once_beaten, _ = walk.play_round(interleaved(once_beaten, losers[::-1]), 2 * k + 1)
+            pairs = zip(once_beaten, losers[::-1], strict=True)
+            once_beaten, _ = walk.play_round([entrant for pair in pairs for entrant in pair], 2 * k + 1)
         (walk.champion,), _ = walk.play_round(unbeaten + once_beaten, 2 * len(dropped))
         return walk
 
@@ -210,25 +222,6 @@ def scaled_sum(scores: list[float | None]) -> float:
     """
     known = [score for score in scores if score is not None]
     return sum(known) * (len(scores) / len(known)) if known else 0.0
-
-
-def play_single(walk: BracketWalk, places: list[int | None]) -> BracketWalk:
-    depth = 0
-    while len(places) > 1:
-        if len(places) % 2:
-            places.insert(1, BYE)
-        winners, _ = walk.play_round(places, depth)
-        walk.rounds.append(
-            [Place(*map(_or_none, match)) for match in zip(places[::2], places[1::2], winners, strict=True)]
-        )
-        places = winners
-        depth += 1
-    walk.champion = places[0]
-    return walk
-
-
-def _or_none(entrant: int | None) -> int | None:
-    return None if entrant == BYE else entrant
 
 
 def filled(placement: str, seeds: list[int]) -> list[int | None]:
@@ -267,7 +260,3 @@ def algorithm1_placement(size: int) -> list[int]:
 
 
 PLACEMENTS = {"standard": standard_placement, "algorithm1": algorithm1_placement}
-
-
-def interleaved(first: list[int | None], second: list[int | None]) -> list[int | None]:
-    return [entrant for pair in zip(first, second, strict=True) for entrant in pair]

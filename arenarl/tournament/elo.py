@@ -65,14 +65,12 @@ class Elo(Topology):
         """Of the matches with a verdict, batch by batch, inside a batch by lot: whatever came first."""
         place = {entrant: k for k, entrant in enumerate(self.lots)}
         pairs, batch = [pair for pair in results if place[pair[0]] < place[pair[1]]], max(1, self.size // 2)
-        batches = [
-            sorted(pairs[k : k + batch], key=lambda pair: (place[pair[0]], place[pair[1]]))
-            for k in range(0, len(pairs), batch)
-        ]
-        found = [(i, j, results[i, j]) for pairs in batches for i, j in pairs]
-        return [
-            (i, j, 0.5 + 0.5 * ((scores[0] > scores[1]) - (scores[0] < scores[1]))) for i, j, scores in found if scores
-        ]
+        outcomes = []
+        for k in range(0, len(pairs), batch):
+            for i, j in sorted(pairs[k : k + batch], key=lambda pair: (place[pair[0]], place[pair[1]])):
+                if scores := results[i, j]:
+                    outcomes.append((i, j, 0.5 + 0.5 * ((scores[0] > scores[1]) - (scores[0] < scores[1]))))
+        return outcomes
 
     def _most_uncertain(self, results: Results, count: int) -> list[tuple[int, int]]:
         ratings, played = self._ratings(self._outcomes(results)), [0] * self.size
@@ -120,10 +118,9 @@ def bradley_terry(size: int, outcomes: Sequence[Outcome]) -> list[float]:
         rivals[j].append(i)
     strength = [1.0] * size
     for _ in range(200):
-        met = [
-            PRIOR_DRAWS / (s + 1) + sum(1 / (s + strength[j]) for j in sorted(rivals[i]))
-            for i, s in enumerate(strength)
-        ]
+        met = []
+        for i, s in enumerate(strength):
+            met.append(PRIOR_DRAWS / (s + 1) + sum(1 / (s + strength[j]) for j in sorted(rivals[i])))
         strength, before = [of / against for of, against in zip(won, met, strict=True)], strength
         if max(abs(math.log(now / then)) for now, then in zip(strength, before, strict=True)) < 1e-10:
             break

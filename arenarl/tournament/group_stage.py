@@ -17,7 +17,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields
-from itertools import accumulate, pairwise
+from functools import partial
+from itertools import accumulate, chain, pairwise
 from math import isfinite
 from random import Random
 
@@ -49,17 +50,14 @@ class GroupStage:
         if self.repeats < 1:
             raise ValueError(f"repeats={self.repeats}: play at least one tournament")
         if not 1 <= self.winners < self.group:
-            raise ValueError(
-                f"winners={self.winners}: must be from 1 to group-1={self.group - 1}, or a call would decide nothing"
-            )
+            allowed = f"must be from 1 to group-1={self.group - 1}, or a call would decide nothing"
+            raise ValueError(f"winners={self.winners}: {allowed}")
         if self.final < self.winners:
-            raise ValueError(
-                f"final={self.final}: must be at least winners={self.winners}, or no round would ever be the last"
-            )
+            allowed = f"must be at least winners={self.winners}, or no round would ever be the last"
+            raise ValueError(f"final={self.final}: {allowed}")
         if not self.weights or not all(isfinite(weight) and weight > 0 for weight in self.weights):
-            raise ValueError(
-                f"weights={list(self.weights)}: name the points of a win, above 0, for at least the first round"
-            )
+            allowed = "name the points of a win, above 0, for at least the first round"
+            raise ValueError(f"weights={list(self.weights)}: {allowed}")
 
     def draw_rounds(self, size: int, seed: int) -> list[list[list[int]]]:
         """The lots of one repeat: rounds of groups of places.
@@ -164,11 +162,8 @@ async def play_group_stage(
 
     async def judge(shown: tuple[int, ...], repeat: int, waited: int) -> GroupCall:
         async with limit:
-            winners, error = await attempt(
-                lambda: choose(shown, stage.winners),
-                lambda reply: _read_winners(shown, stage.winners, reply),
-                timeout_s,
-            )
+            read = partial(_read_winners, shown, stage.winners)
+            winners, error = await attempt(partial(choose, shown, stage.winners), read, timeout_s)
         return GroupCall(shown, winners, repeat, waited, error)
 
     async def meet(places: list[tuple[asyncio.Future, int]], repeat: int) -> list[Seat] | None:
@@ -191,11 +186,8 @@ async def play_group_stage(
         places, rounds = [(entry, k) for k in range(len(members))], []
         for groups in stage.draw_rounds(len(members), stable_seed(seed, repeat)):
             rounds.append([tasks.create_task(meet([places[p] for p in drawn], repeat)) for drawn in groups])
-            places = [
-                (task, k)
-                for task, drawn in zip(rounds[-1], groups, strict=True)
-                for k in range(min(len(drawn), stage.winners))
-            ]
+            drawn = zip(rounds[-1], groups, strict=True)
+            places = [(task, k) for task, group in drawn for k in range(min(len(group), stage.winners))]
         return rounds
 
     async with asyncio.TaskGroup() as tasks:
@@ -220,8 +212,6 @@ def _standings(
     points = [0.0] * size
     for rounds in complete:
         for t, groups in enumerate(rounds):
-            for seats in groups:
-                for entrant, _ in seats:
-                    points[entrant] += weights[min(t, len(weights) - 1)]
-    points = [round(total, DECIMALS) for total in points]
-    return [Standing((total,), total) if complete else None for total in points]
+            for entrant, _ in chain.from_iterable(groups):
+                points[entrant] += weights[min(t, len(weights) - 1)]
+    return [Standing.of_score(round(total, DECIMALS)) if complete else None for total in points]

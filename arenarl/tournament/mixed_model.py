@@ -57,18 +57,14 @@ class JudgeVariances:
         _, d, t = _observations(size, calls)
         scores = np.array(calls)[:, 2:]
         from_d, from_t = _least_squares(*d), _least_squares(*t)
+        of_group = {
+            "score_ss": np.square(scores - scores.mean()).sum(), "score_df": scores.size - 1,
+            "difference_ss": from_d.residual_ss, "difference_df": from_d.residual_df,
+            "sum_ss": from_t.residual_ss, "sum_df": from_t.residual_df,
+            "quality_ss": from_d.solution_ss, "quality_df": from_d.rank, "quality_error": from_d.solution_error,
+        }  # fmt: skip
         keep = np.exp(-len(calls) / self.memory)
-        for name, value in {
-            "score_ss": np.square(scores - scores.mean()).sum(),
-            "score_df": scores.size - 1,
-            "difference_ss": from_d.residual_ss,
-            "difference_df": from_d.residual_df,
-            "sum_ss": from_t.residual_ss,
-            "sum_df": from_t.residual_df,
-            "quality_ss": from_d.solution_ss,
-            "quality_df": from_d.rank,
-            "quality_error": from_d.solution_error,
-        }.items():
+        for name, value in of_group.items():
             setattr(self, name, float(keep * getattr(self, name) + value))
 
     @property
@@ -139,11 +135,8 @@ def _observations(size: int, calls: Calls) -> tuple[np.ndarray, tuple, tuple]:
     table = np.array(calls, dtype=float)
     first, second = np.eye(size)[table[:, :2].astype(int).T]
     score_first, score_second = table[:, 2:].T
-    return (
-        (first + second).any(0),
-        (first - second, score_first - score_second),
-        (first + second, score_first + score_second),
-    )
+    judged, both = (first + second).any(0), (first + second, score_first + score_second)
+    return judged, (first - second, score_first - score_second), both
 
 
 class Fit(NamedTuple):

@@ -86,14 +86,18 @@ async def play_tournament(
         return Ranking(*rank_trajectories(group_size, members, [Standing((0.0,), None)] * len(members)), [])
     results, matches = await _play(schedule, members, compare, bidirectional, limit or nullcontext(), timeout_s)
     if ranking == "scores":
-        standings = _standings_by_scores(group_size, members, matches, variances)
+        from arenarl.tournament.mixed_model import quality_from_calls  # only here: it needs numpy
+
+        qualities_G = quality_from_calls(group_size, scored_calls(matches), variances)
+        qualities = [qualities_G[trajectories[0]] for trajectories in members]
+        standings = [None if quality is None else Standing.of_score(quality) for quality in qualities]
     else:
         standings = schedule.standings(results)
     if all(scores is None or scores[0] == scores[1] for scores in results.values()):
         standings = [entrant and Standing((0.0,), entrant.score) for entrant in standings]
-    return Ranking(
-        *rank_trajectories(group_size, members, standings), matches, _bracket(schedule.bracket(results), members)
-    )
+    first = {entrant: trajectories[0] for entrant, trajectories in enumerate(members)}
+    bracket = [[Place(*map(first.get, place)) for place in places] for places in schedule.bracket(results)]
+    return Ranking(*rank_trajectories(group_size, members, standings), matches, bracket)
 
 
 async def _play(
@@ -116,16 +120,12 @@ async def _play(
         of_match = calls[frozenset(pairing[:2])]
         of_match.append(Call(first, second, *(verdict or (None, None)), error))
         if len(of_match) == 1 + bidirectional:
-            finish(pairing, of_match)
+            a, b, depth = pairing
+            i, j = members[a][0], members[b][0]
+            match = Match(i, j, depth, tuple(sorted(of_match, key=lambda call: call.first != i)))
+            matches.append(match)
+            results[a, b], results[b, a] = match.scores, match.scores and match.scores[::-1]
             start_ready()
-
-    def finish(pairing: Pairing, of_match: list[Call]) -> None:
-        a, b, depth = pairing
-        i, j = members[a][0], members[b][0]
-        match = Match(i, j, depth, tuple(sorted(of_match, key=lambda call: call.first != i)))
-        matches.append(match)
-        results[a, b] = match.scores
-        results[b, a] = match.scores and match.scores[::-1]
 
     def start_ready() -> None:
         for pairing in schedule.ready(results):
@@ -142,14 +142,6 @@ async def _play(
     return results, sorted(matches, key=lambda match: (match.round, match.i, match.j))
 
 
-def _bracket(rounds: list[list[Place]], members: list[list[int]]) -> list[list[Place]]:
-    """The rounds with trajectories in place of entrants."""
-    return [
-        [Place(*(None if entrant is None else members[entrant][0] for entrant in place)) for place in places]
-        for places in rounds
-    ]
-
-
 def _read_scores(reply: Any) -> tuple[tuple[float, float], Any]:
     """(scores, detail). Raises ValueError for anything but two numbers whose sums and squares are finite,
     with or without a detail."""
@@ -159,14 +151,3 @@ def _read_scores(reply: Any) -> tuple[tuple[float, float], Any]:
         if not is_number(score) or not abs(score) <= 1e100:
             raise ValueError(f"compare must return numbers within ±1e100, not {score!r}")
     return (float(reply[0]), float(reply[1])), reply[2] if len(reply) == 3 else None
-
-
-def _standings_by_scores(
-    group_size: int, members: list[list[int]], matches: list[Match], variances: "JudgeVariances | None"
-) -> list[Standing | None]:
-    """Entrants by their estimated quality."""
-    from arenarl.tournament.mixed_model import quality_from_calls  # only here: it needs numpy
-
-    qualities_G = quality_from_calls(group_size, scored_calls(matches), variances)
-    qualities = [qualities_G[trajectories[0]] for trajectories in members]
-    return [None if quality is None else Standing.of_score(quality) for quality in qualities]

@@ -97,14 +97,14 @@ class Ranking:
     @property
     def tie_rate(self) -> float | None:
         """Share of drawn matches among those with a verdict, None without any."""
-        return self._share(lambda match: match.is_tie)
+        return self._judged_share(lambda match: match.is_tie)
 
     @property
     def flip_rate(self) -> float | None:
         """Share of matches whose winner depends on the order shown, among those with a verdict; None without any."""
-        return self._share(lambda match: match.is_flip)
+        return self._judged_share(lambda match: match.is_flip)
 
-    def _share(self, condition: Callable[[Match], bool]) -> float | None:
+    def _judged_share(self, condition: Callable[[Match], bool]) -> float | None:
         judged = [match for match in self.matches if match.scores is not None]
         return sum(map(condition, judged)) / len(judged) if judged else None
 

@@ -113,7 +113,7 @@ class Anchor(Topology):
     surely_meets: ClassVar = "anchor"
 
     def ready(self, results: Results) -> list[Pairing]:
-        return [] if results else anchor_matches(self.size)
+        return [] if results else [Pairing(0, i, 0) for i in range(1, self.size)]
 
     def standings(self, results: Results) -> list[Standing | None]:
         return [None if score is None else Standing.of_score(score) for score in anchor_scores(results, self.size)]
@@ -207,10 +207,6 @@ def parse_budget(matches: int | str, size: int) -> int:
     return min(max(0, per_entrant + int(constant or 0)), size * (size - 1) // 2)
 
 
-def anchor_matches(size: int) -> list[Pairing]:
-    return [Pairing(0, i, 0) for i in range(1, size)]
-
-
 def anchor_scores(results: Results, size: int) -> list[float | None]:
     """Scores from the matches with the anchor, None where they all failed. Section 4.2, ArenaRL."""
     others = range(1, size)
@@ -218,16 +214,19 @@ def anchor_scores(results: Results, size: int) -> list[float | None]:
 
 
 def mean_score(results: Results, i: int, opponents: Iterable[int]) -> float | None:
+    """The mean of the scores of i against these opponents; None without a verdict."""
     scores = [results[i, j][0] for j in opponents if results.get((i, j))]
     return round(fmean(scores), DECIMALS) if scores else None
 
 
 def check_parameters(name: str, known: Iterable[str], given: Iterable[str]) -> None:
+    """Raises ValueError if a given parameter is not known."""
     if unknown := sorted(set(given) - set(known)):
         raise ValueError(f"{name} has no parameter {', '.join(unknown)}; it has: {', '.join(known) or 'none'}")
 
 
 def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
+    """Raises ValueError, with the nearest choice, if the value is none of them."""
     if value not in choices:
         nearest = get_close_matches(str(value), choices, n=1, cutoff=0)[0]
         raise ValueError(f"unknown {what} {value!r}; did you mean {nearest!r}? (one of: {', '.join(choices)})")

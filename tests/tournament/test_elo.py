@@ -101,8 +101,3 @@ def test_bradley_terry_is_where_the_gradient_is_zero():
             )
         assert surplus == pytest.approx(0, abs=1e-6)
     assert math.isfinite(sum(bradley_terry(2, [(0, 1, 1.0)] * 50)))
-
-
-def test_an_unknown_estimate_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match="did you mean 'bradley_terry'"):
-        run_tournament("elo", 4, perfect([1, 2, 3, 4]), elo_estimate="bradley")

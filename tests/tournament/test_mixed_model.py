@@ -18,32 +18,21 @@ QUALITY, NOISE, SHARED = 1.2, 0.6, 0.4
 def known_variances(quality=QUALITY, noise=NOISE, shared=SHARED) -> JudgeVariances:
     """A state that has seen so much that one more group does not move it."""
     much = 1e13
-    return JudgeVariances(
-        score_ss=much,
-        score_df=much,
-        difference_ss=2 * noise * much,
-        difference_df=much,
-        sum_ss=(4 * shared + 2 * noise) * much,
-        sum_df=much,
-        quality_ss=quality * much,
-        quality_df=much,
-    )
+    variances = {"score": 1.0, "difference": 2 * noise, "sum": 4 * shared + 2 * noise, "quality": quality}
+    squares = {f"{name}_ss": variance * much for name, variance in variances.items()}
+    return JudgeVariances(**squares, **{f"{name}_df": much for name in variances})
 
 
-def simulated_calls(rng, size, pairs, quality=1.0, noise=0.5, shared=0.5, position=0.3, is_bidirectional=True):
+def simulated_calls(rng, size, quality=1.0, noise=0.5, shared=0.5, position=0.3, is_bidirectional=True):
     """The true qualities (size,) and the calls of one group."""
     quality_G = rng.normal(scale=quality**0.5, size=size)
     calls = []
-    for pair in pairs:
+    for pair in [(i, (i + k) % size) for k in (1, 2) for i in range(size)]:
         for i, j in [pair, pair[::-1]][: 1 + is_bidirectional]:
             in_call = rng.normal(scale=shared**0.5)
             own = rng.normal(scale=noise**0.5, size=2)
             calls.append((i, j, quality_G[i] + position + in_call + own[0], quality_G[j] + in_call + own[1]))
     return quality_G, calls
-
-
-def ring(size, offsets=(1, 2)):
-    return [(i, (i + k) % size) for k in offsets for i in range(size)]
 
 
 def random_calls(rng, size, count):
@@ -58,12 +47,8 @@ def dense_blup(size, calls, quality, noise, shared):
     scores = np.array([score for call in calls for score in call[2:]])
     call, position = np.repeat(np.arange(len(calls)), 2), np.tile([0.5, -0.5], len(calls))
     is_of_entrant = shown[:, None] == np.arange(size)
-    covariance = (
-        quality * (shown[:, None] == shown)
-        + quality * np.outer(position, position)
-        + shared * (call[:, None] == call)
-        + noise * np.eye(len(scores))
-    )
+    covariance = quality * ((shown[:, None] == shown) + np.outer(position, position))
+    covariance = covariance + shared * (call[:, None] == call) + noise * np.eye(len(scores))
     inverse = np.linalg.inv(covariance)
     mean = (inverse @ scores).sum() / inverse.sum()
     return mean + quality * is_of_entrant.T @ inverse @ (scores - mean)
@@ -87,15 +72,6 @@ def test_one_match_by_hand():
     # ridge 2 noise / quality = 1 the normal equation is (2 · 2 + 1) q0 = 2 + 4. The mean score is 5.
     state = known_variances(quality=1.0, noise=0.5, shared=0.0)
     assert quality_from_calls(2, [(0, 1, 6, 4), (1, 0, 3, 7)], state) == pytest.approx([5 + 6 / 5, 5 - 6 / 5])
-
-
-def test_shared_noise_moves_weight_from_sums_to_differences():
-    # 0 and 1 tie; the calls of 2 and 3 are scored higher throughout, which is quality or the calls' mood.
-    calls = [(0, 1, 4, 4), (1, 0, 4, 4), (2, 3, 7, 6), (3, 2, 6, 7)]
-    mood = quality_from_calls(4, calls, known_variances(quality=1, noise=0.5, shared=50))
-    merit = quality_from_calls(4, calls, known_variances(quality=1, noise=0.5, shared=0))
-    assert merit[3] - merit[0] > 1 > 0.1 > mood[3] - mood[0]
-    assert mood[2] > mood[3] and merit[2] > merit[3]
 
 
 @settings(max_examples=60, deadline=None)
@@ -130,42 +106,10 @@ def test_equal_scores_share_a_midrank(size, state):
         assert midranks(quality_from_calls(size, calls, state)) == [(size - 1) / 2] * size
 
 
-def test_equal_evidence_gives_equal_qualities():
-    calls = [(0, 1, 7.3, 5.1), (1, 0, 5.1, 7.3), (0, 2, 7.3, 5.1), (2, 0, 5.1, 7.3), (1, 2, 5.7, 5.7), (2, 1, 5.7, 5.7)]
-    ranks = midranks(quality_from_calls(3, calls))
-    assert ranks == [0.0, 1.5, 1.5]
-
-
 def test_the_winner_leads_in_a_group_of_two():
     assert midranks(quality_from_calls(2, [(0, 1, 4, 6), (1, 0, 7, 3)])) == [1.0, 0.0]
     assert midranks(quality_from_calls(2, [(0, 1, 4, 6)])) == [1.0, 0.0]
     assert midranks(quality_from_calls(2, [(0, 1, 6, 4), (1, 0, 6, 4)])) == [0.5, 0.5]  # the position explains it all
-
-
-def test_an_entrant_without_a_call_has_no_quality():
-    assert quality_from_calls(3, []) == [None, None, None]
-    found = quality_from_calls(4, [(0, 2, 5, 3), (2, 0, 3, 5)])
-    assert found[1] is None and found[3] is None and found[0] > found[2]
-
-
-def test_groups_that_never_met_are_compared_by_their_scores():
-    calls = [(0, 1, 8, 7), (1, 0, 7, 8), (2, 3, 4, 3), (3, 2, 3, 4)]
-    assert midranks(quality_from_calls(4, calls)) == [0, 1, 2, 3]
-
-
-def test_a_single_order_still_ranks():
-    rng = np.random.default_rng(0)
-    quality_G, calls = simulated_calls(rng, 8, ring(8), noise=0.01, shared=1, is_bidirectional=False)
-    found = quality_from_calls(8, calls)
-    assert np.corrcoef(quality_G, found)[0, 1] > 0.95
-
-
-def test_a_repeated_call_counts_twice():
-    once = [(0, 1, 5, 3), (1, 0, 3, 5), (1, 2, 4, 4.5), (2, 1, 4.5, 4)]
-    state = known_variances()
-    halved = known_variances(noise=NOISE / 2, shared=SHARED / 2)
-    # Twice the same scores weigh as one call at half the variance.
-    assert quality_from_calls(3, once * 2, state) == pytest.approx(quality_from_calls(3, once, halved), abs=1e-6)
 
 
 @pytest.mark.parametrize("noise, shared", [(1.0, 0.0), (0.49, 0.49), (0.25, 2.25), (0.0, 0.0)])
@@ -174,27 +118,26 @@ def test_the_variances_are_recovered_from_many_groups(noise, shared, is_bidirect
     rng = np.random.default_rng(1)
     state = JudgeVariances(memory=1e9)
     for _ in range(400):
-        state.observe(8, simulated_calls(rng, 8, ring(8), 2.0, noise, shared, 0.5, is_bidirectional)[1])
+        state.observe(8, simulated_calls(rng, 8, 2.0, noise, shared, 0.5, is_bidirectional)[1])
     assert state.quality == pytest.approx(2.0, rel=0.12)
     assert state.noise == pytest.approx(noise, rel=0.1, abs=0.01)
     assert state.shared == pytest.approx(shared, rel=0.12, abs=0.05)
 
 
 def test_old_groups_are_forgotten():
-    rng = np.random.default_rng(2)
-    state = JudgeVariances(memory=500)
+    rng, state = np.random.default_rng(2), JudgeVariances(memory=500)
     for noise in (4.0, 0.25):
         for _ in range(100):
-            state.observe(6, simulated_calls(rng, 6, ring(6), noise=noise)[1])
+            state.observe(6, simulated_calls(rng, 6, noise=noise)[1])
     assert state.noise == pytest.approx(0.25, rel=0.2)
 
 
 def test_the_state_survives_json_and_ranking_leaves_it_alone():
     rng = np.random.default_rng(3)
     state = JudgeVariances(memory=300)
-    state.observe(5, simulated_calls(rng, 5, ring(5))[1])
+    state.observe(5, simulated_calls(rng, 5)[1])
     saved = json.dumps(asdict(state))
-    calls = simulated_calls(rng, 5, ring(5))[1]
+    calls = simulated_calls(rng, 5)[1]
     restored = JudgeVariances(**json.loads(saved))
     assert restored == state
     assert quality_from_calls(5, calls, restored) == quality_from_calls(5, calls, state)
@@ -206,7 +149,7 @@ def test_pooled_variances_rank_nearer_the_truth_than_wrong_ones():
     pooled, wrong = JudgeVariances(), known_variances(quality=1, noise=2.25, shared=0)
     error = {"pooled": 0.0, "wrong": 0.0}
     for _ in range(100):
-        quality_G, calls = simulated_calls(rng, 8, ring(8), noise=0.25, shared=2.25)
+        quality_G, calls = simulated_calls(rng, 8, noise=0.25, shared=2.25)
         for name, state in (("pooled", pooled), ("wrong", wrong)):
             found = np.array(quality_from_calls(8, calls, state))
             error[name] += np.square(found - found.mean() - quality_G + quality_G.mean()).sum()

@@ -45,45 +45,23 @@ def test_its_parameters_are_keys_of_the_tournament(load):
         load(text.format(name="depth"))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("Own = 3", "is no class derived from arenarl.tournament.schedules.Topology"),
-        ("class Own:\n    pass", "is no class derived from arenarl.tournament.schedules.Topology"),
-        ("class Other(Anchor):\n    pass", "tournament.topology: .* cannot be imported"),
-        ("class Own(Topology):\n    pass", "cannot rank 2 entrants: NotImplementedError"),
-        (
-            "class Own(Anchor):\n    def ready(self, results):\n        return [Pairing(0, 0, 0)]",
-            "0 and 0 are no pair of 0 … 1",
-        ),
-        (
-            "class Own(Anchor):\n    def ready(self, results):\n        return [Pairing(0, self.size, 0)]",
-            "0 and 2 are no pair",
-        ),
-        (
-            "class Own(Anchor):\n    def ready(self, results):\n        return [(0, 1)]",
-            "cannot rank 2 entrants: ValueError",
-        ),
-        (
-            "class Own(Anchor):\n    def standings(self, results):\n        return [Standing.of_score(1.0)]",
-            "not a Standing or None for each entrant",
-        ),
-        (
-            (
-                "class Own(Anchor):\n    def standings(self, results):\n"
-                "        return [Standing((results[0, 1][0],), None)] * self.size"
-            ),
-            "TypeError",
-        ),
-        (
-            (
-                "class Own(Anchor):\n    def standings(self, results):\n        return [Standing((float(self.size > 2) "
-                "/ (self.size - 3),), 1.0)] * self.size"
-            ),
-            "cannot rank 3 entrants: ZeroDivisionError",
-        ),
-    ],
-)
+READY = "class Own(Anchor):\n    def ready(self, results):\n        return [{}]"
+STANDINGS = "class Own(Anchor):\n    def standings(self, results):\n        return {}"
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("Own = 3", "is no class derived from arenarl.tournament.schedules.Topology"),
+    ("class Own:\n    pass", "is no class derived from arenarl.tournament.schedules.Topology"),
+    ("class Other(Anchor):\n    pass", "tournament.topology: .* cannot be imported"),
+    ("class Own(Topology):\n    pass", "cannot rank 2 entrants: NotImplementedError"),
+    (READY.format("Pairing(0, 0, 0)"), "0 and 0 are no pair of 0 … 1"),
+    (READY.format("Pairing(0, self.size, 0)"), "0 and 2 are no pair"),
+    (READY.format("(0, 1)"), "cannot rank 2 entrants: ValueError"),
+    (STANDINGS.format("[Standing.of_score(1.0)]"), "not a Standing or None for each entrant"),
+    (STANDINGS.format("[Standing((results[0, 1][0],), None)] * self.size"), "TypeError"),
+    (STANDINGS.format("[Standing((float(self.size > 2) / (self.size - 3),), 1.0)] * self.size"),
+     "cannot rank 3 entrants: ZeroDivisionError"),
+])  # fmt: skip
 def test_one_that_cannot_rank_is_refused_in_one_line(load, text, words):
     with pytest.raises(UserError, match=words) as caught:
         load(text)

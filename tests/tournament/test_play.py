@@ -8,7 +8,7 @@ from judges import scripted
 
 from arenarl.tournament.mixed_model import JudgeVariances, quality_from_calls
 from arenarl.tournament.play import play_tournament, run_tournament
-from arenarl.tournament.ranking import Call, Match, scored_calls
+from arenarl.tournament.ranking import Call, scored_calls
 from arenarl.tournament.topologies import TOPOLOGIES
 
 each_topology = pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -24,25 +24,11 @@ def judge_of(qualities, calls=None, first_bonus=0.0):
     return compare
 
 
-def test_a_match_sums_the_scores_of_both_orders():
-    # Eq. 3 by hand: i has 7 shown first and 6 shown second, j has 5 and 9.
-    match = Match(2, 4, 0, (Call(2, 4, (7.0, 5.0)), Call(4, 2, (9.0, 6.0))))
-    assert match.scores == (13.0, 14.0)
-    assert match.is_flip
-
-
 @each_that_orders
 def test_both_orders_cancel_a_position_bias(topology):
     ranking = run_tournament(topology, 4, judge_of([4, 3, 2, 1], first_bonus=5))
     assert ranking.ranks_G == [0.0, 1.0, 2.0, 3.0]
     assert ranking.flip_rate == 1.0
-
-
-def test_one_order_is_judged_where_bidirectional_is_off():
-    calls = []
-    ranking = run_tournament("anchor", 4, judge_of([4, 3, 2, 1], calls), bidirectional=False)
-    assert sorted(calls) == [(0, 1), (0, 2), (0, 3)]
-    assert (ranking.judge_calls, ranking.flip_rate) == (3, 0.0)
 
 
 def test_both_orders_of_a_match_are_judged_at_once():
@@ -58,12 +44,16 @@ def test_both_orders_of_a_match_are_judged_at_once():
     assert run_tournament("anchor", 2, compare).tie_rate == 1.0
 
 
-def test_details_and_single_scores_are_kept_with_the_match():
+def test_a_match_sums_both_orders_and_keeps_details_and_single_scores():
+    # Eq. 3 by hand: 0 has 7 shown first and 6 shown second, 1 has 5 and 9.
     async def compare(i, j):
-        return 8 - i, 8 - j, f"{i} before {j}"
+        return *((7, 5) if i == 0 else (9, 6)), f"{i} before {j}"
 
     (match,) = run_tournament("anchor", 2, compare).matches
-    assert match.calls == (Call(0, 1, (8.0, 7.0), "0 before 1"), Call(1, 0, (7.0, 8.0), "1 before 0"))
+    assert match.calls == (Call(0, 1, (7.0, 5.0), "0 before 1"), Call(1, 0, (9.0, 6.0), "1 before 0"))
+    assert match.scores == (13.0, 14.0) and match.is_flip
+    (match,) = run_tournament("anchor", 2, compare, bidirectional=False).matches
+    assert match.scores == (7.0, 5.0) and len(match.calls) == 1 and not match.is_flip
 
 
 def test_tie_rate_and_flip_rate_are_shares_of_the_matches_with_a_verdict():
@@ -73,8 +63,7 @@ def test_tie_rate_and_flip_rate_are_shares_of_the_matches_with_a_verdict():
         return replies.get((i, j))
 
     ranking = run_tournament("anchor", 5, compare)
-    assert ranking.tie_rate == pytest.approx(1 / 3)
-    assert ranking.flip_rate == pytest.approx(1 / 3)
+    assert (ranking.tie_rate, ranking.flip_rate) == pytest.approx((1 / 3, 1 / 3))
     assert [match.j for match in ranking.failed_matches] == [4]
 
 
@@ -157,16 +146,15 @@ def failing(fail, pair=(1, 2)):
     return compare
 
 
-async def gone():
-    raise ConnectionError("judge is gone")
+def raising(error):
+    async def fail():
+        raise error
+
+    return fail
 
 
 async def slow():
     await asyncio.sleep(60)
-
-
-async def cancelled_inside():
-    raise asyncio.CancelledError("not by the tournament")
 
 
 def replying(reply):
@@ -177,24 +165,14 @@ def replying(reply):
 
 
 @each_topology
-@pytest.mark.parametrize(
-    ("fail", "reason"),
-    [
-        (gone, "ConnectionError: judge is gone"),
-        (slow, "no verdict within 0.05 s"),
-        (cancelled_inside, "CancelledError: not by the tournament"),
-        (replying(None), "no verdict could be had"),
-        (replying((1,)), "must return 2 scores"),
-        (replying(3), "must return 2 scores"),
-        (replying("ab cd"), "must return 2 scores"),
-        (replying(("a", "b")), "must return numbers within"),
-        (replying((1, float("nan"))), "must return numbers within"),
-        (replying((float("inf"), 1)), "must return numbers within"),
-        (replying((1e308, 1)), "must return numbers within"),
-        (replying(("9", b"3")), "must return numbers within"),
-        (replying((True, 1)), "must return numbers within"),
-    ],
-)
+@pytest.mark.parametrize(("fail", "reason"), [
+    (raising(ConnectionError("judge is gone")), "ConnectionError: judge is gone"), (slow, "no verdict within 0.05 s"),
+    (raising(asyncio.CancelledError("not by the tournament")), "CancelledError: not by the tournament"),
+    (replying(None), "no verdict could be had"),
+    *((replying(reply), "must return 2 scores") for reply in ((1,), 3, "ab cd")),
+    *((replying(reply), "must return numbers within") for reply in (
+        ("a", "b"), (1, float("nan")), (float("inf"), 1), (1e308, 1), ("9", b"3"), (True, 1))),
+])  # fmt: skip
 def test_a_call_that_fails_fails_its_match_with_the_reason_and_the_rest_goes_on(topology, fail, reason):
     played = False
     for seed in range(3):  # by lot, 1 and 2 need not meet
@@ -230,13 +208,9 @@ def test_cancelling_the_tournament_cancels_its_calls():
     assert sorted(cancelled) == [(0, 1), (0, 2), (1, 0), (2, 0)]
 
 
-@each_topology
-def test_a_keyboard_interrupt_stops_everything(topology):
-    async def interrupt():
-        raise KeyboardInterrupt
-
+def test_a_keyboard_interrupt_stops_everything():
     with pytest.raises(KeyboardInterrupt):
-        run_tournament(topology, 2, failing(interrupt, (0, 1)))
+        run_tournament("round_robin", 2, failing(raising(KeyboardInterrupt), (0, 1)))
 
 
 def test_ranking_by_scores_is_by_the_mixed_model_of_the_calls_that_count():
@@ -254,40 +228,17 @@ def test_ranking_by_scores_is_by_the_mixed_model_of_the_calls_that_count():
     assert asdict(variances) == before
 
 
-def test_groups_that_share_a_limit_stay_within_it_together():
-    running, most = 0, 0
+def test_an_empty_group_wrong_lengths_and_a_running_loop_are_errors():
+    for size, keys, problem in ((0, {}, "group_size >= 1, not 0"), (4, {"entrants": [0, 1]}, "entrants has 2 items"),
+                                (4, {"valid_G": [True] * 3}, "valid_G has 3 items for group_size 4")):  # fmt: skip
+        with pytest.raises(ValueError, match=problem):
+            run_tournament("anchor", size, judge_of([1]), **keys)
 
-    async def compare(i, j):
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0)
-        running -= 1
-        return 9 - i, 9 - j
-
-    async def play_groups():
-        limit = asyncio.Semaphore(3)
-        return await asyncio.gather(*(play_tournament("round_robin", 5, compare, limit=limit) for _ in range(4)))
-
-    assert all(ranking.ranks_G == [0.0, 1.0, 2.0, 3.0, 4.0] for ranking in asyncio.run(play_groups()))
-    assert most == 3
-
-
-def test_run_tournament_inside_a_loop_says_what_to_await():
     async def main():
         run_tournament("anchor", 2, judge_of([1, 2]))
 
     with pytest.raises(RuntimeError, match="await play_tournament"):
         asyncio.run(main())
-
-
-def test_an_empty_group_and_wrong_lengths_are_errors():
-    with pytest.raises(ValueError, match="group_size >= 1, not 0"):
-        run_tournament("anchor", 0, judge_of([1]))
-    with pytest.raises(ValueError, match="valid_G has 3 items for group_size 4"):
-        run_tournament("anchor", 4, judge_of([1]), valid_G=[True] * 3)
-    with pytest.raises(ValueError, match="entrants has 2 items"):
-        run_tournament("anchor", 4, judge_of([1]), entrants=[0, 1])
 
 
 def test_the_tournament_imports_neither_torch_nor_trl_nor_numpy():

@@ -32,34 +32,16 @@ def test_swiss_plays_its_rounds_with_one_match_or_one_bye_an_entrant(size, failu
 
 
 @each_size
-def test_swiss_never_repeats_a_match(size):
-    for seed in range(20):
-        pairs = [
-            frozenset((match.i, match.j))
-            for match in run_tournament("swiss", size, noisy(range(size), seed), seed=seed).matches
-        ]
-        assert len(pairs) == len(set(pairs))
-
-
-@each_size
 def test_a_perfect_judge_puts_the_best_first_alone_with_a_full_score(size):
-    for seed in range(40):
-        qualities = Random(seed).sample(range(size), size)
+    """And without byes, everyone meets an equal record."""
+    for seed in range(20):
+        qualities, points = Random(seed).sample(range(size), size), [0] * size
         ranking = run_tournament("swiss", size, perfect(qualities), seed=seed)
         best = qualities.index(size - 1)
         assert ranking.ranks_G[best] == 0.0
-        assert [g for g, points in enumerate(ranking.scores_G) if points == Swiss(size).rounds] == [best]
-
-
-@pytest.mark.parametrize("size", [2, 4, 8, 16])
-def test_without_draws_and_byes_everyone_meets_an_equal_record(size):
-    for seed in range(20):
-        points = [0] * size
-        for matches in rounds_of(
-            run_tournament("swiss", size, perfect(Random(seed).sample(range(size), size)), seed=seed)
-        ):
-            if len(matches) != size // 2 or matches[0].round < 3:  # in the fourth round equals may all have met
-                assert all(points[match.i] == points[match.j] for match in matches)
+        assert [g for g, total in enumerate(ranking.scores_G) if total == Swiss(size).rounds] == [best]
+        for matches in rounds_of(ranking)[:3] if size in (2, 4, 8, 16) else ():  # later, equals may all have met
+            assert all(points[match.i] == points[match.j] for match in matches)
             for match in matches:
                 points[match.i if match.scores[0] > match.scores[1] else match.j] += 1
 

@@ -47,20 +47,14 @@ def qualities_of(size, seed):
     return [10 * (k + 1) / size for k in Random(seed).sample(range(size), size)]
 
 
-@pytest.mark.parametrize("topology", GIVE_THE_TRUE_ORDER)
-@at_every_size
-def test_a_perfect_judge_gives_the_true_order(topology, size, seed):
-    qualities = qualities_of(size, seed)
-    expected = [float(sum(other > quality for other in qualities)) for quality in qualities]
-    assert run_tournament(topology, size, perfect(qualities), seed=seed).ranks_G == expected
-
-
 @pytest.mark.parametrize("topology", GIVE_THE_TRUE_BEST)
 @at_every_size
-def test_a_perfect_judge_puts_the_true_best_first(topology, size, seed):
+def test_a_perfect_judge_puts_the_true_best_first_or_all_in_order(topology, size, seed):
     qualities = qualities_of(size, seed)
     ranks = run_tournament(topology, size, perfect(qualities), seed=seed).ranks_G
     assert ranks.index(0.0) == qualities.index(max(qualities))
+    if topology in GIVE_THE_TRUE_ORDER:
+        assert ranks == [float(sum(other > quality for other in qualities)) for quality in qualities]
 
 
 @each_topology
@@ -102,15 +96,6 @@ def test_relabelling_trajectories_relabels_ranks_if_the_lots_are_relabelled_too(
     assert {frozenset((names[match.i], names[match.j])) for match in ranking.matches} == {
         frozenset((match.i, match.j)) for match in expected.matches
     }
-
-
-@each_topology
-@at_every_size
-def test_the_same_seed_plays_the_same_tournament(topology, size, seed):
-    coarse = Random(seed).choices([7, 8, 9], k=size)
-    assert run_tournament(topology, size, perfect(coarse), seed=seed) == run_tournament(
-        topology, size, perfect(coarse), seed=seed
-    )
 
 
 @pytest.mark.parametrize(
@@ -183,20 +168,14 @@ def test_ready_names_nothing_that_has_a_result_and_needs_no_memory(topology):
     assert {frozenset(pairing[:2]) for pairing in named} == {frozenset((match.i, match.j)) for match in ranking.matches}
 
 
-def test_an_unknown_topology_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match="did you mean 'round_robin'"):
-        build_topology("roundrobin", 4)
-
-
-def test_unknown_parameters_and_values_are_answered_with_the_valid_ones():
-    with pytest.raises(ValueError, match="no parameter acumulate; it has: accumulate, placement"):
-        build_topology(SEEDED, 4, acumulate="sum")
-    with pytest.raises(ValueError, match="round_robin has no parameter placement; it has: none"):
-        build_topology("round_robin", 4, placement="standard")
-    with pytest.raises(ValueError, match="did you mean 'algorithm1'"):
-        build_topology(SEEDED, 4, placement="algoritm_1")
-
-
-def test_balanced_has_no_ranking_of_its_own():
-    with pytest.raises(ValueError, match="unknown ranking of balanced 'bracket'; did you mean 'scores'"):
-        run_tournament("balanced", 4, perfect([1, 2, 3, 4]), ranking="bracket")
+@pytest.mark.parametrize(("topology", "keys", "problem"), [
+    ("roundrobin", {}, "did you mean 'round_robin'"),
+    ("round_robin", {"placement": "x"}, "no parameter placement; .*none"),
+    (SEEDED, {"acumulate": "sum"}, "no parameter acumulate; it has: accumulate, placement"),
+    (SEEDED, {"placement": "algoritm_1"}, "did you mean 'algorithm1'"),
+    ("elo", {"elo_estimate": "bradley"}, "did you mean 'bradley_terry'"),
+    ("balanced", {"ranking": "bracket"}, "unknown ranking of balanced 'bracket'; did you mean 'scores'"),
+])  # fmt: skip
+def test_unknown_names_and_values_are_answered_with_the_valid_ones(topology, keys, problem):
+    with pytest.raises(ValueError, match=problem):
+        run_tournament(topology, 4, perfect([1, 2, 3, 4]), **keys)
