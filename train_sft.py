@@ -27,7 +27,7 @@ def main() -> None:
 
     # after all checks: loading TRL takes seconds
     from arenarl.domains.environments import environment_maker
-    from arenarl.rollout.instances import briefly
+    from arenarl.rollout.instances import temporary_environment
     from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, save_policy
     from arenarl.rollout.system_prompt import system_prompt
     from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
@@ -48,7 +48,7 @@ def main() -> None:
     with timed(folder, "sft") as stopwatch:
         training = sft_arguments(config, folder)
         make_environment = environment_maker(config.environment, config.data.language, limits=config.judge)
-        with briefly(make_environment) as environment:
+        with temporary_environment(make_environment) as environment:
             tools = environment.tools
         with training.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
             start = prepare_initial_policy(

@@ -29,7 +29,7 @@ from arenarl.domains.environments import environment_maker  # noqa: E402
 from arenarl.domains.prepared import FILES, manifest_of  # noqa: E402
 from arenarl.domains.public_data import PublicData, find_source, local_path, read_public_data  # noqa: E402
 from arenarl.llm.client import open_client  # noqa: E402
-from arenarl.rollout.instances import briefly  # noqa: E402
+from arenarl.rollout.instances import temporary_environment  # noqa: E402
 from arenarl.run.timing import timed  # noqa: E402
 from arenarl.system.atomic_files import hash_files, write_json  # noqa: E402
 from arenarl.system.errors import UserError, guarded, keep_tracebacks  # noqa: E402
@@ -129,7 +129,7 @@ def generate(domain: Domain, config: Config) -> Iterator[tuple[str, list]]:
         raise UserError(f"environment.name=mcp: the teacher works with the tools in this process; {how}")
     of_queries = len(domain.subtasks) * config.data.test_per_subtask + config.data.sft_size
     with (
-        briefly(environment_maker(config.environment, config.data.language)) as environment,
+        temporary_environment(environment_maker(config.environment, config.data.language)) as environment,
         Bar("data", of_queries) as bar,
     ):
         yield from domain.splits(
@@ -142,7 +142,7 @@ def generate(domain: Domain, config: Config) -> Iterator[tuple[str, list]]:
 def load_public(config: Config, folder: Path) -> PublicData:
     """What `data.source` names, with its notes printed.
     Raises UserError if its splits would stand beside another data set's."""
-    with briefly(environment_maker(config.environment, config.data.language)) as environment:
+    with temporary_environment(environment_maker(config.environment, config.data.language)) as environment:
         public = read_public_data(config.data, config.environment.domain, environment.tools)
     if "sft" not in public.splits and (folder / "sft.jsonl").is_file():
         raise UserError(

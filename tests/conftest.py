@@ -113,7 +113,7 @@ def model(policy_path) -> Any:
 @pytest.fixture(scope="session")
 def smollm2() -> str:
     """The folder of SmolLM2-135M-Instruct, fetched once for all runs of the tests."""
-    from arenarl.rollout.packaged_models import folder_of
+    from arenarl.rollout.policy import folder_of
 
     return str(ROOT / folder_of("smollm2-135m-instruct"))
 

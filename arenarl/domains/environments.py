@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from arenarl.config.schema import EnvironmentConfig, JudgesConfig
 from arenarl.rollout.environment import Environment
-from arenarl.rollout.openenv_environment import OpenEnvEnvironment, is_client
-from arenarl.rollout.trl_environment import TRLEnvironment
+from arenarl.rollout.foreign_environments import OpenEnvEnvironment, TRLEnvironment, is_client
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import named
 
@@ -29,7 +28,7 @@ ENVIRONMENTS = {
     "babyai": "arenarl.domains.agentgym.babyai:BabyAIEnvironment",
     "sciworld": "arenarl.domains.agentgym.sciworld:SciWorldEnvironment",
     "mcp": "arenarl.rollout.mcp_environment:MCPEnvironment",
-    "none": "arenarl.rollout.no_tools:NoTools",
+    "none": "arenarl.rollout.environment:NoTools",
 }
 
 

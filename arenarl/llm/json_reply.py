@@ -30,27 +30,20 @@ def parse_reply(text: str, reply_type: type[Parsed]) -> Parsed:
     """
     if not text.strip():  # all of it may have been thinking, which some servers put elsewhere
         raise ValueError("it is empty")
-    found = [whole] if (whole := _whole_object(text)) is not None else list(json_objects(without_thinking(text)))
+    try:  # a reply that is one object and nothing else holds no thinking, whatever tags its strings quote
+        whole = json.loads(text, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError):
+        whole = None
+    found = [whole] if isinstance(whole, dict) else list(json_objects(without_thinking(text)))
     if len(found) != 1:
-        raise ValueError(
-            f"it holds {len(found) or 'no'} complete JSON object{'s' * (len(found) > 1)} where one was asked for"
-        )
+        objects = f"{len(found) or 'no'} complete JSON object{'s' * (len(found) > 1)}"
+        raise ValueError(f"it holds {objects} where one was asked for")
     try:
         return reply_type.model_validate(found[0])
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors(include_url=False)
-        ]
-        raise ValueError("; ".join(problems[:3])) from error
-
-
-def _whole_object(text: str) -> dict[str, Any] | None:
-    """Of a reply that is one and nothing else, which holds no thinking, whatever tags its strings quote; else None."""
-    try:
-        found = json.loads(text, object_pairs_hook=_without_repeats)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+        problems = error.errors(include_url=False)[:3]
+        words = (f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
+        raise ValueError("; ".join(words)) from error
 
 
 def ends_with_an_object(text: str) -> bool:

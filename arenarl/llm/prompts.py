@@ -14,15 +14,9 @@ import yaml
 from arenarl.system.repository import CONFIGS
 
 PROMPTS = CONFIGS / "prompts"
-
-
 Message = dict[str, str]
-
-
 QUOTE = "| "
 _GAP = re.compile(r"\[\d+ characters left out\]")
-
-
 # What some model's tokenizer takes for its own control tokens; a blank inside makes it plain text again. By form: a bar
 # at either end of a tag (<|im_end|>, <turn|>, [|user|]), a tag with an underscore (<end_of_turn>, [TOOL_CALLS]); and
 # words that make a token without either.
@@ -32,11 +26,7 @@ _CONTROL_TOKEN = re.compile(
     r"|\[(?=[|｜]|/?(?i:INST|THINK|ARGS|IMG|[gs]?MASK|CLS|SEP|PAD|UNK|BOS|EOS|PREFIX|MIDDLE|SUFFIX)\]"
     r"|/?[A-Z\d]{1,40}_[A-Z\d_]{0,40}\])"
 )
-
-
 _LINE_BREAK = re.compile(r"\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
-
-
 # What is not shown and can hide a message: Unicode's Default_Ignorable_Code_Point, and all other format characters (Cf)
 # but the visible signs that enclose Arabic, Syriac and Kaithi numbers.
 _INVISIBLE = re.compile(
@@ -45,8 +35,6 @@ _INVISIBLE = re.compile(
 )
 _JOINERS = "\u200c\u200d"
 _BLANK = "\u2800"  # a Braille cell without dots: the one blank that is none for Unicode
-
-
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\ud800-\udfff]")
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from arenarl.system.counters import Summable
 from arenarl.system.database import json_hash, open_database
 from arenarl.system.errors import UserError
 
@@ -34,19 +35,25 @@ class StoredReply:
     tokens_out: int | None
 
 
-@dataclass(frozen=True)
-class Spent:
-    """What a run has paid for so far, over all its stages, processes and restarts."""
+@dataclass
+class Usage(Summable):
+    """LLM calls and what they cost: of a process since they were last taken, or of a run so far."""
 
-    calls: int = 0
+    verdicts: int = 0  # and other replies asked for, from the store or not
+    failed: int = 0  # of these without a reply, or without one that parses
+    unreadable: int = 0  # replies that do not parse; each is asked for again once
+    from_store: int = 0  # replies that had been paid for before
+    calls: int = 0  # replies paid for
+    retries: int = 0  # attempts that ended in a timeout, 429, 5xx, a cut connection or no completion
     tokens_in: int = 0
     tokens_out: int = 0
+    # replies paid for whose tokens the API does not say, or not believably; their cost is the most it can be
+    unknown_tokens: int = 0
     cost: float = 0.0
 
 
 def reply_key(base_url: str, request: dict[str, Any], repeat: int) -> str:
-    """The hash of all that a reply depends on: endpoint, model, messages, parameters, schema,
-    and which repeat it is."""
+    """Hash all that a reply depends on: endpoint, model, messages, parameters, schema, number of the repeat."""
     return json_hash([base_url, request, repeat])
 
 
@@ -74,9 +81,8 @@ class ReplyStore:
         try:
             return self._db.execute(statement, values)
         except sqlite3.Error as error:
-            raise UserError(
-                f"cannot use {self._path}: {error}; change judge.store, or make room and start it again"
-            ) from error
+            remedy = "change judge.store, or make room and start it again"
+            raise UserError(f"cannot use {self._path}: {error}; {remedy}") from error
 
     def get(self, key: str) -> StoredReply | None:
         row = self._execute("SELECT text, model, tokens_in, tokens_out FROM replies WHERE key = ?", (key,)).fetchone()
@@ -85,41 +91,31 @@ class ReplyStore:
     def put(self, key: str, reply: StoredReply) -> StoredReply:
         """Keep a reply; returns the one that counts, which is another process's if it came first."""
         row = (key, reply.model, reply.text, reply.tokens_in, reply.tokens_out, time.time())
-        self._execute(
-            (
-                "INSERT OR IGNORE INTO replies (key, model, text, tokens_in, tokens_out, "
-                "created) VALUES (?, ?, ?, ?, ?, ?)"
-            ),
-            row,
-        )
+        self._execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?, ?)", row)
         return self.get(key)
 
     def reserve(self, stage: str, max_calls: int | None, max_cost: float | None) -> bool:
         """Count one more call of the stage, unless that would go beyond what its run may pay. Exact over processes for
         calls; by cost, calls that are under way when the limit is reached still end."""
         self._execute("INSERT OR IGNORE INTO spent (run) VALUES (?)", (stage,))
-        within = (
-            "(SELECT (:calls IS NULL OR total(calls) < :calls) AND (:cost IS NULL OR total(cost) < "
-            f":cost) FROM spent WHERE {_OF_RUN})"
+        within = "(:calls IS NULL OR total(calls) < :calls) AND (:cost IS NULL OR total(cost) < :cost)"
+        reserve = (
+            f"UPDATE spent SET calls = calls + 1 WHERE run = :stage AND (SELECT {within} FROM spent WHERE {_OF_RUN})"
         )
         limits = {"stage": stage, "run": run_of(stage), "calls": max_calls, "cost": max_cost}
-        return (
-            self._execute(f"UPDATE spent SET calls = calls + 1 WHERE run = :stage AND {within}", limits).rowcount == 1
-        )
+        return self._execute(reserve, limits).rowcount == 1
 
     def release(self, stage: str) -> None:
         """Take back a reserved call that brought no reply."""
         self._execute("UPDATE spent SET calls = calls - 1 WHERE run = ?", (stage,))
 
-    def charge(self, stage: str, tokens_in: int, tokens_out: int, cost: float) -> None:
+    def charge(self, stage: str, paid: Usage) -> None:
         """Add what a reserved call's reply cost."""
-        values = (tokens_in, tokens_out, cost, stage)
-        self._execute(
-            "UPDATE spent SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?, cost = cost + ? WHERE run = ?",
-            values,
-        )
+        add = "UPDATE spent SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?, cost = cost + ? WHERE run = ?"
+        self._execute(add, (paid.tokens_in, paid.tokens_out, paid.cost, stage))
 
-    def spent(self, stage: str) -> Spent:
-        """By all stages of its run."""
+    def spent(self, stage: str) -> Usage:
+        """Calls, tokens and cost that all stages of its run have paid for, over all processes and restarts."""
         totals = "coalesce(sum(calls), 0), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), total(cost)"
-        return Spent(*self._execute(f"SELECT {totals} FROM spent WHERE {_OF_RUN}", {"run": run_of(stage)}).fetchone())
+        row = self._execute(f"SELECT {totals} FROM spent WHERE {_OF_RUN}", {"run": run_of(stage)}).fetchone()
+        return Usage(**dict(zip(("calls", "tokens_in", "tokens_out", "cost"), row, strict=True)))

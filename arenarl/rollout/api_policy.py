@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from arenarl.config.schema import Config, LLMConfig, RolloutConfig
 from arenarl.llm.client import LLMClient, Message, NoReply, RunStopped, chat_request
-from arenarl.rollout.engine import Attempt, Progress, RolloutEngine
+from arenarl.rollout.engine import Attempt, Progress, RolloutEngine, Tick
 from arenarl.rollout.environment import Environment, Step
 from arenarl.rollout.system_prompt import default_prompt
 from arenarl.system.errors import UserError
@@ -36,8 +36,7 @@ from arenarl.trajectory import (
 
 @dataclass
 class ApiProgress(Progress):
-    """A trajectory under way. `sent` is the conversation in the API's form;
-    tokens are counted as the API reports them."""
+    """A trajectory under way. `sent` is the conversation in the API's form; tokens are counted as the API does."""
 
     sent: list[Message] = field(default_factory=list)
     # of the last turn's native calls, which precede those in its text
@@ -60,6 +59,25 @@ class ApiProgress(Progress):
         self.prompt_tokens = self.prompt_tokens or tokens_in
         self.own_tokens += tokens_out
         self.all_tokens = tokens_in + tokens_out
+
+    def send_back(self, reply: dict[str, Any], calls: Sequence[tuple[str, ToolCall]]) -> None:
+        """Repeat a reply in the next request, with arguments that servers can read as JSON.
+
+        Thoughts and signatures of a reply that calls tools go with it: DeepSeek, Kimi (`reasoning_content`), Gemini
+        (`extra_content` of a call) and OpenRouter (`reasoning_details`) need them to go on. Thoughts before a text
+        alone are dropped, as all APIs do.
+        """
+        message: Message = {"role": "assistant", "content": text_of(reply.get("content")) or None}
+        if calls:
+            message |= {name: reply[name] for name in ("reasoning_content", "reasoning_details") if reply.get(name)}
+            message["tool_calls"] = []
+        for raw, (call_id, call) in zip(reply["tool_calls"] if calls else [], calls, strict=True):
+            arguments = call.arguments if isinstance(call.arguments, dict) else {"malformed": call.arguments}
+            function = {"name": call.name or "unknown", "arguments": json.dumps(arguments, ensure_ascii=False)}
+            others = {name: value for name, value in raw.items() if name not in ("id", "type", "function", "index")}
+            message["tool_calls"].append({**others, "id": call_id, "type": "function", "function": function})
+        self.sent.append(message)
+        self.call_ids = [call_id for call_id, _ in calls]
 
     def end(self, query_id: str, stop_reason: StopReason) -> Trajectory:
         trajectory = super().end(query_id, stop_reason)
@@ -93,28 +111,19 @@ class ApiRolloutEngine(RolloutEngine):
         cls, config: Config, llm: LLMConfig, client: LLMClient, make: Callable[[], Environment], language: str
     ) -> Self:
         """With the run's budgets and world."""
-        return cls(
-            llm,
-            client,
-            make,
-            config.rollout,
-            language,
-            actions=config.environment.actions,
-            most_instances=config.environment.instances,
-        )
+        world = {"actions": config.environment.actions, "most_instances": config.environment.instances}
+        return cls(llm, client, make, config.rollout, language, **world)
 
     def roll_out_groups(self, *_: Any, **__: Any) -> list[RolloutGroup]:
         raise UserError(f"{self.llm.model} is behind an API: it can be evaluated (evaluate.api), but not trained")
 
-    def roll_out(self, attempts: Sequence[Attempt], *tick: Callable[..., None]) -> list[Trajectory]:
-        trajectories = super().roll_out(attempts, *tick)
+    def roll_out(self, attempts: Sequence[Attempt], tick: Tick | None = None) -> list[Trajectory]:
+        trajectories = super().roll_out(attempts, tick)
         refused = [trajectory.meta["refused"] for trajectory in trajectories if "refused" in trajectory.meta]
-        if len(refused) > self.client.limits.max_failure_share * len(trajectories):
-            limit = f"judge.max_failure_share={self.client.limits.max_failure_share}"
-            raise UserError(
-                f"{self.llm.model} refused {len(refused)} of {len(trajectories)} queries, "
-                f"above {limit}; the last: {refused[-1]}"
-            )
+        most = self.client.limits.max_failure_share
+        if len(refused) > most * len(trajectories):
+            share = f"{self.llm.model} refused {len(refused)} of {len(trajectories)} queries"
+            raise UserError(f"{share}, above judge.max_failure_share={most}; the last: {refused[-1]}")
         return trajectories
 
     def _start(self, query: Query, seen: str | None = None) -> ApiProgress:
@@ -131,42 +140,33 @@ class ApiRolloutEngine(RolloutEngine):
         if isinstance(reply, NoReply):
             return self._without_reply(progress, reply)
         try:
-            said = parse_json(reply.text, MAX_RECORD_NESTING)
+            message = parse_json(reply.text, MAX_RECORD_NESTING)
         except ValueError as error:
             return self._without_reply(progress, NoReply(str(error), is_refusal=True))
-        calls = [
-            (call_id or f"call_{turn_number}_{number}", call)
-            for number, (call_id, call) in enumerate(native_calls(said))
-        ]
+        numbered = enumerate(native_calls(message))
+        calls = [(call_id or f"call_{turn_number}_{number}", call) for number, (call_id, call) in numbered]
         progress.count(reply.tokens_in or 0, reply.tokens_out or 0)  # what the API does not say counts as none
         progress.meta["model"] = reply.model
-        text = text_of(said.get("content"))
-        progress.messages.append(
-            self._message(text) if self.action_tool else reply_message(said, [call for _, call in calls])
-        )
-        progress.sent.append(_sent_back(said, calls))
-        progress.call_ids = [call_id for call_id, _ in calls]
-        return said.get("finish_reason") != "length" and progress.length <= self.config.max_tokens
+        if self.action_tool:
+            progress.messages.append(self._message(text_of(message.get("content"))))
+        else:
+            progress.messages.append(reply_message(message, [call for _, call in calls]))
+        progress.send_back(message, calls)
+        return message.get("finish_reason") != "length" and progress.length <= self.config.max_tokens
 
     def repeat_turn(self, progress: ApiProgress, message: dict[str, Any], turn_number: int) -> None:
-        """Append a turn that is there already, in place of a reply.
-        What only the model that wrote it understands is not told to this one."""
-        calls = [
-            (f"call_{turn_number}_{number}", ToolCall(**call["function"]))
-            for number, call in enumerate(message.get("tool_calls", []))
-        ]
+        """Append an existing turn in place of a reply, without what only the model that wrote it understands."""
+        functions = [call["function"] for call in message.get("tool_calls", [])]
+        calls = [(f"call_{turn_number}_{number}", ToolCall(**call)) for number, call in enumerate(functions)]
         progress.messages.append(message)
-        functions = [{"function": call["function"]} for call in message.get("tool_calls", [])]
-        progress.sent.append(_sent_back({"content": message["content"], "tool_calls": functions}, calls))
-        progress.call_ids = [call_id for call_id, _ in calls]
+        raw_calls = [{"function": function} for function in functions]
+        progress.send_back({"content": message["content"], "tool_calls": raw_calls}, calls)
 
     def _without_reply(self, progress: ApiProgress, reply: NoReply) -> bool:
         self.client.check()
         if not reply.is_refusal:
-            raise RunStopped(
-                f"no reply of {self.llm.model} to a turn for {self.llm.patience_s:g} s "
-                f"({reply.reason}); start it again later"
-            )
+            silence = f"no reply of {self.llm.model} to a turn for {self.llm.patience_s:g} s"
+            raise RunStopped(f"{silence} ({reply.reason}); start it again later")
         progress.meta["refused"] = reply.reason[:300]
         progress.messages.append(assistant_message(""))
         return True
@@ -177,36 +177,8 @@ class ApiRolloutEngine(RolloutEngine):
             progress.sent += messages
             return
         native = len(progress.call_ids)
-        progress.sent += [
-            message | {"tool_call_id": call_id}
-            for message, call_id in zip(messages[:native], progress.call_ids, strict=True)
-        ]
+        for message, call_id in zip(messages[:native], progress.call_ids, strict=True):
+            progress.sent.append(message | {"tool_call_id": call_id})
         if messages[native:]:  # calls in the text are answered as Qwen3's chat template does
             texts = [f"<tool_response>\n{message['content']}\n</tool_response>" for message in messages[native:]]
             progress.sent.append({"role": "user", "content": "\n".join(texts)})
-
-
-def _sent_back(said: dict[str, Any], calls: Sequence[tuple[str, ToolCall]]) -> Message:
-    """The reply as the next request repeats it, with arguments that servers can read as JSON.
-
-    Thoughts and signatures of a reply that calls tools go with it: DeepSeek, Kimi (`reasoning_content`), Gemini
-    (`extra_content` of a call) and OpenRouter (`reasoning_details`) need them to go on. Thoughts before a text alone
-    are dropped, as all APIs do.
-    """
-    message: Message = {"role": "assistant", "content": text_of(said.get("content")) or None}
-    if calls:
-        message |= {name: said[name] for name in ("reasoning_content", "reasoning_details") if said.get(name)}
-        message["tool_calls"] = [
-            {name: value for name, value in raw.items() if name not in ("id", "type", "function", "index")}
-            | {
-                "id": call_id,
-                "type": "function",
-                "function": {"name": call.name or "unknown", "arguments": _as_json(call.arguments)},
-            }
-            for raw, (call_id, call) in zip(said["tool_calls"], calls, strict=True)
-        ]
-    return message
-
-
-def _as_json(arguments: dict[str, Any] | str) -> str:
-    return json.dumps(arguments if isinstance(arguments, dict) else {"malformed": arguments}, ensure_ascii=False)

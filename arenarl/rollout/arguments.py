@@ -8,11 +8,11 @@ it spells.
 
 import json
 import math
+from contextlib import suppress
 from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
-from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
 from jsonschema_specifications import REGISTRY
 from referencing import Resource
@@ -48,14 +48,12 @@ class Misfit(ValueError):
 
 def schema_fault(parameters: Any) -> str | None:
     """What is wrong with a tool's parameters as a JSON schema of an object; None: nothing."""
-    if not (
-        isinstance(parameters, dict)
-        and parameters.get("type", "object") == "object"
-        and isinstance(parameters.get("$schema", ""), str)
-    ):
+    if not isinstance(parameters, dict) or parameters.get("type", "object") != "object":
         return "it is not of an object"
+    if not isinstance(parameters.get("$schema", ""), str):
+        return "its $schema is not a text"
     try:
-        _validator(parameters).check_schema(parameters)
+        validator_for(parameters, default=Draft202012Validator).check_schema(parameters)
     except SchemaError as error:
         return _cut(error.message, MAX_REASON)
     return _reference_fault(parameters)
@@ -80,19 +78,14 @@ def read_arguments(given: dict[str, Any], parameters: Schema) -> dict[str, Any]:
             read[key] = _read(key, value, types)
     if missing := [key for key in parameters.get("required", []) if key not in read]:
         raise Misfit("", f"needs the argument{'s' * (len(missing) > 1)} {', '.join(missing)}")
-    if error := best_match(_validator(parameters)(parameters).iter_errors(read)):
+    validator = validator_for(parameters, default=Draft202012Validator)(parameters)
+    if error := best_match(validator.iter_errors(read)):
         raise _misfit(error, parameters)
     return read
 
 
-def _validator(schema: Schema) -> type[Validator]:
-    """By the draft that it names."""
-    return validator_for(schema, default=Draft202012Validator)
-
-
 def _reference_fault(schema: Schema) -> str | None:
-    """What is wrong with its references, which nobody else looks at before a call needs them;
-    what lies elsewhere is not fetched."""
+    """What is wrong with its references, if anything; what lies elsewhere is not fetched."""
     root = Resource.from_contents(schema, default_specification=DRAFT202012)
     waiting, sound = [(root, REGISTRY.resolver_with_root(root))], set()
     try:
@@ -107,20 +100,16 @@ def _reference_fault(schema: Schema) -> str | None:
 
 
 def _leads_back(schema: Any, resolver: Any, passed: tuple[int, ...], sound: set[int]) -> bool:
-    """Whether it comes to what was `passed` without a step into the value: it would be followed for ever.
-    Raises Unresolvable."""
+    """Whether the schema leads back to a `passed` one without a step into the value. Raises Unresolvable."""
     if not isinstance(schema, dict) or id(schema) in sound:
         return False
     if id(schema) in passed:
         return True
-    parts = [
-        (part, resolver.in_subresource(DRAFT202012.create_resource(part)))
-        for key in _ABOUT_THE_SAME
-        for part in schema.get(key, [])
-    ]
+    same = [part for key in _ABOUT_THE_SAME for part in schema.get(key, [])]
+    parts = [(part, resolver.in_subresource(DRAFT202012.create_resource(part))) for part in same]
     if "$ref" in schema:
-        found = resolver.lookup(schema["$ref"])
-        parts.append((found.contents, found.resolver))
+        target = resolver.lookup(schema["$ref"])
+        parts.append((target.contents, target.resolver))
     if any(_leads_back(part, of_part, (*passed, id(schema)), sound) for part, of_part in parts):
         return True
     sound.add(id(schema))
@@ -137,27 +126,22 @@ def _read(key: str, value: Any, types: set[str] | None) -> Any:
         return value
     if isinstance(value, str) and "string" not in types:
         value = _spelled(value, types)
-    if isinstance(value, int) and not isinstance(value, bool) and "integer" not in types and "number" in types:
+    if _type_of(value) == "integer" and "integer" not in types and "number" in types:
         value = float(value) if abs(value) < 1e308 else math.inf
-    if isinstance(value, float) and not math.isfinite(value):
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
         raise Misfit(key, f"must be {_one_of(types)}", value)
-    return (
-        int(value)
-        if isinstance(value, float) and value.is_integer() and "number" not in types and "integer" in types
-        else value
-    )
+    return int(value) if value.is_integer() and "number" not in types and "integer" in types else value
 
 
 def _spelled(text: str, types: set[str]) -> Any:
     """What JSON makes of it, or Python of a number: 5, true, [1, 2], .5; else the text itself."""
-    try:
+    with suppress(ValueError):
         return parse_json(text)
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError):
         return float(text) if types & {"number", "integer"} else text
-    except ValueError:
-        return text
+    return text
 
 
 def _types(schema: Any, root: Schema, followed: int = 0) -> set[str] | None:
@@ -166,12 +150,11 @@ def _types(schema: Any, root: Schema, followed: int = 0) -> set[str] | None:
         return None
     if reference := schema.get("$ref"):
         return _types(_at(root, reference), root, followed + 1)
-    if said := schema.get("type"):
-        return {said} if isinstance(said, str) else set(said)
-    for choice in ("anyOf", "oneOf"):
-        if choice in schema:
-            parts = [_types(part, root, followed + 1) for part in schema[choice]]
-            return None if None in parts else set().union(*parts)
+    if types := schema.get("type"):
+        return {types} if isinstance(types, str) else set(types)
+    if choices := schema.get("anyOf", schema.get("oneOf")):
+        parts = [_types(part, root, followed + 1) for part in choices]
+        return None if None in parts else set().union(*parts)
     values = schema.get("enum", [schema["const"]] if "const" in schema else None)
     return {_type_of(value) for value in values} if values else None
 

@@ -2,7 +2,6 @@
 and the engines on top of it."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,8 +16,8 @@ from arenarl.rollout.environment import Environment
 from arenarl.rollout.generation import Generator, TransformersGenerator
 from arenarl.rollout.policy import load_to_generate, load_tokenizer
 from arenarl.rollout.system_prompt import system_prompt
-from arenarl.rollout.tensor_parallel import SharedVLLMGenerator, tell_engine
-from arenarl.rollout.vllm_generation import VLLMGenerator, load_engine, require_vllm
+from arenarl.rollout.vllm_generation import SharedVLLMGenerator, VLLMGenerator, load_engine
+from arenarl.rollout.vllm_internals import gather_from_engine, require_vllm
 from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count, process_rank
@@ -31,16 +30,10 @@ def make_engine(
     model: Any = None,
     stage: str = "rl",
 ) -> RolloutEngine:
-    """query → trajectories, with what `rollout.backend` names; in training the trainer lends it the model.
-    `make` makes environments."""
-    generator, world, told = (
-        _make_generator(config.rollout, tokenizer, model),
-        config.environment,
-        system_prompt(config, stage),
-    )
-    return RolloutEngine(
-        generator, tokenizer, make, config.rollout, world.schemas_in_prompt, told, world.actions, world.instances
-    )
+    """Return the engine that `rollout.backend` names; in training the trainer lends it the model."""
+    generator, world = _make_generator(config.rollout, tokenizer, model), config.environment
+    of_world = (world.schemas_in_prompt, system_prompt(config, stage), world.actions, world.instances)
+    return RolloutEngine(generator, tokenizer, make, config.rollout, *of_world)
 
 
 def make_policy_engine(
@@ -49,7 +42,14 @@ def make_policy_engine(
     """The engine of a policy to evaluate: a checkpoint, or a model behind an API."""
     if not isinstance(policy, str):
         return ApiRolloutEngine.from_config(config, policy, client, make, config.data.language)
-    return make_engine(config, load_tokenizer(policy), make, _load_policy(config, policy))
+    tokenizer, model, backend = load_tokenizer(policy), None, config.rollout.backend
+    if backend == "vllm":
+        model = load_engine(policy, config)
+    elif backend == "vllm_server":
+        VLLMServer(config.rollout.server_url).load(policy)
+    else:
+        model = load_to_generate(policy, config.policy.dtype)
+    return make_engine(config, tokenizer, make, model)
 
 
 def require_backend(rollout: RolloutConfig, path: str, dtype: str, is_check: bool = False) -> None:
@@ -65,14 +65,11 @@ def require_backend(rollout: RolloutConfig, path: str, dtype: str, is_check: boo
 
 
 def require_sync(rollout: RolloutConfig) -> None:
-    """Raises UserError if vLLM cannot be given a trainer's weights as `rollout` says:
-    it needs GPUs to sleep, and for NCCL."""
+    """Raises UserError if a trainer's weights cannot reach vLLM as `rollout` says: sleep and NCCL need GPUs."""
     for key, other in {"vllm_sleep": False, "server_sync": "disk"}.items():
         if (value := getattr(rollout, key)) != other and not torch.cuda.is_available():
-            raise UserError(
-                f"rollout.{key}={str(value).lower()} needs GPUs, and there is none here; "
-                f"set rollout.{key}={str(other).lower()}"
-            )
+            remedy = f"set rollout.{key}={str(other).lower()}"
+            raise UserError(f"rollout.{key}={str(value).lower()} needs GPUs, and there is none here; {remedy}")
     if rollout.server_sync == "nccl":
         require_vllm("rollout.server_sync=nccl")
         VLLMServer(rollout.server_url).require_nccl()
@@ -80,20 +77,9 @@ def require_sync(rollout: RolloutConfig) -> None:
 
 def _make_generator(rollout: RolloutConfig, tokenizer: PreTrainedTokenizerBase, model: Any) -> Generator:
     if rollout.backend == "vllm" and rollout.vllm_tensor_parallel > 1:
-        return SharedVLLMGenerator(tokenizer.eos_token_id, model, str(process_rank()), tell_engine)
+        return SharedVLLMGenerator(tokenizer.eos_token_id, model, str(process_rank()), gather_from_engine)
     if rollout.backend == "vllm":
         return VLLMGenerator(tokenizer.eos_token_id, model)
     if rollout.backend == "vllm_server":
         return ServerGenerator(VLLMServer(rollout.server_url), tokenizer.eos_token_id)
     return TransformersGenerator(model, tokenizer, rollout.batch_size)
-
-
-def _load_policy(config: Config, path: str) -> Any:
-    """A checkpoint for generation: the model, on the GPU if there is one, or vLLM's engine,
-    or None where a server now serves it."""
-    if config.rollout.backend == "vllm":
-        return load_engine(path, config)
-    if config.rollout.backend == "vllm_server":
-        VLLMServer(config.rollout.server_url).load(str(Path(path).resolve()) if Path(path).is_dir() else path)
-        return None
-    return load_to_generate(path, config.policy.dtype)

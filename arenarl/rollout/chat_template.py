@@ -31,27 +31,23 @@ def make_trainable(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
     """
     own = tokenizer.chat_template
     if not own:
-        raise UserError(
-            f"{path} has no chat template; save one with its tokenizer, "
-            "or start from a checkpoint that train_sft.py wrote"
-        )
+        remedy = "save one with its tokenizer, or start from a checkpoint that train_sft.py wrote"
+        raise UserError(f"{path} has no chat template; {remedy}")
     template = own["default"] if isinstance(own, dict) else own
     end = turn_end(tokenizer, template) if _MARK.search(template) else None
     if end is None:
         template, end = _replacement(tokenizer, path)
     if end is None:
-        raise UserError(
-            f"{path}: its chat template cannot be trained on: thoughts, tool results or the end of a turn get lost in "
-            "it; save a prefix-preserving one with generation markers with its tokenizer"
-        )
+        problem = "cannot be trained on: thoughts, tool results or the end of a turn get lost in it"
+        remedy = "save a prefix-preserving one with generation markers with its tokenizer"
+        raise UserError(f"{path}: its chat template {problem}; {remedy}")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.chat_template, tokenizer.eos_token = template, end
 
 
 def _replacement(tokenizer: PreTrainedTokenizerBase, path: str) -> tuple[str | None, str | None]:
-    """TRL's variant of the tokenizer's template, or Qwen3's, and what ends a turn then;
-    None for that if neither fits."""
+    """TRL's variant of the tokenizer's template, or Qwen3's, and what ends a turn then; None if neither fits."""
     # loads datasets and pandas
     from trl.chat_template_utils import get_training_chat_template, qwen3_training_chat_template
 
@@ -60,22 +56,19 @@ def _replacement(tokenizer: PreTrainedTokenizerBase, path: str) -> tuple[str | N
     except (ValueError, TemplateError):  # one that TRL does not know
         template = None
     end = template and turn_end(tokenizer, template)
-    if end is None and all(
-        tokenizer.convert_tokens_to_ids(token) not in (None, tokenizer.unk_token_id) for token in _CHATML
-    ):
+    has_chatml = all(tokenizer.convert_tokens_to_ids(token) not in (None, tokenizer.unk_token_id) for token in _CHATML)
+    if end is None and has_chatml:
         template, end = qwen3_training_chat_template, turn_end(tokenizer, qwen3_training_chat_template)
         say(f"{path}: its chat template cannot be trained on; Qwen3's training template takes its place")
     return template, end
 
 
 def turn_end(tokenizer: PreTrainedTokenizerBase, template: str) -> str | None:
-    """The special token that ends an assistant's turn; None if what the policy says and sees comes out otherwise,
-    or marked as another's."""
+    """The special token that ends an assistant's turn; None if the template loses or mislabels a part of it."""
 
     def render(*messages: dict[str, Any], prompt: bool = False, **options: Any) -> Any:
-        return tokenizer.apply_chat_template(
-            list(messages), chat_template=template, add_generation_prompt=prompt, **options
-        )
+        options |= {"chat_template": template, "add_generation_prompt": prompt}
+        return tokenizer.apply_chat_template(list(messages), **options)
 
     try:
         said = render(_ASKED, prompt=True, tokenize=False) + _TURN["content"]
@@ -90,12 +83,8 @@ def turn_end(tokenizer: PreTrainedTokenizerBase, template: str) -> str | None:
     if end is None or not turn.startswith(said):
         return None
     whole = turn[: turn.index(end, len(said)) + len(end)]
-    own = tokenizer.decode(
-        [token for token, is_own in zip(marked["input_ids"], marked["assistant_masks"], strict=True) if is_own]
-    )
-    fits = (
-        seen.startswith(whole)
-        and _SEEN["content"] in seen[len(whole) :]
-        and own.startswith(whole[len(said) - len(_TURN["content"]) :])
-    )
-    return end if fits else None
+    tokens = zip(marked["input_ids"], marked["assistant_masks"], strict=True)
+    own = tokenizer.decode([token for token, is_own in tokens if is_own])
+    shows_results = seen.startswith(whole) and _SEEN["content"] in seen[len(whole) :]
+    marks_turn = own.startswith(whole[len(said) - len(_TURN["content"]) :])
+    return end if shows_results and marks_turn else None

@@ -41,17 +41,12 @@ LONGEST = 20  # queries whose prompts are counted to find the longest
 NO_ACTION = "Error: this turn has no action."
 ONE_ACTION = "Error: only one action a turn is allowed, and none of these was carried out."
 ANSWER_BEGUN = "<think>\n\n</think>\n\n<answer>\n"
-Tick = Callable[[int, Trajectory], None]  # told of the index of an attempt and the trajectory that it became
-
-
-def ignore(index: int, trajectory: Trajectory) -> None:
-    """The tick of those who wait for all."""
+Tick = Callable[[int, Trajectory], None]  # gets the index of an attempt and the trajectory that it became
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One trajectory to roll out: greedily (temperature 0) or sampled with `seed`;
-    `max_turns` None takes `rollout.max_turns`."""
+    """One trajectory to roll out, greedily (temperature 0) or sampled; `max_turns` None takes `rollout.max_turns`."""
 
     query: Query
     temperature: float
@@ -61,9 +56,8 @@ class Attempt:
 
 def longest_prompt(engine: "RolloutEngine", queries: Sequence[Query]) -> int:
     """Tokens of the longest prompt, of the queries whose texts are longest."""
-    return max(
-        len(engine.prompt_ids(query)) for query in sorted(queries, key=lambda query: len(query.query))[-LONGEST:]
-    )
+    longest = sorted(queries, key=lambda query: len(query.query))[-LONGEST:]
+    return max(len(engine.prompt_ids(query)) for query in longest)
 
 
 def attempts_at(
@@ -71,10 +65,8 @@ def attempts_at(
 ) -> list[Attempt]:
     """The evaluation's: one trajectory of every query; `sample` numbers the trajectories of a query."""
     again = (sample,) if sample else ()
-    return [
-        Attempt(query, temperature, stable_seed(seed, "evaluate", query.query_id, *again), max_turns)
-        for query in queries
-    ]
+    seeds = [stable_seed(seed, "evaluate", query.query_id, *again) for query in queries]
+    return [Attempt(query, temperature, seed, max_turns) for query, seed in zip(queries, seeds, strict=True)]
 
 
 @dataclass
@@ -121,6 +113,10 @@ class Progress:
         while length and not self.policy_mask_T[length - 1]:  # an observation that no turn followed teaches nothing
             length -= 1
         turns = sum(message["role"] == "assistant" for message in self.messages)
+        meta = {"turns": turns, "tool_calls": self.tool_calls, "tool_errors": self.tool_errors}
+        meta["policy_tokens"] = self.policy_tokens
+        if self.rewards:
+            meta["reward"] = math.fsum(self.rewards)  # the same in whatever order they came
         return Trajectory(
             query_id,
             self.messages,
@@ -129,19 +125,12 @@ class Progress:
             completion_ids=self.completion_ids[:length],
             policy_mask_T=self.policy_mask_T[:length],
             logprobs_T=self.logprobs_T[:length],
-            meta={
-                "turns": turns,
-                "tool_calls": self.tool_calls,
-                "tool_errors": self.tool_errors,
-                "policy_tokens": self.policy_tokens,
-                **({"reward": math.fsum(self.rewards)} if self.rewards else {}),  # the same in whatever order they came
-            },
+            meta=meta,
         )
 
 
 class RolloutEngine:
-    """Rolls out queries with a generator, each trajectory in an environment of its own,
-    within the budgets of `RolloutConfig`."""
+    """Rolls out queries within the budgets of `RolloutConfig`, each trajectory in an environment of its own."""
 
     def __init__(
         self,
@@ -165,7 +154,7 @@ class RolloutEngine:
         self.tools = tools if schemas_in_prompt and not self.action_tool else None
 
     def roll_out_groups(
-        self, queries: Sequence[Query], seed: int, max_turns: int | None = None, tick: Tick = ignore
+        self, queries: Sequence[Query], seed: int, max_turns: int | None = None, tick: Tick | None = None
     ) -> list[RolloutGroup]:
         """A group of `group_size` trajectories for every query; row 0 is the greedy anchor iff `rollout.anchor`.
 
@@ -173,24 +162,23 @@ class RolloutEngine:
         """
         n = self.config.group_size
 
-        def mark_anchor(index: int, trajectory: Trajectory) -> None:
-            trajectory.is_anchor = self.config.anchor and index % n == 0
-            tick(index, trajectory)
+        def is_anchor(row: int) -> bool:
+            return self.config.anchor and row == 0
 
-        attempts = [
-            Attempt(
-                query,
-                0.0 if self.config.anchor and row == 0 else self.config.temperature,
-                stable_seed(seed, query.query_id, row),
-                max_turns,
-            )
-            for query in queries
-            for row in range(n)
-        ]
+        def mark_anchor(index: int, trajectory: Trajectory) -> None:
+            trajectory.is_anchor = is_anchor(index % n)
+            if tick:
+                tick(index, trajectory)
+
+        attempts = []
+        for query in queries:
+            for row in range(n):
+                temperature = 0.0 if is_anchor(row) else self.config.temperature
+                attempts.append(Attempt(query, temperature, stable_seed(seed, query.query_id, row), max_turns))
         trajectories = self.roll_out(attempts, mark_anchor)
         return [RolloutGroup(query, trajectories[index * n : (index + 1) * n]) for index, query in enumerate(queries)]
 
-    def roll_out(self, attempts: Sequence[Attempt], tick: Tick = ignore) -> list[Trajectory]:
+    def roll_out(self, attempts: Sequence[Attempt], tick: Tick | None = None) -> list[Trajectory]:
         """Trajectories in the order of the attempts; `tick` is called as each ends. What it raises ends all.
 
         All are under way at once, or as many as a generator that keeps their caches has a `batch_size` for, and as
@@ -202,7 +190,8 @@ class RolloutEngine:
         async def run_one(index: int, attempt: Attempt) -> Trajectory:
             async with places:
                 trajectory = await self._run(attempt)
-            tick(index, trajectory)
+            if tick:
+                tick(index, trajectory)
             return trajectory
 
         async def run() -> list[Trajectory]:
@@ -211,8 +200,7 @@ class RolloutEngine:
         return run_turns(self.generator, run())
 
     async def _run(self, attempt: Attempt) -> Trajectory:
-        """A world that breaks is not the policy's fault: the trajectory begins once more, in another instance,
-        from the same seed."""
+        """Roll out; after a crash, no fault of the policy's, once more in another instance, from the same seed."""
         trajectory = await self._try(attempt)
         if trajectory.is_void:
             crash = trajectory.meta["crash"]
@@ -227,9 +215,11 @@ class RolloutEngine:
                 progress = self._start(attempt.query, await begin(environment, attempt.query))
                 trajectory = await self._take_turns(progress, environment, attempt)
                 if callable(getattr(environment, "score", None)):
-                    scored = await _scored(environment)
-                    if scored is not None or not progress.rewards:  # a world that neither scores nor pays has said so
-                        trajectory.meta["reward"] = scored
+                    with crashing():
+                        score = await settled(environment.score())
+                        score = None if score is None else finite(score)
+                    if score is not None or not progress.rewards:  # a world that neither scores nor pays has said so
+                        trajectory.meta["reward"] = score
                 return trajectory
         except ToolCrash as crash:
             self._show(crash)
@@ -245,25 +235,21 @@ class RolloutEngine:
         kind = type(error), str(traceback.extract_tb(error.__traceback__)[-1:])
         if kind not in self._crashes:
             self._crashes.add(kind)
-            show(
-                "A tool crashed; its trajectory begins once more, and is void if that ends so too:\n"
-                f"{''.join(traceback.format_exception(error))}"
-            )
+            fate = "its trajectory begins once more, and is void if that ends so too"
+            show(f"A tool crashed; {fate}:\n{''.join(traceback.format_exception(error))}")
 
     async def _take_turns(self, progress: Progress, environment: Environment, attempt: Attempt) -> Trajectory:
         """Thought and tool calls, observations, thought and tool calls, …, answer (Eq. 1)."""
         query_id, needs_answer = attempt.query.query_id, trait(environment, "needs_answer")
-        for turn_number in range(attempt.max_turns or self.config.max_turns):
+        max_turns, max_turn_tokens = attempt.max_turns or self.config.max_turns, self.config.max_turn_tokens
+        for turn_number in range(max_turns):
             left = self.config.max_tokens - progress.length
             if left <= 0:
                 return progress.end(query_id, "max_tokens")
-            is_last = (
-                turn_number + 1 == (attempt.max_turns or self.config.max_turns) or left <= self.config.max_turn_tokens
-            )
+            is_last = turn_number + 1 == max_turns or left <= max_turn_tokens
             must_answer = self.config.force_answer and is_last and needs_answer
-            is_whole = await self._take_turn(
-                progress, attempt, turn_number, min(left, self.config.max_turn_tokens), must_answer
-            )
+            budget = min(left, max_turn_tokens)
+            is_whole = await self._take_turn(progress, attempt, turn_number, budget, must_answer)
             turn = parse_turn(progress.messages[-1])
             if not is_whole:
                 return progress.end(query_id, "max_tokens")
@@ -279,18 +265,13 @@ class RolloutEngine:
         return progress.end(query_id, "max_turns" if needs_answer else "horizon")
 
     def tool_metrics(self) -> dict[str, list[float]]:
-        """What the tools themselves have to log since this was last called, each as the values whose mean it is;
-        most have nothing."""
+        """What the tools have to log since this was last called, each as the values whose mean it is."""
         return self.instances.take_metrics()
 
     def prompt_ids(self, query: Query, seen: str | None = None) -> list[int]:
         """The tokens that every trajectory of the query starts from; `seen`: what its world shows first."""
-        messages = prompt_messages(query, self.system, seen)
-        return list(
-            self.tokenizer.apply_chat_template(
-                messages, tools=self.tools, add_generation_prompt=True, return_dict=False
-            )
-        )
+        messages, options = prompt_messages(query, self.system, seen), {"add_generation_prompt": True}
+        return list(self.tokenizer.apply_chat_template(messages, tools=self.tools, return_dict=False, **options))
 
     def _start(self, query: Query, seen: str | None = None) -> Progress:
         return Progress(prompt_messages(query, self.system, seen), self.prompt_ids(query, seen))
@@ -315,28 +296,22 @@ class RolloutEngine:
         progress.append(begun, is_own=False)
         budget -= len(begun)
         seed = stable_seed(attempt.seed, turn_number)
-        request = TurnRequest(
-            progress.prompt_ids + progress.completion_ids, budget, attempt.temperature, seed, progress.cache
-        )
+        token_ids = progress.prompt_ids + progress.completion_ids
+        request = TurnRequest(token_ids, budget, attempt.temperature, seed, progress.cache)
         generated = await self.generator.generate(request)
         turn_ids = generated.token_ids
         is_whole = turn_ids[-1] == self.tokenizer.eos_token_id
         progress.append(turn_ids, is_own=True, logprobs_T=generated.logprobs_T if attempt.temperature else None)
-        progress.messages.append(
-            self._message(self.tokenizer.decode(begun + (turn_ids[:-1] if is_whole else turn_ids)))
-        )
+        text = self.tokenizer.decode(begun + (turn_ids[:-1] if is_whole else turn_ids))
+        progress.messages.append(self._message(text))
         return is_whole
 
     def _append_observations(self, progress: Progress, steps: list[Step]) -> None:
-        messages = progress.note(steps)
-        progress.append(self._observation_ids(messages), is_own=False)
-
-    def _observation_ids(self, observations: list[dict[str, str]]) -> list[int]:
-        """The tokens between the end of one assistant turn and the start of the next,
-        as the chat template renders them."""
+        """Append the tokens from the end of one assistant turn to the start of the next, as the template has them."""
         head, length = self._before_observations
-        text = self.tokenizer.apply_chat_template([*head, *observations], tokenize=False, add_generation_prompt=True)
-        return self.tokenizer.encode(text[length:], add_special_tokens=False)
+        messages = [*head, *progress.note(steps)]
+        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        progress.append(self.tokenizer.encode(text[length:], add_special_tokens=False), is_own=False)
 
     @cached_property
     def _before_observations(self) -> tuple[list[dict[str, str]], int]:
@@ -358,10 +333,3 @@ async def _act(environment: Environment, calls: Sequence[ToolCall]) -> list[Step
         if steps[-1].done:
             break
     return steps
-
-
-async def _scored(environment: Environment) -> float | None:
-    """What the world itself says a trajectory is worth, if it does. Raises ToolCrash."""
-    with crashing():
-        reward = await settled(environment.score())
-        return None if reward is None else finite(reward)

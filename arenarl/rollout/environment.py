@@ -8,12 +8,12 @@ more in another instance, and is void if that crashes too. Only a setting that i
 import asyncio
 import inspect
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from arenarl.rollout.arguments import Misfit, Schema, as_written, read_arguments, schema_fault
 from arenarl.system.errors import UserError
@@ -25,8 +25,7 @@ _NAMES_MORE = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"}
 
 @dataclass(frozen=True)
 class Step:
-    """What a world with a state answers to a call: a text, whether that was the end, and a reward,
-    of which a trajectory gets the sum."""
+    """What a world answers to a call: a text, whether it ended, and a reward; a trajectory gets the rewards' sum."""
 
     observation: str
     done: bool = False
@@ -82,24 +81,18 @@ class ToolCrash(Exception):
 @contextmanager
 def crashing() -> Iterator[None]:
     """Around what an environment does: raises ToolCrash for all but a wrong setting, a machine without memory,
-    and who ends what runs here."""
+    and the end of the task that runs here."""
     try:
         yield
     except (UserError, MemoryError):
         raise
-    except (Exception, SystemExit, asyncio.CancelledError) as error:
-        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-            raise
+    except asyncio.CancelledError as error:
+        with suppress(RuntimeError):  # no loop runs
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+        raise ToolCrash(f"CancelledError: {error}") from error  # of the world's own
+    except (Exception, SystemExit) as error:
         raise ToolCrash(f"{type(error).__name__}: {error}") from error
-
-
-def _is_cancelled() -> bool:
-    """Whether somebody has asked what runs here to end; a world may also raise CancelledError of its own."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # no loop runs
-        return False
-    return task is not None and task.cancelling() > 0
 
 
 async def settled(value: Any) -> Any:
@@ -116,10 +109,9 @@ async def begin(environment: Environment, query: Query) -> str | None:
     """
     with crashing():
         seen = await settled(environment.reset(deepcopy(query)))
-        if seen is not None and not isinstance(seen, str):
-            raise UserError(
-                f"environment.name: reset must return the text that is seen first, or None, not a {type(seen).__name__}"
-            )
+        if not isinstance(seen, str | None):
+            wanted = "reset must return the text that is seen first, or None"
+            raise UserError(f"environment.name: {wanted}, not a {type(seen).__name__}")
         return seen
 
 
@@ -164,42 +156,6 @@ def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) 
     Raises:
         ToolError: unknown tool, malformed JSON, or a missing, unknown or mistyped argument.
     """
-    given = _as_object(arguments)
-    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
-    if name not in schemas:
-        raise ToolError(f"unknown tool {as_written(name)}.{nearest(name, list(schemas))} Tools: {', '.join(schemas)}.")
-    properties = schemas[name].get("properties", {})
-    names_all = schemas[name].get("additionalProperties", False) is False and not _NAMES_MORE & schemas[name].keys()
-    for key in given:
-        if names_all and key not in properties:
-            raise ToolError(
-                f"{name} has no argument {as_written(key)}.{nearest(key, list(properties))} Arguments: "
-                f"{', '.join(properties)}."
-            )
-    try:
-        return read_arguments(given, schemas[name])
-    except Misfit as misfit:
-        place, written = misfit.place or name, f", not {as_written(misfit.value)}" if misfit.has_other_value else ""
-        raise ToolError(f"{place} {misfit}{written}.") from misfit
-
-
-def check_tools(tools: list[Schema]) -> None:
-    """Raises UserError, naming the tool, if one is not in OpenAI's function form,
-    or its parameters are no JSON schema."""
-    for number, tool in enumerate(tools, start=1):
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if not (isinstance(function, dict) and isinstance(function.get("name"), str) and "parameters" in function):
-            raise UserError(
-                f"environment.name: tool {number} is not in OpenAI's function form; "
-                "tool_schema(name, description, properties) makes it"
-            )
-        if fault := schema_fault(function["parameters"]):
-            raise UserError(
-                f"environment.name: the parameters of its tool {function['name']} are no JSON schema: {fault}"
-            )
-
-
-def _as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
     if isinstance(arguments, str):
         try:
             arguments = parse_json(arguments)
@@ -207,9 +163,51 @@ def _as_object(arguments: dict[str, Any] | str) -> dict[str, Any]:
             raise ToolError(f"the arguments are not valid JSON ({error}).") from error
     if not isinstance(arguments, dict):
         raise ToolError(f"the arguments must be a JSON object, not {as_written(arguments)}.")
-    return arguments
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+    if name not in schemas:
+        raise ToolError(f"unknown tool {as_written(name)}.{suggestion(name, schemas)} Tools: {', '.join(schemas)}.")
+    schema, known = schemas[name], schemas[name].get("properties", {})
+    names_all = schema.get("additionalProperties", False) is False and not _NAMES_MORE & schema.keys()
+    for key in arguments:
+        if names_all and key not in known:
+            near = suggestion(key, known)
+            raise ToolError(f"{name} has no argument {as_written(key)}.{near} Arguments: {', '.join(known)}.")
+    try:
+        return read_arguments(arguments, schema)
+    except Misfit as misfit:
+        written = f", not {as_written(misfit.value)}" if misfit.has_other_value else ""
+        raise ToolError(f"{misfit.place or name} {misfit}{written}.") from misfit
 
 
-def nearest(name: str, valid: list[str]) -> str:
-    matches = get_close_matches(name, valid, n=1)
-    return f' Did you mean "{matches[0]}"?' if matches else ""
+def check_tools(tools: list[Schema]) -> None:
+    """Raises UserError for a tool that is not in OpenAI's function form, or whose parameters are no JSON schema."""
+    for number, tool in enumerate(tools, start=1):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not (isinstance(function, dict) and isinstance(function.get("name"), str) and "parameters" in function):
+            remedy = "tool_schema(name, description, properties) makes it"
+            raise UserError(f"environment.name: tool {number} is not in OpenAI's function form; {remedy}")
+        if fault := schema_fault(function["parameters"]):
+            parameters = f"the parameters of its tool {function['name']}"
+            raise UserError(f"environment.name: {parameters} are no JSON schema: {fault}")
+
+
+def suggestion(name: str, valid: Iterable[str]) -> str:
+    """The valid name nearest to a wrong one, as a question; empty where none is near."""
+    return "".join(f' Did you mean "{match}"?' for match in get_close_matches(name, valid, n=1))
+
+
+class NoTools:
+    """An `Environment` without tools, for writing: a trajectory is the query, thinking and a text, in one turn."""
+
+    shared = True
+    tools: list[Schema] = []
+
+    @classmethod
+    def from_config(cls, config: Any, language: str, client: Any = None) -> Self:
+        return cls()
+
+    def reset(self, query: Query) -> None:
+        """Nothing to begin."""
+
+    def call(self, name: str, arguments: dict[str, Any] | str) -> str:
+        raise ToolError("there are no tools; reply with your text")

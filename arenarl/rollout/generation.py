@@ -54,8 +54,7 @@ class Generator(Protocol):
 
 
 def run_turns(generator: Generator, turns: Coroutine[Any, Any, Result]) -> Result:
-    """What a coroutine that awaits turns returns, in an event loop of its own;
-    a generator that several processes share works along in it."""
+    """Run a coroutine that awaits turns in an event loop of its own, with a shared generator's work beside it."""
     serve = getattr(generator, "serve", None)
     return asyncio.run(serve(turns) if serve else turns)
 
@@ -102,12 +101,11 @@ class TransformersGenerator:
     def _generate_all(self, requests: list[TurnRequest]) -> list[list[int]]:
         """Longest prompts first, so that a batch holds rows of like length."""
         order = sorted(range(len(requests)), key=lambda row: -len(requests[row].token_ids))
-        turns: list[list[int]] = [[] for _ in requests]
+        turns: dict[int, list[int]] = {}
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
-            for row, turn in zip(rows, self._generate_batch([requests[row] for row in rows]), strict=True):
-                turns[row] = turn
-        return turns
+            turns |= zip(rows, self._generate_batch([requests[row] for row in rows]), strict=True)
+        return [turns[row] for row in range(len(requests))]
 
     @torch.no_grad()
     def _generate_batch(self, requests: list[TurnRequest]) -> list[list[int]]:
@@ -151,10 +149,8 @@ class PerRowSampling:
 
     def __init__(self, requests: list[TurnRequest], device: torch.device):
         longest = max(request.max_tokens for request in requests)
-        draws = [
-            np.random.Generator(np.random.Philox(request.seed)).random(longest, dtype=np.float32)
-            for request in requests
-        ]
+        generators = [np.random.Generator(np.random.Philox(request.seed)) for request in requests]
+        draws = [generator.random(longest, dtype=np.float32) for generator in generators]
         self.uniforms_BT = torch.from_numpy(np.stack(draws)).to(device)
         self.temperatures_B = torch.tensor([request.temperature for request in requests], device=device)
         self.sampled = self._sampled_rows()

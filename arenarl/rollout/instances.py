@@ -51,7 +51,7 @@ class Instances:
             is_whole = trait(self.kind, "reusable")
         finally:
             try:
-                for name, values in self._asked(environment).items():
+                for name, values in self._metrics_of(environment).items():
                     self._metrics[name] += values
             finally:
                 if is_whole:
@@ -62,7 +62,7 @@ class Instances:
     def take_metrics(self) -> dict[str, list[float]]:
         """What the environments have to log since this was last called, each as the values whose mean it is."""
         if trait(self.kind, "shared"):
-            return self._asked(self.kind)
+            return self._metrics_of(self.kind)
         taken, self._metrics = dict(self._metrics), defaultdict(list)
         return taken
 
@@ -70,7 +70,7 @@ class Instances:
         outlives = trait(self.kind, "shared") or trait(self.kind, "reusable")
         return _InThread(environment, self._thread) if outlives else environment
 
-    def _asked(self, environment: Environment) -> dict[str, list[float]]:
+    def _metrics_of(self, environment: Environment) -> dict[str, list[float]]:
         try:
             with crashing():
                 taken = environment.take_metrics() if hasattr(environment, "take_metrics") else None
@@ -81,8 +81,7 @@ class Instances:
 
 
 class _InThread:
-    """An environment of which what is to be awaited runs in a thread's loop;
-    what is there at once does not wait for a thread."""
+    """An environment whose awaitable results run in a thread's loop; its other results come at once."""
 
     def __init__(self, environment: Environment, thread: LoopThread):
         self._environment, self._thread = environment, thread
@@ -99,9 +98,8 @@ class _InThread:
 
 
 @contextmanager
-def briefly(make: Callable[[], Environment]) -> Iterator[Environment]:
-    """One beside rollouts, closed in the end, unless it is shared.
-    Raises UserError if it cannot be made, or its tools are none."""
+def temporary_environment(make: Callable[[], Environment]) -> Iterator[Environment]:
+    """A temporary environment, closed on exit unless it is shared. Raises UserError if it cannot be made."""
     environment = _first(make)
     try:
         yield environment

@@ -21,8 +21,7 @@ Layer = tuple[torch.Tensor, torch.Tensor]  # keys and values
 
 
 class TrajectoryCache:
-    """What the turns of a trajectory have computed so far:
-    a layer's keys and values are (KV heads, T, head dim), of `token_ids` (T,)."""
+    """What a trajectory's turns computed: layers' keys and values (KV heads, T, head dim) of `token_ids` (T,)."""
 
     def __init__(self):
         self.token_ids: list[int] = []
@@ -37,6 +36,9 @@ class TrajectoryCache:
         if self.token_ids[:known] != prompt[:known]:
             known = next(place for place in range(known) if self.token_ids[place] != prompt[place])
         self.keep(prompt[:known], [(keys[:, :known], values[:, :known]) for keys, values in self.layers])
+
+
+Row = tuple[list[int], TrajectoryCache]  # a prompt and what is kept of it
 
 
 class GrowingLayer(DynamicLayer):
@@ -71,8 +73,7 @@ def _with_room(states: torch.Tensor, length: int) -> torch.Tensor:
 
 
 class BatchCache:
-    """A batch's rows for the model: right-aligned, so that all go on in the same column;
-    `starts_B` says in which each begins."""
+    """A batch's rows for the model, right-aligned: all go on in the same column, `starts_B` has their first."""
 
     def __init__(self, layers: Cache, starts: list[int], length: int, device: torch.device):
         self.layers, self.length = layers, length
@@ -80,30 +81,27 @@ class BatchCache:
 
     def step(self, model: PreTrainedModel, tokens_B: torch.Tensor) -> torch.Tensor:
         """Every row's next token in, its logits (B, V) out."""
-        columns = torch.arange(self.length + 1, device=tokens_B.device)
-        logits = model(
-            input_ids=tokens_B[:, None],
-            attention_mask=(columns >= self.starts_B[:, None]).long(),
-            position_ids=(self.length - self.starts_B)[:, None],
-            past_key_values=self.layers,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits
+        columns, starts_B1 = torch.arange(self.length + 1, device=tokens_B.device), self.starts_B[:, None]
+        mask, positions = (columns >= starts_B1).long(), self.length - starts_B1
         self.length += 1
-        return logits[:, -1]
+        return _read(model, tokens_B[:, None], mask, positions, self.layers)[:, -1]
 
     def row(self, row: int, tokens: int) -> list[Layer]:
         """A copy of the row's first tokens."""
-        start = int(self.starts_B[row])
-        return [_cut(layer, row, start, start + tokens) for layer in self.layers.layers]
+        own = slice(start := int(self.starts_B[row]), start + tokens)
+        return [(layer.keys[row, :, own].clone(), layer.values[row, :, own].clone()) for layer in self.layers.layers]
 
     def select(self, rows: torch.Tensor) -> None:
         self.layers.reorder_cache(rows)  # which, unlike batch_select_indices, layers of every kind have
         self.starts_B = self.starts_B[rows]
 
 
-def _cut(layer: DynamicLayer, row: int, start: int, end: int) -> Layer:
-    return layer.keys[row, :, start:end].clone(), layer.values[row, :, start:end].clone()
+def _read(
+    model: PreTrainedModel, ids_BT: torch.Tensor, mask: torch.Tensor | None, positions_BT: torch.Tensor, layers: Cache
+) -> torch.Tensor:
+    """Have the model read tokens behind what its cache holds; the logits (B, 1, V) of the last."""
+    options = {"past_key_values": layers, "use_cache": True, "logits_to_keep": 1}
+    return model(input_ids=ids_BT, attention_mask=mask, position_ids=positions_BT, **options).logits
 
 
 def can_be_kept(model: PreTrainedModel) -> bool:
@@ -116,7 +114,7 @@ def encode_and_keep(
 ) -> BatchCache:
     """All but the last token of every prompt, from where each cache leaves off, which then holds them too."""
     firsts: dict[tuple[int, ...], TrajectoryCache] = {}
-    missing: list[tuple[list[int], TrajectoryCache]] = []
+    missing: list[Row] = []
     for prompt, cache in zip(prompts, caches, strict=True):
         cache.forget_all_but(prompt)
         if len(cache.token_ids) == len(prompt) - 1:
@@ -132,14 +130,11 @@ def encode_and_keep(
     return _join(model, caches)
 
 
-def _of_like_length(
-    missing: list[tuple[list[int], TrajectoryCache]],
-) -> Iterator[list[tuple[list[int], TrajectoryCache]]]:
+def _of_like_length(missing: list[Row]) -> Iterator[list[Row]]:
     """The rows, those with fewest new tokens first, in parts of at most `ENCODED_AT_ONCE` of them, padding included."""
-    part: list[tuple[list[int], TrajectoryCache]] = []
-    for new, row in sorted(
-        ((len(prompt) - 1 - len(cache.token_ids), (prompt, cache)) for prompt, cache in missing), key=itemgetter(0)
-    ):
+    part: list[Row] = []
+    new_tokens = [(len(prompt) - 1 - len(cache.token_ids), (prompt, cache)) for prompt, cache in missing]
+    for new, row in sorted(new_tokens, key=itemgetter(0)):
         if part and (len(part) + 1) * new > ENCODED_AT_ONCE:
             yield part
             part = []
@@ -149,21 +144,16 @@ def _of_like_length(
 
 
 def _go_on(model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]) -> None:
-    """Encode what each cache lacks of its prompt, in one pass:
-    columns are what is known, right-aligned, then what is new, left-aligned."""
+    """Encode in one pass what each cache lacks: columns of known tokens right-aligned, then new left-aligned."""
     batch, device = _join(model, caches), model.device
     new = [prompt[len(cache.token_ids) : -1] for prompt, cache in zip(prompts, caches, strict=True)]
     width, last_B1 = max(map(len, new)), torch.tensor([[len(ids) - 1] for ids in new], device=device)
     known, columns = torch.arange(batch.length, device=device), torch.arange(width, device=device)
     mask = torch.cat([known >= batch.starts_B[:, None], columns <= last_B1], dim=1).long()
-    model(
-        input_ids=torch.tensor([ids + [0] * (width - len(ids)) for ids in new], device=device),
-        attention_mask=mask if batch.length else None,  # causal attention does not see the padding behind a row
-        position_ids=(batch.length - batch.starts_B)[:, None] + torch.minimum(columns, last_B1),
-        past_key_values=batch.layers,
-        use_cache=True,
-        logits_to_keep=1,
-    )
+    mask = mask if batch.length else None  # causal attention does not see the padding behind a row
+    positions = (batch.length - batch.starts_B)[:, None] + torch.minimum(columns, last_B1)
+    ids = torch.tensor([ids + [0] * (width - len(ids)) for ids in new], device=device)
+    _read(model, ids, mask, positions, batch.layers)
     for row, (prompt, cache) in enumerate(zip(prompts, caches, strict=True)):
         cache.keep(prompt[:-1], batch.row(row, len(prompt) - 1))
 
@@ -177,9 +167,8 @@ def _join(model: PreTrainedModel, caches: Sequence[TrajectoryCache]) -> BatchCac
     for number in range(max(len(cache.layers) for cache in caches)):
         kept = [cache.layers[number] if cache.layers else None for cache in caches]
         some = next(layer for layer in kept if layer)
-        joined = tuple(
-            states.new_zeros(len(caches), states.shape[0], longest + ROOM, states.shape[2]) for states in some
-        )
+        sizes = [(len(caches), states.shape[0], longest + ROOM, states.shape[2]) for states in some]
+        joined = tuple(states.new_zeros(size) for states, size in zip(some, sizes, strict=True))
         for row, (start, layer) in enumerate(zip(starts, kept, strict=True)):
             if layer:
                 for states, target in zip(layer, joined, strict=True):
@@ -195,14 +184,7 @@ def encode(model: PreTrainedModel, prompts: Sequence[list[int]]) -> BatchCache:
     batch = BatchCache(DynamicCache(config=model.config), starts, longest, model.device)
     if longest:
         columns, starts_B1 = torch.arange(longest, device=model.device), batch.starts_B[:, None]
-        model(
-            input_ids=torch.tensor(
-                [[0] * start + prompt[:-1] for start, prompt in zip(starts, prompts, strict=True)], device=model.device
-            ),
-            attention_mask=(columns >= starts_B1).long(),
-            position_ids=(columns - starts_B1).clamp(min=0),
-            past_key_values=batch.layers,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        rows = [[0] * start + prompt[:-1] for start, prompt in zip(starts, prompts, strict=True)]
+        ids, positions = torch.tensor(rows, device=model.device), (columns - starts_B1).clamp(min=0)
+        _read(model, ids, (columns >= starts_B1).long(), positions, batch.layers)
     return batch

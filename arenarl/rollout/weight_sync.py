@@ -1,5 +1,10 @@
 """The trainer's weights to vLLM, after every update, and the check that they arrived.
 
+If vLLM does not compute what the trainer computes, RL learns from the tokens of another policy than the one it updates.
+So on a few fixed prompts vLLM generates greedily, and the trainer reads the same tokens. Both give each token's logprob
+at temperature 1, and whether it is the most likely one. Token ids go in and come out: no tokenizer and no chat template
+can come between the two.
+
 Beside `training` the only place that knows TRL's insides: its `VLLMGeneration` walks the weights, gathering them under
 ZeRO-3, and loads them into an engine of the same process. What TRL leaves to vLLM when it opens an engine itself (the
 dtype: vLLM takes bfloat16 for float32 weights), how it reaches a server (by NCCL; here also by a disk) and how it
@@ -7,30 +12,40 @@ merges LoRA (in place, which leaves its roundings in the frozen weights) is repl
 for that.
 """
 
+import asyncio
+import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from peft import PeftModel
 from safetensors.torch import save_file
+from transformers import PreTrainedModel
 from trl import GRPOTrainer
 from trl.generation.vllm_generation import VLLMGeneration
 from trl.trainer.utils import ensure_master_addr_port
 
 from arenarl.config.schema import Config
 from arenarl.rollout.engine import RolloutEngine, longest_prompt
-from arenarl.rollout.parity import PROMPTS, Parity, measure_parity, require_parity
+from arenarl.rollout.generation import Generator, TurnRequest, run_turns
 from arenarl.rollout.policy import lora_layers, merged_weight
 from arenarl.rollout.vllm_generation import forget, open_engine
 from arenarl.rollout.vllm_server import VLLMServer
-from arenarl.system.errors import UserError
+from arenarl.system.errors import GO_ON, UserError
 from arenarl.trajectory import Query
 
 _SHARD_BYTES = 4 << 30
+PROMPTS, TOKENS = 4, 32  # queries, and tokens of each at most: enough for a mean, a second's work for 8B
+
+
+def _parts(trainer: GRPOTrainer) -> tuple[Any, ...]:
+    return trainer.model, trainer.accelerator, trainer.processing_class
 
 
 class MergedWeights(VLLMGeneration):
@@ -59,17 +74,12 @@ class EngineWeights(MergedWeights):
 
     def __init__(self, trainer: GRPOTrainer, config: Config):
         self.config = config
-        sleeps = config.rollout.vllm_sleep
-        super().__init__(
-            trainer.model, trainer.accelerator, trainer.processing_class, mode="colocate", enable_sleep_mode=sleeps
-        )
+        super().__init__(*_parts(trainer), mode="colocate", enable_sleep_mode=config.rollout.vllm_sleep)
 
     def _init_vllm(self) -> None:
         accelerator, rollout = self.accelerator, self.config.rollout
-        os.environ["RANK"], os.environ["LOCAL_RANK"] = (
-            str(accelerator.process_index),
-            str(accelerator.local_process_index),
-        )
+        os.environ["RANK"] = str(accelerator.process_index)
+        os.environ["LOCAL_RANK"] = str(accelerator.local_process_index)
         os.environ["WORLD_SIZE"] = str(accelerator.num_processes)
         ensure_master_addr_port()
         rows = self.config.rl.groups // accelerator.num_processes * rollout.group_size
@@ -100,7 +110,7 @@ class ServedWeights(MergedWeights):
 
     def __init__(self, trainer: GRPOTrainer, server: VLLMServer, folder: Path):
         self.server, self.folder = server, folder
-        super().__init__(trainer.model, trainer.accelerator, trainer.processing_class, mode="server")
+        super().__init__(*_parts(trainer), mode="server")
 
     def _init_vllm(self) -> None:
         """Nothing to open: requests and weights have their own ways to the server."""
@@ -121,24 +131,20 @@ class ServedWeights(MergedWeights):
                     shard = {}
         if is_main:
             self._write(shard)
-            self.server.load(str(self.folder.resolve()))
+            self.server.load(str(self.folder))
         self.accelerator.wait_for_everyone()  # or another process would generate with the old ones
 
     def _write(self, shard: dict[str, torch.Tensor]) -> None:
-        save_file(
-            shard, self.folder / f"model-{len(list(self.folder.iterdir())):05}.safetensors", metadata={"format": "pt"}
-        )
+        file = self.folder / f"model-{len(list(self.folder.iterdir())):05}.safetensors"
+        save_file(shard, file, metadata={"format": "pt"})
 
 
 class BroadcastWeights(MergedWeights):
-    """TRL's own way to a server: an NCCL broadcast from the first process's GPU to the server's.
-    Needs GPUs, and was never run."""
+    """TRL's NCCL broadcast from the first process's GPU to the server's. Needs GPUs, and was never run."""
 
     def __init__(self, trainer: GRPOTrainer, server: VLLMServer):
         self.server = server
-        super().__init__(
-            trainer.model, trainer.accelerator, trainer.processing_class, mode="server", server_base_url=server.url
-        )
+        super().__init__(*_parts(trainer), mode="server", server_base_url=server.url)
 
     def sync_weights(self) -> None:
         super().sync_weights()
@@ -148,19 +154,16 @@ class BroadcastWeights(MergedWeights):
 
 
 def require_room(engine: RolloutEngine, queries: Sequence[Query], positions: int) -> None:
-    """Raises UserError if a trajectory that takes its whole budget would be longer than what vLLM keeps room for,
-    and be cut by it."""
+    """Raises UserError if vLLM has no room for a trajectory that takes its whole budget, and would cut it."""
     prompt, room = longest_prompt(engine, queries), min(engine.config.longest, positions)
     if prompt + engine.config.max_tokens > room:
-        raise UserError(
-            f"a prompt of {prompt:,} tokens and rollout.max_tokens={engine.config.max_tokens} are more than the "
-            f"{room:,} that vLLM has room for; set rollout.max_tokens to {room - prompt} or less"
-        )
+        needed = f"a prompt of {prompt:,} tokens and rollout.max_tokens={engine.config.max_tokens}"
+        remedy = f"set rollout.max_tokens to {room - prompt} or less"
+        raise UserError(f"{needed} are more than the {room:,} that vLLM has room for; {remedy}")
 
 
 class VLLMWeights:
-    """Keeps vLLM at the trainer's weights; the first time, and once `parity_steps` steps lie behind a check,
-    checks that both agree."""
+    """Keeps vLLM at the trainer's weights; checks at first, and every `parity_steps` steps, that both agree."""
 
     def __init__(self, trainer: GRPOTrainer, engine: RolloutEngine, queries: Sequence[Query], config: Config):
         self.trainer, self.generator, self.rollout = trainer, engine.generator, config.rollout
@@ -206,3 +209,74 @@ class VLLMWeights:
         self.first, self._checked = self.first or worst, step
         for name, value in worst.metrics.items():
             self.trainer._metrics["train"][name].append(value)
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Differences of logprobs in nats; the share of vLLM's greedy tokens that the trainer would choose too."""
+
+    max_difference: float
+    mean_difference: float
+    equal_greedy: float
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {f"parity/{name}": value for name, value in asdict(self).items()}
+
+
+def measure_parity(
+    generator: Generator, model: PreTrainedModel, prompts: Sequence[list[int]], max_tokens: int = TOKENS
+) -> Parity:
+    """Compare vLLM's greedy turns with the model's figures for them. Under ZeRO-3 all processes take part."""
+
+    async def generate():
+        requests = (TurnRequest(prompt, max_tokens, 0.0, 0) for prompt in prompts)
+        return await asyncio.gather(*map(generator.generate, requests))
+
+    differences, equal = [], []
+    for prompt, turn in zip(prompts, run_turns(generator, generate()), strict=True):
+        logprobs_TV = _logprobs(model, prompt, turn.token_ids)
+        tokens_T = torch.tensor(turn.token_ids, device=logprobs_TV.device)
+        theirs_T = torch.tensor(turn.logprobs_T, device=logprobs_TV.device)
+        differences.append((logprobs_TV.gather(1, tokens_T[:, None])[:, 0] - theirs_T).abs())
+        equal.append(logprobs_TV.argmax(dim=1) == tokens_T)
+    difference_T = torch.cat(differences)
+    return Parity(difference_T.max().item(), difference_T.mean().item(), torch.cat(equal).float().mean().item())
+
+
+@torch.no_grad()
+def _logprobs(model: PreTrainedModel, prompt: list[int], token_ids: list[int]) -> torch.Tensor:
+    """(T, V): the model's logprobs, at temperature 1, of every token that could stand where `token_ids` (T,) do."""
+    was_training = model.training
+    model.eval()
+    input_ids = torch.tensor([prompt + token_ids], device=model.device)
+    logits = model(input_ids=input_ids, use_cache=False, logits_to_keep=len(token_ids) + 1).logits
+    model.train(was_training)
+    return torch.log_softmax(logits[0, :-1].float(), dim=-1)
+
+
+def require_parity(parity: Parity, first: Parity | None, bound: float, step: int, is_tied: bool) -> None:
+    """Raises UserError if the mean difference is above the bound. `first`: what this process's first check found."""
+    if parity.mean_difference <= bound:
+        return
+    differ = f"logprobs differ by {parity.mean_difference:.3g} nats a token (rollout.parity_bound={bound:g})"
+    figures = f"{differ}, at most {parity.max_difference:.3g}, {parity.equal_greedy:.0%} of the greedy tokens are equal"
+    cause = _likely_cause(parity, first, is_tied)
+    raise UserError(f"vLLM and the trainer disagree at step {step}: {figures}. {cause}; {GO_ON}")
+
+
+def _likely_cause(parity: Parity, first: Parity | None, is_tied: bool) -> str:
+    """What the figures point to: a cause that was there from the start, or one that came with the updates."""
+    if not math.isfinite(parity.mean_difference):
+        remedy = "go back to an earlier checkpoint with a lower learning rate"
+        return f"A logprob is not a number: most likely the weights overflowed; {remedy}"
+    if first is None and parity.equal_greedy < 0.5:
+        cause = "vLLM holds another model than the trainer, or its weights were never synced"
+        return f"From the start, with other tokens: most likely {cause}"
+    if first is None:
+        cause = "From the start, with the same tokens: most likely the same weights in another precision"
+        remedy = "keep policy.dtype and vLLM's dtype equal, or raise rollout.parity_bound"
+        return f"{cause}; {remedy} if the difference stays as it is"
+    cause = "updated weights did not reach vLLM" + ", or of the tied embeddings only one copy" * is_tied
+    remedy = "start the run (and a vLLM server) again, and use the versions of requirements.txt and docs/paper_scale.md"
+    return f"It began with {first.mean_difference:.3g}: most likely {cause}; {remedy}"

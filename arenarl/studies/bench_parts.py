@@ -42,8 +42,15 @@ from arenarl.domains.travel.teacher import Teacher
 from arenarl.judges.judge import Verdict
 from arenarl.plan import memory
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
-from arenarl.rollout.packaged_models import PACKAGED, folder_of
-from arenarl.rollout.policy import build_scratch_model, load_model, load_tokenizer, scratch_config, train_tokenizer
+from arenarl.rollout.policy import (
+    PACKAGED,
+    build_scratch_model,
+    folder_of,
+    load_model,
+    load_tokenizer,
+    scratch_config,
+    train_tokenizer,
+)
 from arenarl.system.event_loops import LoopThread
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.ranking import Match, Ranking

@@ -51,8 +51,7 @@ from arenarl.judges.judge import Judge, Verdict, make_examiner
 from arenarl.judges.verifier import Verifier
 from arenarl.plan.stage import Stage
 from arenarl.rollout.backends import make_engine
-from arenarl.rollout.packaged_models import PACKAGED
-from arenarl.rollout.policy import load_tokenizer, lora_config
+from arenarl.rollout.policy import PACKAGED, load_tokenizer, lora_config
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.stage import fix_randomness

@@ -54,7 +54,7 @@ def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> S
     from arenarl.judges.factory import refuse_answers_alone, refuse_without_truth
     from arenarl.rollout.backends import require_backend, require_sync
     from arenarl.rollout.policy import load_tokenizer, require_model
-    from arenarl.rollout.system_prompt import say_system_prompt
+    from arenarl.rollout.system_prompt import keep_system_prompt
     from arenarl.run.stage import is_done, start_stage
     from arenarl.run.weights import keep_start
     from arenarl.training.queries import refuse_other_pass_rates, training_queries
@@ -75,7 +75,7 @@ def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> S
     refuse_other_pass_rates(config.rl, config.pass_rates, policy)
     if is_done(folder):
         return None
-    say_system_prompt(config)
+    keep_system_prompt(config, folder, "rl")
     return Start(folder, policy, tokenizer, domain, queries)
 
 
@@ -96,7 +96,7 @@ def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) 
     _check_optimizer(config, "sft", arguments)
 
     from arenarl.rollout.policy import load_tokenizer, require_model
-    from arenarl.rollout.system_prompt import say_system_prompt
+    from arenarl.rollout.system_prompt import keep_system_prompt
     from arenarl.run.stage import is_done, start_stage
 
     if config.policy.model:
@@ -104,7 +104,7 @@ def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) 
     folder = start_stage(config, "sft", provenance)
     if is_done(folder) or arguments.check:
         return None
-    say_system_prompt(config, "sft")
+    keep_system_prompt(config, folder, "sft")
     return folder
 
 

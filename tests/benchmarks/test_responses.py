@@ -6,8 +6,7 @@ from scripts import ROOT, read
 
 from arenarl.benchmarks.responses import response_text, settings_of
 from arenarl.config.schema import Config, EnvironmentConfig, RolloutConfig
-from arenarl.rollout.environment import ToolError
-from arenarl.rollout.no_tools import NoTools
+from arenarl.rollout.environment import NoTools, ToolError
 from arenarl.trajectory import ToolCall, Trajectory, assistant_message, reply_message
 
 

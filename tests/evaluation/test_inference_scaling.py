@@ -15,8 +15,8 @@ from arenarl.evaluation.inference_scaling import estimates, pass_at_k, refuse_wo
 from arenarl.judges.judge import Verdict
 from arenarl.report.summary import pass_rows, turns_rows
 from arenarl.rollout.engine import Attempt, RolloutEngine
+from arenarl.rollout.environment import NoTools
 from arenarl.rollout.generation import GeneratedTurn
-from arenarl.rollout.no_tools import NoTools
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
 

@@ -91,9 +91,15 @@ def test_an_edit_of_ones_own_environment_or_of_a_module_that_it_uses_discards_tr
 
 
 def test_all_of_a_package_of_ones_own_counts_and_nothing_of_ours(own, tmp_path):
-    own({"pack/__init__.py": "", "pack/world.py": "from arenarl.rollout.no_tools import NoTools\n", "pack/lazy.py": ""})
+    own(
+        {
+            "pack/__init__.py": "",
+            "pack/world.py": "from arenarl.rollout.environment import NoTools\n",
+            "pack/lazy.py": "",
+        }
+    )
     assert [path.name for path in own_code(["pack.world:NoTools"])] == ["__init__.py", "lazy.py", "world.py"]
-    assert own_code(["travel", "arenarl.rollout.no_tools:NoTools"]) == []
+    assert own_code(["travel", "arenarl.rollout.environment:NoTools"]) == []
 
 
 def test_an_edited_document_discards_trajectories_that_searched_it(tmp_path):

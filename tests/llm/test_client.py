@@ -5,14 +5,13 @@ import asyncio
 import email.utils
 import json
 import multiprocessing
+import os
 import random
-import re
 import resource
 import sqlite3
 import threading
 import time
 
-import openai
 import pytest
 from aiohttp import web
 from hostile import NO_COMPLETION, completion_of
@@ -24,7 +23,7 @@ from arenarl.judges.llm import OneScore, scores_reply, winners_reply
 from arenarl.judges.local_server import free_port
 from arenarl.llm.client import RunStopped, read_keys
 from arenarl.llm.json_reply import parse_reply
-from arenarl.llm.reply_store import Spent
+from arenarl.llm.reply_store import Usage
 from arenarl.system.errors import UserError
 from arenarl.tournament.calls import attempt
 
@@ -32,8 +31,26 @@ MESSAGES = [{"role": "system", "content": "judge"}, {"role": "user", "content": 
 AGAIN = "No: {error}. Again."
 
 
-def ask(client, config, repeat=0, reply_type=OneScore, messages=MESSAGES):
-    return asyncio.run(client.ask(config, messages, reply_type, AGAIN, repeat))
+def ask(client, config, repeat=0, text="this"):
+    """The score of one call's reply, or None."""
+    messages = [MESSAGES[0], {"role": "user", "content": text}]
+    reply = asyncio.run(client.ask(config, messages, OneScore, AGAIN, repeat))
+    return reply and reply.score
+
+
+def ask_all(client, config, texts=(), repeats=()):
+    """One call for each text, or each repeat, all at once."""
+
+    async def many():
+        calls = [client.ask(config, [{"role": "user", "content": text}], OneScore, AGAIN) for text in texts]
+        calls += [client.ask(config, MESSAGES, OneScore, AGAIN, repeat) for repeat in repeats]
+        return await asyncio.gather(*calls)
+
+    return [reply and reply.score for reply in asyncio.run(many())]
+
+
+def error(message, status=400, **headers):
+    return status, json.dumps({"error": {"message": message}}), headers
 
 
 SCORES = scores_reply(2, ("a", "b"))
@@ -76,48 +93,41 @@ def test_a_reply_that_does_not_parse_is_asked_for_once_more_with_the_error(tmp_p
     script = Script("Seven!", '{"score": 7}', '{"score": 99}')
     with serving(script.app) as url:
         client = client_of(tmp_path)
-        assert ask(client, llm(url)).score == 7
-        assert ask(client, llm(url), repeat=1) is None
+        assert ask(client, llm(url)) == 7 and ask(client, llm(url), 1) is None
     first, second, third, fourth = (request["messages"] for request in script.requests)
-    assert first == third == MESSAGES
-    assert second == [
-        *MESSAGES,
-        {"role": "assistant", "content": "Seven!"},
-        {"role": "user", "content": second[3]["content"]},
-    ]
-    assert (
-        "no complete JSON object" in second[3]["content"]
-        and "score: Input should be less than or equal to 10" in fourth[3]["content"]
-    )
+    again = second[3]["content"]
+    said = [{"role": "assistant", "content": "Seven!"}, {"role": "user", "content": again}]
+    assert first == third == MESSAGES and second == [*MESSAGES, *said] and "no complete JSON object" in again
+    assert "score: Input should be less than or equal to 10" in fourth[3]["content"]
     usage, spent = client.take_usage()
-    assert (usage.verdicts, usage.failed, usage.unreadable, usage.calls, usage.tokens_in) == (
-        2,
-        1,
-        3,
-        4,
-        4000,
-    ) and spent.calls == 4
-    assert client.take_usage()[0].calls == 0
+    assert usage == Usage(verdicts=2, failed=1, unreadable=3, calls=4, tokens_in=4000, tokens_out=40)
+    assert spent.calls == 4 and client.take_usage()[0].calls == 0
 
 
-def test_a_draft_in_a_reply_that_was_cut_is_no_verdict_and_an_object_that_ends_with_it_is(tmp_path):
+def test_what_a_reply_that_was_cut_says_last_may_take_its_draft_back(tmp_path):
+    """Each of the script's replies has ten tokens, the most it may have."""
     draft = 'A first impression: {"score": 2}. But checking the price, which was never returned, so'
-    with serving(Script(draft, '{"score": 9}').app) as url:
-        # each of the script's replies has ten tokens
-        assert ask(client_of(tmp_path / "draft"), llm(url, max_reply_tokens=10)).score == 9
-    with serving(Script('```json\n{"score": 9}\n```').app) as url:
-        client = client_of(tmp_path / "whole")
-        assert ask(client, llm(url, max_reply_tokens=10)).score == 9 and client.take_usage()[0].unreadable == 0
+    for name, replies, score, unreadable in (
+        ("draft", (draft, '{"score": 9}'), 9, 1),
+        ("whole", ('```json\n{"score": 9}\n```',), 9, 0),
+        ("half", ('{"score": 4, "why": "it',), None, 2),
+    ):
+        with serving(Script(*replies).app) as url:
+            client = client_of(tmp_path / name)
+            assert ask(client, llm(url, max_reply_tokens=10)) == score and client.usage.unreadable == unreadable
+    reason = "it holds no complete JSON object where one was asked for (it took all of max_reply_tokens=10)"
+    assert f"(the last: {reason})" in client.report()
 
 
-def test_a_reply_that_took_all_of_its_tokens_is_told_so(tmp_path):
-    with serving(Script('{"score": 4, "why": "it').app) as url:
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": 5, "completion_tokens": 7}])
+def test_a_text_that_the_server_cut_off_is_not_whole_whatever_its_count_of_tokens(tmp_path, usage):
+    cut = completion_of("GRADE: COR", usage=usage)
+    cut["choices"][0]["finish_reason"] = "length"
+    with serving(Script((200, json.dumps(cut), {})).app) as url:
         client = client_of(tmp_path)
-        assert ask(client, llm(url, max_reply_tokens=10)) is None
-    assert (
-        "(the last: it holds no complete JSON object where one was asked for (it took all of max_reply_tokens=10))"
-        in client.report()
-    )
+        for _ in range(2):  # from the server, and from the store
+            assert asyncio.run(client.ask_text(llm(url), MESSAGES, str, AGAIN)) is None
+    assert "it is cut off (it took all of max_reply_tokens=2048)" in client.report()
 
 
 def test_the_request_asks_for_the_schema_or_as_the_config_says(tmp_path):
@@ -131,59 +141,38 @@ def test_the_request_asks_for_the_schema_or_as_the_config_says(tmp_path):
     schema, json_object, none = script.requests
     form = schema["response_format"]
     assert form["type"] == "json_schema" and form["json_schema"]["strict"] is True
-    assert form["json_schema"]["schema"]["additionalProperties"] is False and form["json_schema"]["schema"][
-        "required"
-    ] == ["score"]
+    assert form["json_schema"]["schema"].items() >= {"additionalProperties": False, "required": ["score"]}.items()
     assert schema["temperature"] == 0.0 and schema["max_tokens"] == 2048
-    assert json_object == {
-        "model": "m",
-        "messages": MESSAGES,
-        "max_completion_tokens": 5,
-        "response_format": {"type": "json_object"},
-        "x": 1,
-    }
+    others = {"response_format": {"type": "json_object"}, "x": 1}
+    assert json_object == {"model": "m", "messages": MESSAGES, "max_completion_tokens": 5} | others
     assert "response_format" not in none
 
 
-@pytest.mark.slow(seconds=10)
+@pytest.mark.slow(seconds=5)
 def test_what_may_pass_is_tried_again_and_retry_after_is_kept_to(tmp_path):
-    refusals = (429, "{}", {"Retry-After": "0.7"}), (500, "{}", {}), (503, "no json", {})
+    later = email.utils.formatdate(time.time() + 4, usegmt=True)
+    refusals = (429, "{}", {"Retry-After": later}), (500, "{}", {}), (503, "no json", {}), (*BUSY, {}), (*DEAD, {})
     script = Script(*refusals, 30.0, (200, "{}", {}), (200, '{"choi', {}), '{"score": 4}')
     with serving(script.app) as url:
         client = client_of(tmp_path)
-        assert ask(client, llm(url, timeout_s=3.0, patience_s=120.0)).score == 4
-    assert client.take_usage()[0].retries == 6 and script.times[1] - script.times[0] >= 0.7
-    assert client.stop_reason is None
+        assert ask(client, llm(url, timeout_s=1.0, patience_s=120.0)) == 4
+    assert client.take_usage()[0].retries == 8 and client.stop_reason is None
+    assert script.times[1] - script.times[0] > 1.5  # dates are whole seconds
 
 
 def test_a_call_that_the_api_refuses_fails_alone(tmp_path):
-    script = Script((400, '{"error": {"message": "too long"}}', {}), '{"score": 4}')
-    with serving(script.app) as url:
+    with serving(Script(error("too long"), '{"score": 4}').app) as url:
         client = client_of(tmp_path)
-        assert ask(client, llm(url)) is None and ask(client, llm(url), 1).score == 4
-    assert len(script.requests) == 2 and client.stop_reason is None
+        assert [ask(client, llm(url), repeat) for repeat in range(2)] == [None, 4] and client.stop_reason is None
 
 
 def test_a_prompt_that_is_flagged_with_403_fails_alone_and_after_a_restart_too(tmp_path):
-    def reply(text, number):
-        return (
-            raw(json.dumps({"error": {"message": "your input was flagged"}}).encode(), 403)
-            if "flagged" in text
-            else completion('{"score": 4}')
-        )
-
-    with serving(by_prompt(reply)) as url:
+    flags = by_prompt(lambda text, number: raw(b"{}", 403) if "flagged" in text else completion('{"score": 4}'))
+    with serving(flags) as url:
         for _ in range(2):
             client = client_of(tmp_path)
-            found = [
-                ask(client, llm(url), messages=[MESSAGES[0], {"role": "user", "content": text}])
-                for text in ("fine", "flagged", "fine too")
-            ]
-            assert (
-                [one and one.score for one in found] == [4, None, 4]
-                and client.stop_reason is None
-                and client.take_usage()[0].failed == 1
-            )
+            assert [ask(client, llm(url), text=text) for text in ("fine", "flagged", "fine too")] == [4, None, 4]
+            assert client.stop_reason is None and client.take_usage()[0].failed == 1
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -194,73 +183,67 @@ def test_a_prompt_that_is_flagged_fails_alone_where_the_question_meets_a_passing
 
     with serving(by_prompt(reply)) as url:
         client = client_of(tmp_path)
-        found = [
-            ask(client, llm(url), messages=[MESSAGES[0], {"role": "user", "content": text}])
-            for text in ("flagged", "fine")
-        ]
-    assert [one and one.score for one in found] == [None, 4] and client.stop_reason is None
+        assert [ask(client, llm(url), text=text) for text in ("flagged", "fine")] == [None, 4]
+    assert client.stop_reason is None
 
 
 def test_refused_calls_cost_nothing_of_the_budget(tmp_path):
-    script = Script(*[(403, '{"error": {"message": "key disabled"}}', {})] * 20)
-    with serving(script.app) as url:
+    with serving(Script(error("key disabled", 403)).app) as url:
         client = client_of(tmp_path)
-
-        async def at_once():
-            return await asyncio.gather(
-                *(client.ask(llm(url), MESSAGES, OneScore, AGAIN, number) for number in range(8))
-            )
-
-        assert asyncio.run(at_once()) == [None] * 8 and client.stop_reason
-    assert client.take_usage()[1] == Spent()
+        assert ask_all(client, llm(url), repeats=range(8)) == [None] * 8 and client.stop_reason
+    assert client.take_usage()[1] == Usage()
 
 
-def test_a_key_that_is_refused_after_a_restart_stops_the_run_whatever_the_store_has(tmp_path):
-    script = Script('{"score": 4}', *[(403, '{"error": {"message": "key disabled"}}', {})] * 2)
+@pytest.mark.parametrize(("status", "message", "requests"), [
+    (401, "wrong key: sk-MARKED", 1), (403, "wrong key: sk-MARKED", 2), (404, not_served("m")[1], 1),
+    (402, "Insufficient Balance", 1), (405, "no", 1), (407, "no", 1), (410, "no", 1),
+    (400, "Your credit balance is too low to access the API.", 1),
+    (400, "Access denied, please make sure your account is in good standing.", 1),
+])  # fmt: skip
+def test_a_refused_key_account_or_model_stops_the_run_at_once_and_the_key_is_not_told(
+    tmp_path, status, message, requests
+):
+    """A closed policy's query would count as not answered. After a status of 403 a short question tells a refused key
+    from a prompt that was flagged, also where the store has replies from before."""
+    script = Script('{"score": 4}', error(message, status))
     with serving(script.app) as url:
-        assert ask(client_of(tmp_path), llm(url)).score == 4
-        client = client_of(tmp_path)
-        assert ask(client, llm(url)).score == 4 and ask(client, llm(url), 1) is None
-    with pytest.raises(RunStopped, match="refuses calls to m: .*key disabled"):
-        client.check()
-
-
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_refused_key_or_model_stops_the_run_and_the_key_is_not_told(tmp_path, status):
-    """After a status of 403 a short question tells a refused key from a prompt that was flagged."""
-    script = Script((status, json.dumps({"error": {"message": "wrong key: sk-MARKED"}}), {}))
-    with serving(script.app) as url:
+        config = llm(url, api_key_variable="K")
+        assert ask(client_of(tmp_path, keys={"K": "sk-MARKED"}), config) == 4
         client = client_of(tmp_path, keys={"K": "sk-MARKED"}, log=tmp_path / "log.jsonl")
-        assert (
-            ask(client, llm(url, api_key_variable="K")) is None
-            and ask(client, llm(url, api_key_variable="K"), 1) is None
-        )
-    assert script.keys == ["Bearer sk-MARKED"] * (2 if status == 403 else 1)
-    with pytest.raises(RunStopped, match=r"refuses calls to m: .*wrong key: \*\*\*"):
+        assert [ask(client, config, repeat) for repeat in range(3)] == [4, None, None]
+    assert script.keys == ["Bearer sk-MARKED"] * (1 + requests)
+    with pytest.raises(RunStopped, match=f"^the API at {url} refuses calls to m: ") as stopped:
         client.check()
+    assert ("***" in str(stopped.value)) == ("MARKED" in message)
+    remedy = "; set model to a name that the API serves, base_url to its address"
+    assert str(stopped.value).endswith(remedy) == (status == 404)
     assert all(b"sk-MARKED" not in path.read_bytes() for path in tmp_path.rglob("*"))
 
 
-def test_a_missing_key_is_refused_by_the_name_of_its_variable(monkeypatch):
-    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
-    with pytest.raises(UserError, match="set the environment variable NO_SUCH_KEY"):
-        read_keys([LLMConfig(model="m", api_key_variable="NO_SUCH_KEY")])
+def test_a_key_is_read_by_the_name_of_its_variable_without_blanks_and_refused_if_it_is_none(monkeypatch):
+    config = [LLMConfig(model="m", api_key_variable="SOME_KEY")]
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    with pytest.raises(UserError, match="set the environment variable SOME_KEY"):
+        read_keys(config)
     assert read_keys([LLMConfig(model="m", api_key_variable=None)]) == {}
+    monkeypatch.setenv("SOME_KEY", " sk-x\n")
+    assert read_keys(config) == {"SOME_KEY": "sk-x"}
+    for wrong in ("sk-\n-x", "sk-ü", "sk-\x1b"):
+        monkeypatch.setenv("SOME_KEY", wrong)
+        with pytest.raises(UserError, match="SOME_KEY holds characters that no key has"):
+            read_keys(config)
 
 
-def test_the_same_call_is_paid_for_once(tmp_path):
-    script = Script('{"score": 5}')
+def test_the_same_call_is_paid_for_once_from_one_event_loop_after_another(tmp_path):
+    """Also where the reply holds half a surrogate."""
+    script = Script('\ud83d {"score": 5}')
     with serving(script.app) as url:
         client = client_of(tmp_path)
-
-        async def at_once():
-            return await asyncio.gather(*(client.ask(llm(url), MESSAGES, OneScore, AGAIN) for _ in range(20)))
-
-        assert [reply.score for reply in asyncio.run(at_once())] == [5.0] * 20
-        assert ask(client, llm(url)).score == ask(client_of(tmp_path, stage="other"), llm(url)).score == 5
-    assert len(script.requests) == 1
+        assert ask_all(client, llm(url), repeats=[0] * 20) == [5.0] * 20
+        assert ask(client, llm(url)) == ask(client_of(tmp_path, stage="other"), llm(url)) == 5
+    assert len(script.requests) == 1 and client.transport.openai
     usage, spent = client.take_usage()
-    assert (usage.verdicts, usage.calls) == (21, 1) and spent == Spent(1, 1000, 10, 0.0)
+    assert (usage.verdicts, usage.calls) == (21, 1) and spent == Usage(calls=1, tokens_in=1000, tokens_out=10)
 
 
 def test_who_gives_up_waiting_leaves_the_reply_to_the_store(tmp_path):
@@ -274,7 +257,7 @@ def test_who_gives_up_waiting_leaves_the_reply_to_the_store(tmp_path):
             await asyncio.sleep(1)
 
         asyncio.run(impatient())
-        assert ask(client, llm(url)).score == 1
+        assert ask(client, llm(url)) == 1
     assert len(script.requests) == 1
 
 
@@ -283,8 +266,7 @@ def test_with_the_store_only_no_call_is_made_and_a_missing_reply_stops_the_run(t
     with serving(script.app) as url:
         ask(client_of(tmp_path), llm(url))
         client = client_of(tmp_path, store_only=True)
-        assert ask(client, llm(url)).score == 5 and client.stop_reason is None
-        assert ask(client, llm(url), repeat=1) is None
+        assert ask(client, llm(url)) == 5 and client.stop_reason is None and ask(client, llm(url), 1) is None
     assert len(script.requests) == 1 and "lacks a reply of m" in client.stop_reason
 
 
@@ -292,64 +274,43 @@ def test_the_budget_stops_the_run_after_exactly_the_calls_it_may_pay_for(tmp_pat
     script = Script('{"score": 5}')
     with serving(script.app) as url:
         client = client_of(tmp_path, max_calls=7)
-
-        async def many():
-            return await asyncio.gather(
-                *(client.ask(llm(url), MESSAGES, OneScore, AGAIN, repeat) for repeat in range(20))
-            )
-
-        assert sum(reply is not None for reply in asyncio.run(many())) == len(script.requests) == 7
+        replies = ask_all(client, llm(url), repeats=range(20))
+        assert sum(reply is not None for reply in replies) == len(script.requests) == 7
         assert "judge.max_calls=7 is used up: run has paid for 7 calls" in client.stop_reason
         again = client_of(tmp_path, max_calls=7)
-        assert ask(again, llm(url), 0).score == 5 and ask(again, llm(url), 99) is None and again.stop_reason
+        assert ask(again, llm(url), 0) == 5 and ask(again, llm(url), 99) is None and again.stop_reason
         dear = client_of(tmp_path, stage="dear", max_cost=0.03)
-        assert [ask(dear, llm(url, price_in=10.0, price_out=100.0), 100 + repeat) is None for repeat in range(4)] == [
-            False,
-            False,
-            False,
-            True,
-        ]
+        priced = llm(url, price_in=10.0, price_out=100.0)
+        assert [ask(dear, priced, 100 + repeat) for repeat in range(4)] == [5, 5, 5, None]
     assert "judge.max_cost=0.03 is used up" in dear.stop_reason
-    assert dear.take_usage()[1] == Spent(3, 3000, 30, pytest.approx(0.033))
+    assert dear.take_usage()[1] == Usage(calls=3, tokens_in=3000, tokens_out=30, cost=pytest.approx(0.033))
 
 
 def test_the_budget_is_that_of_all_stages_of_a_run(tmp_path):
     with serving(Script('{"score": 5}').app) as url:
-        training, evaluation, other = (
-            client_of(tmp_path, stage, max_calls=3) for stage in ("a/rl", "a/evaluate", "b/rl")
-        )
+        stages = ("a/rl", "a/evaluate", "b/rl")
+        training, evaluation, other = (client_of(tmp_path, stage, max_calls=3) for stage in stages)
         assert ask(training, llm(url)) and ask(training, llm(url), 1) and ask(evaluation, llm(url), 2)
         assert ask(evaluation, llm(url), 3) is None and ask(training, llm(url), 4) is None and ask(other, llm(url), 5)
-    assert (
-        training.stop_reason
-        == evaluation.stop_reason
-        == "judge.max_calls=3 is used up: a has paid for 3 calls, cost 0.00"
-    )
-    assert "a so far: 3 calls" in evaluation.report()
+    reason = "judge.max_calls=3 is used up: a has paid for 3 calls, cost 0.00"
+    assert training.stop_reason == evaluation.stop_reason == reason and "a so far: 3 calls" in evaluation.report()
 
 
-def test_with_the_server_down_for_a_while_it_waits_and_goes_on(tmp_path):
-    port, script = free_port(), Script('{"score": 5}')
-    client, replies = client_of(tmp_path), []
-    asking = threading.Thread(
-        target=lambda: replies.append(ask(client, llm(f"http://127.0.0.1:{port}/v1", patience_s=30.0)))
-    )
+def test_with_the_server_down_it_waits_for_as_long_as_its_patience_and_then_stops_the_run(tmp_path):
+    port, script, replies = free_port(), Script('{"score": 5}'), []
+    url = f"http://127.0.0.1:{port}/v1"
+    for_good = client_of(tmp_path / "good")
+    assert [ask(for_good, llm(url, patience_s=1.0), repeat) for repeat in range(2)] == [None, None]
+    reason = f"no usable reply from {url} for 1 s; the last error: APIConnectionError"
+    assert for_good.stop_reason.startswith(reason) and "\n" not in for_good.stop_reason
+    assert for_good.take_usage()[1].calls == 0
+    client = client_of(tmp_path)
+    asking = threading.Thread(target=lambda: replies.append(ask(client, llm(url, patience_s=30.0))))
     asking.start()
-    time.sleep(2)
+    time.sleep(1)
     with serving(script.app, port):
         asking.join(20)
-    assert replies[0].score == 5 and client.stop_reason is None and client.take_usage()[0].retries >= 3
-
-
-def test_with_the_server_down_for_good_the_run_stops_with_a_clear_line(tmp_path):
-    url = f"http://127.0.0.1:{free_port()}/v1"
-    client = client_of(tmp_path)
-    assert ask(client, llm(url, patience_s=1.0)) is None and ask(client, llm(url, patience_s=1.0), 1) is None
-    assert (
-        client.stop_reason.startswith(f"no usable reply from {url} for 1 s; the last error: APIConnectionError")
-        and "\n" not in client.stop_reason
-    )
-    assert client.take_usage()[1].calls == 0
+    assert replies == [5] and client.stop_reason is None and client.take_usage()[0].retries >= 2
 
 
 @pytest.mark.parametrize("refusal", [too_long(1024, 512, 513), too_long(8192, 2048, 9000), reply_too_long(1024, 2048)])
@@ -357,71 +318,44 @@ def test_a_prompt_that_vllm_has_no_room_for_fails_alone_at_once_and_the_line_say
     replies = {"long": raw(refusal[1].encode(), refusal[0]), "short": completion('{"score": 4}')}
     with serving(by_prompt(lambda text, number: replies[text])) as url:
         client = client_of(tmp_path)
-        assert [reply and reply.score for reply in ask_all(client, llm(url, patience_s=600.0), ["long", "short"])] == [
-            None,
-            4,
-        ]
-    assert client.stop_reason is None
-    usage, report = client.usage, client.report()
-    assert (usage.failed, usage.retries) == (1, 0)
-    assert re.search(
-        (
-            r"1 verdicts failed \(the last: BadRequestError: .*tokens.*; "
-            r"lower max_reply_tokens or .*a larger --max-model-len\)"
-        ),
-        report,
-    )
+        assert ask_all(client, llm(url, patience_s=600.0), ["long", "short"]) == [None, 4]
+    assert client.stop_reason is None and (client.usage.failed, client.usage.retries) == (1, 0)
+    report = client.report()
+    assert "1 verdicts failed (the last: BadRequestError: " in report and "; lower max_reply_tokens or " in report
+    assert "serve with a larger --max-model-len); " in report
 
 
-def test_if_vllm_has_room_for_no_prompt_the_run_stops_with_what_to_change(tmp_path):
+def test_too_many_failed_verdicts_stop_the_run_with_what_to_change(tmp_path):
     status, body = too_long(1024, 512, 513)
     with serving(by_prompt(lambda text, number: raw(body.encode(), status))) as url:
-        client = client_of(tmp_path)
-        assert ask_all(client, llm(url), map(str, range(60))) == [None] * 60
-    assert client.stop_reason.startswith(
-        "100% of the last 50 verdicts failed, above judge.max_failure_share=0.2; the last: BadRequestError: "
-    )
-    assert "maximum context length is 1024 tokens" in client.stop_reason and client.stop_reason.endswith(
-        "serve with a larger --max-model-len"
-    )
+        client = client_of(tmp_path, max_failure_share=0.5)
+        assert ask_all(client, llm(url), map(str, range(49))) == [None] * 49 and client.stop_reason is None
+        ask(client, llm(url))
+    failed = "100% of the last 50 verdicts failed, above judge.max_failure_share=0.5; the last: BadRequestError: "
+    assert client.stop_reason.startswith(failed) and "maximum context length is 1024 tokens" in client.stop_reason
+    assert client.stop_reason.endswith("serve with a larger --max-model-len")
 
 
-def test_a_model_that_vllm_does_not_serve_stops_the_run_with_what_to_change(tmp_path):
-    status, body = not_served("m")
-    script = Script((status, body, {}))
-    with serving(script.app) as url:
-        client = client_of(tmp_path)
-        assert ask(client, llm(url)) is None and ask(client, llm(url), 1) is None
-    assert len(script.requests) == 1 and "The model `m` does not exist." in client.stop_reason
-    assert client.stop_reason.endswith("; set model to a name that the API serves, base_url to its address")
-
-
-def test_a_vllm_that_is_too_busy_or_whose_engine_died_is_asked_again_and_if_it_stays_so_the_run_stops(tmp_path):
-    with serving(Script((*BUSY, {}), (*DEAD, {}), (*BUSY, {}), '{"score": 4}').app) as url:
-        client = client_of(tmp_path)
-        assert ask(client, llm(url)).score == 4 and client.usage.retries == 3 and client.stop_reason is None
-    with serving(Script((*BUSY, {})).app) as url:
-        client = client_of(tmp_path / "busy")
-        assert ask(client, llm(url, patience_s=0.3)) is None
-    assert (
-        client.stop_reason.startswith(f"no usable reply from {url} for 0.3 s; ")
-        and "The engine is currently busy" in client.stop_reason
-    )
-
-
-def test_a_server_whose_queue_is_longer_than_the_timeout_is_told_with_what_to_change(tmp_path):
-    with serving(Script(3.0).app) as url:
-        client = client_of(tmp_path)
-        assert ask(client, llm(url, timeout_s=0.2, patience_s=0.3)) is None
-    assert client.stop_reason.endswith(
-        "the last error: no reply in time; raise timeout_s=0.2, or lower judge.concurrency"
-    )
+@pytest.mark.parametrize(("reply", "options", "words"), [
+    ((*BUSY, {}), {}, "The engine is currently busy"),
+    (3.0, {"timeout_s": 0.2}, "no reply in time; raise timeout_s=0.2, or lower judge.concurrency"),
+    ((200, NO_COMPLETION["html"].decode(), {}), {}, "<!DOCTYPE html>"),
+    ((429, "{}", {"Retry-After": "3600"}), {}, "RateLimitError"),
+])  # fmt: skip
+def test_if_nobody_is_answered_for_as_long_as_patience_the_run_stops_with_the_last_error(
+    tmp_path, reply, options, words
+):
+    with serving(Script(reply).app) as url:
+        client, started = client_of(tmp_path), time.monotonic()
+        assert ask_all(client, llm(url, patience_s=0.3, **options), "abc") == [None] * 3
+    assert time.monotonic() - started >= 0.3
+    assert client.stop_reason.startswith(f"no usable reply from {url} for 0.3 s; ") and words in client.stop_reason
 
 
 def test_over_a_restart_of_vllm_no_verdict_is_lost_and_nothing_half_is_kept(tmp_path):
     """First it answers a third of the calls with half a reply, cuts a third off and lets a third wait until its port is
     closed."""
-    port, texts, arrived = free_port(), [f"prompt {number}" for number in range(30)], []
+    port, texts, arrived, replies = free_port(), [f"prompt {number}" for number in range(30)], [], []
 
     async def ending(request):
         number = int((await request.json())["messages"][-1]["content"].split()[1])
@@ -435,8 +369,7 @@ def test_over_a_restart_of_vllm_no_verdict_is_lost_and_nothing_half_is_kept(tmp_
 
     old = web.Application()
     old.router.add_post("/v1/chat/completions", ending)
-    client, replies = client_of(tmp_path), []
-    config = llm(f"http://127.0.0.1:{port}/v1", timeout_s=30.0, patience_s=120.0)
+    client, config = client_of(tmp_path), llm(f"http://127.0.0.1:{port}/v1", timeout_s=30.0, patience_s=120.0)
     asking = threading.Thread(target=lambda: replies.extend(ask_all(client, config, texts)))
     with serving(old, port):
         asking.start()
@@ -445,60 +378,16 @@ def test_over_a_restart_of_vllm_no_verdict_is_lost_and_nothing_half_is_kept(tmp_
     time.sleep(0.5)
     with serving(by_prompt(lambda text, number: completion('{"score": 4}')), port):
         asking.join(60)
-    assert [reply.score for reply in replies] == [4.0] * len(texts)
     usage, _ = client.take_usage()
-    assert (
-        (usage.verdicts, usage.failed, usage.unreadable) == (30, 0, 0)
-        and usage.retries >= 30
-        and client.stop_reason is None
-    )
-
-
-def test_too_many_failed_verdicts_stop_the_run(tmp_path):
-    script = Script("no")
-    with serving(script.app) as url:
-        client = client_of(tmp_path, max_failure_share=0.5)
-        assert all(ask(client, llm(url), repeat) is None for repeat in range(49)) and client.stop_reason is None
-        ask(client, llm(url), 49)
-    assert client.stop_reason.startswith(
-        "100% of the last 50 verdicts failed, above judge.max_failure_share=0.5; the last: it holds no"
-    )
-
-
-@pytest.mark.parametrize(("processes", "rank", "most"), [(1, 0, 7), (2, 0, 4), (2, 1, 3), (16, 15, 1)])
-def test_the_processes_share_one_limit_of_calls_under_way(tmp_path, processes, rank, most):
-    counts = {"now": 0, "most": 0}
-
-    async def reply(request):
-        counts["now"] += 1
-        counts["most"] = max(counts.values())
-        await asyncio.sleep(0.05)
-        counts["now"] -= 1
-        return completion('{"score": 1}')
-
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", reply)
-    with serving(app) as url:
-        client = client_of(tmp_path, concurrency=7, processes=processes, rank=rank)
-
-        async def many():
-            await asyncio.gather(*(client.ask(llm(url), MESSAGES, OneScore, AGAIN, repeat) for repeat in range(20)))
-
-        asyncio.run(many())
-    assert counts["most"] == most
+    assert replies == [4.0] * len(texts) and usage.retries >= 30 and client.stop_reason is None
+    assert (usage.verdicts, usage.failed, usage.unreadable) == (30, 0, 0)
 
 
 def ask_as_one_of_two(rank, url, folder):
     """A process of its own, with 30 calls to make."""
-    client = client_of(folder, processes=2, rank=rank, concurrency=5, max_calls=40)
-
-    async def many():
-        config = llm(url, timeout_s=60.0)
-        await asyncio.gather(
-            *(client.ask(config, MESSAGES, OneScore, AGAIN, 100 * rank + repeat) for repeat in range(30))
-        )
-
-    asyncio.run(many())
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+    client = client_of(folder, concurrency=5, max_calls=40)
+    ask_all(client, llm(url, timeout_s=60.0), repeats=range(100 * rank, 100 * rank + 30))
 
 
 def test_two_processes_together_keep_to_the_limit_and_spend_the_budget_to_the_last_call(tmp_path):
@@ -529,106 +418,54 @@ def test_two_processes_together_keep_to_the_limit_and_spend_the_budget_to_the_la
     assert counts == {"now": 0, "most": 5, "all": 40} and client_of(tmp_path).take_usage()[1].calls == 40
 
 
-def test_a_reply_with_half_a_surrogate_is_paid_for_once_like_any_other(tmp_path):
-    script = Script('\ud83d {"score": 5}')
-    with serving(script.app) as url:
-        client = client_of(tmp_path)
-        assert ask(client, llm(url)).score == ask(client, llm(url)).score == 5
-    assert len(script.requests) == 1
-
-
-def test_it_works_from_one_event_loop_after_another(tmp_path):
-    script = Script('{"score": 5}')
-    with serving(script.app) as url:
-        client = client_of(tmp_path)
-        assert [ask(client, llm(url), repeat).score for repeat in range(5)] == [5.0] * 5
-
-
-def test_the_client_retries_by_itself_and_not_through_the_library(tmp_path):
-    script = Script('{"score": 5}')
-    with serving(script.app) as url:
-        client = client_of(tmp_path)
-        ask(client, llm(url))
-    (api,) = client._apis.values()
-    assert isinstance(api, openai.AsyncOpenAI) and api.max_retries == 0
-
-
 def serve_slowly(port):
     """A process of its own: half a second a reply."""
     web.run_app(Script(0.5).app, host="127.0.0.1", port=port, print=None)
 
 
-@pytest.mark.slow(seconds=19)
-def test_a_thousand_verdicts_of_half_a_second_take_little_more_than_their_share_of_the_limit(tmp_path):
-    """64 at once: 1000 / 64 x 0.5 s. The bound here is far above that, for machines with other work to do;
-    one at a time takes 500 s."""
-    port = free_port()
+@pytest.mark.slow(seconds=11)
+def test_verdicts_of_half_a_second_take_little_more_than_their_share_of_the_limit(tmp_path):
+    """64 at once: 500 / 64 x 0.5 s. The bound here is far above that, for machines with other work to do;
+    one at a time takes 250 s."""
+    port, count = free_port(), 500
     server = multiprocessing.get_context("spawn").Process(target=serve_slowly, args=(port,), daemon=True)
     server.start()
-    client = client_of(tmp_path)
-
-    def seconds(first):
-        async def many():
-            config = llm(f"http://127.0.0.1:{port}/v1", timeout_s=30.0, patience_s=60.0)
-            replies = await asyncio.gather(
-                *(client.ask(config, MESSAGES, OneScore, AGAIN, first + number) for number in range(1000))
-            )
-            assert all(reply.score == 1 for reply in replies)
-
-        started = time.monotonic()
-        asyncio.run(many())
-        return time.monotonic() - started
-
-    seconds(0)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    took = seconds(1000)
+    client, config = client_of(tmp_path), llm(f"http://127.0.0.1:{port}/v1", timeout_s=30.0, patience_s=60.0)
+    assert ask_all(client, config, repeats=range(count)) == [1] * count
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    assert ask_all(client, config, repeats=range(count, 2 * count)) == [1] * count
+    took = time.monotonic() - started
     server.terminate()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024  # kilobytes
-    print(f"{took / (1000 / 64 * 0.5):.2f} of the bound")
-    assert took < 100
-
-
-def ask_all(client, config, texts):
-    """One call for each text, all at once."""
-
-    async def many():
-        return await asyncio.gather(
-            *(client.ask(config, [{"role": "user", "content": text}], OneScore, AGAIN) for text in texts)
-        )
-
-    return asyncio.run(many())
+    print(f"{took / (count / 64 * 0.5):.2f} of the bound")
+    assert took < 50
 
 
 def test_whatever_is_no_completion_is_asked_for_again(tmp_path):
-    with serving(
-        by_prompt(lambda name, number: completion('{"score": 4}') if number else raw(NO_COMPLETION[name]))
-    ) as url:
+    twice = by_prompt(lambda name, number: completion('{"score": 4}') if number else raw(NO_COMPLETION[name]))
+    with serving(twice) as url:
         client = client_of(tmp_path)
-        assert [reply.score for reply in ask_all(client, llm(url), NO_COMPLETION)] == [4.0] * len(NO_COMPLETION)
-    usage, _ = client.take_usage()
-    assert (
-        usage.retries == len(NO_COMPLETION)
-        and (usage.verdicts, usage.failed) == (len(NO_COMPLETION), 0)
-        and client.stop_reason is None
-    )
+        assert ask_all(client, llm(url), NO_COMPLETION) == [4.0] * len(NO_COMPLETION)
+    usage, count = client.take_usage()[0], len(NO_COMPLETION)
+    assert (usage.retries, usage.verdicts, usage.failed) == (count, count, 0) and client.stop_reason is None
 
 
 def test_what_never_becomes_a_completion_is_a_counted_failure_and_too_many_stop_the_run(tmp_path):
     names = [f"{name} {copy}" for name in NO_COMPLETION for copy in range(2)]
     good = [f"good {number}" for number in range(20)]
-    reply = by_prompt(
-        lambda name, number: completion('{"score": 4}') if name in good else raw(NO_COMPLETION[name.rpartition(" ")[0]])
-    )
-    with serving(reply) as url:
+
+    def reply(name, number):
+        return raw(NO_COMPLETION[name.rpartition(" ")[0]]) if name in names else completion('{"score": 4}')
+
+    with serving(by_prompt(reply)) as url:
         client = client_of(tmp_path, max_failure_share=1.0)
-        replies = ask_all(client, llm(url, patience_s=3.0), [*names, *good])
+        replies = ask_all(client, llm(url, patience_s=3.0, timeout_s=60.0), [*names, *good])
         strict = client_of(tmp_path / "strict", max_failure_share=0.4)
-        assert ask_all(strict, llm(url, patience_s=3.0), [*names, *good])[: len(names)] == [None] * len(names)
-    assert replies[: len(names)] == [None] * len(names) and all(reply.score == 4 for reply in replies[len(names) :])
+        ask_all(strict, llm(url, patience_s=3.0, timeout_s=60.0), [*names, *good])
+    assert replies == [None] * len(names) + [4.0] * len(good)
     assert client.take_usage()[0].failed == len(names) and client.stop_reason is None
-    assert (
-        "judge.max_failure_share=0.4; the last: NoCompletion: status 200, but no chat completion" in strict.stop_reason
-    )
+    last = "the last: NoCompletion: status 200, but no chat completion"
+    assert f"judge.max_failure_share=0.4; {last}" in strict.stop_reason
 
 
 ODD_HEADERS = [
@@ -637,127 +474,79 @@ ODD_HEADERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [25, pytest.param(100, marks=pytest.mark.slow(seconds=8))])
-def test_any_status_with_any_body_and_headers_is_a_counted_failure_or_one_line(tmp_path, count):
+def test_any_status_with_any_body_and_headers_is_a_counted_failure_or_one_line(tmp_path):
     rng = random.Random(0)
-    bodies = [
-        *NO_COMPLETION.values(),
-        b'{"error": {"code": {}, "type": [], "param": 7}}',
-        b'{"error": [[]]}',
-        b"x" * 1_000_000,
-    ]
+    odd_errors = b'{"error": {"code": {}, "type": [], "param": 7}}', b'{"error": [[]]}', b"x" * 1_000_000
+    bodies = [*NO_COMPLETION.values(), *odd_errors]
     statuses = [200, 201, 204, 206, 300, 304, 400, 402, 404, 409, 418, 422, 429, 500, 503, 599]
-    served = [(rng.choice(statuses), rng.choice(bodies), rng.choice(ODD_HEADERS)) for _ in range(count)]
+    served = [(rng.choice(statuses), rng.choice(bodies), rng.choice(ODD_HEADERS)) for _ in range(25)]
 
     def play(text, number):
         status, body, headers = served[int(text)] if text.isdigit() else (200, b"", {})
         return raw(b"" if status in (204, 304) else body, status, **headers)
 
     with serving(by_prompt(play)) as url:
-        for text in map(str, range(count)):
+        for text in map(str, range(len(served))):
             client = client_of(tmp_path, max_failure_share=1.0)
             assert ask_all(client, llm(url, patience_s=0.01), [text]) == [None]
-            assert (
-                client.take_usage()[0].failed == 1 if client.stop_reason is None else client.stop_reason.isprintable()
-            )
+            stopped = client.stop_reason
+            assert client.take_usage()[0].failed == 1 if stopped is None else stopped.isprintable()
 
 
 def test_a_prompt_that_cannot_be_sent_fails_alone(tmp_path):
     with serving(Script('{"score": 4}').app) as url:
         client = client_of(tmp_path)
-        assert [reply and reply.score for reply in ask_all(client, llm(url), ["half \ud800", "whole"])] == [None, 4]
+        assert ask_all(client, llm(url), ["half \ud800", "whole"]) == [None, 4]
     assert client.take_usage()[0].failed == 1 and client.stop_reason is None
 
 
-def test_with_nothing_but_web_pages_the_line_that_stops_the_run_shows_one(tmp_path):
-    with serving(by_prompt(lambda text, number: raw(NO_COMPLETION["html"]))) as url:
-        client = client_of(tmp_path)
-        assert ask(client, llm(url, patience_s=0.3)) is None
-    assert (
-        client.stop_reason.startswith(f"no usable reply from {url} for 0.3 s; ")
-        and "<!DOCTYPE html>" in client.stop_reason
-    )
-
-
 def test_a_list_of_text_parts_is_text(tmp_path):
-    parts = [
-        {"type": "thinking", "thinking": [{"text": "hm"}]},
-        {"type": "text", "text": '{"score"'},
-        {"type": "text", "text": ": 4}"},
-    ]
-    with serving(by_prompt(lambda text, number: raw(json.dumps(completion_of(parts)).encode()))) as url:
-        assert ask(client_of(tmp_path), llm(url)).score == 4
+    parts = [{"type": "text", "text": text} for text in ('{"score"', ": 4}")]
+    thinking = {"type": "thinking", "thinking": [{"text": "hm"}]}
+    with serving(Script((200, json.dumps(completion_of([thinking, *parts])), {})).app) as url:
+        assert ask(client_of(tmp_path), llm(url)) == 4
 
 
-LIES = [
-    None,
-    {"prompt_tokens": -(10**9), "completion_tokens": -(10**9)},
-    {"prompt_tokens": 10**30, "completion_tokens": 1},
-]
-
-
-@pytest.mark.parametrize("usage", LIES)
+@pytest.mark.parametrize("usage", [
+    None, {"prompt_tokens": -(10**9), "completion_tokens": -(10**9)}, {"prompt_tokens": 10**30, "completion_tokens": 1},
+])  # fmt: skip
 def test_a_verdict_without_believable_usage_is_kept_and_charged_as_the_most_it_can_have_cost(tmp_path, usage):
     """3 calls of at most 100 tokens for the reply, at 100 a token."""
-    with serving(by_prompt(lambda text, number: raw(json.dumps(completion_of(usage=usage)).encode()))) as url:
+    with serving(Script((200, json.dumps(completion_of(usage=usage)), {})).app) as url:
         client = client_of(tmp_path, max_cost=25_000.0)
         config = llm(url, price_in=0.0, price_out=1e8, max_reply_tokens=100)
-        replies = [ask(client, config, repeat) for repeat in range(4)]
-        assert [reply and reply.score for reply in replies] == [
-            4,
-            4,
-            4,
-            None,
-        ] and "judge.max_cost" in client.stop_reason
-        assert ask(client_of(tmp_path), config).score == 4  # from the store
+        assert [ask(client, config, repeat) for repeat in range(4)] == [4, 4, 4, None]
+        assert "judge.max_cost" in client.stop_reason and ask(client_of(tmp_path), config) == 4  # from the store
     usage, spent = client.take_usage()
-    assert (usage.tokens_in, usage.tokens_out, usage.unknown_tokens) == (0, 0, 3) and spent == Spent(3, 0, 0, 30_000.0)
+    assert (usage.tokens_in, usage.tokens_out, usage.unknown_tokens) == (0, 0, 3)
+    assert spent == Usage(calls=3, cost=30_000.0)
 
 
 def test_what_is_no_completion_but_was_billed_counts_as_paid(tmp_path):
     billed = json.dumps(completion_of(choices=[])).encode()
     with serving(by_prompt(lambda text, number: completion('{"score": 4}') if number else raw(billed))) as url:
         client = client_of(tmp_path)
-        assert ask(client, llm(url)).score == 4
-    assert client.take_usage()[1] == Spent(2, 2000, 20, 0.0)
+        assert ask(client, llm(url)) == 4
+    assert client.take_usage()[1] == Usage(calls=2, tokens_in=2000, tokens_out=20)
 
 
-@pytest.mark.parametrize("said", ["3600", "1e9", "Wed, 21 Oct 2099 07:28:00 GMT"])
+@pytest.mark.parametrize("said", ["3600", "Wed, 21 Oct 2099 07:28:00 GMT"])
 def test_what_one_call_is_told_to_wait_does_not_stop_a_run_whose_other_calls_are_answered(tmp_path, said):
-    busy = {"busy 1", "busy 2"}
-
     def play(text, number):
-        return (
-            raw(b"{}", 429, **{"Retry-After": said})
-            if text in busy and (text == "busy 2" or not number)
-            else completion('{"score": 4}')
-        )
+        is_busy = text == "busy 2" or (text == "busy 1" and not number)
+        return raw(b"{}", 429, **{"Retry-After": said}) if is_busy else completion('{"score": 4}')
 
     with serving(by_prompt(play)) as url:
         client, started = client_of(tmp_path), time.monotonic()
         replies = ask_all(client, llm(url, patience_s=2.0), ["busy 1", "busy 2", *map(str, range(20))])
     # the first was asked again before its patience was over
-    assert [reply is None for reply in replies] == [False, True, *[False] * 20]
-    assert client.stop_reason is None and client.take_usage()[0].failed == 1 and time.monotonic() - started > 1.9
-
-
-def test_if_nobody_is_answered_for_as_long_as_patience_the_run_stops_and_not_before(tmp_path):
-    with serving(by_prompt(lambda text, number: raw(b"{}", 429, **{"Retry-After": "3600"}))) as url:
-        client, started = client_of(tmp_path), time.monotonic()
-        assert ask_all(client, llm(url, patience_s=0.5), "abc") == [None] * 3
-    assert (
-        time.monotonic() - started >= 0.5
-        and "no usable reply" in client.stop_reason
-        and "RateLimitError" in client.stop_reason
-    )
+    assert replies == [4, None, *[4] * 20] and time.monotonic() - started > 1.9
+    assert client.stop_reason is None and client.take_usage()[0].failed == 1
 
 
 @pytest.mark.parametrize("never", [b"{}", b'{"error": "upstream"}', b"", b"<!DOCTYPE html>"])
 def test_a_prompt_that_never_gets_a_completion_fails_alone_even_if_it_is_the_only_one_under_way(tmp_path, never):
-    def play(text, number):
-        return raw(never) if text == "poison" else completion("Yes.")
-
-    with serving(by_prompt(play)) as url:
+    with serving(by_prompt(lambda text, number: raw(never) if text == "poison" else completion("Yes."))) as url:
         client = client_of(tmp_path)
         assert ask_all(client, llm(url, patience_s=0.3), ["poison"]) == [None] and client.stop_reason is None
     usage, spent = client.take_usage()
@@ -775,8 +564,7 @@ def test_waiting_for_a_place_is_not_waiting_for_the_api(tmp_path):
     and made again."""
     script = Script(0.4, (429, "{}", {}), '{"score": 4}')
     with serving(script.app) as url:
-        client = client_of(tmp_path, concurrency=1)
-        assert [reply.score for reply in ask_all(client, llm(url, patience_s=0.3), "ab")] == [1, 4]
+        assert ask_all(client_of(tmp_path, concurrency=1), llm(url, patience_s=0.3), "ab") == [1, 4]
 
 
 @pytest.mark.parametrize(("concurrency", "headers"), [(1, {}), (3, {"Retry-After": "0.1"})])
@@ -800,61 +588,36 @@ def test_under_a_rate_limit_all_calls_are_answered_for_those_that_wait_keep_thei
     assert None not in replies and most[0] <= concurrency and client.stop_reason is None
 
 
-def test_a_pause_may_be_asked_for_by_a_date(tmp_path):
-    script = Script((429, "{}", {"Retry-After": email.utils.formatdate(time.time() + 3, usegmt=True)}), '{"score": 4}')
-    with serving(script.app) as url:
-        assert ask(client_of(tmp_path), llm(url)).score == 4
-    assert script.times[1] - script.times[0] > 1.5  # dates are whole seconds
-
-
 @pytest.mark.parametrize("said", ["0", "-5", "nan", "Wed, 21 Oct 2015 07:28:00 GMT", "soon", "Wed, 99 Oct 2015"])
 def test_pauses_grow_whatever_the_server_says(tmp_path, said):
     script = Script((429, "{}", {"Retry-After": said}))
     with serving(script.app) as url:
         ask(client_of(tmp_path), llm(url, patience_s=0.9))
     # after 0, 0.1, 0.3, 0.7 s, each longer or shorter by a quarter, and in the end
-    assert 3 <= len(script.requests) <= 6
+    assert 2 <= len(script.requests) <= 6
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [301, 307])
 def test_a_redirect_is_not_followed_and_stops_the_run(tmp_path, status):
     elsewhere, script = Script('{"score": 9}'), Script()
     elsewhere.app.router.add_get("/v1/chat/completions", elsewhere._reply)
     with serving(elsewhere.app) as other, serving(script.app) as url:
         script.replies = [(status, "", {"Location": f"{other}/chat/completions"})]
         client = client_of(tmp_path)
-        assert ask(client, llm(url)) is None
-    assert not elsewhere.requests and len(script.requests) == 1
-    assert client.stop_reason.startswith(
-        f"the API at {url} redirects calls ({status}) to {other}/chat/completions; set base_url to"
-    )
+        assert ask(client, llm(url)) is None and not elsewhere.requests and len(script.requests) == 1
+    redirects = f"the API at {url} redirects calls ({status}) to {other}/chat/completions; set base_url to"
+    assert client.stop_reason.startswith(redirects)
 
 
 def test_a_key_that_a_reply_repeats_is_in_no_file(tmp_path):
     """In its text, in its model's name, and where it is spelt with an escape within the JSON that the model wrote."""
     key = "sk-MARKED-1"
-
-    def play(text, number):
-        said = completion_of(f'{key} {{"score": 4, "correctness": "{key}", "more": "sk-\\u004dARKED-1"}}', model=key)
-        return raw(json.dumps(said).encode())
-
-    with serving(by_prompt(play)) as url:
+    said = completion_of(f'{key} {{"score": 4, "correctness": "{key}", "more": "sk-\\u004dARKED-1"}}', model=key)
+    with serving(Script((200, json.dumps(said), {})).app) as url:
         client = client_of(tmp_path, keys={"K": key, "L": "4"}, log=tmp_path / "log.jsonl")
-        assert ask(client, llm(url, api_key_variable="K")).score == 4  # a key as short as L's is no secret
-    assert (
-        all(key.encode() not in path.read_bytes() for path in tmp_path.rglob("*"))
-        and (tmp_path / "log.jsonl").stat().st_size
-    )
-
-
-def test_blanks_around_a_key_do_no_harm_and_what_no_header_can_hold_is_refused(monkeypatch):
-    config = [LLMConfig(model="m", api_key_variable="SOME_KEY")]
-    monkeypatch.setenv("SOME_KEY", " sk-x\n")
-    assert read_keys(config) == {"SOME_KEY": "sk-x"}
-    for wrong in ("sk-\n-x", "sk-ü", "sk-\x1b"):
-        monkeypatch.setenv("SOME_KEY", wrong)
-        with pytest.raises(UserError, match="SOME_KEY holds characters that no key has"):
-            read_keys(config)
+        assert ask(client, llm(url, api_key_variable="K")) == 4  # a key as short as L's is no secret
+    assert all(key.encode() not in path.read_bytes() for path in tmp_path.rglob("*"))
+    assert (tmp_path / "log.jsonl").stat().st_size
 
 
 @pytest.mark.parametrize(("variable", "value"), [
@@ -871,39 +634,17 @@ def test_what_no_call_can_mend_stops_the_run_though_tournaments_take_it_for_fail
             monkeypatch.setenv(variable, value)
         else:
             sqlite3.connect(tmp_path / "replies.sqlite").execute("DROP TABLE replies")
-        verdict, reason = asyncio.run(
-            attempt(lambda: client.ask(llm(url), MESSAGES, OneScore, AGAIN), lambda said: said, None)
-        )
+        call = attempt(lambda: client.ask(llm(url), MESSAGES, OneScore, AGAIN), lambda said: said, None)
+        verdict, reason = asyncio.run(call)
     assert verdict is None and reason.startswith("UserError: ")
-    with pytest.raises(
-        RunStopped, match=variable or r"cannot use .*replies\.sqlite: no such table: replies; change judge\.store"
-    ):
+    lost = r"cannot use .*replies\.sqlite: no such table: replies; change judge\.store"
+    with pytest.raises(RunStopped, match=variable or lost):
         client.check()
     assert client.take_usage()[1].calls == 0
 
 
-@pytest.mark.parametrize(("status", "said"), [
-    (402, "Insufficient Balance"), (405, "no"), (407, "no"), (410, "no"),
-    (400, "Your credit balance is too low to access the API."),
-    (400, "Access denied, please make sure your account is in good standing."),
-])  # fmt: skip
-def test_an_account_without_money_and_an_address_that_takes_no_calls_stop_the_run_at_once(tmp_path, status, said):
-    """A closed policy's query would count as not answered."""
-    script = Script((status, json.dumps({"error": {"message": said}}), {}))
-    with serving(script.app) as url:
-        client = client_of(tmp_path)
-        assert ask(client, llm(url)) is None and ask(client, llm(url), 1) is None
-    assert (
-        len(script.requests) == 1
-        and client.stop_reason.startswith(f"the API at {url} refuses calls to m: ")
-        and said in client.stop_reason
-    )
-
-
 def test_a_form_of_reply_that_the_api_does_not_know_is_told_with_the_key_to_change(tmp_path):
-    with serving(
-        Script((400, '{"error": {"message": "This response_format type is unavailable now"}}', {})).app
-    ) as url:
+    with serving(Script(error("This response_format type is unavailable now")).app) as url:
         client = client_of(tmp_path)
         assert ask(client, llm(url)) is None
     assert "is unavailable now; set reply_format to json_object or none)" in client.report()
@@ -912,26 +653,10 @@ def test_a_form_of_reply_that_the_api_does_not_know_is_told_with_the_key_to_chan
 @pytest.mark.parametrize("content", ["", None, " \n"])
 def test_an_empty_reply_is_told_as_such_and_sent_back_as_words(tmp_path, content):
     """Anthropic's API refuses a message without text."""
-
-    def play(text, number):
-        return raw(json.dumps(completion_of(content if text == "this" else '{"score": 4}')).encode())
-
-    with serving(by_prompt(play)) as url:
-        client = client_of(tmp_path)
-        assert ask(client, llm(url)).score == 4 and client.usage.unreadable == 1
-    script = Script((200, json.dumps(completion_of(content)), {}))
+    empty = (200, json.dumps(completion_of(content)), {})
+    script = Script(empty, '{"score": 4}', empty)
     with serving(script.app) as url:
-        client = client_of(tmp_path / "again")
-        assert ask(client, llm(url)) is None and "(the last: it is empty)" in client.report()
-    assert all(message["content"].strip() for message in script.requests[1]["messages"])
-
-
-@pytest.mark.parametrize("usage", [None, {"prompt_tokens": 5, "completion_tokens": 7}])
-def test_a_text_that_the_server_cut_off_is_not_whole_whatever_its_count_of_tokens(tmp_path, usage):
-    cut = completion_of("GRADE: COR", usage=usage)
-    cut["choices"][0]["finish_reason"] = "length"
-    with serving(Script((200, json.dumps(cut), {})).app) as url:
         client = client_of(tmp_path)
-        for _ in range(2):  # from the server, and from the store
-            assert asyncio.run(client.ask_text(llm(url), MESSAGES, str, AGAIN)) is None
-    assert "it is cut off (it took all of max_reply_tokens=2048)" in client.report()
+        assert ask(client, llm(url)) == 4 and client.usage.unreadable == 1
+        assert ask(client, llm(url), 1) is None and "(the last: it is empty)" in client.report()
+    assert all(message["content"].strip() for request in script.requests for message in request["messages"])

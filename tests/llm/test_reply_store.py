@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from arenarl.llm.reply_store import ReplyStore, Spent, StoredReply, reply_key
+from arenarl.llm.reply_store import ReplyStore, StoredReply, Usage, reply_key
 from arenarl.system.errors import UserError
 
 REPLY = StoredReply('{"score": 7}', "m-2026", 100, 10)
@@ -40,8 +40,11 @@ def test_a_run_cannot_reserve_more_calls_than_it_may_pay_for(tmp_path):
     assert [store.reserve("run", 3, None) for _ in range(5)] == [True, True, True, False, False]
     store.release("run")
     assert store.reserve("run", 3, None) and store.reserve("other", 3, None)
-    store.charge("run", 100, 10, 0.5)
-    assert store.spent("run") == Spent(3, 100, 10, 0.5) and store.spent("nobody") == Spent()
+    store.charge("run", Usage(tokens_in=100, tokens_out=10, cost=0.5))
+    assert (
+        store.spent("run") == Usage(calls=3, tokens_in=100, tokens_out=10, cost=0.5)
+        and store.spent("nobody") == Usage()
+    )
     assert not store.reserve("run", None, 0.5) and store.reserve("run", None, 0.51)
 
 
@@ -52,8 +55,8 @@ def test_a_run_has_its_limits_for_all_its_stages_together(tmp_path):
     assert all(store.reserve(stage, 3, None) for stage in ("run-seed1/rl", "runs/rl", "other/run"))
     store.release("run/rl")
     assert store.reserve("run/evaluate", 3, None)
-    store.charge("run/evaluate", 100, 10, 0.5)
-    assert store.spent("run/rl") == store.spent("run") == Spent(3, 100, 10, 0.5)
+    store.charge("run/evaluate", Usage(tokens_in=100, tokens_out=10, cost=0.5))
+    assert store.spent("run/rl") == store.spent("run") == Usage(calls=3, tokens_in=100, tokens_out=10, cost=0.5)
     assert not store.reserve("run/rl", None, 0.5) and store.reserve("run/rl", None, 0.51)
 
 
@@ -73,7 +76,7 @@ won = 0
 for key in range(200):
     won += store.put(str(key), StoredReply(str(number), "m", 1, 1)).text == str(number)
     if store.reserve("run", 500, None):
-        store.charge("run", 2, 3, 0.25)
+        store.charge("run", Usage(tokens_in=2, tokens_out=3, cost=0.25))
 print(won)
 """
 
@@ -83,7 +86,7 @@ def test_four_processes_can_write_at_once_and_agree(tmp_path):
     writers = [subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True) for number in range(4)]
     won = [json.loads(writer.communicate(timeout=120)[0]) for writer in writers]
     assert sum(won) == 200
-    assert ReplyStore(tmp_path / "s").spent("run") == Spent(500, 1000, 1500, 125.0)
+    assert ReplyStore(tmp_path / "s").spent("run") == Usage(calls=500, tokens_in=1000, tokens_out=1500, cost=125.0)
 
 
 OPENERS = """

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 from policies import ANSWER, call, query
-from scripts import run_well
-from transformers import AutoTokenizer
-from trl import chat_template_utils
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import SFTConfig, chat_template_utils
 
 from arenarl.config.schema import RolloutConfig
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
-from arenarl.rollout.policy import load_tokenizer
+from arenarl.rollout.policy import load_tokenizer, save_policy
 from arenarl.system.errors import UserError
 from arenarl.training.sft_data import IGNORED, tokenize
 
@@ -28,9 +27,8 @@ class InOrder:
         self.tokenizer, self.turns = tokenizer, iter(turns)
 
     async def generate(self, request):
-        return GeneratedTurn(
-            [*self.tokenizer.encode(next(self.turns), add_special_tokens=False), self.tokenizer.eos_token_id]
-        )
+        turn = self.tokenizer.encode(next(self.turns), add_special_tokens=False)
+        return GeneratedTurn([*turn, self.tokenizer.eos_token_id])
 
 
 def saved(policy_path, folder, template, **tokens):
@@ -53,31 +51,24 @@ def test_whatever_the_template_sft_and_rollouts_agree_on_every_token_and_on_whos
     tokenizer = load_tokenizer(saved(policy_path, tmp_path, path.read_text(encoding="utf-8")))
     assert tokenizer.eos_token == OWN_ENDS.get(path.stem, "<|im_end|>")
     generator = InOrder(tokenizer, [call(query="Lotus Park"), ANSWER])
-    engine = RolloutEngine(
-        generator, tokenizer, lambda: compact, RolloutConfig(max_turn_tokens=200), schemas_in_prompt=False
-    )
+    engine = RolloutEngine(generator, tokenizer, lambda: compact, RolloutConfig(max_turn_tokens=200), False)
     (trajectory,) = engine.roll_out([Attempt(query(), 0.0, 1)])
     assert trajectory.valid and trajectory.meta["turns"] == 2
     taught = tokenize(tokenizer, trajectory.messages, None, 4096)
     token_ids = trajectory.prompt_ids + trajectory.completion_ids
     assert taught["input_ids"][: len(token_ids)] == token_ids
     own = [0] * len(trajectory.prompt_ids) + trajectory.policy_mask_T
-    assert [int(label != IGNORED) for label in taught["labels"]][: len(own)] == own and set(
-        taught["labels"][len(own) :]
-    ) <= {IGNORED}
+    assert [int(label != IGNORED) for label in taught["labels"]] == own + [0] * (len(taught["labels"]) - len(own))
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{{ raise_exception('no roles but user') }}",
-        # no end of a turn
-        "{% for message in messages %}{% generation %}{{ message['content'] }}{% endgeneration %}{% endfor %}",
-        "{% for m in messages %}{% if m['role'] != 'tool' %}[{{ m['role'] }}]{% generation %}{{ m['content'] "
-        # what a tool returns is not shown
-        "}}</s>{% endgeneration %}{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}",
-    ],
-)
+@pytest.mark.parametrize("template", [
+    "{{ raise_exception('no roles but user') }}",
+    # no end of a turn
+    "{% for message in messages %}{% generation %}{{ message['content'] }}{% endgeneration %}{% endfor %}",
+    # what a tool returns is not shown
+    "{% for m in messages %}{% if m['role'] != 'tool' %}[{{ m['role'] }}]{% generation %}{{ m['content'] "
+    "}}</s>{% endgeneration %}{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}",
+])  # fmt: skip
 def test_a_template_that_loses_something_is_replaced_or_without_chatmls_tokens_refused_in_one_line(
     template, policy_path, tmp_path, capsys
 ):
@@ -87,9 +78,8 @@ def test_a_template_that_loses_something_is_replaced_or_without_chatmls_tokens_r
     for file in ("tokenizer.json", "tokenizer_config.json"):
         path = tmp_path / file
         path.write_text(path.read_text().replace("<|im_", "<|in_"))
-    with pytest.raises(
-        UserError, match="cannot be trained on: thoughts, tool results or the end of a turn get lost"
-    ) as refused:
+    lost = "cannot be trained on: thoughts, tool results or the end of a turn get lost"
+    with pytest.raises(UserError, match=lost) as refused:
         load_tokenizer(folder)
     assert "\n" not in str(refused.value)
 
@@ -97,28 +87,29 @@ def test_a_template_that_loses_something_is_replaced_or_without_chatmls_tokens_r
 def test_what_pads_is_not_what_ends_a_turn(policy_path, tmp_path):
     folder = saved(policy_path, tmp_path, chat_template_utils.qwen3_chat_template)
     config = tmp_path / "tokenizer_config.json"
-    config.write_text(
-        json.dumps({key: value for key, value in json.loads(config.read_text()).items() if key != "pad_token"})
-    )
+    settings = json.loads(config.read_text())
+    settings.pop("pad_token", None)
+    config.write_text(json.dumps(settings))
     tokenizer = load_tokenizer(folder)
     assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|endoftext|>")
 
 
-@pytest.mark.slow(seconds=40)
-def test_a_policy_whose_eos_token_ends_no_turn_learns_to_end_them_and_is_saved_so(policy_path, tmp_path):
-    from transformers import AutoModelForCausalLM
+def test_a_policy_whose_eos_token_ends_no_turn_is_saved_with_the_one_that_does(policy_path, sft_path, tmp_path):
+    from arenarl.training.sft_data import tokenize_trajectories
+    from arenarl.training.trl_internals import RightPaddedTrainer
 
-    start = tmp_path / "start"
-    model = AutoModelForCausalLM.from_pretrained(policy_path)
+    start, model = tmp_path / "start", AutoModelForCausalLM.from_pretrained(policy_path)
     model.config.eos_token_id = model.generation_config.eos_token_id = 0  # <|endoftext|>
+    tokenizer = load_tokenizer(saved(policy_path, start, chat_template_utils.qwen3_chat_template))
+    model.resize_token_embeddings(len(tokenizer))
     model.save_pretrained(start)
-    saved(policy_path, start, chat_template_utils.qwen3_chat_template)
-    model.resize_token_embeddings(len(AutoTokenizer.from_pretrained(start)))
-    model.save_pretrained(start)
-    run_well(tmp_path, "data/prepare.py", "travel")
-    run_well(tmp_path, "train_sft.py", policy__model=str(start), sft__deepspeed=None, sft__epochs=0.2)
-    folder = tmp_path / "runs" / "tiny" / "sft"
-    end = load_tokenizer(str(folder)).eos_token_id
-    assert json.loads((folder / "config.json").read_text())["eos_token_id"] == end
+    arguments = {"use_cpu": True, "report_to": [], "save_strategy": "no", "bf16": False, "max_steps": 1}
+    rows = tokenize_trajectories(sft_path, tokenizer, None, 4096).select(range(8))
+    options = SFTConfig(str(tmp_path), dataset_kwargs={"skip_prepare_dataset": True}, **arguments)
+    trainer = RightPaddedTrainer(model=str(start), args=options, train_dataset=rows, processing_class=tokenizer)
+    trainer.train()
+    save_policy(trainer, tmp_path / "saved")
+    end = load_tokenizer(str(tmp_path / "saved")).eos_token_id
+    assert json.loads((tmp_path / "saved" / "config.json").read_text())["eos_token_id"] == end
     # transformers keeps the old one as well
-    assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"][0] == end
+    assert json.loads((tmp_path / "saved" / "generation_config.json").read_text())["eos_token_id"][0] == end

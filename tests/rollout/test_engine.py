@@ -1,3 +1,5 @@
+"""Trajectories and groups: masks, tokens, budgets, seeds, and what tools may do to them."""
+
 import asyncio
 import dataclasses
 import json
@@ -9,7 +11,6 @@ from policies import ANSWER, Echo, HalfScripted, Scripted, call, query, think
 from arenarl.config.schema import RolloutConfig
 from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.rollout.engine import Attempt, RolloutEngine
-from arenarl.rollout.environment import ToolError
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
@@ -17,8 +18,7 @@ from arenarl.training.sft_data import as_text, tokenize
 from arenarl.trajectory import Trajectory, assistant_text, read_turns
 
 LIMITS = RolloutConfig(group_size=4, max_turns=4, max_tokens=400, max_turn_tokens=96)
-
-
+LOOK = call(query="Lotus Park")
 NAVIGATE = call("get_navigation", start="Lotus Park", end="Jade Park")
 ODD_TURNS = [
     call("serch_poi"), call(), call(query=3), call(query=None), call(querry="x"),
@@ -45,11 +45,14 @@ class Spy:
         return turn
 
 
+def engine_of(tokenizer, generator, environment, config=LIMITS):
+    return RolloutEngine(generator, tokenizer, lambda: environment, config, schemas_in_prompt=False)
+
+
 def roll_out(tokenizer, turns, environment, config=LIMITS, generator=None):
     """One trajectory with prepared turns."""
     generator = generator or Scripted(tokenizer, {query().query: turns})
-    engine = RolloutEngine(generator, tokenizer, lambda: environment, config, schemas_in_prompt=False)
-    return engine.roll_out([Attempt(query(), 0.0, 1)])[0]
+    return engine_of(tokenizer, generator, environment, config).roll_out([Attempt(query(), 0.0, 1)])[0]
 
 
 def split_by_mask(tokenizer, trajectory):
@@ -64,36 +67,33 @@ def split_by_mask(tokenizer, trajectory):
 
 def test_the_mask_is_1_on_exactly_the_policys_own_tokens(tokenizer, compact):
     both = think(NAVIGATE.partition("\n\n")[2] + "\n" + call(query="zzz").partition("\n\n")[2])
-    turns = [call(query="Lotus Park"), both, ANSWER]
-    trajectory = roll_out(tokenizer, turns, compact)
-    observations = [
-        [compact.call("search_poi", {"query": "Lotus Park"})],
-        [compact.call("get_navigation", {"start": "Lotus Park", "end": "Jade Park"}), "no results"],
-    ]
+    trajectory = roll_out(tokenizer, [LOOK, both, ANSWER], compact)
+    way = compact.call("get_navigation", {"start": "Lotus Park", "end": "Jade Park"})
+    observations = [[compact.call("search_poi", {"query": "Lotus Park"})], [way, "no results"]]
 
     def between(texts):
         responses = "".join(f"\n<tool_response>\n{text}\n</tool_response>" for text in texts)
         return f"\n<|im_start|>user{responses}<|im_end|>\n<|im_start|>assistant\n"
 
     assert split_by_mask(tokenizer, trajectory) == [
-        (1, turns[0] + "<|im_end|>"), (0, between(observations[0])),
-        (1, turns[1] + "<|im_end|>"), (0, between(observations[1])), (1, ANSWER + "<|im_end|>"),
+        (1, LOOK + "<|im_end|>"), (0, between(observations[0])),
+        (1, both + "<|im_end|>"), (0, between(observations[1])), (1, ANSWER + "<|im_end|>"),
     ]  # fmt: skip
-    assert (
-        tokenizer.decode(trajectory.prompt_ids)
-        == f"<|im_start|>user\n{query().query}<|im_end|>\n<|im_start|>assistant\n"
-    )
+    prompt = f"<|im_start|>user\n{query().query}<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.decode(trajectory.prompt_ids) == prompt
     assert [turn.observations for turn in read_turns(trajectory.messages)] == [*observations, []]
+    assert trajectory.logprobs_T == [None] * len(trajectory.completion_ids)  # the back end gives none
 
 
 @pytest.mark.parametrize("schemas_in_prompt", [True, False])
 def test_token_ids_are_those_of_the_whole_conversation(tokenizer, compact, taught, schemas_in_prompt):
     """What the trainer sees is what SFT trained on: no token changes at the seams."""
+
+    def turns_of(trajectory):
+        return [assistant_text(message) for message in trajectory.messages if message["role"] == "assistant"]
+
     chosen = taught[::4]
-    scripts = {
-        one.query.query: [assistant_text(m) for m in one.trajectory.messages if m["role"] == "assistant"]
-        for one in chosen
-    }
+    scripts = {one.query.query: turns_of(one.trajectory) for one in chosen}
     config = RolloutConfig(max_turns=12, max_tokens=2000, max_turn_tokens=500)
     engine = RolloutEngine(Scripted(tokenizer, scripts), tokenizer, lambda: compact, config, schemas_in_prompt)
     trajectories = engine.roll_out([Attempt(one.query, 0.0, 1) for one in chosen])
@@ -102,34 +102,21 @@ def test_token_ids_are_those_of_the_whole_conversation(tokenizer, compact, taugh
         tools = compact.tools if schemas_in_prompt else None
         whole = tokenizer.apply_chat_template(as_text(one.trajectory.messages), tools=tools, return_dict=False)
         token_ids = trajectory.prompt_ids + trajectory.completion_ids
-        assert token_ids == whole[: len(token_ids)]
-        assert tokenizer.decode(whole[len(token_ids) :]) == "\n"
+        assert token_ids == whole[: len(token_ids)] and tokenizer.decode(whole[len(token_ids) :]) == "\n"
         turns, own = len(scripts[one.query.query]), sum(trajectory.policy_mask_T)
         assert trajectory.meta == {"turns": turns, "tool_calls": turns - 1, "tool_errors": 0, "policy_tokens": own}
 
 
 def test_a_random_policys_tokens_are_kept_as_it_chose_them(tokenizer, model, compact):
     spy = Spy(TransformersGenerator(model, tokenizer, 8))
-    engine = RolloutEngine(
-        spy,
-        tokenizer,
-        lambda: compact,
-        RolloutConfig(group_size=6, max_turns=3, max_tokens=60, max_turn_tokens=25),
-        False,
-    )
-    (group,) = engine.roll_out_groups([query()], seed=0)
+    config = RolloutConfig(group_size=6, max_turns=3, max_tokens=60, max_turn_tokens=25)
+    (group,) = engine_of(tokenizer, spy, compact, config).roll_out_groups([query()], seed=0)
     for trajectory in group.trajectories:
-        whole, mask = (
-            trajectory.prompt_ids + trajectory.completion_ids,
-            [0] * len(trajectory.prompt_ids) + trajectory.policy_mask_T,
-        )
-        end = len(trajectory.prompt_ids)
+        end, whole = len(trajectory.prompt_ids), trajectory.prompt_ids + trajectory.completion_ids
+        mask = [0] * end + trajectory.policy_mask_T
         while end < len(whole):
-            turn = next(
-                turn
-                for request, turn in spy.turns
-                if request.token_ids == whole[:end] and whole[end : end + len(turn)] == turn
-            )
+            candidates = [turn for request, turn in spy.turns if request.token_ids == whole[:end]]
+            turn = next(turn for turn in candidates if whole[end : end + len(turn)] == turn)
             assert mask[end : end + len(turn)] == [1] * len(turn)
             end += len(turn)
             while end < len(whole) and not mask[end]:
@@ -137,35 +124,23 @@ def test_a_random_policys_tokens_are_kept_as_it_chose_them(tokenizer, model, com
         assert len(trajectory.completion_ids) <= 60
 
 
-def test_stop_reasons(tokenizer, compact):
-    look = call(query="Lotus Park")
-    for turns, expected in (
-        ([look, ANSWER], "answer"),
-        ([ANSWER], "answer"),
-        ([look, think("Lotus Park is nice.")], "no_answer"),
-        ([think("<answer></answer>")], "no_answer"),
-        ([""], "no_answer"),
-        ([look] * 4, "max_turns"),
-        ([look, look, look, ANSWER], "answer"),
-        ([look, think("word " * 100)], "max_tokens"),
-    ):
-        trajectory = roll_out(tokenizer, turns, compact)
-        assert trajectory.stop_reason == expected
-        assert trajectory.valid == (expected == "answer")
-        assert (
-            trajectory.meta["turns"]
-            == len(turns)
-            == sum(message["role"] == "assistant" for message in trajectory.messages)
-        )
+@pytest.mark.parametrize(("turns", "expected"), [
+    ([LOOK, ANSWER], "answer"), ([ANSWER], "answer"), ([LOOK, think("Lotus Park is nice.")], "no_answer"),
+    ([think("<answer></answer>")], "no_answer"), ([""], "no_answer"), ([LOOK] * 4, "max_turns"),
+    ([LOOK, LOOK, LOOK, ANSWER], "answer"), ([LOOK, think("word " * 100)], "max_tokens"),
+])  # fmt: skip
+def test_stop_reasons(tokenizer, compact, turns, expected):
+    trajectory = roll_out(tokenizer, turns, compact)
+    assert (trajectory.stop_reason, trajectory.valid) == (expected, expected == "answer")
+    said = sum(message["role"] == "assistant" for message in trajectory.messages)
+    assert trajectory.meta["turns"] == len(turns) == said
 
 
 def test_an_own_horizon_goes_before_the_configs(tokenizer, compact):
     """Of an attempt, and of a group with its anchor; where it ends a trajectory,
     that is without an answer and invalid."""
-    generator = Scripted(tokenizer, {query().query: [call(query="Lotus Park")] * 5 + [ANSWER]})
-    engine = RolloutEngine(
-        generator, tokenizer, lambda: compact, RolloutConfig(group_size=2, max_turns=4, max_tokens=2000), False
-    )
+    generator = Scripted(tokenizer, {query().query: [LOOK] * 5 + [ANSWER]})
+    engine = engine_of(tokenizer, generator, compact, RolloutConfig(group_size=2, max_turns=4, max_tokens=2000))
     for horizon, ends in ((1, (1, "max_turns")), (3, (3, "max_turns")), (6, (6, "answer")), (None, (4, "max_turns"))):
         (group,) = engine.roll_out_groups([query()], 0, horizon)
         for trajectory in (*engine.roll_out([Attempt(query(), 0.0, 1, horizon)]), *group.trajectories):
@@ -174,85 +149,60 @@ def test_an_own_horizon_goes_before_the_configs(tokenizer, compact):
 
 def test_an_answer_that_a_budget_cut_short_is_not_valid(tokenizer, compact):
     length = len(tokenizer.encode(ANSWER))  # without the end of the turn
-    for limits in ({"max_turn_tokens": length}, {"max_tokens": length}):
-        assert roll_out(tokenizer, [ANSWER], compact, RolloutConfig(**limits)).stop_reason == "max_tokens"
-    for limits in ({"max_turn_tokens": length + 1}, {"max_tokens": length + 1}):
-        assert roll_out(tokenizer, [ANSWER], compact, RolloutConfig(**limits)).stop_reason == "answer"
+    for key in ("max_turn_tokens", "max_tokens"):
+        for room, end in ((length, "max_tokens"), (length + 1, "answer")):
+            assert roll_out(tokenizer, [ANSWER], compact, RolloutConfig(**{key: room})).stop_reason == end
 
 
-@pytest.mark.parametrize("max_tokens", range(20, 161, 7))
+@pytest.mark.parametrize("max_tokens", range(20, 161, 14))
 def test_no_trajectory_is_longer_than_its_budget(tokenizer, compact, max_tokens):
-    generator = Scripted(
-        tokenizer, {query().query: [call(query="Lotus Park"), NAVIGATE, call(query="Jade Park"), ANSWER]}
-    )
-    trajectory = roll_out(
-        tokenizer, [], compact, RolloutConfig(max_turns=4, max_tokens=max_tokens, max_turn_tokens=50), generator
-    )
+    generator = Scripted(tokenizer, {query().query: [LOOK, NAVIGATE, call(query="Jade Park"), ANSWER]})
+    config = RolloutConfig(max_turns=4, max_tokens=max_tokens, max_turn_tokens=50)
+    trajectory = roll_out(tokenizer, [], compact, config, generator)
     assert len(trajectory.completion_ids) == len(trajectory.policy_mask_T) <= max_tokens
-    assert trajectory.policy_mask_T[-1] == 1
+    assert trajectory.policy_mask_T[-1] == 1 and trajectory.stop_reason in ("answer", "max_tokens")
     assert all(request.max_tokens <= 50 for request in generator.requests)
-    if trajectory.stop_reason != "answer":
-        assert trajectory.stop_reason == "max_tokens"
-    assert trajectory.meta["turns"] == sum(message["role"] == "assistant" for message in trajectory.messages)
 
 
-def test_row_0_of_a_group_is_greedy_exactly_if_the_config_says_so(tokenizer, compact):
+@pytest.mark.parametrize("has_anchor", [True, False])
+def test_row_0_of_a_group_is_greedy_exactly_if_the_config_says_so(tokenizer, compact, has_anchor):
     queries = [query(query_id="a"), query("Find a noisy park.", "b")]
-    for has_anchor in (True, False):
-        generator = Scripted(tokenizer, {q.query: [ANSWER] for q in queries})
-        engine = RolloutEngine(
-            generator,
-            tokenizer,
-            lambda: compact,
-            RolloutConfig(group_size=3, anchor=has_anchor, temperature=0.7),
-            False,
-        )
-        groups = engine.roll_out_groups(queries, seed=5)
-        assert [group.query for group in groups] == queries
-        assert [[t.is_anchor for t in group.trajectories] for group in groups] == [[has_anchor, False, False]] * 2
-        assert [request.temperature for request in generator.requests] == [0.0 if has_anchor else 0.7, 0.7, 0.7] * 2
-        assert len({request.seed for request in generator.requests}) == 6
-
-
-def test_the_turns_of_a_trajectory_are_sampled_with_different_seeds(tokenizer, compact):
-    generator = Scripted(tokenizer, {query().query: [call(query="a"), call(query="b"), ANSWER]})
-    roll_out(tokenizer, [], compact, generator=generator)
-    assert len({request.seed for request in generator.requests}) == 3
+    generator = Scripted(tokenizer, {q.query: [ANSWER] for q in queries})
+    config = RolloutConfig(group_size=3, anchor=has_anchor, temperature=0.7)
+    groups = engine_of(tokenizer, generator, compact, config).roll_out_groups(queries, seed=5)
+    assert [group.query for group in groups] == queries
+    assert [[t.is_anchor for t in group.trajectories] for group in groups] == [[has_anchor, False, False]] * 2
+    assert [request.temperature for request in generator.requests] == [0.0 if has_anchor else 0.7, 0.7, 0.7] * 2
+    assert len({request.seed for request in generator.requests}) == 6
 
 
 def test_the_same_seed_gives_the_same_trajectories_and_another_others(tokenizer, model, compact):
     queries = [query(query_id="a"), query("Find a noisy park.", "b")]
 
     def completions(seed, batch_size=16, order=1):
-        engine = RolloutEngine(
-            TransformersGenerator(model, tokenizer, batch_size),
-            tokenizer,
-            lambda: compact,
-            RolloutConfig(group_size=3, max_tokens=12),
-            False,
-        )
-        return {
-            (g.query.query_id, row): t.completion_ids
-            for g in engine.roll_out_groups(queries[::order], seed)
-            for row, t in enumerate(g.trajectories)
-        }
+        generator = TransformersGenerator(model, tokenizer, batch_size)
+        engine = engine_of(tokenizer, generator, compact, RolloutConfig(group_size=3, max_tokens=12))
+        groups = engine.roll_out_groups(queries[::order], seed)
+        return {(g.query.query_id, row): t.completion_ids for g in groups for row, t in enumerate(g.trajectories)}
 
     first, other = completions(1), completions(2)
     assert completions(1) == completions(1, batch_size=2) == completions(1, order=-1) == first
     assert all((first[key] == other[key]) == (key[1] == 0) for key in first)  # the anchor is greedy, whatever the seed
 
 
-def test_seeds_are_stable_and_apart():
+def test_seeds_are_stable_and_apart_also_those_of_a_trajectorys_turns(tokenizer, compact):
     assert stable_seed("a", 1) == 5566339428396816726  # on every machine
     seeds = {stable_seed(*parts) for parts in (("a",), ("a", 1), ("a1",), (1, "a"), ("a", "1"), ("a", 1, None), ())}
     assert len(seeds) == 7 and all(0 <= seed < 2**63 for seed in seeds)
+    generator = Scripted(tokenizer, {query().query: [call(query="a"), call(query="b"), ANSWER]})
+    roll_out(tokenizer, [], compact, generator=generator)
+    assert len({request.seed for request in generator.requests}) == 3
 
 
 @pytest.mark.parametrize("turn", ODD_TURNS, ids=range(len(ODD_TURNS)))
 def test_a_wrong_call_becomes_an_observation_and_the_trajectory_goes_on(tokenizer, compact, turn):
-    trajectory = roll_out(
-        tokenizer, [turn, ANSWER], compact, RolloutConfig(max_turns=3, max_tokens=2000, max_turn_tokens=1000)
-    )
+    config = RolloutConfig(max_turns=3, max_tokens=2000, max_turn_tokens=1000)
+    trajectory = roll_out(tokenizer, [turn, ANSWER], compact, config)
     (observation,) = read_turns(trajectory.messages)[0].observations
     assert trajectory.valid and trajectory.meta["tool_calls"] == 1
     assert observation == "no results" or observation.startswith("Error: ")
@@ -269,12 +219,10 @@ def test_the_travel_environment_never_raises(world, results, language):
               "nan,nan", "1e999,1", "2026-05-01", "0-0-0", ";", "，；", "driving",
               "x" * 5000, "\ud800", "\x00", 0, -1, 3000, 1e308, float("nan"), float("inf"), 10**400,
               True, None, [], {}, ["Wuhan"], {"a": 1}]  # fmt: skip
-    names = [tool["function"]["name"] for tool in environment.tools]
-    schemas = {
-        tool["function"]["name"]: list(tool["function"]["parameters"]["properties"]) for tool in environment.tools
-    }
-    for _ in range(4000):
-        name = rng.choice(names)
+    functions = [tool["function"] for tool in environment.tools]
+    schemas = {function["name"]: list(function["parameters"]["properties"]) for function in functions}
+    for _ in range(2000):
+        name = rng.choice(list(schemas))
         arguments = {key: rng.choice(values) for key in schemas[name] if rng.random() < 0.9}
         observation = environment.call(name, arguments)
         assert isinstance(observation, str) and observation
@@ -293,7 +241,7 @@ def test_a_slow_tool_holds_up_nobody_else(tokenizer, model, with_model):
     if with_model:
         generator = HalfScripted(TransformersGenerator(model, tokenizer, 8), generator)
     config = RolloutConfig(max_turns=4, max_tokens=400, max_turn_tokens=60)
-    engine = RolloutEngine(generator, tokenizer, lambda: environment, config, False)
+    engine = engine_of(tokenizer, generator, environment, config)
 
     async def run():
         attempts = [Attempt(q, 0.0, 1) for q in [query("Slow one.", "slow"), *quick]]
@@ -303,32 +251,12 @@ def test_a_slow_tool_holds_up_nobody_else(tokenizer, model, with_model):
     assert environment.log == ["f"] * 6 + ["slow"]
 
 
-def test_every_trajectory_gets_an_environment_of_its_own_reset_with_its_query(tokenizer):
-    made = []
-
-    def make():
-        made.append(Echo())
-        return made[-1]
-
-    queries = [query(f"Number {number}.", str(number)) for number in range(3)]
-    engine = RolloutEngine(
-        Scripted(tokenizer, {q.query: [call("f"), ANSWER] for q in queries}), tokenizer, make, LIMITS
-    )
-    engine.roll_out([Attempt(q, 0.0, 1) for q in queries])
-    assert sorted(environment.query.query_id for environment in made if environment.resets) == ["0", "1", "2"]
-    assert all(environment.resets <= 1 for environment in made)
-
-
 class Failing(Echo):
     """An environment whose tool `f` raises `error`, while `g` works; `error` may also be what it returns."""
 
-    def __init__(self, error, in_reset=False):
+    def __init__(self, error):
         super().__init__()
-        self.error, self.in_reset = error, in_reset
-
-    def reset(self, query):
-        if self.in_reset:
-            raise self.error
+        self.error = error
 
     async def call(self, name, arguments):
         if name == "f" and isinstance(self.error, BaseException):
@@ -346,39 +274,14 @@ CRASHES = [ConnectionError("gone"), KeyError("x"), RecursionError(),
 @pytest.mark.parametrize("error", CRASHES, ids=range(len(CRASHES)))
 def test_whatever_a_tool_raises_or_returns_makes_its_trajectory_void_and_no_other(tokenizer, capfd, error):
     turns = {"crashes": [call("g"), call("f"), ANSWER], "goes well": [call("g"), ANSWER]}
-    queries = [query(text, text) for text in turns] * 3
     engine = RolloutEngine(Scripted(tokenizer, turns), tokenizer, lambda: Failing(error), LIMITS)
-    trajectories = engine.roll_out([Attempt(q, 0.0, 1) for q in queries])
+    trajectories = engine.roll_out([Attempt(query(text, text), 0.0, 1) for text in turns] * 3)
     assert [trajectory.stop_reason for trajectory in trajectories] == ["tool_crash", "answer"] * 3
-    for trajectory in trajectories[::2]:
-        assert (
-            trajectory.is_void
-            and not trajectory.valid
-            and len(read_turns(trajectory.messages)) == 2
-            and trajectory.policy_mask_T[-1] == 1
-        )
-        json.dumps(trajectory.to_record(), ensure_ascii=False).encode()
-        assert Trajectory.from_record(trajectory.to_record()).is_void
+    for void in trajectories[::2]:
+        assert void.is_void and not void.valid and void.policy_mask_T[-1] == 1
+        json.dumps(void.to_record(), ensure_ascii=False).encode()
+        assert len(read_turns(void.messages)) == 2 and Trajectory.from_record(void.to_record()).is_void
     assert capfd.readouterr().err.count("A tool crashed") == 1
-
-
-def test_an_environment_that_cannot_be_reset_voids_the_trajectory(tokenizer):
-    for error in (KeyError("no such world"), ToolError("no such world")):
-        assert roll_out(tokenizer, [ANSWER], Failing(error, in_reset=True)).is_void
-
-
-def test_metrics_that_a_tool_fails_to_tell_are_none(tokenizer, capfd):
-    environment = Echo()
-    environment.shared = True
-    environment.take_metrics = lambda: 1 / 0
-    assert RolloutEngine(Scripted(tokenizer, {}), tokenizer, lambda: environment, LIMITS).tool_metrics() == {}
-    assert "ZeroDivisionError" in capfd.readouterr().err
-
-
-def test_a_tool_error_is_an_observation(tokenizer):
-    trajectory = roll_out(tokenizer, [call("f"), ANSWER], Failing(ToolError("no such place.")))
-    assert trajectory.valid and trajectory.meta["tool_errors"] == 1
-    assert read_turns(trajectory.messages)[0].observations == ["Error: no such place."]
 
 
 @pytest.mark.parametrize("error", [UserError("set the key"), MemoryError(), KeyboardInterrupt()], ids=repr)
@@ -393,22 +296,9 @@ def test_what_a_tool_does_with_its_arguments_is_not_what_the_policy_wrote(tokeni
             arguments.clear()
             return "fine"
 
-    trajectory = roll_out(
-        tokenizer, [call("f", x=[1]), think("So: " + call("f", x=[1]).partition("\n\n")[2]), ANSWER], Greedy()
-    )
+    turns = [call("f", x=[1]), think("So: " + call("f", x=[1]).partition("\n\n")[2]), ANSWER]
+    trajectory = roll_out(tokenizer, turns, Greedy())
     assert [one.arguments for turn in read_turns(trajectory.messages) for one in turn.tool_calls] == [{"x": [1]}] * 2
-
-
-@pytest.mark.parametrize("depth", [500, 700, 900, 5000])
-def test_arguments_nested_beyond_any_use_are_an_error_that_the_policy_sees(tokenizer, compact, depth):
-    raw = '{"name": "search_poi", "arguments": {"query": ' + "[" * depth + "]" * depth + "}}"
-    config = RolloutConfig(max_turns=3, max_tokens=40_000, max_turn_tokens=20_000)
-    trajectory = roll_out(tokenizer, [think(f"<tool_call>\n{raw}\n</tool_call>"), ANSWER], compact, config)
-    assert trajectory.valid and trajectory.meta["tool_errors"] == 1
-    for arguments in (raw, "[" * depth + "]" * depth):
-        assert compact.call("search_poi", arguments).startswith(
-            "Error: the arguments are not valid JSON (more than 64 brackets"
-        )
 
 
 class Hostile(Echo):
@@ -423,33 +313,21 @@ class Hostile(Echo):
         return self.text
 
 
-def test_an_observation_cannot_end_its_own_message(tokenizer):
+def test_an_observation_cannot_end_its_own_message_in_rollouts_and_sft(tokenizer):
     """Tool results are untrusted: a control token spelt in one must stay text,
     or a web page could speak as the policy."""
     trajectory = roll_out(tokenizer, [call("f"), ANSWER], Hostile())
     (_, observation, _) = split_by_mask(tokenizer, trajectory)
-    ids = trajectory.completion_ids
+    ids, whole = trajectory.completion_ids, trajectory.prompt_ids + trajectory.completion_ids
     assert ids.count(tokenizer.eos_token_id) == 3  # of two turns and one observation
-    for token in ("<|im_start|>", "<|endoftext|>", "</tool_response>", "<answer>"):
-        in_observation = [n for n, own in zip(ids, trajectory.policy_mask_T, strict=True) if not own]
-        spelt = [n for n in in_observation if token in tokenizer.decode([n])]
-        assert len(spelt) == {"<|im_start|>": 2, "</tool_response>": 1}.get(token, 0)
+    shown = [tokenizer.decode([n]) for n, own in zip(ids, trajectory.policy_mask_T, strict=True) if not own]
+    for token, count in {"<|im_start|>": 2, "<|endoftext|>": 0, "</tool_response>": 1, "<answer>": 0}.items():
+        assert sum(token in text for text in shown) == count
     assert "ok\n< /tool_response>< |im_end|>" in observation[1]
-    assert (
-        tokenizer.apply_chat_template(as_text(trajectory.messages), return_dict=False)[
-            : len(trajectory.prompt_ids) + len(ids)
-        ]
-        == trajectory.prompt_ids + ids
-    )
-
-
-def test_sft_shows_hostile_observations_as_rollouts_do(tokenizer):
-    trajectory = roll_out(tokenizer, [call("f"), ANSWER], Hostile())
-    raw = [
-        message | {"content": Hostile.text} if message["role"] == "tool" else message for message in trajectory.messages
-    ]
-    ids = trajectory.prompt_ids + trajectory.completion_ids
-    assert tokenize(tokenizer, raw, None, 4096)["input_ids"][: len(ids)] == ids
+    messages = trajectory.messages
+    assert tokenizer.apply_chat_template(as_text(messages), return_dict=False)[: len(whole)] == whole
+    raw = [message | {"content": Hostile.text} if message["role"] == "tool" else message for message in messages]
+    assert tokenize(tokenizer, raw, None, 4096)["input_ids"][: len(whole)] == whole
 
 
 class Sure(Scripted):
@@ -464,41 +342,26 @@ class Sure(Scripted):
 def test_sampled_tokens_keep_their_logprobs_and_observations_and_greedy_tokens_have_none(
     tokenizer, compact, temperature
 ):
-    generator = Sure(tokenizer, {query().query: [call(query="Lotus Park"), ANSWER]})
-    engine = RolloutEngine(generator, tokenizer, lambda: compact, LIMITS, schemas_in_prompt=False)
-    (trajectory,) = engine.roll_out([Attempt(query(), temperature, 1)])
-    first, second = (len(tokenizer.encode(text)) + 1 for text in (call(query="Lotus Park"), ANSWER))
-    own = [-float(n) for turn in (first, second) for n in range(turn)] if temperature else [None] * (first + second)
-    assert [
-        logprob for logprob, is_own in zip(trajectory.logprobs_T, trajectory.policy_mask_T, strict=True) if is_own
-    ] == own
-    assert {
-        logprob for logprob, is_own in zip(trajectory.logprobs_T, trajectory.policy_mask_T, strict=True) if not is_own
-    } == {None}
-
-
-def test_a_back_end_that_tells_no_logprobs_leaves_none(tokenizer, compact):
-    trajectory = roll_out(tokenizer, [call(query="Lotus Park"), ANSWER], compact)
-    assert trajectory.logprobs_T == [None] * len(trajectory.completion_ids)
+    generator = Sure(tokenizer, {query().query: [LOOK, ANSWER]})
+    (trajectory,) = engine_of(tokenizer, generator, compact).roll_out([Attempt(query(), temperature, 1)])
+    lengths = [len(tokenizer.encode(text)) + 1 for text in (LOOK, ANSWER)]
+    logprobs = list(zip(trajectory.logprobs_T, trajectory.policy_mask_T, strict=True))
+    expected = [-float(n) if temperature else None for length in lengths for n in range(length)]
+    assert [logprob for logprob, is_own in logprobs if is_own] == expected
+    assert {logprob for logprob, is_own in logprobs if not is_own} == {None}
 
 
 def forced(tokenizer, said, **limits):
     """A policy that would call tools for ever, and `said` is how it goes on where it has to answer."""
     config = dataclasses.replace(LIMITS, force_answer=True, **limits)
-    turns = [call(query="Lotus Park")] * (config.max_turns - 1) + [said]
-    return roll_out(tokenizer, turns, Echo(), config)
+    return roll_out(tokenizer, [LOOK] * (config.max_turns - 1) + [said], Echo(), config)
 
 
 def test_at_the_turn_limit_the_policy_is_made_to_answer_and_only_what_it_wrote_is_its_own(tokenizer):
     trajectory = forced(tokenizer, "Lotus Park\n</answer>")
-    assert (trajectory.stop_reason, trajectory.answer, trajectory.meta["turns"]) == (
-        "answer",
-        "Lotus Park",
-        LIMITS.max_turns,
-    )
+    assert (trajectory.stop_reason, trajectory.answer, trajectory.meta["turns"]) == ("answer", "Lotus Park", 4)
     *_, (given, begun), (is_own, said) = split_by_mask(tokenizer, trajectory)
     assert (given, is_own) == (0, 1) and begun.endswith("<answer>\n") and said == "Lotus Park\n</answer><|im_end|>"
-    assert roll_out(tokenizer, [call(query="x")] * 4, Echo()).stop_reason == "max_turns"  # without the key
 
 
 def test_at_the_token_limit_the_last_turn_there_is_room_for_is_an_answer(tokenizer):

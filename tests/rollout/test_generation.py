@@ -1,3 +1,5 @@
+"""Turns of the transformers back end: what is drawn, what shares a batch, what a failure leaves."""
+
 import asyncio
 import copy
 import random
@@ -19,24 +21,20 @@ CPU = torch.device("cpu")
 
 def sample(logits, temperatures, seeds, length=1):
     """Tokens (rows, length) that are drawn from the same logits (rows, vocabulary) at every position."""
-    requests = [
-        TurnRequest([0], length, temperature, seed) for temperature, seed in zip(temperatures, seeds, strict=True)
-    ]
-    draw = PerRowSampling(requests, CPU)
+    rows = zip(temperatures, seeds, strict=True)
+    draw = PerRowSampling([TurnRequest([0], length, temperature, seed) for temperature, seed in rows], CPU)
     return torch.stack([draw(logits) for _ in range(length)], dim=1)
 
 
 def random_requests(count, temperature, max_tokens=12):
     rng = random.Random(count)
-    return [
-        TurnRequest([rng.randrange(10, 600) for _ in range(rng.randint(1, 30))], max_tokens, temperature, seed)
-        for seed in range(count)
-    ]
+    prompts = [[rng.randrange(10, 600) for _ in range(rng.randint(1, 30))] for _ in range(count)]
+    return [TurnRequest(prompt, max_tokens, temperature, seed) for seed, prompt in enumerate(prompts)]
 
 
 def generate(generator, requests):
     async def run():
-        return await asyncio.gather(*(generator.generate(request) for request in requests))
+        return await asyncio.gather(*map(generator.generate, requests))
 
     return [turn.token_ids for turn in asyncio.run(run())]
 
@@ -62,8 +60,7 @@ def test_sampled_frequencies_follow_the_softmax_at_the_rows_temperature(temperat
     logits = torch.tensor([[2.0, 1.0, 0.0, -1.0, 0.5, 1.5]])
     picked = sample(logits.expand(40, -1), [temperature] * 40, range(40), length=500)
     expected = torch.softmax(logits[0].double() / temperature, dim=-1) * picked.numel()
-    observed = torch.bincount(picked.flatten(), minlength=6)
-    assert chisquare(observed, expected).pvalue > 0.001
+    assert chisquare(torch.bincount(picked.flatten(), minlength=6), expected).pvalue > 0.001
 
 
 def test_a_token_of_no_probability_is_never_sampled():
@@ -71,26 +68,14 @@ def test_a_token_of_no_probability_is_never_sampled():
     assert set(sample(logits, [1.0], [0], length=500)[0].tolist()) == {1, 3}
 
 
-def test_what_a_row_samples_does_not_depend_on_its_batch_mates():
+def test_what_a_row_samples_depends_on_its_seed_alone():
+    """Not on its batch mates, nor on what the longest row may take; rows of other seeds are independent."""
     logits = torch.randn(5, 40, generator=torch.Generator().manual_seed(1))
     together = sample(logits, [0.8, 0.8, 0, 1.5, 0.8], [11, 12, 13, 14, 15], length=30)
-    reordered = sample(logits[[3, 0]], [1.5, 0.8], [14, 11], length=30)
-    assert torch.equal(reordered[0], together[3]) and torch.equal(reordered[1], together[0])
-
-
-def test_rows_of_different_seeds_sample_independently():
-    logits = torch.zeros(2, 4)
-    a, b = sample(logits, [1.0, 1.0], [1, 2], length=2000)
-    counts = torch.bincount(4 * a + b, minlength=16)
-    assert chisquare(counts).pvalue > 0.001
-    assert torch.equal(*sample(logits, [1.0, 1.0], [1, 1], length=100))
-
-
-def test_a_larger_batch_budget_does_not_change_what_a_row_samples():
-    """A row's random numbers are the first of a longer stream, whatever the longest row of its batch may take."""
-    logits = torch.randn(1, 40, generator=torch.Generator().manual_seed(2))
-    short, long = sample(logits, [1.0], [3], length=10), sample(logits, [1.0], [3], length=200)
-    assert torch.equal(short, long[:, :10])
+    reordered = sample(logits[[3, 0]], [1.5, 0.8], [14, 11], length=200)
+    assert torch.equal(reordered[0, :30], together[3]) and torch.equal(reordered[1, :30], together[0])
+    a, b = sample(torch.zeros(2, 4), [1.0, 1.0], [1, 2], length=2000)
+    assert chisquare(torch.bincount(4 * a + b, minlength=16)).pvalue > 0.001
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -101,43 +86,25 @@ def test_concurrent_requests_get_what_each_would_get_alone(generator, temperatur
     assert len({tuple(turn) for turn in together}) > 5
 
 
-def test_greedy_turns_are_those_of_the_model_step_by_step(generator, model, tokenizer):
-    for request, turn in zip(random_requests(5, 0.0), generate(generator, random_requests(5, 0.0)), strict=True):
-        token_ids = list(request.token_ids)
-        for token in turn:
-            with torch.no_grad():
-                assert model(torch.tensor([token_ids])).logits[0, -1].argmax().item() == token
-            token_ids.append(token)
-        assert len(turn) == request.max_tokens or turn[-1] == tokenizer.eos_token_id
-
-
-def test_concurrent_requests_share_batches_of_at_most_batch_size_rows(model, tokenizer):
+def test_concurrent_requests_share_batches_of_at_most_batch_size_rows(generator, model):
     sizes = []
     hook = model.register_forward_pre_hook(
         lambda _, args, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
     )
     try:
-        generate(
-            TransformersGenerator(model, tokenizer, batch_size=4), [TurnRequest([n + 9], 1, 0.0, n) for n in range(10)]
-        )
+        generate(generator, [TurnRequest([n + 9], 1, 0.0, n) for n in range(10)])
     finally:
         hook.remove()
     assert sizes == [4, 4, 2]
 
 
-def test_no_row_gets_more_than_its_own_max_tokens(generator):
-    requests = [TurnRequest([20 + n], n, 0.8, n) for n in (1, 2, 3, 7, 12)]
-    turns = generate(generator, requests)
-    for request, turn in zip(requests, turns, strict=True):
-        assert 1 <= len(turn) <= request.max_tokens
-
-
-def test_a_turn_ends_with_its_first_end_of_turn_token(model, tokenizer):
+def test_a_turn_ends_with_its_first_end_of_turn_token_or_its_own_max_tokens(generator):
     """Whatever ends it: here the third token that the model chooses."""
-    generator = TransformersGenerator(model, tokenizer, batch_size=4)
+    limited = [TurnRequest([20 + n], n, 0.8, n) for n in (1, 2, 3, 7, 12)]
+    for request, turn in zip(limited, generate(generator, limited), strict=True):
+        assert 1 <= len(turn) <= request.max_tokens
     requests = random_requests(4, 0.0)
-    whole = generate(generator, requests)
-    for request, turn in zip(requests, whole, strict=True):
+    for request, turn in zip(requests, generate(generator, requests), strict=True):
         generator.eos_id = turn[2]
         assert generate(generator, [replace(request, cache=TrajectoryCache())]) == [turn[: turn.index(turn[2]) + 1]]
 
@@ -151,22 +118,14 @@ class Broken:
         raise RuntimeError("out of memory")
 
 
-def test_an_exception_in_the_model_reaches_everyone_who_waits(tokenizer):
-    broken = Broken()
-    generator = TransformersGenerator(broken, tokenizer, batch_size=2)
+def test_an_exception_in_the_model_reaches_everyone_who_waits_and_the_generator_works_again(model, tokenizer):
+    generator = TransformersGenerator(Broken(), tokenizer, batch_size=2)
 
     async def run():
-        waiting = (generator.generate(request) for request in random_requests(5, 0.0))
+        waiting = map(generator.generate, random_requests(5, 0.0))
         return await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), timeout=60)
 
-    errors = asyncio.run(run())
-    assert [str(error) for error in errors] == ["out of memory"] * 5
-
-
-def test_a_generator_works_again_after_an_exception(model, tokenizer):
-    generator = TransformersGenerator(Broken(), tokenizer, batch_size=2)
-    with pytest.raises(RuntimeError):
-        generate(generator, random_requests(1, 0.0))
+    assert [str(error) for error in asyncio.run(run())] == ["out of memory"] * 5
     generator.model = model
     assert generate(generator, random_requests(1, 0.0))[0]
 
@@ -198,20 +157,15 @@ def test_a_generator_works_again_after_a_rollout_was_broken_off(generator):
     assert asyncio.run(asyncio.wait_for(generator.generate(request), timeout=60)).token_ids
 
 
-def test_a_generation_config_in_a_policys_folder_changes_no_turn(generator, policy_path, tokenizer, tmp_path):
+def test_neither_a_generation_config_nor_untrained_lora_changes_a_turn(
+    generator, model, policy_path, tokenizer, tmp_path
+):
     shutil.copytree(policy_path, tmp_path / "hostile")
-    GenerationConfig(repetition_penalty=3.0, do_sample=True, top_k=1, suppress_tokens=[9, 10]).save_pretrained(
-        tmp_path / "hostile"
-    )
+    own = GenerationConfig(repetition_penalty=3.0, do_sample=True, top_k=1, suppress_tokens=[9, 10])
+    own.save_pretrained(tmp_path / "hostile")
     hostile = load_model(str(tmp_path / "hostile"), "float32").eval()
     assert hostile.generation_config.repetition_penalty == 3.0
-    assert generate(TransformersGenerator(hostile, tokenizer, batch_size=4), random_requests(4, 0.8)) == generate(
-        generator, random_requests(4, 0.8)
-    )
-
-
-def test_a_model_with_lora_generates_as_the_model_itself_does_before_it_is_trained(generator, model, tokenizer):
-    adapted = get_peft_model(copy.deepcopy(model), lora_config(2))
-    assert generate(TransformersGenerator(adapted, tokenizer, batch_size=4), random_requests(4, 0.8)) == generate(
-        generator, random_requests(4, 0.8)
-    )
+    expected = generate(generator, random_requests(4, 0.8))
+    for other in (hostile, get_peft_model(copy.deepcopy(model), lora_config(2))):
+        others = TransformersGenerator(other, tokenizer, batch_size=4)
+        assert generate(others, random_requests(4, 0.8)) == expected

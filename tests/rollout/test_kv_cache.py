@@ -28,20 +28,8 @@ from transformers import (
 from arenarl.rollout.generation import TransformersGenerator, TurnRequest
 from arenarl.rollout.kv_cache import TrajectoryCache, can_be_kept
 
-MAMBA = {
-    "mamba_n_heads": 4,
-    "mamba_d_head": 16,
-    "mamba_d_state": 8,
-    "mamba_n_groups": 1,
-    "mamba_expand": 2,
-    "mamba_chunk_size": 16,
-}
-EXPERTS = {
-    "num_experts": 2,
-    "num_experts_per_tok": 1,
-    "moe_intermediate_size": 16,
-    "shared_expert_intermediate_size": 16,
-}
+MAMBA = dict(mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8, mamba_n_groups=1, mamba_expand=2, mamba_chunk_size=16)
+EXPERTS = dict(num_experts=2, num_experts_per_tok=1, moe_intermediate_size=16, shared_expert_intermediate_size=16)
 MODELS = {  # config, and whether its cache can be cut by the token
     "llama": (LlamaConfig(**SMALL), True),
     "positions that are learnt": (GPT2Config(vocab_size=700, n_embd=32, n_layer=2, n_head=4,
@@ -72,7 +60,7 @@ MODELS = {  # config, and whether its cache can be cut by the token
 
 def generate(generator, requests):
     async def run():
-        return await asyncio.gather(*(generator.generate(request) for request in requests))
+        return await asyncio.gather(*map(generator.generate, requests))
 
     return [turn.token_ids for turn in asyncio.run(run())]
 
@@ -81,9 +69,8 @@ def generate(generator, requests):
 def reading(model):
     """The tokens that the model reads, padding included, a number a call."""
     read = []
-    hook = model.register_forward_pre_hook(
-        lambda _, args, kwargs: read.append(kwargs["input_ids"].numel()), with_kwargs=True
-    )
+    note = lambda _, args, kwargs: read.append(kwargs["input_ids"].numel())  # noqa: E731
+    hook = model.register_forward_pre_hook(note, with_kwargs=True)
     try:
         yield read
     finally:
@@ -111,16 +98,13 @@ def test_turns_are_those_of_whole_prompts(model, tokenizer, trajectories, batch_
     caches = [TrajectoryCache() for _ in trajectories]
     for turn in range(4):
         going = [row for row, (*_, turns) in enumerate(trajectories) if turn < len(turns)]
-        requests = [
-            TurnRequest(
-                prompts[row], trajectories[row][2][turn][0], trajectories[row][1], 100 * row + turn, caches[row]
-            )
-            for row in going
-        ]
+        requests = []
+        for row in going:
+            _, temperature, turns = trajectories[row]
+            requests.append(TurnRequest(prompts[row], turns[turn][0], temperature, 100 * row + turn, caches[row]))
         generated = generate(generator, requests)
-        assert generated == [
-            generate(generator, [replace(request, cache=TrajectoryCache())])[0] for request in requests
-        ]
+        anew = [replace(request, cache=TrajectoryCache()) for request in requests]
+        assert generated == [generate(generator, [request])[0] for request in anew]
         for row, ids in zip(going, generated, strict=True):
             _, observation, is_replaced = trajectories[row][2][turn]
             said = [rng.randrange(10, 600) for _ in ids] if is_replaced else ids
@@ -134,11 +118,9 @@ def test_a_turn_reads_what_is_new_and_a_group_reads_its_prompt_once(model, token
     with reading(model) as read:
         turns = generate(generator, [TurnRequest(prompt, 5, 0.8, row, cache) for row, cache in enumerate(caches)])
     assert read == [49, 8, 8, 8, 8, 8]
+    longer = [[*prompt, *turn, *range(70, 90)] for turn in turns]
     with reading(model) as read:
-        generate(
-            generator,
-            [TurnRequest([*prompt, *turn, *range(70, 90)], 2, 0.8, row, caches[row]) for row, turn in enumerate(turns)],
-        )
+        generate(generator, [TurnRequest(ids, 2, 0.8, row, caches[row]) for row, ids in enumerate(longer)])
     assert read == [8 * 20, 8, 8]
 
 
@@ -146,9 +128,7 @@ def test_rows_leave_a_batch_once_a_quarter_have_ended(model, tokenizer):
     generator = TransformersGenerator(model, tokenizer, 8)
     generator.eos_id = -1
     with reading(model) as read:
-        turns = generate(
-            generator, [TurnRequest([9 + row], budget, 0.8, row) for row, budget in enumerate([1, 2, 3, 4, 5, 6, 7, 8])]
-        )
+        turns = generate(generator, [TurnRequest([9 + row], row + 1, 0.8, row) for row in range(8)])
     assert [len(turn) for turn in turns] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert read == [8, 8, 6, 6, 4, 3, 2, 1]
 
@@ -157,20 +137,15 @@ def test_rows_leave_a_batch_once_a_quarter_have_ended(model, tokenizer):
 def test_any_models_turns_are_those_of_the_model_step_by_step_also_after_rows_left_the_batch(name, tokenizer):
     config, is_kept = MODELS[name]
     torch.manual_seed(0)
-    model = (
-        tiny_models.build(config)
-        if config.architectures
-        else AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    )
+    build = tiny_models.build if config.architectures else AutoModelForCausalLM.from_config
+    model = build(config).float().eval()
     generator = TransformersGenerator(model, tokenizer, 4)
     generator.eos_id = -1
     assert can_be_kept(model) is is_kept
     prompts, caches = [[11, 12, 13], list(range(20, 45)), [5]], [TrajectoryCache() for _ in range(3)]
     for turn in range(2):
-        turns = generate(
-            generator,
-            [TurnRequest(*of_row, 0.0, 0, cache) for *of_row, cache in zip(prompts, (3, 6, 5), caches, strict=True)],
-        )
+        rows = zip(prompts, (3, 6, 5), caches, strict=True)
+        turns = generate(generator, [TurnRequest(prompt, budget, 0.0, 0, cache) for prompt, budget, cache in rows])
         for row, ids in enumerate(turns):
             whole = list(prompts[row])
             for token in ids:

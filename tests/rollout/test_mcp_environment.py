@@ -4,6 +4,7 @@ import asyncio
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -72,11 +73,8 @@ def test_a_server_gets_the_variables_that_the_config_names_and_no_others(sound, 
     monkeypatch.setenv("SECRET_OF_OURS", "hidden-from-servers")
     named = environment_of(faulty(variables=["SECRET_OF_OURS"]))
     assert say(named, "environment", name="SECRET_OF_OURS") == "***"  # it has it, and the policy is not told
-    assert (
-        say(sound, "environment", name="SECRET_OF_OURS") == "unset"
-        and say(sound, "environment", name="PLACE") == "here"
-    )
-    assert say(sound, "environment", name="PATH") != "unset"
+    found = [say(sound, "environment", name=name) for name in ("SECRET_OF_OURS", "PLACE", "PATH")]
+    assert found[:2] == ["unset", "here"] and found[2] != "unset"
 
 
 def test_as_many_calls_are_under_way_at_once_as_may_be_and_no_more(sound):
@@ -87,20 +85,19 @@ def test_as_many_calls_are_under_way_at_once_as_may_be_and_no_more(sound):
 def test_a_slow_call_is_an_error_and_the_session_goes_on():
     slow = environment_of(faulty(timeout_s=1.0, start_timeout_s=60))
     first = say(slow, "count").split()[2]
-    assert ask(slow, ("wait", {"seconds": 3}), ("echo", {"text": "x"})) == [
-        "Error: the tool wait did not answer within 1 s.",
-        "x",
-    ]
+    late = "Error: the tool wait did not answer within 1 s."
+    assert ask(slow, ("wait", {"seconds": 3}), ("echo", {"text": "x"})) == [late, "x"]
     assert say(slow, "count") == f"2 of {first}"
     assert sum(slow.take_metrics()["mcp/reconnects"]) == 0
 
 
-def test_a_server_that_dies_is_started_again_once(tmp_path, sound):
+def test_a_server_that_dies_is_started_again_once_and_calls_under_way_are_made_again(tmp_path):
     mark = tmp_path / "died"
     mortal = environment_of(faulty(timeout_s=5, start_timeout_s=60))
     assert say(mortal, "count").startswith("1 of")
-    assert say(mortal, "die_once", mark=str(mark)) == "done" and mark.exists()
-    assert say(mortal, "count").startswith("1 of") and sum(mortal.take_metrics()["mcp/reconnects"]) == 1
+    calls = [("wait", {"seconds": 0.5}), ("wait", {"seconds": 0.6}), ("die_once", {"mark": str(mark)})]
+    assert ask(mortal, *calls) == ["done"] * 3 and mark.exists()
+    assert say(mortal, "count").startswith("1 of") and sum(mortal.take_metrics()["mcp/reconnects"]) >= 1
 
 
 def test_a_server_that_dies_of_every_call_makes_the_trajectory_void(tokenizer, capfd):
@@ -110,13 +107,6 @@ def test_a_server_that_dies_of_every_call_makes_the_trajectory_void(tokenizer, c
     assert "out of fuel" in void.meta["crash"] and "faulty_mcp_server.py" in void.meta["crash"]
     (whole,) = roll_out(tokenizer, make, call("echo", text="x"), ANSWER)
     assert whole.valid and seen(whole) == ["x"] and "begun_again" not in whole.meta
-
-
-def test_calls_under_way_when_a_server_dies_are_made_again(tmp_path):
-    mortal = environment_of(faulty(timeout_s=5, start_timeout_s=60))
-    calls = [("wait", {"seconds": 0.5}), ("wait", {"seconds": 0.6}), ("die_once", {"mark": str(tmp_path / "died")})]
-    assert ask(mortal, *calls) == ["done"] * 3
-    assert sum(mortal.take_metrics()["mcp/reconnects"]) >= 1
 
 
 @pytest.mark.slow(seconds=7)
@@ -162,20 +152,13 @@ def test_a_call_is_kept_and_made_once_for_all_runs(tmp_path):
 
 
 def test_another_database_is_another_world_and_another_key_is_not(tmp_path, monkeypatch):
-    def calls_made(database, key):
-        monkeypatch.setenv("DATABASE_URL", database)
+    server, store = faulty(variables=["DATABASE_URL", "SERVICE_TOKEN"]), tmp_path / "replies.sqlite"
+    for database, key, calls in (("train", "first", 1), ("test", "first", 1), ("train", "second", 0)):
+        monkeypatch.setenv("DATABASE_URL", f"postgres://{database}")
         monkeypatch.setenv("SERVICE_TOKEN", key)
-        environment = environment_of(
-            faulty(variables=["DATABASE_URL", "SERVICE_TOKEN"]), store=tmp_path / "replies.sqlite"
-        )
+        environment = environment_of(server, store=store)
         say(environment, "count")
-        return len(environment.take_metrics().get("mcp/call_s", []))
-
-    assert [
-        calls_made("postgres://train", "first"),
-        calls_made("postgres://test", "first"),
-        calls_made("postgres://train", "second"),
-    ] == [1, 1, 0]
+        assert len(environment.take_metrics().get("mcp/call_s", [])) == calls
 
 
 @pytest.mark.parametrize("server", [{"cache": False}, {"session": "trajectory"}])
@@ -188,21 +171,16 @@ def test_a_call_is_not_kept_where_the_key_says_so_or_there_is_a_state(tmp_path, 
 def test_over_http_the_key_is_sent_and_shown_to_nobody(monkeypatch):
     monkeypatch.setenv("KEY_OF_THE_SERVER", "secret-enough")
     with serving_http(FAULTY) as (url, process):
-        bearer = environment_of(MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER"))
-        assert say(bearer, "headers") == "/mcp Bearer ***"
-        parameter = environment_of(
-            MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER", api_key_parameter="key")
-        )
-        assert say(parameter, "headers") == "/mcp?key=***"
+        config = MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER")
+        bearer, parameter = environment_of(config), environment_of(replace(config, api_key_parameter="key"))
+        assert say(bearer, "headers") == "/mcp Bearer ***" and say(parameter, "headers") == "/mcp?key=***"
         assert say(bearer, "huge", characters=3_000_000).endswith("… [2,992,000 more characters]")
         process.kill()
         process.wait()
         with pytest.raises(ToolCrash, match="ServerGone"):
             say(bearer, "echo", text="x")
     monkeypatch.delenv("KEY_OF_THE_SERVER")
-    assert "set the environment variable KEY_OF_THE_SERVER" in refused(
-        MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER")
-    )
+    assert "set the environment variable KEY_OF_THE_SERVER" in refused(config)
 
 
 def test_a_server_over_http_that_comes_back_is_found_again():
@@ -230,11 +208,8 @@ def test_tools_and_arguments_get_other_names():
     find = RenamedToolConfig(tool="echo", arguments={"query": "text"})
     environment = environment_of(faulty(allow=["count"], rename={"find": find}))
     assert [tool["function"]["name"] for tool in environment.tools] == ["count", "find"]
-    assert environment.tools[1]["function"]["parameters"] == {
-        "type": "object",
-        "properties": {"query": {"type": "string"}},
-        "required": ["query"],
-    }
+    parameters = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    assert environment.tools[1]["function"]["parameters"] == parameters
     assert say(environment, "find", query="a park") == "a park"
     assert say(environment, "find", text="a park") == 'Error: find has no argument "text". Arguments: query.'
     assert say(environment, "echo", text="x").startswith("Error: unknown tool")
@@ -272,11 +247,8 @@ def test_a_tool_may_be_several_calls_of_the_servers(tmp_path, monkeypatch):
     rename = {name: RenamedToolConfig(function=f"own_calls:{name}") for name in ("describe", "fails", "lost")}
     environment = environment_of(faulty(allow=[], rename=rename))
     described = environment.tools[0]["function"]
-    assert (described["name"], described["description"], described["parameters"]["required"]) == (
-        "describe",
-        "Says a place so often.",
-        ["place"],
-    )
+    assert (described["name"], described["description"]) == ("describe", "Says a place so often.")
+    assert described["parameters"]["required"] == ["place"]
     assert say(environment, "describe", place="Lotus Park", times="2") == "Lotus Park and Lotus Park"
     assert say(environment, "fails") == "Error: no such place"
     with pytest.raises(UserError, match=r"faulty_mcp_server.py has no tool nowhere"):
@@ -286,15 +258,10 @@ def test_a_tool_may_be_several_calls_of_the_servers(tmp_path, monkeypatch):
 
 
 def test_our_own_worlds_are_sources_of_tools_too():
-    ours = MCPServerConfig(
-        world="travel",
-        allow=[],
-        rename={"guide": RenamedToolConfig(tool="universal_search", arguments={"topic": "query"})},
-    )
-    like = MCPServerConfig(
-        world="travel", allow=[], rename={"search_poi": RenamedToolConfig(tool="search_poi", like="travel")}
-    )
-    environment = environment_of(ours, like)
+    guide = RenamedToolConfig(tool="universal_search", arguments={"topic": "query"})
+    find = RenamedToolConfig(tool="search_poi", like="travel")
+    renames = ({"guide": guide}, {"search_poi": find})
+    environment = environment_of(*(MCPServerConfig(world="travel", allow=[], rename=rename) for rename in renames))
     assert "cafe" in say(environment, "guide", topic="quiet cafe in Chengdu").lower()
     assert say(environment, "search_poi", query="宽窄巷子") and environment.shared
     assert "keeps a state" in refused(MCPServerConfig(world="textcraft"))
@@ -361,23 +328,14 @@ def test_a_config_that_contradicts_itself_is_refused(tmp_path, text, said):
 @pytest.mark.slow(seconds=4)
 def test_the_yaml_of_the_documentation_works(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    part = (
-        (ROOT / "docs" / "domains.md")
-        .read_text(encoding="utf-8")
-        .split("## Tools of MCP servers")[1]
-        .split("## A first run")[0]
-    )
+    page = (ROOT / "docs" / "domains.md").read_text(encoding="utf-8")
+    part = page.split("## Tools of MCP servers")[1].split("## A first run")[0]
     (yaml,) = re.findall(r"```yaml\n(.*?)```", part, re.DOTALL)
     (tmp_path / "run.yaml").write_text(yaml.replace("[python,", f"[{sys.executable},"), encoding="utf-8")
     config = load_config(tmp_path / "run.yaml")
     environment = environment_of(*config.environment.mcp)
-    assert [tool["function"]["name"] for tool in environment.tools] == [
-        "search_poi",
-        "around_search",
-        "find_place",
-        "search",
-        "browse",
-    ]
+    names = " ".join(tool["function"]["name"] for tool in environment.tools)
+    assert names == "search_poi around_search find_place search browse"
     assert "cafe" in say(environment, "find_place", wish="quiet cafe in Chengdu").lower()
     assert say(environment, "search", query="a river").startswith('[{"url": ')
     asyncio.run(environment.close())
@@ -392,9 +350,8 @@ from mcp_servers import *
 shared, own = environment_of(faulty()), environment_of(faulty(session="trajectory"))
 print(say(shared, "count").split()[2], say(own, "count").split()[2])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
-    )
+    options = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 60, "check": True}
+    done = subprocess.run([sys.executable, "-c", script], **options)
     assert done.stderr == ""
     for process in map(int, done.stdout.split()):
         assert not psutil.pid_exists(process) or psutil.Process(process).wait(10) is None

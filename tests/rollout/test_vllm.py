@@ -6,6 +6,7 @@ Order of events is tested, never time.
 
 import asyncio
 import copy
+import dataclasses
 import json
 import os
 import random
@@ -18,7 +19,6 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate import Accelerator
-from policies import ANSWER, Echo, HalfScripted, Scripted, call, query
 from scripts import (
     ENVIRONMENT,
     ROOT,
@@ -33,28 +33,22 @@ from scripts import (
 )
 from vllm_servers import end, serving, vllm_server
 
-from arenarl.config.schema import Config, RolloutConfig
-from arenarl.rollout.engine import Attempt, RolloutEngine
+from arenarl.config.schema import Config
 from arenarl.rollout.generation import TransformersGenerator, TurnRequest
-from arenarl.rollout.parity import measure_parity, require_parity
+from arenarl.rollout.weight_sync import measure_parity, require_parity
 from arenarl.system.errors import UserError, explain
 
 pytest.importorskip("vllm", reason="./reproduce.sh test_vllm runs these, in an environment with vLLM")
 
 from arenarl.rollout.vllm_generation import VLLMGenerator, open_engine  # noqa: E402
+from arenarl.rollout.vllm_internals import missing_internals  # noqa: E402
 from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer  # noqa: E402
 from arenarl.rollout.weight_sync import BroadcastWeights  # noqa: E402
 
 pytestmark = pytest.mark.vllm
 NEVER = 3  # a token id that ends no turn, and that a random policy hardly writes
-RL = {
-    "rl__steps": 3,
-    "rl__save_steps": 3,
-    "rl__eval_steps": 0,
-    "rollout__parity_steps": 1,
-    "rollout__parity_bound": 1e-3,
-}
-# float32: an update changes logprobs by far more than this bound, rounding by far less
+RL = {"rl__steps": 3, "rl__save_steps": 3, "rl__eval_steps": 0, "rollout__parity_steps": 1}
+RL["rollout__parity_bound"] = 1e-3  # float32: an update changes logprobs by far more than this, rounding by far less
 
 
 def float32():
@@ -68,15 +62,8 @@ def engine(policy_path, tmp_path_factory):
     """The random policy's engine, as in evaluation; of what its folder says of generation nothing is heard."""
     folder = tmp_path_factory.mktemp("hostile") / "policy"
     shutil.copytree(policy_path, folder)
-    own = {
-        "repetition_penalty": 3.0,
-        "do_sample": True,
-        "temperature": 9.0,
-        "top_k": 2,
-        "top_p": 0.1,
-        "min_p": 0.5,
-        "eos_token_id": [*range(5, 400)],
-    }
+    own = {"repetition_penalty": 3.0, "do_sample": True, "temperature": 9.0, "top_k": 2, "top_p": 0.1, "min_p": 0.5}
+    own["eos_token_id"] = [*range(5, 400)]
     (folder / "generation_config.json").write_text(json.dumps(own))
     return open_engine(str(folder), float32(), rows=16, beside_trainer=False)
 
@@ -84,15 +71,13 @@ def engine(policy_path, tmp_path_factory):
 def requests_of(count, temperatures, max_tokens=12):
     rng = random.Random(count)
     prompts = [[rng.randrange(10, 600) for _ in range(rng.randint(1, 30))] for _ in range(count)]
-    return [
-        TurnRequest(prompt, max_tokens, temperatures[row % len(temperatures)], seed=row)
-        for row, prompt in enumerate(prompts)
-    ]
+    of_row = [temperatures[row % len(temperatures)] for row in range(count)]
+    return [TurnRequest(prompt, max_tokens, of_row[row], seed=row) for row, prompt in enumerate(prompts)]
 
 
 def generate(generator, requests):
     async def together():
-        return await asyncio.gather(*(generator.generate(request) for request in requests))
+        return await asyncio.gather(*map(generator.generate, requests))
 
     return asyncio.run(together())
 
@@ -101,9 +86,12 @@ def logprobs(model, request, turn):
     """The model's own for the turn's tokens, at the temperature that vLLM's are of."""
     with torch.no_grad():
         logits = model(torch.tensor([request.token_ids + turn.token_ids])).logits[0, len(request.token_ids) - 1 : -1]
-    return torch.log_softmax(logits / (request.temperature or 1.0), dim=-1).gather(
-        1, torch.tensor(turn.token_ids)[:, None]
-    )[:, 0]
+    logprobs_TV = torch.log_softmax(logits / (request.temperature or 1.0), dim=-1)
+    return logprobs_TV.gather(1, torch.tensor(turn.token_ids)[:, None])[:, 0]
+
+
+def test_this_vllm_has_all_that_we_use_beyond_its_documented_parts():
+    assert missing_internals() == []
 
 
 def test_greedy_and_sampled_requests_share_a_batch_and_each_is_what_the_model_says(engine, model, tokenizer):
@@ -116,26 +104,20 @@ def test_greedy_and_sampled_requests_share_a_batch_and_each_is_what_the_model_sa
         assert len(turn.token_ids) == request.max_tokens or turn.token_ids[-1] == tokenizer.eos_token_id
     again = generate(generator, requests)
     assert [turn.token_ids for turn in again] == [turn.token_ids for turn in turns]  # each row has a seed
-    reseeded = generate(
-        generator, [TurnRequest(r.token_ids, r.max_tokens, r.temperature, r.seed + 100) for r in requests]
-    )
-    assert [one.token_ids == other.token_ids for one, other in zip(turns, reseeded, strict=True)] == [
-        r.temperature == 0 for r in requests
-    ]
+    reseeded = generate(generator, [dataclasses.replace(request, seed=request.seed + 100) for request in requests])
+    equal = [one.token_ids == other.token_ids for one, other in zip(turns, reseeded, strict=True)]
+    assert equal == [request.temperature == 0 for request in requests]
 
 
 def test_parity_is_what_rounding_leaves(engine, model, tokenizer):
-    parity = measure_parity(
-        VLLMGenerator(tokenizer.eos_token_id, engine), model, [r.token_ids for r in requests_of(4, [0.0])]
-    )
+    generator, prompts = VLLMGenerator(tokenizer.eos_token_id, engine), [r.token_ids for r in requests_of(4, [0.0])]
+    parity = measure_parity(generator, model, prompts)
     assert parity.max_difference < 1e-4 and parity.equal_greedy == 1
     updated = copy.deepcopy(model)
     with torch.no_grad():
         for weights in updated.parameters():
             weights += 0.05 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(0))
-    stale = measure_parity(
-        VLLMGenerator(tokenizer.eos_token_id, engine), updated, [r.token_ids for r in requests_of(4, [0.0])]
-    )
+    stale = measure_parity(generator, updated, prompts)
     with pytest.raises(UserError, match="updated weights did not reach vLLM, or of the tied embeddings only one copy"):
         require_parity(stale, parity, Config().rollout.parity_bound, step=20, is_tied=True)
 
@@ -154,20 +136,6 @@ def test_a_turn_joins_while_another_is_being_generated(engine):
 
     asyncio.run(together())
     assert order == ["short"] * 3 + ["long"]
-
-
-def test_a_slow_tool_holds_up_nobody_else(engine, tokenizer):
-    """The slow tool returns only once all others did, so it would wait for ever if they waited for it."""
-    quick = [query(f"Quick {number}.", str(number)) for number in range(3)]
-    scripts = {q.query: [call("f"), call("f"), ANSWER] for q in quick} | {"Slow one.": [call("slow"), ANSWER]}
-    environment = Echo(patience=6)
-    generator = HalfScripted(VLLMGenerator(tokenizer.eos_token_id, engine), Scripted(tokenizer, scripts))
-    rollouts = RolloutEngine(
-        generator, tokenizer, lambda: environment, RolloutConfig(max_turns=4, max_tokens=400, max_turn_tokens=60), False
-    )
-    trajectories = rollouts.roll_out([Attempt(q, 0.0, 1) for q in [query("Slow one.", "slow"), *quick]])
-    assert [trajectory.stop_reason for trajectory in trajectories] == ["answer"] * 4
-    assert environment.log == ["f"] * 6 + ["slow"]
 
 
 def test_who_gives_up_takes_nobody_with_him(engine):
@@ -201,9 +169,8 @@ def test_an_engine_that_fails_ends_all_that_wait_with_its_own_error_and_can_be_a
     with monkeypatch.context() as broken:
         broken.setattr(engine.llm_engine, "step", fail)
         errors = asyncio.run(together())
-    assert [str(error) for error in errors] == ["the device fell off\nand a long report"] * 3 and all(
-        explain(error) is None for error in errors
-    )
+    assert [str(error) for error in errors] == ["the device fell off\nand a long report"] * 3
+    assert all(explain(error) is None for error in errors)
     assert len(generate(generator, requests_of(3, [0.8]))) == 3
 
 
@@ -244,21 +211,14 @@ def test_20_steps_under_zero_3_on_two_processes_stay_in_parity(folder):
 
 def test_a_real_model_gets_every_update_and_stays_in_parity(folder, smollm2):
     """Its own reward, because as it is the model does not answer in the form that would be judged."""
-    (folder / "ours.py").write_text(
-        "def reward(query, trajectories, judge):\n    return [sum(one.completion_ids) % 97 for one in trajectories]\n"
+    source = (
+        "def reward(query, trajectories, judge):\n    return [sum(one.completion_ids) % 97 for one in trajectories]"
     )
-    model = {
-        "config": str(ROOT / "configs" / "travel" / "smollm2_135m.yaml"),
-        "policy__model": smollm2,
-        "rl__init": smollm2,
-    }
-    sizes = {
-        "rollout__group_size": 4,
-        "rollout__max_tokens": 64,
-        "rl__micro_batch_size": 1,
-        "rl__steps": 2,
-        "rl__save_steps": 2,
-    }
+    (folder / "ours.py").write_text(source)
+    yaml = str(ROOT / "configs" / "travel" / "smollm2_135m.yaml")
+    model = {"config": yaml, "policy__model": smollm2, "rl__init": smollm2}
+    sizes = {"rollout__group_size": 4, "rollout__max_tokens": 64, "rl__micro_batch_size": 1}
+    sizes |= {"rl__steps": 2, "rl__save_steps": 2}
     options = {"rollout__backend": "vllm", "reward__name": "ours:reward", "rl__learning_rate": 1e-4}
     options["extra_environment"] = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
     steps = rl(folder, "real", **options, **model, **sizes)
@@ -288,10 +248,8 @@ def test_two_processes_that_share_an_engine_stay_in_parity_and_each_rolls_out_it
     split = {"rollout__backend": "vllm", "rollout__vllm_tensor_parallel": 2}
     steps = rl(folder, "split", processes=2, rollout__parity_steps=2, **split, **sizes)
     assert len(checks(steps)) >= 3 and max(checks(steps)) < 1e-3
-    assert (
-        all(abs(step["sampling/importance_sampling_ratio/mean"] - 1) < 1e-3 for step in steps)
-        and steps[-1]["kl"] > 1e-4
-    )
+    assert all(abs(step["sampling/importance_sampling_ratio/mean"] - 1) < 1e-3 for step in steps)
+    assert steps[-1]["kl"] > 1e-4
 
 
 def test_evaluation_generates_with_vllm_one_checkpoint_after_the_other(folder):
@@ -308,11 +266,8 @@ def test_two_processes_evaluate_with_an_engine_each_or_with_one_that_they_share_
     options["evaluate__checkpoints"] = {"sft": "runs/tiny/sft"}
     for name, processes, engine in (("alone", None, 1), ("each", 2, 1), ("together", 2, 2)):
         run_well(folder, "evaluate.py", processes=processes, name=name, rollout__vllm_tensor_parallel=engine, **options)
-    found = (
-        (folder / "runs" / name / "evaluate" / "sft_greedy.jsonl").read_text().splitlines()
-        for name in ("alone", "each", "together")
-    )
-    alone, each, together = found
+    places = [folder / "runs" / name / "evaluate" for name in ("alone", "each", "together")]
+    alone, each, together = ((place / "sft_greedy.jsonl").read_text().splitlines() for place in places)
     assert alone == each
     # sums are rounded in another order
     assert sum(one == other for one, other in zip(alone, together, strict=True)) >= 0.9 * len(alone)
@@ -344,32 +299,26 @@ def test_what_trl_tells_a_server_before_and_during_an_nccl_broadcast_is_what_thi
 
     sent = []
     monkeypatch.setattr(vllm_client, "open_trainer_endpoint", lambda info: SimpleNamespace(group=SimpleNamespace()))
-    monkeypatch.setattr(
-        vllm_client,
-        "packed_nccl_broadcast_producer",
-        lambda iterator, group, **_: sent.extend((name, w.clone()) for name, w in iterator),
-    )
+
+    def broadcast(iterator, group, **_):
+        sent.extend((name, weights.clone()) for name, weights in iterator)
+
+    monkeypatch.setattr(vllm_client, "packed_nccl_broadcast_producer", broadcast)
     steps = ["/init_weight_transfer_engine", "/start_weight_update", "/update_weights", "/finish_weight_update"]
     options = {"vllm_config": {"weight_transfer_config": {"backend": "nccl"}}}
     replies = dict.fromkeys(["/health", *steps], {}) | {"/server_info": options, "/get_world_size": {"world_size": 2}}
-    with serving(replies | {"/v1/models": {"data": [{"id": "policy"}]}, "/reset_prefix_cache": {"success": True}}) as (
-        url,
-        requests,
-    ):
+    replies |= {"/v1/models": {"data": [{"id": "policy"}]}, "/reset_prefix_cache": {"success": True}}
+    with serving(replies) as (url, requests):
         trainer = SimpleNamespace(model=model, accelerator=OnGPU(cpu=True), processing_class=None)
-        weights = BroadcastWeights(trainer, VLLMServer(url))
-        weights.sync_weights()
+        BroadcastWeights(trainer, VLLMServer(url)).sync_weights()
     bodies = {path: body for path, body in requests if path in steps}
     assert [path for path, _ in requests if path in steps] == steps and requests[-1][0] == "/reset_prefix_cache"
     start = NCCLWeightTransferInitInfo(**bodies[steps[0]]["init_info"])
     assert (start.world_size, start.rank_offset, start.master_port, start.packed) == (3, 1, 51216, True)
     update = NCCLWeightTransferUpdateInfo(**bodies[steps[2]]["update_info"])
-    assert list(zip(update.names, update.dtype_names, update.shapes, strict=True)) == [
-        (name, str(weights.dtype).removeprefix("torch."), list(weights.shape)) for name, weights in sent
-    ]
-    assert {name: weights.shape for name, weights in sent} == {
-        name: weights.shape for name, weights in model.named_parameters()
-    }
+    announced = zip(update.names, update.dtype_names, update.shapes, strict=True)
+    assert [(name, str(w.dtype).removeprefix("torch."), list(w.shape)) for name, w in sent] == list(announced)
+    assert {name: w.shape for name, w in sent} == {name: w.shape for name, w in model.named_parameters()}
 
 
 @pytest.fixture(scope="module")
@@ -414,32 +363,22 @@ def test_a_server_gets_the_weights_of_every_update(server, folder):
 def test_a_server_that_dies_ends_the_run_with_one_line_and_a_whole_checkpoint(server, folder):
     url, process = server
     place = folder / "runs" / "orphaned" / "rl"
-    options = {
-        "name": "orphaned",
-        "rl__init_run": "tiny",
-        "rollout__backend": "vllm_server",
-        "rollout__server_url": url,
-    }
+    options = {"name": "orphaned", "rl__init_run": "tiny"}
+    options |= {"rollout__backend": "vllm_server", "rollout__server_url": url}
     sizes = {"rl__steps": 500, "rl__save_steps": 1, "rl__eval_steps": 0}
     command = command_of("train_rl.py", processes=2, **options, **sizes)
     with (folder / "orphaned.log").open("w+") as log:
         training = subprocess.Popen(command, cwd=folder, env=os.environ | ENVIRONMENT, stdout=log, stderr=log)
-        while (
-            training.poll() is None
-            and not (place / "checkpoint-2" / "whole.json").is_file()
-            and not (place / "checkpoint-3").exists()
-        ):
+        second, third = place / "checkpoint-2" / "whole.json", place / "checkpoint-3"
+        while training.poll() is None and not second.is_file() and not third.exists():
             time.sleep(0.05)
         assert training.poll() is None, (folder / "orphaned.log").read_text()[-4000:]
         end(process)
         assert training.wait(timeout=600) == 2
     *_, line = (folder / "orphaned.log").read_text().strip().splitlines()
-    assert (
-        line.startswith("error: the vLLM server at ") and "start it with: python -m arenarl.rollout.vllm_server" in line
-    )
-    assert "Traceback" not in line
+    assert line.startswith("error: the vLLM server at ") and "Traceback" not in line
+    assert "start it with: python -m arenarl.rollout.vllm_server" in line
     assert_a_whole_checkpoint_is_left(place)
     refused = run(folder, "train_rl.py", **options, **sizes)
-    assert refused.returncode == 2 and refused.stderr.strip().splitlines()[-1].startswith(
-        f"error: the vLLM server at {url} cannot be reached"
-    )
+    last = refused.stderr.strip().splitlines()[-1]
+    assert refused.returncode == 2 and last.startswith(f"error: the vLLM server at {url} cannot be reached")

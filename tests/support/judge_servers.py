@@ -33,10 +33,8 @@ def serving(app, port=0):
         thread.close()
 
 
-def client_of(folder, stage="run", keys=None, log=None, processes=1, rank=0, **limits):
-    return LLMClient(
-        JudgesConfig(store=str(folder / "replies.sqlite"), **limits), stage, keys or {}, processes, rank, log
-    )
+def client_of(folder, stage="run", keys=None, log=None, **limits):
+    return LLMClient(JudgesConfig(store=str(folder / "replies.sqlite"), **limits), stage, keys or {}, log)
 
 
 def judge_of(url, client, **keys):

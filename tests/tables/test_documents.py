@@ -27,7 +27,7 @@ from arenarl.llm.client import Usage
 from arenarl.plan.estimate import most_calls
 from arenarl.report.summary import HEADS
 from arenarl.rollout.environment import step
-from arenarl.rollout.parity import Parity
+from arenarl.rollout.weight_sync import Parity
 from arenarl.tables.documents import GENERATED
 from arenarl.tables.rows import TABLES
 from arenarl.tournament.play import run_tournament

@@ -17,7 +17,6 @@ from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judges.judge import Verdict
 from arenarl.llm.client import RunStopped, Usage
-from arenarl.llm.reply_store import Spent
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
 from arenarl.run.checkpoints import MARK
@@ -316,7 +315,7 @@ class Client:
             raise RunStopped(self.stop_reason)
 
     def take_usage(self):
-        return Usage(), Spent()
+        return Usage(), Usage()
 
 
 class Points:

@@ -1,12 +1,13 @@
 """What a reward is given and what it returns: the judge with the rules, and the outcome of one rollout group."""
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from arenarl.config.schema import GroupStageConfig, RewardConfig, TournamentConfig
 from arenarl.judges.judge import Judge
 from arenarl.judges.verifier import Verifier
+from arenarl.system.counters import Summable
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.tournament.ranking import Ranking, midranks, scored_calls
 from arenarl.tournament.schedules import DECIMALS
@@ -14,7 +15,7 @@ from arenarl.trajectory import Trajectory
 
 
 @dataclass(frozen=True)
-class Tally:
+class Tally(Summable):
     """How much has been judged: the line that is shown during RL."""
 
     groups: int = 0
@@ -22,9 +23,6 @@ class Tally:
     ties: int = 0
     failed_calls: int = 0
     calls: int = 0  # those that failed included
-
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     def __str__(self) -> str:
         return f"{self.groups} groups, {self.matches} matches, {self.ties} ties, {self.failed_calls} failed calls"

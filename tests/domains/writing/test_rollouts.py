@@ -14,8 +14,7 @@ from arenarl.domains.writing.writer import HABITS, write
 from arenarl.evaluation.evaluation import Panel, judge_trajectories
 from arenarl.judges.judge import true_quality
 from arenarl.rollout.engine import Attempt, RolloutEngine
-from arenarl.rollout.environment import ToolError
-from arenarl.rollout.no_tools import NoTools
+from arenarl.rollout.environment import NoTools, ToolError
 from arenarl.trajectory import RolloutGroup, assistant_text, read_turns
 
 QUERY = make_queries("Letter", "en", 1, "tests", set())[0]

@@ -8,7 +8,7 @@ from hostile import NO_COMPLETION, completion_of, mutated
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from arenarl.llm.completion import NoCompletion, read_completion
+from arenarl.llm.transport import NoCompletion, read_completion
 
 SIMPLE = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 JSON = st.recursive(SIMPLE, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
@@ -60,18 +60,9 @@ def test_any_change_to_a_completion_leaves_a_completion_or_none():
 
 def test_a_completion_with_unusable_usage_is_kept_and_its_tokens_are_unknown():
     counts = [
-        (None, None),
-        ("5", "5"),
-        (-5, 5),
-        (5, -5),
-        (10**30, 5),
-        (5, 10**8),
-        (float("nan"), 5),
-        (True, 5),
-        (0, 0),
-        (5.5, 5),
-        ([], {}),
-    ]
+        (None, None), ("5", "5"), (-5, 5), (5, -5), (10**30, 5), (5, 10**8), (float("nan"), 5), (True, 5), (0, 0),
+        (5.5, 5), ([], {}),
+    ]  # fmt: skip
     usages = [{"prompt_tokens": tokens_in, "completion_tokens": tokens_out} for tokens_in, tokens_out in counts]
     for usage in (None, {}, [], 7, "many", {"prompt_tokens": 5}, *usages):
         assert read(completion_of(usage=usage)).tokens is None
