@@ -13,7 +13,7 @@ from arenarl.judges.judge import Judge
 from arenarl.judges.verifier import Verifier
 from arenarl.training.judging import IncomingGroup, Judging
 from arenarl.training.rewards import reward_of
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, Tally, rounded
+from arenarl.training.rewards.group import GroupOutcome, Referee, Tally, rounded
 from arenarl.training.rewards.tournament import by_tournament
 from arenarl.trajectory import Query, RolloutGroup
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 import numpy as np
 
 from arenarl.judges.judge import Examiner, true_quality
-from arenarl.training.rewards.outcome import GroupOutcome
+from arenarl.training.rewards.group import GroupOutcome
 from arenarl.trajectory import RolloutGroup, Trajectory, read_turns
 
 

@@ -29,14 +29,14 @@ from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.methods import offline_method
 from arenarl.training.methods.method import Example
 from arenarl.training.step import TrainingStep
-from arenarl.training.trl_adapter import Curve, prompt_dataset
+from arenarl.training.trl_adapter import prompt_dataset
 from arenarl.trajectory import Query, append_step, read_jsonl
 
 
 class Rounds:
     """Trains a policy in RL's folder; the curve evaluates what the engine generates with, as during online RL."""
 
-    def __init__(self, config: Config, step: TrainingStep, curve: Curve, stopwatch: Stopwatch, bar: TrainingBar):
+    def __init__(self, config: Config, step: TrainingStep, curve: Any, stopwatch: Stopwatch, bar: TrainingBar):
         self.config, self.step, self.curve, self.stopwatch, self.bar = config, step, curve, stopwatch, bar
         self.method, self.folder, self.has_warned = offline_method(config.rl), step.folder, False
 

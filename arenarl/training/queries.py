@@ -9,6 +9,7 @@ from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process
+from arenarl.training.rewards import REWARDS
 from arenarl.trajectory import Query, read_jsonl
 
 
@@ -26,9 +27,10 @@ def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path
     if unknown := sorted(set(wanted) - set(known)):
         raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; known: {', '.join(known)}")
     queries = [query for query in queries if query.subtask in wanted]
-    if reward == "correctness" and (open_ended := [query for query in queries if not has_answer(query)]):
+    open_ended = [query for query in queries if not has_answer(query)]
+    if open_ended and reward in REWARDS and REWARDS[reward].needs_answers:
         raise UserError(
-            f"reward.name=correctness needs a known answer, and {path} has {len(open_ended)} queries without, "
+            f"reward.name={reward} needs a known answer, and {path} has {len(open_ended)} queries without, "
             f"first {open_ended[0].query_id} of {open_ended[0].subtask}; set rl.subtasks, "
             "or reward.name=correctness_or_tournament"
         )
@@ -56,12 +58,12 @@ def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Pa
             f"rl.difficulty.filter: {path} lacks {len(missing)} of {len(closed)} pass rates; "
             "python -m arenarl.training.difficulty finds them"
         )
-    kept = {
-        query.query_id
-        for query in closed
-        if rates[query.query_id] is not None and bounds.low <= rates[query.query_id] <= bounds.high
-    }
-    return [query for query in queries if not has_answer(query) or query.query_id in kept]
+
+    def is_kept(query: Query) -> bool:
+        rate = rates.get(query.query_id)
+        return not has_answer(query) or (rate is not None and bounds.low <= rate <= bounds.high)
+
+    return [query for query in queries if is_kept(query)]
 
 
 def refuse_other_pass_rates(rl: RLConfig, path: Path, policy: str) -> None:

@@ -29,7 +29,7 @@ from arenarl.training.arena import Arena
 from arenarl.training.judging import Judging
 from arenarl.training.methods import online_method
 from arenarl.training.metrics import group_records, outcome_metrics, rollout_table
-from arenarl.training.rewards.outcome import GroupOutcome
+from arenarl.training.rewards.group import GroupOutcome
 from arenarl.training.trl_internals import generating
 from arenarl.training.validity import RewardWatch, ValidityWatch, VerdictWatch
 from arenarl.training.watching import Watcher

@@ -28,7 +28,8 @@ from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
 from arenarl.training.arena import Arena
 from arenarl.training.metrics import judge_metrics
-from arenarl.training.rewards.outcome import GroupOutcome
+from arenarl.training.requirements import check_method
+from arenarl.training.rewards.group import GroupOutcome
 from arenarl.training.validity import VerdictWatch
 from arenarl.trajectory import (
     Query,
@@ -86,13 +87,6 @@ def tournament_reward(
         UserError: an argument that cannot work; at the first step also rows that are no whole groups; later what ends
             the judging, such as a spent budget.
     """
-    limits = {
-        "concurrency": concurrency,
-        "store": str(store),
-        "max_calls": max_calls,
-        "max_cost": max_cost,
-        "max_failure_share": max_failure_share,
-    }
     is_own = not isinstance(judge, (str, Path))
     if is_own and (isinstance(judge, type) or not hasattr(judge, "compare")):
         raise UserError(
@@ -102,18 +96,19 @@ def tournament_reward(
     if is_own and rubric is not None:
         raise UserError("tournament_reward: a judge of your own brings its own rubric; leave rubric out")
     train = {} if is_own else {"base": str(_judge_file(judge))}
+    budget = {"max_calls": max_calls, "max_cost": max_cost, "max_failure_share": max_failure_share}
     keys = {
         "name": run,
         "rollout": {"group_size": num_generations},
-        "judge": {"train": train, **limits},
+        "judge": {"train": train, "concurrency": concurrency, "store": str(store), **budget},
         "tournament": tournament,
     }
     config = config_of_keys(keys, "tournament_reward")
+    check_method(config)
     client = open_client([config.judge.train], config.judge, f"{config.name}/reward")
-    known = OwnJudge(judge, type(judge).__name__) if is_own else _make_judge(config, client, _rubric(rubric, language))
-    arena = Arena(
-        known, config.reward, config.tournament, config.group_stage, Verifier(config.judge.verifier, client), seed
-    )
+    asked = OwnJudge(judge, type(judge).__name__) if is_own else _make_judge(config, client, _rubric(rubric, language))
+    verifier = Verifier(config.judge.verifier, client)
+    arena = Arena(asked, config.reward, config.tournament, config.group_stage, verifier, seed)
     verdicts = VerdictWatch(max_failure_share)
 
     async def reward(
@@ -192,14 +187,10 @@ def read_groups(
             f"tournament_reward: all prompts stand in {min(runs)} or more rows, not in num_generations={size}: "
             "give it the trainer's num_generations; where the same prompt stands in the dataset twice, leave one out"
         )
-    groups, is_cut = [], [*cut] or [False] * len(completions)
+    groups, rows = [], list(zip(completions, [*cut] or [False] * len(completions), strict=True))
     for first in range(0, len(prompts), size):
-        query, rows = read_query(prompts[first], language), slice(first, first + size)
-        groups.append(
-            RolloutGroup(
-                query, [read_trajectory(query, *row) for row in zip(completions[rows], is_cut[rows], strict=True)]
-            )
-        )
+        query = read_query(prompts[first], language)
+        groups.append(RolloutGroup(query, [read_trajectory(query, *row) for row in rows[first : first + size]]))
     return groups
 
 
@@ -230,12 +221,10 @@ def read_trajectory(query: Query, completion: str | list[Message], is_cut: bool 
 
 
 def _message(message: Message) -> Message:
-    if message["role"] == "assistant":
-        return reply_message(
-            message | {"content": _with_whole_thought(text_of(message.get("content")))},
-            [call for _, call in native_calls(message)],
-        )
     text = text_of(message.get("content"))
+    if message["role"] == "assistant":
+        calls = [call for _, call in native_calls(message)]
+        return reply_message(message | {"content": _with_whole_thought(text)}, calls)
     return tool_message(text) if message["role"] == "tool" else {"role": message["role"], "content": text}
 
 

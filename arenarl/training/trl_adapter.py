@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
@@ -35,24 +35,19 @@ from arenarl.training.trl_internals import OwnTokensTrainer, generating, save_ch
 from arenarl.trajectory import Query
 
 
-class Curve(Protocol):
-    """What is evaluated every `rl.eval_steps` optimizer steps."""
-
-    def record(self, step: int) -> None: ...
-
-    def has_point(self, step: int) -> bool: ...
-
-
 def make_trainer(
     config: Config,
     policy: str,
     queries: Sequence[Query],
     step: TrainingStep,
-    curve: Curve | None = None,
+    curve: Any = None,
     trainer_class: Callable[..., GRPOTrainer] = OwnTokensTrainer,
     **options: Any,
 ) -> GRPOTrainer:
-    """TRL's trainer on the policy at a path, whose steps are `step`'s on `queries`; `options` of TRL's replace ours."""
+    """TRL's trainer on the policy at a path, whose steps are `step`'s on `queries`.
+
+    `curve`, of evaluation, has `record(step)` and `has_point(step)`; `options` of TRL's replace ours.
+    """
     use_cpu = not torch.cuda.is_available()
     between_steps = BetweenSteps(config.rl.eval_steps, step, curve)
     trainer = trainer_class(
@@ -159,7 +154,7 @@ class BetweenSteps(TrainerCallback):
     waiting for the judge.
     """
 
-    def __init__(self, interval: int, step: TrainingStep, curve: Curve | None):
+    def __init__(self, interval: int, step: TrainingStep, curve: Any):
         self.interval, self.engine, self.curve = interval, step.engine, curve
         self.trainer: GRPOTrainer | None = None  # set once the trainer exists
 

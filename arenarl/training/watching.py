@@ -1,10 +1,10 @@
-"""The judge that only watches (`judge.watch`): it scores a share of RL's groups, and no reward ever hears of it.
+"""The judge that only watches (`judge.watch`): it scores a share of RL's groups, without any effect on rewards.
 
 A policy can learn to please the judge that trains it: then that judge's scores rise, and those of another one, whom
 nobody tries to please, do not. It is asked pointwise, about each valid trajectory as it ends, in a thread and with a
-client of its own: what it raises and a server that is down end its calls and nobody else's. Training waits for it
-`GRACE_S` a step at most; what comes later is logged with the step in which it comes, and after `LATE_STEPS` it is given
-up. Not in the paper.
+client of its own: its errors and a server that is down end its calls and no others. Training waits for it `GRACE_S` a
+step at most; later scores are logged with the step in which they come, and given up after `LATE_STEPS`. Not in the
+paper.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ from arenarl.system.seeds import stable_seed
 from arenarl.tournament.calls import attempt
 from arenarl.training.judging import IncomingGroup
 from arenarl.training.metrics import flags, rank_correlation
-from arenarl.training.rewards.outcome import GroupOutcome
+from arenarl.training.rewards.group import GroupOutcome
 from arenarl.trajectory import append_step
 
 GRACE_S = 5.0  # that a step waits for the scores of its own groups
 LATE_STEPS = 10  # optimizer steps after which scores that are not there yet are given up
 
-# (G,), None where there is no verdict, or nothing to ask of an invalid one; how many were asked for
+# (G,), None where there is no verdict, and for an invalid one, which is not asked about; how many were asked for
 Scores = tuple[list[float | None], int]
 
 
@@ -54,7 +54,7 @@ class Watched:
     failed: int
 
 
-@dataclass
+@dataclass(eq=False)
 class _Pending:
     step: int
     group: IncomingGroup
@@ -62,30 +62,21 @@ class _Pending:
     outcome: GroupOutcome | None = None
 
     def watched(self) -> Watched:
-        """What has come of it; of what is given up, failed calls."""
-        is_there = self.scores.done() and not self.scores.cancelled()
-        size = len(self.group)
-        scores, calls = self.scores.result() if is_there else ([None] * size, size)
-        agreement = rank_correlation(self.outcome.rewards_G, scores)
-        failed = calls - sum(score is not None for score in scores)
-        known = None if math.isnan(agreement) else agreement
+        """Scores that were given up count as failed calls."""
+        size, outcome = len(self.group), self.outcome
+        scores, calls = ([None] * size, size) if self.scores.cancelled() else self.scores.result()
+        agreement = rank_correlation(outcome.rewards_G, scores)
         return Watched(
-            self.step,
-            self.group.query.query_id,
-            scores,
-            self.outcome.judged_G,
-            self.outcome.rewards_G,
-            known,
-            calls,
-            failed,
-        )
+            self.step, self.group.query.query_id, scores, outcome.judged_G, outcome.rewards_G,
+            None if math.isnan(agreement) else agreement, calls, calls - len(scores) + scores.count(None),
+        )  # fmt: skip
 
 
 class Watcher:
     """Args:
     share: of the groups, each drawn by (seed, step, query), so that a resumed run watches the same.
     path: a JSONL file that gets a line for each group.
-    client: of an LLM, and of nobody else.
+    client: of an LLM, not shared with other judges.
     """
 
     def __init__(self, judge: Judge, share: float, seed: int, path: Path, client: LLMClient | None = None):
@@ -110,15 +101,15 @@ class Watcher:
             total, _ = await attempt(lambda: self.judge.score(group.query, trajectory), _total, None)
             return total, 1
 
-        replies = await asyncio.gather(*map(score, range(len(group))))
-        return [total for total, _ in replies], sum(asked for _, asked in replies)
+        totals, calls = zip(*await asyncio.gather(*map(score, range(len(group)))), strict=True)
+        return list(totals), sum(calls)
 
     def look(
         self, step: int, groups: Sequence[IncomingGroup], outcomes: Sequence[GroupOutcome]
     ) -> dict[str, list[float]]:
-        """What has been scored so far is kept in the file and returned as metrics, each as the values whose mean it is.
+        """Keep the scores that are there in the file, and return them as metrics, each as the values whose mean it is.
 
-        `groups` are those of this step, with what became of them. To be called on all processes.
+        `groups` are those of this step, with their outcomes. To be called on all processes.
         """
         outcome_of = {id(group): outcome for group, outcome in zip(groups, outcomes, strict=True)}
         for one in self._pending:
@@ -141,28 +132,25 @@ class Watcher:
         for one in self._pending:
             if one.step < step - LATE_STEPS and step < math.inf:
                 one.scores.cancel()
-        ended = [one.scores.done() for one in self._pending]  # asked once: others end meanwhile
-        found = [one.watched() for one, has_ended in zip(self._pending, ended, strict=True) if has_ended]
-        self._pending = [one for one, has_ended in zip(self._pending, ended, strict=True) if not has_ended]
+        ended = [one for one in self._pending if one.scores.done()]
+        self._pending = [one for one in self._pending if one not in ended]
+        found = [one.watched() for one in ended]
         usage = self.client.take_usage()[0] if self.client else Usage()
         of_processes = gather_object([([asdict(one) for one in found], usage)])
         records = [record for kept, _ in of_processes for record in kept]
         if records and is_main_process():
             append_step(self.path, step, records)
-        self._tell_of_a_stop()
-        return watch_metrics(found, sum((one for _, one in of_processes), start=Usage()) if self.client else None)
-
-    def _tell_of_a_stop(self) -> None:
         if self.client and self.client.stop_reason and not self._has_stopped:
             self._has_stopped = True
             show(f"judge.watch has stopped, and training goes on without it: {self.client.stop_reason}")
+        return watch_metrics(found, sum((one for _, one in of_processes), start=Usage()) if self.client else None)
 
 
 def make_watcher(config: Config, domain: Domain, examine: Examiner | None, folder: Path) -> Watcher | None:
     """The judge that `judge.watch` describes, for RL in `folder`; None with `judge.watch_share` 0.
 
-    Its calls count for the run's budget, and it may have `watch_share` of `judge.concurrency` under way beside those of
-    the others.
+    Its calls count for the run's budget. Beside those of the other judges, `watch_share` of `judge.concurrency` of them
+    may be under way.
 
     Raises:
         UserError: the judge cannot be had, or cannot score.

@@ -27,7 +27,7 @@ from arenarl.report.page import write_page
 from arenarl.rollout.system_prompt import default_prompt
 from arenarl.system.errors import UserError
 from arenarl.training.metrics import group_records, outcome_metrics
-from arenarl.training.rewards.outcome import GroupOutcome
+from arenarl.training.rewards.group import GroupOutcome
 from arenarl.training.sft_data import warn_of_untaught
 from arenarl.trajectory import Query, RolloutGroup, read_jsonl, write_jsonl
 

@@ -32,7 +32,7 @@ from arenarl.tables.documents import GENERATED
 from arenarl.tables.rows import TABLES
 from arenarl.tournament.play import run_tournament
 from arenarl.training.metrics import outcome_metrics
-from arenarl.training.rewards.outcome import GroupOutcome
+from arenarl.training.rewards.group import GroupOutcome
 from arenarl.training.watching import watch_metrics
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 

@@ -26,7 +26,7 @@ from arenarl.training.methods.dpo import make_trainer, preference_pairs
 from arenarl.training.methods.offline_arguments import offline_arguments
 from arenarl.training.requirements import check_method
 from arenarl.training.rewards import rank_to_reward
-from arenarl.training.rewards.outcome import GroupOutcome
+from arenarl.training.rewards.group import GroupOutcome
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 QUERY = Query("q", "travel", "Search", "en", "Where?")

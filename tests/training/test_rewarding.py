@@ -17,7 +17,7 @@ from arenarl.judges.judge import true_quality
 from arenarl.judges.view import view_of
 from arenarl.training.metrics import group_records, outcome_metrics
 from arenarl.training.rewards import REWARDS
-from arenarl.training.rewards.outcome import GroupOutcome
+from arenarl.training.rewards.group import GroupOutcome
 from arenarl.trajectory import RolloutGroup
 
 total_score = domain_rubric("travel", "en").total

@@ -4,7 +4,7 @@ import pytest
 from policies import query
 
 from arenarl.llm.client import RunStopped
-from arenarl.training.rewards.outcome import Tally
+from arenarl.training.rewards.group import Tally
 from arenarl.training.validity import ValidityWatch, VerdictWatch
 from arenarl.trajectory import RolloutGroup, Trajectory
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from transformers import Trainer
     from trl import GRPOTrainer
 
-    from arenarl.training.rewards.outcome import GroupOutcome
+    from arenarl.training.rewards.group import GroupOutcome
     from arenarl.trajectory import RolloutGroup
 
 Rewards = Sequence[float | None]  # (G,)

@@ -20,8 +20,8 @@ from arenarl.training.rewards import (
     tournament_grpo,
     win_rate,
 )
+from arenarl.training.rewards.group import Reward
 from arenarl.training.rewards.own import own_reward
-from arenarl.training.rewards.reward import Reward
 from arenarl.training.rewards.tournament import rank_to_reward
 
 __all__ = ["REWARDS", "Reward", "rank_to_reward", "reward_of"]

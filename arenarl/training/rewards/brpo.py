@@ -3,10 +3,7 @@ of the group; with `rl.advantage: none` that is the advantage."""
 
 from collections.abc import Sequence
 
-from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewards.calls import play
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, ranked_outcome
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, ranked_outcome
 
 
 def reference_reward(signs_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:

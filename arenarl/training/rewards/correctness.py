@@ -9,11 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from arenarl.domains.known_answers import entity_recall, has_answer
-from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewards.calls import ask
 from arenarl.training.rewards.formulas import to_array, to_list
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, scored_outcome
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, ask, scored_outcome
 from arenarl.training.rewards.tournament import by_tournament
 
 

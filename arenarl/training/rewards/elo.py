@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from arenarl.tournament.elo import K
 from arenarl.tournament.ranking import Ranking
 from arenarl.tournament.topologies import parameters_of
-from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewards.calls import play
 from arenarl.training.rewards.formulas import min_max
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, ranked_outcome
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, ranked_outcome
 
 
 def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:

@@ -1,8 +1,6 @@
 """The reward of a stateful world (AgentGym-RL), as its score(), Step(reward=...) or TRL's get_reward() gives it."""
 
-from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, scored_outcome
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, scored_outcome
 
 
 async def by_environment(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:

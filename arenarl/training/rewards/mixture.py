@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arenarl.training.judging import IncomingGroup
 from arenarl.training.rewards.elo import elo_ratings
 from arenarl.training.rewards.formulas import to_array, to_list
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, rewarded_outcome
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, rewarded_outcome
 from arenarl.training.rewards.pointwise import by_score
-from arenarl.training.rewards.reward import Reward
 from arenarl.training.rewards.win_rate import win_rates
 
 

@@ -13,9 +13,7 @@ from arenarl.judges.judge import Judge
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import named
 from arenarl.tournament.calls import is_number
-from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, rewarded_outcome
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, rewarded_outcome
 
 # as a list, these would be keys, in any order, or codes of characters
 _UNORDERED = (Mapping, Set, str, bytes, bytearray)

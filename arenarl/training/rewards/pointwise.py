@@ -5,11 +5,8 @@ from statistics import fmean
 
 from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
-from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewards.calls import ask
 from arenarl.training.rewards.formulas import pointwise_reward
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, scored_outcome
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, ask, scored_outcome
 from arenarl.trajectory import Trajectory
 
 

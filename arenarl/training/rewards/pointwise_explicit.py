@@ -2,11 +2,8 @@
 (Eqs. 13 and 14, Tournament-GRPO)."""
 
 from arenarl.domains.rubrics import weighted_mean
-from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewards.calls import ask
 from arenarl.training.rewards.formulas import add_format_reward, pointwise_reward, zero_invalid
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, scored_outcome
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, ask, scored_outcome
 
 
 async def by_dimension(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:

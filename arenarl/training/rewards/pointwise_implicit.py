@@ -1,10 +1,7 @@
 """One score for the whole rubric, in one call, plus 1 for a valid trajectory (Eqs. 11 and 12, Tournament-GRPO)."""
 
-from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewards.calls import ask
 from arenarl.training.rewards.formulas import add_format_reward, pointwise_reward, zero_invalid
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, scored_outcome
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, ask, scored_outcome
 
 
 async def by_overall_score(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:

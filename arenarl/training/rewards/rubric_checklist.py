@@ -5,11 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
-from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewards.calls import ask
 from arenarl.training.rewards.formulas import zero_invalid
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, scored_outcome
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, ask, scored_outcome
 
 
 def checklist_reward(met_G: Sequence[Mapping[str, bool] | None], weights: Mapping[str, float]) -> list[float | None]:

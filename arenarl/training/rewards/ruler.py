@@ -6,10 +6,8 @@ Departs from it: the order is drawn by lot, trajectories with the same messages 
 import random
 
 from arenarl.system.seeds import stable_seed
-from arenarl.training.judging import IncomingGroup
 from arenarl.training.rewards.formulas import pointwise_reward, zero_invalid
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, rewarded_outcome, valid_of
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, rewarded_outcome, valid_of
 
 
 async def by_list(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:

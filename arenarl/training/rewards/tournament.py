@@ -8,11 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from arenarl.tournament.topologies import parameters_of
-from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewards.calls import play
 from arenarl.training.rewards.formulas import to_array, to_list
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, ranked_outcome
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, ranked_outcome
 
 
 def rank_to_reward(ranks_G: Sequence[float | None]) -> list[float | None]:

@@ -5,11 +5,8 @@ from dataclasses import asdict, fields
 
 from arenarl.config.schema import Config, GroupStageConfig
 from arenarl.system.errors import UserError
-from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewards.calls import play
 from arenarl.training.rewards.formulas import add_format_reward, min_max, zero_invalid
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, ranked_outcome
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, ranked_outcome
 
 
 async def by_group_stage(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:

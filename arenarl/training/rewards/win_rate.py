@@ -4,11 +4,8 @@ Both orders are asked (Eq. 3, ArenaRL). A draw is a win for neither.
 """
 
 from arenarl.tournament.ranking import Ranking
-from arenarl.training.judging import IncomingGroup
-from arenarl.training.rewards.calls import play
 from arenarl.training.rewards.formulas import add_format_reward, zero_invalid
-from arenarl.training.rewards.outcome import GroupOutcome, Referee, ranked_outcome
-from arenarl.training.rewards.reward import Reward
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, ranked_outcome
 
 
 async def win_rates(referee: Referee, incoming: IncomingGroup) -> tuple[list[float | None], list, Ranking]:
