@@ -55,6 +55,7 @@ def main() -> None:
     verifier = Verifier(config.judge.verifier, client)
     bar = TrainingBar("rl")
     arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed, watch=bar.note)
+    watcher = make_watcher(config, domain, examine, folder)  # scores some groups, and has no part in their rewards
 
     # every few steps: test queries against stored baselines
     panel = Panel(make_judges(config.judge.eval, domain, examine, client, config.seed), examine, verifier)
@@ -67,7 +68,6 @@ def main() -> None:
 
     # rewards → advantages → the clipped step (Eqs. 7 and 8)
     start_tracking(config, folder)
-    watcher = make_watcher(config, domain, examine, folder)  # scores some groups, and has no part in their rewards
     step = TrainingStep(config, queries, engine, arena, examine, folder, client, watcher)
     with timed(folder, "rl") as stopwatch:
         if config.rl.method != "online":

@@ -16,6 +16,7 @@ from arenarl.config.schema import Config
 from arenarl.run.trainer_arguments import check_deepspeed, refuse_lost_updates
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
+from arenarl.training.requirements import check_method
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -43,6 +44,7 @@ def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> S
     Raises:
         UserError: something cannot work.
     """
+    check_method(config)
     check_groups(config, process_count())
     _check_optimizer(config, "rl", arguments)
     if config.rl.advantage == "gae":
