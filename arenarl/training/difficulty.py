@@ -59,20 +59,17 @@ def pass_rates(
 
     verdicts = asyncio.run(verify())
     by_query = [verdicts[index : index + samples] for index in range(0, len(verdicts), samples)]
-    return [
-        {"query_id": query.query_id, "pass_rate": None if None in found else sum(found) / samples}
-        for query, found in zip(queries, by_query, strict=True)
-    ]
+    rates = [None if None in of_query else sum(of_query) / samples for of_query in by_query]
+    return [{"query_id": query.query_id, "pass_rate": rate} for query, rate in zip(queries, rates, strict=True)]
 
 
 def what_decides(config: Config, policy: str) -> dict[str, Any]:
     """All that pass rates depend on, but for the queries."""
     settings = settings_of("rl", config)
-    read = {key: settings[key] for key in ("seed", "data", "environment", "rollout")} | {
-        "verifier": settings["judge"]["verifier"]
-    }
     of_policy = {"policy": hash_weights(policy), "dtype": config.policy.dtype}
-    return {**of_policy, "samples": config.rl.difficulty.samples, "told": system_prompt(config), **read}
+    asked = {"samples": config.rl.difficulty.samples, "told": system_prompt(config)}
+    read = {key: settings[key] for key in ("seed", "data", "environment", "rollout")}
+    return of_policy | asked | read | {"verifier": settings["judge"]["verifier"]}
 
 
 def measure(config: Config) -> None:

@@ -45,12 +45,8 @@ def as_text(messages: list[dict]) -> list[dict[str, str]]:
 def training_texts(path: Path, actions: ActionForm = "tool_calls") -> Iterator[str]:
     """The texts of all messages, for training a tokenizer."""
     for record in read_trajectories(path):
-        for message in as_text(_with(record["messages"], actions)):
+        for message in as_text(as_text_actions(record["messages"]) if actions == "text" else record["messages"]):
             yield message["content"]
-
-
-def _with(messages: list[dict], actions: ActionForm) -> list[dict]:
-    return as_text_actions(messages) if actions == "text" else messages
 
 
 def tokenize_trajectories(
@@ -70,15 +66,10 @@ def tokenize_trajectories(
         UserError: the chat template does not mark assistant turns, cutting leaves nothing to train on, or `actions` are
             text and a turn makes several calls.
     """
-    rows = [
-        tokenize(
-            tokenizer,
-            told(_with(record["messages"], actions), system),
-            tools and (record["tools"] or tools),
-            max_length,
-        )
-        for record in read_trajectories(path)
-    ]
+    rows = []
+    for record in read_trajectories(path):
+        messages = as_text_actions(record["messages"]) if actions == "text" else record["messages"]
+        rows.append(tokenize(tokenizer, told(messages, system), tools and (record["tools"] or tools), max_length))
     if not any(_has_target(row["labels"]) for row in rows):
         raise UserError(
             f"{path}: no assistant token to train on: the chat template marks none, or sft.max_length cuts them all"
@@ -88,12 +79,8 @@ def tokenize_trajectories(
 
 def warn_of_untaught(path: Path, tools: list[dict]) -> None:
     """Say which tools the policy will not know of: the prompt tells of none, and no trajectory calls them."""
-    called = {
-        call.name
-        for record in read_trajectories(path)
-        for turn in read_turns(record["messages"])
-        for call in turn.tool_calls
-    }
+    turns = (turn for record in read_trajectories(path) for turn in read_turns(record["messages"]))
+    called = {call.name for turn in turns for call in turn.tool_calls}
     if untaught := [tool["function"]["name"] for tool in tools if tool["function"]["name"] not in called]:
         say(
             f"{path} never calls {', '.join(untaught)}, and no prompt names it: "
@@ -142,18 +129,9 @@ def count_cut(dataset: Dataset, max_length: int, path: Path) -> None:
     """Write and print how many trajectories are longer than `max_length`,
     and how many have no token to train on and are left out."""
     lengths = dataset["length"]
-    cut, left_out = (
-        sum(length > max_length for length in lengths),
-        sum(not _has_target(labels) for labels in dataset["labels"]),
-    )
-    summary = {
-        "trajectories": len(lengths),
-        "cut": cut,
-        "left_out": left_out,
-        "max_length": max_length,
-        "longest": max(lengths),
-    }
-    write_json(path, summary | {"tokens": sum(lengths)})
+    cut, left_out = sum(n > max_length for n in lengths), sum(not _has_target(labels) for labels in dataset["labels"])
+    counts = {"trajectories": len(lengths), "cut": cut, "left_out": left_out, "max_length": max_length}
+    write_json(path, counts | {"longest": max(lengths), "tokens": sum(lengths)})
     print(
         f"SFT data: {len(lengths)} trajectories, {sum(lengths)} tokens, longest {max(lengths)}; {cut} cut at "
         f"sft.max_length={max_length}, {left_out} without a token to train on left out"

@@ -1,13 +1,16 @@
 """All that touches private parts of TRL and of what lies below it: an upgrade of TRL is a change of this file.
 
 What each patch gains beside TRL's own, with equal figures (tests/training/test_trl_internals.py, which also fails with
-a sentence where an upgrade has changed a part that is overridden here):
+a sentence where an upgrade has changed a part that is overridden here). Measured in CPU seconds of loss and backward
+pass, with the quickstart's policy and trajectories:
 
-- `prepare`: on a CPU the head computes logits only where a label asks for them, not of prompts and observations.
-- `OwnTokensTrainer`: log-probabilities without the padding to the longest prompt and the longest completion. It also
-  takes the advantages of methods that TRL's formula does not cover.
-- `RightPaddedTrainer`, `OwnTokensDPOTrainer`: attention without a mask takes half the time. DPO's trainer also keeps
-  the loss on the policy's own tokens.
+- `prepare`: on a CPU the head computes logits only where a label asks for them, not of prompts and observations: SFT of
+  8 rows takes 0.11 s in place of 0.16.
+- `OwnTokensTrainer`: log-probabilities without the padding to the longest prompt and the longest completion: GRPO on 32
+  rows takes 0.28 s in place of 0.83. It also takes the advantages of methods that TRL's formula does not cover.
+- `RightPaddedTrainer`: nothing on a CPU. On a GPU, attention without a mask can take a fused causal kernel, and no mask
+  of T x T is held, which rows of 16,384 tokens need.
+- `OwnTokensDPOTrainer`: as that, and the loss on the policy's own tokens, which TRL has no option for.
 """
 
 from collections.abc import Callable, Iterator

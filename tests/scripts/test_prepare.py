@@ -12,8 +12,6 @@ from parts import domain_of, training_queries_of
 
 from arenarl.config.load import load_config
 from arenarl.domains.travel.domain import TravelDomain
-from arenarl.domains.travel.teacher import travel_splits
-from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.system.atomic_files import hash_files
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, read_jsonl, read_queries, write_jsonl
@@ -109,14 +107,6 @@ def test_data_made_by_other_code_is_made_anew(prepare, tmp_path):
     (folder / "manifest.json").write_text(json.dumps(manifest | {"code": "another"}))
     assert "up to date" not in prepare(folder)
     assert json.loads((folder / "manifest.json").read_text()) == manifest
-
-
-def test_another_process_writes_the_same_bytes(prepared, world, tmp_path):
-    config = load_config(CONFIG, overrides("x"))
-    environment = TravelEnvironment(world, config.environment.results, config.data.language)
-    for name, records in travel_splits(world, environment, config.data):
-        write_jsonl(tmp_path / "split", records)
-        assert (tmp_path / "split").read_bytes() == (prepared[0] / f"{name}.jsonl").read_bytes()
 
 
 def test_what_the_script_wrote_is_what_the_other_scripts_read(prepared):

@@ -22,7 +22,10 @@ pytestmark = pytest.mark.slow(seconds=200)  # all of them
 
 SEED = int(os.environ.get("ARENARL_KILL_SEED", random.SystemRandom().randrange(10**6)))
 KILLS = int(os.environ.get("ARENARL_KILLS", 1))
-SIZES = {"sft__epochs": 3, "sft__save_steps": 4, "rl__steps": 5, "rl__save_steps": 1, "rl__eval_steps": 2}
+SIZES = {
+    "sft__epochs": 3, "sft__save_steps": 4, "rl__steps": 5, "rl__save_steps": 1, "rl__eval_steps": 2,
+    "rollout__turn_schedule": [1, 2, 8], "rollout__turns_every": 2,
+}  # fmt: skip
 STAGES = {  # stage -> script, words, processes, where it writes
     "data": ("data/prepare.py", ("travel",), None, "data"),
     "sft": ("train_sft.py", (), 2, "runs/tiny/sft"),

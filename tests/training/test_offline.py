@@ -13,18 +13,15 @@ import torch
 from scripts import CONFIG, ROOT, differ, run, run_well, start, weights
 from transformers import Qwen3MoeConfig
 
-from arenarl.config.load import load_config
 from arenarl.config.schema import Config, RLConfig
 from arenarl.report.figures import training_log
 from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.timing import Stopwatch
-from arenarl.system.errors import UserError
 from arenarl.tournament.ranking import Call, Match, Ranking
 from arenarl.training import offline
 from arenarl.training.methods.agentevol import best_trajectories
 from arenarl.training.methods.dpo import make_trainer, preference_pairs
 from arenarl.training.methods.offline_arguments import offline_arguments
-from arenarl.training.requirements import check_method
 from arenarl.training.rewards import rank_to_reward
 from arenarl.training.rewards.group import GroupOutcome
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
@@ -219,38 +216,8 @@ def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(
     assert len(held) == (2 if method == "dpo" else 1) and all(model() is None for model in held)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (["rl.method=dpo", "reward.name=pointwise_answer"], "reward.name=tournament"),
-        (["rl.method=dpo", "tournament.bidirectional=false"], "tournament.bidirectional=true"),
-        (["rl.method=agentevol", "rollout.backend=vllm"], "rollout.backend=transformers"),
-        (["rl.method=agentevol", "rl.steps=2", "rl.rounds=3"], "rl.rounds=3 share 2 steps"),
-        (["rl.method=dpo", "rl.deepspeed=ds_config.json"], "rl.deepspeed=null"),
-        *(
-            ([f"rl.method={method}", f"rl.{said}"], f"rl.{said} is of rl.method=online, not of {method}; leave it out")
-            for method in ("dpo", "agentevol")
-            for said in (
-                "loss_type=dapo",
-                "epsilon=0.1",
-                "epsilon_high=0.3",
-                "updates_per_rollout=5",
-                "importance_sampling_level=sequence",
-                "advantage=center",
-                "advantage=none",
-                "advantage_ddof=0",
-                "advantage_epsilon=0.5",
-            )
-        ),
-    ],
-)
-def test_what_offline_methods_cannot_do_is_refused(overrides, said):
-    with pytest.raises(UserError, match=said):
-        check_method(load_config(CONFIG, overrides))
-
-
-@pytest.mark.slow(seconds=130)
-@pytest.mark.parametrize(("method", "kills"), [("dpo", (1, 2)), ("agentevol", (2,))])
+@pytest.mark.slow(seconds=80)
+@pytest.mark.parametrize(("method", "kills"), [("dpo", (1,)), ("agentevol", (2,))])
 def test_rounds_that_are_killed_end_as_unbroken_ones_do(pipeline, tmp_path, method, kills):
     run = {
         "name": method, "rl__init": str(pipeline[0] / "runs/tiny/sft"), "data__folder": str(pipeline[0] / "data"),

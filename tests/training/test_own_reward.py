@@ -6,11 +6,10 @@ import pytest
 from groups import QUERY, attempt, truth_of
 from parts import arena_of
 
-from arenarl.config.load import load_config
 from arenarl.config.schema import Config, JudgeConfig, RewardConfig
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.system.errors import UserError
-from arenarl.system.repository import CONFIGS, ROOT
+from arenarl.system.repository import ROOT
 from arenarl.trajectory import RolloutGroup
 
 GROUP = [attempt(8.0), attempt(2.0), attempt(5.0, "max_turns"), attempt(5.0, "tool_crash")]
@@ -103,11 +102,3 @@ def test_what_it_raises_keeps_its_traceback(reward):
 def test_what_cannot_be_a_reward_is_refused_before_any_work(reward, signature, words):
     with pytest.raises(UserError, match=words):
         reward("pass", signature=signature)
-
-
-def test_keys_of_other_rewards_are_refused_beside_it():
-    for key in ("reward.repeats=2", "reward.entity_recall=0.5"):
-        with pytest.raises(UserError, match="not of mine:own"):
-            load_config(CONFIGS / "quickstart.yaml", ["reward.name=mine:own", key])
-    with pytest.raises(UserError, match="or a function of your own as package.module:function; did you mean win_rate?"):
-        load_config(CONFIGS / "quickstart.yaml", ["reward.name=winrate"])

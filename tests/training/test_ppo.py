@@ -15,10 +15,8 @@ from scripts import ENVIRONMENT
 from arenarl.config.load import load_config
 from arenarl.config.schema import PolicyConfig
 from arenarl.plan.stage import Stage
-from arenarl.system.errors import UserError
 from arenarl.training.critic import FILE, _with_value_head
 from arenarl.training.methods.ppo import generalized_advantages
-from arenarl.training.requirements import check_method
 
 PPO = "methods/ppo"
 
@@ -46,16 +44,6 @@ def test_time_runs_over_the_policy_s_own_tokens(discount, gae_lambda):
             gae_by_hand(float(row), values[row, is_own].tolist(), discount, gae_lambda), abs=1e-5
         )
         assert not found[row, ~is_own].any()
-
-
-def test_with_lambda_1_a_token_s_advantage_is_the_reward_less_its_value_and_with_0_it_is_the_next_value_s_gain():
-    values, own = torch.tensor([[0.2, 5.0, 0.5, 0.1]]), torch.tensor([[1, 0, 1, 1]])
-    assert generalized_advantages(torch.tensor([1.0]), values, own, 1.0, 1.0).tolist() == [
-        pytest.approx([0.8, 0, 0.5, 0.9])
-    ]
-    assert generalized_advantages(torch.tensor([1.0]), values, own, 1.0, 0.0).tolist() == [
-        pytest.approx([0.3, 0, -0.4, 0.9])
-    ]
 
 
 def values_by_hand(made, critic):
@@ -175,14 +163,6 @@ def test_the_critic_of_a_model_that_sees_images_too_gives_a_number_a_token(make,
     critic = _with_value_head(str(tmp_path), PolicyConfig(dtype="float32", lora_rank=lora_rank))
     values = critic(input_ids=torch.arange(10, 40)[None]).logits
     assert values.shape == (1, 30, 1) and not values.any() and values.requires_grad
-
-
-@pytest.mark.parametrize(
-    "override", ["rl.method=agentevol", "rl.deepspeed=ds_config.json", "rl.importance_sampling_level=sequence"]
-)
-def test_what_ppo_cannot_do_is_refused(override):
-    with pytest.raises(UserError, match="rl.advantage=gae"):
-        check_method(load_config(f"configs/{PPO}.yaml", [override]))
 
 
 def test_the_plan_counts_the_critic():

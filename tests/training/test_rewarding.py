@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import pytest
 from groups import COARSE, METHODS, OTHERS, QUERY, TOPOLOGIES, attempt, config_of, truth_of
-from parts import arena_of, examiner_of
+from parts import arena_of
 
-from arenarl.config.schema import BY_ANSWER, OUTCOMES, Config, GroupStageConfig, JudgeConfig
+from arenarl.config.schema import BY_ANSWER, OUTCOMES, GroupStageConfig, JudgeConfig
 from arenarl.config.value_types import REWARDS as NAMES
 from arenarl.domains.rubrics import domain_rubric
-from arenarl.domains.travel.teacher import Teacher
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import true_quality
-from arenarl.judges.view import view_of
 from arenarl.training.metrics import group_records, outcome_metrics
 from arenarl.training.rewards import REWARDS
 from arenarl.training.rewards.group import GroupOutcome
@@ -110,40 +108,6 @@ def test_a_group_of_nothing_but_invalid_trajectories_has_equal_rewards(method, t
     assert len(set(outcome.rewards_G)) == 1 and outcome.judge_calls == 0
 
 
-@pytest.mark.parametrize(("method", "topology"), METHODS)
-def test_real_trajectories_are_ranked_by_their_true_quality(method, topology, world, compact, taught):
-    """Teacher trajectories of one query, judged without noise:
-    no better one gets less, as far as the judge is shown."""
-    examiner, kind = examiner_of(Config()), "answer" if method == "pointwise_answer" else "results"
-    judge = EmbeddedJudge(JudgeConfig(noise="none"), examiner, 0)
-    teacher = Teacher(world, compact)
-    groups = [
-        RolloutGroup(one.query, [teacher.solve(one.query, random.Random(seed), 0.5) for seed in range(8)])
-        for one in taught[::20]
-    ]
-
-    def judged(query, trajectory):
-        dimensions = examiner(query, view_of(trajectory, kind)).dimensions()
-        return total_score(
-            {name: value for name, value in dimensions.items() if kind == "results" or name.startswith("answer")}
-        )
-
-    for group, outcome in zip(groups, arena_of(config_of(method, topology), judge).reward_groups(groups), strict=True):
-        truth = [round(judged(group.query, trajectory), 6) for trajectory in group.trajectories]
-        for i in range(8):
-            for j in range(8):
-                if truth[i] > truth[j] and topology != "seeded_single_elimination":
-                    assert outcome.rewards_G[i] > outcome.rewards_G[j]
-                if truth[i] == max(truth):
-                    assert outcome.rewards_G[i] == max(outcome.rewards_G)
-
-
-@pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_every_topology_of_the_config_ranks_a_group(topology):
-    rewards = rewards_of([2.0, 9.0, 5.0, -1.0, 7.0, 3.0], "tournament", topology).rewards_G
-    assert None not in rewards and order(rewards)[0] == 1 and min(rewards) == rewards[3]
-
-
 def test_ranking_and_budget_reach_the_tournament():
     qualities = [float(quality) for quality in range(8)]
     assert rewards_of(qualities, "tournament", "balanced", matches="n").judge_calls == 16
@@ -171,46 +135,17 @@ def test_the_brackets_parameters_reach_the_bracket():
     )
 
 
-@pytest.mark.parametrize(
-    ("topology", "calls"), [("anchor", 14), ("round_robin", 56), ("seeded_single_elimination", 28)]
-)
-def test_judge_calls_are_counted_in_both_orders(topology, calls):
-    """N=8: N-1, N(N-1)/2 and at most 2N-2 matches of two calls each."""
-    outcome = rewards_of([float(quality) for quality in range(8)], "tournament", topology)
-    assert (
-        outcome.judge_calls == calls if topology != "seeded_single_elimination" else 14 < outcome.judge_calls <= calls
-    )
-
-
 class Silent:
     """A judge that never gives a verdict, whatever it is asked."""
 
     def weights(self, query):
         return {"answer_relevance": 1.0}
 
-    async def compare(self, query, first, second, repeat=0):
-        await asyncio.sleep(0)
-
-    async def score(self, query, trajectory, answer_only=False, repeat=0):
-        await asyncio.sleep(0)
-
-    async def choose(self, query, trajectories, winners, repeat=0):
-        await asyncio.sleep(0)
-
-    async def score_overall(self, query, trajectory, repeat=0):
-        await asyncio.sleep(0)
-
-    async def score_dimension(self, query, trajectory, dimension, repeat=0):
-        await asyncio.sleep(0)
-
-    async def score_together(self, query, trajectories, repeat=0):
-        await asyncio.sleep(0)
-
     def checklist(self, query):
         return {"item_1": 1.0}
 
-    async def check_items(self, query, trajectory, repeat=0):
-        await asyncio.sleep(0)
+    def __getattr__(self, name):
+        return lambda *asked, **options: asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(("method", "topology"), [*METHODS, *[(name, None) for name in ("tournament_grpo", *COARSE)]])
@@ -287,15 +222,6 @@ def test_tournament_grpos_baselines_by_hand(method, expected):
         0
     ]
     assert outcome.rewards_G == pytest.approx(expected) and outcome.ranks_G == [3.0, 1.5, 1.5, 0.0, 4.0]
-
-
-@pytest.mark.parametrize("n", [3, 5, 8, 13, 16])
-def test_tournament_grpo_rewards_the_best_most_and_lies_between_one_and_two(n):
-    for seed in range(3):
-        qualities = random.Random(seed).sample(range(100), n)
-        rewards = rewards_of([quality / 10 for quality in qualities], "tournament_grpo").rewards_G
-        assert rewards[qualities.index(max(qualities))] == max(rewards) == pytest.approx(2, abs=1e-4)
-        assert min(rewards) >= 1
 
 
 def test_tournament_grpo_normalizes_points_and_adds_the_format_reward():

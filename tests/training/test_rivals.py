@@ -2,7 +2,6 @@
 and Reasoning Arena's switch."""
 
 import math
-import random
 
 import pytest
 from groups import QUERY, attempt, config_of, truth_of
@@ -153,26 +152,3 @@ def test_reasoning_arenas_switch_plays_the_tournament_only_where_all_outcomes_ar
     for outcome in (0.0, 1.0):
         equal = outcome_of([3.0, 1.0, 9.0], [outcome] * 3)
         assert equal.rewards_G == [0.5, 0.0, 1.0] and equal.judge_calls > 0
-
-
-def agreement(method, judge, groups=60):
-    """Share of pairs, over groups of eight, in which the better has the higher reward."""
-    right = total = 0
-    for seed in range(groups):
-        qualities = random.Random(seed).sample([q / 4 for q in range(4, 40)], 8)
-        rewards = rewarded(method, qualities, judge, seed).rewards_G
-        for i in range(8):
-            for j in range(8):
-                if qualities[i] > qualities[j]:
-                    total += 1
-                    right += 0.5 * ((rewards[i] > rewards[j]) + (rewards[i] >= rewards[j]))
-    return right / total
-
-
-@pytest.mark.parametrize("method", ["ruler", "rubric_checklist"])
-def test_the_more_a_judge_errs_the_less_true_its_rewards_are(method):
-    exact, some, much = (
-        agreement(method, EmbeddedJudge(config, truth_of, 0))
-        for config in (EXACT, JudgeConfig(), JudgeConfig(listwise_noise=4.0, flip_rate=0.45))
-    )
-    assert exact > some > much > 0.5

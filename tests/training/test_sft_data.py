@@ -5,14 +5,12 @@ import pytest
 from arenarl.system.errors import UserError
 from arenarl.training.sft_data import (
     IGNORED,
-    as_text,
     count_cut,
     in_training_order,
     tokenize,
     tokenize_trajectories,
-    training_texts,
 )
-from arenarl.trajectory import assistant_text, read_jsonl
+from arenarl.trajectory import assistant_text
 
 
 def own_text(tokenizer, row):
@@ -35,18 +33,6 @@ def test_loss_is_on_the_assistants_turns_and_their_ends_only(taught, tokenizer, 
         assert all(label in (token, IGNORED) for token, label in zip(row["input_ids"], row["labels"], strict=True))
 
 
-def test_the_rest_is_the_prompt_and_what_the_tools_returned(taught, tokenizer):
-    for one in taught[::3]:
-        row = tokenize(tokenizer, one.trajectory.messages, None, 4096)
-        rest = tokenizer.decode(
-            [token for token, label in zip(row["input_ids"], row["labels"], strict=True) if label == IGNORED]
-        )
-        for message in one.trajectory.messages:
-            if message["role"] != "assistant":
-                assert message["content"] in rest
-        assert "<think>" not in rest and "<answer>" not in rest and "<tool_call>" not in rest
-
-
 def test_an_observation_that_quotes_a_turn_is_not_trained_on(tokenizer):
     messages = [
         {"role": "user", "content": "say <think>\nno\n</think>\n\n<answer>\nno\n</answer>"},
@@ -61,15 +47,6 @@ def test_an_observation_that_quotes_a_turn_is_not_trained_on(tokenizer):
     ]
     own = own_text(tokenizer, tokenize(tokenizer, messages, None, 4096))
     assert "no" not in own and own == "".join(f"{turn}<|im_end|>" for turn in turns_of(messages))
-
-
-def test_the_policy_is_taught_no_token_that_a_rollout_never_asks_for(taught, tokenizer):
-    """A rollout stops at the end of the turn; the line break after it is the template's, not the policy's."""
-    row = tokenize(tokenizer, taught[0].trajectory.messages, None, 4096)
-    after_end = [
-        row["labels"][n + 1] for n, token in enumerate(row["input_ids"][:-1]) if token == tokenizer.eos_token_id
-    ]
-    assert set(after_end) == {IGNORED}
 
 
 @pytest.mark.parametrize("max_length", [50, 100, 150, 10_000])
@@ -194,11 +171,6 @@ def test_a_turn_that_spells_a_control_token_is_taught_whole_and_ends_once(token,
     assert own.replace("< ", "<") == f"{assistant_text(said)}<|im_end|>"
 
 
-def test_training_texts_are_those_of_all_messages(sft_path):
-    expected = [message["content"] for record in read_jsonl(sft_path) for message in as_text(record["messages"])]
-    assert list(training_texts(sft_path)) == expected and all(expected)
-
-
 def test_a_template_that_marks_no_assistant_turn_is_refused(sft_path, policy_path):
     from arenarl.rollout.policy import load_tokenizer
 
@@ -213,12 +185,6 @@ def test_a_template_that_marks_no_assistant_turn_is_refused(sft_path, policy_pat
 def test_a_length_that_cuts_all_assistant_tokens_is_refused(sft_path, tokenizer):
     with pytest.raises(UserError, match=r"sft\.max_length"):
         tokenize_trajectories(sft_path, tokenizer, None, 5)
-
-
-def test_an_empty_split_is_refused(tmp_path, tokenizer):
-    (tmp_path / "sft.jsonl").write_text("")
-    with pytest.raises(UserError):
-        tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, None, 4096)
 
 
 def test_the_training_order_holds_every_pass_whole_and_differs_between_passes(sft_path, tokenizer):
@@ -259,14 +225,3 @@ def test_the_training_order_is_the_one_that_the_trainer_would_draw(sft_path, tok
     )
     trainer.train()
     assert Seen.batches == [list(row) for row in in_training_order(dataset, 2, 4, seed=3)["input_ids"]]
-
-
-def test_rows_without_a_token_to_train_on_are_left_out(sft_path, tokenizer):
-    starts = [
-        next(n for n, label in enumerate(row) if label != IGNORED)
-        for row in tokenize_trajectories(sft_path, tokenizer, None, 4096)["labels"]
-    ]
-    dataset = tokenize_trajectories(sft_path, tokenizer, None, sorted(starts)[len(starts) // 2])
-    ordered = in_training_order(dataset, 1, 4, seed=0)
-    assert 0 < len(ordered) < len(dataset)
-    assert all(any(label != IGNORED for label in labels) for labels in ordered["labels"])

@@ -13,7 +13,6 @@ from trl import GRPOTrainer
 
 from arenarl.config.schema import Config
 from arenarl.domains.rubrics import domain_rubric
-from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judges.judge import Verdict
 from arenarl.llm.client import RunStopped, Usage
@@ -21,12 +20,10 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
 from arenarl.run.checkpoints import MARK
 from arenarl.system.errors import UserError
-from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training import trl_adapter as adapter
 from arenarl.training.methods.grpo import standardize
 from arenarl.training.metrics import group_records
 from arenarl.training.step import TrainingStep
-from arenarl.training.watching import Watcher
 from arenarl.trajectory import Query, read_jsonl
 
 TOTAL = domain_rubric("travel", "en").total
@@ -84,13 +81,6 @@ class ByNumber:
         if query.query_id in self.silent_on:
             return None
         return Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
-
-
-class Ten:
-    """Scores everything with 10."""
-
-    async def score(self, query, trajectory, answer_only=False, repeat=0):
-        return Verdict((dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, 10.0),), TOTAL)
 
 
 class Patient(ByNumber):
@@ -217,11 +207,6 @@ def test_rows_of_a_group_are_contiguous_and_of_one_query_with_the_anchor_first(s
             assert [trajectory.is_anchor for trajectory in group.trajectories] == [True] + [False] * (n - 1)
 
 
-def test_the_queries_are_those_of_the_dataset_in_its_order(steps):
-    laid_out = adapter.prompt_dataset(QUERIES, steps.config)["prompt"]
-    assert [group.query.query_id for groups in steps.groups for group in groups] == list(laid_out)
-
-
 def test_advantages_are_the_standardised_rewards_of_the_group(steps):
     for step in range(2):
         expected = np.concatenate([standardize(outcome.rewards_G) for outcome in steps.outcomes[step]])
@@ -229,30 +214,9 @@ def test_advantages_are_the_standardised_rewards_of_the_group(steps):
         assert steps.trainer.generated[step][1]["advantages"].numpy() == pytest.approx(expected, abs=1e-5)
 
 
-def test_a_group_without_a_verdict_gets_no_advantage_and_disturbs_no_other(policy_path, tokenizer, compact, tmp_path):
-    run = Steps(policy_path, tokenizer, compact, tmp_path, silent_on=[query.query_id for query in QUERIES[:3]])
-    silent = 0
-    for groups, outcomes, (_, output) in zip(run.groups, run.outcomes, run.trainer.generated, strict=True):
-        for group, outcome, advantages in zip(groups, outcomes, output["advantages"].view(3, 4), strict=True):
-            if group.query.query_id in ("q0", "q1", "q2") and outcome.judge_calls:
-                silent += 1
-                assert outcome.rewards_G == [None] * 4 and outcome.failed_calls == outcome.judge_calls
-                assert advantages.tolist() == [0.0] * 4
-            else:
-                assert advantages.numpy() == pytest.approx(standardize(outcome.rewards_G), abs=1e-5)
-    assert silent
-
-
 def test_kl_is_zero_at_the_first_step_and_not_after_it(steps):
     kl = [entry["kl"] for entry in steps.trainer.state.log_history if "kl" in entry]
     assert kl[0] == 0 and kl[1] > 0
-
-
-def test_what_is_known_of_the_judge_comes_from_all_groups_in_their_order(steps):
-    expected = JudgeVariances()
-    for outcome in steps.outcomes[0] + steps.outcomes[1]:
-        expected.observe(4, outcome.scored_calls)
-    assert steps.arena.referee.variances == expected and expected.score_df > 0
 
 
 def test_what_is_known_of_the_judge_is_kept_with_the_checkpoint(policy_path, tokenizer, compact, tmp_path):
@@ -267,12 +231,6 @@ def test_what_is_known_of_the_judge_is_kept_with_the_checkpoint(policy_path, tok
     assert whole.trainer.state.log_history[1]["judge/sigma_noise"] > 0
 
 
-def test_metrics_and_times_reach_the_log(steps):
-    for entry, outcomes in zip(steps.trainer.state.log_history[:2], steps.outcomes, strict=True):
-        assert entry["judge/calls_per_group"] == pytest.approx(np.mean([outcome.judge_calls for outcome in outcomes]))
-        assert entry["time/rollout_s"] > 0 and entry["time/judge_s"] >= 0 and entry["time/update_s"] > 0
-
-
 def test_the_seconds_of_a_step_add_up(steps):
     for entry in steps.trainer.state.log_history[:2]:
         parts = [entry[f"time/{part}_s"] for part in ("rollout", "forward", "judge", "update")]
@@ -285,18 +243,6 @@ def test_log_probabilities_do_not_wait_for_the_judge(policy_path, tokenizer, com
     assert [outcome.failed_calls for outcome in run.outcomes[0]] == [0, 0, 0] and sum(
         outcome.judge_calls for outcome in run.outcomes[0]
     )
-
-
-def test_a_watching_judge_is_logged_and_trains_nothing(steps, policy_path, tokenizer, compact, tmp_path):
-    run = Steps(policy_path, tokenizer, compact, tmp_path, watcher=Watcher(Ten(), 1.0, 0, tmp_path / "watch.jsonl"))
-    for step, entry in enumerate(run.trainer.state.log_history[:2]):
-        assert entry["watch/score"] == pytest.approx(10) and entry["watch/failure_rate"] == 0
-        assert 0 <= entry["watch/training_score"] <= 10
-        assert [outcome.rewards_G for outcome in run.outcomes[step]] == [
-            outcome.rewards_G for outcome in steps.outcomes[step]
-        ]
-    kept = [(record["step"], record["query_id"]) for record in read_jsonl(tmp_path / "watch.jsonl")]
-    assert kept == [(step, group.query.query_id) for step in range(2) for group in run.groups[step]]
 
 
 def test_the_groups_of_every_few_steps_are_kept(steps):
@@ -357,25 +303,6 @@ def test_a_budget_that_ends_between_steps_or_after_the_last_stops_the_run_which_
     assert resumed.trainer.state.global_step == 2 and len(resumed.outcomes) == 2 - step
 
 
-def test_a_service_that_refuses_all_calls_stops_the_run_with_a_checkpoint_of_the_steps_before(
-    policy_path, tokenizer, world, tmp_path
-):
-    class Service(TravelEnvironment):
-        refuses = False
-
-        def call(self, name, arguments):
-            if self.refuses:
-                raise RunStopped("the map service refuses all calls")
-            return super().call(name, arguments)
-
-    service = Service(world, "compact")
-    points = SimpleNamespace(record=lambda step: setattr(service, "refuses", step == 1), has_point=lambda step: True)
-    with pytest.raises(
-        UserError, match="the map service refuses all calls; saved .*/checkpoint-1, from which the same command goes on"
-    ):
-        Steps(policy_path, tokenizer, service, tmp_path, points=points, eval_steps=1, save_steps=100)
-
-
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_a_run_that_is_stopped_does_not_write_over_a_checkpoint_that_is_whole(tmp_path, is_whole):
     """Killed meanwhile, the run would go on from half a checkpoint that has the mark of a whole one."""
@@ -403,15 +330,6 @@ def test_the_dataset_holds_a_prompt_a_group_in_whole_shuffled_passes(steps_group
     assert len(prompts) == number_of_steps * groups
     for start in range(0, len(prompts) - len(QUERIES) + 1, len(QUERIES)):
         assert sorted(prompts[start : start + len(QUERIES)]) == sorted(query.query_id for query in QUERIES)
-
-
-def test_the_order_of_queries_follows_from_the_seed():
-    def prompts(seed):
-        config = config_of(steps=10)
-        config.seed = seed
-        return list(adapter.prompt_dataset(QUERIES, config)["prompt"])
-
-    assert prompts(0) == prompts(0) != prompts(1)
 
 
 def test_a_batch_that_splits_a_group_is_refused(tokenizer, compact, tmp_path):

@@ -21,7 +21,6 @@ from arenarl.judges.own import OwnJudge
 from arenarl.report.watching import watch_lines, watch_summary, watched_points
 from arenarl.system.errors import UserError
 from arenarl.training import watching
-from arenarl.training.judging import IncomingGroup
 from arenarl.training.watching import Watcher, make_watcher
 from arenarl.trajectory import Query, RolloutGroup, read_jsonl
 
@@ -265,18 +264,3 @@ def test_a_judge_of_ones_own_must_score(tmp_path, monkeypatch):
     config = load_config("configs/quickstart.yaml", ["judge.watch.name=watchers:Compares", "judge.watch_share=0.5"])
     with pytest.raises(UserError, match="judge.watch.name=watchers:Compares: .* define its method score"):
         make_watcher(config, domain_of(config), examiner_of(config), tmp_path)
-
-
-def test_it_scores_while_the_group_is_incomplete(tmp_path):
-    watcher, group = Watcher(embedded(), 1.0, 0, tmp_path / "watch.jsonl"), IncomingGroup(queries_of(1)[0], 2)
-    scored = threading.Event()
-    score = watcher.judge.score
-
-    async def note(*arguments):
-        scored.set()
-        return await score(*arguments)
-
-    watcher.judge.score = note
-    watcher.begin(0, [group])
-    group.hand_over(0, attempt(3.0))
-    assert scored.wait(30)

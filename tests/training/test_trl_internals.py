@@ -1,5 +1,8 @@
-"""What is computed of the policy's own tokens alone is what TRL computes of all: values, gradients and metrics."""
+"""TRL's private parts: what is patched gives TRL's values, gradients and metrics, and an upgrade that changes one of
+them fails here with a sentence."""
 
+import hashlib
+import inspect
 from types import MethodType
 
 import pytest
@@ -7,10 +10,46 @@ import torch
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trl import GRPOConfig, GRPOTrainer
+from transformers import Trainer
+from trl import DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
+from trl.kernels import chunked_logprob
+from trl.trainer import utils
 
-from arenarl.rollout.policy import load_tokenizer
-from arenarl.training.trl_internals import OwnTokensTrainer
+from arenarl.rollout.policy import load_tokenizer, lora_config
+from arenarl.system.errors import UserError
+from arenarl.training import trl_internals
+from arenarl.training.sft_data import tokenize_trajectories
+from arenarl.training.trl_internals import OwnTokensTrainer, RightPaddedTrainer
+
+KEYS = ("loss", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens")
+PRIVATE = {  # sha256 of the source of what trl_internals overrides or calls
+    GRPOTrainer._generate: "2a27fdf8f5e6",
+    GRPOTrainer._calculate_rewards: "736ae29b0838",
+    GRPOTrainer._generate_and_score_completions: "1fa48922792d",
+    GRPOTrainer._compute_loss: "80295546bbdb",
+    GRPOTrainer._get_per_token_logps_and_entropies: "ea73c3909275",
+    SFTTrainer.compute_loss: "ca448211ff65",
+    DPOTrainer._prepare_dataset: "35e349e8e826",
+    DPOTrainer.compute_loss: "c453890e84be",
+    Trainer._save_checkpoint: "a9111e30faa9",
+    utils.add_fused_lm_head: "422d009f04b6",
+    chunked_logprob._use_triton: "f0510984e05a",
+}
+
+
+@pytest.mark.parametrize("part", PRIVATE, ids=lambda part: part.__qualname__)
+def test_a_private_part_is_the_one_that_the_patches_were_written_for(part):
+    found = hashlib.sha256(inspect.getsource(part).encode()).hexdigest()[:12]
+    assert found == PRIVATE[part], (
+        f"{part.__qualname__} has changed: read it, adapt arenarl/training/trl_internals.py, then write {found} here"
+    )
+
+
+def test_another_version_of_trl_is_refused(monkeypatch):
+    monkeypatch.setattr(trl_internals, "version", lambda library: "1.17.0")
+    with pytest.raises(UserError, match="was written for TRL 1.16, and 1.17.0 is installed"):
+        trl_internals.prepare()
+
 
 VALUES = {"atol": 2e-5, "rtol": 1e-4}  # of sums that are rounded in another order
 
@@ -116,3 +155,33 @@ def test_without_a_mask_of_its_own_a_step_is_trls(trainer):
             GRPOTrainer._get_per_token_logps_and_entropies(trainer, *given),
         )
     assert torch.equal(ours[0], theirs[0])
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4], ids=["whole", "LoRA"])
+def test_training_is_trls_with_a_head_that_sees_fewer_positions_and_no_mask(
+    sft_path, tokenizer, policy_path, tmp_path, monkeypatch, lora_rank
+):
+    dataset = tokenize_trajectories(sft_path, tokenizer, None, 4096).select(range(24))
+    arguments = {
+        "use_cpu": True,
+        "report_to": [],
+        "save_strategy": "no",
+        "per_device_train_batch_size": 4,
+        "bf16": False,
+        "logging_steps": 1,
+    }
+
+    def logged(make):
+        trainer = make(
+            model=policy_path,
+            args=SFTConfig(str(tmp_path), num_train_epochs=1, learning_rate=1e-3, **arguments),
+            train_dataset=dataset,
+            processing_class=tokenizer,
+            peft_config=lora_config(lora_rank),
+        )
+        trainer.train()
+        return [[entry[key] for key in KEYS] for entry in trainer.state.log_history[:-1]]
+
+    monkeypatch.setattr(utils, "_use_triton", chunked_logprob._use_triton)
+    expected = logged(SFTTrainer)
+    assert len(expected) == 6 and logged(RightPaddedTrainer) == [pytest.approx(values, rel=1e-3) for values in expected]
