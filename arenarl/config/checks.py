@@ -11,7 +11,6 @@ from operator import attrgetter
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from arenarl.config.layers import shown
 from arenarl.config.schema import (
     BY_ANSWER,
     OUTCOMES,
@@ -26,7 +25,7 @@ from arenarl.config.schema import (
     TournamentConfig,
 )
 from arenarl.config.value_types import REWARDS
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, shown
 from arenarl.tournament.group_stage import GroupStage
 from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import TOPOLOGIES, parameters_of, rehearse, resolve_ranking

@@ -1,26 +1,31 @@
 """A run's YAML, its `base:` and `--set key=value` → a checked `Config`, and back.
 
-`layers` reads what was said, pydantic holds it against the types and ranges of `schema`,
-`checks` refuses keys that contradict each other.
+What was said is read layer over layer, with where each key was said; pydantic holds it against the types and ranges of
+`schema`, `checks` refuses keys that contradict each other. A section can have a `base:` too, as in
+`judge: {train: {base: judges/qwen3_max.yaml}}`: the file holds keys of that section, and what they leave out is the
+default. A base's path starts from the folder of the file that names it. A file that the working directory does not have
+is the repository's of that name, so that `--config configs/quickstart.yaml` works anywhere.
 """
 
+import difflib
 import json
+import os
 import re
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from arenarl.config.checks import check
-from arenarl.config.layers import Source, read_layers, set_keys, shown
 from arenarl.config.schema import Config
-from arenarl.config.yaml_text import write_yaml
-from arenarl.system.errors import UserError, did_you_mean
+from arenarl.config.yaml_text import MAX_DEPTH, read_yaml, write_yaml
+from arenarl.system.errors import UserError, did_you_mean, shown
+from arenarl.system.repository import CONFIGS, ROOT, file_named
+from arenarl.system.user_input import text_of_file
 
-_RULES = ConfigDict(allow_inf_nan=False)
 _WORDS = {  # for what pydantic says in words of its own
     "greater_than": "must be above {gt}",
     "greater_than_equal": "must not be below {ge}",
@@ -31,6 +36,15 @@ _WORDS = {  # for what pydantic says in words of its own
     "string_type": "must be text; what looks like a number or a truth value needs quotes",
 }
 _SECRET = ("api_key_variable", "base_url")  # where somebody may have put a key
+_SPACE = "; YAML needs a space after the colon"
+_types = cache(get_type_hints)  # of a section's keys
+_validator = cache(lambda schema: TypeAdapter(with_config(ConfigDict(allow_inf_nan=False))(schema)))
+
+
+@dataclass(frozen=True)
+class Source:
+    where: str  # a file, or an option of the command line
+    folder: Path  # that the paths of its bases start from
 
 
 def load_config(path: str | Path, overrides: Iterable[str] | None = None) -> Config:
@@ -39,16 +53,15 @@ def load_config(path: str | Path, overrides: Iterable[str] | None = None) -> Con
     Raises:
         UserError: the file is missing or no YAML, a key is unknown, a value has the wrong type or cannot work.
     """
-    return _checked(load(Config, asdict(Config()), Path(path), overrides or ()))
+    config = load(Config, asdict(Config()), Path(path), overrides or ())
+    check(config)
+    return config
 
 
 def config_of_keys(keys: dict[str, Any], where: str) -> Config:
     """A checked `Config` with these keys, nested as in a YAML, for who has none. Raises UserError as `load_config`
     does; `where` begins its line."""
-    return _checked(_over_layers(Config, asdict(Config()), [(Source(where, Path()), keys)]))
-
-
-def _checked(config: Config) -> Config:
+    config = _over_layers(Config, asdict(Config()), [(Source(where, Path()), keys)])
     check(config)
     return config
 
@@ -59,13 +72,18 @@ def load(schema: type, values: dict[str, Any], path: Path, overrides: Iterable[s
     Raises:
         UserError: one line that names the key, its value and what is allowed.
     """
-    return _over_layers(schema, values, read_layers(path, overrides))
+    source, keys = _read_yaml(path)
+    base = keys.pop("base", None)
+    layers = [] if base is None else [_read_base(source, base)]
+    layers.append((source, keys))
+    layers += [(Source(f"--set {shown(override)}", Path()), _read_override(override)) for override in overrides]
+    return _over_layers(schema, values, layers)
 
 
 def _over_layers(schema: type, values: dict[str, Any], layers: Iterable[tuple[Source, dict[str, Any]]]) -> Any:
     said: dict[str, str] = {}
     for source, layer in layers:
-        values = set_keys(values, layer, schema, source, said)
+        values = _set_keys(values, layer, schema, source, said)
     try:
         return _validator(schema).validate_python(values)
     except ValidationError as error:
@@ -75,23 +93,16 @@ def _over_layers(schema: type, values: dict[str, Any], layers: Iterable[tuple[So
 def _refusal(wrong: Any, said: dict[str, str]) -> str:
     """What pydantic found wrong: where it was said, the key, its value and what is allowed."""
     path = [str(part) for part in wrong["loc"] if part != "[key]"]  # of a mapping, which itself is wrong
-    key, where = (
-        ".".join(path),
-        next(said[known] for end in range(len(path), -1, -1) if (known := ".".join(path[:end])) in said),
-    )
-    value = (
-        wrong["input"]
-        if isinstance(wrong["input"], str)
-        else json.dumps(wrong["input"], ensure_ascii=False, default=str)
-    )
-    value = "" if wrong["type"] == "missing" or "[key]" in wrong["loc"] or path[-1] in _SECRET else f"={value}"
-    words = _WORDS.get(wrong["type"], "").format(**wrong.get("ctx", {}))
-    if not words:
-        words = wrong["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    if wrong["type"] == "literal_error" and isinstance(wrong["input"], str):
-        choices = re.findall(r"'([^']*)'", wrong["ctx"]["expected"])
-        words += did_you_mean(wrong["input"], choices)
-    return f"{where}: {shown(key + value)}: {words}"
+    keys = [".".join(path[:end]) for end in range(len(path), -1, -1)]
+    kind, given = wrong["type"], wrong["input"]
+    value = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
+    is_hidden = kind == "missing" or "[key]" in wrong["loc"] or path[-1] in _SECRET
+    words = _WORDS.get(kind, "").format(**wrong.get("ctx", {}))
+    words = words or wrong["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if kind == "literal_error" and isinstance(given, str):
+        words += did_you_mean(given, re.findall(r"'([^']*)'", wrong["ctx"]["expected"]))
+    where = next(said[key] for key in keys if key in said)
+    return f"{where}: {shown(keys[0] if is_hidden else f'{keys[0]}={value}')}: {words}"
 
 
 def config_to_yaml(config: Config) -> str:
@@ -99,6 +110,99 @@ def config_to_yaml(config: Config) -> str:
     return write_yaml(asdict(config))
 
 
-@cache
-def _validator(schema: type) -> TypeAdapter:
-    return TypeAdapter(with_config(_RULES)(schema))
+def _set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str], key: str = "") -> Any:
+    """`old`, the plain values of a section of type `hint` (or of a list of sections, or a mapping of names to them),
+    with what `new` sets.
+
+    `said` gets where each dotted key was said, an item of a list as `list.0.key`.
+
+    Raises:
+        UserError: a key that a section does not have, or something else where a section or a list of them belongs.
+    """
+    said[key] = source.where
+    # in a list or mapping of sections
+    item = next((argument for argument in get_args(hint) if is_dataclass(argument)), None)
+    if item is None and not is_dataclass(hint):
+        if isinstance(new, str) and "${" in new:
+            raise UserError(f"{source.where}: {key}={shown(new)}: nothing is put in for ${{…}}; write it out")
+        return over(old, new)
+    if item and get_origin(hint) is list and isinstance(new, list):
+        old, new = [{} for _ in new], {str(index): inner for index, inner in enumerate(new)}
+    if not isinstance(new, dict):
+        kinds = {list: "list of sections", dict: "mapping from names to sections"}
+        kind = "section" if item is None else kinds[get_origin(hint)]
+        spaced = _SPACE if isinstance(new, str) and re.match(r"[\w.]+:\S", new) else ""
+        raise UserError(f"{source.where}: {key} is a {kind} with keys of its own, not {shown(new)}{spaced}")
+    if key and item is None and "base" in new:
+        base_source, base = _read_base(source, new["base"])
+        old = _set_keys({}, base, hint, base_source, said, key)
+        new = {name: inner for name, inner in new.items() if name != "base"}
+    if get_origin(hint) is dict and (odd := [name for name in new if not re.fullmatch(r"[\w-]+", name)]):
+        raise UserError(f"{source.where}: {key}: the name {shown(odd[0])} may hold letters, digits, - and _ only")
+    if get_origin(hint) is dict and not new:
+        return {}
+    values = dict(old) if isinstance(old, dict) else {str(index): value for index, value in enumerate(old)}
+    hints = _types(hint) if item is None else dict.fromkeys(new if get_origin(hint) is dict else values, item)
+    prefix = f"{key}." if key else ""
+    for name, inner in new.items():
+        if name not in hints:
+            how = _nearest(name, list(hints), prefix)
+            if isinstance(old, list):
+                count = f"{len(hints)} {'entry' if len(hints) == 1 else 'entries'}"
+                how = f"; {key} has {count}, numbered from 0; to add one, set the whole list"
+            raise UserError(
+                f"{source.where}: unknown key {prefix}{shown(name)}{_SPACE if inner is None and ':' in name else how}"
+            )
+        values[name] = _set_keys(values.get(name, {}), inner, hints[name], source, said, f"{prefix}{name}")
+    return values if isinstance(old, dict) else list(values.values())
+
+
+def over(old: Any, new: Any) -> Any:
+    """A mapping over a mapping, name by name; an empty one, and anything else, takes the place of what was there."""
+    if not (isinstance(old, dict) and isinstance(new, dict) and new):
+        return new
+    return old | {name: over(old.get(name), value) for name, value in new.items()}
+
+
+def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
+    file = file_named(path)
+    if not os.path.exists(file):
+        known = [str(known.relative_to(ROOT)) for known in CONFIGS.rglob("*.yaml")]
+        raise UserError(f"{shown(path)} does not exist{_nearest(str(path), known)}")
+    try:
+        values = read_yaml(text_of_file(file))
+    except ValueError as error:
+        raise UserError(f"{path} is not valid YAML: {shown(error)}") from error
+    if values is not None and not isinstance(values, dict):
+        raise UserError(f"{path} must hold keys and values, not a {type(values).__name__}")
+    return Source(str(path), file.parent), values or {}
+
+
+def _read_base(source: Source, base: Any) -> tuple[Source, dict[str, Any]]:
+    if not isinstance(base, str):
+        raise UserError(f"{source.where}: base must be the path of a YAML, not {shown(base)}")
+    base_source, values = _read_yaml(source.folder / base)
+    if "base" in values:
+        raise UserError(f"{source.where}: its base {base} has a base of its own; one level of inheritance is allowed")
+    return base_source, values
+
+
+def _read_override(override: str) -> dict[str, Any]:
+    """`a.b.c=value` as nested dictionaries."""
+    dotted, is_assignment, text = override.partition("=")
+    if not is_assignment or dotted.count(".") > MAX_DEPTH:
+        raise UserError(f"--set {shown(override)}: write it as key=value")
+    try:
+        value = read_yaml(text)
+    except ValueError as error:
+        raise UserError(f"--set {shown(override)}: the value is not valid YAML: {shown(error)}") from error
+    for key in reversed(dotted.split(".")):
+        value = {key: value}
+    return value
+
+
+def _nearest(name: str, known: list[str], prefix: str = "") -> str:
+    matches = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5)
+    if matches:
+        return f"; did you mean {prefix}{matches[0]}?"
+    return f"; known: {', '.join(sorted(known)[:20])}{', …' * (len(known) > 20)}"

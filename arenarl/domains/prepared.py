@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from arenarl.config.layers import over
+from arenarl.config.load import over
 from arenarl.config.schema import DataConfig, EnvironmentConfig
 from arenarl.run.settings import OF_CALLS, differences, without
 from arenarl.system.atomic_files import hash_files, read_json

@@ -82,6 +82,12 @@ def did_you_mean(text: str, names: Iterable[str]) -> str:
     return "".join(f"; did you mean {match}?" for match in get_close_matches(text, names, n=1))
 
 
+def shown(value: object) -> str:
+    """The value as it stands in a message of one line."""
+    text = "".join(character if character.isprintable() else " " for character in str(value))
+    return text if len(text) <= 200 else f"{text[:200]} …"
+
+
 def keep_tracebacks(folder: Path) -> None:
     """From now on a failure's traceback is written to a file in the run's folder,
     which the line that is shown names."""

@@ -8,7 +8,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from arenarl.config.command_line import as_overrides
-from arenarl.config.layers import _read_override
+from arenarl.config.load import _read_override
 from arenarl.config.yaml_text import MAX_DEPTH, MAX_VALUES, read_yaml, write_yaml
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20) | st.from_regex(

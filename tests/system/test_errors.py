@@ -146,7 +146,10 @@ def main():
 
 guarded(main)
 """
-WAITING = MEETING.replace("gather_object([0])", "gather_object([0])\n    __import__('time').sleep(600)")
+WAITING = MEETING.replace("gather_object([0])", """gather_object([0])
+    import pathlib, time
+    pathlib.Path(f"here-{PartialState().process_index}").touch()
+    time.sleep(600)""")  # fmt: skip
 FULL = MEETING.replace("gather_object([0])", """gather_object([0])
     if PartialState().process_index:
         import torch
@@ -161,9 +164,10 @@ def test_a_killed_process_ends_the_run_with_one_line_and_a_killed_launcher_ends_
     with (tmp_path / "stderr.txt").open("w") as output:
         command = [sys.executable, *LAUNCHED, "2", "script.py"]
         launcher = subprocess.Popen(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, stderr=output)
-    while len(workers := psutil.Process(launcher.pid).children()) < 2:
+    while len(list(tmp_path.glob("here-*"))) < 2:
+        assert launcher.poll() is None, (tmp_path / "stderr.txt").read_text()
         time.sleep(0.1)
-    time.sleep(2)  # until they watch their parent
+    workers = psutil.Process(launcher.pid).children()
     (workers[1] if victim == "process" else launcher).kill()
     if victim == "process":
         code, line = ends(launcher, tmp_path)
