@@ -20,9 +20,8 @@ CALLS = 2 * 2 * len(QUERIES)  # orders, decodings
 
 
 def answer(query):
-    return Trajectory(
-        query.query_id, [{"role": "assistant", "content": f"<answer>\n{query.query}\n</answer>"}], "answer"
-    )
+    message = {"role": "assistant", "content": f"<answer>\n{query.query}\n</answer>"}
+    return Trajectory(query.query_id, [message], "answer")
 
 
 class Budget:
@@ -36,9 +35,8 @@ class Budget:
             self.stop_reason = "spent"
             return None
         self.left -= 1
-        return Verdict(
-            tuple(dict.fromkeys(RUBRIC.names, 5.0 + float(one is not first)) for one in (first, second)), RUBRIC.total
-        )
+        scores = tuple(dict.fromkeys(RUBRIC.names, score) for score in (5.0, 6.0))
+        return Verdict(scores, RUBRIC.total)
 
 
 class Fixed:

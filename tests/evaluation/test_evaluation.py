@@ -77,10 +77,8 @@ def test_figures_of_a_truth_are_over_the_queries_that_have_one():
     known.truth = TravelTruth(*[[0.5]] * 4, {}, clarity=0.5)
     for cases in ([known, unknown], [unknown, known]):
         figures = summarize(cases, 0, 0)
-        assert (
-            figures["quality"]["mean"] == pytest.approx(known.quality)
-            and figures["by_dimension"]["path_breadth"]["score"]["mean"] == 5.0
-        )
+        assert figures["quality"]["mean"] == pytest.approx(known.quality)
+        assert figures["by_dimension"]["path_breadth"]["score"]["mean"] == 5.0
         assert set(pass_at_k([cases, cases], 0, 0)) == {"win", "constraints"}
     assert "quality" not in summarize([unknown], 0, 0) and "findings" in unknown.to_record()
 
@@ -117,24 +115,20 @@ def test_an_invalid_trajectory_does_not_lose_in_dimensions_that_a_judge_never_sc
     judged = judge_trajectories([one.query for one in cases], trajectories, baselines, Panel([Paths()], None))
     assert summarize(judged, 0, 0)["win_rate"]["mean"] == 50 and summarize(judged, 0, 0)["missing_verdicts"] == 0
     cut = [within(one, 0) for one in judged]
-    assert [np.isfinite(one.outcomes).sum() for one in cut] == [1] * 10 and summarize(cut, 0, 0)["win_rate"][
-        "mean"
-    ] == 0
+    assert [np.isfinite(one.outcomes).sum() for one in cut] == [1] * 10
+    assert summarize(cut, 0, 0)["win_rate"]["mean"] == 0
 
 
 def test_the_worlds_reward_is_reported_where_a_world_gave_any_as_training_counts_it(capsys):
     cases = [case(number, True, np.ones((1, DIMENSIONS))) for number in range(5)]
     assert "world_reward" not in summarize(cases, 0, 0)
-    for one, meta in zip(
-        cases, ({"reward": 1.0}, {"reward": 0.25}, {}, {"reward": None}, {"reward": 9.0}), strict=True
-    ):
+    rewards = {"reward": 1.0}, {"reward": 0.25}, {}, {"reward": None}, {"reward": 9.0}
+    for one, meta in zip(cases, rewards, strict=True):
         one.trajectory.meta |= meta
     cases[4].trajectory.stop_reason = "tool_crash"
     figures = summarize(cases, 50, 0)
-    assert (
-        figures["world_reward"]["mean"] == pytest.approx((1 + 0.25 + 0) / 3, abs=1e-4)
-        and None not in figures["world_reward"]["ci"]
-    )
+    reward = figures["world_reward"]
+    assert reward["mean"] == pytest.approx((1 + 0.25 + 0) / 3, abs=1e-4) and None not in reward["ci"]
     print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}})
     told = capsys.readouterr().out
     assert "world's reward" in told and "  0.42 [" in told and "noise-free" not in told
@@ -145,11 +139,8 @@ def test_the_worlds_reward_is_reported_where_a_world_gave_any_as_training_counts
     ({"verifier": "o4-mini"}, "; entities are noise-free; quality and accuracy by o4-mini; ["),
 ])  # fmt: skip
 def test_what_an_llm_verified_is_not_called_noise_free(verifier, said, capsys):
-    figures = {
-        name: {"mean": 1.0, "ci": [0.0, 2.0]}
-        for name in ("win_rate", "quality", "valid_rate", "accuracy", "entity_recall")
-    }
-    figures |= {"judges_agree": None, "missing_verdicts": 0}
+    names = ("win_rate", "quality", "valid_rate", "accuracy", "entity_recall")
+    figures = dict.fromkeys(names, {"mean": 1.0, "ci": [0.0, 2.0]}) | {"judges_agree": None, "missing_verdicts": 0}
     print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}, **verifier})
     assert said in capsys.readouterr().out
 

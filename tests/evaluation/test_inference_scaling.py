@@ -38,11 +38,8 @@ class Wanderer:
 
     async def generate(self, request):
         turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
-        text = (
-            f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
-            if turn > 4 or request.seed % 3 == 0
-            else SEARCH
-        )
+        answer = f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
+        text = answer if turn > 4 or request.seed % 3 == 0 else SEARCH
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
@@ -55,9 +52,8 @@ def case(query, turns=2, leads=(1.0,), meets=True):
         messages += [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "r"}]
     messages.append({"role": "assistant", "content": "<answer>\nx\n</answer>"})
     calls = [(None, None) if lead is None else (verdict(5 + lead, 5), verdict(5, 5)) for lead in leads]
-    outcomes = [[N if lead is None else float(np.sign(lead))] * len(DIMENSIONS) for lead in leads] or [
-        [-1.0] * len(DIMENSIONS)
-    ]
+    signs = [N if lead is None else float(np.sign(lead)) for lead in leads] or [-1.0]
+    outcomes = [[sign] * len(DIMENSIONS) for sign in signs]
     trajectory = Trajectory(query.query_id, messages, "answer" if leads else "no_answer")
     return Case(query, trajectory, TravelTruth(constraints={"budget": meets, "open": True}), np.array(outcomes), calls)
 
@@ -89,12 +85,7 @@ def test_a_missing_verdict_is_no_sample_and_judges_are_averaged():
 
 def test_a_pass_is_a_valid_win_or_all_constraints_met():
     q = query("q")
-    samples = [
-        [case(q, leads=(1.0,))],
-        [case(q, leads=(0.0,), meets=False)],
-        [case(q, leads=(-1.0,))],
-        [case(q, leads=())],
-    ]
+    samples = [[case(q)], [case(q, leads=(0.0,), meets=False)], [case(q, leads=(-1.0,))], [case(q, leads=())]]
     found = pass_at_k(samples, resamples=0, seed=0)  # a win of four; constraints met by the first and the third
     assert [figure["mean"] for figure in found["win"]] == [25.0, 50.0, 75.0, 100.0]
     assert [figure["mean"] for figure in found["constraints"]] == [50.0, pytest.approx(83.3333), 100.0, 100.0]
@@ -129,22 +120,13 @@ def test_nothing_is_added_where_nothing_is_asked_for():
 
 def test_the_tables_show_every_budget_and_doubling_samples():
     two = [case(query("a")), case(query("b"))]
-    policies = {
-        "rl sampled": scaling_figures([two] * 6, [2, 8], 20, 0),
-        "rl greedy": scaling_figures([two], [2, 8], 20, 0),
-    }
-    assert [row[0] for row in turns_rows(policies)[1:]] == [
-        "rl sampled, 2 turns",
-        "rl sampled, 8 turns",
-        "rl greedy, 2 turns",
-        "rl greedy, 8 turns",
-    ]
+    samples = {"rl sampled": [two] * 6, "rl greedy": [two]}
+    policies = {name: scaling_figures(some, [2, 8], 20, 0) for name, some in samples.items()}
+    assert [row[0] for row in turns_rows(policies)[1:]] == [f"{name}, {n} turns" for name in policies for n in (2, 8)]
     heads, *rows = pass_rows(policies)
     assert heads == ["", "pass@1 %", "pass@2 %", "pass@4 %", "pass@6 %"]
-    assert rows == [
-        [f"rl sampled: {what}", *["100.0 [100.0, 100.0]"] * 4]
-        for what in ("beats the baseline", "meets all constraints")
-    ]
+    for row, what in zip(rows, ("beats the baseline", "meets all constraints"), strict=True):
+        assert row == [f"rl sampled: {what}", *["100.0 [100.0, 100.0]"] * 4]
 
 
 def test_a_cut_trajectory_is_the_one_that_the_smaller_budget_gives(tokenizer, compact):
@@ -168,8 +150,5 @@ def test_a_cut_trajectory_is_the_one_that_the_smaller_budget_gives(tokenizer, co
 
 def test_budgets_of_turns_are_refused_where_the_world_ends_trajectories():
     refuse_worlds([2, 4], NoTools())
-    with pytest.raises(
-        UserError,
-        match=r"evaluate.max_turns=\[2, 4\] cuts trajectories afterwards, which is not done where the world ends them",
-    ):
+    with pytest.raises(UserError, match=r"evaluate.max_turns=\[2, 4\] cuts .* not done where the world ends them"):
         refuse_worlds([2, 4], Counter())

@@ -40,12 +40,8 @@ def test_every_valid_answer_is_in_one_class_by_its_length_over_the_baselines():
 
 
 def test_a_judge_that_pays_for_length_shows_beside_what_is_true():
-    classes = classes_of(
-        [
-            case(number, length, 1.0 if length > BASELINE else -1.0)
-            for number, length in enumerate([5, 12, 18, 30, 90] * 4)
-        ]
-    )
+    lengths = enumerate([5, 12, 18, 30, 90] * 4)
+    classes = classes_of([case(number, length, 1.0 if length > BASELINE else -1.0) for number, length in lengths])
     assert [one["win_rate"]["mean"] for one in classes.values()] == [0, 0, 0, 100, 100]
     assert {one["quality"]["mean"] for one in classes.values()} == {5.0}
 

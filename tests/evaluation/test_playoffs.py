@@ -1,13 +1,14 @@
 """A test query's tournament: the verdicts of the win rate are taken over, and nothing that they decided changes."""
 
 import copy
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.travel.truth import examine
-from arenarl.evaluation.evaluation import Case, Panel, evaluate_policy, summarize
+from arenarl.evaluation.evaluation import Panel, evaluate_policy, summarize
 from arenarl.evaluation.inference_scaling import scaling_figures
 from arenarl.evaluation.playoffs import play_offs
 from arenarl.judges.embedded import EmbeddedJudge
@@ -46,16 +47,13 @@ def evaluated(taught, world):
     baselines = {one.query.query_id: one.trajectory for one in taught[::20]}
     cases = {}
     for k, name in enumerate(DECODINGS, start=1):
-        trajectories = {
-            one.query.query_id: copy.deepcopy(other.trajectory)
-            for one, other in zip(taught[::20], taught[k::20], strict=False)
-        }
+        pairs = zip(queries, taught[k::20], strict=False)
+        trajectories = {query.query_id: copy.deepcopy(other.trajectory) for query, other in pairs}
         if name == "rl sampled":
             trajectories[queries[0].query_id].stop_reason = "max_turns"
             trajectories[queries[1].query_id] = cases["rl greedy"][1].trajectory
-        cases[name] = evaluate_policy(
-            Played(trajectories), queries, baselines, Panel(judges, judges[0].examine), 0.0, 0
-        )
+        panel = Panel(judges, judges[0].examine)
+        cases[name] = evaluate_policy(Played(trajectories), queries, baselines, panel, 0.0, 0)
     return queries, baselines, cases, judges
 
 
@@ -75,17 +73,13 @@ def test_no_verdict_is_asked_for_twice(evaluated):
     assert not any(repr(baselines[query_id].messages) in shown for query_id, *shown in asked)
 
 
-def test_without_a_bracket_nothing_at_all_is_asked(evaluated):
+def test_without_a_bracket_and_for_further_judges_only_the_seeding_counts_and_nothing_is_asked(evaluated):
     before = [judge.asked for judge in evaluated[3]]
     lines = lines_of(evaluated, bracket=False)
     assert [judge.asked for judge in evaluated[3]] == before
     assert {line["topology"] for line in lines} == {"anchor"} and not any(line["bracket"] for line in lines)
-
-
-def test_further_judges_only_seed(evaluated):
-    before = evaluated[3][1].asked
     assert {line["topology"] for line in lines_of(evaluated, bracket=True, judge=1)} == {"anchor"}
-    assert evaluated[3][1].asked == before
+    assert evaluated[3][1].asked == before[1]
 
 
 @pytest.mark.parametrize("bracket", [True, False])
@@ -100,27 +94,24 @@ def test_the_matches_with_the_baseline_are_the_verdicts_of_the_win_rate(evaluate
                 assert told == {False: list(case.calls[0][0].dimensions), True: list(case.calls[0][1].dimensions)}
 
 
-def test_the_bracket_changes_no_figure(evaluated):
+def test_the_bracket_changes_no_figure_and_played_again_it_is_the_same(evaluated):
     cases = evaluated[2]["rl sampled"]
     before = [case.to_record() for case in cases], summarize(cases, 10, 0)
-    lines_of(evaluated, bracket=True)
+    assert lines_of(evaluated, bracket=True) == lines_of(evaluated, bracket=True)
     assert ([case.to_record() for case in cases], summarize(cases, 10, 0)) == before
 
 
 def test_an_invalid_trajectory_is_last_and_an_identical_one_shares_the_rank(evaluated):
     first, second = lines_of(evaluated, bracket=True)[:2]
-    assert first["ranks_G"][4] == max(first["ranks_G"]) and all(
-        4 not in (match["i"], match["j"]) for match in first["matches"]
-    )
+    assert first["ranks_G"][4] == max(first["ranks_G"])
+    assert all(4 not in (match["i"], match["j"]) for match in first["matches"])
     assert second["ranks_G"][3] == second["ranks_G"][4]
 
 
 def test_a_call_without_a_verdict_fails_its_match_and_nothing_else(evaluated):
     queries, baselines, cases, judges = evaluated
     silent = cases["sft greedy"][2]
-    cases["sft greedy"][2] = Case(
-        silent.query, silent.trajectory, silent.truth, silent.outcomes, [(silent.calls[0][0], None), silent.calls[1]]
-    )
+    cases["sft greedy"][2] = replace(silent, calls=[(silent.calls[0][0], None), silent.calls[1]])
     line = lines_of((queries, baselines, cases, judges), bracket=True)[2]
     failed = [match for match in line["matches"] if any(call["scores"] is None for call in match["calls"])]
     assert [{match["i"], match["j"]} for match in failed] == [{0, 1}] and None not in line["ranks_G"]
@@ -130,14 +121,9 @@ def test_the_tree_leads_from_the_seeds_to_the_best(evaluated):
     for line in lines_of(evaluated, bracket=True):
         rounds = line["bracket"]
         for places, following in zip(rounds, rounds[1:], strict=False):
-            assert [place.winner for place in places] == [
-                entrant for place in following for entrant in (place.i, place.j)
-            ]
+            entrants = [entrant for place in following for entrant in (place.i, place.j)]
+            assert [place.winner for place in places] == entrants
         assert len(rounds[-1]) == 1 and line["ranks_G"][rounds[-1][0].winner] <= 0.5
-
-
-def test_played_again_it_is_the_same(evaluated):
-    assert lines_of(evaluated, bracket=True) == lines_of(evaluated, bracket=True)
 
 
 def test_a_void_trajectory_is_counted_and_in_no_other_figure(evaluated):
@@ -160,9 +146,9 @@ def test_a_void_trajectory_is_counted_and_in_no_other_figure(evaluated):
         figures["by_subtask"] = {name: figure for name, figure in figures["by_subtask"].items() if figure["cases"]}
     assert whole == without and whole["missing_verdicts"] == 0
     for case in crashed:
-        assert (
-            case.to_record()["findings"] == {} and set(sum(case.to_record()["outcomes"], [])) == {None}
-        ) == case.trajectory.is_void
+        record = case.to_record()
+        is_empty = record["findings"] == {} and set(sum(record["outcomes"], [])) == {None}
+        assert is_empty == case.trajectory.is_void
     assert len(play_offs(queries, baselines, {"rl greedy": crashed}, judges, True, 0)) == len(queries) * len(judges)
 
 
@@ -174,7 +160,6 @@ def test_an_evaluation_of_nothing_but_void_trajectories_has_no_figures(evaluated
     crashed = evaluate_policy(Played(trajectories), queries, baselines, Panel(judges, judges[0].examine), 0.0, 0)
     summary = summarize(crashed, 10, 0) | scaling_figures([crashed, crashed], [2], 10, 0)
     assert summary["tool_crashes"] == len(queries) and summary["cases"] == 0
-    assert {summary[name]["mean"] for name in ("win_rate", "valid_rate", "quality", "tool_calls", "groundedness")} == {
-        None
-    }
+    names = ("win_rate", "valid_rate", "quality", "tool_calls", "groundedness")
+    assert {summary[name]["mean"] for name in names} == {None}
     print_table({"checkpoints": ["rl"], "rl": {"greedy": summary}, "judge": "embedded"})

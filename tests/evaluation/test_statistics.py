@@ -22,32 +22,22 @@ def no_warnings():
         yield
 
 
-def test_ties_and_missing_verdicts_are_left_out():
-    assert win_rate(outcomes([[[W]], [[W]], [[L]], [[T]], [[N]]]), ["a"] * 5, 100, 0)["mean"] == pytest.approx(
-        200 / 3, abs=1e-4
-    )
-
-
-def test_win_rate_is_the_mean_over_dimensions_of_each_ones_share():
-    # First dimension: 1 of 2 decided, 50 %. Second: 3 of 3, 100 %. Pooled it would be 4 of 5, 80 %.
-    assert win_rate(outcomes([[[W, W]], [[L, W]], [[T, W]]]), ["a"] * 3, 0, 0)["mean"] == 75.0
-
-
-def test_win_rate_is_the_mean_over_judges():
-    # First judge 1 of 1, second 1 of 3: mean 200/3 %.
-    assert win_rate(outcomes([[[W], [W]], [[T], [L]], [[T], [L]]]), ["a"] * 3, 0, 0)["mean"] == pytest.approx(
-        200 / 3, abs=1e-4
-    )
-
-
-def test_win_rate_is_the_mean_over_subtasks_whatever_their_sizes():
-    # Subtask a: 3 of 4, 75 %. Subtask b: 0 of 1, 0 %.
-    assert win_rate(outcomes([[[W]], [[W]], [[W]], [[L]], [[L]]]), ["a", "a", "a", "a", "b"], 0, 0)["mean"] == 37.5
-
-
-def test_a_judge_of_fewer_dimensions_counts_as_much_as_the_other():
-    # First judge 1 of 1 in each of seven dimensions, 100 %; the second loses the only one that it is asked about.
-    assert win_rate(outcomes([[[W] * 7, [L] + [N] * 6]]), ["a"], 0, 0)["mean"] == 50.0
+@pytest.mark.parametrize(("cases", "strata", "expected"), [
+    ([[[W]], [[W]], [[L]], [[T]], [[N]]], "aaaaa", 200 / 3),  # ties and missing verdicts are left out
+    # the mean over dimensions: the first 1 of 2 decided, the second 3 of 3; pooled it would be 4 of 5
+    ([[[W, W]], [[L, W]], [[T, W]]], "aaa", 75),
+    ([[[W], [W]], [[T], [L]], [[T], [L]]], "aaa", 200 / 3),  # over judges: the first 1 of 1, the second 1 of 3
+    ([[[W]], [[W]], [[W]], [[L]], [[L]]], "aaaab", 37.5),  # over subtasks, whatever their sizes: 3 of 4, and 0 of 1
+    # a judge of fewer dimensions counts as much: 1 of 1 in each of seven, and a loss in the only one of the other
+    ([[[W] * 7, [L] + [N] * 6]], "a", 50),
+    ([[[W]], [[L]], [[T]]], "aab", 50),  # a subtask without a decided case is left out
+    # all of it. a: dimension one 1/2, two 1/1, 75 %. b: dimension one all tied, two 0/2, 0 %
+    ([[[W, W]], [[L, T]], [[T, L]], [[T, L]]], "aabb", 37.5),
+    # invalid trajectories lose in every dimension: half of the time at most half is won
+    ([[[L] * 7]] * 4, "aaaa", 0), ([[[L] * 7], [[W] * 7]] * 4, "a" * 8, 50),
+])  # fmt: skip
+def test_win_rates_by_hand(cases, strata, expected):
+    assert win_rate(outcomes(cases), list(strata), 50, 0)["mean"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_single_queries_have_no_interval():
@@ -56,24 +46,6 @@ def test_single_queries_have_no_interval():
         assert mean(values, strata, 200, 0) == {"mean": sum(values) / len(values), "ci": [None, None]}
         assert win_rate(outcomes([[[W]], [[L]]][: len(strata)]), strata, 200, 0)["ci"] == [None, None]
     assert mean([30.0, 80.0, 50.0], ["a", "b", "b"], 200, 0)["ci"][0] is not None
-
-
-def test_all_of_it_by_hand():
-    # a: dimension one 1/2, dimension two 1/1 -> 75 %. b: dimension one all tied (left out), dimension two 0/2 -> 0 %.
-    data = outcomes([[[W, W]], [[L, T]], [[T, L]], [[T, L]]])
-    assert win_rate(data, ["a", "a", "b", "b"], 0, 0) == {"mean": 37.5, "ci": [None, None]}
-
-
-def test_a_subtask_without_a_decided_case_is_left_out():
-    assert win_rate(outcomes([[[W]], [[L]], [[T]]]), ["a", "a", "b"], 50, 0)["mean"] == 50.0
-
-
-def test_invalid_trajectories_lose_in_every_dimension():
-    """As evaluation stores them: a policy that never ends in time wins nothing,
-    one that does so half the time at most half."""
-    invalid, valid = [[L] * 7], [[W] * 7]
-    assert win_rate(outcomes([invalid] * 4), ["a"] * 4, 50, 0) == {"mean": 0.0, "ci": [0.0, 0.0]}
-    assert win_rate(outcomes([invalid, valid] * 4), ["a"] * 8, 50, 0)["mean"] == 50.0
 
 
 def test_win_rates_of_the_two_sides_add_up_to_100():
@@ -93,10 +65,7 @@ def test_intervals_contain_the_mean_and_are_the_same_for_the_same_seed(seed):
     rng = np.random.default_rng(seed)
     strata = list(rng.choice(["a", "b", "c"], size=80))
     values, data = rng.normal(5, 2, size=80), rng.choice([W, T, L], size=(80, 2, 3))
-    for figure in (
-        lambda s: mean(values, strata, 500, s),
-        lambda s: win_rate(data, strata, 500, s),
-    ):
+    for figure in (lambda s: mean(values, strata, 500, s), lambda s: win_rate(data, strata, 500, s)):
         result = figure(seed)
         assert result["ci"][0] < result["mean"] < result["ci"][1]
         assert result == figure(seed) != figure(seed + 1)
@@ -119,6 +88,7 @@ def test_more_cases_give_a_narrower_interval():
 def test_resampling_keeps_the_number_of_cases_of_every_subtask():
     """Between-subtask differences are no noise: constant subtasks of different level leave no interval."""
     assert mean([2.0] * 5 + [8.0] * 2, ["a"] * 5 + ["b"] * 2, 300, 0) == {"mean": 5.0, "ci": [5.0, 5.0]}
+    assert win_rate(np.ones((6, 1, 7)), ["a", "b"] * 3, 200, 0) == {"mean": 100.0, "ci": [100.0, 100.0]}
 
 
 def test_samples_of_one_query_are_resampled_together():
@@ -127,17 +97,11 @@ def test_samples_of_one_query_are_resampled_together():
     values, queries = [0.0, 1.0, 1.0] * 20, [f"q{number}" for number in range(60)]
     one = mean(values, ["a"] * 60, 500, 0)
     assert mean(values * 4, ["a"] * 240, 500, 0, queries * 4) == one == mean(values, ["a"] * 60, 500, 0, queries)
-    outcomes = np.array(values).reshape(60, 1, 1) * 2 - 1
-    assert win_rate(np.tile(outcomes, (4, 1, 1)), ["a"] * 240, 500, 0, queries * 4) == win_rate(
-        outcomes, ["a"] * 60, 500, 0
-    )
+    data = np.array(values).reshape(60, 1, 1) * 2 - 1
+    tiled = win_rate(np.tile(data, (4, 1, 1)), ["a"] * 240, 500, 0, queries * 4)
+    assert tiled == win_rate(data, ["a"] * 60, 500, 0)
     low, high = mean([0.0, 0.0, 1.0, 1.0] * 60, ["a"] * 240, 500, 0, np.repeat(queries, 4))["ci"]
     assert low == high == 0.5
-
-
-def test_constant_data_have_an_interval_of_no_width():
-    assert mean([4.0] * 6, ["a", "b"] * 3, 200, 0) == {"mean": 4.0, "ci": [4.0, 4.0]}
-    assert win_rate(np.ones((6, 1, 7)), ["a", "b"] * 3, 200, 0) == {"mean": 100.0, "ci": [100.0, 100.0]}
 
 
 def test_nothing_gives_none():
@@ -154,12 +118,8 @@ def test_agreement_counts_only_cases_that_both_judged_and_kappa_takes_chance_out
     assert agreement(one, one)["kappa"] == 1 and agreement(one, one)["cases"] == 5
     half = agreement(np.array([1, 1, -1, -1]), np.array([1, -1, 1, -1]))
     assert half["agreement"] == 0.5 and half["kappa"] == 0 and half["confusion"] == [[1, 0, 1], [0, 0, 0], [1, 0, 1]]
-    assert agreement(np.ones(3), np.ones(3)) == {
-        "agreement": 1.0,
-        "kappa": None,
-        "confusion": [[3, 0, 0], [0, 0, 0], [0, 0, 0]],
-        "cases": 3,
-    }
+    alike = {"agreement": 1.0, "kappa": None, "confusion": [[3, 0, 0], [0, 0, 0], [0, 0, 0]], "cases": 3}
+    assert agreement(np.ones(3), np.ones(3)) == alike
     assert agreement(np.full(2, np.nan), np.ones(2))["agreement"] is None
 
 
@@ -175,6 +135,5 @@ def test_pass_at_k_by_hand():
 def test_pass_at_k_is_the_share_of_draws_that_hold_a_pass(passed):
     samples = [1] * passed + [0] * (5 - passed)
     for k in range(1, 6):
-        assert pass_at_k(5, passed, k) == pytest.approx(
-            np.mean([max(drawn) for drawn in itertools.combinations(samples, k)])
-        )
+        draws = [max(drawn) for drawn in itertools.combinations(samples, k)]
+        assert pass_at_k(5, passed, k) == pytest.approx(np.mean(draws))

@@ -66,11 +66,8 @@ def test_sft_that_stops_at_a_share_of_valid_trajectories_goes_on_with_the_same_r
     config.rl.learning_rate /= 2
     refuse_other_settings(config, folder)
     setattr(getattr(config, section), key, value)
-    with (
-        pytest.raises(UserError, match=rf"made with other settings \({section}\.{key} ")
-        if stop_at_valid
-        else nullcontext()
-    ):
+    refused = pytest.raises(UserError, match=rf"made with other settings \({section}\.{key} ")
+    with refused if stop_at_valid else nullcontext():
         refuse_other_settings(config, folder)
 
 
@@ -85,12 +82,8 @@ def test_a_run_that_was_begun_before_a_key_existed_goes_on(begun):
 
 def test_the_first_three_keys_are_named_with_both_values(begun):
     config = Config(seed=3, rl=replace(Config().rl, steps=7, groups=2, beta=0.5))
-    with pytest.raises(
-        UserError,
-        match=(
-            r"\(seed 0 → 3, rl.steps 200 → 7, rl.groups 8 → 2 and 1 more\); delete it, or give this run another `name`"
-        ),
-    ):
+    keys = r"\(seed 0 → 3, rl.steps 200 → 7, rl.groups 8 → 2 and 1 more\)"
+    with pytest.raises(UserError, match=f"{keys}; delete it, or give this run another `name`"):
         refuse_other_settings(config, begun)
 
 

@@ -1,5 +1,6 @@
-"""On which GPUs a process trains. There is none here: torch is made to say that there are two."""
+"""Arguments of all trainers: on which GPUs a process trains, which DeepSpeed JSONs and rates are refused."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,10 @@ import torch
 from accelerate.state import AcceleratorState
 
 from arenarl.config.load import load_config
-from arenarl.config.schema import Config
+from arenarl.config.schema import Config, PolicyConfig
 from arenarl.run.processes import join_processes
 from arenarl.run.stage import start_stage
+from arenarl.run.trainer_arguments import check_deepspeed, deepspeed_file, refuse_lost_updates
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,11 +43,8 @@ def sft(config, folder):
 @pytest.mark.parametrize("make", [sft, grpo])
 def test_a_process_that_no_launcher_started_trains_the_whole_policy_on_the_first_gpu(two_gpus, tmp_path, make):
     arguments = make(load_config(ROOT / "configs" / "quickstart.yaml", ["wandb.mode=disabled"]), tmp_path)
-    assert (
-        str(arguments.device) == "cuda:0"
-        and arguments.n_gpu == 1
-        and arguments.train_batch_size == arguments.per_device_train_batch_size
-    )
+    assert str(arguments.device) == "cuda:0" and arguments.n_gpu == 1
+    assert arguments.train_batch_size == arguments.per_device_train_batch_size
     assert arguments.model_init_kwargs["device_map"] is None
 
 
@@ -71,3 +70,52 @@ def test_more_processes_than_gpus_are_refused_before_they_meet(two_gpus, tmp_pat
     ):
         join(Config())
     assert not list(tmp_path.iterdir())
+
+
+WRONG = ("{", '{"bf16": {}}', "[]", "7", '{"zero_optimization": 3}', '{"zero_optimization": null}', "[" * 100_000)
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    (None, "rl.deepspeed={path} does not exist"), *((text, "no DeepSpeed JSON") for text in WRONG),
+    ('{"zero_optimization": {"stage": 3}}', "set stage3_gather_16bit_weights_on_model_save to true"),
+    ((ROOT / "ds_config.json").read_text(), "torchrun --nproc_per_node 2 train_rl.py"),
+])  # fmt: skip
+def test_a_deepspeed_json_that_cannot_be_used_is_refused_with_what_to_change(tmp_path, monkeypatch, text, says):
+    monkeypatch.delenv("RANK", raising=False)
+    path = tmp_path / "zero.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        check_deepspeed("rl.deepspeed", str(path), "train_rl.py", is_check=False)
+    assert says.format(path=path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_repositorys_json_is_found_from_any_folder_and_ones_own_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check_deepspeed("rl.deepspeed", None, "train_rl.py", is_check=False)
+    assert deepspeed_file("ds_config.json") == str(ROOT / "ds_config.json") and deepspeed_file(None) is None
+    check_deepspeed("sft.deepspeed", "ds_config.json", "train_sft.py", is_check=True)
+    (tmp_path / "ds_config.json").write_text("{}")
+    assert deepspeed_file("ds_config.json") == "ds_config.json"
+
+
+@pytest.mark.parametrize(("rate", "is_refused"), [(1e-6, True), (2e-5, True), (1e-4, False)])
+def test_a_rate_that_bfloat16_would_swallow_is_refused_without_deepspeed(rate, is_refused):
+    """By what AdamW makes of weights as large as most, beside what it makes of the same in float32."""
+    torch.manual_seed(0)
+    start, gradient = torch.randn(10_000).mul(0.02).bfloat16(), torch.randn(10_000)
+    moved = []
+    for dtype in (torch.bfloat16, torch.float32):
+        weights = torch.nn.Parameter(start.to(dtype, copy=True))
+        optimizer = torch.optim.AdamW([weights], lr=rate, weight_decay=0.0)
+        for _ in range(20):
+            weights.grad = gradient.to(dtype)
+            optimizer.step()
+        moved.append(weights.detach().float() - start.float())
+    assert (torch.cosine_similarity(*moved, dim=0) < 0.7) == is_refused
+    for policy in (PolicyConfig(lora_rank=8), PolicyConfig(dtype="float32")):
+        refuse_lost_updates(policy, "rl.learning_rate", rate, None)
+    refuse_lost_updates(PolicyConfig(), "rl.learning_rate", rate, "ds_config.json")
+    how = "set policy.dtype=float32, policy.lora_rank=32 or, .*, rl.deepspeed=ds_config.json"
+    with pytest.raises(UserError, match=how) if is_refused else nullcontext():
+        refuse_lost_updates(PolicyConfig(), "rl.learning_rate", rate, None)

@@ -2,13 +2,14 @@
 for RL begun and ended and where both are compared."""
 
 import os
+import shutil
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from scripts import run, run_well
+from scripts import run
 
 from arenarl.run.weights import hash_weights, keep_start, refuse_other_starts
 from arenarl.system.errors import UserError
@@ -64,13 +65,10 @@ def test_any_other_weights_are_refused_by_rl_that_has_begun_or_ended_and_beside_
     if torch.tensor([value]).view(torch.int32).equal(torch.tensor([before]).view(torch.int32)):
         keep_start(rl, sft)
         return
-    with pytest.raises(
-        UserError, match="rl was trained from other weights than .*sft has now; delete .*rl to train it from these"
-    ):
+    other = "rl was trained from other weights than .*sft has now"
+    with pytest.raises(UserError, match=f"{other}; delete .*rl to train it from these"):
         keep_start(rl, sft)
-    with pytest.raises(
-        UserError, match="rl was trained from other weights than .*sft has now, so they cannot be compared"
-    ):
+    with pytest.raises(UserError, match=f"{other}, so they cannot be compared"):
         refuse_other_starts([str(rl), sft])
     refuse_other_starts([str(rl)])  # nothing is compared with it
 
@@ -91,15 +89,12 @@ def test_a_hub_id_stands_for_its_weights(places):
     refuse_other_starts(["Qwen/Qwen3-8B-Base", str(rl)])
 
 
-@pytest.mark.slow(seconds=60)
-def test_after_the_cold_start_was_trained_anew_neither_rl_nor_evaluation_goes_on(tmp_path):
-    short = {"sft__epochs": 1, "rl__steps": 1, "rl__eval_steps": 0}
-    run_well(tmp_path, "data/prepare.py", "travel")
-    run_well(tmp_path, "train_sft.py", processes=2, **short)
-    run_well(tmp_path, "train_rl.py", **short)
-    assert "is done already" in run_well(tmp_path, "train_rl.py", **short)
-    (tmp_path / "runs" / "tiny" / "sft").rename(tmp_path / "first")
-    run_well(tmp_path, "train_sft.py", processes=2, **short | {"sft__epochs": 2})
+@pytest.mark.slow(seconds=15)
+def test_after_the_cold_start_was_trained_anew_neither_rl_nor_evaluation_goes_on(folder, tmp_path):
+    for name in ("data", "runs"):
+        shutil.copytree(folder / name, tmp_path / name)
+    path = tmp_path / "runs" / "tiny" / "sft" / "model.safetensors"
+    save_file({name: weight + 1 for name, weight in load_file(path).items()}, path, {"format": "pt"})
     for script, line in (("train_rl.py", "to train it from these"), ("evaluate.py", "so they cannot be compared")):
-        done = run(tmp_path, script, **short | {"sft__epochs": 2})
+        done = run(tmp_path, script)
         assert done.returncode == 2 and line in done.stderr.strip().splitlines()[-1], done.stderr

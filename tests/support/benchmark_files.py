@@ -83,14 +83,8 @@ class Policy:
 
 
 def api(url, model):
-    return {
-        "name": "llm",
-        "model": model,
-        "base_url": url,
-        "api_key_variable": None,
-        "timeout_s": 5.0,
-        "patience_s": 20.0,
-    }
+    limits = {"timeout_s": 5.0, "patience_s": 20.0}
+    return {"name": "llm", "model": model, "base_url": url, "api_key_variable": None} | limits
 
 
 def settings(judge_url, policy_url=None, checkpoint=None, judge_keys=None, **keys):

@@ -18,11 +18,8 @@ def missing() -> str | None:
     """Why there is no browser here, None if there is one."""
     if not any(map(shutil.which, NAMES)):
         return "no Chromium on the PATH (Debian: apt-get install chromium chromium-driver)"
-    return (
-        None
-        if shutil.which("chromedriver")
-        else "no chromedriver on the PATH (Debian: apt-get install chromium-driver)"
-    )
+    has_driver = shutil.which("chromedriver")
+    return None if has_driver else "no chromedriver on the PATH (Debian: apt-get install chromium-driver)"
 
 
 class Browser:

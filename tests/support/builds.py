@@ -9,12 +9,9 @@ from arenarl.synthesis.server import RoleServer
 from arenarl.system.repository import CONFIGS, ROOT
 
 SMALL = (
-    "data.test_per_subtask=1",
-    "data.sft_size=8",
-    "data.rl_size=5",
-    "data.baseline_attempts=3",
+    "data.test_per_subtask=1", "data.sft_size=8", "data.rl_size=5", "data.baseline_attempts=3",
     "build.near_duplicate=0.95",
-)
+)  # fmt: skip
 
 
 def build_yaml(folder, url, *overrides):

@@ -32,14 +32,8 @@ def completion_of(text='{"score": 4}', **changes):
     """A chat completion, as JSON holds it."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
-    return {
-        "id": "1",
-        "object": "chat.completion",
-        "created": 0,
-        "model": "m-1",
-        "choices": [choice],
-        "usage": usage,
-    } | changes
+    completion = {"id": "1", "object": "chat.completion", "created": 0, "model": "m-1"}
+    return completion | {"choices": [choice], "usage": usage} | changes
 
 
 JUNK = [
@@ -76,8 +70,7 @@ def mutated(rng, said):
 
 
 def _places(said):
-    for key, value in list(
-        said.items() if isinstance(said, dict) else enumerate(said) if isinstance(said, list) else ()
-    ):
+    pairs = said.items() if isinstance(said, dict) else enumerate(said) if isinstance(said, list) else ()
+    for key, value in list(pairs):
         yield said, key
         yield from _places(value)

@@ -70,9 +70,8 @@ def completion(text):
 
 
 def llm(url, **keys):
-    return LLMConfig(
-        model="m", base_url=url, **({"api_key_variable": None, "timeout_s": 2.0, "patience_s": 10.0} | keys)
-    )
+    given = {"api_key_variable": None, "timeout_s": 2.0, "patience_s": 10.0} | keys
+    return LLMConfig(model="m", base_url=url, **given)
 
 
 def by_prompt(play):
@@ -99,11 +98,8 @@ async def hostile_half(request, handler):
     if reply.status != 200 or rng.random() < 0.5:
         return reply
     said = json.loads(reply.body)
-    return raw(
-        NO_COMPLETION[rng.choice(list(NO_COMPLETION))]
-        if rng.random() < 0.5
-        else json.dumps(mutated(rng, said)).encode()
-    )
+    is_broken = rng.random() < 0.5
+    return raw(NO_COMPLETION[rng.choice(list(NO_COMPLETION))] if is_broken else json.dumps(mutated(rng, said)).encode())
 
 
 def raw(body, status=200, **headers):

@@ -25,13 +25,9 @@ ENVIRONMENT = {
 def command_of(script, *words, processes=None, config=CONFIG, **overrides):
     """The command line of a script; `overrides` are keys with `__` for the dot."""
     keys = TINY | {key.replace("__", "."): value for key, value in overrides.items()}
-    launcher = (
-        [sys.executable, "-m", "arenarl.run.launch", "--nproc_per_node", str(processes)]
-        if processes
-        else [sys.executable]
-    )
+    launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", str(processes)] if processes else []
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    return [*launcher, str(ROOT / script), *words, "--config", config, *sets]
+    return [sys.executable, *launcher, str(ROOT / script), *words, "--config", config, *sets]
 
 
 def run(folder, script, *words, extra_environment=None, **options):
@@ -74,16 +70,10 @@ def differ(one, other):
 
 def start(folder, script, until, **options):
     """A run under way in a session of its own, as a terminal would start it, once the file `until` is there."""
-    output = (folder / "stderr.txt").open("w")
-    environment = os.environ | ENVIRONMENT
-    process = subprocess.Popen(
-        command_of(script, **options),
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=output,
-        start_new_session=True,
-    )
+    with (folder / "stderr.txt").open("w") as output:
+        outputs = {"stdout": subprocess.DEVNULL, "stderr": output}
+        command, environment = command_of(script, **options), os.environ | ENVIRONMENT
+        process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **outputs)
     while not (folder / until).is_file():
         assert process.poll() is None, (folder / "stderr.txt").read_text()[-4000:]
         time.sleep(0.02)
@@ -102,8 +92,14 @@ def assert_a_whole_checkpoint_is_left(place):
     """Once one was written (then the time up to it is) there always is one,
     whatever else is being written or deleted."""
     if (place / "elapsed.json").is_file():
-        whole = max(
-            (path.parent for path in place.glob("checkpoint-*/whole.json")),
-            key=lambda path: int(path.name.split("-")[1]),
-        )
-        assert read(whole / "trainer_state.json")["global_step"] == int(whole.name.split("-")[1])
+        steps = [int(path.parent.name.split("-")[1]) for path in place.glob("checkpoint-*/whole.json")]
+        assert read(place / f"checkpoint-{max(steps)}" / "trainer_state.json")["global_step"] == max(steps)
+
+
+def printed_in_two_processes(code: str) -> list[str]:
+    """What `code` prints in two processes with different hash seeds, by which Python orders sets."""
+    environments = [os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)} for seed in ("1", "2")]
+    return [
+        subprocess.run([sys.executable, "-c", code], env=one, capture_output=True, text=True, check=True).stdout
+        for one in environments
+    ]

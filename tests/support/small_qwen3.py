@@ -136,13 +136,8 @@ def measured_generation(shape: Shape, rows: int, tokens: int) -> int:
 
 def measured_states(shape: Shape) -> dict[str, int]:
     """Bytes of a ZeRO-3 engine of one process after one step, by configs/launch/zero3_gpu.json."""
-    os.environ |= {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-    }
+    os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     import deepspeed
 
     start_deepspeed()
@@ -155,27 +150,19 @@ def measured_states(shape: Shape) -> dict[str, int]:
     engine.backward(engine(input_ids=token_ids(shape), labels=token_ids(shape)).loss)
     engine.step()
     zero = engine.optimizer
-    moments = [
-        tensor
-        for state in zero.optimizer.state.values()
-        for tensor in state.values()
-        if torch.is_tensor(tensor) and tensor.numel() > 1
-    ]
+    states = [tensor for state in zero.optimizer.state.values() for tensor in state.values()]
     return {
         "parameters": sum(parameter.ds_tensor.nbytes for parameter in model.parameters()),
         "gradients": zero.grad_partitions_flat_buffer.nbytes,
         "float32 copy for the optimizer": sum(group.nbytes for group in zero.fp32_partitioned_groups_flat),
-        "Adam's two moments": sum(tensor.nbytes for tensor in moments),
+        "Adam's two moments": sum(one.nbytes for one in states if torch.is_tensor(one) and one.numel() > 1),
     }
 
 
 def _without_auto(values: dict) -> dict:
     """A DeepSpeed config without what a trainer would fill in."""
-    return {
-        key: _without_auto(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if value != "auto"
-    }
+    known = {key: value for key, value in values.items() if value != "auto"}
+    return {key: _without_auto(value) if isinstance(value, dict) else value for key, value in known.items()}
 
 
 if __name__ == "__main__":

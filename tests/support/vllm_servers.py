@@ -22,19 +22,9 @@ def vllm_server(folder, *flags, port=None, **overrides):
     url = f"http://127.0.0.1:{port or free_port()}"
     keys = TINY | {"rollout.server_url": url} | {key.replace("__", "."): value for key, value in overrides.items()}
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-    command = [
-        sys.executable,
-        "-m",
-        "arenarl.rollout.vllm_server",
-        "--config",
-        CONFIG,
-        *sets,
-        "--",
-        "--enforce-eager",
-        *flags,
-    ]
+    command = [sys.executable, "-m", "arenarl.rollout.vllm_server", "--config", CONFIG, *sets, "--", "--enforce-eager"]
     with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, env=os.environ | ENVIRONMENT, stdout=log, stderr=log)
+        process = subprocess.Popen([*command, *flags], cwd=folder, env=os.environ | ENVIRONMENT, stdout=log, stderr=log)
     try:
         while process.poll() is None and not _is_up(url):
             time.sleep(1)
@@ -54,13 +44,10 @@ def _is_up(url):
 
 def end(process):
     """Kill it and what it started."""
-    everyone = (
-        psutil.Process(process.pid).children(recursive=True) + [psutil.Process(process.pid)]
-        if process.poll() is None
-        else []
-    )
-    for one in everyone:
-        one.kill()
+    if process.poll() is None:
+        for one in psutil.Process(process.pid).children(recursive=True):
+            one.kill()
+        process.kill()
     process.wait()
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hash_seeds import printed_in_two_processes
+from scripts import printed_in_two_processes
 
 from arenarl.domains.research.corpus import LINK, build_corpus, read_corpus
 from arenarl.system.errors import UserError

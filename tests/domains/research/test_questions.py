@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from hash_seeds import printed_in_two_processes
+from scripts import printed_in_two_processes
 
 from arenarl.config.schema import EnvironmentConfig, ResearchDataConfig, SearchConfig
 from arenarl.domains.known_answers import is_correct

@@ -3,7 +3,7 @@ import random
 from collections import Counter
 
 import pytest
-from hash_seeds import printed_in_two_processes
+from scripts import printed_in_two_processes
 
 from arenarl.config.schema import DataConfig
 from arenarl.domains.rubrics import domain_rubric

@@ -2,7 +2,7 @@ from collections import Counter
 from itertools import permutations
 
 import pytest
-from hash_seeds import printed_in_two_processes
+from scripts import printed_in_two_processes
 
 from arenarl.domains.stated_facts import minutes_of
 from arenarl.domains.travel.names import CATEGORIES, PREFERENCES, PREFIXES
