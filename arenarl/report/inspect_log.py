@@ -25,9 +25,7 @@ Cases = Mapping[tuple[str, str], Sequence[Sequence[Case]]]
 def write_inspect_log(
     path: Path, config: Config, cases: Cases, figures: dict[str, dict[str, Any]], provenance: dict[str, Any]
 ) -> None:
-    """Args:
-    figures: of the summary, by checkpoint and decoding.
-    """
+    """Write all trajectories of an evaluation as a log; `figures` are the summary's, by checkpoint and decoding."""
     samples = [
         _sample(f"{name} {decoding}", epoch, case)
         for (name, decoding), of_policy in cases.items()

@@ -4,8 +4,8 @@ Groups of known quality, judges of known noise; Table 2 with the truth at hand.
     python -m arenarl.studies.fidelity          # ./reproduce.sh fidelity
 
 One kind of a simulated judge's errors is varied (`simulated_rankings`), and all topologies rank the same groups. Beside
-every tournament stands the mean of as many pointwise scores from the same judge. No policy is
-trained here, and no judge is real.
+every tournament stands the mean of as many pointwise scores from the same judge. No policy is trained here, and no
+judge is real.
 
 Writes results/ranking_fidelity/summary.json (`rows`; `paired`: differences over the same groups; `reach`: the matches
 with which `balanced` is as true as all pairs) and the figures. Not in the paper.
