@@ -38,8 +38,8 @@ def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
         named = zip(entrants, records, strict=True)
         shown = [{"name": name, **_trajectory(record), **record["findings"]} for name, record in named]
         judges = [f"judge {record['judge'] + 1}" if len(played) > 1 else "" for record in played]
-        tournaments = [_tournament(one, judge, one["topology"]) for one, judge in zip(played, judges, strict=True)]
-        yield {**_heading(records[0]), "entrants": shown, "tournaments": tournaments}
+        found = [_tournament(one, judge, one["topology"]) for one, judge in zip(played, judges, strict=True)]
+        yield {**_heading(records[0]), "entrants": shown, "tournaments": found}
 
 
 def training_items(path: Path, topology: str) -> Iterator[Item]:
