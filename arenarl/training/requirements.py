@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterator
 from operator import attrgetter
 from typing import Any
 
-from arenarl.config.layers import shown
 from arenarl.config.schema import Config
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, shown
 from arenarl.tournament.topologies import TOPOLOGIES, parameters_of
 from arenarl.training.methods import METHODS, chosen_methods
 from arenarl.training.rewards import REWARDS, Reward, reward_of
