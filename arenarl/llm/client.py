@@ -411,12 +411,8 @@ def usage_metrics(usage: Usage, spent: Usage) -> dict[str, float]:
 def open_client(
     llms: Iterable[LLMConfig], limits: JudgesConfig, stage: str, folder: Path | None = None
 ) -> LLMClient | None:
-    """The way to all LLMs among `llms`, with this process's share of the limits; None if there is none. With a
-    `folder`, every verdict is logged there.
-
-    Raises:
-        UserError: a key's environment variable is not set.
-    """
+    """Open one client for every LLM in `llms`, or return None without any. With a `folder` it logs every verdict there.
+    Raises UserError if a key's environment variable is not set."""
     llms = [llm for llm in llms if llm.name == "llm"]
     if not llms:
         return None
@@ -425,11 +421,8 @@ def open_client(
 
 
 def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:
-    """The keys that these LLMs need, by the name of their environment variable.
-
-    Raises:
-        UserError: a variable is not set, or holds what cannot stand in a header.
-    """
+    """Return the keys that these LLMs need, by the name of their environment variable.
+    Raises UserError if a variable is not set, or holds what cannot stand in a header."""
     keys = {}
     for llm in llms:
         if name := llm.api_key_variable:

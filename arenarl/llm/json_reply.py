@@ -23,11 +23,8 @@ class JSONReply(BaseModel):
 
 
 def parse_reply(text: str, reply_type: type[Parsed]) -> Parsed:
-    """The one JSON object in a reply, its thinking left out; prose and code fences around it do no harm.
-
-    Raises:
-        ValueError: no object, several, or one that does not fit; says why. A reply is never repaired.
-    """
+    """Return the one JSON object in a reply, its thinking left out; prose and code fences around it do no harm.
+    Raises ValueError for no object, several, or one that does not fit; says why. A reply is never repaired."""
     if not text.strip():  # all of it may have been thinking, which some servers put elsewhere
         raise ValueError("it is empty")
     try:  # a reply that is one object and nothing else holds no thinking, whatever tags its strings quote
@@ -62,13 +59,8 @@ def without_thinking(text: str) -> str:
 
 
 def json_objects(text: str) -> Iterator[dict[str, Any]]:
-    """The outermost objects. Only the first hundred braces are tried:
-    each that opens nothing costs time in the length of the text.
-
-    Raises:
-        ValueError: an object begins that cannot be read to its end.
-            What stands inside or before it may be a quotation or a draft.
-    """
+    """Yield the outermost objects. Only the first hundred braces are tried: each costs time in the length of the text.
+    Raises ValueError if an object begins that cannot be read to its end: what follows may be a quotation or a draft."""
     decoder, start = json.JSONDecoder(object_pairs_hook=_without_repeats), text.find("{")
     for _ in range(100):
         if start < 0:

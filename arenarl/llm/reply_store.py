@@ -68,11 +68,7 @@ def run_of(stage: str) -> str:
 
 class ReplyStore:
     """Replies by key and spending by stage. To be used from one thread.
-
-    Raises:
-        UserError: whatever is done with it, if the file cannot be used, or no longer:
-            a full disk, another table, a lock that stays.
-    """
+    All methods raise UserError if the file cannot be used: a full disk, another table, a lock that stays."""
 
     def __init__(self, path: Path):
         self._path, self._db = path, open_database(path, _SCHEMA, "judge.store")

@@ -18,20 +18,9 @@ from arenarl.rollout.engine import Attempt, Progress, RolloutEngine, Tick
 from arenarl.rollout.environment import Environment, Step
 from arenarl.rollout.system_prompt import default_prompt
 from arenarl.system.errors import UserError
-from arenarl.trajectory import (
-    MAX_RECORD_NESTING,
-    Query,
-    RolloutGroup,
-    StopReason,
-    ToolCall,
-    Trajectory,
-    assistant_message,
-    native_calls,
-    parse_json,
-    prompt_messages,
-    reply_message,
-    text_of,
-)
+from arenarl.trajectory.messages import ToolCall, assistant_message, native_calls, reply_message
+from arenarl.trajectory.text import MAX_RECORD_NESTING, parse_json, text_of
+from arenarl.trajectory.vocabulary import Query, RolloutGroup, StopReason, Trajectory, prompt_messages
 
 
 @dataclass

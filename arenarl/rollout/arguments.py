@@ -65,11 +65,8 @@ def as_written(value: Any) -> str:
 
 
 def read_arguments(given: dict[str, Any], parameters: Schema) -> dict[str, Any]:
-    """The arguments in the schema's types. One that is null, and must not be, is left out.
-
-    Raises:
-        Misfit: one is missing or does not fit.
-    """
+    """Return the arguments in the schema's types, without those that are null and must not be.
+    Raises Misfit if one is missing or does not fit."""
     properties, others = parameters.get("properties", {}), parameters.get("additionalProperties", True)
     read = {}
     for key, value in given.items():

@@ -23,12 +23,8 @@ _SEEN = {"role": "tool", "content": "what is seen"}
 
 
 def make_trainable(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
-    """Give a tokenizer a template that can be trained on: its own, TRL's variant of it, or Qwen3's;
-    `eos_token` ends its turns then.
-
-    Raises:
-        UserError: there is no template, or none that fits.
-    """
+    """Give a tokenizer a template that can be trained on: its own, TRL's variant or Qwen3's. `eos_token` ends turns.
+    Raises UserError if there is no template, or none that fits."""
     own = tokenizer.chat_template
     if not own:
         remedy = "save one with its tokenizer, or start from a checkpoint that train_sft.py wrote"

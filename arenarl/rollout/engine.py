@@ -24,18 +24,9 @@ from arenarl.rollout.kv_cache import TrajectoryCache
 from arenarl.rollout.text_actions import action_message, action_tool
 from arenarl.system.errors import show
 from arenarl.system.seeds import stable_seed
-from arenarl.trajectory import (
-    Query,
-    RolloutGroup,
-    StopReason,
-    ToolCall,
-    Trajectory,
-    assistant_message,
-    parse_turn,
-    prompt_messages,
-    storable,
-    tool_message,
-)
+from arenarl.trajectory.messages import ToolCall, assistant_message, parse_turn, tool_message
+from arenarl.trajectory.text import storable
+from arenarl.trajectory.vocabulary import Query, RolloutGroup, StopReason, Trajectory, prompt_messages
 
 LONGEST = 20  # queries whose prompts are counted to find the longest
 NO_ACTION = "Error: this turn has no action."

@@ -151,11 +151,8 @@ def tool_schema(name: str, description: str, properties: dict[str, Schema], opti
 
 
 def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) -> dict[str, Any]:
-    """The arguments, converted to the schema's types. Optional ones that are null are left out.
-
-    Raises:
-        ToolError: unknown tool, malformed JSON, or a missing, unknown or mistyped argument.
-    """
+    """Return the arguments, converted to the schema's types, without optional ones that are null.
+    Raises ToolError for an unknown tool, malformed JSON, or a missing, unknown or mistyped argument."""
     if isinstance(arguments, str):
         try:
             arguments = parse_json(arguments)

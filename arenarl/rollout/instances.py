@@ -19,11 +19,8 @@ from arenarl.system.event_loops import LoopThread
 
 
 class Instances:
-    """Hands out what `make` makes. `report` is told of what crashes where no trajectory can be void for it.
-
-    Raises:
-        UserError: the first one cannot be made, or its tools are none.
-    """
+    """Hands out what `make` makes. `report` gets what crashes where no trajectory can be void for it.
+    Raises UserError if the first one cannot be made, or its tools are none."""
 
     def __init__(self, make: Callable[[], Environment], report: Callable[[ToolCrash], None]):
         self._make, self._report = make, report

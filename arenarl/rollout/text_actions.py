@@ -16,11 +16,7 @@ _ACTION = re.compile(ACTION_BEGINS.pattern + r"\s*(.*?)\s*$", re.MULTILINE)
 
 
 def action_tool(tools: list[Schema]) -> tuple[str, str]:
-    """(name, argument) of the one tool that an action calls.
-
-    Raises:
-        UserError: the environment is not of that kind.
-    """
+    """Return (name, argument) of the one tool that an action calls. Raises UserError if there is no such tool."""
     functions = [tool["function"] for tool in tools]
     properties = functions[0]["parameters"].get("properties", {}) if len(functions) == 1 else {}
     if len(properties) == 1 and next(iter(properties.values())).get("type") == "string":
@@ -46,11 +42,8 @@ def action_message(text: str, tool: tuple[str, str]) -> dict[str, Any]:
 
 
 def as_text_actions(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A trajectory of tool calls, one a turn, as one of text actions; a thought stands where `Thought:` says so.
-
-    Raises:
-        UserError: a turn makes several calls, or one with several arguments.
-    """
+    """Turn a trajectory of tool calls, one a turn, into text actions; a thought stands where `Thought:` says so.
+    Raises UserError if a turn makes several calls, or one with several arguments."""
     return [_as_text_action(message) for message in messages]
 
 

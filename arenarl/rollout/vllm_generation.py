@@ -87,11 +87,8 @@ def longest(path: str, rollout: RolloutConfig) -> int | None:
 
 
 def load_engine(path: str, config: Config) -> Any:
-    """The engine of this process with a checkpoint's weights: opened for the first checkpoint, and kept for the others.
-
-    Raises:
-        UserError: a model of another shape than the first.
-    """
+    """Return this process's engine with a checkpoint's weights; it is opened for the first checkpoint.
+    Raises UserError for a model of another shape than the first."""
     if not _OPEN:
         _OPEN.append(open_engine(path, config, config.rollout.batch_size, beside_trainer=False))
         return _OPEN[0]
