@@ -3,12 +3,13 @@ still come in."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from arenarl.config.schema import Config, GroupStageConfig, RewardConfig, TournamentConfig
 from arenarl.judges.judge import Judge, scores_and_detail
 from arenarl.judges.verifier import Verifier
+from arenarl.system.counters import Summable
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.tournament.play import play_tournament
@@ -20,7 +21,7 @@ from arenarl.trajectory import Trajectory
 
 
 @dataclass(frozen=True)
-class Tally:
+class Tally(Summable):
     """How much has been judged: the line that is shown during RL."""
 
     groups: int = 0
@@ -28,9 +29,6 @@ class Tally:
     ties: int = 0
     failed_calls: int = 0
     calls: int = 0  # those that failed included
-
-    def __add__(self, other: "Tally") -> "Tally":
-        return Tally(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     def __str__(self) -> str:
         return f"{self.groups} groups, {self.matches} matches, {self.ties} ties, {self.failed_calls} failed calls"
