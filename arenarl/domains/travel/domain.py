@@ -30,9 +30,7 @@ class TravelDomain(Domain):
     subtasks = SUBTASKS
     held_out = (HELD_OUT,)
     sources = (
-        HERE.parent / "domain.py",
-        HERE.parent / "rubrics.py",
-        HERE.parent / "stated_facts.py",
+        *(HERE.parent / f"{name}.py" for name in ("domain", "rubrics", "stated_facts")),
         *sorted(HERE.glob("*.py")),
     )
 

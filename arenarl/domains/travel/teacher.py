@@ -95,9 +95,9 @@ class _Attempt:
         """A search's keywords: the kind of place, and what the user wants of it if the habit is there."""
         wanted = ["late"] * is_late + ["cheap"] * is_cheap + [self.query.constraints["preference"]]
         wanted = wanted if self.habits["qualify"] else []
-        return (
-            "".join(TAGS[tag] for tag in wanted) + CATEGORIES[category] if self.is_zh else " ".join([*wanted, category])
-        )
+        if self.is_zh:
+            return "".join(TAGS[tag] for tag in wanted) + CATEGORIES[category]
+        return " ".join([*wanted, category])
 
     def facts(self, line: Line | None, *kinds: str) -> str:
         """The facts of a result in the answer's form; typical ones if the habit of grounding is off or the tool did not
@@ -137,14 +137,10 @@ def _solve_search(attempt: _Attempt) -> list[str]:
     near, category, kind = attempt.locate(wanted["near"]), wanted["category"], CATEGORIES[wanted["category"]]
     wishes = (category, wanted["max_price_yuan"] is not None, wanted["open_at"] is not None)
     if attempt.habits["complete"]:
-        thought = attempt.say(
-            "near", f"Look for a {category} around {near.name_en}.", f"在{near.name_zh}周边搜索{kind}。"
-        )
-        around = {
-            "location": near.name_en if attempt.is_compact else f"{near.lon},{near.lat}",
-            "radius": wanted["radius_m"],
-        }
-        found = attempt.call(thought, "around_search", **around, keyword=attempt.words(*wishes))
+        center = near.name_en if attempt.is_compact else f"{near.lon},{near.lat}"
+        around = {"location": center, "radius": wanted["radius_m"], "keyword": attempt.words(*wishes)}
+        english, chinese = f"Look for a {category} around {near.name_en}.", f"在{near.name_zh}周边搜索{kind}。"
+        found = attempt.call(attempt.say("near", english, chinese), "around_search", **around)
         found = [line for line in found if line.pois]
     else:
         thought = attempt.say("city", f"See which {category} the city has.", f"看看城里有哪些{kind}。")

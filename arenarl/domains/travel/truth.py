@@ -97,7 +97,7 @@ class Line:
     pois: list[Poi]
     numbers: list[str]
     facts: list[Fact]
-    clock: str | None
+    clock: str | None  # such as 09:00
 
     @property
     def poi(self) -> Poi | None:
@@ -112,7 +112,15 @@ class Line:
 
 def read_lines(world: World, text: str) -> list[Line]:
     """The lines of an answer or compact result, or the records of a JSON result."""
-    return [_read_line(world, line) for line in _records(text) if line.strip()]
+    records = re.split(r"[\n;；。]", text)
+    try:
+        data = json.loads(text)
+        if isinstance(data, dict):  # a text for each dictionary inside the top-level lists
+            parts = [part for value in data.values() for part in (value if isinstance(value, list) else [value])]
+            records = [" ".join(forms.leaves_of(part)) for part in parts]
+    except (ValueError, RecursionError):
+        pass  # no JSON, a number of thousands of digits, or thousands of brackets: the lines
+    return [_read_line(world, record) for record in records if record.strip()]
 
 
 def read_answer(world: World, query: Query, turns: list[Turn]) -> list[Line]:
@@ -215,10 +223,8 @@ def _examine_search(reading: _Reading) -> None:
 
     reading.rate_calls(useful)
     around = [line for tool, lines, _ in reading.calls for line in lines if tool == "around_search"]
-    truth.needs = [
-        float(any(line.poi and line.poi.category == wanted["category"] for line in reading.results)),
-        float(any(line.poi for line in around)),
-    ]
+    kinds = {line.poi.category for line in reading.results if line.poi}
+    truth.needs = [float(wanted["category"] in kinds), float(any(line.poi for line in around))]
     pick = next((line.poi for line in reading.answer if line.poi), None)
     truth.constraints = checks(pick) if pick else dict.fromkeys(checks(near), False)
     truth.delivered = [float(truth.constraints["category"])]
@@ -262,14 +268,14 @@ def _examine_days(reading: _Reading) -> None:
     truth.constraints = {"complete": is_complete}
     for category in categories:
         poi, clock = stops.get(category, (None, None))
-        is_open = poi is not None and clock is not None and poi.opens <= padded(clock) < poi.closes
+        is_open = poi is not None and clock is not None and poi.opens <= clock < poi.closes
         has_tag = poi is not None and wanted["preference"] in poi.tags
         truth.constraints |= {f"{wanted['preference']} {category}": has_tag, f"{category} open": is_open}
     if (budget := wanted.get("budget_yuan")) is not None:
         truth.constraints["budget"] = is_complete and sum(poi.price_yuan for poi, _ in stops.values()) <= budget
     if wanted.get("evening"):
         _, clock = stops.get(wanted["evening"], (None, None))
-        truth.constraints["evening"] = clock is not None and padded(clock) >= EVENING
+        truth.constraints["evening"] = clock is not None and clock >= EVENING
 
 
 def _examine_compare(reading: _Reading) -> None:
@@ -302,10 +308,9 @@ def _examine_direction(reading: _Reading) -> None:
     wanted, truth = reading.wanted, reading.truth
     stops = [reading.world.find_poi(name) for name in wanted["stops"]]
     routes = {mode: reading.world.route([poi.point for poi in stops], mode) for mode in MODES}
-    facts = {
-        mode: {("distance", f"{route.distance_km:.1f}"), ("duration", str(route.minutes))}
-        for mode, route in routes.items()
-    }
+    facts = {}
+    for mode, route in routes.items():
+        facts[mode] = {("distance", f"{route.distance_km:.1f}"), ("duration", str(route.minutes))}
 
     def shown(lines: list[Line]) -> set[str]:
         """The modes whose whole way a line states."""
@@ -391,27 +396,13 @@ def _place_checks(poi: Poi, wanted: dict) -> dict[str, bool]:
     return checks
 
 
-def _records(text: str) -> list[str]:
-    """JSON results become one text a record (the dictionaries inside the top-level lists);
-    other text is split into lines."""
-    lines = re.split(r"[\n;；。]", text)
-    try:
-        data = json.loads(text)
-        if not isinstance(data, dict):
-            return lines
-        records = [record for value in data.values() for record in (value if isinstance(value, list) else [value])]
-        return [" ".join(forms.leaves_of(record)) for record in records]
-    except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, thousands of brackets
-        return lines
-
-
 def _read_line(world: World, text: str) -> Line:
     text = forms.with_clocks(text)
     pois = [poi for match in _NAME.finditer(text) if (poi := world.find_poi(match.group()))]
-    ranges = [(padded(start), padded(end)) for start, end in forms.HOURS.findall(text)]
+    ranges = [(start.zfill(5), end.zfill(5)) for start, end in forms.HOURS.findall(text)]
     slot = ranges.pop(0)[0] if pois and forms.starts_with_visit(text) else None
     rest = forms.HOURS.sub(" ", text)
-    numbers, clocks = forms.SERVICE_NUMBER.findall(text), [padded(clock) for clock in forms.CLOCK.findall(rest)]
+    numbers, clocks = forms.SERVICE_NUMBER.findall(text), [clock.zfill(5) for clock in forms.CLOCK.findall(rest)]
     if numbers and len(clocks) >= 2:  # a timetable's departure and arrival in fields of their own
         ranges.append((clocks[0], clocks[1]))
     facts = [("hours", f"{start}-{end}") for start, end in ranges]
@@ -420,7 +411,3 @@ def _read_line(world: World, text: str) -> Line:
     facts += [("distance", f"{float(match[1]):.1f}") for match in _DISTANCE.finditer(rest)]
     facts += [("duration", str(forms.duration_of(match))) for match in forms.DURATION.finditer(rest)]
     return Line(text, pois, numbers, facts, slot or (clocks[0] if clocks else None))
-
-
-def padded(clock: str) -> str:
-    return clock.zfill(5)

@@ -15,7 +15,7 @@ from typing import Any
 
 from arenarl.domains import stated_facts as forms
 from arenarl.domains.travel.names import CATEGORIES, EVENING, EVENING_WORDS, MODES, OF_SEVERAL, TAGS
-from arenarl.domains.travel.truth import Line, TravelTruth, chosen_mode, clarity_of, padded, read_answer, read_stops
+from arenarl.domains.travel.truth import Line, TravelTruth, chosen_mode, clarity_of, read_answer, read_stops
 from arenarl.domains.travel.world import Poi, World
 from arenarl.trajectory import Query, ToolCall, calls_of, read_turns
 
@@ -75,7 +75,7 @@ class _View:
 
     def clock(self, about: str | None) -> str | None:
         """Return the clock time of the visit; None without one."""
-        return next((padded(line.clock) for line in self.lines_about.get(about, []) if line.clock), None)
+        return next((line.clock for line in self.lines_about.get(about, []) if line.clock), None)
 
     def metres(self, about: str | None) -> float | None:
         """Return the first stated distance; None without one."""

@@ -8,7 +8,7 @@ and at least one sentence in the tone.
 import random
 from typing import Any
 
-from arenarl.domains.writing.lexicon import LEXICONS, Lexicon, length_of
+from arenarl.domains.writing.lexicon import LEXICONS, length_of
 from arenarl.trajectory import Query
 
 SUBTASKS = ("Notice", "Letter", "Report", "Speech")
@@ -22,11 +22,11 @@ _SHAPES = {  # subtask -> numbers of sections, sentences of each, words asked fo
 
 def make_queries(subtask: str, language: str, count: int, seed: str, taken: set[str]) -> list[Query]:
     """`count` queries of a subtask with texts that are not in `taken`, which grows by them."""
-    rng, say = random.Random(f"{seed}:{subtask}:{language}"), _say_zh if language == "zh" else _say_en
+    rng = random.Random(f"{seed}:{subtask}:{language}")
     queries: list[Query] = []
     while len(queries) < count:
         wanted = _draw(language, subtask, rng)
-        text = say(LEXICONS[language], subtask, wanted)
+        text = _say(language, LEXICONS[language].kinds[subtask], wanted)
         if text not in taken:
             taken.add(text)
             queries.append(Query(f"{seed}-{subtask}-{len(queries):05d}", "writing", subtask, language, text, wanted))
@@ -62,18 +62,17 @@ def _draw(language: str, subtask: str, rng: random.Random) -> dict[str, Any]:
     }
 
 
-def _say_en(lexicon: Lexicon, subtask: str, wanted: dict[str, Any]) -> str:
+def _say(language: str, kind: str, wanted: dict[str, Any]) -> str:
+    sections, facts, must, avoid = (
+        LEXICONS[language].comma.join(wanted[key]) for key in ("sections", "facts", "must", "avoid")
+    )
+    if language == "zh":
+        return (
+            f"请写一篇语气{wanted['tone']}的{kind}，主题是{wanted['topic']}，约{wanted['length']}字。"
+            f"分节：{sections}。事实：{facts}。用到：{must}。不用：{avoid}。不要重复。"
+        )
     topic = wanted["topic"][0].lower() + wanted["topic"][1:]
     return (
-        f"Write a {wanted['tone']} {lexicon.kinds[subtask]} on {topic}, about {wanted['length']} words. Sections: "
-        f"{', '.join(wanted['sections'])}. Facts: {', '.join(wanted['facts'])}. Use: {', '.join(wanted['must'])}. "
-        f"Avoid: {', '.join(wanted['avoid'])}. Repeat nothing."
-    )
-
-
-def _say_zh(lexicon: Lexicon, subtask: str, wanted: dict[str, Any]) -> str:
-    return (
-        f"请写一篇语气{wanted['tone']}的{lexicon.kinds[subtask]}，主题是{wanted['topic']}，约{wanted['length']}字。"
-        f"分节：{'、'.join(wanted['sections'])}。事实：{'、'.join(wanted['facts'])}。用到："
-        f"{'、'.join(wanted['must'])}。不用：{'、'.join(wanted['avoid'])}。不要重复。"
+        f"Write a {wanted['tone']} {kind} on {topic}, about {wanted['length']} words. "
+        f"Sections: {sections}. Facts: {facts}. Use: {must}. Avoid: {avoid}. Repeat nothing."
     )

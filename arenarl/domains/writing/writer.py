@@ -34,7 +34,9 @@ def write(query: Query, habits: dict[str, bool], seed: float) -> Trajectory:
     outline = list(range(len(wanted["sections"])))
     if not habits["outline"]:  # the last is missing, or they stand in reverse
         outline = outline[:-1] if rngs["outline"].random() < 0.5 else outline[::-1]
-    each = _sentences_each(query, habits["measure"], rngs["measure"])
+    each = sentences_each(query)
+    if not habits["measure"]:  # too few sentences, or too many
+        each = rngs["measure"].choice([number for number in range(1, each + _TOO_MANY + 1) if number != each])
     room = len(wanted["sections"]) * (each - 1)  # sentences besides the facts
     with_words = _with_words(query, habits["words"], rngs["words"])
     sentences = iter([*with_words, *_in_tone(query, habits, rngs, room - len(with_words))])
@@ -45,14 +47,6 @@ def write(query: Query, habits: dict[str, bool], seed: float) -> Trajectory:
     text = "\n".join(lines)
     message = assistant_message(f"<think>\n{_thought(query, habits, each)}\n</think>\n\n<answer>\n{text}\n</answer>")
     return Trajectory(query.query_id, [*prompt_messages(query), message], "answer", meta={"habits": habits})
-
-
-def _sentences_each(query: Query, is_careful: bool, rng: random.Random) -> int:
-    """Sentences of a section; careless, too few or too many."""
-    wanted = sentences_each(query)
-    if is_careful:
-        return wanted
-    return rng.choice([number for number in range(1, wanted + _TOO_MANY + 1) if number != wanted])
 
 
 def _stated(query: Query, number: int, is_careful: bool) -> str:

@@ -159,7 +159,7 @@ def test_scores_stay_within_0_and_10_whatever_happens_to_a_trajectory(taught):
 
 @pytest.mark.parametrize(
     "text",
-    ["[" * 20_000, '{"a": ' * 20_000, "9" * 5000, "¥" + "9" * 5000, "9" * 5000 + "km", "9" * 5000 + "min",
+    ["[" * 5000, '{"a": ' * 5000, "9" * 5000, "¥" + "9" * 5000, "9" * 5000 + "km", "9" * 5000 + "min",
      "null", "[1]", '{"a": 1}', "99:99-99:99", "\ud800"],
     ids=range(11),
 )  # fmt: skip
