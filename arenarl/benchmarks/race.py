@@ -94,7 +94,11 @@ class RACE(Benchmark):
         if not path.is_file():
             return [official_file(path, places) for places in _PLACES.values()]
         folders = [path.parent, *path.resolve().parents[1:3]]  # beside it, or at the top of the repository
-        return [path, *(_beside(folders, _PLACES[name]) for name in ("criteria", "reference"))]
+        files = [path]
+        for places in (_PLACES["criteria"], _PLACES["reference"]):
+            found = [folder / place for folder in folders for place in places if (folder / place).is_file()]
+            files.append(found[0] if found else official_file(path.parent, places))
+        return files
 
     def read(self, path: Path) -> list[Item]:
         tasks_file, *others = self.files_of(path)
@@ -172,12 +176,6 @@ def _scored_as(criterion: str, compared: Sequence[_Compared]) -> _Compared | Non
     known = _plain(criterion)
     fits = [each for each in compared if (said := _plain(each.criterion)) and (said in known or known in said)]
     return min(fits, key=lambda each: _plain(each.criterion) != known, default=None)
-
-
-def _beside(folders: Sequence[Path], places: tuple[str, ...]) -> Path:
-    """The first of `places` that is in one of the folders. Raises UserError."""
-    found = [folder / place for folder in folders for place in places if (folder / place).is_file()]
-    return found[0] if found else official_file(folders[0], places)
 
 
 def _read_article(text: str, length: int) -> str:
