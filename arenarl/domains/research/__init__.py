@@ -3,6 +3,5 @@ InfoAgent; 5.1, ArenaRL).
 
 `environment` offers the two tools; `search` is the pipeline behind them, `engines` say where pages come from: the
 embedded corpus, a local folder, the web. `corpus` is that encyclopedia, or one of your own; `questions` and
-`open_queries` make queries of it, `teacher` answers them, `splits` puts a run's data together. Nothing outside this
-package imports it but what a config's `research` names.
+`open_queries` make queries of it, `teacher` answers them, `domain` puts a run's data together.
 """

@@ -1,10 +1,8 @@
-"""A corpus: pages, the entities they are about, and what links them.
-The embedded encyclopedia, or pages of your own from JSONL.
+"""A corpus: pages, their entities, and what links them. The embedded encyclopedia, or pages of your own from JSONL.
 
 A line of a JSONL corpus has `url`, `title`, `text`, and may have `kind`, `aliases`, `links` (urls) and `facts`
 (`attribute`, `value`, `sentence`, and `target`, the url of a relation's other end). Without facts, a sentence that
-names a linked page is a relation; facts that can be asked for come from `arenarl.domains.research.extraction`, by an
-LLM.
+names a linked page is a relation; `arenarl.domains.research.extraction` adds facts that can be asked for, by an LLM.
 """
 
 import random
@@ -20,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from arenarl.domains.research.encyclopedia import invent
 from arenarl.domains.research.facts import Entity, Fact
-from arenarl.domains.research.page_index import PageIndex
 from arenarl.domains.research.pages import Page
+from arenarl.domains.research.passages import PageIndex
 from arenarl.domains.stated_facts import place_of, stands_in
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem
@@ -59,13 +57,13 @@ class Corpus:
     entities: dict[str, Entity]  # by url
 
     @property
-    def _facts(self) -> Iterator[Fact]:
+    def facts(self) -> Iterator[Fact]:
         return (fact for entity in self.entities.values() for fact in entity.facts)
 
     @cached_property
     def mentions(self) -> dict[str, list[Fact]]:
         """By url, the facts of other pages that name this entity."""
-        return _grouped((fact.target, fact) for fact in self._facts if fact.target)
+        return grouped((fact.target, fact) for fact in self.facts if fact.target)
 
     def links(self, url: str) -> list[Fact]:
         """The relations of an entity, on its own page and on those that name it."""
@@ -77,8 +75,7 @@ class Corpus:
         return {entity.name: entity.url for entity in self.entities.values()}
 
     def says(self, sentence: str, name: str, value: str) -> bool:
-        """Whether a sentence names an entity and, elsewhere in it, a value:
-        as whole words, and not within the longer name of another entity.
+        """Whether a sentence has an entity's name and a value side by side, neither inside a longer word or name.
 
         >>> corpus = Corpus([], {name: Entity(name, name, "place", ()) for name in ("Borstad", "East Borstad")})
         >>> sentence = "East Borstad, near Borstad, was founded in 1843."
@@ -95,10 +92,9 @@ class Corpus:
         return {name for name in names if _place_of(name, text, names) >= 0}
 
     @cached_property
-    def kinds(self) -> dict[str, set[str]]:
-        """Kinds by noun: a novel is a work."""
-        kinds = _grouped((entity.noun, entity.kind) for entity in self.entities.values())
-        return {noun: set(of_noun) for noun, of_noun in kinds.items()}
+    def kinds(self) -> set[tuple[str, str]]:
+        """The pairs of noun and kind that there are: a novel is a work."""
+        return {(entity.noun, entity.kind) for entity in self.entities.values()}
 
     @cached_property
     def index(self) -> PageIndex:
@@ -107,11 +103,10 @@ class Corpus:
 
     @cached_property
     def _by_sentence(self) -> dict[str, list[Fact]]:
-        return _grouped((fact.sentence, fact) for fact in self._facts)
+        return grouped((fact.sentence, fact) for fact in self.facts)
 
     def read(self, text: str) -> list[Fact]:
-        """The facts that a text states in the words of a page, whoever's they are:
-        what a careful reader learns from it.
+        """The facts of any entity that a text states in the words of a page.
 
         >>> corpus = build_corpus(0, 100)
         >>> fact = corpus.entities[corpus.pages[0].url].facts[1]
@@ -125,7 +120,8 @@ class Corpus:
         return [sentence.strip() for sentence in _SENTENCE_END.split(text)]
 
 
-def _grouped(pairs: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
+def grouped(pairs: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
+    """The second of each pair by the first."""
     groups = defaultdict(list)
     for key, value in pairs:
         groups[key].append(value)
@@ -149,10 +145,7 @@ def _place_of(words: str, sentence: str, names: Sequence[str]) -> int:
 @lru_cache(maxsize=4)
 def build_corpus(seed: int, size: int = 3000) -> Corpus:
     """The embedded encyclopedia of `size` invented entities, the same bytes for the same arguments in every process.
-
-    Raises:
-        UserError: too few entities to fill all kinds.
-    """
+    Raises UserError for too few entities to fill all kinds."""
     if size < 100:
         raise UserError(f"a corpus of {size} entities is too small for all kinds and relations; make it 100 or more")
     made = invent(f"encyclopedia-{seed}-{size}", size)
@@ -162,10 +155,7 @@ def build_corpus(seed: int, size: int = 3000) -> Corpus:
 
 def read_corpus(path: str | Path) -> Corpus:
     """A corpus of your own: a JSON line a page, as this module's docstring says.
-
-    Raises:
-        UserError: a line is no page, two pages share a url, or a fact's sentence is not in its page.
-    """
+    Raises UserError if a line is no page, two pages share a url, or a fact's sentence is not in its page."""
     records = read_pages(Path(path))
     titles = {record.url: record.title for record in records}
     if len(titles) < len(records):
@@ -197,8 +187,7 @@ def read_pages(path: Path) -> list[PageRecord]:
 
 
 def _facts_of(record: PageRecord, titles: dict[str, str]) -> Iterator[Fact]:
-    """The facts of a page. Then, of each linked page of the corpus that none of them has as its target, the first
-    sentence that names it."""
+    """The facts of a page; then, for each linked page that none of them targets, the first sentence that names it."""
     facts = record.facts or []
     for fact in facts:
         target = fact.target if fact.target in titles else None

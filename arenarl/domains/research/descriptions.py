@@ -1,22 +1,18 @@
-"""What a question says of the entities of its tree, as data:
-rendered to text, counted over a corpus, stored in a query's constraints.
+"""What a question says of the entities of its tree: stored as data, rendered to text, counted over a corpus.
 
 `Description` mirrors the sub-tree: an entity is named, or hidden behind its noun, its clues and the entities it is
 linked with. `choose_clues` picks the constraint set K(v) of Eq. 3: few entities fit, and a shallow retriever misses
-this one. The paper samples K, lets o3 try, and drops the facts by which it succeeds. Here the number of entities that
-fit is known exactly, so K grows greedily by the fact that leaves fewest, and a fact by which BM25 finds the entity is
-dropped.
+this one. The paper samples K, lets o3 try, and drops the facts by which it succeeds. Here K grows greedily by the fact
+that leaves the fewest entities, counted exactly, and a fact by which BM25 finds the entity is dropped.
 """
 
-import random
-from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from arenarl.domains.research.corpus import Corpus
+from arenarl.domains.research.corpus import Corpus, grouped
 from arenarl.domains.research.encyclopedia import QUESTIONS, article
 from arenarl.domains.research.facts import OBJECT, SUBJECT, Clue
 
@@ -25,8 +21,7 @@ _ORDINALS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ")
 
 @dataclass(frozen=True)
 class Link:
-    """A relation between a described entity and its parent.
-    The one whose page has it is <subject> in `pattern`, the other <object>."""
+    """A relation with the parent. In `pattern` the entity whose page has it is <subject>, the other <object>."""
 
     attribute: str
     pattern: str
@@ -57,60 +52,37 @@ class Space:
 
     def __init__(self, corpus: Corpus):
         self.corpus = corpus
-        self._nouns: dict[str, set[str]] = defaultdict(set)
-        self._values: dict[tuple[str, str], set[str]] = defaultdict(set)
-        self._numbers: dict[str, list[tuple[int, str]]] = defaultdict(list)
-        for entity in corpus.entities.values():
-            self._nouns[entity.noun].add(entity.url)
-            for fact in entity.facts:
-                self._values[fact.attribute, fact.value].add(entity.url)
-                if fact.number is not None:
-                    self._numbers[fact.attribute].append((fact.number, entity.url))
-        for numbers in self._numbers.values():
-            numbers.sort()
+        self._nouns = grouped((entity.noun, entity.url) for entity in corpus.entities.values())
+        self._facts = grouped((fact.attribute, fact) for fact in corpus.facts)
+        self._meeting: dict[Clue, set[str]] = {}
 
     def meeting(self, clue: Clue) -> set[str]:
-        if clue.low is None:
-            return self._values[clue.attribute, clue.value or ""]
-        numbers = self._numbers[clue.attribute]
-        start, end = bisect_left(numbers, (clue.low, "")), bisect_right(numbers, (clue.high or 0, "\uffff"))
-        return {url for _, url in numbers[start:end]}
+        if clue not in self._meeting:
+            self._meeting[clue] = {fact.url for fact in self._facts.get(clue.attribute, []) if clue.holds(fact)}
+        return self._meeting[clue]
 
     def linked(self, link: Link, children: set[str]) -> set[str]:
         """Who is the parent of one of `children` by such a link."""
         if link.is_parents:
-            facts = (fact for child in children for fact in self.corpus.mentions.get(child, []))
-            return {fact.url for fact in facts if fact.attribute == link.attribute}
-        facts = (fact for child in children for fact in self.corpus.entities[child].facts)
-        return {fact.target for fact in facts if fact.target and fact.attribute == link.attribute}
+            return {fact.url for fact in self._facts.get(link.attribute, []) if fact.target in children}
+        facts = (fact for fact in self._facts.get(link.attribute, []) if fact.url in children)
+        return {fact.target for fact in facts if fact.target}
 
     def described(self, node: Description) -> set[str]:
         """The urls of all entities that fit."""
         if node.name:
             return {self.corpus.by_name[node.name]}
-        found = set(self._nouns[node.noun])
-        for clue in node.clues:
-            found &= self.meeting(clue)
-        for child in node.children:
-            found &= self.linked(child.link, self.described(child))
-        return found
+        fitting = set(self._nouns.get(node.noun, ())).intersection(*map(self.meeting, node.clues))
+        return fitting.intersection(*(self.linked(child.link, self.described(child)) for child in node.children))
 
 
 def choose_clues(
-    space: Space,
-    pool: list[Clue],
-    fits: set[str],
-    most: int,
-    rng: random.Random,
-    is_found: Callable[[list[Clue]], bool],
+    space: Space, pool: list[Clue], fits: set[str], most: int, is_found: Callable[[list[Clue]], bool]
 ) -> list[Clue]:
     """At most `most` of the vague facts in `pool`, so that few entities fit besides the hidden one. Eq. 3, InfoAgent.
 
-    Args:
-        fits: who fits before any clue, by noun and links.
-        is_found: whether the shallow retriever finds the hidden one by these clues.
+    `fits`: the entities that fit by noun and links. `is_found`: whether a shallow retriever finds the one by clues.
     """
-    rng.shuffle(pool)
     chosen: list[Clue] = []
     while len(fits) > 1 and pool and len(chosen) < most:
         clue = min(pool, key=lambda one: len(fits & space.meeting(one)))
@@ -155,7 +127,7 @@ def ask(attribute: str, label: str) -> str:
     >>> ask("birth year", "the writer"), ask("motto", "Kelmar")
     ('When was the writer born?', 'What is the motto of Kelmar?')
     """
-    form = QUESTIONS[attribute][0] if attribute in QUESTIONS else f"What is the {attribute} of {{}}?"
+    form, _ = QUESTIONS.get(attribute, (f"What is the {attribute} of {{}}?", ""))
     return form.format(label)
 
 

@@ -1,9 +1,7 @@
-"""Open-DeepResearch as a domain: the corpus's truth, the paper's three categories and closed questions,
-the scripted teacher and its data (5.2, ArenaRL; 3.1, InfoAgent).
+"""Open-DeepResearch as a domain: truth, open-ended and closed queries, the scripted teacher and its data.
 
-ArenaRL's Open-DeepResearch has 2,662 SFT trajectories, 2,216 RL queries and 100 test queries, InfoAgent 14k SFT
-trajectories and 5.7k RL questions: `data.sft_size`, `data.rl_size`, `data.test_per_subtask`, with
-`data.research.open_share` at 1 and at 0.
+ArenaRL has 2,662 SFT trajectories, 2,216 RL queries and 100 test queries (5.2), InfoAgent 14k SFT trajectories and 5.7k
+RL questions (3.1). Set `data.sft_size`, `data.rl_size`, `data.test_per_subtask`; `data.research.open_share` is 1 and 0.
 """
 
 import asyncio
@@ -16,11 +14,10 @@ from typing import Any
 from arenarl.domains.domain import Domain, teacher_skills
 from arenarl.domains.known_answers import has_answer
 from arenarl.domains.research.corpus import Corpus
+from arenarl.domains.research.extraction import rephrase
 from arenarl.domains.research.open_queries import OPEN_SUBTASKS, make_open_queries
 from arenarl.domains.research.questions import SUBTASK, make_questions, open_corpus
-from arenarl.domains.research.rephrasing import rephrase
-from arenarl.domains.research.solver import ResearchTools
-from arenarl.domains.research.teacher import Teacher
+from arenarl.domains.research.teacher import ResearchTools, Teacher
 from arenarl.domains.research.truth import ResearchTruth, examine, examine_view
 from arenarl.llm.client import LLMClient
 from arenarl.system.errors import UserError
@@ -47,11 +44,12 @@ class ResearchDomain(Domain):
         names, facts = (query.constraints.get(key) for key in ("entities", "facts"))
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             return False
-        return has_answer(query) or isinstance(facts, list) and bool(facts) and all(map(self._is_known, facts))
-
-    def _is_known(self, fact: Any) -> bool:
-        is_fact = isinstance(fact, dict) and all(isinstance(fact.get(key), str) for key in ("url", "value", "sentence"))
-        return is_fact and fact["url"] in self.corpus.entities
+        if has_answer(query):
+            return True
+        if not (isinstance(facts, list) and facts and all(isinstance(fact, dict) for fact in facts)):
+            return False
+        are_texts = all(isinstance(fact.get(key), str) for fact in facts for key in ("url", "value", "sentence"))
+        return are_texts and all(fact["url"] in self.corpus.entities for fact in facts)
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
         return examine(self.corpus, query, messages)
@@ -71,15 +69,11 @@ class ResearchDomain(Domain):
         """The splits by file name: test queries, stored baselines, RL queries, SFT trajectories. `watch` hands on the
         queries that the teacher solves, one by one, which is what takes the time. With a `client`,
         `data.research.rephraser` words the closed ones.
-
-        Raises:
-            UserError: the language is not that of the corpus, or the corpus does not yield so many queries.
-        """
+        Raises UserError if the language is not the corpus's, or the corpus does not yield so many queries."""
         data, research, seed = self.data, self.data.research, f"research{self.data.seed}"
         if data.language != "en":
-            raise UserError(
-                f"data.language={data.language}: the research domain's queries are in English; set data.language=en"
-            )
+            reason = "the research domain's queries are in English; set data.language=en"
+            raise UserError(f"data.language={data.language}: {reason}")
         teacher, taken = self._teacher(environment), set()
 
         def draw(split: str, total: int, opened: int) -> list[Query]:

@@ -61,25 +61,25 @@ QUESTIONS = {  # attribute → how it is asked for, {} being who or what it is a
 
 @dataclass(eq=False)
 class Draft:
-    """An entity in the making: `facts` are (attribute, value or the other draft),
-    `born` and `ends` bound its time in years."""
+    """An entity in the making."""
 
     kind: str
     name: str
     type: str
-    born: int
+    born: int  # year
     ends: int = TODAY
-    facts: list[tuple[str, "str | Draft"]] = field(default_factory=list)
+    facts: list[tuple[str, "str | Draft"]] = field(default_factory=list)  # attribute; value, or the other entity
     aliases: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
         return SITE + self.name.lower().replace(" ", "-")
 
-    def say(self, attribute: str, value: "str | int | Draft") -> None:
-        if not isinstance(value, Draft):
-            value = f"{value:,}" if attribute in _COUNTS else str(value)
-        self.facts.append((attribute, value))
+    def say(self, facts: dict[str, "str | int | Draft"]) -> None:
+        for attribute, value in facts.items():
+            if not isinstance(value, Draft):
+                value = f"{value:,}" if attribute in _COUNTS else str(value)
+            self.facts.append((attribute, value))
 
 
 # that a page lists: lists are complete, and pages short
@@ -101,8 +101,7 @@ def invent(seed: str, size: int) -> list[tuple[Entity, Page]]:
 
 
 def _draw_names(rng: random.Random, count: int, *parts: Sequence[str], extra: Sequence[str]) -> list[str]:
-    """Distinct combinations of the parts; where two thirds of them are not enough,
-    also with one or more words of `extra` before them."""
+    """Distinct combinations of the parts, behind words of `extra` where two thirds of them are not enough."""
     pool = ["".join(words) for words in product(*parts)]
     prefixes = longest = [""]
     while len(pool) * len(prefixes) * 2 < count * 3:
@@ -123,10 +122,8 @@ def _places(rng: random.Random, count: int) -> list[Draft]:
     places = []
     for name in _draw_names(rng, count, names.PLACE_STARTS, names.PLACE_ENDS, extra=names.PLACE_PREFIXES):
         place = Draft("place", name, rng.choice(names.TOWN_TYPES), rng.randint(1100, 1799))
-        place.say("region", rng.choice(names.REGIONS))
-        place.say("founding year", place.born)
-        place.say("population", rng.randint(8, 990) * 100)
-        place.say("product", rng.choice(names.PRODUCTS))
+        place.say({"region": rng.choice(names.REGIONS), "founding year": place.born})
+        place.say({"population": rng.randint(8, 990) * 100, "product": rng.choice(names.PRODUCTS)})
         places.append(place)
     return places
 
@@ -144,18 +141,17 @@ def _persons(rng: random.Random, count: int, places: list[Draft]) -> list[Draft]
     for person in persons:
         dies = person.born + rng.randint(45, 90)
         person.ends = min(dies, TODAY)
-        person.say("birth year", person.born)
-        person.say("home town", rng.choice(places))
+        person.say({"birth year": person.born, "home town": rng.choice(places)})
         elders = by_profession[person.type]
         start = bisect_left(elders, person.born - 45, key=lambda elder: elder.born)
         end = bisect_left(elders, person.born - 19, key=lambda elder: elder.born)
         teacher = rng.choice(elders[start:end]) if start < end else None
         if teacher and teacher.ends >= person.born + 16 and rng.random() < 0.7:
-            person.say("teacher", teacher)
+            person.say({"teacher": teacher})
         if rng.random() < 0.6:
-            person.say("instrument", rng.choice(names.INSTRUMENTS))
+            person.say({"instrument": rng.choice(names.INSTRUMENTS)})
         if dies <= TODAY:
-            person.say("death year", dies)
+            person.say({"death year": dies})
         elders.append(person)
     initials = [f"{person.name[0]}. {person.name.rsplit(' ', 1)[1]}" for person in persons]
     counts = Counter(initials)
@@ -171,11 +167,9 @@ def _works(rng: random.Random, count: int, persons: list[Draft], places: list[Dr
         author = authors.pop()
         year = rng.randint(author.born + 20, min(author.ends, author.born + 75))
         work = Draft("work", name, rng.choice(names.WORK_TYPES[author.type]), year)
-        work.say("author", author)
-        work.say("release year", year)
-        work.say("setting", rng.choice(places))
-        work.say("topic", rng.choice(names.TOPICS))
-        author.say("work", work)
+        work.say({"author": author, "release year": year, "setting": rng.choice(places)})
+        work.say({"topic": rng.choice(names.TOPICS)})
+        author.say({"work": work})
         works.append(work)
     return works
 
@@ -188,17 +182,14 @@ def _teams(rng: random.Random, count: int, persons: list[Draft], places: list[Dr
         founder = merchants.pop()
         founded = rng.randint(founder.born + 25, min(founder.ends, founder.born + 70))
         team = Draft("team", f"{place.name} {rng.choice(names.ANIMALS)}", f"{rng.choice(names.SPORTS)} club", founded)
-        team.say("ground", place)
-        team.say("founding year", founded)
-        team.say("founder", founder)
-        team.say("colour", rng.choice(names.COLOURS))
-        team.say("seats", rng.randint(3, 90) * 100)
+        team.say({"ground": place, "founding year": founded, "founder": founder})
+        team.say({"colour": rng.choice(names.COLOURS), "seats": rng.randint(3, 90) * 100})
         coach = coaches.pop()
         if founded < coach.ends:
-            team.say("coach", coach)
-            coach.say("team coached", team)
-        founder.say("team founded", team)
-        place.say("home team", team)
+            team.say({"coach": coach})
+            coach.say({"team coached": team})
+        founder.say({"team founded": team})
+        place.say({"home team": team})
         teams.append(team)
     return teams
 
@@ -226,15 +217,12 @@ def _events(
             continue
         venues.pop()
         event = events[name] = Draft("event", name, type_, year, year)
-        event.say("venue", venue)
-        event.say("year", year)
+        event.say({"venue": venue, "year": year})
         if winner:
-            event.say("winner", winner)
-            winners[kind].pop().say(kind, event)
-        event.say("opener", opener)
-        event.say("visitors", rng.randint(5, 400) * 100)
-        event.say("days", rng.randint(2, 9))
-        venue.say("event", event)
+            event.say({"winner": winner})
+            winners[kind].pop().say({kind: event})
+        event.say({"opener": opener, "visitors": rng.randint(5, 400) * 100, "days": rng.randint(2, 9)})
+        venue.say({"event": event})
     return list(events.values())
 
 

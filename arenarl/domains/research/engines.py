@@ -1,8 +1,7 @@
 """Where pages come from: the embedded corpus, a local folder of documents, or the web (`web.py`).
-Each finds pages for a query and fetches one.
 
-Local engines know their pages' chunks already, so they hand them over in BM25's order, and nothing they do is worth
-keeping on disk. Of a folder, text, Markdown and HTML files are a page each; a JSONL dump has a page a line: `text` (or
+Local engines know their pages' chunks already, so they return them in BM25's order, and none of their results is cached
+on disk. Of a folder, text, Markdown and HTML files are a page each; a JSONL dump has a page a line: `text` (or
 `contents`), `title` (or the first line) and `url`. A folder is indexed on disk once for all processes and runs. The
 index is named by a hash of what it was made from, so a changed document makes another one. It appears whole or not at
 all: the first process that misses it builds it, and the others wait.
@@ -21,8 +20,8 @@ from filelock import FileLock
 
 from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.research.corpus import build_corpus
-from arenarl.domains.research.page_index import PageIndex, StoredPages
 from arenarl.domains.research.pages import Hit, Page, read_html
+from arenarl.domains.research.passages import PageIndex, StoredPages
 from arenarl.rollout.environment import ToolError, as_written
 from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
@@ -63,11 +62,7 @@ class LocalEngine:
 
 
 def open_engine(config: EnvironmentConfig) -> Engine:
-    """The engine that `environment.search.engine` names.
-
-    Raises:
-        UserError: its documents or its key are missing.
-    """
+    """The engine that `environment.search.engine` names. Raises UserError if its documents or its key are missing."""
     search = config.search
     if search.engine == "corpus":
         return _corpus_engine(config.world_seed, search.corpus_size, search.search_chunk_tokens)
@@ -85,12 +80,8 @@ def _corpus_engine(seed: int, size: int, chunk_tokens: int) -> LocalEngine:
 
 
 def open_folder(folder: Path, chunk_tokens: int, indexes: Path) -> tuple[PageIndex, str]:
-    """The index of all documents below a folder, built if it is not there yet,
-    and the name that it has after its content.
-
-    Raises:
-        UserError: the folder is missing, holds no document, or one that cannot be read.
-    """
+    """The index of all documents below a folder, built if it is missing, and its name, a hash of the content.
+    Raises UserError if the folder is missing, holds no document, or one that cannot be read."""
     name = fingerprint(folder, chunk_tokens)
     place = indexes / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     place.mkdir(parents=True, exist_ok=True)
@@ -111,7 +102,7 @@ def _build(folder: Path, chunk_tokens: int, target: Path) -> None:
         pages = StoredPages.write(read_documents(folder, empty), partial)
         try:
             PageIndex.build(pages, chunk_tokens).save(partial)
-        except ValueError as error:
+        except ValueError as error:  # no page has a word
             raise UserError(f"environment.search.folder={folder}: {error}") from error
     endings = Counter(path.suffix.lower() or path.name for path in _visible(folder))
     unread = [(ending, count) for ending, count in endings.most_common() if ending not in READERS]
@@ -133,8 +124,7 @@ def fingerprint(folder: Path, chunk_tokens: int) -> str:
 
 
 def documents(folder: Path) -> list[Path]:
-    """All files below a folder that can be read, in the order of their names;
-    hidden ones and links out of it left out."""
+    """The readable files below a folder, by name, without hidden ones and links out of it."""
     return sorted(path for path in _visible(folder) if path.suffix.lower() in READERS)
 
 
@@ -161,13 +151,9 @@ def read_documents(folder: Path, empty: list[Path]) -> Iterator[Page]:
 
 
 def _read_text(path: Path, name: str) -> list[Page]:
-    return [Page(name, path.stem, text_of_file(path, "utf-8-sig"))]
-
-
-def _read_markdown(path: Path, name: str) -> list[Page]:
-    """Its title is the first heading."""
-    text = text_of_file(path, "utf-8-sig")
-    headings = (line.lstrip("#").strip() for line in text.splitlines() if line.startswith("#"))
+    """The title of a Markdown file is its first heading."""
+    text, is_markdown = text_of_file(path, "utf-8-sig"), path.suffix.lower() != ".txt"
+    headings = (line.lstrip("#").strip() for line in text.splitlines() if is_markdown and line.startswith("#"))
     return [Page(name, next(filter(None, headings), path.stem), text)]
 
 
@@ -191,6 +177,6 @@ def _read_jsonl(path: Path, name: str) -> Iterator[Page]:
 
 
 READERS: dict[str, Callable[[Path, str], Iterable[Page]]] = {  # by how a file's name ends
-    ".txt": _read_text, ".md": _read_markdown, ".markdown": _read_markdown, ".html": _read_html, ".htm": _read_html,
-    ".xhtml": _read_html, ".jsonl": _read_jsonl,
+    ".txt": _read_text, ".md": _read_text, ".markdown": _read_text,
+    ".html": _read_html, ".htm": _read_html, ".xhtml": _read_html, ".jsonl": _read_jsonl,
 }  # fmt: skip

@@ -1,30 +1,39 @@
-"""Facts of your own pages, found by an LLM: F_i of Eq. 1, InfoAgent, in the form that `corpus.read_corpus` takes.
+"""What an LLM adds to the synthesis of questions: facts of your own pages, and other words for closed queries.
 
     python -m arenarl.domains.research.extraction --config configs/quickstart.yaml --judge configs/judges/vllm.yaml \\
         --pages pages.jsonl --out own.jsonl
 
-A fact counts only if its sentence stands in the page and its value in the sentence; a value that is the title of
-another page is a relation to it. Pages that have facts already are left as they are.
+extracts facts, F_i of Eq. 1, InfoAgent, in the form that `corpus.read_corpus` takes. A fact counts only if its sentence
+stands in the page and its value in the sentence; a value that is the title of another page is a relation to it. Pages
+that have facts already are left as they are.
+
+`rephrase` is f_llm of Eq. 2, and with it the question generator of Eq. 4. A wording counts only if it names nobody that
+the query hides, loses no name that it gives, and does not hold the answer; the query keeps its own words otherwise.
+That the meaning is the same is left to the LLM.
 """
 
 import argparse
 import asyncio
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import LLMConfig
 from arenarl.domains.research.corpus import read_pages
-from arenarl.domains.research.rephrasing import ask
+from arenarl.domains.research.descriptions import read_description
 from arenarl.domains.stated_facts import stands_in
 from arenarl.llm.client import LLMClient, open_client
 from arenarl.llm.json_reply import JSONReply
+from arenarl.llm.prompts import prompt_texts, quoted
 from arenarl.system.errors import UserError, guarded
-from arenarl.trajectory import write_jsonl
+from arenarl.trajectory import Query, write_jsonl
 
+Reply = TypeVar("Reply", bound=JSONReply)
 Short = Annotated[str, Field(min_length=1, max_length=80)]
 
 
@@ -37,6 +46,20 @@ class ReadFact(JSONReply):
 class ReadPage(JSONReply):
     kind: Short
     facts: list[ReadFact]
+
+
+class Rephrased(JSONReply):
+    question: Annotated[str, Field(min_length=10, max_length=2000)]
+
+
+async def ask(
+    client: LLMClient, llm: LLMConfig, task: str, material: str, reply_type: type[Reply], about: str = ""
+) -> Reply | None:
+    """Return an LLM's reply to one task of configs/prompts/synthesis_en.yaml, or None if none could be had."""
+    texts = prompt_texts("synthesis", "en")
+    asked = f"{texts[task].strip()}\n{quoted(material, 20_000)}\n{texts['reply_' + task].strip()}"
+    messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": asked}]
+    return await client.ask(llm, messages, reply_type, texts["again"], about=about)
 
 
 async def add_facts(client: LLMClient, llm: LLMConfig, pages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -59,8 +82,33 @@ async def add_facts(client: LLMClient, llm: LLMConfig, pages: Sequence[dict[str,
     return list(await asyncio.gather(*map(read, pages)))
 
 
+async def rephrase(client: LLMClient, llm: LLMConfig, queries: Sequence[Query], taken: set[str]) -> list[Query]:
+    """The closed queries in new words where the LLM had sound ones; texts in `taken` are not used again."""
+    replies = await asyncio.gather(*(ask(client, llm, "rephrase", query.query, Rephrased) for query in queries))
+    reworded = []
+    for query, reply in zip(queries, replies, strict=True):
+        text = " ".join(reply.question.split()) if reply else ""
+        if text not in taken and is_sound(text, query):
+            query = replace(query, query=text)
+        taken.add(query.query)
+        reworded.append(query)
+    return reworded
+
+
+def is_sound(text: str, query: Query) -> bool:
+    """Whether a wording of a closed query gives the same names, and nothing away."""
+    wanted = query.constraints
+    named = {node.name for node in read_description(wanted["description"]).walk() if node.name}
+    hidden = {*wanted["entities"], wanted["answer"], *wanted["answer_aliases"]} - named
+
+    def has(name: str) -> bool:
+        return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
+
+    return bool(text) and all(map(has, named)) and not any(map(has, hidden))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(description="Facts of your own pages, found by an LLM.")
     parser.add_argument("--config", required=True, help="a run's YAML: its store of replies and budget are used")
     parser.add_argument("--judge", required=True, help="a file of configs/judges: the LLM that reads")
     parser.add_argument("--pages", required=True, help="JSONL with url, title, text, and links if there are any")

@@ -3,7 +3,7 @@
 A fact is what a page says, in a form that questions can be made of and answers checked against. To make it vague,
 f_entity hides names behind what they stand for, and f_static turns dates and numbers into ranges. What a vague fact
 still demands is kept beside its words (`Clue`), so that the entities it fits can be counted. f_llm, the rephrasing by
-an LLM, comes last and works on the whole question: `rephrasing`.
+an LLM, comes last and works on the whole question: `extraction.rephrase`.
 """
 
 import random
@@ -53,11 +53,6 @@ class Entity:
     aliases: tuple[str, ...] = ()
 
     @cached_property
-    def attributes(self) -> dict[str, str]:
-        """What has one value and is no relation."""
-        return {attribute: fact.value for attribute, fact in self.single.items() if fact.target is None}
-
-    @cached_property
     def single(self) -> dict[str, Fact]:
         """The facts whose attribute has one value, relations included."""
         counts = Counter(fact.attribute for fact in self.facts)
@@ -66,19 +61,16 @@ class Entity:
     @property
     def noun(self) -> str:
         """What it is, for a text that must not name it: "novel", "harbour town"."""
-        return self.attributes.get("type", self.kind)
+        fact = self.single.get("type")
+        return fact.value if fact and fact.target is None else self.kind
 
 
 @dataclass(frozen=True)
 class Clue:
-    """A vague fact of an entity that is not named.
-
-    `pattern` says it with <subject> for the entity; it holds for entities whose `attribute` has this `value`, or a
-    number from `low` to `high`.
-    """
+    """A vague fact of a hidden entity: its `attribute` has this `value`, or a number from `low` to `high`."""
 
     attribute: str
-    pattern: str
+    pattern: str  # says it, with <subject> for the entity
     value: str | None = None
     low: int | None = None
     high: int | None = None
@@ -154,8 +146,7 @@ def pattern_of(fact: Fact, entity: Entity) -> str:
 
 
 def fuzzify(fact: Fact, entity: Entity, rng: random.Random) -> Clue:
-    """f_static after f_entity, on a fact that is no relation.
-    A value that is no bare number is demanded as it is, so the words leave it alone."""
+    """f_static after f_entity, on a fact that is no relation. A value that is no bare number stays as it is."""
     pattern = pattern_of(fact, entity)
     if (place := place_of(fact.value, pattern)) < 0:  # hidden with a name
         return Clue(fact.attribute, pattern, value=fact.value)

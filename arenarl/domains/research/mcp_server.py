@@ -1,5 +1,4 @@
-"""The research world as an MCP server: `python -m arenarl.domains.research.mcp_server`;
-arenarl/domains/mcp_server.py says how it is started."""
+"""The research world as an MCP server: `python -m arenarl.domains.research.mcp_server`; see domains/mcp_server.py."""
 
 from arenarl.domains.mcp_server import main
 

@@ -63,10 +63,8 @@ PROSE = {
         "Young people train free of charge on two evenings a week.",
     ),
     "event": (
-        "It rained on the first day, and nobody minded.",
-        "Reports of the time speak at length of {other}.",
+        "It rained on the first day, and nobody minded.", "Reports of the time speak at length of {other}.",
         "The programme was printed on cheap paper, and few copies are left.",
-        "Innkeepers took double the usual price for a bed.",
-        "Many had come for {other} alone.",
+        "Innkeepers took double the usual price for a bed.", "Many had come for {other} alone.",
     ),
 }  # fmt: skip

@@ -1,8 +1,7 @@
 """Open-ended research queries in the three categories of 5.1, ArenaRL, with the facts that a good report covers.
 
 Report: a document on an entity and on others that it has to do with. Ideation: an outline that compares two of a kind.
-Overview: a short explanation of one. The text names what to cover, so that coverage can be checked; which of it matters
-is left to the writer.
+Overview: a short explanation of one. The text names what to cover, so that coverage can be checked.
 """
 
 import random
@@ -13,6 +12,7 @@ from arenarl.domains.research.corpus import LINK, Corpus
 from arenarl.domains.research.facts import Entity
 from arenarl.trajectory import Query
 
+_FIELDS = ("url", "attribute", "value", "sentence")  # of a fact in a query's constraints
 Drawn = tuple[str, list[dict[str, Any]], list[Entity]]  # text, parts, the entity of each
 
 
@@ -31,7 +31,11 @@ def make_open_queries(corpus: Corpus, seed: str, count: int, taken: set[str] | N
         text, parts, subjects = _DRAWS[subtask](corpus, entity, rng) or (None, [], [])
         if text and text not in taken:
             taken.add(text)
-            constraints = {"entities": [one.name for one in subjects], "facts": _facts(parts, subjects), "parts": parts}
+            pairs = zip(parts, subjects, strict=True)
+            wanted = [one.single[attribute] for part, one in pairs for attribute in part["attributes"]]
+            wanted += [subjects[0].single[part["via"]] for part in parts if "via" in part]
+            facts = [{name: getattr(fact, name) for name in _FIELDS} for fact in dict.fromkeys(wanted)]
+            constraints = {"entities": [one.name for one in subjects], "facts": facts, "parts": parts}
             queries.append(Query(f"{seed}-{subtask}-{len(queries):05d}", "research", subtask, "en", text, constraints))
     return queries
 
@@ -80,16 +84,8 @@ def _aspects(entity: Entity, rng: random.Random, most: int, besides: list[str] =
     return rng.sample(attributes, min(most, len(attributes)))
 
 
-def _facts(parts: list[dict[str, Any]], subjects: list[Entity]) -> list[dict[str, str]]:
-    wanted = [one.single[name] for part, one in zip(parts, subjects, strict=True) for name in part["attributes"]]
-    wanted += [subjects[0].single[part["via"]] for part in parts if "via" in part]
-    fields = ("url", "attribute", "value", "sentence")
-    return [{name: getattr(fact, name) for name in fields} for fact in dict.fromkeys(wanted)]
-
-
 def stated(corpus: Corpus, constraints: dict[str, Any], answer: str) -> list[bool]:
-    """Of each of the query's facts, whether an answer states it:
-    the entity's name and the value in one sentence or line."""
+    """Whether an answer states each fact of the query: the entity's name and the value in one sentence or line."""
     sentences = corpus.sentences(answer)
     claims = [(corpus.entities[fact["url"]].name, fact["value"]) for fact in constraints["facts"]]
     return [any(corpus.says(sentence, name, value) for sentence in sentences) for name, value in claims]

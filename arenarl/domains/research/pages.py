@@ -28,12 +28,11 @@ from arenarl.system.repository import ROOT
 # it prints what is wrong with each page; the policy is told
 logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
 
-WEB_CODECS = {  # of the WHATWG: Python has others, some of which take time in the square of a page's length
-    "ascii", "utf-8", "utf-16", "utf-16-le", "utf-16-be", *(f"iso8859-{part}" for part in range(1, 17)),
-    *(f"cp125{page}" for page in range(9)), "cp866", "cp874", "tis-620", "koi8-r", "koi8-u", "mac-roman",
-    "mac-cyrillic", "gb2312", "gbk", "gb18030", "big5", "big5hkscs", "shift_jis", "cp932", "euc_jp", "iso2022_jp",
-    "euc_kr", "cp949",
-}  # fmt: skip
+# of the WHATWG: Python has others, some of which take time in the square of a page's length
+WEB_CODECS = {*(f"iso8859-{part}" for part in range(1, 17)), *(f"cp125{page}" for page in range(9)), *"""
+    ascii utf-8 utf-16 utf-16-le utf-16-be cp866 cp874 tis-620 koi8-r koi8-u mac-roman mac-cyrillic gb2312 gbk gb18030
+    big5 big5hkscs shift_jis cp932 euc_jp iso2022_jp euc_kr cp949
+""".split()}  # fmt: skip
 _MEMORY = 2 * 2**30  # bytes that a worker may take up
 _threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "html")  # one a worker
 _idle: list[subprocess.Popen] = []
@@ -49,13 +48,12 @@ class Page:
 
 
 class Hit(NamedTuple):
-    """A page that an engine found. `snapshot`: the sentence that a web search shows;
-    `chunks`: a local page's, best first."""
+    """A page that an engine found."""
 
     url: str
     title: str
-    snapshot: str = ""
-    chunks: list[str] | None = None
+    snapshot: str = ""  # the sentence that a web search shows
+    chunks: list[str] | None = None  # of a local page, best first
 
 
 class WorkerLost(Exception):
@@ -63,8 +61,7 @@ class WorkerLost(Exception):
 
 
 def read_html(html: bytes, url: str, charset: str | None = None) -> Page | None:
-    """None where there is no main text. `charset` is what the server says;
-    a wrong one, and one that the web has not, is detected anew."""
+    """Return None for a page without main text. `charset` is the server's; a wrong one is detected anew."""
     try:
         if (tree := load_html(decoded(html, charset))) is None:
             return None

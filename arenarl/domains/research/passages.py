@@ -1,16 +1,28 @@
-"""Pages cut into chunks, chunks into sentences, both into search terms;
-snippets made of the sentences that fit a query.
+"""Pages cut into chunks, chunks into sentences, both into search terms; an index of many pages; snippets of a page.
 
 A token is a word, or a character where text has no blanks between words (Chinese): what InfoAgent's 128 and 2,048 are
 counted in is not said. Chunks end where sentences do.
+
+The index is BM25 over chunks: in memory for the embedded corpus, memory-mapped from a folder for documents on disk.
+bm25s scores all chunks at once; `top` finds the best without sorting them, which took most of a query's time. A page
+counts by its best chunk. A chunk is indexed with its page's title, so that one that says "she" is found by her name,
+and a page by what it is about.
 """
 
+import json
 import math
+import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from arenarl.domains.bm25 import STOPWORDS_EN, pairs, singular
+import numpy as np
+
+from arenarl.domains.bm25 import BM25, STOPWORDS_EN, pairs, singular
+from arenarl.domains.research.pages import Page
+from arenarl.system.seeds import stable_seed
 
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff"
 _TOKEN = re.compile(rf"[^\W_{_HAN}]+|[{_HAN}]")
@@ -20,11 +32,13 @@ _NO_END = re.compile(r"\b(?:[A-Z]|Mr|Mrs|Ms|Dr|St|Mt|No)\.$")  # an initial, a t
 STOP = {*STOPWORDS_EN, *"what which who when where how did does do from has have had s".split()}
 _LAST_LETTER = "\u33ff"  # Chinese characters come after it
 CUT = "…"
+_BLOCK = 64  # chunks that `top` looks at together
+_ARRAYS = ("spans", "first_chunk", "names")
+_EMPHASIS = 3  # how often the title counts. Our choice
 
 
 def terms(text: str) -> list[str]:
-    """What BM25 counts: lower-case words in the singular, without the commonest;
-    neighbouring pairs of Chinese characters.
+    """What BM25 counts: lower-case singular words, without the commonest, and pairs of Chinese characters.
 
     >>> terms("Who founded the cities of Ålesund, 安静的寺?")
     ['founded', 'city', 'ålesund', '安静', '静的', '的寺']
@@ -100,11 +114,9 @@ def _pieces(text: str, max_tokens: int) -> Iterator[tuple[int, int, int]]:
 
 
 def extract_snippet(query: str, texts: Sequence[str], max_words: int, title: str = "") -> str:
-    """The sentences that say most of the query, in their order, within `max_words`;
-    the first ones if none says any of it.
+    """The sentences that say most of the query, in their order, within `max_words`; else the first ones.
 
-    What the page's title says already does not count, and a term weighs less the more sentences have it:
-    neither is an answer.
+    Terms of the page's title do not count, and a term weighs less the more sentences have it: neither is an answer.
     """
     text = "\n".join(texts)
     spans = list(sentence_spans(text))
@@ -127,8 +139,7 @@ def extract_snippet(query: str, texts: Sequence[str], max_words: int, title: str
 
 
 def _places(term: str, lowered: str) -> Iterator[int]:
-    """Where a text in lower case has a term. Looking for a few terms is far quicker than splitting pages into all of
-    theirs."""
+    """Where a text in lower case has a term: far quicker than splitting pages into all of their terms."""
     stem = term[:-1] if term.endswith("y") and term != "y" else term  # as in cities
     place = lowered.find(stem)
     while place >= 0:
@@ -145,3 +156,122 @@ def extract_summary(text: str, max_chars: int) -> str:
         return text
     ends = [end for _, end in sentence_spans(text) if end < max_chars]
     return text[: ends[-1] if ends else max_chars - 1] + CUT
+
+
+class StoredPages(Sequence[Page]):
+    """The pages of a folder's pages.jsonl, each read when it is asked for."""
+
+    def __init__(self, folder: Path):
+        self._file = (folder / "pages.jsonl").open("rb")
+        self._starts = np.asarray(np.load(folder / "page_starts.npy", mmap_mode="r"))
+
+    @staticmethod
+    def write(pages: Iterable[Page], folder: Path) -> "StoredPages":
+        starts = [0]
+        with (folder / "pages.jsonl").open("wb") as file:
+            for page in pages:
+                line = json.dumps([page.url, page.title, page.text], ensure_ascii=False).encode("utf-8", "replace")
+                starts.append(starts[-1] + file.write(line + b"\n"))
+        np.save(folder / "page_starts.npy", np.array(starts, dtype=np.int64))
+        return StoredPages(folder)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, index: int) -> Page:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        start, end = self._starts[index : index + 2].tolist()
+        return Page(*json.loads(os.pread(self._file.fileno(), end - start, start)))
+
+
+@dataclass(eq=False)
+class PageIndex:
+    """`index.search(text, limit)` → the best pages, `index.find(name)` → the page of a url or title."""
+
+    pages: Sequence[Page]
+    bm25: BM25
+    spans: np.ndarray  # (C, 2) where the C chunks start and end in their page's text
+    first_chunk: np.ndarray  # (P + 1,) where the P pages' chunks begin
+    names: np.ndarray  # (2, 2P) sorted hashes of urls and titles, with the page of each
+
+    @classmethod
+    def build(cls, pages: Sequence[Page], chunk_tokens: int) -> "PageIndex":
+        """Raises ValueError if no page has a word."""
+        vocabulary: dict[str, int] = {}
+        spans, first_chunk, names, ids = [], [0], [], []
+        for page in pages:
+            title = terms(page.title) * _EMPHASIS
+            for start, end in chunk_spans(page.text, chunk_tokens) or [(0, 0)]:
+                spans.append((start, end))
+                words = title + terms(page.text[start:end])
+                ids.append([vocabulary.setdefault(word, len(vocabulary)) for word in words])
+            first_chunk.append(len(spans))
+            names += [_hash(page.url), _hash(page.title)]
+        if not vocabulary:
+            raise ValueError("no page has a word")
+        bm25 = BM25()
+        bm25.index((ids, vocabulary), show_progress=False)
+        hashes, owners = np.array(names), np.arange(len(names)) // 2
+        order = np.lexsort((owners, hashes))  # of pages with one name, the first
+        return cls(pages, bm25, np.array(spans), np.array(first_chunk), np.stack([hashes, owners])[:, order])
+
+    def save(self, folder: Path) -> None:
+        """Beside the pages, which must be `StoredPages` of this folder."""
+        self.bm25.save(folder / "bm25", show_progress=False)
+        for name in _ARRAYS:
+            np.save(folder / f"{name}.npy", getattr(self, name))
+
+    @classmethod
+    def open(cls, folder: Path) -> "PageIndex":
+        """What is read of the arrays comes from the disk when it is first needed, and all processes share it."""
+        bm25 = BM25.load(folder / "bm25", mmap=True, show_progress=False)
+        arrays = {name: np.asarray(value) for name, value in bm25.scores.items() if isinstance(value, np.memmap)}
+        bm25.scores |= arrays
+        places = (np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in _ARRAYS)
+        return cls(StoredPages(folder), bm25, *places)
+
+    def search(self, text: str, limit: int) -> list[tuple[Page, list[str]]]:
+        """The best pages, best first, each with its chunks, best first; none that has no term of the query."""
+        wanted = [term for term in dict.fromkeys(terms(text)) if term in self.bm25.vocab_dict]
+        if not wanted:
+            return []
+        scores_C = self.bm25.get_scores(wanted)
+        results = []
+        for number in self._best_pages(scores_C, limit):
+            page, (first, last) = self.pages[number], self.first_chunk[number : number + 2].tolist()
+            order = np.argsort(-scores_C[first:last], kind="stable")
+            results.append((page, [page.text[start:end] for start, end in self.spans[first:last][order].tolist()]))
+        return results
+
+    def find(self, name: str) -> Page | None:
+        """By url or title, capitals and blanks around it aside."""
+        wanted = _hash(name)
+        place = int(np.searchsorted(self.names[0], wanted))
+        is_there = place < self.names.shape[1] and self.names[0, place] == wanted
+        return self.pages[int(self.names[1, place])] if is_there else None
+
+    def _best_pages(self, scores_C: np.ndarray, limit: int) -> list[int]:
+        count = 4 * limit
+        while True:
+            best = top(scores_C, count)
+            found = list(dict.fromkeys((np.searchsorted(self.first_chunk, best, side="right") - 1).tolist()))
+            if len(found) >= limit or len(best) < count:
+                return found[:limit]
+            count *= 4
+
+
+def top(scores: np.ndarray, count: int) -> np.ndarray:
+    """The places of the `count` highest scores above 0, best first, of equals the first.
+
+    The best of each block are enough to bound the last place from below; only what reaches it is sorted.
+    """
+    blocks = scores[: len(scores) // _BLOCK * _BLOCK].reshape(_BLOCK, -1).max(axis=0)
+    bounds = blocks if len(blocks) > count else scores
+    least = np.partition(bounds, -count)[-count] if len(bounds) > count else 0
+    reached = np.flatnonzero(scores >= max(least, np.finfo(scores.dtype).tiny))
+    return reached[np.argsort(-scores[reached], kind="stable")][:count]
+
+
+def _hash(name: str) -> int:
+    return stable_seed(" ".join(name.lower().split()))

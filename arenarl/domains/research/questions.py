@@ -1,5 +1,4 @@
-"""Closed questions with known answers (3.1 and A.1, InfoAgent):
-tree → sub-tree → vague facts → constraint sets → text → solvability check.
+"""Closed questions (3.1, A.1, InfoAgent): tree → sub-tree → vague facts → constraint sets → text → solvability check.
 
     python -m arenarl.domains.research.questions --config configs/quickstart.yaml --count 200
 
@@ -8,9 +7,8 @@ The paper asks LLMs at every step and made 14k SFT trajectories and 5.7k RL ques
 corpus whose facts are known, and an LLM may reword the result (`data.research.rephraser`). `plain` questions, which
 name the leaves of their trees, are ours, for small policies.
 
-The paper finds a tree's children by named-entity recognition in a node's facts. Here a relation says whom it names, and
-children may also come from pages that name the node: a question over such an edge cannot be answered from the root's
-page alone.
+The paper finds a tree's children by named-entity recognition in a node's facts. Here they are the entities that the
+node's relations name, and those whose pages name the node.
 """
 
 import argparse
@@ -25,24 +23,19 @@ from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import EnvironmentConfig, ResearchDataConfig
 from arenarl.domains.known_answers import is_correct
 from arenarl.domains.research.corpus import LINK, Corpus, build_corpus, read_corpus
-from arenarl.domains.research.descriptions import (
-    Description,
-    Link,
-    Space,
-    ask,
-    choose_clues,
-    read_description,
-    render,
-)
+from arenarl.domains.research.descriptions import Description, Link, Space, ask, choose_clues, read_description, render
 from arenarl.domains.research.environment import ResearchEnvironment
 from arenarl.domains.research.facts import Clue, Fact, fuzzify, pattern_of
-from arenarl.domains.research.solver import ResearchTools, Solver
-from arenarl.rollout.environment import observe
+from arenarl.domains.research.teacher import ResearchTools, Solver
 from arenarl.system.errors import UserError, guarded
 from arenarl.trajectory import Query
 
 SUBTASK = "synthetic_qa"
 _PATIENCE = 2000  # attempts in a row without a new question
+_TOO_MUCH = (
+    "the corpus is too small, or data.research asks for too much; raise environment.search.corpus_size or "
+    "data.research.max_tool_calls, or lower data.research.hop_weights for many entities"
+)
 
 
 @dataclass(frozen=True)
@@ -53,8 +46,7 @@ class Node:
 
 
 def grow_tree(corpus: Corpus, root: str, branching: Sequence[int], rng: random.Random) -> list[Node]:
-    """The tree below `root`, breadth first: a node of depth d has at most `branching[d]` children,
-    and no entity is in it twice."""
+    """The tree below `root`, breadth first, with at most `branching[d]` children at depth d, no entity twice."""
     tree, level, taken = [Node(root, None)], [0], {root}
     for most in branching:
         below = []
@@ -108,14 +100,11 @@ def make_questions(
     taken: set[str] | None = None,
 ) -> list[Query]:
     """`count` closed queries that the scripted solver can answer through `environment`, with texts not in `taken`,
-    which grows by them.
+    which grows by them. Raises UserError if the corpus does not yield so many.
 
     `constraints`: `answer`, `answer_aliases`; `entities`, the names of the tree's; `root`, its url; `attribute`, what
     is asked of it; `hops`, how many entities; `tool_calls`, that the solver made; `is_plain`; `is_shallow`, whether
     BM25 finds the root by the query's text; `description`, what the text says, as data.
-
-    Raises:
-        UserError: the corpus does not yield so many.
     """
     rng, space, taken = random.Random(f"questions:{seed}"), Space(corpus), set() if taken is None else taken
     queries: list[Query] = []
@@ -132,11 +121,7 @@ def make_questions(
                 queries.append(Query(query_id, "research", SUBTASK, "en", text, constraints | {"tool_calls": calls}))
                 failures = 0
             elif (failures := failures + 1) > _PATIENCE:
-                raise UserError(
-                    f"{len(queries)} of {count} questions could be made: the corpus is too small, or data.research "
-                    "asks for too much; raise environment.search.corpus_size or data.research.max_tool_calls, "
-                    "or lower data.research.hop_weights for many entities"
-                )
+                raise UserError(f"{len(queries)} of {count} questions could be made: {_TOO_MUCH}")
     return queries
 
 
@@ -147,15 +132,13 @@ def _attempt(space: Space, config: ResearchDataConfig, rng: random.Random) -> tu
     tree = grow_tree(corpus, rng.choice(corpus.pages).url, config.branching, rng)
     if len(tree) < hops:
         return None
-    nodes = sorted(extract_subtree([node.parent for node in tree], hops, rng))
-    root, urls = corpus.entities[tree[0].url], [tree[index].url for index in nodes]
-    askable = [
-        fact for fact in root.single.values() if fact.attribute not in ("type", LINK) and fact.target not in urls
-    ]
-    if not askable:
+    nodes = {index: tree[index] for index in sorted(extract_subtree([node.parent for node in tree], hops, rng))}
+    root, urls = corpus.entities[tree[0].url], [node.url for node in nodes.values()]
+    own = [fact for fact in root.single.values() if fact.attribute not in ("type", LINK)]
+    if not (askable := [fact for fact in own if fact.target not in urls]):
         return None
     asked, is_plain = rng.choice(askable), rng.random() < config.plain_share
-    description = _Describer(space, config, rng, is_plain, asked, tree, nodes).describe(0)
+    description = _describe(space, config, rng, is_plain, asked.attribute, nodes)
     if space.described(description) != {root.url}:
         return None
     sentences, label = render(description)
@@ -176,43 +159,37 @@ def _attempt(space: Space, config: ResearchDataConfig, rng: random.Random) -> tu
     }
 
 
-@dataclass
-class _Describer:
-    """Makes the description of a sub-tree, leaves first, so that each node's constraint set knows what its children
-    leave open."""
+def _describe(
+    space: Space, config: ResearchDataConfig, rng: random.Random, is_plain: bool, asked: str, nodes: dict[int, Node]
+) -> Description:
+    """The description of a sub-tree, made leaves first: a node's constraint set needs what its children leave open."""
+    corpus, untold = space.corpus, ("type", asked)
 
-    space: Space
-    config: ResearchDataConfig
-    rng: random.Random
-    is_plain: bool
-    asked: Fact
-    tree: list[Node]
-    nodes: list[int]
-
-    def describe(self, index: int) -> Description:
-        node, corpus = self.tree[index], self.space.corpus
-        entity, link = corpus.entities[node.url], None
-        children = tuple(self.describe(child) for child in self.nodes if self.tree[child].parent == index)
+    def describe(index: int) -> Description:
+        node, link = nodes[index], None
+        entity = corpus.entities[node.url]
+        children = tuple(describe(child) for child in nodes if nodes[child].parent == index)
         if node.link:
             pattern = pattern_of(node.link, corpus.entities[node.link.url])
             link = Link(node.link.attribute, pattern, is_parents=node.link.url != node.url)
-        if self.is_plain and not children:
+        if is_plain and not children:
             return Description(entity.noun, entity.name, link=link)
         hidden = Description(entity.noun, None, (), children, link)
-        untold = ("type", self.asked.attribute)
         facts = [fact for fact in entity.facts if fact.target is None and fact.attribute not in untold]
-        pool = [fuzzify(fact, entity, self.rng) for fact in facts]
+        pool = [fuzzify(fact, entity, rng) for fact in facts]
+        rng.shuffle(pool)  # of clues that leave equally many entities, any
 
         def is_found(clues: list[Clue]) -> bool:
             """p(K): whether BM25 finds the entity by what a constraint set says of it. Plain questions may be found."""
-            if self.is_plain:
+            if is_plain:
                 return False
             text, _ = render(replace(hidden, clues=tuple(clues)))
-            return node.url in _retrieved(corpus, text, self.config.retriever_results)
+            return node.url in _retrieved(corpus, text, config.retriever_results)
 
-        fits = self.space.described(hidden)
-        clues = choose_clues(self.space, pool, fits, self.config.max_clues, self.rng, is_found)
+        clues = choose_clues(space, pool, space.described(hidden), config.max_clues, is_found)
         return replace(hidden, clues=tuple(clues))
+
+    return describe(0)
 
 
 def _retrieved(corpus: Corpus, text: str, results: int | None) -> set[str]:
@@ -231,11 +208,7 @@ async def calls_needed(
     corpus: Corpus, environment: ResearchTools, constraints: dict[str, Any], max_calls: int
 ) -> int | None:
     """How many tool calls the scripted solver makes for the answer; None if it does not find it within `max_calls`."""
-
-    async def call(thought: str, tool: str, argument: str) -> str:
-        return await observe(environment, tool, {"query" if tool == "search" else "url": argument})
-
-    solver = Solver(corpus, call, max_calls, environment.is_compact)
+    solver = Solver(corpus, environment, max_calls)
     answer = await solver.answer(read_description(constraints["description"]), constraints["attribute"])
     return solver.calls if answer is not None and is_correct(constraints, answer) else None
 

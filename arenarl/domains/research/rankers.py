@@ -1,8 +1,4 @@
-"""Chunks chosen by meaning: an embedding model, then a reranker, of any kind that sentence-transformers can load (3.2,
-InfoAgent).
-
-They run in a thread of their own, one call after another, so that nothing waits for them but who asked.
-"""
+"""Chunks chosen by meaning (3.2, InfoAgent): an embedding model and a reranker that sentence-transformers can load."""
 
 import shutil
 from typing import Any

@@ -24,9 +24,8 @@ from pydantic import Field
 from arenarl.config.schema import LLMConfig, SearchConfig
 from arenarl.domains.bm25 import BM25
 from arenarl.domains.research.engines import Engine
-from arenarl.domains.research.page_index import top
 from arenarl.domains.research.pages import Hit, Page
-from arenarl.domains.research.passages import chunks, cut, extract_snippet, extract_summary, terms
+from arenarl.domains.research.passages import chunks, cut, extract_snippet, extract_summary, terms, top
 from arenarl.domains.research.rankers import Embedder, Reranker
 from arenarl.llm.client import LLMClient
 from arenarl.llm.json_reply import JSONReply
@@ -64,17 +63,13 @@ class Result:
 
 
 class Cache:
-    """Results in memory, in one sqlite file for all processes, and under way. Failures are not kept.
-    To be used from one event loop.
-
-    `hits` holds, for every look-up since it was last emptied, whether the result was there or under way.
-    """
+    """Results in memory, in one sqlite file for all processes, and under way; no failures. For one event loop."""
 
     def __init__(self, path: Path | None):
         self._db = open_database(path, _SCHEMA, "environment.search.cache") if path else None
         self._memory: OrderedDict[tuple, Any] = OrderedDict()
         self._in_flight: InFlight[Any] = InFlight()
-        self.hits: list[bool] = []
+        self.hits: list[bool] = []  # of each look-up since they were last taken: was it there or under way?
 
     async def get(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[Any]], on_disk: bool = True) -> Any:
         """What `make` gives for these inputs, which name all that it depends on. On disk goes what JSON can hold."""
@@ -146,17 +141,19 @@ class SearchTools:
         return await (self._thread.run(answer()) if self._waits else answer())
 
     async def _aside(self, work: Callable[..., T], *arguments: Any) -> T:
-        """What a page's text is made into, where others wait for it in another thread;
-        hops between threads take longer than a small page."""
+        """Work on a page's text; in another thread only where calls wait anyhow, as a hop costs more than a page."""
         return await asyncio.to_thread(work, *arguments) if self._waits else work(*arguments)
 
     async def _search(self, query: str) -> list[Result]:
         limit = self.config.results
-        hits = await self._fetched("hits", (query, limit), lambda: self.engine.search(query, limit))
+        is_local = self.engine.is_local
+        hits = await self._cached("hits", (query, limit), lambda: self.engine.search(query, limit), is_local)
 
         async def result_of(hit: Hit) -> Result:
-            texts = await self._search_chunks(query, hit)
-            return Result(hit.url, hit.title, await self._snippet(query, hit.title, texts))
+            texts, words = await self._search_chunks(query, hit), self.config.snippet_words
+            written = await self._ask("snippet", words, texts, query)
+            snippet = cut(written, words) if written else extract_snippet(query, texts, words, hit.title)
+            return Result(hit.url, hit.title, snippet)
 
         return list(await asyncio.gather(*(result_of(Hit(*hit)) for hit in hits)))
 
@@ -171,7 +168,11 @@ class SearchTools:
             texts = await self._aside(best_by_terms, page.title, texts, self.config.bm25_chunks)
             return await self._narrow(page.title, texts, 1)
 
-        return await self._summary("\n\n".join(await self._chosen("chunk", (page.url,), choose)))
+        texts = await self._cached("chunk", (page.url, *self._stages), choose, self._is_quick)
+        text, limit = "\n\n".join(texts), self.config.summary_above_chars
+        if limit is None or len(text) <= limit:
+            return text
+        return extract_summary(await self._ask("summary", limit, [text]) or text, limit)
 
     async def _search_chunks(self, query: str, hit: Hit) -> list[str]:
         """A page's best chunks; of a page that cannot be had, as of nearly 15 % of the web (3.2), the snapshot."""
@@ -187,7 +188,8 @@ class SearchTools:
                 texts = hit.chunks[: self.config.bm25_chunks]
             return await self._narrow(query, texts, self.config.reranked_chunks)
 
-        return await self._chosen("chunks", (query, hit.url, hit.snapshot), choose)
+        inputs = (query, hit.url, hit.snapshot, *self._stages)
+        return await self._cached("chunks", inputs, choose, self._is_quick)
 
     def _candidates(self, query: str, hit: Hit, page: Page) -> list[str]:
         """A fetched page's chunks by the query, those by the snapshot, and the snapshot itself. Eq. 5, InfoAgent."""
@@ -211,18 +213,7 @@ class SearchTools:
         async def fetch() -> tuple[str, ...]:
             return astuple(await self.engine.fetch(url))
 
-        return Page(*await self._fetched("page", (url,), fetch))
-
-    async def _snippet(self, query: str, title: str, texts: list[str]) -> str:
-        words = self.config.snippet_words
-        written = await self._ask("snippet", words, texts, query)
-        return cut(written, words) if written else extract_snippet(query, texts, words, title)
-
-    async def _summary(self, text: str) -> str:
-        limit = self.config.summary_above_chars
-        if limit is None or len(text) <= limit:
-            return text
-        return extract_summary(await self._ask("summary", limit, [text]) or text, limit)
+        return Page(*await self._cached("page", (url,), fetch, self.engine.is_local))
 
     def _asks(self, llm: LLMConfig) -> bool:
         return llm.name == "llm" and self.client is not None
@@ -240,14 +231,9 @@ class SearchTools:
         reply = await self.client.ask(llm, messages, _REPLIES[task], prompt["again"], about=task)
         return getattr(reply, task) if reply else None
 
-    async def _fetched(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[Any]]) -> Any:
-        """What the engine gives, from the cache, unless the engine is quicker than that."""
-        return await (make() if self.engine.is_local else self.cache.get(stage, (self.engine.name, *inputs), make))
-
-    async def _chosen(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[list[str]]]) -> list[str]:
-        """What is chosen of a page, from the cache, unless no model chooses and the page is at hand."""
-        key = (self.engine.name, *inputs, *self._stages)
-        return await (make() if self._is_quick else self.cache.get(stage, key, make))
+    async def _cached(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[Any]], is_quick: bool) -> Any:
+        """What `make` gives, from the cache unless making it is quicker."""
+        return await (make() if is_quick else self.cache.get(stage, (self.engine.name, *inputs), make))
 
 
 def best_by_terms(query: str, texts: list[str], count: int | None) -> list[str]:

@@ -1,5 +1,4 @@
-"""What is true of a research trajectory: the seven dimensions of 6.1, ArenaRL, checked against the corpus, and
-correctness where it is known.
+"""What is true of a research trajectory: correctness, and the seven dimensions of 6.1, ArenaRL, by the corpus.
 
 The embedded judge scores from this and adds noise; evaluation reports it as it is. An open-ended query says which facts
 a good report covers, a closed one has its answer and the entities that lead to it. Text is compared as it stands, in
@@ -13,7 +12,6 @@ entity counts. An answer to a closed query counts as right if it has a digit exa
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,8 +31,7 @@ _WORD = re.compile(r"[a-z]+", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class ResearchTruth(Truth):
-    """Shares in [0, 1], a dimension each. `correct` and `recall` are None of an open-ended query,
-    `correct` also without a verdict."""
+    """Shares in [0, 1], a dimension each."""
 
     framework: float
     tool_usage: float
@@ -43,16 +40,15 @@ class ResearchTruth(Truth):
     accuracy: float
     depth: float
     clarity: float
-    correct: bool | None = None
-    recall: float | None = None
+    correct: bool | None = None  # None for an open-ended query, or without a verdict
+    recall: float | None = None  # None for an open-ended query
 
     def dimensions(self) -> dict[str, float]:
         path = {f"path_{name}": 10 * getattr(self, name) for name in _PATH}
         return path | {f"answer_{name}": 10 * getattr(self, name) for name in _ANSWER}
 
     def figures(self) -> dict[str, float]:
-        """Of a closed query accuracy and the share of its entities that were found;
-        of an open-ended one claims borne out, facts covered."""
+        """Closed queries: accuracy, and the share of entities found. Open-ended: claims borne out, facts covered."""
         if self.recall is None:
             return {"groundedness": 100 * self.accuracy, "facts_covered": 100 * self.depth}
         accuracy = {} if self.correct is None else {"accuracy": 100.0 * self.correct}
@@ -101,11 +97,11 @@ def examine_view(corpus: Corpus, query: Query, messages: list[dict[str, Any]]) -
     """Examine a view without tool results."""
     turns, wanted = read_turns(messages), query.constraints
     answer, entities, given = last_answer(turns), set(wanted["entities"]), corpus.named_in(query.query)
-    calls = [(_names(corpus, leaves_of(call.arguments)), is_new) for call, is_new in calls_of(turns)]
-    asked = set().union(*(names for names, _ in calls))
+    named = [(set().union(*map(corpus.named_in, leaves_of(call.arguments))), new) for call, new in calls_of(turns)]
+    asked = set().union(*(names for names, _ in named))
     covered = len(entities & given & asked) + min(len(entities - given), len(asked - given))
     coverage = covered / len(entities) if entities else 0.0
-    tool_usage = mean_of(is_new * (1.0 if names else 0.3) for names, is_new in calls)
+    tool_usage = mean_of(is_new * (1.0 if names else 0.3) for names, is_new in named)
     path = {"framework": coverage, "tool_usage": tool_usage, "coverage": coverage}
     if has_answer(query):
         is_stated = float(states_something(answer) and _has_digit(answer) == _has_digit(wanted["answer"]))
@@ -116,9 +112,8 @@ def examine_view(corpus: Corpus, query: Query, messages: list[dict[str, Any]]) -
     def is_stated(fact: dict[str, str]) -> bool:
         name = corpus.entities[fact["url"]].name
         wording = _wording(fact, name)
-        return any(
-            wording <= words and (name in names if name in given else names - given) for words, names in statements
-        )
+        subjects = [names for words, names in statements if wording <= words]
+        return any(name in names if name in given else names - given for names in subjects)
 
     delivered = [is_stated(fact) for fact in wanted["facts"]]
     accuracy = mean_of(states_something(sentence) for sentence in claims)
@@ -163,8 +158,7 @@ def _brevity(answer: str) -> float:
 
 
 def _usefulness(turns: list[Turn], wanted: list[str]) -> float:
-    """Mean over the calls: 1 if it showed something wanted that was not shown before,
-    .3 if it showed anything new, else 0."""
+    """Mean over the calls: 1 for a result that shows something wanted for the first time, 0.3 for any new one."""
     values, seen, missing = [], set(), set(wanted)
     for text in (_plain(observation) for turn in turns for observation in turn.observations):
         new = {one for one in missing if _is_in(one, text)}
@@ -192,10 +186,6 @@ def _wording(fact: dict[str, str], name: str) -> set[str]:
 
 def _words(text: str) -> list[str]:
     return [word for word in map(str.lower, _WORD.findall(text)) if word not in _COMMON]
-
-
-def _names(corpus: Corpus, texts: Iterable[str]) -> set[str]:
-    return set().union(*map(corpus.named_in, texts))
 
 
 def _has_digit(text: str) -> bool:

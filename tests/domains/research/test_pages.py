@@ -1,3 +1,5 @@
+"""HTML read by workers: a hostile page costs its worker, and no more."""
+
 import asyncio
 import subprocess
 import sys
@@ -8,9 +10,8 @@ from sites import ARTICLE, on_loopback, site
 
 from arenarl.config.schema import WebConfig
 from arenarl.domains.research import pages
-from arenarl.domains.research.fetch import Fetcher, FetchError
 from arenarl.domains.research.pages import WEB_CODECS, WorkerLost, read_html, read_html_apart
-from arenarl.domains.research.passages import chunks, cut, extract_snippet, extract_summary
+from arenarl.domains.research.web import Fetcher, FetchError
 
 PAGE = ARTICLE.format("").encode()
 
@@ -28,28 +29,24 @@ def test_a_worker_reads_as_this_process_does_and_stays_for_the_next_page():
 
 def test_pages_are_read_side_by_side():
     async def all_of_them():
-        return await asyncio.gather(
-            *(read_html_apart(PAGE.replace(b"1950", str(n).encode()), "http://a/", None, 20.0) for n in range(30))
-        )
+        htmls = (PAGE.replace(b"1950", str(number).encode()) for number in range(30))
+        return await asyncio.gather(*(read_html_apart(html, "http://a/", None, 20.0) for html in htmls))
 
-    assert [f"in {n} by" in page.text for n, page in enumerate(asyncio.run(all_of_them()))] == [True] * 30
-
-
-def test_a_page_that_takes_too_long_is_given_up_and_the_next_one_read():
-    with pytest.raises(WorkerLost):
-        read(b"<p>word " * 60_000, timeout_s=0.05)
-    assert read(PAGE).title == "Tide pools"
+    assert [f"in {number} by" in page.text for number, page in enumerate(asyncio.run(all_of_them()))] == [True] * 30
 
 
-def test_a_worker_that_dies_costs_its_page_only():
+def test_a_worker_that_dies_or_takes_too_long_costs_its_page_only():
     read(PAGE)
-    for worker in pages._idle:
+    lost = list(pages._idle)
+    for worker in lost:
         worker.kill()
         worker.wait()
-    lost = len(pages._idle)
-    for _ in range(lost):
+    for _ in lost:
         with pytest.raises(WorkerLost):
             read(PAGE)
+    assert read(PAGE).title == "Tide pools"
+    with pytest.raises(WorkerLost):
+        read(b"<p>word " * 60_000, timeout_s=0.05)
     assert read(PAGE).title == "Tide pools"
 
 
@@ -68,9 +65,7 @@ def test_a_worker_ends_with_who_asked_it_and_knows_nothing_of_torch():
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    "charset", ["punycode", "idna", "unicode_escape", "utf-7", "base64", "zlib", "rot13", "no\0name", "é", "x" * 5000]
-)
+@pytest.mark.parametrize("charset", "punycode idna unicode_escape utf-7 base64 zlib rot13 no\0name é xxxx".split())
 def test_a_codec_that_the_web_has_not_is_none(charset):
     html = PAGE + b"<p>" + "é".encode() * 60_000  # as Punycode, seconds
     start = time.process_time()
@@ -79,23 +74,19 @@ def test_a_codec_that_the_web_has_not_is_none(charset):
 
 
 def test_the_webs_codecs_are_read():
+    page = PAGE.decode().replace("它讲述了潮池与时间的故事，很多人喜欢。", "")
     for codec in WEB_CODECS - {"iso8859-12", "ascii"}:  # there is no part 12
-        assert (
-            "1950"
-            in read_html(
-                PAGE.decode().replace("它讲述了潮池与时间的故事，很多人喜欢。", "").encode(codec), "http://a/", codec
-            ).text
-        )
+        assert "1950" in read_html(page.encode(codec), "http://a/", codec).text
 
 
 def test_fetching_gives_a_page_up_that_cannot_be_parsed_in_time():
-    async def fetch(url, **settings):
-        return await Fetcher(WebConfig(**settings), on_loopback).fetch(url)
+    async def fetch(path, timeout_s):
+        return await Fetcher(WebConfig(timeout_s=timeout_s), on_loopback).fetch(path)
 
     with site() as (_, url):
         with pytest.raises(FetchError, match="could not be parsed: it took longer than 1 s"):
-            asyncio.run(fetch(f"{url}/paragraphs", timeout_s=1.0))
-        assert asyncio.run(fetch(f"{url}/good")).title == "Tide pools"
+            asyncio.run(fetch(f"{url}/paragraphs", 1.0))
+        assert asyncio.run(fetch(f"{url}/good", 20.0)).title == "Tide pools"
 
 
 PARTS = [
@@ -105,22 +96,14 @@ PARTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow(seconds=30)
-@pytest.mark.parametrize("part", PARTS)
-def test_no_page_takes_longer_than_it_may(part):
-    """Two million characters each: the page or a given-up page,
-    of which a parser left to itself would take for ever."""
-    html = b"<html><body><article>" + part.encode("latin-1") * (2_000_000 // len(part))
-    try:
-        asyncio.run(asyncio.wait_for(read_html_apart(html, "http://a/", None, 1.5), 60))
-    except WorkerLost:
-        pass
+@pytest.mark.slow(seconds=12)
+def test_no_page_takes_longer_than_it_may():
+    """A million characters each: pages or given-up pages, of which a parser left to itself would take for ever."""
 
+    async def all_of_them():
+        htmls = (b"<html><body><article>" + part.encode("latin-1") * (1_000_000 // len(part)) for part in PARTS)
+        reading = (asyncio.wait_for(read_html_apart(html, "http://a/", None, 1.0), 100) for html in htmls)
+        return await asyncio.gather(*reading, return_exceptions=True)
 
-@pytest.mark.parametrize("part", ["1", "y", ". ", "中"])
-def test_a_page_is_searched_in_time_linear_in_its_length(part):
-    """Half a million characters: what grows with their square takes minutes."""
-    text, start = part * (500_000 // len(part)), time.process_time()
-    extract_snippet("1 y 中中 word", [text], 60, "T")
-    assert chunks(text, 128) is not None and extract_summary(text, 2000) and cut(text, 60)
-    assert time.process_time() - start < 8
+    results = asyncio.run(all_of_them())
+    assert all(one is None or isinstance(one, pages.Page | WorkerLost) for one in results), results

@@ -1,3 +1,5 @@
+"""The search tool: what its two forms show, the pipeline's stages, the web as an engine, models and the cache."""
+
 import asyncio
 import json
 import sqlite3
@@ -9,90 +11,78 @@ from aiohttp import web
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from judge_servers import Script, client_of, llm, serving
+from policies import ANSWER, Scripted, call, query
 from sites import on_loopback, site
 
 from arenarl.config.load import load_config
-from arenarl.config.schema import Config, EnvironmentConfig, RolloutConfig, SearchConfig, WebConfig
+from arenarl.config.schema import EnvironmentConfig, RolloutConfig, SearchConfig, WebConfig
 from arenarl.domains.environments import make_environment
 from arenarl.domains.research.engines import LocalEngine
 from arenarl.domains.research.environment import ResearchEnvironment
-from arenarl.domains.research.fetch import Fetcher
-from arenarl.domains.research.page_index import PageIndex
 from arenarl.domains.research.pages import Hit, Page
+from arenarl.domains.research.passages import PageIndex
 from arenarl.domains.research.search import Cache, SearchTools, best_by_terms
-from arenarl.domains.research.web import WebEngine
+from arenarl.domains.research.web import Fetcher, WebEngine
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.environment import ToolError
-from arenarl.rollout.generation import GeneratedTurn
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Query
 
+SITE = "https://encyclopedia.example"
+MARA = "Mara Velden is a writer. She was born in Oslo in 1921.\n\nShe won the Holm Prize in 1955."
+OSLO = "Oslo is a city of 600,000 people. " + "It has many streets and parks. " * 200
+TIDE = "The Long Tide is a novel by Mara Velden. It is about tide pools."
 PAGES = [
-    Page(
-        "https://encyclopedia.example/mara-velden",
-        "Mara Velden",
-        "Mara Velden is a writer. She was born in Oslo in 1921.\n\nShe won the Holm Prize in 1955.",
-    ),
-    Page(
-        "https://encyclopedia.example/oslo",
-        "Oslo",
-        "Oslo is a city of 600,000 people. " + "It has many streets and parks. " * 200,
-    ),
-    Page(
-        "https://encyclopedia.example/the-long-tide",
-        "The Long Tide",
-        "The Long Tide is a novel by Mara Velden. It is about tide pools.",
-    ),
-]
+    Page(f"{SITE}/mara-velden", "Mara Velden", MARA), Page(f"{SITE}/oslo", "Oslo", OSLO),
+    Page(f"{SITE}/the-long-tide", "The Long Tide", TIDE),
+]  # fmt: skip
+BORN = "Where was Mara Velden born?"
 
 
-def local(client=None, **settings):
-    return SearchTools(SearchConfig(**settings), LocalEngine(PageIndex.build(PAGES, 128), "test"), client)
+def local(client=None, **keys):
+    return SearchTools(SearchConfig(**keys), LocalEngine(PageIndex.build(PAGES, 128), "test"), client)
 
 
 def ask(target, name, **arguments):
     return asyncio.run(target.call(name, arguments))
 
 
+def search(tools, query):
+    return asyncio.run(tools.search(query))
+
+
+def browse(tools, url):
+    return asyncio.run(tools.browse(url))
+
+
 def test_full_results_are_json_with_url_title_and_snippet():
     environment = ResearchEnvironment(local())
-    first, *_ = json.loads(ask(environment, "search", query="Where was Mara Velden born?"))
+    first, *_ = json.loads(ask(environment, "search", query=BORN))
     assert first == {"url": PAGES[0].url, "title": "Mara Velden", "snippet": "She was born in Oslo in 1921."}
-    assert json.loads(ask(environment, "browse", url=PAGES[0].url)) == {"url": PAGES[0].url, "text": PAGES[0].text}
-
-
-@pytest.fixture(scope="module", params=["full", "compact"])
-def small(request):
-    """Tools over a page that says every letter, in each form of results."""
-    letters = Page("letters", "y", " ".join("abcdefghijklmnopqrstuvwxyz") + ". ies y's 1 中文 İ ß.")
-    return ResearchEnvironment(
-        SearchTools(SearchConfig(), LocalEngine(PageIndex.build([*PAGES, letters], 128), "test")), request.param
-    )
-
-
-TEXTS = st.one_of(
-    st.text(alphabet="y'ies’İß中文\ud800\x00 ._-1", max_size=8),
-    st.text(max_size=30),
-    st.sampled_from(["y", "Y", "'", "oslo"]),
-)
-
-
-@seed(21)
-@given(TEXTS, st.sampled_from([("search", "query"), ("browse", "url")]))
-@settings(max_examples=100, deadline=None, database=None)
-def test_whatever_is_searched_for_is_answered(small, text, asked):
-    tool, argument = asked
-    assert isinstance(ask(small, tool, **{argument: text}).encode(), bytes)
+    assert json.loads(ask(environment, "browse", url=PAGES[0].url)) == {"url": PAGES[0].url, "text": MARA}
 
 
 def test_compact_results_are_a_line_a_page_named_by_its_title():
     environment = ResearchEnvironment(local(results=2, snippet_words=8, summary_above_chars=60), "compact")
-    assert ask(environment, "search", query="Where was Mara Velden born?").splitlines() == [
+    assert ask(environment, "search", query=BORN).splitlines() == [
         "Mara Velden: She was born in Oslo in 1921.",
         "The Long Tide: The Long Tide is a novel by Mara…",
     ]
     assert ask(environment, "browse", url="mara velden") == "Mara Velden is a writer. She was born in Oslo in 1921.…"
     assert ask(environment, "search", query="zebra") == "no results"
+
+
+letters = Page("letters", "y", " ".join("abcdefghijklmnopqrstuvwxyz") + ". ies y's 1 中文 İ ß.")
+small = SearchTools(SearchConfig(), LocalEngine(PageIndex.build([*PAGES, letters], 128), "test"))
+ODD = st.text(alphabet="y'ies’İß中文\ud800\x00 ._-1", max_size=8)
+TEXTS = st.one_of(ODD, st.text(max_size=30), st.sampled_from(["y", "Y", "'", "oslo"]))
+
+
+@seed(21)
+@given(TEXTS, st.sampled_from([("search", "query"), ("browse", "url")]), st.sampled_from(["full", "compact"]))
+@settings(max_examples=100, deadline=None, database=None)
+def test_whatever_is_searched_for_is_answered(text, asked, form):
+    tool, argument = asked
+    assert isinstance(ask(ResearchEnvironment(small, form), tool, **{argument: text}).encode(), bytes)
 
 
 def test_wrong_calls_are_observations():
@@ -104,28 +94,26 @@ def test_wrong_calls_are_observations():
 
 
 def test_what_browsing_shows_is_bounded_by_chunk_and_summary():
-    assert len(asyncio.run(local().browse("Oslo"))) <= 2501
-    assert len(asyncio.run(local(summary_above_chars=None).browse("Oslo"))) == len(PAGES[1].text.rstrip())
-    shown = asyncio.run(local(summary_above_chars=None, browse_chunk_tokens=20).browse("Oslo"))
+    assert len(browse(local(), "Oslo")) <= 2501
+    assert len(browse(local(summary_above_chars=None), "Oslo")) == len(OSLO.rstrip())
+    shown = browse(local(summary_above_chars=None, browse_chunk_tokens=20), "Oslo")
     assert shown.startswith("Oslo is a city") and len(shown.split()) <= 20
-    assert asyncio.run(local(summary_above_chars=None, browse_chunk_tokens=None).browse("Oslo")) == PAGES[1].text
+    assert browse(local(summary_above_chars=None, browse_chunk_tokens=None), "Oslo") == OSLO
 
 
 def test_twenty_trajectories_on_one_query_share_it_and_the_hit_rate_says_so():
     tools = local()
 
     async def group():
-        return await asyncio.gather(*(tools.search("Where was Mara Velden born?") for _ in range(20)))
+        return await asyncio.gather(*(tools.search(BORN) for _ in range(20)))
 
     results = asyncio.run(group())
     metrics = tools.take_metrics()
     assert all(one == results[0] for one in results)
     assert metrics["search/hit_rate"] == [0.0] + [1.0] * 19 and len(metrics["search/call_s"]) == 20
-    asyncio.run(tools.search("Where was Mara Velden born?"))  # in another event loop
-    assert tools.take_metrics()["search/hit_rate"] == [1.0] and tools.take_metrics() == {
-        "search/hit_rate": [],
-        "search/call_s": [],
-    }
+    search(tools, BORN)  # in another event loop
+    assert tools.take_metrics()["search/hit_rate"] == [1.0]
+    assert tools.take_metrics() == {"search/hit_rate": [], "search/call_s": []}
 
 
 def test_the_event_loop_of_the_rollouts_goes_on_while_a_search_works():
@@ -141,12 +129,12 @@ def test_the_event_loop_of_the_rollouts_goes_on_while_a_search_works():
     tools = SearchTools(SearchConfig(cache=None), Slow(PageIndex.build(PAGES, 128), "slow"))
 
     async def rollouts():
-        search = asyncio.create_task(tools.search("Oslo"))
+        task = asyncio.create_task(tools.search("Oslo"))
         for _ in range(20):
             await asyncio.sleep(0.001)
-        assert not search.done()
+        assert not task.done()
         release.set()
-        return await search
+        return await task
 
     assert asyncio.run(rollouts())[0].title == "Oslo"
 
@@ -170,92 +158,67 @@ class API:
 
 
 @contextmanager
-def web_tools(monkeypatch, served, cache=None, settings=None, **web_settings):
+def web_tools(monkeypatch, served, cache=None, **keys):
     """Tools on an API, with pages of this machine allowed."""
     monkeypatch.setenv("SEARCH_API_KEY", "secret")
     with serving(served.app) as endpoint:
-        config = WebConfig(endpoint=endpoint, **({"timeout_s": 20.0} | web_settings))
-        engine = WebEngine(config, Fetcher(config, is_allowed=on_loopback))
-        yield SearchTools(SearchConfig(cache=cache and str(cache), **settings or {}), engine)
+        config = WebConfig(endpoint=endpoint, **({"timeout_s": 20.0} | keys))
+        yield SearchTools(SearchConfig(cache=cache and str(cache)), WebEngine(config, Fetcher(config, on_loopback)))
 
 
 def test_a_search_of_the_web_reads_the_pages_and_falls_back_on_their_snapshots(monkeypatch):
+    published = "When was The Long Tide published?"
     with site() as (_, url):
-        api = API(
-            results=[
-                (f"{url}/good", "Tide pools", "A novel."),
-                (f"{url}/status/500", "Gone", "It was a page about tide pools."),
-            ]
-        )
+        api = API(results=[(f"{url}/good", "Tide pools", "A novel."), (f"{url}/status/500", "Gone", "A snapshot.")])
         with web_tools(monkeypatch, api, parameters={"gl": "us"}) as tools:
-            results = asyncio.run(tools.search("When was The Long Tide published?"))
-    assert [result.title for result in results] == ["Tide pools", "Gone"]
-    assert "first published in 1950" in results[0].snippet
-    assert results[1].snippet == "It was a page about tide pools."
-    assert api.requests == [("secret", {"q": "When was The Long Tide published?", "gl": "us"})]
+            good, gone = search(tools, published)
+    assert good.title == "Tide pools" and "first published in 1950" in good.snippet
+    assert (gone.title, gone.snippet) == ("Gone", "A snapshot.")
+    assert api.requests == [("secret", {"q": published, "gl": "us"})]
 
 
-def test_results_on_disk_serve_other_processes(monkeypatch, tmp_path):
+def test_results_on_disk_serve_other_processes_and_failures_are_not_kept(monkeypatch, tmp_path):
     with site() as (one, url):
         api, rates = API(results=[(f"{url}/good", "Tide pools", "A novel.")]), []
         with web_tools(monkeypatch, api, cache=tmp_path / "cache.sqlite") as tools:
             for own in (tools, SearchTools(tools.config, tools.engine)):  # tools of its own, as another process has
-                asyncio.run(own.search("The Long Tide"))
-                asyncio.run(own.browse(f"{url}/good"))
+                search(own, "The Long Tide")
+                browse(own, f"{url}/good")
                 rates.append(own.take_metrics()["search/hit_rate"])
-    assert len(api.requests) == len(one.requests) == 1
+        assert len(api.requests) == len(one.requests) == 1
     # the page is browsed; then all but the two answers themselves
     assert sum(rates[0]) == 1 and sum(rates[1]) == len(rates[1]) - 2
-
-
-def test_a_page_that_could_not_be_had_is_asked_for_again_by_others(monkeypatch, tmp_path):
-    with site() as (one, url):
+    with site() as (_, url):
         api = API(results=[(f"{url}/once", "Tide pools", "A snapshot.")])
-        with web_tools(monkeypatch, api, cache=tmp_path / "cache.sqlite") as tools:
+        with web_tools(monkeypatch, api, cache=tmp_path / "other.sqlite") as tools:
             again = SearchTools(tools.config, tools.engine)
-            snippets = [
-                asyncio.run(own.search("When was The Long Tide published?"))[0].snippet for own in (tools, again)
-            ]
+            snippets = [search(own, "When was The Long Tide published?")[0].snippet for own in (tools, again)]
     assert snippets[0] == "A snapshot." and "1950" in snippets[1]
 
 
-@pytest.mark.parametrize("text", ['{"organic": [{"link": "u", "title": "\\ud800", "snippet": "\\ud83d"}]}'])
-def test_what_no_tokenizer_can_hold_is_replaced(monkeypatch, text):
-    with web_tools(monkeypatch, API((200, text))) as tools:
-        assert json.loads(ask(ResearchEnvironment(tools), "search", query="tide")) == [
-            {"url": "u", "title": "?", "snippet": "?"}
-        ]
-
-
-def test_a_page_that_does_not_come_is_an_observation_too(monkeypatch):
-    with site() as (_, url), web_tools(monkeypatch, API(), timeout_s=0.5) as tools:
-        assert "did not answer within 0.5 s" in ask(ResearchEnvironment(tools), "browse", url=f"{url}/slow")
-
-
-@pytest.mark.parametrize("path", ["cut", "large", "loop", "status/429", "status/500", "gzip_garbage", "pdf", "empty"])
-def test_a_fault_of_a_page_is_an_observation_and_the_next_call_works(monkeypatch, path):
-    with site() as (_, url), web_tools(monkeypatch, API(results=[(f"{url}/{path}", "Bad", "")])) as tools:
-        environment = ResearchEnvironment(tools)
-        assert ask(environment, "browse", url=f"{url}/{path}").startswith("Error: ")
-        assert json.loads(ask(environment, "search", query="tide")) == [
-            {"url": f"{url}/{path}", "title": "Bad", "snippet": ""}
-        ]
+def test_a_fault_of_a_page_is_an_observation_and_the_next_call_works(monkeypatch):
+    with site() as (_, url), web_tools(monkeypatch, API(results=[(f"{url}/pdf", "Bad", "")])) as tools:
+        environment, bad = ResearchEnvironment(tools), {"url": f"{url}/pdf", "title": "Bad", "snippet": ""}
+        assert ask(environment, "browse", url=f"{url}/pdf").startswith("Error: ")
+        assert json.loads(ask(environment, "search", query="tide")) == [bad]
         assert "Mara Velden" in ask(environment, "browse", url=f"{url}/good")
+
+
+UNREADABLE = "Error: the search engine's reply could not be read."
 
 
 @pytest.mark.parametrize(("replies", "observation"), [
     ([(429, "")], "Error: the search engine answers 429."), ([(500, "")], "Error: the search engine answers 500."),
-    ([(400, "too\nlong")], "Error: the search engine answers 400: too long."),
-    ([(200, "no JSON")], "Error: the search engine's reply could not be read."),
-    ([(200, "[]")], "Error: the search engine's reply could not be read."),
-    ([(200, '{"organic": [{"title": "x"}]}')], "could not be read"),
-    ([(200, "[" * 900 + "]" * 900)], "Error: the search engine's reply could not be read."),
-    ([(200, "[" * 50_000)], "could not be read"), ([(200, '{"organic": null}')], "[]"),
-    ([(500, ""), (429, ""), (200, '{"organic": []}')], "[]"),
+    ([(400, "too\nlong")], "Error: the search engine answers 400: too long."), ([(200, "no JSON")], UNREADABLE),
+    ([(200, "[]")], UNREADABLE), ([(200, '{"organic": [{"title": "x"}]}')], UNREADABLE),
+    ([(200, "[" * 900 + "]" * 900)], UNREADABLE), ([(200, "[" * 50_000)], UNREADABLE),
+    ([(200, '{"organic": null}')], "[]"), ([(500, ""), (429, ""), (200, '{"organic": []}')], "[]"),
+    ([(200, '{"organic": [{"link": "u", "title": "\\ud800", "snippet": "\\ud83d"}]}')],
+     '[{"url": "u", "title": "?", "snippet": "?"}]'),  # what no tokenizer can hold
 ])  # fmt: skip
 def test_a_fault_of_the_search_api_is_an_observation(monkeypatch, replies, observation):
     with web_tools(monkeypatch, API(*replies)) as tools:
-        assert observation in ask(ResearchEnvironment(tools), "search", query="tide")
+        assert ask(ResearchEnvironment(tools), "search", query="tide") == observation
 
 
 @pytest.mark.parametrize(("status", "text"), [
@@ -263,40 +226,24 @@ def test_a_fault_of_the_search_api_is_an_observation(monkeypatch, replies, obser
     (422, '{"error": {"code": "SUBSCRIPTION_TOKEN_INVALID"}}'),
 ])  # fmt: skip
 def test_a_key_or_an_account_that_is_refused_to_the_end_ends_the_run(monkeypatch, status, text):
-    with (
-        web_tools(monkeypatch, API((status, text))) as tools,
-        pytest.raises(UserError, match=f"key in SEARCH_API_KEY.*answers {status}") as told,
-    ):
-        ask(ResearchEnvironment(tools), "search", query="tide")
-    assert "secret" not in str(told.value)
+    refused = pytest.raises(UserError, match=f"key in SEARCH_API_KEY.*answers {status}")
+    with web_tools(monkeypatch, API((status, text))) as tools, refused as error:
+        search(tools, "tide")
+    assert "secret" not in str(error.value)
     with web_tools(monkeypatch, API((status, text), (200, '{"organic": []}'))) as tools:
-        assert ask(ResearchEnvironment(tools), "search", query="tide") == "[]"
+        assert search(tools, "tide") == []
 
 
 def test_an_engine_whose_own_sources_shut_it_out_is_no_empty_web_and_is_not_kept_as_one(monkeypatch, tmp_path):
     shut_out = {"results": [], "unresponsive_engines": [["google", "Suspended: CAPTCHA"]]}
     api = API((200, json.dumps(shut_out)), (200, json.dumps({"results": [], "unresponsive_engines": []})))
     with web_tools(monkeypatch, api, cache=tmp_path / "cache.sqlite", api="searxng") as tools:
-        environment = ResearchEnvironment(tools)
-        assert (
-            ask(environment, "search", query="tide") == "Error: the engines that the search engine asks do not answer."
-        )
-        assert ask(environment, "search", query="tide") == "[]"
-    with (
-        web_tools(monkeypatch, API((403, "Forbidden")), api="searxng") as tools,
-        pytest.raises(UserError, match="json among search.formats"),
-    ):
-        ask(ResearchEnvironment(tools), "search", query="tide")
-
-
-def test_a_missing_key_is_told_before_anything_starts(monkeypatch):
-    monkeypatch.delenv("SEARCH_API_KEY", raising=False)
-    with pytest.raises(
-        UserError, match="set the environment variable SEARCH_API_KEY to the key of the search API brave"
-    ):
-        make_environment(
-            EnvironmentConfig(name="research", search=SearchConfig(engine="web", web=WebConfig(api="brave"))), "en"
-        )
+        with pytest.raises(ToolError, match="the engines that the search engine asks do not answer"):
+            search(tools, "tide")
+        assert search(tools, "tide") == []
+    with web_tools(monkeypatch, API((403, "Forbidden")), api="searxng") as tools:
+        with pytest.raises(UserError, match="json among search.formats"):
+            search(tools, "tide")
 
 
 def test_brave_and_searxng_are_asked_and_read_in_their_forms(monkeypatch):
@@ -312,90 +259,46 @@ def test_brave_and_searxng_are_asked_and_read_in_their_forms(monkeypatch):
 def test_a_rollout_goes_on_after_every_fault(monkeypatch, tokenizer):
     """The rollout engine with a policy that calls every bad page, then the good one, then answers."""
     with site() as (_, url), web_tools(monkeypatch, API((500, ""))) as tools:
-        paths = ["cut", "loop", "status/500", "good"]
-        calls = [("search", {"query": "tide"}), *(("browse", {"url": f"{url}/{path}"}) for path in paths)]
-        texts = [
-            f"<think>\n\n</think>\n\n<tool_call>\n{json.dumps({'name': name, 'arguments': given})}\n</tool_call>"
-            for name, given in calls
-        ]
-        generator = Scripted(tokenizer, [*texts, "<think>\n\n</think>\n\n<answer>\ndone\n</answer>"])
-        environment = ResearchEnvironment(tools)
-        engine = RolloutEngine(
-            generator,
-            tokenizer,
-            lambda: environment,
-            RolloutConfig(max_turns=8, max_tokens=50_000, max_turn_tokens=5_000),
-            False,
-        )
-        trajectory = engine.roll_out([Attempt(Query("q", "research", "synthetic_qa", "en", "When?"), 0.0, 0)])[0]
-        assert (
-            trajectory.stop_reason == "answer"
-            and trajectory.meta["tool_errors"] == 4
-            and trajectory.meta["tool_calls"] == 5
-        )
+        browses = [call("browse", url=f"{url}/{path}") for path in ("cut", "loop", "status/500", "good")]
+        generator = Scripted(tokenizer, {"quiet park": [call("search", query="tide"), *browses, ANSWER]})
+        limits = RolloutConfig(max_turns=8, max_tokens=50_000, max_turn_tokens=5_000)
+        engine = RolloutEngine(generator, tokenizer, lambda: ResearchEnvironment(tools), limits, False)
+        trajectory = engine.roll_out([Attempt(query(), 0.0, 0)])[0]
+        assert trajectory.stop_reason == "answer"
+        assert (trajectory.meta["tool_errors"], trajectory.meta["tool_calls"]) == (4, 5)
         assert len(engine.tool_metrics()["search/call_s"]) == 5
-
-
-class Scripted:
-    """Generates its texts one after another."""
-
-    def __init__(self, tokenizer, texts):
-        self.turns = [tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id] for text in texts]
-
-    async def generate(self, request):
-        return GeneratedTurn(self.turns.pop(0))
 
 
 def test_candidates_are_the_best_by_query_then_by_snapshot_then_the_snapshot_itself():
     words = ["oslo", "tide", "prize", "snow", "holm"]
     page = Page("u", "Words", "\n\n".join(f"Here is the {word} of {index}." for index, word in enumerate(words)))
     tools = local(search_chunk_tokens=6, bm25_chunks=2, snapshot_chunks=1)
-    found = tools._candidates("tide and prize", Hit("u", "t", "much snow"), page)
-    assert found == ["Here is the tide of 1.", "Here is the prize of 2.", "Here is the snow of 3.", "much snow"]
-    assert tools._candidates("tide and prize", Hit("u", "t"), page) == found[:2]
+    texts = tools._candidates("tide and prize", Hit("u", "t", "much snow"), page)
+    assert texts == ["Here is the tide of 1.", "Here is the prize of 2.", "Here is the snow of 3.", "much snow"]
+    assert tools._candidates("tide and prize", Hit("u", "t"), page) == texts[:2]
 
 
 def test_texts_without_any_term_come_last_in_their_order():
     assert best_by_terms("tide", ["a b", "the tide", "c d"], 2) == ["the tide", "a b"]
     assert best_by_terms("the", ["the", "of", "…"], 2) == ["the", "of"]
-    assert best_by_terms("zebra", ["a b", "the tide"], 5) == ["a b", "the tide"] and best_by_terms(
-        "tide", ["a b", "tide"], None
-    ) == ["a b", "tide"]
+    assert best_by_terms("zebra", ["a b", "the tide"], 5) == ["a b", "the tide"]
+    assert best_by_terms("tide", ["a b", "tide"], None) == ["a b", "tide"]
 
 
 def test_an_llm_writes_snippets_and_summaries_once(tmp_path):
     script = Script(json.dumps({"snippet": "Born in Oslo, it says. " * 30}), json.dumps({"summary": "A city."}))
     with serving(script.app) as url:
-        model = llm(url, name="llm")
-        tools = local(client_of(tmp_path), results=1, snippet=model, summary=model, snippet_words=10)
-        snippet = asyncio.run(tools.search("Mara Velden born"))[0].snippet
-        assert snippet == "Born in Oslo, it says. Born in Oslo, it says…"
-        assert asyncio.run(tools.browse("Oslo")) == "A city."
+        keys = {"results": 1, "snippet_words": 10, "snippet": llm(url, name="llm"), "summary": llm(url, name="llm")}
+        tools, again = (local(client_of(tmp_path), **keys) for _ in range(2))
+        snippet = search(tools, "Mara Velden born")[0].snippet
+        assert snippet == "Born in Oslo, it says. Born in Oslo, it says…" and browse(tools, "Oslo") == "A city."
         asked = script.requests[0]["messages"][1]["content"]
         assert "| Mara Velden is a writer." in asked and "| Mara Velden born" in asked and "at most 10 words" in asked
-        assert (
-            asyncio.run(
-                local(client_of(tmp_path), results=1, snippet=model, snippet_words=10).search("Mara Velden born")
-            )[0].snippet
-            == snippet
-        )
+        assert search(again, "Mara Velden born")[0].snippet == snippet
     assert len(script.requests) == 2
-
-
-def test_without_a_reply_the_pages_own_sentences_serve(tmp_path):
-    script = Script("no JSON")
-    with serving(script.app) as url:
+    with serving(Script("no JSON").app) as url:  # without a reply the page's own sentences serve
         tools = local(client_of(tmp_path), results=1, snippet=llm(url, name="llm"))
-        assert asyncio.run(tools.search("Where was Mara Velden born?"))[0].snippet == "She was born in Oslo in 1921."
-
-
-def test_models_that_are_not_installed_are_named_with_the_command(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
-    for key in ("embedder", "reranker"):
-        with pytest.raises(
-            UserError, match=rf"environment.search.{key} needs a package .*pip install sentence-transformers=="
-        ):
-            local(cache=None, **{key: "nowhere"})
+        assert search(tools, BORN)[0].snippet == "She was born in Oslo in 1921."
 
 
 @pytest.fixture(scope="module")
@@ -403,46 +306,43 @@ def tiny_bert(tmp_path_factory):
     """A folder with a random BERT, for an embedding model and a cross-encoder alike."""
     pytest.importorskip("sentence_transformers")
     import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
-    folder, words = (
-        str(tmp_path_factory.mktemp("bert")),
-        sorted({word for page in PAGES for word in page.text.lower().replace(".", " ").split()}),
-    )
-    vocabulary = {word: index for index, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])}
-    inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    special = dict(pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
-    PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=128, **special).save_pretrained(folder)
+    folder = tmp_path_factory.mktemp("bert")
+    words = sorted({word for page in PAGES for word in page.text.lower().replace(".", " ").split()})
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    (folder / "words.txt").write_text("\n".join(words), encoding="utf-8")
+    BertTokenizerFast(str(folder / "words.txt"), model_max_length=128).save_pretrained(folder)
     torch.manual_seed(0)
-    sizes = dict(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=128
-    )
-    shape = BertConfig(vocab_size=len(vocabulary), num_labels=1, **sizes)
+    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    shape = BertConfig(vocab_size=len(words), num_labels=1, max_position_embeddings=128, **sizes)
     BertForSequenceClassification(shape).save_pretrained(folder)
-    return folder
+    return str(folder)
 
 
 def test_real_models_narrow_the_chunks_down(tiny_bert, tmp_path):
-    tools = local(
-        embedder=tiny_bert, embedded_chunks=3, reranker=tiny_bert, reranked_chunks=2, cache=str(tmp_path / "c.sqlite")
-    )
+    models = {"embedder": tiny_bert, "reranker": tiny_bert, "embedded_chunks": 3, "reranked_chunks": 2}
+    tools = local(cache=str(tmp_path / "c.sqlite"), **models)
     texts = [f"She was born in {place}." for place in ("oslo", "parks", "streets", "pools", "1921")]
     nearest = tools._embedder.best("She was born in oslo.", texts, 3)
     assert nearest[0] == texts[0] and len(nearest) == 3
     narrowed = asyncio.run(tools._narrow("born", texts, 2))
     assert len(narrowed) == 2 and set(narrowed) < set(texts)
-    assert asyncio.run(tools.search("Where was Mara Velden born?"))[0].title == "Mara Velden"
-    assert "Oslo is a city" in asyncio.run(tools.browse("Oslo"))
+    assert search(tools, BORN)[0].title == "Mara Velden" and "Oslo is a city" in browse(tools, "Oslo")
 
 
-def test_a_model_that_cannot_be_loaded_is_named(tmp_path):
+def test_models_and_keys_that_cannot_be_had_are_named(monkeypatch, tmp_path):
     pytest.importorskip("sentence_transformers")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="environment.search.reranker=.*empty cannot be loaded"):
-        local(cache=None, reranker=str(tmp_path / "empty"))
+    with pytest.raises(UserError, match=f"environment.search.reranker={tmp_path} cannot be loaded"):
+        local(cache=None, reranker=str(tmp_path))
+    monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
+    for key in ("embedder", "reranker"):
+        with pytest.raises(UserError, match=f"search.{key} needs a package .*pip install sentence-transformers=="):
+            local(cache=None, **{key: "nowhere"})
+    monkeypatch.delenv("SEARCH_API_KEY", raising=False)
+    brave = SearchConfig(engine="web", web=WebConfig(api="brave"))
+    with pytest.raises(UserError, match="set the environment variable SEARCH_API_KEY to the key of .* brave"):
+        make_environment(EnvironmentConfig(name="research", search=brave), "en")
 
 
 def test_the_cache_makes_a_result_once_and_keeps_no_failure(tmp_path):
@@ -459,8 +359,7 @@ def test_the_cache_makes_a_result_once_and_keeps_no_failure(tmp_path):
         cache = Cache(tmp_path / "c.sqlite")
         failed = await asyncio.gather(*(cache.get("page", ("u",), make) for _ in range(3)), return_exceptions=True)
         assert [str(error) for error in failed] == ["once"] * 3 and len(made) == 1
-        waiting = asyncio.create_task(cache.get("page", ("u",), make))
-        others = [asyncio.create_task(cache.get("page", ("u",), make)) for _ in range(3)]
+        waiting, *others = [asyncio.create_task(cache.get("page", ("u",), make)) for _ in range(4)]
         await asyncio.sleep(0)
         waiting.cancel()  # the others still get it
         assert [await other for other in others] == [{"n": 2}] * 3
@@ -470,50 +369,34 @@ def test_the_cache_makes_a_result_once_and_keeps_no_failure(tmp_path):
     asyncio.run(run())
 
 
-def test_the_cache_finds_what_an_earlier_run_has_kept(tmp_path):
-    with closing(sqlite3.connect(tmp_path / "c.sqlite", isolation_level=None)) as kept:
+def test_the_cache_finds_what_an_earlier_run_has_kept_and_names_a_file_that_it_cannot_use(tmp_path):
+    path, inputs = tmp_path / "c.sqlite", ("engine", "q é", 5, None, ("a", 0.5))
+    with closing(sqlite3.connect(path, isolation_level=None)) as kept:
         kept.execute("CREATE TABLE results (key TEXT PRIMARY KEY, stage TEXT, value TEXT)")
         row = ("c37687c551541fe93090f515099fcc65a9c7fd7409adf011ad8b69e4ac63fa32", "chunks", '["q"]')
         kept.execute("INSERT INTO results VALUES (?, ?, ?)", row)
-    assert asyncio.run(Cache(tmp_path / "c.sqlite").get("chunks", ("engine", "q é", 5, None, ("a", 0.5)), None)) == [
-        "q"
-    ]
-
-
-def test_a_cache_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").write_text("x")
+    assert asyncio.run(Cache(path).get("chunks", inputs, None)) == ["q"]
     with pytest.raises(UserError, match="change environment.search.cache"):
-        Cache(tmp_path / "file" / "c.sqlite")
+        Cache(path / "c.sqlite")
 
 
 @pytest.mark.parametrize(("setting", "message"), [
-    ("environment.search.engine=folder", "environment.search.folder=None: name the folder"),
-    ("environment.search.engine=web", "environment.results=compact names pages by their titles"),
-    ("environment.search.results=0", "environment.search.results=0: must be above 0"),
-    ("environment.search.web.timeout_s=0", "environment.search.web.timeout_s=0: must be above 0"),
-    ("environment.search.snippet.name=llm", "environment.search.snippet.model is missing"),
-    ("environment.search.resluts=3", "did you mean environment.search.results"),
+    ("engine=folder", "folder=None: name the folder"), ("engine=web", "compact names pages by their titles"),
+    ("snippet.name=llm", "snippet.model is missing"), ("resluts=3", "did you mean environment.search.results"),
 ])  # fmt: skip
 def test_settings_that_cannot_work_are_refused(setting, message):
     with pytest.raises(UserError, match=message):
-        load_config("configs/quickstart.yaml", ["environment.name=research", setting])
+        load_config("configs/quickstart.yaml", ["environment.name=research", f"environment.search.{setting}"])
 
 
-def test_the_environment_is_made_by_its_name(tmp_path):
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "note.txt").write_text("Bergen is a port.", encoding="utf-8")
-    search = SearchConfig(engine="folder", folder=str(tmp_path / "docs"), indexes=str(tmp_path / "indexes"))
-    environment = make_environment(EnvironmentConfig(name="research", search=search), "en")
+def test_a_page_of_the_embedded_corpus_or_of_a_folder_is_found_by_its_title(tmp_path):
+    (tmp_path / "note.txt").write_text("Bergen is a port.", encoding="utf-8")
+    folder = SearchConfig(engine="folder", folder=str(tmp_path), indexes=str(tmp_path / "indexes"))
+    environment = make_environment(EnvironmentConfig(name="research", search=folder), "en")
     assert [tool["function"]["name"] for tool in environment.tools] == ["search", "browse"]
     assert "Bergen is a port." in ask(environment, "search", query="Bergen")
-    assert Config().environment.name == "travel"
-
-
-def test_a_page_of_the_embedded_corpus_is_found_by_its_title():
-    pytest.importorskip("arenarl.domains.research.corpus")
-    environment = make_environment(
-        EnvironmentConfig(name="research", results="compact", search=SearchConfig(corpus_size=300)), "en"
-    )
+    corpus = EnvironmentConfig(name="research", results="compact", search=SearchConfig(corpus_size=300))
+    environment = make_environment(corpus, "en")
     titles = [page.title for page in environment.search_tools.engine.index.pages[::10]]
     assert [ask(environment, "search", query=title).partition(":")[0] for title in titles] == titles
     assert not any(ask(environment, "browse", url=title).startswith("Error") for title in titles)
