@@ -24,15 +24,9 @@ class Embedder:
         self._model = _load("SentenceTransformer", model, device, "embedder")
 
     def best(self, query: str, texts: list[str], count: int) -> list[str]:
-        return _best(self.documents(texts) @ self.queries([query])[0], texts, count)
-
-    def queries(self, texts: list[str]) -> np.ndarray:
-        """(texts, dimensions), each of length 1, so that its product with a document's is how near they are."""
-        return np.asarray(self._model.encode_query(texts, normalize_embeddings=True, show_progress_bar=False))
-
-    def documents(self, texts: list[str]) -> np.ndarray:
-        """The same of what is searched."""
-        return np.asarray(self._model.encode_document(texts, normalize_embeddings=True, show_progress_bar=False))
+        settings = {"normalize_embeddings": True, "show_progress_bar": False}
+        query_vectors = np.asarray(self._model.encode_query([query], **settings))
+        return _best(np.asarray(self._model.encode_document(texts, **settings)) @ query_vectors[0], texts, count)
 
 
 class Reranker:

@@ -96,7 +96,7 @@ PARTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow(seconds=12)
+@pytest.mark.slow(seconds=15)
 def test_no_page_takes_longer_than_it_may():
     """A million characters each: pages or given-up pages, of which a parser left to itself would take for ever."""
 
