@@ -116,30 +116,17 @@ def test_pass_at_k_and_figures_by_test_time_turns(folder, summary):
         figures["cases"] == 3 * summary["sft"]["sampled"]["cases"]
         and scaled["sft"]["greedy"]["win_rate"] == summary["sft"]["greedy"]["win_rate"]
     )
-    assert (path / "sft_sampled.jsonl").read_bytes() == (
-        folder / "runs" / "tiny" / "evaluate" / "sft_sampled.jsonl"
-    ).read_bytes()
-    assert {path.name for path in path.glob("sft_*.jsonl")} == {
-        "sft_sampled.jsonl",
-        "sft_sampled_2.jsonl",
-        "sft_sampled_3.jsonl",
-        "sft_greedy.jsonl",
-    }
+    single = folder / "runs" / "tiny" / "evaluate" / "sft_sampled.jsonl"
+    assert (path / "sft_sampled.jsonl").read_bytes() == single.read_bytes()
+    names = ("sft_sampled", "sft_sampled_2", "sft_sampled_3", "sft_greedy")
+    assert {file.name for file in path.glob("sft_*.jsonl")} == {f"{name}.jsonl" for name in names}
     for passed in ("win", "constraints"):
         means = [figure["mean"] for figure in figures["pass_at_k"][passed]]
-        assert (
-            len(means) == 3
-            and means == sorted(means)
-            and figures["by_turns"]["8"]["pass_at_k"][passed] == figures["pass_at_k"][passed]
-        )
+        assert len(means) == 3 and means == sorted(means)
+        assert figures["by_turns"]["8"]["pass_at_k"][passed] == figures["pass_at_k"][passed]
     assert figures["by_turns"]["8"]["win_rate"] == figures["win_rate"] and "pass_at_k" not in scaled["sft"]["greedy"]
-    for row in (
-        "sft sampled, 2 turns",
-        "sft greedy, 8 turns",
-        "sft sampled: beats the baseline",
-        "sft sampled: meets all constraints",
-    ):
-        assert sum(line.startswith(row) for line in output.splitlines()) == 1
+    for row in ("sampled, 2 turns", "greedy, 8 turns", "sampled: beats the baseline", "sampled: meets all constraints"):
+        assert sum(line.startswith(f"sft {row}") for line in output.splitlines()) == 1
     log = read(path.parent / "inspect.json")
     assert (
         sorted({sample["epoch"] for sample in log["samples"]}) == [1, 2, 3]

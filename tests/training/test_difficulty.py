@@ -34,13 +34,8 @@ def config(policy_path, tmp_path, monkeypatch):
 
 
 def overrides_of(policy_path):
-    return [
-        "data.folder=data",
-        f"rl.init={policy_path}",
-        "environment.search.corpus_size=100",
-        "rollout.max_tokens=64",
-        "rl.groups=2",
-    ]
+    keys = "data.folder=data environment.search.corpus_size=100 rollout.max_tokens=64 rl.groups=2"
+    return [f"rl.init={policy_path}", *keys.split()]
 
 
 @pytest.fixture
@@ -125,16 +120,8 @@ def test_a_real_policy_has_pass_rates_the_same_on_one_process_and_on_two(config,
     one = config.pass_rates.read_bytes()
     config.pass_rates.unlink()
     sets = [word for override in overrides_of(policy_path) for word in ("--set", override)]
-    launcher = [
-        sys.executable,
-        "-m",
-        "arenarl.run.launch",
-        "--nproc_per_node",
-        "2",
-        "-m",
-        "arenarl.training.difficulty",
-    ]
-    command = [*launcher, "--config", str(RESEARCH), *sets]
+    words = "-m arenarl.run.launch --nproc_per_node 2 -m arenarl.training.difficulty --config"
+    command = [sys.executable, *words.split(), str(RESEARCH), *sets]
     done = subprocess.run(
         command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False
     )

@@ -149,10 +149,7 @@ def test_advantages_and_loss_are_those_worked_out_by_hand(method, name):
 
 # Against one of 9 3 3 5, and of 2, one without a verdict, 8 and an invalid one, whoever the lot makes the reference;
 # without a verdict 0.
-REFERENCES = (
-    [[0, -1, -1, -1], [1, 0, 0, 1], [1, -1, -1, 0]],
-    [[0, 0, 1, -1], [0, 0, 0, 0], [-1, 0, 0, -1]],
-)
+REFERENCES = ([[0, -1, -1, -1], [1, 0, 0, 1], [1, -1, -1, 0]], [[0, 0, 1, -1], [0, 0, 0, 0], [-1, 0, 0, -1]])
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -21,7 +21,7 @@ from arenarl.tournament.ranking import Call, Match, Ranking
 from arenarl.training import offline
 from arenarl.training.methods.agentevol import best_trajectories
 from arenarl.training.methods.dpo import make_trainer, preference_pairs
-from arenarl.training.methods.offline_arguments import offline_arguments
+from arenarl.training.methods.method import offline_arguments
 from arenarl.training.rewards import rank_to_reward
 from arenarl.training.rewards.group import GroupOutcome
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
@@ -38,6 +38,12 @@ def trajectory(*own, observed=(90, 91)):
 GROUP = RolloutGroup(QUERY, [trajectory(10 + row) for row in range(4)])
 
 
+def config_of(**rl):
+    config = Config(rl=RLConfig(**rl))
+    config.policy.dtype, config.wandb.mode = "float32", "disabled"
+    return config
+
+
 def outcome(*matches, rewards=(0.0, 1.0, None, 0.5)):
     return GroupOutcome(list(rewards), list(rewards), 0, 0, Ranking([], [], list(matches)))
 
@@ -50,12 +56,8 @@ def match(i, j, *scores):
 
 def test_pairs_are_matches_in_which_both_orders_prefer_the_same():
     agreed, reverse = match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1))
-    flips, half, tie, failed = (
-        match(0, 2, (3, 7), (7, 3)),
-        match(0, 3, (3, 7), (5, 5)),
-        match(1, 2, (5, 5), (5, 5)),
-        match(1, 3, (3, 7), None),
-    )
+    flips, half = match(0, 2, (3, 7), (7, 3)), match(0, 3, (3, 7), (5, 5))
+    tie, failed = match(1, 2, (5, 5), (5, 5)), match(1, 3, (3, 7), None)
     pairs = list(preference_pairs(GROUP, outcome(agreed, flips, half, tie, failed, reverse)))
     assert [(pair["chosen_ids"][0], pair["rejected_ids"][0]) for pair in pairs] == [(11, 10), (12, 13)]
     assert pairs[0]["prompt_ids"] == [1, 2] and pairs[0]["chosen_mask"] == [1, 0, 0, 1]
@@ -96,14 +98,7 @@ def test_of_a_ranked_group_the_best_are_taken_though_they_tie_and_of_all_alike_n
 
 
 def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_path, tokenizer, tmp_path):
-    config = Config()
-    config.policy.dtype, config.wandb.mode, config.rl.batch_size, config.rl.micro_batch_size, config.rl.dpo_beta = (
-        "float32",
-        "disabled",
-        2,
-        2,
-        0.3,
-    )
+    config = config_of(batch_size=2, micro_batch_size=2, dpo_beta=0.3)
     outcomes = outcome(match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1)))
     group = RolloutGroup(QUERY, [trajectory(20 + row, 30 + row, observed=(5,) * (1 + row)) for row in range(4)])
     pairs = list(preference_pairs(group, outcomes))
@@ -138,21 +133,11 @@ def test_dpo_keeps_padding_out_of_the_loss_that_experts_share_and_attention_free
     policy_path, tokenizer, tmp_path, shares
 ):
     torch.manual_seed(0)
-    experts = {
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 16,
-        "router_aux_loss_coef": 0.5 if shares else 0.0,
-    }
-    config = Qwen3MoeConfig(**tiny_models.SMALL, **experts, architectures=["Qwen3MoeForCausalLM"])
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    experts |= {"router_aux_loss_coef": 0.5 if shares else 0.0, "architectures": ["Qwen3MoeForCausalLM"]}
+    config = Qwen3MoeConfig(**tiny_models.SMALL, **experts)
     tiny_models.build(config).save_pretrained(tmp_path / "start")
-    config = Config()
-    config.policy.dtype, config.wandb.mode, config.rl.batch_size, config.rl.micro_batch_size = (
-        "float32",
-        "disabled",
-        2,
-        2,
-    )
+    config = config_of(batch_size=2, micro_batch_size=2)
     group = RolloutGroup(QUERY, [trajectory(20 + row, 30 + row, observed=(5,) * (1 + 9 * row)) for row in range(4)])
     pairs = list(preference_pairs(group, outcome(match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1)))))
     trainer = make_trainer(config, str(tmp_path / "start"), pairs, tmp_path, tokenizer)
@@ -190,8 +175,7 @@ def test_a_step_has_the_batch_that_was_asked_for_whatever_fits_at_once(
 def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(
     policy_path, tokenizer, tmp_path, monkeypatch, method
 ):
-    config = Config()
-    config.policy.dtype, config.wandb.mode, config.rl.method, config.rl.batch_size = "float32", "disabled", method, 2
+    config = config_of(method=method, batch_size=2)
     outcomes = outcome(match(0, 1, (3, 7), (4, 5)), rewards=(1.0, 1.0, 0.0, 0.0))
     examples = (
         [*preference_pairs(GROUP, outcomes)]

@@ -49,13 +49,8 @@ def test_ruler_is_one_call_whose_scores_find_their_trajectories_whatever_the_ord
     for seed in range(8):
         judge = Noting()
         outcome = rewarded("ruler", [5.0, -9.0, 2.0, 5.0, 10.0], judge, seed)
-        assert outcome.rewards_G == pytest.approx([0.4, 0.0, 0.16, 0.4, 0.8]) and outcome.ranks_G == [
-            1.5,
-            4.0,
-            3.0,
-            1.5,
-            0.0,
-        ]
+        assert outcome.rewards_G == pytest.approx([0.4, 0.0, 0.16, 0.4, 0.8])
+        assert outcome.ranks_G == [1.5, 4.0, 3.0, 1.5, 0.0]
         assert (outcome.judge_calls, outcome.failed_calls, outcome.ranking) == (1, 0, None)
         (shown,) = judge.shown
         assert sorted(shown) == [2.0, 5.0, 10.0]

@@ -3,13 +3,7 @@ import json
 import pytest
 
 from arenarl.system.errors import UserError
-from arenarl.training.sft_data import (
-    IGNORED,
-    count_cut,
-    in_training_order,
-    tokenize,
-    tokenize_trajectories,
-)
+from arenarl.training.sft_data import IGNORED, count_cut, in_training_order, tokenize, tokenize_trajectories
 from arenarl.trajectory import assistant_text
 
 
@@ -209,14 +203,8 @@ def test_the_training_order_is_the_one_that_the_trainer_would_draw(sft_path, tok
             return super().training_step(model, inputs, *rest)
 
     dataset = tokenize_trajectories(sft_path, tokenizer, None, 4096).select(range(64))
-    arguments = {
-        "use_cpu": True,
-        "report_to": [],
-        "save_strategy": "no",
-        "per_device_train_batch_size": 4,
-        "seed": 3,
-        "bf16": False,
-    }
+    arguments = {"use_cpu": True, "report_to": [], "save_strategy": "no", "per_device_train_batch_size": 4}
+    arguments |= {"seed": 3, "bf16": False}
     trainer = Seen(
         model=policy_path,
         args=SFTConfig(str(tmp_path), num_train_epochs=2, train_sampling_strategy="group_by_length", **arguments),

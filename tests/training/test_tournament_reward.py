@@ -256,13 +256,8 @@ def tiny_qwen2(tmp_path_factory):
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
     tokenizer.save_pretrained(folder)
-    shape = {
-        "hidden_size": 8,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-    }
+    shape = {"hidden_size": 8, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    shape |= {"num_key_value_heads": 2}
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **shape))
     with torch.no_grad():  # the first dimension of the residual stream becomes a constant, towards which the end points
@@ -283,21 +278,10 @@ def test_the_example_trains_a_tiny_model_with_trls_own_trainer(processes, tiny_q
     ]
     (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
     script = ["-m", "torch.distributed.run", "--nproc_per_node", "2"] if processes == 2 else []
-    words = {
-        "model": tiny_qwen2,
-        "prompts": "prompts.jsonl",
-        "judge": str(judge_file),
-        "rubric": "Is it long?",
-        "num-generations": 8,
-        "steps": 2,
-    }
-    words |= {"tokens": 12, "out": "out"}
-    command = [
-        sys.executable,
-        *script,
-        str(ROOT / "examples" / "trl_tournament.py"),
-        *(f"--{name}={word}" for name, word in words.items()),
-    ]
+    words = {"model": tiny_qwen2, "prompts": "prompts.jsonl", "judge": str(judge_file), "rubric": "Is it long?"}
+    words |= {"num-generations": 8, "steps": 2, "tokens": 12, "out": "out"}
+    options = [f"--{name}={word}" for name, word in words.items()]
+    command = [sys.executable, *script, str(ROOT / "examples" / "trl_tournament.py"), *options]
     done = subprocess.run(
         command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
     )

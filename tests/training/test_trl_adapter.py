@@ -71,15 +71,10 @@ class Playback:
 
 
 class ByNumber:
-    """Prefers the higher number in the answer; gives no verdict on queries in `silent_on`."""
-
-    def __init__(self, silent_on=()):
-        self.silent_on = silent_on
+    """Prefers the higher number in the answer."""
 
     async def compare(self, query, first, second, repeat=0):
         scores = [int(trajectory.answer.split()[-1]) / 100 for trajectory in (first, second)]
-        if query.query_id in self.silent_on:
-            return None
         return Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
 
 
@@ -87,7 +82,6 @@ class Patient(ByNumber):
     """Gives no verdict before the reference's log-probabilities of the step were asked for."""
 
     def __init__(self):
-        super().__init__()
         self.may_judge = threading.Event()
 
     async def compare(self, query, first, second, repeat=0):
@@ -129,28 +123,17 @@ class Steps:
     """Two optimizer steps: the trainer, and for each step its groups and outcomes."""
 
     def __init__(
-        self,
-        policy_path,
-        tokenizer,
-        compact,
-        folder,
-        silent_on=(),
-        resume=None,
-        topology=TOPOLOGY,
-        judge=None,
-        points=None,
-        client=None,
-        watcher=None,
-        **overrides,
-    ):
+        self, policy_path, tokenizer, compact, folder, resume=None, topology=TOPOLOGY, judge=None, points=None,
+        client=None, **overrides
+    ):  # fmt: skip
         self.config = config_of(**overrides)
         self.config.tournament.topology, self.folder = topology, folder
         engine = RolloutEngine(
             Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False
         )
 
-        self.arena = arena_of(self.config, judge or ByNumber(silent_on))
-        steps = KeptSteps(self.config, QUERIES, engine, self.arena, None, folder, client, watcher)
+        self.arena = arena_of(self.config, judge or ByNumber())
+        steps = KeptSteps(self.config, QUERIES, engine, self.arena, None, folder, client)
         self.groups, self.outcomes = steps.all_groups, steps.all_outcomes
         self.trainer = adapter.make_trainer(self.config, policy_path, QUERIES, steps, points, Recorder)
         if judge:

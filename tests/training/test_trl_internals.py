@@ -162,14 +162,8 @@ def test_training_is_trls_with_a_head_that_sees_fewer_positions_and_no_mask(
     sft_path, tokenizer, policy_path, tmp_path, monkeypatch, lora_rank
 ):
     dataset = tokenize_trajectories(sft_path, tokenizer, None, 4096).select(range(24))
-    arguments = {
-        "use_cpu": True,
-        "report_to": [],
-        "save_strategy": "no",
-        "per_device_train_batch_size": 4,
-        "bf16": False,
-        "logging_steps": 1,
-    }
+    arguments = {"use_cpu": True, "report_to": [], "save_strategy": "no", "per_device_train_batch_size": 4}
+    arguments |= {"bf16": False, "logging_steps": 1}
 
     def logged(make):
         trainer = make(

@@ -19,8 +19,5 @@ def make_advantages(*_: Any) -> Advantages:
 
 
 METHOD = OnlineMethod(
-    title="BRPO",
-    keys={"rl.advantage": "none"},
-    for_trl=lambda rl: ("none", list),
-    make_advantages=make_advantages,
+    title="BRPO", keys={"rl.advantage": "none"}, for_trl=lambda rl: ("none", list), make_advantages=make_advantages
 )

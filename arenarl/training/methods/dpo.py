@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arenarl.config.schema import Config, RLConfig
-from arenarl.training.methods.method import Example, OfflineMethod
-from arenarl.training.methods.offline_arguments import offline_arguments
+from arenarl.training.methods.method import Example, OfflineMethod, offline_arguments
 from arenarl.training.rewards.group import GroupOutcome
 from arenarl.trajectory import RolloutGroup
 

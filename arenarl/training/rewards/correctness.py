@@ -47,10 +47,7 @@ async def by_correctness_or_tournament(referee: Referee, incoming: IncomingGroup
 
 
 REWARD = Reward(
-    by_correctness,
-    reads=("reward.entity_recall", "reward.tournament_if_equal"),
-    asks_judge=False,
-    needs_answers=True,
+    by_correctness, reads=("reward.entity_recall", "reward.tournament_if_equal"), asks_judge=False, needs_answers=True
 )
 OR_TOURNAMENT = Reward(
     by_correctness_or_tournament, reads=("reward.entity_recall",), plays_topology=True, compares=True
