@@ -102,9 +102,9 @@ def main() -> None:
 
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import environment_maker
-    from arenarl.evaluation.checkpoints import figures_of_checkpoints, read_parts, run_parts
     from arenarl.evaluation.evaluation import Panel, baseline_cases
     from arenarl.evaluation.inference_scaling import refuse_worlds
+    from arenarl.evaluation.parts import figures_of_checkpoints, read_parts, run_parts
     from arenarl.evaluation.playoffs import play_offs
     from arenarl.judges.factory import make_judges, refuse_answers_alone, refuse_without_truth
     from arenarl.judges.judge import make_examiner

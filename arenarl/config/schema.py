@@ -12,39 +12,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from arenarl.config.turn_schedule import TurnSchedule, turn_schedule
-from arenarl.config.value_types import (
-    ActionForm,
-    Bool,
-    DeviceName,
-    DomainName,
-    EnvironmentName,
-    Few,
-    Fields,
-    Float,
-    Int,
-    JudgeName,
-    LearningRate,
-    Line,
-    Name,
-    NonNegativeFloat,
-    OwnFunction,
-    Points,
-    PositiveFloat,
-    PositiveInt,
-    ProjectName,
-    Prose,
-    RewardName,
-    RunName,
-    SchedulerName,
-    Seconds,
-    Seed,
-    Share,
-    Size,
-    Spread,
-    Text,
-    TopologyName,
-    VariableName,
-)
+
+from arenarl.config.value_types import (  # isort: skip
+    ActionForm, Bool, DeviceName, DomainName, EnvironmentName, Few, Fields, Float, Int, JudgeName, LearningRate,
+    Line, Name, NonNegativeFloat, OwnFunction, Points, PositiveFloat, PositiveInt, ProjectName, Prose, RewardName,
+    RunName, SchedulerName, Seconds, Seed, Share, Size, Spread, Text, TopologyName, VariableName,
+)  # fmt: skip
 
 SIMULATED_MODEL = "simulated-travel-judge"  # what arenarl.judges.server calls its model
 PROMPT_TOKENS = 4096  # for which vLLM keeps room before a trajectory: system prompt, tools' schemas, query. Our choice
@@ -459,6 +432,11 @@ class JudgesConfig:
         """`watch` by its key, if it has a share of the groups."""
         return {"judge.watch": self.watch} if self.watch_share else {}
 
+    @property
+    def evaluating(self) -> dict[str, JudgeConfig]:
+        """`eval` by their keys."""
+        return {f"judge.eval.{index}": judge for index, judge in enumerate(self.eval)}
+
 
 @dataclass
 class TournamentConfig:
@@ -493,9 +471,7 @@ class GroupStageConfig:
     # holds from there on (4.1: 1)
 
 
-BY_ANSWER = {"correctness", "correctness_or_tournament"}  # those that look for a known answer
-OUTCOMES = {"environment", "correctness"}  # without a judge
-WITH_FORMAT_REWARD = {"tournament_grpo", "win_rate", "pointwise_implicit", "pointwise_explicit"}  # Tournament-GRPO's
+OUTCOMES = {"environment", "correctness"}  # rewards without a judge
 
 
 @dataclass

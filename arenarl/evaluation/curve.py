@@ -61,16 +61,15 @@ class CurveRecorder:
 
     def has_point(self, step: int) -> bool:
         """Whether a step's point was written. To be called on all processes: the main one looks."""
-        steps = (
-            {point["step"] for point in read_jsonl(self.path)} if is_main_process() and self.path.is_file() else set()
-        )
-        return any(gather_object([step in steps]))
+        points = read_jsonl(self.path) if is_main_process() and self.path.is_file() else ()
+        return any(gather_object([step in {point["step"] for point in points}]))
 
     def _write(self, step: int, cases: dict[str, list[Case]]) -> None:
         point, intervals = {}, {}
         for decoding, of_queries in cases.items():
             figures = figures_of(of_queries, RESAMPLES, seed=0)
-            point |= {f"eval/{decoding}/{name}": figures[name]["mean"] for name in statistics.shown_figures(figures)}
-            intervals |= {f"eval/{decoding}/{name}": figures[name]["ci"] for name in statistics.shown_figures(figures)}
+            for name in statistics.shown_figures(figures):
+                point[f"eval/{decoding}/{name}"] = figures[name]["mean"]
+                intervals[f"eval/{decoding}/{name}"] = figures[name]["ci"]
         append_step(self.path, step, [{"step": step, **point, "ci": intervals}])
         log(point, step)

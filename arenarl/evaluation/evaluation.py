@@ -74,11 +74,9 @@ class Case:
     @property
     def missing_verdicts(self) -> int:
         """Judges without a verdict; where they scored the trajectory by itself, 1 if none had one."""
-        return (
-            sum(bool(np.isnan(judged).all()) for judged in self.outcomes)
-            if self.score is None
-            else int(math.isnan(self.score))
-        )
+        if self.score is not None:
+            return int(math.isnan(self.score))
+        return sum(bool(np.isnan(judged).all()) for judged in self.outcomes)
 
     @property
     def leads(self) -> list[float | None]:
@@ -153,17 +151,13 @@ async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory
     truth = panel.examine and panel.examine(query, trajectory)
     if truth and panel.verifier and panel.verifier.is_llm and has_answer(query):
         truth = truth.verified(await panel.verifier.is_correct(query, trajectory))
+    unknown = np.full((len(judges), len(names)), math.nan)
     if baseline is None:
-        return Case(
-            query,
-            trajectory,
-            truth,
-            np.full((len(judges), len(names)), math.nan),
-            score=await _score(query, trajectory, judges),
-        )
-    if not trajectory.valid or baseline.is_void:  # a policy's own trajectories are baselines where none are stored
-        is_no_case = trajectory.is_void or baseline.is_void
-        return Case(query, trajectory, truth, np.full((len(judges), len(names)), math.nan if is_no_case else -1.0))
+        return Case(query, trajectory, truth, unknown, score=await _score(query, trajectory, judges))
+    if trajectory.is_void or baseline.is_void:  # a policy's own trajectories are baselines where none are stored
+        return Case(query, trajectory, truth, unknown)
+    if not trajectory.valid:
+        return Case(query, trajectory, truth, np.full_like(unknown, -1.0))
     calls = [
         await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory))
         for judge in judges
@@ -183,11 +177,8 @@ def _outcomes(one: Verdict | None, other: Verdict | None, names: Sequence[str]) 
     """By dimension; `one` showed the trajectory first, `other` the baseline."""
     if one is None or other is None:
         return [math.nan] * len(names)
-    shown = [*one.dimensions, *other.dimensions[::-1]]  # policy, baseline, policy, baseline
-    leads = [
-        sum(sign * scores.get(name, math.nan) for sign, scores in zip((1, -1, 1, -1), shown, strict=True))
-        for name in names
-    ]
+    signed = list(zip((1, -1, 1, -1), (*one.dimensions, *other.dimensions[::-1]), strict=True))  # 1: the policy's
+    leads = [sum(sign * scores.get(name, math.nan) for sign, scores in signed) for name in names]
     return [float(np.sign(round(lead, 6))) for lead in leads]  # NaN of a dimension that this judge is not asked about
 
 
@@ -199,11 +190,13 @@ def gather_cases(queries: Sequence[Query], share: Sequence[Case]) -> list[Case]:
 
 def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], examine: Examiner | None) -> list[Case]:
     """The stored baselines as cases, with what is true of them; nobody judged them against anything."""
-    trajectories = [baselines[query.query_id] for query in queries]
-    return [
-        Case(query, trajectory, examine and examine(query, trajectory), np.empty((0, len(rubric_of(query).names))))
-        for query, trajectory in zip(queries, trajectories, strict=True)
-    ]
+
+    def case(query: Query, trajectory: Trajectory) -> Case:
+        return Case(
+            query, trajectory, examine and examine(query, trajectory), np.empty((0, len(rubric_of(query).names)))
+        )
+
+    return [case(query, baselines[query.query_id]) for query in queries]
 
 
 def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
@@ -213,10 +206,10 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
     All samples of a query count; intervals are over queries.
     """
     summary = figures_of(cases, resamples, seed)
-    summary["by_subtask"] = {
-        subtask: figures_of([case for case in cases if case.query.subtask == subtask], resamples, seed)
-        for subtask in sorted({case.query.subtask for case in cases})
-    }
+    subtasks = {subtask: [] for subtask in sorted({case.query.subtask for case in cases})}
+    for case in cases:
+        subtasks[case.query.subtask].append(case)
+    summary["by_subtask"] = {name: figures_of(of, resamples, seed) for name, of in subtasks.items()}
     outcomes = np.stack([case.outcomes for case in cases])
     summary["by_judge"] = [_win_rate(cases, resamples, seed, np.s_[[judge]]) for judge in range(outcomes.shape[1])]
     # an invalid trajectory loses without being judged: that is no agreement
@@ -255,10 +248,8 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
     if any(case.score is not None for case in cases):
         figures["score"] = mean_of(lambda case: math.nan if case.score is None else case.score)
     if any(case.truth for case in cases):
-        figures |= {
-            "quality": mean_of(lambda case: case.quality),
-            "quality_valid": mean_of(lambda case: case.quality, valid),
-        }
+        figures["quality"] = mean_of(lambda case: case.quality)
+        figures["quality_valid"] = mean_of(lambda case: case.quality, valid)
     own = dict.fromkeys(name for case in cases for name in case.figures)
     figures |= {name: mean_of(lambda case, name=name: case.figures.get(name, math.nan)) for name in own}
     if any(case.trajectory.meta.get("reward") is not None for case in cases):

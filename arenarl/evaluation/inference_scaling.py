@@ -51,9 +51,8 @@ def scaling_figures(
 def _at_budget(samples: Sequence[Sequence[Case]], budget: int, resamples: int, seed: int) -> dict[str, Any]:
     cut = [[within(case, budget) for case in cases] for cases in samples]
     figures = figures_of([case for cases in cut for case in cases], resamples, seed)
-    return {name: figures[name] for name in statistics.shown_figures(figures)} | scaling_figures(
-        cut, None, resamples, seed
-    )
+    shown = {name: figures[name] for name in statistics.shown_figures(figures)}
+    return shown | scaling_figures(cut, None, resamples, seed)
 
 
 def within(case: Case, turns: int) -> Case:
@@ -80,12 +79,13 @@ def pass_at_k(samples: Sequence[Sequence[Case]], resamples: int, seed: int) -> d
     """
     strata = [case.query.subtask for case in samples[0]]
     own = dict.fromkeys(name for cases in samples for case in cases if case.truth for name in case.truth.passes())
-    passed = {"win": _by_query(samples, _wins)} | {name: _by_query(samples, partial(_passes, name)) for name in own}
 
-    def figure(by_query: np.ndarray, k: int) -> dict[str, Any]:
-        return statistics.mean(100 * estimates(by_query, k), strata, resamples, seed)
+    def curve(passes: Callable[[Case], list[float]]) -> list[dict[str, Any]]:
+        by_query = np.array([[passes(case) for case in cases] for cases in samples]).swapaxes(0, 1)
+        sizes = range(1, len(samples) + 1)
+        return [statistics.mean(100 * estimates(by_query, k), strata, resamples, seed) for k in sizes]
 
-    return {name: [figure(by_query, k) for k in range(1, len(samples) + 1)] for name, by_query in passed.items()}
+    return {"win": curve(_wins)} | {name: curve(partial(_passes, name)) for name in own}
 
 
 def estimates(passed: np.ndarray, k: int) -> np.ndarray:
@@ -93,24 +93,16 @@ def estimates(passed: np.ndarray, k: int) -> np.ndarray:
     not known."""
     known = np.isfinite(passed)
     counts, passes = known.sum(axis=1), np.where(known, passed, 0).sum(axis=1)
-    by_judge = [
-        [statistics.pass_at_k(int(n), int(c), k) for n, c in zip(*query, strict=True)]
-        for query in zip(counts, passes, strict=True)
-    ]
-    return statistics.nanmean(np.array(by_judge))
-
-
-def _by_query(samples: Sequence[Sequence[Case]], passes: Callable[[Case], list[float]]) -> np.ndarray:
-    return np.array([[passes(case) for case in cases] for cases in samples]).swapaxes(0, 1)
+    by_judge = np.vectorize(lambda n, c: statistics.pass_at_k(int(n), int(c), k), otypes=[float])(counts, passes)
+    return statistics.nanmean(by_judge)
 
 
 def _wins(case: Case) -> list[float]:
-    """By judge; NaN without a baseline."""
-    if case.trajectory.is_void or case.score is not None:
-        return [float("nan")] * len(case.outcomes)
-    if not case.trajectory.valid:
+    """By judge; NaN without a baseline, or where the baseline or the trajectory is void."""
+    if not case.trajectory.valid and not case.trajectory.is_void and case.score is None:
         return [0.0] * len(case.outcomes)
-    return [float("nan") if lead is None else float(lead > 0) for lead in case.leads]
+    leads = case.leads or [None] * len(case.outcomes)
+    return [float("nan") if lead is None else float(lead > 0) for lead in leads]
 
 
 def _passes(name: str, case: Case) -> list[float]:

@@ -35,9 +35,8 @@ def by_length(
         members = [case for case, inside in zip(valid, is_inside, strict=True) if inside]
         figures = figures_of(members, resamples, seed) if members else {}
         share = statistics.mean([100.0 * inside for inside in is_inside], strata, resamples, seed, queries)
-        classes[_named(low, high)] = {"share": share} | {
-            name: figures[name] for name in ("win_rate", "quality") if name in figures
-        }
+        known = {name: figures[name] for name in ("win_rate", "quality") if name in figures}
+        classes[_named(low, high)] = {"share": share} | known
     return classes
 
 

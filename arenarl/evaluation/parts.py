@@ -1,28 +1,33 @@
-"""Trajectories that were generated before, and whether they still count: until what they were generated with changes.
+"""All that one evaluation looks at, part by part: a checkpoint or a model behind an API, a decoding, a sample.
 
-Verdicts and figures are made anew each time, LLMs' from their store, so an edit of a judge,
-a truth or a table costs no generation.
+A part that is stored is judged, one that is not is generated first; each is written as soon as it is there, so a kill
+costs one part. Stored trajectories count until what they were generated with changes. Verdicts and figures are made
+anew each time, LLMs' from their store, so an edit of a judge, a truth or a table costs no generation.
 """
 
 import inspect
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from arenarl.config.schema import Config, LLMConfig, SearchConfig
+from arenarl.evaluation.evaluation import Case, Panel, evaluate_policy, gather_cases, judge_trajectories, summarize
+from arenarl.evaluation.inference_scaling import scaling_figures
+from arenarl.evaluation.length import by_length
+from arenarl.llm.client import LLMClient
 from arenarl.llm.prompts import PROMPTS
+from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.system_prompt import system_prompt
+from arenarl.run.processes import own_share
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import hash_files, read_json, write_json
+from arenarl.system.progress import Bar, is_main_process
 from arenarl.system.seeds import stable_seed
 from arenarl.system.user_input import named
-from arenarl.trajectory import Trajectory, read_jsonl, write_jsonl
-
-if TYPE_CHECKING:
-    from arenarl.evaluation.evaluation import Case
+from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
 
 # What our own code generates. Raise it with every change after which the same policy, query and settings give another
 # trajectory: stored ones are then generated again. tests/evaluation/test_parts.py fails until it is raised.
@@ -41,7 +46,7 @@ class Part:
         is_whole = cases.is_file() and read_json(self.path) == {"fingerprint": fingerprint}
         self.trajectories = [Trajectory.from_record(record) for record in read_jsonl(cases)] if is_whole else None
 
-    def write(self, cases: Sequence["Case"]) -> None:
+    def write(self, cases: Sequence[Case]) -> None:
         """Keep the cases, unless they are there as they are.
         Those of stored trajectories may have other findings and verdicts than before."""
         records = [case.to_record() for case in cases]
@@ -51,6 +56,89 @@ class Part:
             return
         write_jsonl(self.cases, records)
         write_json(self.path, {"fingerprint": self.fingerprint})
+
+
+Parts = Mapping[tuple[str, str, int], Part]  # by checkpoint, decoding, sample
+
+
+@dataclass
+class Tested:
+    """What was found. `cases` are by checkpoint and decoding, sample by sample, in the order of the queries;
+    `reference` names the first of them, whose trajectories are the baselines, where none were stored."""
+
+    cases: dict[tuple[str, str], list[list[Case]]]
+    baselines: dict[str, Trajectory]
+    reference: str | None = None
+
+    @property
+    def first_samples(self) -> dict[str, list[Case]]:
+        return {f"{name} {decoding}": samples[0] for (name, decoding), samples in self.cases.items()}
+
+
+def read_parts(config: Config, policies: Mapping[str, str | LLMConfig], folder: Path) -> Parts:
+    """Those of an evaluation, each with its stored trajectories if nothing that they depend on has changed."""
+    prints = {name: fingerprint(config, policy) for name, policy in policies.items()}
+
+    def part(name: str, decoding: str, sample: int) -> Part:
+        return Part(folder / f"{name}_{decoding}{f'_{sample + 1}' if sample else ''}.jsonl", prints[name])
+
+    return {(name, *attempt): part(name, *attempt) for name in policies for attempt in config.evaluate.attempts}
+
+
+def run_parts(
+    config: Config,
+    parts: Parts,
+    engine_of: Callable[[str], RolloutEngine],
+    queries: Sequence[Query],
+    baselines: dict[str, Trajectory],
+    panel: Panel,
+    client: LLMClient | None,
+    lap: Callable[[], None],
+) -> Tested:
+    """Generate what is missing, judge all, write it; to be called on all processes, which share the queries.
+
+    Args:
+        engine_of: makes a checkpoint's engine, and is asked only for those that have something to generate.
+        lap: called on the main process after each part that was generated.
+
+    Raises:
+        RunStopped: the LLMs cannot be asked any more; what is written is whole.
+    """
+    mine, tested = own_share(queries), Tested({}, baselines)
+    stored = sum(part.trajectories is not None for part in parts.values())
+    with Bar("evaluate", len(parts) * len(mine), stored * len(mine)) as bar:
+        for (name, decoding, sample), part in parts.items():
+            if part.trajectories is None:
+                temperature, turns = config.temperatures[decoding], config.test_turns
+                share = evaluate_policy(
+                    engine_of(name), mine, tested.baselines, panel, temperature, config.seed, bar.update, sample, turns
+                )
+            else:
+                share = judge_trajectories(mine, own_share(part.trajectories), tested.baselines, panel)
+            if client:
+                client.check()
+            cases = gather_cases(queries, share)
+            tested.cases.setdefault((name, decoding), []).append(cases)
+            if not tested.baselines:  # none are stored: what the first made takes their place
+                tested.baselines = {case.query.query_id: case.trajectory for case in cases}
+                tested.reference = f"{name} {decoding}"
+            if is_main_process():
+                part.write(cases)
+                if part.trajectories is None:
+                    lap()
+    return tested
+
+
+def figures_of_checkpoints(config: Config, tested: Tested) -> dict[str, dict[str, Any]]:
+    """By checkpoint and decoding, what summary.json holds of them."""
+    figures: dict[str, dict[str, Any]] = {}
+    resamples, seed = config.evaluate.bootstrap, config.seed
+    for (name, decoding), samples in tested.cases.items():
+        every = [case for cases in samples for case in cases]
+        more = scaling_figures(samples, config.evaluate.max_turns, resamples, seed)
+        more["by_length"] = by_length(every, tested.baselines, resamples, seed)
+        figures.setdefault(name, {})[decoding] = summarize(every, resamples, seed) | more
+    return figures
 
 
 def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path] | None = None) -> str:

@@ -44,17 +44,11 @@ def play_offs(
     async def play(query: Query, k: int) -> dict[str, Any]:
         topology = "seeded_single_elimination" if bracket and k == 0 else "anchor"
         ranking = await _play(topology, query, baselines[query.query_id], by_query[query.query_id], judges[k], k, seed)
-        return {
-            "query_id": query.query_id,
-            "judge": k,
-            "topology": topology,
-            "entrants": [BASELINE, *cases],
-            **asdict(ranking),
-        }
+        line = {"query_id": query.query_id, "judge": k, "topology": topology, "entrants": [BASELINE, *cases]}
+        return line | asdict(ranking)
 
-    by_query = {
-        query.query_id: of_query for query, of_query in zip(queries, zip(*cases.values(), strict=True), strict=True)
-    }
+    ids = [query.query_id for query in queries]
+    by_query = dict(zip(ids, zip(*cases.values(), strict=True), strict=True))
     return asyncio.run(play_all())
 
 

@@ -81,9 +81,8 @@ def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
     {'agreement': 0.75, 'kappa': 0.6364, 'confusion': [[1, 0, 1], [0, 1, 0], [0, 0, 1]], 'cases': 4}
     """
     known = np.isfinite(one) & np.isfinite(other)
-    confusion = np.array(
-        [[int(np.sum((one[known] == row) & (other[known] == column))) for column in (1, 0, -1)] for row in (1, 0, -1)]
-    )
+    signs = np.array([1, 0, -1])
+    confusion = (one[known] == signs[:, None]).astype(int) @ (other[known] == signs[:, None]).astype(int).T
     cases = int(confusion.sum())
     if not cases:
         return {"agreement": None, "kappa": None, "confusion": confusion.tolist(), "cases": 0}
@@ -109,9 +108,8 @@ def shown_figures(figures: dict[str, Any]) -> list[str]:
     """The names of those that the curve and the tables show, in their order;
     the domain's own stand before the tool calls."""
     hidden = COMMON.union(KEPT_BY_TABLES)
-    own = [
-        name for name, value in figures.items() if name not in hidden and isinstance(value, dict) and "mean" in value
-    ]
+    means = [name for name, value in figures.items() if isinstance(value, dict) and "mean" in value]
+    own = [name for name in means if name not in hidden]
     return [name for name in ("win_rate", "score", "quality", "valid_rate", *own, "tool_calls") if name in figures]
 
 
@@ -132,9 +130,7 @@ def _stratified(
         statistic(of_stratum, weights[:, [place[queries[one]] for one in of_stratum]])
         for of_stratum, place, weights in zip(members, places, drawn, strict=True)
     ]
-    if not estimates:
-        return {"mean": None, "ci": [None, None]}
-    combined = nanmean(np.stack(estimates, axis=1))
+    combined = nanmean(np.stack(estimates, axis=1)) if estimates else np.array([np.nan])
     if np.isnan(combined[0]):
         return {"mean": None, "ci": [None, None]}
     has_interval = resamples and max(map(len, places)) > 1

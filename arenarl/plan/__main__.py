@@ -24,6 +24,7 @@ from arenarl.plan.stage import STAGES, Hardware, Stage
 from arenarl.report import markdown
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.repository import CONFIGS
+from arenarl.training.requirements import check_method
 
 DOES_NOT_FIT = 3
 ASSUMED = {  # field of Hardware -> option, its least value, what it is
@@ -102,6 +103,7 @@ def _mends(stage: Stage, change: dict[str, Any]) -> bool:
     other = changed(stage, change)
     try:
         check(other.config)
+        check_method(other.config)
     except UserError:
         return False
     return not other.misfits

@@ -51,12 +51,8 @@ def last_checkpoint(folder: Path, shared: str = "") -> str | None:
 
 def _checkpoints(folder: Path) -> list[Path]:
     """By step; what else is called checkpoint-… is somebody's own."""
-    steps = {
-        path: int(name[1])
-        for path in folder.glob("checkpoint-*")
-        if (name := re.fullmatch(r"checkpoint-(\d+)", path.name))
-    }
-    return sorted(steps, key=steps.get)
+    ours = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(ours, key=lambda path: int(path.name.partition("-")[2]))
 
 
 @cache  # torch cannot tell two apart
@@ -83,11 +79,8 @@ class Survival(TrainerCallback):
         PartialState().wait_for_everyone()
         if state.is_world_process_zero:
             wait_until_written()
-            folder = Path(args.output_dir)
-            write_json(
-                folder / f"checkpoint-{state.global_step}" / MARK,
-                {"step": state.global_step, "processes": process_count()},
-            )
+            folder, step = Path(args.output_dir), state.global_step
+            write_json(folder / f"checkpoint-{step}" / MARK, {"step": step, "processes": process_count()})
             self.stopwatch.lap()
             for older in [path for path in _checkpoints(folder) if (path / MARK).is_file()][:-KEPT]:
                 shutil.rmtree(older)

@@ -24,7 +24,7 @@ def main() -> int:
     try:
         run(parse_args(sys.argv[1:]))
     except ChildFailedError as error:
-        failure = max(error.failures.values(), key=_tells)
+        failure = max(error.failures.values(), key=_diagnostic_rank)
         show(_line(failure))
         return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
     except (SignalException, KeyboardInterrupt):
@@ -38,7 +38,7 @@ def main() -> int:
     return 0
 
 
-def _tells(failure: ProcessFailure) -> int:
+def _diagnostic_rank(failure: ProcessFailure) -> int:
     """How much a failure says of the cause: a process that only lost its peer says less than the peer."""
     line = _line(failure)
     return 0 if LOST_CONNECTION in line or failure.exitcode == -signal.SIGTERM else 1 if failure.exitcode == 1 else 2

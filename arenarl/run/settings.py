@@ -53,16 +53,13 @@ def other_settings(config: Config, folder: Path) -> str:
     if folder.name not in _UNREAD_BY or not earlier.is_file():
         return ""
     try:
-        return differences(*(_on_resuming(folder.name, one) for one in (load_config(earlier), config)))
+        old, new = (settings_of(folder.name, one) for one in (load_config(earlier), config))
     except UserError as error:
         return f"which cannot be read now: {error}"
-
-
-def _on_resuming(stage: str, config: Config) -> dict[str, Any]:
-    settings = settings_of(stage, config)
-    if stage == "sft" and config.sft.stop_at_valid is None:  # else it says when SFT may stop
-        settings["sft"] = without({"save_steps"}, settings["sft"])
-    return settings
+    for settings in (old, new):
+        if folder.name == "sft" and settings["sft"]["stop_at_valid"] is None:  # else it says when SFT may stop
+            settings["sft"] = without({"save_steps"}, settings["sft"])
+    return differences(old, new)
 
 
 def settings_of(stage: str, config: Config) -> dict[str, Any]:
@@ -98,12 +95,8 @@ def differences(old: Any, new: Any) -> str:
 
 
 def _differing(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
-    if (
-        isinstance(old, list)
-        and isinstance(new, list)
-        and len(old) == len(new)
-        and any(isinstance(item, dict) for item in new)
-    ):
+    are_lists = isinstance(old, list) and isinstance(new, list) and len(old) == len(new)
+    if are_lists and any(isinstance(item, dict) for item in new):
         old, new = dict(enumerate(old)), dict(enumerate(new))
     if not (isinstance(old, dict) and isinstance(new, dict)):
         if old != new:

@@ -39,13 +39,14 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
         now = provenance(config, stage)
         changed = _other_content(folder, stage, now)
         if changed and has_begun(folder):
-            what = ", ".join(changed)
             raise UserError(
-                f"{folder} was begun with other content of {what}; restore it, delete {folder}, "
+                f"{folder} was begun with other content of {', '.join(changed)}; restore it, delete {folder}, "
                 "or give this run another `name`"
             )
-        if changed or other_settings(config, folder):
-            _clear(folder)
+        if changed or other_settings(config, folder):  # of a stage that never took a step
+            for name in ("wandb.json", "elapsed.json", "watch.jsonl"):
+                (folder / name).unlink(missing_ok=True)
+            shutil.rmtree(folder / "initial", ignore_errors=True)  # SFT's policy from scratch
         write_text(folder / "config.yaml", config_to_yaml(config))
         write_json(folder / "provenance.json", now)
     keep_tracebacks(folder)  # not before: the folder may be another run's
@@ -56,14 +57,11 @@ def _other_content(folder: Path, stage: str, now: dict[str, Any]) -> list[str]:
     """What has changed under the same paths since the last start: rows would be seen twice or never, and the policy
     told something else half way."""
     before = read_json(folder / "provenance.json") or {}
-    changed = [f"{name}.jsonl" for name in _READ_BY.get(stage, ()) if _of(before, name) not in (None, _of(now, name))]
+    old, new = (noted.get("data_sha256", {}) for noted in (before, now))
+    changed = [f"{name}.jsonl" for name in _READ_BY.get(stage, ()) if old.get(name) not in (None, new.get(name))]
     if stage in _READ_BY and "system_prompt" in before and before["system_prompt"] != now["system_prompt"]:
         changed.append("the system prompt")
     return changed
-
-
-def _of(noted: dict[str, Any], split: str) -> str | None:
-    return noted.get("data_sha256", {}).get(split)
 
 
 def fix_randomness(config: Config) -> None:
@@ -93,13 +91,6 @@ def _claim(folder: Path) -> None:
     except OSError:
         say(f"{folder} lies on a file system without locks: take care not to start this stage twice at once")
     _CLAIMS.append(lock)
-
-
-def _clear(folder: Path) -> None:
-    """Of a stage that never took a step, what was made by settings or of data that were corrected since."""
-    for name in ("wandb.json", "elapsed.json", "watch.jsonl"):
-        (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / "initial", ignore_errors=True)  # SFT's policy from scratch
 
 
 def is_done(folder: Path) -> bool:

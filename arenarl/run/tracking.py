@@ -31,10 +31,8 @@ def mode(wandb: WandbConfig) -> str:
     if os.environ.get("WANDB_MODE"):
         return os.environ["WANDB_MODE"]
     netrc = Path.home() / ".netrc"
-    has_login = bool(os.environ.get("WANDB_API_KEY")) or (
-        netrc.is_file() and "wandb" in netrc.read_text(errors="ignore")
-    )
-    return "online" if has_login else "offline"
+    has_login = netrc.is_file() and "wandb" in netrc.read_text(errors="ignore")
+    return "online" if has_login or os.environ.get("WANDB_API_KEY") else "offline"
 
 
 def reporters(wandb: WandbConfig) -> list[str]:

@@ -2,7 +2,9 @@
 
 First what the config alone says, in milliseconds; then what needs torch, the data and the policy that training starts
 from. Each refusal is a UserError, one line that says what to change. train_rl.py calls `preflight`, train_sft.py
-`preflight_sft`.
+`preflight_sft`; reproduce.sh checks the config alone before its first stage:
+
+    python -m arenarl.training.preflight --config configs/quickstart.yaml --processes 2
 """
 
 from argparse import Namespace
@@ -12,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arenarl.config.checks import check_groups
+from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
 from arenarl.run.trainer_arguments import check_deepspeed, refuse_lost_updates
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, guarded
 from arenarl.system.progress import process_count
 from arenarl.training.requirements import check_method
 
@@ -114,3 +117,15 @@ def _check_optimizer(config: Config, stage: str, arguments: Namespace) -> None:
     section = getattr(config, stage)
     check_deepspeed(f"{stage}.deepspeed", section.deepspeed, f"train_{stage}.py", arguments.check)
     refuse_lost_updates(config.policy, f"{stage}.learning_rate", section.learning_rate, section.deepspeed)
+
+
+def main() -> None:
+    config, arguments = parse_arguments(
+        __doc__, lambda parser: parser.add_argument("--processes", type=int, default=1, help="that RL will use")
+    )
+    check_method(config)
+    check_groups(config, arguments.processes)
+
+
+if __name__ == "__main__":
+    guarded(main)

@@ -249,7 +249,7 @@ STAGE = "reward.name=tournament_grpo"
     (["rollout.anchor=yes"], "rollout.anchor=yes: must be true or false"),
     (["environment.search.device=gpu"], "such as cpu, cuda or cuda:1"),
     ([STAGE, "group_stage.winners=4"], "group_stage.winners=4"), ([STAGE, "group_stage.weights=[]"], "group_stage.w"),
-    ([STAGE, "group_stage.final=1"], "group_stage.final=1"), ([STAGE, "group_stage.final=16"], "group_stage.final=16"),
+    ([STAGE, "group_stage.final=1"], "group_stage.final=1"), ([STAGE, "group_stage.repeats=0"], "stage.repeats=0"),
     (["data.research.hop_weights=[]"], "hop_weights=[]: name a weight"),
     (["data.research.hop_weights=[0,0]"], "name a weight"),
     (["data.research.hop_weights=[1,-1]"], "must not be below 0"),

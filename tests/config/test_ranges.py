@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from arenarl.config import schema
 from arenarl.config import value_types as kinds
-from arenarl.config.checks import READ_BY
 from arenarl.config.load import config_to_yaml, load_config
 from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
+from arenarl.training.requirements import check_method
 
 HUGE, TINY = "100000000000000000000", "1e-308"
 WRONG = (
@@ -72,18 +72,19 @@ def accepted(kind):
 
 
 KEYS = dict(keys())
-READERS = {  # a key that only some runs read -> what makes such a run
-    key: [f"{owner}={min(values)}"] for key, (owner, values) in READ_BY.items()
-} | {
-    "tournament.matches": ["tournament.topology=balanced"],
-    "tournament.elo_matches": ["tournament.topology=elo"], "tournament.elo_estimate": ["tournament.topology=elo"],
+READERS = {  # a key that only one back end reads
+    "rollout.vllm_sleep": ["rollout.backend=vllm"], "rollout.vllm_tensor_parallel": ["rollout.backend=vllm"],
+    "rollout.server_sync": ["rollout.backend=vllm_server"],
 }  # fmt: skip
 
 
-def outcome(path, overrides):
+def outcome(path, overrides, is_trained=False):
     """The config that they make, or the one line that refuses it."""
     try:
-        return load_config(path, overrides)
+        config = load_config(path, overrides)
+        if is_trained:
+            check_method(config)
+        return config
     except UserError as error:
         assert "\n" not in str(error) and len(str(error)) < 1000
         return str(error)
@@ -123,7 +124,7 @@ def test_no_key_is_taken_that_nothing_would_read(tmp_path):
         "rollout.vllm_sleep=true": "rollout.backend=transformers", "rollout.server_sync=nccl": "rollout.backend=vllm",
     }  # fmt: skip
     for change, reader in unread.items():
-        found = outcome(tmp_path / "run.yaml", [change, reader])
+        found = outcome(tmp_path / "run.yaml", [change, reader], is_trained=True)
         assert isinstance(found, str) and found.startswith(f"{change} is of ") and "leave it out, or set" in found, (
             change,
             found,
@@ -134,7 +135,7 @@ def test_no_key_is_taken_that_nothing_would_read(tmp_path):
         ["tournament.topology=swiss", "reward.name=environment", "reward.tournament_if_equal=true"],
         ["rl.batch_size=3", "rl.method=dpo"],
     ]  # fmt: skip
-    assert all(isinstance(outcome(tmp_path / "run.yaml", changes), Config) for changes in read)
+    assert all(isinstance(outcome(tmp_path / "run.yaml", changes, is_trained=True), Config) for changes in read)
 
 
 def test_keys_of_an_mcp_server_take_no_other_values(tmp_path):

@@ -1,6 +1,7 @@
 import json
 from contextlib import nullcontext
 from dataclasses import replace
+from operator import attrgetter
 
 import pytest
 import yaml
@@ -26,30 +27,22 @@ def begun(tmp_path):
     return folder
 
 
-def test_a_run_that_lacked_memory_goes_on_with_smaller_batches(begun):
+def test_a_run_goes_on_with_smaller_batches_another_watching_judge_or_more_checkpoints(begun):
     config = Config()
-    config.rl = replace(config.rl, micro_batch_size=2)
+    config.rl = replace(config.rl, micro_batch_size=2, save_steps=1)
     config.rollout.batch_size, config.policy.gradient_checkpointing, config.judge.concurrency = 8, True, 4
-    refuse_other_settings(config, begun)
-
-
-def test_a_run_goes_on_with_another_watching_judge_or_without_one(begun):
-    config = Config()
     config.judge.watch.noise, config.judge.watch_share = "none", 0.5
     refuse_other_settings(config, begun)
-    config.judge.train.noise = "none"
-    with pytest.raises(UserError, match=r"made with other settings \(judge.train.noise \S+ → none\)"):
-        refuse_other_settings(config, begun)
 
 
-@pytest.mark.parametrize(
-    ("section", "key", "value"),
-    [("rl", "beta", 0.5), ("rollout", "max_turns", 3), ("rl", "deepspeed", "ds_config.json")],
-)
-def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, section, key, value):
+@pytest.mark.parametrize(("key", "value"), [
+    ("rl.beta", 0.5), ("rollout.max_turns", 3), ("rl.deepspeed", "ds_config.json"), ("judge.train.noise", "none"),
+])  # fmt: skip
+def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, key, value):
     config = Config()
-    setattr(getattr(config, section), key, value)
-    with pytest.raises(UserError, match=rf"made with other settings \({section}\.{key} \S+ → {value}\)"):
+    section, _, name = key.rpartition(".")
+    setattr(attrgetter(section)(config), name, value)
+    with pytest.raises(UserError, match=rf"made with other settings \({key} \S+ → {value}\)"):
         refuse_other_settings(config, begun)
 
 
@@ -87,19 +80,15 @@ def test_the_first_three_keys_are_named_with_both_values(begun):
         refuse_other_settings(config, begun)
 
 
-def test_how_often_a_checkpoint_is_written_may_change_unless_sft_may_stop_there(begun, tmp_path):
-    config = Config()
-    config.rl.save_steps = 1
-    refuse_other_settings(config, begun)
-    folder = tmp_path / "sft"
+@pytest.mark.parametrize("stop", [None, 0.3])
+def test_how_often_sft_writes_a_checkpoint_may_change_unless_it_may_stop_there(tmp_path, stop):
+    folder, config = tmp_path / "sft", Config()
     (folder / "checkpoint-1").mkdir(parents=True)
-    for stop, refused in ((None, False), (0.3, True)):
-        config = Config()
-        config.sft.stop_at_valid = stop
-        (folder / "config.yaml").write_text(config_to_yaml(config))
-        config.sft.save_steps = 7
-        with pytest.raises(UserError, match="sft.save_steps 200 → 7") if refused else nullcontext():
-            refuse_other_settings(config, folder)
+    config.sft.stop_at_valid = stop
+    (folder / "config.yaml").write_text(config_to_yaml(config))
+    config.sft.save_steps = 7
+    with pytest.raises(UserError, match="sft.save_steps 200 → 7") if stop else nullcontext():
+        refuse_other_settings(config, folder)
 
 
 def test_a_resumed_trainer_takes_the_interval_of_its_config_and_not_of_the_checkpoint(tmp_path):

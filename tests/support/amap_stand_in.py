@@ -36,12 +36,12 @@ STEP = {
     "duration": "60",
 }
 LINE = {
-    "name": "地铁4号线",
-    "departure_stop": {"name": "宽窄巷子"},
-    "arrival_stop": {"name": "骡马市"},
-    "distance": "900",
+    "name": "地铁4号线", "departure_stop": {"name": "宽窄巷子"}, "arrival_stop": {"name": "骡马市"}, "distance": "900",
     "duration": "120",
-}
+}  # fmt: skip
+SEGMENT = {
+    "walking": {"distance": "100", "duration": "80", "steps": []}, "bus": {"buslines": [LINE]}, "railway": {"name": []},
+}  # fmt: skip
 
 
 class StandIn:
@@ -70,30 +70,13 @@ class StandIn:
         if path.startswith("/v3/place/"):
             return {"count": "2", "suggestion": {"keywords": [], "cities": []}, "pois": list(PLACES.values())}
         if path == "/v3/geocode/regeo":  # of a point in a city of its own rank, the city is empty
-            return {
-                "regeocode": {
-                    "addressComponent": {
-                        "province": "北京市" if given["location"] < "117" else "四川省",
-                        "city": [],
-                        "district": "x",
-                    }
-                }
-            }
-        ends = {"origin": given["origin"], "destination": given["destination"]}
+            province = "北京市" if given["location"] < "117" else "四川省"
+            return {"regeocode": {"addressComponent": {"province": province, "city": [], "district": "x"}}}
+        route = {"origin": given["origin"], "destination": given["destination"]}
         if path == "/v3/direction/transit/integrated":
-            segment = {
-                "walking": {"distance": "100", "duration": "80", "steps": []},
-                "bus": {"buslines": [LINE]},
-                "railway": {"name": []},
-            }
-            return {
-                "route": {
-                    **ends,
-                    "distance": "1200",
-                    "transits": [{"duration": "600", "walking_distance": "200", "segments": [segment]}],
-                }
-            }
-        return {"route": {**ends, "paths": [{"distance": "2350", "duration": "540", "steps": [STEP]}]}}
+            transit = {"duration": "600", "walking_distance": "200", "segments": [SEGMENT]}
+            return {"route": {**route, "distance": "1200", "transits": [transit]}}
+        return {"route": {**route, "paths": [{"distance": "2350", "duration": "540", "steps": [STEP]}]}}
 
 
 @contextmanager
@@ -114,16 +97,8 @@ def standing_in(folder):
     proxy = thread.submit(start()).result(60)
     try:
         address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
-        yield (
-            stand_in,
-            {
-                "HTTPS_PROXY": address,
-                "https_proxy": address,
-                "REQUESTS_CA_BUNDLE": str(certificate),
-                "NO_PROXY": "",
-                "no_proxy": "",
-            },
-        )
+        proxies = {"HTTPS_PROXY": address, "https_proxy": address, "NO_PROXY": "", "no_proxy": ""}
+        yield stand_in, proxies | {"REQUESTS_CA_BUNDLE": str(certificate)}
     finally:
         thread.submit(_stop(proxy, runner)).result(60)
         thread.close()

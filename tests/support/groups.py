@@ -6,14 +6,9 @@ from arenarl.tournament.topologies import TOPOLOGIES
 from arenarl.trajectory import Query, Trajectory
 
 OTHERS = [
-    "pointwise_answer",
-    "pointwise_trajectory",
-    "win_rate",
-    "pointwise_implicit",
-    "pointwise_explicit",
-    "ruler",
+    "pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit", "ruler",
     "mixture",
-]
+]  # fmt: skip
 COARSE = ["brpo", "elo", "rubric_checklist"]  # rivals that promise no order
 # these three give the true order
 METHODS = [("tournament", topology) for topology in list(TOPOLOGIES)[:3]] + [(name, None) for name in OTHERS]

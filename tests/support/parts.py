@@ -28,14 +28,8 @@ def trainer_judge_of(config, judge=None, examine=None):
 
 
 def arena_of(config, judge, client=None):
-    return Arena(
-        judge,
-        config.reward,
-        config.tournament,
-        config.group_stage,
-        Verifier(config.judge.verifier, client),
-        config.seed,
-    )
+    verifier = Verifier(config.judge.verifier, client)
+    return Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
 
 
 def training_queries_of(config):

@@ -30,9 +30,8 @@ class Scripted:
         self.requests.append(request)
         prompt = self.tokenizer.decode(request.token_ids)
         script = next(turns for text, turns in self.scripts.items() if text in prompt)
-        token_ids = self.tokenizer.encode(script[prompt.count("<|im_start|>assistant") - 1]) + [
-            self.tokenizer.eos_token_id
-        ]
+        text = script[prompt.count("<|im_start|>assistant") - 1]
+        token_ids = [*self.tokenizer.encode(text), self.tokenizer.eos_token_id]
         return GeneratedTurn(token_ids[: request.max_tokens])
 
 
