@@ -7,7 +7,7 @@ cd "$(dirname "$0")"
 CONFIG=${CONFIG:-configs/quickstart.yaml}
 PROCESSES=${PROCESSES:-}  # `variables` knows how many GPUs there are
 
-check() { python -m arenarl.training.preflight --config "$CONFIG" --processes "$PROCESSES" "$@"; }
+check() { python -m arenarl.training.preflight --config "$CONFIG" --processes "$PROCESSES" "$@" > /dev/null; }
 train() { python -m arenarl.run.launch --nproc_per_node "$PROCESSES" "$@"; }
 
 data()      { python data/prepare.py --config "$CONFIG" "$@"; }

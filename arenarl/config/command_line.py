@@ -25,14 +25,8 @@ def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argpa
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
     """The option of all scripts that changes keys of their config; what it was given is `overrides`."""
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="change a config key; may be repeated",
-    )
+    kept = {"action": "append", "default": [], "dest": "overrides", "metavar": "KEY=VALUE"}
+    parser.add_argument("--set", help="change a config key; may be repeated", **kept)
 
 
 def refuse_overrides_without_config(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:

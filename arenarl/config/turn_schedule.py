@@ -38,20 +38,16 @@ def turn_schedule(horizons: Sequence[int] | None, every: int | None, max_turns: 
         if every is not None:
             raise ValueError(f"turns_every={every}: there are no stages without a turn_schedule; name the horizons")
         return TurnSchedule((max_turns,), steps)
-    if not horizons or horizons[0] < 1 or any(after <= before for before, after in pairwise(horizons)):
-        raise ValueError(f"turn_schedule={list(horizons)}: must name horizons above 0, each larger than the one before")
+    key = f"turn_schedule={list(horizons)}"
+    if not horizons or any(after <= before for before, after in pairwise(horizons)):
+        raise ValueError(f"{key}: must name horizons, each larger than the one before")
     if horizons[-1] > max_turns:
-        raise ValueError(
-            f"turn_schedule={list(horizons)}: {horizons[-1]} is above max_turns={max_turns}; raise max_turns, "
-            "or end the schedule there"
-        )
-    if every is not None and every < 1:
-        raise ValueError(f"turns_every={every}: must be above 0")
+        raise ValueError(f"{key}: {horizons[-1]} is above max_turns={max_turns}; raise it, or end the schedule there")
     schedule = TurnSchedule(tuple(horizons), every or max(1, steps // len(horizons)))
     begin = schedule.every * (len(horizons) - 1)
     if begin >= steps:
         raise ValueError(
-            f"turn_schedule={list(horizons)}: its last stage would begin at step {begin}, and the run ends at "
-            f"rl.steps={steps}; lower turns_every, take out a stage, or raise rl.steps"
+            f"{key}: its last stage would begin at step {begin}, and the run ends at rl.steps={steps}; "
+            "lower turns_every, take out a stage, or raise rl.steps"
         )
     return schedule

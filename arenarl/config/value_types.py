@@ -94,9 +94,8 @@ RunName = Annotated[
     Text,
     _written(rf"{_NAME}(?:/{_NAME}){{0,3}}", f"must be a name of {_OF_NAMES}, or up to four of them with / between"),
 ]
-VariableName = Annotated[
-    Text, _written(r"[A-Za-z_][A-Za-z0-9_]*", "must be the name of an environment variable, not what it holds")
-]
+_OF_VARIABLE = "must be the name of an environment variable, not what it holds"
+VariableName = Annotated[Text, _written(r"[A-Za-z_][A-Za-z0-9_]*", _OF_VARIABLE)]
 # a field of a judge's reply
 DimensionName = Annotated[str, _written(r"(?!model_)[A-Za-z]\w{0,60}", "must be a word, such as answer_clarity")]
 JudgeName = Annotated[Text, *_one_of(("embedded", "llm"))]
@@ -106,16 +105,19 @@ EnvironmentName = Annotated[Text, *_one_of(_ENVIRONMENTS)]
 TopologyName = Annotated[Text, *_one_of(TOPOLOGIES)]
 RewardName = Annotated[Text, *_one_of(REWARDS, "function")]
 OwnFunction = Annotated[Text, _written(_CLASS, "must be a function of your own as package.module:function")]
-DomainName = Annotated[
-    Text, _written(f"{_NAME}|{_CLASS}", f"choose {', '.join(_DOMAINS)}, the name of a rubric, {_OWN}")
-]
+_OF_DOMAINS = f"choose {', '.join(_DOMAINS)}, the name of a rubric, {_OWN}"
+DomainName = Annotated[Text, _written(f"{_NAME}|{_CLASS}", _OF_DOMAINS)]
 ActionForm = Literal["tool_calls", "text"]
-DeviceName = Annotated[
-    Text, _written(r"cpu|mps|(?:cuda|xpu|npu)(?::\d{1,3})?", "must be a device such as cpu, cuda or cuda:1")
-]
-ProjectName = Annotated[
-    Text, _written(r"[^/\\#?%:]{1,128}", "must be a name of at most 128 characters, without / \\ # ? % :")
-]
+_DEVICE = r"cpu|mps|(?:cuda|xpu|npu)(?::\d{1,3})?"
+DeviceName = Annotated[Text, _written(_DEVICE, "must be a device such as cpu, cuda or cuda:1")]
+_PROJECT = "must be a name of at most 128 characters, without / \\ # ? % :"
+ProjectName = Annotated[Text, _written(r"[^/\\#?%:]{1,128}", _PROJECT)]
 SchedulerName = Literal["constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "inverse_sqrt"]
-# JSON has no NaN
-Fields = Annotated[dict[str, JsonValue], AfterValidator(lambda fields: json.dumps(fields, allow_nan=False) and fields)]
+
+
+def _without_nan(fields: dict[str, Any]) -> dict[str, Any]:
+    json.dumps(fields, allow_nan=False)  # a ValueError: JSON has no NaN
+    return fields
+
+
+Fields = Annotated[dict[str, JsonValue], AfterValidator(_without_nan)]

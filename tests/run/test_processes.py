@@ -45,10 +45,8 @@ def recorded(taught, tokenizer, teacher):
             calls = sum(len(turn.tool_calls) for turn in turns)
             trajectory.meta = {"turns": len(turns), "tool_calls": calls, "tool_errors": row % 2}
             trajectory.stop_reason = "max_turns" if (index + row) % 5 == 0 else "answer"
-            trajectory.prompt_ids, trajectory.completion_ids = (
-                encoded["input_ids"][:start],
-                encoded["input_ids"][start:end],
-            )
+            ids = encoded["input_ids"]
+            trajectory.prompt_ids, trajectory.completion_ids = ids[:start], ids[start:end]
             trajectory.policy_mask_T = own[start:end]
             yield vars(trajectory)
 
@@ -81,9 +79,8 @@ def came_from(folder, layout, method):
 
 def watched(folder, layout, method):
     """The groups that judge.watch scored: the file has them in the order of the processes."""
-    return sorted(
-        read_jsonl(folder / layout / method / "watch.jsonl"), key=lambda group: (group["step"], group["query_id"])
-    )
+    groups = read_jsonl(folder / layout / method / "watch.jsonl")
+    return sorted(groups, key=lambda group: (group["step"], group["query_id"]))
 
 
 @pytest.mark.parametrize("layout", ["two", "zero3"])
@@ -115,9 +112,8 @@ def test_two_processes_have_one_critic(replayed):
         assert len(rows) == len(others) == 16
         # each process pads to the longest of its own
         assert all(row[: len(other)] == pytest.approx(other, abs=1e-4) for row, other in zip(rows, others, strict=True))
-    assert [entry["critic/error"] for entry in two["log"][:2]] == pytest.approx(
-        [entry["critic/error"] for entry in one["log"][:2]], rel=1e-4
-    )
+    errors, others = ([entry["critic/error"] for entry in run["log"][:2]] for run in (one, two))
+    assert others == pytest.approx(errors, rel=1e-4)
     # by a critic that has learned of the first step
     assert max(map(abs, one["advantages"][1][0])) > 0.1 and one["log"][1]["critic/value"] != 0
     assert_the_same_update(replayed / "policy", replayed / "one" / "ppo", replayed / "two" / "ppo")
@@ -152,11 +148,9 @@ def test_under_zero_3_no_process_holds_the_weights_between_steps(replayed):
 
 def logged(folder, layout, method):
     """The metrics of each step, without times."""
+    times = ("time/", "step_time", "train_")
     log = came_from(folder, layout, method)["log"]
-    return [
-        {name: value for name, value in step.items() if not name.startswith(("time/", "step_time", "train_"))}
-        for step in log
-    ]
+    return [{name: value for name, value in step.items() if not name.startswith(times)} for step in log]
 
 
 def test_the_time_of_a_step_is_that_of_the_slowest_process(replayed):
@@ -173,10 +167,8 @@ def test_two_processes_evaluate_as_one_does(folder):
     summary = read(folder / "results" / "tiny" / "summary.json")
     one, two = folder / "runs" / "tiny" / "evaluate", folder / "runs" / "shared" / "evaluate"
     parts = {f"{name}_{decoding}.jsonl" for name in ("sft", "rl") for decoding in ("sampled", "greedy")}
-    assert all(
-        (one / name).read_bytes() == (two / name).read_bytes()
-        for name in {*parts, "baseline.jsonl", "tournaments.jsonl"}
-    )
+    for name in {*parts, "baseline.jsonl", "tournaments.jsonl"}:
+        assert (one / name).read_bytes() == (two / name).read_bytes()
     times = {name: (two / name).stat().st_mtime_ns for name in parts}
     for processes in (None, 2):
         shared = read(folder / "results" / "shared" / "summary.json")

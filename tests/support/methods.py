@@ -53,9 +53,8 @@ class Playback:
         if row % 2 and not before:
             text = f"<think>\nlook {row}\n</think>\n\n<tool_call>\n{SEARCH}\n</tool_call>"
         else:
-            text = (
-                "no idea" if row == INVALID else f"<think>\n{'so ' * row}\n</think>\n\n<answer>\nplace {row}\n</answer>"
-            )
+            answer = f"<think>\n{'so ' * row}\n</think>\n\n<answer>\nplace {row}\n</answer>"
+            text = "no idea" if row == INVALID else answer
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
@@ -73,11 +72,9 @@ class Scorer:
 
     def _verdict(self, *trajectories):
         scores = [self.scores[int(trajectory.answer.split()[-1])] for trajectory in trajectories]
-        return (
-            None
-            if None in scores
-            else Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
-        )
+        if None in scores:
+            return None
+        return Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
 
 
 class Method:

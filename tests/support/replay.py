@@ -35,6 +35,12 @@ METHODS = {
 }  # fmt: skip
 # which DeepSpeed does not share out
 PPO = {"rl.advantage": "gae", "rl.loss_type": "dapo", "rl.critic_learning_rate": 1e-3}
+SETTINGS = {
+    "policy.dtype": "float32", "wandb.mode": "disabled", "environment.results": "compact", "data.language": "en",
+    "tournament.topology": "balanced",  # which knows the judge by all groups so far, those of other processes too
+    "rollout.group_size": 4, "rollout.max_tokens": 2048, "rl.steps": 2, "rl.groups": 4, "rl.micro_batch_size": 4,
+    "rl.learning_rate": 1e-3, "rl.beta": 0.04, "rl.eval_steps": 1, "rl.save_steps": 1000, "judge.watch_share": 0.5,
+}  # fmt: skip
 PROCESSES = int(os.environ.get("WORLD_SIZE", "1"))
 TURNS = (1, 6)  # of every trajectory of process 0, and of process 1
 SEARCH = (
@@ -73,11 +79,8 @@ class Ragged(TransformersGenerator):
     async def generate(self, request):
         await super().generate(replace(request, max_tokens=2))
         turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
-        text = (
-            SEARCH
-            if turn < self.turns
-            else f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
-        )
+        answer = f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
+        text = SEARCH if turn < self.turns else answer
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
@@ -95,27 +98,10 @@ def kept_advantages(trainer):
 
 
 def config_of(deepspeed, keys):
-    config = Config()
-    config.policy.dtype, config.wandb.mode, config.environment.results, config.data.language = (
-        "float32",
-        "disabled",
-        "compact",
-        "en",
-    )
-    config.tournament.topology = "balanced"  # which knows the judge by all groups so far, those of other processes too
-    config.rollout.group_size, config.rollout.max_tokens = 4, 2048
-    config.rl.steps, config.rl.groups, config.rl.micro_batch_size, config.rl.learning_rate, config.rl.beta = (
-        2,
-        4,
-        4,
-        1e-3,
-        0.04,
-    )
-    config.rl.eval_steps, config.rl.save_steps, config.rl.deepspeed = 1, 1000, deepspeed
+    config, known = Config(), SETTINGS | {"rl.deepspeed": deepspeed}
     # as at the paper's scale; it must not change an update
     config.policy.gradient_checkpointing = deepspeed is not None
-    config.judge.watch_share = 0.5
-    for key, value in keys.items():
+    for key, value in (known | keys).items():
         section, _, name = key.partition(".")
         setattr(getattr(config, section), name, value)
     return config
@@ -146,23 +132,19 @@ def main():
     folder, layout, deepspeed = Path(sys.argv[1]), sys.argv[2], (sys.argv[3:] or [None])[0]
     tokenizer = load_tokenizer(str(folder / "policy"))
     for method, keys in (METHODS if deepspeed else METHODS | {"ppo": PPO}).items():
-        train(
-            folder, folder / layout / method, config_of(deepspeed, keys), Recorded(folder / "recorded.jsonl", tokenizer)
-        )
+        recorded = Recorded(folder / "recorded.jsonl", tokenizer)
+        train(folder, folder / layout / method, config_of(deepspeed, keys), recorded)
     if PROCESSES == 1:
         return
     config, query = config_of(deepspeed, {}), read_queries(folder / "queries.jsonl")[0]
     environment = make_environment(config.environment, config.data.language)
-    engine = RolloutEngine(
-        Ragged(tokenizer, TURNS[int(os.environ["RANK"])]), tokenizer, lambda: environment, config.rollout, False
-    )
-    train(
-        folder,
-        folder / layout / "ragged",
-        config,
-        engine,
-        lambda step: engine.roll_out([Attempt(query, 0.0, seed=step)]),
-    )
+    policy = Ragged(tokenizer, TURNS[int(os.environ["RANK"])])
+    engine = RolloutEngine(policy, tokenizer, lambda: environment, config.rollout, False)
+
+    def act(step):
+        engine.roll_out([Attempt(query, 0.0, seed=step)])
+
+    train(folder, folder / layout / "ragged", config, engine, act)
 
 
 if __name__ == "__main__":
