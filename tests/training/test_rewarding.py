@@ -202,11 +202,8 @@ def test_agreement_is_unknown_where_the_rewards_are_all_equal():
 
 def test_every_reward_that_a_yaml_can_name_has_a_function():
     assert {name for name, reward in REWARDS.items() if not reward.asks_judge} == OUTCOMES
-    assert (
-        set(REWARDS)
-        == set(NAMES)
-        == {"tournament", "tournament_grpo", *OTHERS, *COARSE, "correctness_or_tournament", *OUTCOMES}
-    )
+    others = {"tournament", "tournament_grpo", "correctness_or_tournament"}
+    assert set(REWARDS) == set(NAMES) == {*others, *OTHERS, *COARSE, *OUTCOMES}
 
 
 @pytest.mark.parametrize(
