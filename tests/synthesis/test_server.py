@@ -47,7 +47,9 @@ class Asker:
         self.client = client_of(folder, max_failure_share=1.0)
 
     def llm(self, role, **keys):
-        return LLMConfig("llm", f"simulated-{role}", self.url, None, **({"timeout_s": 60.0, "patience_s": 120.0} | keys))
+        return LLMConfig(
+            "llm", f"simulated-{role}", self.url, None, **({"timeout_s": 60.0, "patience_s": 120.0} | keys)
+        )
 
     def ask(self, role, messages, reply_type, repeat=0, **keys):
         return asyncio.run(self.client.ask(self.llm(role, **keys), messages, reply_type, again(self.language), repeat))
