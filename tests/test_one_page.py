@@ -14,13 +14,14 @@ from arenarl.config.schema import Config, JudgeConfig
 from arenarl.domains.domain import make_domain
 from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import make_examiner, scores_and_detail
-from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.engine import Progress, RolloutEngine
+from arenarl.rollout.environment import Step
 from arenarl.rollout.generation import TransformersGenerator
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament import run_tournament
 from arenarl.training.methods.grpo import standardize
 from arenarl.training.rewards import rank_to_reward
-from arenarl.trajectory import Trajectory
+from arenarl.trajectory import Trajectory, tool_message
 
 
 @pytest.fixture(scope="module")
@@ -101,5 +102,7 @@ def test_a_greedy_rollout_has_the_engines_tokens(page, model, tokenizer, compact
 
 def test_observations_are_tokenised_as_by_the_engine(page, tokenizer, compact):
     engine = RolloutEngine(SimpleNamespace(), tokenizer, lambda: compact, Config().rollout, schemas_in_prompt=False)
-    observations = [{"role": "tool", "content": "Lotus Park ¥20"}, {"role": "tool", "content": "Error: no such place"}]
-    assert page.observation_ids(tokenizer, observations) == engine._observation_ids(observations)
+    texts = ["Lotus Park ¥20", "Error: no such place"]
+    progress = Progress([{"role": "assistant", "content": "look"}], [])
+    engine._append_observations(progress, [Step(text) for text in texts])
+    assert page.observation_ids(tokenizer, [tool_message(text) for text in texts]) == progress.completion_ids

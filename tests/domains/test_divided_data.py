@@ -112,7 +112,7 @@ def test_a_record_without_a_text_is_named(tmp_path):
 
 
 def test_without_published_data_there_is_nothing_to_divide():
-    with pytest.raises(UserError, match="data.divide=true: there is nothing to divide"):
+    with pytest.raises(UserError, match="data.divide=true: nothing to divide"):
         load_config(CONFIG, ["data.source=[]"])
 
 

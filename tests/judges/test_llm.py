@@ -89,11 +89,3 @@ def test_an_llm_is_not_to_judge_answers_alone_in_worlds_that_end_without_one(ove
     if "judge.eval" not in said:
         refuse_answers_alone(config, is_training=False)
     refuse_answers_alone(load_config(CONFIGS / "quickstart.yaml", overrides), is_training=True)
-
-
-def test_repeats_at_temperature_0_are_refused():
-    llm = ["reward.name=pointwise_trajectory", "reward.repeats=2", "judge.train.name=llm", "judge.train.model=m"]
-    problem = "reward.repeats=2: at judge.train.temperature=0 all replies to a prompt are alike"
-    with pytest.raises(UserError, match=problem):
-        load_config(CONFIGS / "quickstart.yaml", llm)
-    assert load_config(CONFIGS / "quickstart.yaml", [*llm, "judge.train.temperature=0.7"]).reward.repeats == 2

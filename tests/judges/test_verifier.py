@@ -184,7 +184,6 @@ def test_an_answer_cannot_speak_as_the_one_who_asks():
 
 @pytest.mark.parametrize(("overrides", "reason"), [
     (["reward.entity_recall=1"], "reward.entity_recall=1: must be less than 1"),
-    (["reward.name=tournament", "reward.entity_recall=0.5"], "entity_recall=0.5 is of reward.name=correctness or"),
     (["rl.difficulty.low=-0.5"], "rl.difficulty.low=-0.5: must not be below 0"),
     (["rl.difficulty.samples=0"], "rl.difficulty.samples=0: must be above 0"),
     (["judge.verifier.name=llm"], "judge.verifier.model is missing"),

@@ -312,7 +312,7 @@ def test_what_cannot_work_is_said_in_a_line_before_any_work(server, said):
     ("environment: {name: mcp, mcp: [{url: 'http://a/mcp', api_key_parameter: key}]}",
      "the key that environment.mcp.0.api_key_variable names"),
     ("environment: {name: mcp, mcp: [{command: [x], rename: {a: {}}}]}",
-     "rename.a: name either the server's tool, or a function"),
+     "rename.a: name the server's tool, or a function that makes its calls"),
     ("environment: {name: mcp, mcp: [{world: mcp}]}", "world and like name an environment of this project"),
     ("environment: {name: mcp, mcp: [{command: [x], alow: [a]}]}",
      "unknown key environment.mcp.0.alow; did you mean environment.mcp.0.allow"),

@@ -31,6 +31,9 @@ REFUSED = [  # --set, what the line says
     ("reward.name=ruler tournament.bidirectional=false", "tournament.bidirectional=false is of reward.name=brpo or"),
     ("reward.name=win_rate tournament.elo_matches=12", "tournament.elo_matches=12 is of tournament.topology=elo"),
     ("tournament.topology=swiss tournament.matches=n", "tournament.matches=n is of tournament.topology=balanced"),
+    ("reward.entity_recall=0.5", "entity_recall=0.5 is of reward.name=correctness or"),
+    ("reward.name=pointwise_trajectory reward.repeats=2 judge.train.name=llm judge.train.model=m",
+     "reward.repeats=2: at judge.train.temperature=0 all replies to a prompt are alike"),
     ("group_stage.repeats=3", "group_stage.repeats=3 is of reward.name=tournament_grpo, not of tournament"),
     ("reward.name=tournament_grpo group_stage.final=8", "group_stage.final=8: must be below rollout.group_size"),
     *((f"rl.method=dpo rl.{key}", f"rl.{key} is of rl.method=online, not of dpo; leave it out") for key in UNREAD),
@@ -49,6 +52,8 @@ def test_keys_that_contradict_a_method_or_that_nothing_reads_are_refused(sets, w
     "sets",
     [
         "reward.name=elo tournament.elo_matches=12",
+        "reward.name=pointwise_trajectory reward.repeats=2 judge.train.name=llm judge.train.model=m "
+        "judge.train.temperature=0.7",
         "rl.method=dpo reward.name=environment reward.tournament_if_equal=true",
         "reward.name=mixture reward.mixture_pairs=elo tournament.elo_estimate=bradley_terry",
     ],
