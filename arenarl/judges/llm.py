@@ -34,7 +34,7 @@ class ListedScore(JSONReply):
     score: Score
 
 
-def _reply_of(name: str, **fields: Any) -> type[BaseModel]:
+def _reply_of(name: str, /, **fields: Any) -> type[BaseModel]:
     return create_model(name, __base__=JSONReply, **{field: (kind, ...) for field, kind in fields.items()})
 
 

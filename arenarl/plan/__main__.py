@@ -104,9 +104,9 @@ def _mends(stage: Stage, change: dict[str, Any]) -> bool:
     try:
         check(other.config)
         check_method(other.config)
+        return not other.misfits
     except UserError:
         return False
-    return not other.misfits
 
 
 def changed(stage: Stage, change: dict[str, Any]) -> Stage:

@@ -198,11 +198,14 @@ def print_estimate(config: Config, stage: str) -> None:
     """The estimate as a line, if the stage asks an LLM; on the main process only."""
     if not is_main_process():
         return
-    domain, judges = make_domain(config.environment, config.data), config.judge.eval
-    attempts = len(config.evaluate.attempts)
+    judges, attempts = config.judge.eval, len(config.evaluate.attempts)
     if stage == "rl":
         judges = [config.judge.train, *config.judge.watching.values(), *judges]
-    elif config.evaluate.api:
+    has_api = stage != "rl" and config.evaluate.api
+    if not has_api and all(judge.name != "llm" for judge in judges):
+        return
+    domain = make_domain(config.environment, config.data)
+    if has_api:
         trajectories = len(domain.read_test_set()[0]) * attempts * len(config.evaluate.api)
         calls = trajectories * config.test_turns
         print(f"closed models: {trajectories:,} trajectories, at most {calls:,} calls", flush=True)

@@ -16,12 +16,14 @@ from arenarl.system.errors import show
 def server_of(environment: Environment, name: str) -> Server[Any]:
     """Its tools and their calls. It is one that all trajectories share: calls read, and change nothing."""
 
-    def offered(name: str, description: str, parameters: dict[str, Any], **_: Any) -> Tool:
+    def offered(name: str, parameters: dict[str, Any], description: str = "", **_: Any) -> Tool:
         hints = ToolAnnotations(read_only_hint=True)
         return Tool(name=name, description=description, input_schema=parameters, annotations=hints)
 
+    tools = [offered(**tool["function"]) for tool in environment.tools]
+
     async def list_tools(context: Any, parameters: Any) -> ListToolsResult:
-        return ListToolsResult(tools=[offered(**tool["function"]) for tool in environment.tools])
+        return ListToolsResult(tools=tools)
 
     async def call_tool(context: Any, parameters: Any) -> CallToolResult:
         text = (await step(environment, parameters.name, parameters.arguments or {})).observation

@@ -65,7 +65,8 @@ def schema_of(tool: Tool) -> Schema:
 
 
 def _function(name: str, fields: dict[str, Any]) -> Schema:
-    return {"type": "function", "function": {**fields, "name": name}}
+    """The name comes first: the chat template writes the keys in this order."""
+    return {"type": "function", "function": {"name": name} | fields | {"name": name}}
 
 
 def _by_name(tools: list[Schema]) -> dict[str, Schema]:

@@ -30,7 +30,8 @@ def system_prompt(config: Config, stage: str = "rl") -> str | None:
     for all that comes later what RL starts from.
 
     Raises:
-        UserError: the file that the key names cannot be read, or is empty.
+        UserError: the file that the key names cannot be read, or is empty; or an older version trained the policy with
+            a system prompt that it did not keep.
     """
     return _resolve(config, stage)[0]
 
@@ -51,7 +52,12 @@ def say_prompts(config: Config, policies: Mapping[str, str]) -> None:
     if policies:
         _say(text, origin)
     for name, policy in policies.items():
-        if (kept := _kept(policy)) and (own := kept[1]["system_prompt"]) != text:
+        try:
+            kept = _kept(policy)
+        except UserError as error:  # what all policies are told here does not depend on it
+            say(f"{name}: {error}")
+            continue
+        if kept and (own := kept[1]["system_prompt"]) != text:
             told = f"than it is told here ({shown(text)}); evaluate it by its own config"
             say(f"{name} was trained with another system prompt ({shown(own)}) {told}")
 
@@ -87,10 +93,21 @@ def _resolve(config: Config, stage: str) -> tuple[str | None, str]:
 
 
 def _kept(policy: str) -> tuple[Path, dict[str, Any]] | None:
-    """The folder that holds the file, and what is in it, of a policy or of one of its checkpoints; None without one."""
+    """Return the folder that holds the file, and its content, for a policy or one of its checkpoints; None without one.
+
+    Raises:
+        UserError: the policy was trained with a system prompt by a version that did not write the file.
+    """
     place = Path(policy)
-    folders = (place, place.parent) if place.name.startswith("checkpoint-") else (place,)
-    return next(((folder, kept) for folder in folders if (kept := read_json(folder / FILE))), None)
+    for folder in (place, place.parent) if place.name.startswith("checkpoint-") else (place,):
+        if kept := read_json(folder / FILE):
+            return folder, kept
+        if (read_json(folder / "provenance.json") or {}).get("system_prompt"):
+            raise UserError(
+                f"{folder} lacks {FILE}, for an older version trained this policy; set rollout.system_prompt to the "
+                "text that it was trained with (see its config.yaml), or to none"
+            )
+    return None
 
 
 def default_prompt(language: str, has_tools: bool = True) -> str:

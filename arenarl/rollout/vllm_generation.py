@@ -170,6 +170,8 @@ class VLLMGenerator:
         turns: dict[str, list[int]] = {}
         for name, output in outputs.items():
             token_ids = turns[name] = list(output.token_ids)
+            if name not in self._waiting:  # a turn of another process that shares the engine
+                continue
             logprobs_T = [found[token].logprob for token, found in zip(token_ids, output.logprobs, strict=True)]
             self._settle(name, turn=GeneratedTurn(token_ids, logprobs_T))
         return turns

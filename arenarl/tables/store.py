@@ -23,11 +23,15 @@ def read_runs(folder: Path) -> Stored:
     """Return the finished runs of a table's folder, sorted by row and seed.
 
     Raises:
-        UserError: a line is not a finished run, or two lines have the same row and seed.
+        UserError: a line is not a finished run, two lines have the same row and seed, or the runs are in the files of
+            an older version.
     """
     path, runs = folder / FILE, {}
+    if not path.is_file() and (old := next(folder.glob("*/seed*.json"), None)):
+        raise UserError(f"{old} is of an older version; write such files into {path}, one JSON object a line")
     for number, run in enumerate(read_jsonl(path) if path.is_file() else (), start=1):
-        if not isinstance(run, dict) or not run.keys() >= _KEYS:
+        is_run = isinstance(run, dict) and run.keys() >= _KEYS
+        if not is_run or type(run["row"]) is not str or type(run["seed"]) is not int:
             raise UserError(f"{path}, line {number} is not a finished run; delete the line, and the run is repeated")
         if (run["row"], run["seed"]) in runs:
             raise UserError(f"{path}, line {number} repeats row {run['row']}, seed {run['seed']}; delete one of them")

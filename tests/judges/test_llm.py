@@ -10,7 +10,7 @@ from judge_servers import Script, client_of, judge_of, serving
 
 from arenarl.config.load import load_config
 from arenarl.judges.factory import refuse_answers_alone
-from arenarl.judges.llm import checklist_reply
+from arenarl.judges.llm import checklist_reply, scores_reply
 from arenarl.llm.json_reply import parse_reply
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
@@ -55,6 +55,11 @@ def test_agents_that_are_missing_or_repeated_are_a_failed_verdict_after_asking_a
     scores, server, usage = asked(tmp_path / "again", wrong, listed((2, 1.0), (1, 2.0), (3, 3.0)))
     assert scores == [2.0, 1.0, 3.0] and usage.failed == 0
     assert "could not be used" in server.requests[1]["messages"][-1]["content"]
+
+
+def test_a_dimension_and_an_item_may_be_called_name():
+    assert "name" in scores_reply(1, ("name", "b")).model_json_schema()["$defs"]["Scores"]["properties"]
+    assert "name" in str(checklist_reply(("name",)).model_json_schema())
 
 
 def test_a_checklists_reply_answers_every_item_with_true_or_false():

@@ -208,6 +208,8 @@ def test_tools_and_arguments_get_other_names():
     find = RenamedToolConfig(tool="echo", arguments={"query": "text"})
     environment = environment_of(faulty(allow=["count"], rename={"find": find}))
     assert [tool["function"]["name"] for tool in environment.tools] == ["count", "find"]
+    # a chat template writes the keys in this order
+    assert [list(tool["function"]) for tool in environment.tools] == 2 * [["name", "description", "parameters"]]
     parameters = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
     assert environment.tools[1]["function"]["parameters"] == parameters
     assert say(environment, "find", query="a park") == "a park"

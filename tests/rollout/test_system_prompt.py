@@ -106,6 +106,21 @@ def test_a_model_folder_without_the_file_is_a_model_of_somebodys(trained, tmp_pa
     assert system_prompt(load_config(QUICKSTART, ["name=a"])) is None  # from scratch
 
 
+@pytest.mark.parametrize("start", STARTS[:4])
+def test_a_policy_of_a_version_that_did_not_keep_its_system_prompt_is_refused_unless_it_had_none(
+    trained, tmp_path, start
+):
+    trained("a", "sft", SAID)
+    folder = tmp_path / "runs" / "a" / "sft"
+    (folder / "system_prompt.json").unlink()
+    (folder / "provenance.json").write_text('{"system_prompt": "1a2b3c4d5e6f"}')
+    with pytest.raises(UserError, match="lacks system_prompt.json.*set rollout.system_prompt"):
+        system_prompt(load_config(QUICKSTART, start))
+    assert system_prompt(load_config(QUICKSTART, [*start, SAID])) == "You are X."
+    (folder / "provenance.json").write_text('{"system_prompt": null}')
+    assert system_prompt(load_config(QUICKSTART, ["name=a"])) is None
+
+
 def test_a_line_says_what_is_told_where_the_config_does_not_and_who_was_trained_with_another(trained, tmp_path, capsys):
     trained("a", "sft", SAID)
     trained("b", "sft")

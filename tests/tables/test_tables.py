@@ -770,3 +770,17 @@ def test_a_row_that_no_named_table_can_run_is_refused(arguments, message, monkey
     monkeypatch.setattr(sys, "argv", ["tables", *arguments])
     with pytest.raises(UserError, match=message):
         main()
+
+
+def test_runs_that_cannot_be_read_are_refused_with_what_to_do(tmp_path):
+    (run,), table = runs_of("own", read_table("table2"), ["sft"], [0], "tables"), tmp_path / "own"
+    stored = result(run, 50.0)
+    for wrong in (stored | {"seed": "0"}, stored | {"row": ["sft"]}, ["sft"], {}):
+        write_lines(table / FILE, [wrong])
+        with pytest.raises(UserError, match="line 1 is not a finished run; delete the line"):
+            read_runs(table)
+    (table / FILE).unlink()
+    (table / "sft").mkdir()
+    (table / "sft" / "seed0.json").write_text("{}")
+    with pytest.raises(UserError, match="is of an older version; write such files into"):
+        read_runs(table)

@@ -31,7 +31,7 @@ from arenarl.llm.client import LLMClient, open_client
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts, quoted
 from arenarl.system.errors import UserError, guarded
-from arenarl.trajectory import Query, write_jsonl
+from arenarl.trajectory import Query, read_jsonl, write_jsonl
 
 Reply = TypeVar("Reply", bound=JSONReply)
 Short = Annotated[str, Field(min_length=1, max_length=80)]
@@ -119,8 +119,9 @@ def main() -> None:
     client = open_client([llm], config.judge, f"{config.run_name}/data")
     if client is None:
         raise UserError(f"{arguments.judge} is no LLM: facts have to be read by one")
-    records = [record.model_dump(exclude_none=True) for record in read_pages(Path(arguments.pages))]
-    pages = asyncio.run(add_facts(client, llm, records))
+    path = Path(arguments.pages)
+    read_pages(path)  # refuses what is no corpus; all other fields stay as they are
+    pages = asyncio.run(add_facts(client, llm, list(read_jsonl(path))))
     write_jsonl(Path(arguments.out), pages)
     known = sum(len(page.get("facts", [])) for page in pages)
     print(f"{known} facts of {len(pages)} pages written to {arguments.out}")
