@@ -41,7 +41,7 @@ PAPER = {name: f"configs/{name}/sft_qwen3_8b.yaml" for name in ("travel", "resea
 # reads `data.source`
 PUBLIC_CODE = [
     *(ROOT / "arenarl" / "domains" / name for name in ("public_data.py", "published_records.py")),
-    *(ROOT / "arenarl" / "trajectory" / name for name in ("messages.py", "records.py", "text.py")),
+    *(ROOT / "arenarl" / "trajectory" / name for name in ("messages.py", "records.py", "text.py", "vocabulary.py")),
 ]
 
 

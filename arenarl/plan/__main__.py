@@ -56,6 +56,7 @@ CHANGES = {  # key -> values to try in its place, what changes a run least first
 
 def main() -> None:
     config, given = parse_arguments(__doc__, add_options)
+    check_method(config)
     gpu = Hardware(**{name: getattr(given, name) for name in ASSUMED})
     stages = [Stage(config, name, given.gpus, gpu) for name in given.stage]
 

@@ -53,7 +53,7 @@ def say_prompts(config: Config, policies: Mapping[str, str]) -> None:
         _say(text, origin)
     for name, policy in policies.items():
         try:
-            kept = _kept(policy)
+            kept = _kept(policy, config)
         except UserError as error:  # what all policies are told here does not depend on it
             say(f"{name}: {error}")
             continue
@@ -84,7 +84,7 @@ def _resolve(config: Config, stage: str) -> tuple[str | None, str]:
     if stage != "sft":
         model, starts = config.rl.init or model, [config.sft_policy, None if config.rl.init else model]
     for start in filter(None, starts):
-        if kept := _kept(start):
+        if kept := _kept(start, config):
             folder, text = kept[0], kept[1]["system_prompt"]
             return text, f"as in {folder}" if text or model else ""
     if model:
@@ -92,17 +92,19 @@ def _resolve(config: Config, stage: str) -> tuple[str | None, str]:
     return None, ""
 
 
-def _kept(policy: str) -> tuple[Path, dict[str, Any]] | None:
+def _kept(policy: str, config: Config) -> tuple[Path, dict[str, Any]] | None:
     """Return the folder that holds the file, and its content, for a policy or one of its checkpoints; None without one.
 
     Raises:
-        UserError: the policy was trained with a system prompt by a version that did not write the file.
+        UserError: a version that did not write the file trained the policy, with another system prompt than today's.
     """
     place = Path(policy)
     for folder in (place, place.parent) if place.name.startswith("checkpoint-") else (place,):
         if kept := read_json(folder / FILE):
             return folder, kept
-        if (read_json(folder / "provenance.json") or {}).get("system_prompt"):
+        if name := (read_json(folder / "provenance.json") or {}).get("system_prompt"):
+            if name == prompt_name(default := default_prompt(config.data.language, config.environment.has_tools)):
+                return folder, {"system_prompt": default}
             raise UserError(
                 f"{folder} lacks {FILE}, for an older version trained this policy; set rollout.system_prompt to the "
                 "text that it was trained with (see its config.yaml), or to none"

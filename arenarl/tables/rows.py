@@ -18,6 +18,7 @@ from arenarl.config.schema import Config
 from arenarl.config.value_types import Bool, Float, Line, Name, PositiveInt, Seed, Text
 from arenarl.run.settings import settings_of
 from arenarl.system.errors import UserError
+from arenarl.training.requirements import check_method
 
 FOLDER = Path("configs/tables")
 TABLES = (
@@ -202,6 +203,8 @@ def runs_of(
     changes = {row: own | table.rows[row].set | last | {"name": f"{place}/{row}"} | of_run for row in chosen}
     # once for all seeds: it takes a while
     loaded = {row: load_config(config, as_overrides(changes[row])) for row, config in configs.items()}
+    for config in loaded.values():
+        check_method(config)
     if greedy := [row for row, config in loaded.items() if "sampled" not in config.evaluate.decodings]:
         raise UserError(f"{name}, row {greedy[0]}: evaluate.decodings lacks sampled, of which a table's figures are")
     runs = []

@@ -92,6 +92,7 @@ def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) 
     """
     from arenarl.domains.prepared import refuse_other_data
 
+    check_method(config)
     data = Path(config.data.folder) / "sft.jsonl"
     if not data.is_file():
         named = "name a file of trajectories in data.source beside the others, and run"

@@ -12,7 +12,14 @@ from arenarl.config.schema import Config, RolloutConfig
 from arenarl.evaluation.parts import fingerprint
 from arenarl.rollout.backends import make_engine
 from arenarl.rollout.engine import Attempt
-from arenarl.rollout.system_prompt import default_prompt, keep_system_prompt, say_prompts, shown, system_prompt
+from arenarl.rollout.system_prompt import (
+    default_prompt,
+    keep_system_prompt,
+    prompt_name,
+    say_prompts,
+    shown,
+    system_prompt,
+)
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
 from arenarl.training.difficulty import what_decides
@@ -117,6 +124,8 @@ def test_a_policy_of_a_version_that_did_not_keep_its_system_prompt_is_refused_un
     with pytest.raises(UserError, match="lacks system_prompt.json.*set rollout.system_prompt"):
         system_prompt(load_config(QUICKSTART, start))
     assert system_prompt(load_config(QUICKSTART, [*start, SAID])) == "You are X."
+    (folder / "provenance.json").write_text(json.dumps({"system_prompt": prompt_name(default_prompt("en"))}))
+    assert system_prompt(load_config(QUICKSTART, start)) == default_prompt("en")
     (folder / "provenance.json").write_text('{"system_prompt": null}')
     assert system_prompt(load_config(QUICKSTART, ["name=a"])) is None
 
