@@ -41,7 +41,7 @@ def main() -> None:
         training_texts,
         warn_of_untaught,
     )
-    from arenarl.training.trl_internals import RightPaddedTrainer
+    from arenarl.training.sft_internals import RightPaddedTrainer
 
     data = Path(config.data.folder) / "sft.jsonl"
     start_tracking(config, folder)

@@ -16,7 +16,7 @@ from arenarl.run.processes import own_share
 from arenarl.run.tracking import log
 from arenarl.system.seeds import stable_seed
 from arenarl.training.queries import training_queries
-from arenarl.training.trl_internals import lent_model
+from arenarl.training.sft_internals import lent_model
 
 TRIED = 200  # trajectories: their share of valid ones has a standard error of at most 3.5 points
 

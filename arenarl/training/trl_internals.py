@@ -1,56 +1,31 @@
-"""All that touches private parts of TRL and of what lies below it: an upgrade of TRL is a change of this file.
+"""All that touches private parts of TRL and of what lies below it: an upgrade of TRL is a change of this file and of
+`sft_internals`, which holds what SFT needs too.
 
 What each patch gains beside TRL's own, with equal figures (tests/training/test_trl_internals.py, which also fails with
 a sentence where an upgrade has changed a part that is overridden here). Measured in CPU seconds of loss and backward
 pass, with the quickstart's policy and trajectories:
 
-- `prepare`: on a CPU the head computes logits only where a label asks for them, not of prompts and observations: SFT of
-  8 rows takes 0.11 s in place of 0.16.
 - `OwnTokensTrainer`: log-probabilities without the padding to the longest prompt and the longest completion: GRPO on 32
   rows takes 0.28 s in place of 0.83. It also takes the advantages of methods that TRL's formula does not cover.
-- `RightPaddedTrainer`: nothing on a CPU. On a GPU, attention without a mask can take a fused causal kernel, and no mask
-  of T x T is held, which rows of 16,384 tokens need.
-- `OwnTokensDPOTrainer`: as that, and the loss on the policy's own tokens, which TRL has no option for.
+- `OwnTokensDPOTrainer`: no mask, as `RightPaddedTrainer`, and the loss on the policy's own tokens, which TRL has no
+  option for.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 import torch
 from datasets import Dataset
 from transformers import Trainer
-from trl import DPOTrainer, GRPOTrainer, SFTTrainer
-from trl.models import unwrap_model_for_generation
-from trl.trainer import utils
+from trl import DPOTrainer, GRPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
-from arenarl.rollout.attention import prepare_attention
 from arenarl.rollout.engine import RolloutEngine
-from arenarl.system.errors import UserError
+from arenarl.training.sft_internals import lent_model, prepare
 
-WRITTEN_FOR = "1.16"  # TRL's version
 ROWS_AT_ONCE = 8  # of like length: more fill the matrix products, fewer are padded less. Our choice
-
-
-def prepare() -> None:
-    """To be called before a trainer is made.
-
-    TRL's head scores every position of a device without Triton, to spare those that compile for a shape; here most
-    positions are prompts, observations and padding.
-
-    Raises:
-        UserError: another version of TRL is installed than this module was written for.
-    """
-    if not version("trl").startswith(f"{WRITTEN_FOR}."):
-        raise UserError(
-            f"arenarl/training/trl_internals.py was written for TRL {WRITTEN_FOR}, and {version('trl')} is installed: "
-            f"pip install 'trl=={WRITTEN_FOR}.*'"
-        )
-    prepare_attention()
-    utils._use_triton = lambda device: True  # which only the head asks here; the kernels ask their own module
 
 
 @dataclass(frozen=True)
@@ -171,22 +146,6 @@ def _score(model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor | None]:
     return tuple(None if value is None else value.gather(1, places) * rows.own_BT for value in values)
 
 
-class RightPaddedTrainer(SFTTrainer):
-    """`SFTTrainer` whose loss is the same, of rows that its collator has padded on the right, without a mask: a GPU's
-    fastest kernels know no other than the causal one. It still counts tokens by the mask, and so does the loss that
-    experts share, which keeps it."""
-
-    def __init__(self, **options: Any):
-        prepare()
-        super().__init__(**options)
-
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        def unmasked(**named: Any) -> Any:
-            return model(**named | {"attention_mask": None})
-
-        return super().compute_loss(model if self.aux_loss_enabled else unmasked, inputs, *args, **kwargs)
-
-
 class OwnTokensPairs(DataCollatorForPreference):
     """Pairs whose completion mask is 1 on the policy's own tokens, not on what its tools returned."""
 
@@ -227,14 +186,3 @@ def generating(engine: RolloutEngine, trainer: GRPOTrainer) -> Iterator[None]:
     """The engine generates with the trainer's weights: vLLM gets them, or the engine is lent the model."""
     with trainer.vllm_weights.in_use() if trainer.use_vllm else lent_model(engine, trainer):
         yield
-
-
-@contextmanager
-def lent_model(engine: RolloutEngine, trainer: Trainer) -> Iterator[None]:
-    """The engine generates with the trainer's own model, gathered once under ZeRO-3, and not once a turn."""
-    with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
-        was_training = model.training
-        model.eval()
-        engine.generator.model = model
-        yield
-        model.train(was_training)

@@ -96,7 +96,7 @@ def test_what_pads_is_not_what_ends_a_turn(policy_path, tmp_path):
 
 def test_a_policy_whose_eos_token_ends_no_turn_is_saved_with_the_one_that_does(policy_path, sft_path, tmp_path):
     from arenarl.training.sft_data import tokenize_trajectories
-    from arenarl.training.trl_internals import RightPaddedTrainer
+    from arenarl.training.sft_internals import RightPaddedTrainer
 
     start, model = tmp_path / "start", AutoModelForCausalLM.from_pretrained(policy_path)
     model.config.eos_token_id = model.generation_config.eos_token_id = 0  # <|endoftext|>

@@ -54,7 +54,7 @@ def test_what_lora_has_trained_is_what_is_saved_and_loaded_whatever_class_trl_tr
     start, sft_path, tokenizer, tmp_path
 ):
     from arenarl.training.sft_data import tokenize_trajectories
-    from arenarl.training.trl_internals import RightPaddedTrainer
+    from arenarl.training.sft_internals import RightPaddedTrainer
 
     arguments = {"use_cpu": True, "report_to": [], "save_strategy": "no", "bf16": False, "learning_rate": 0.05}
     arguments |= {"max_steps": 2, "per_device_train_batch_size": 2, "dataset_kwargs": {"skip_prepare_dataset": True}}

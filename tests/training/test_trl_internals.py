@@ -17,12 +17,13 @@ from trl.trainer import utils
 
 from arenarl.rollout.policy import load_tokenizer, lora_config
 from arenarl.system.errors import UserError
-from arenarl.training import trl_internals
+from arenarl.training import sft_internals
 from arenarl.training.sft_data import tokenize_trajectories
-from arenarl.training.trl_internals import OwnTokensTrainer, RightPaddedTrainer
+from arenarl.training.sft_internals import RightPaddedTrainer
+from arenarl.training.trl_internals import OwnTokensTrainer
 
 KEYS = ("loss", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens")
-PRIVATE = {  # sha256 of the source of what trl_internals overrides or calls
+PRIVATE = {  # sha256 of the source of what trl_internals and sft_internals override or call
     GRPOTrainer._generate: "2a27fdf8f5e6",
     GRPOTrainer._calculate_rewards: "736ae29b0838",
     GRPOTrainer._generate_and_score_completions: "1fa48922792d",
@@ -46,9 +47,9 @@ def test_a_private_part_is_the_one_that_the_patches_were_written_for(part):
 
 
 def test_another_version_of_trl_is_refused(monkeypatch):
-    monkeypatch.setattr(trl_internals, "version", lambda library: "1.17.0")
+    monkeypatch.setattr(sft_internals, "version", lambda library: "1.17.0")
     with pytest.raises(UserError, match="was written for TRL 1.16, and 1.17.0 is installed"):
-        trl_internals.prepare()
+        sft_internals.prepare()
 
 
 VALUES = {"atol": 2e-5, "rtol": 1e-4}  # of sums that are rounded in another order

@@ -43,7 +43,7 @@ def make_trainer(config: Config, policy: str, examples: list[Example], folder: P
 
     from arenarl.rollout.policy import lora_config
     from arenarl.run.trainer_arguments import on_one_gpu
-    from arenarl.training.trl_internals import RightPaddedTrainer
+    from arenarl.training.sft_internals import RightPaddedTrainer
 
     arguments = offline_arguments(config, folder)
     return RightPaddedTrainer(
