@@ -5,12 +5,11 @@ costs one part. Stored trajectories count until what they were generated with ch
 anew each time, LLMs' from their store, so an edit of a judge, a truth or a table costs no generation.
 """
 
-import inspect
+import ast
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from arenarl.config.schema import Config, LLMConfig, SearchConfig
@@ -170,24 +169,35 @@ def _searched(search: SearchConfig) -> list[str]:
 
 def own_code(names: Iterable[str]) -> list[Path]:
     """The files behind `package.module:Class` or `package.module:function` that are not of this project: all of its
-    package, or the module and what it uses of the modules and packages beside it."""
+    package, or the module and what it imports of the modules and packages beside it."""
     files: set[Path] = set()
-    for name in names:
-        if ":" in name:
-            named(name, "environment")  # imports it
-            _add_code(sys.modules[name.partition(":")[0]], files)
+    for module in (name.partition(":")[0] for name in names if ":" in name and named(name, "environment")):
+        if origin := sys.modules[module].__file__:  # None for what is compiled into Python
+            file = Path(origin)
+            _add_code(module, file.parents[module.count(".") + (file.stem == "__init__")], files)
     return sorted(files)
 
 
-def _add_code(module: ModuleType, files: set[Path]) -> None:
-    package, file = sys.modules[module.__name__.partition(".")[0]], Path(module.__file__ or "")
-    if package.__name__ == "arenarl" or file in files:
+def _add_code(module: str, root: Path, files: set[Path]) -> None:
+    """Add a module that lies below `root`, and what it imports from there; add a package whole."""
+    top, file = root / module.partition(".")[0], root.joinpath(*module.split(".")).with_suffix(".py")
+    if top.name == "arenarl" or file in files:
         return
-    files.add(file)
-    if hasattr(package, "__path__"):
-        files |= {path for folder in package.__path__ for path in Path(folder).rglob("*.py")}
-    elif "site-packages" not in file.parts:
-        for value in vars(module).values():
-            used = inspect.getmodule(value)
-            if used and file.parent in Path(getattr(used, "__file__", None) or "").parents:
-                _add_code(used, files)
+    if (top / "__init__.py").is_file():
+        files |= set(top.rglob("*.py"))
+    elif file.is_file():
+        files.add(file)
+        if "site-packages" not in file.parts:
+            for used in _imports(module, file):
+                _add_code(used, root, files)
+
+
+def _imports(module: str, file: Path) -> Iterator[str]:
+    """The modules that a module imports anywhere in its text; names that it imports from one may be modules too."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = module.split(".")[: -node.level] if node.level else []
+            origin = ".".join([*package, *filter(None, [node.module])])
+            yield from (origin, *(f"{origin}.{alias.name}" for alias in node.names))

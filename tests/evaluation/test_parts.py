@@ -75,19 +75,27 @@ def test_our_own_code_generates_what_it_did_until_its_version_is_raised(tokenize
     assert STORED == {"version": GENERATION, "sha256": digest}
 
 
-@pytest.mark.parametrize("edited", ["own.py", "helper.py", "deeper.py"])
+@pytest.mark.parametrize("edited", ["own.py", "helper.py", "deeper.py", "late.py"])
 def test_an_edit_of_ones_own_environment_or_of_a_module_that_it_uses_discards_trajectories(own, tmp_path, edited):
-    """With a folder called as one of our imports beside it."""
+    """With a folder called as one of our imports beside it; of one module it takes a list, of one only in a call."""
     (tmp_path / "mcp").mkdir()
-    texts = {"own.py": "import helper\n\nclass Own:\n    pass\n", "helper.py": "from deeper import two\n",
-             "deeper.py": "from pathlib import Path\n\ndef two():\n    return 2\n", "unused.py": "x = 1\n"}  # fmt: skip
+    texts = {"own.py": "import helper\n\nclass Own:\n    def call(self):\n        from late import x\n",
+             "helper.py": "from deeper import two\n", "late.py": "x = 1\n", "unused.py": "x = 1\n",
+             "deeper.py": "from pathlib import Path\n\ntwo = [2]\n"}  # fmt: skip
     own(texts)
     config = Config(environment=EnvironmentConfig(name="own:Own"))
     before = fingerprint(config, "nowhere")
     own({"unused.py": "x = 2\n"})
-    assert fingerprint(config, "nowhere") == before and len(own_code(["own:Own", "travel"])) == 3
+    assert fingerprint(config, "nowhere") == before and len(own_code(["own:Own", "travel"])) == 4
     own({edited: texts[edited] + "# edited\n"})
     assert fingerprint(config, "nowhere") != before != fingerprint(Config(), "nowhere")
+
+
+def test_of_a_folder_without_an_init_only_what_the_module_imports_counts(own, tmp_path):
+    own({"folder/world.py": "from . import rules\nfrom arenarl import trajectory\n\nclass World:\n    pass\n",
+         "folder/rules.py": "from folder.cities import CITIES\n", "folder/cities.py": "CITIES = []\n",
+         "folder/other.py": ""})  # fmt: skip
+    assert [path.name for path in own_code(["folder.world:World"])] == ["cities.py", "rules.py", "world.py"]
 
 
 def test_all_of_a_package_of_ones_own_counts_and_nothing_of_ours(own, tmp_path):
