@@ -471,9 +471,6 @@ class GroupStageConfig:
     # holds from there on (4.1: 1)
 
 
-OUTCOMES = {"environment", "correctness"}  # rewards without a judge
-
-
 @dataclass
 class RewardConfig:
     name: RewardName = "tournament"

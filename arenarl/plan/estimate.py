@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from arenarl.config.schema import OUTCOMES, Config, JudgeConfig, LLMConfig
+from arenarl.config.schema import Config, JudgeConfig, LLMConfig
 from arenarl.domains.domain import make_domain
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.verifier import Verifier
@@ -26,9 +26,9 @@ from arenarl.system.progress import is_main_process
 from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import paper_calls
 from arenarl.training.arena import Arena
+from arenarl.training.rewards import REWARDS
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
-PLAYS = {"tournament", "correctness_or_tournament"} | OUTCOMES  # rewards that may play the config's tournament
 _EXPLANATION = "A sentence about what the agent did well, and one of its faults, as the listwise prompt asks for."
 
 
@@ -98,11 +98,12 @@ def _reward(config: Config, judge: LLMJudge, groups: Sequence[RolloutGroup]) -> 
 def most_calls(config: Config) -> int:
     """Judge calls that the reward of one group takes at most, if all its trajectories differ and are valid;
     verifying answers is not in it."""
-    size, tournament = config.rollout.group_size, config.tournament
-    if config.reward.name in OUTCOMES and not config.reward.tournament_if_equal:
+    size, tournament, reward = config.rollout.group_size, config.tournament, REWARDS.get(config.reward.name)
+    is_outcome = reward is not None and not reward.asks_judge
+    if is_outcome and not config.reward.tournament_if_equal:
         return 0
     asks_alike = ":" in tournament.topology or tournament.topology in ("elo", "random_reference")
-    if config.reward.name not in PLAYS or asks_alike:  # these ask as often for every group
+    if not (is_outcome or reward and reward.plays_topology) or asks_alike:  # these ask as often for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
         query = Query("", make_domain(config.environment, config.data).name, "", "en", "")
@@ -201,15 +202,15 @@ def print_estimate(config: Config, stage: str) -> None:
     judges, attempts = config.judge.eval, len(config.evaluate.attempts)
     if stage == "rl":
         judges = [config.judge.train, *config.judge.watching.values(), *judges]
-    has_api = stage != "rl" and config.evaluate.api
-    if not has_api and all(judge.name != "llm" for judge in judges):
+    has_api, asks = stage != "rl" and config.evaluate.api, any(judge.name == "llm" for judge in judges)
+    if not (has_api or asks):
         return
     domain = make_domain(config.environment, config.data)
     if has_api:
         trajectories = len(domain.read_test_set()[0]) * attempts * len(config.evaluate.api)
         calls = trajectories * config.test_turns
         print(f"closed models: {trajectories:,} trajectories, at most {calls:,} calls", flush=True)
-    if all(judge.name != "llm" for judge in judges):
+    if not asks:
         return
     queries, baselines = domain.read_test_set()
     if not baselines:

@@ -9,7 +9,7 @@ import pytest
 from judge_servers import client_of, hostile_half, judge_of, serving
 from parts import arena_of, examiner_of
 
-from arenarl.config.schema import OUTCOMES, Config, GroupStageConfig, JudgeConfig, RolloutConfig
+from arenarl.config.schema import Config, GroupStageConfig, JudgeConfig, RolloutConfig
 from arenarl.evaluation.evaluation import Panel, judge_trajectories
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.local_server import FAULTS
@@ -72,7 +72,7 @@ def test_without_noise_the_llm_judge_says_what_the_embedded_judge_says(taught, e
         asyncio.run(check(judge_of(url, client_of(tmp_path), **sees)))
 
 
-@pytest.mark.parametrize("method", sorted(set(REWARDS) - {"correctness", "correctness_or_tournament"} - OUTCOMES))
+@pytest.mark.parametrize("method", sorted(set(REWARDS) - {"correctness", "correctness_or_tournament", "environment"}))
 def test_every_reward_can_be_had_from_an_llm_judge_and_costs_nothing_again(taught, examiner, serve, tmp_path, method):
     config = Config(rollout=RolloutConfig(group_size=4), group_stage=GroupStageConfig(repeats=2))
     config.reward.name = method

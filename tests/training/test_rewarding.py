@@ -8,7 +8,7 @@ import pytest
 from groups import COARSE, METHODS, OTHERS, QUERY, TOPOLOGIES, attempt, config_of, truth_of
 from parts import arena_of
 
-from arenarl.config.schema import OUTCOMES, GroupStageConfig, JudgeConfig
+from arenarl.config.schema import GroupStageConfig, JudgeConfig
 from arenarl.config.value_types import REWARDS as NAMES
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.embedded import EmbeddedJudge
@@ -21,6 +21,7 @@ from arenarl.trajectory import RolloutGroup
 total_score = domain_rubric("travel", "en").total
 
 # of three trajectories, which have three pairs and seven dimensions each
+OUTCOMES = {"environment", "correctness"}  # rewards without a judge
 CALLS = {"win_rate": 6, "pointwise_explicit": 21, "ruler": 1, "mixture": 9}
 
 
@@ -253,7 +254,7 @@ def test_a_single_valid_trajectory_has_nobody_to_beat_but_the_format_reward(meth
     assert outcome.rewards_G == pytest.approx([0.0, alone, 0.0]) and outcome.failed_calls == 0
 
 
-@pytest.mark.parametrize("method", sorted(set(REWARDS) - {"correctness", "correctness_or_tournament"} - OUTCOMES))
+@pytest.mark.parametrize("method", sorted(set(REWARDS) - {"correctness_or_tournament"} - OUTCOMES))
 def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
     groups = [RolloutGroup(QUERY, [attempt((seed + 3 * i) % 10 + i / 100) for i in range(8)]) for seed in range(10)]
     judge = EmbeddedJudge(JudgeConfig(), truth_of, 0)
