@@ -82,7 +82,7 @@ class BrowseComp(HiddenQuestions):
     unstated: ClassVar[float] = 100.0  # the confidence, where the judge gives no number
 
     def bin_of(self, confidence: float) -> int:
-        """Of a confidence from 0 to 100."""
+        """Return the calibration bin of a confidence from 0 to 100."""
         return max(math.ceil(confidence / 10) - 1, 0)
 
     def query(self, item: Item, prompts: Prompts) -> str:
@@ -108,7 +108,7 @@ class _HiddenChinese(Record):
 
 
 class BrowseCompZH(BrowseComp):
-    """The same in Chinese, with calibration error in 5 bins, and sure by 0 without a number."""
+    """BrowseComp in Chinese: calibration error in 5 bins, and confidence 0 if the response has no number."""
 
     name, title, size = "browsecomp_zh", "BrowseComp-ZH", 289
     judges = ("gpt-4o",)
@@ -125,7 +125,7 @@ class BrowseCompZH(BrowseComp):
 
 
 def read_comparison(text: str, unstated: float) -> Verdict:
-    """Whether the answer is correct, 0 or 1, and how sure the response is, 0 to 100: `unstated` without a number.
+    """Return correctness, 0 or 1, and the stated confidence, 0 to 100; `unstated` if there is none.
     Raises ValueError."""
     said = without_thinking(text)
     correct = re.findall(r"^\W*correct\W*[:：]\W*(yes|no)\b", said, re.MULTILINE | re.IGNORECASE)
@@ -201,7 +201,7 @@ class XBench(HiddenQuestions):
 
 
 def final_answer(text: str) -> str | None:
-    """What stands behind the first 最终答案, None without one."""
+    """Return the text after the first 最终答案; None if there is none."""
     found = re.search(r"最终答案\W*?[:：][ \t]*(.*)", text)
     return found[1].strip() if found else None
 
@@ -216,7 +216,7 @@ def read_conclusion(text: str) -> Verdict:
 
 
 def majority_share(one: Scored) -> float:
-    """Of the answers given most often, the share that is the known answer as it is written."""
+    """Return the share of the most frequent answers that equals the known answer literally."""
     votes = Counter(verdict["extracted"] for verdict in one.verdicts)
     first = [answer for answer, count in votes.items() if count == max(votes.values())]
     return sum(answer == one.item.fields["answer"] for answer in first) / len(first)

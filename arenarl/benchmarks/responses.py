@@ -25,7 +25,7 @@ from arenarl.trajectory import Trajectory
 
 @dataclass
 class Response:
-    """What a policy wrote for an item, and what was found of it, in a file of its own.
+    """A policy's response to an item with its verdicts, stored in one file.
 
     `number` is the item's in the official file, counted from 0; `made_by` the fingerprint of what generates it.
     """

@@ -179,8 +179,10 @@ def _judge_all(responses: Sequence[Response], task: Task, judge: JudgeConfig, cl
 
 
 def entry_of(task: Task, responses: Sequence[Response], judge: JudgeConfig, config: Config) -> dict[str, Any]:
-    """What one policy's figures are, of what, by whom. A response without a verdict is counted as failed, a tool's
-    crash as void: neither is in a figure, and the items that have no other are not in `items`."""
+    """Return the figures of one policy, with the items, judge and settings behind them.
+
+    Responses without a verdict count as failed, tool crashes as void. Figures leave out both, and `items` leaves out
+    items that have nothing else."""
     of_item = defaultdict(list)
     for response in sorted(responses, key=lambda one: (one.number, one.repeat)):
         of_item[response.number].append(response)
@@ -211,7 +213,7 @@ def entry_of(task: Task, responses: Sequence[Response], judge: JudgeConfig, conf
 
 
 def _labels(task: Task, judge: JudgeConfig, config: Config, scored: int, items: int) -> list[str]:
-    """What a reader must know who compares the score with a published one."""
+    """Return labels for what differs from the official setting of published scores."""
     benchmark, labels = task.benchmark, []
     if not benchmark.is_official_judge(judge.model):
         labels.append(f"{NOT_OFFICIAL} (judge {judge.model}; official: {' or '.join(benchmark.judges)})")

@@ -90,7 +90,7 @@ class WritingBench(Benchmark):
         return {"score": fmean(scores), "scores": scores, "reasons": [reply.reason for reply in replies]}
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
-        """Of 100: overall, and by domain where there are items of it."""
+        """Return scores out of 100: overall, and for each domain that has items."""
         parts: dict[str, list[Scored]] = {name: [] for name in DOMAINS}
         for one in scored:
             parts.setdefault(one.item.fields["domain"], []).append(one)
