@@ -1,7 +1,7 @@
-"""Which keys of a run contradict each other, in one line that says what to change, before any work starts.
+"""Refuse keys that contradict each other, before any work starts. Each error is one line that says what to change.
 
-`load.load_config` checks every config. What a key may hold by itself stands beside it in `schema`; what methods and
-rewards require, in `arenarl/training`; what depends on the number of processes is `check_groups`.
+`load.load_config` checks every config. The range of a single key is in `schema`, and the requirements of methods and
+rewards are in `arenarl/training`. `check_groups` checks the number of processes.
 """
 
 import re
@@ -23,22 +23,18 @@ from arenarl.tournament.group_stage import GroupStage
 from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import parameters_of, rehearse, resolve_ranking
 
-_READ_BY = {  # a key of `rollout` that one back end reads -> that back end
-    "vllm_sleep": "vllm", "vllm_tensor_parallel": "vllm",  # a server takes its own --tensor-parallel-size
-    "server_sync": "vllm_server",
-}  # fmt: skip
-_OF_SERVER = {  # a key of an MCP server that one kind of server reads -> that kind
-    "env": "command", "variables": "command", "api_key_variable": "url", "api_key_parameter": "url",
-}  # fmt: skip
-# beside policies
-_OF_SUMMARY = {
+# key of `rollout` -> the only back end that reads it; a vLLM server has its own --tensor-parallel-size
+_BACKENDS = {"vllm_sleep": "vllm", "vllm_tensor_parallel": "vllm", "server_sync": "vllm_server"}
+# key of an MCP server -> the only kind of server that reads it
+_KINDS = {"env": "command", "variables": "command", "api_key_variable": "url", "api_key_parameter": "url"}
+_SUMMARY_FIELDS = {  # fields of summary.json beside the policies' names
     "run", "seed", "judge", "seconds", "peak_memory_gb", "checkpoints", "verifier", "reference", "watch", "provenance",
 }  # fmt: skip
 _YAML = (".yaml", ".yml")
 
 
 def check(config: Config) -> None:
-    """Refuse what no run can work with. Raises UserError."""
+    """Raise UserError if two keys contradict each other."""
     _check_policies(config)
     _check_llms(config)
     _check_address("rollout.server_url", config.rollout.server_url, "such as http://127.0.0.1:8000")
@@ -50,8 +46,8 @@ def check(config: Config) -> None:
     _check_mcp(config.environment)
     _check_turns(config)
     _check_research(config.data.research)
-    for key, backend in _READ_BY.items():
-        value, default = (str(getattr(one, key)).lower() for one in (config.rollout, RolloutConfig()))
+    for key, backend in _BACKENDS.items():
+        value, default = (str(getattr(rollout, key)).lower() for rollout in (config.rollout, RolloutConfig()))
         if value != default and config.rollout.backend != backend:
             raise UserError(
                 f"rollout.{key}={value} is of rollout.backend={backend}, not of {config.rollout.backend}; "
@@ -60,12 +56,12 @@ def check(config: Config) -> None:
 
 
 def _check_address(key: str, url: str | None, hint: str = "a key belongs into the environment variable") -> None:
-    """Refuse what is no web address, and one with a password or a query, which may hold a key: it is not repeated."""
+    """Refuse an invalid web address, and one with a password or a query; the error hides it, as it may hold a key."""
     try:
         parts = urlsplit(url or "http://host")
         is_host = re.fullmatch(r"[\w.-]+|[0-9a-f:.]+", parts.hostname or "")
         is_sound = parts.scheme in ("http", "https") and is_host and parts.port != 0
-    except ValueError:  # of brackets and ports
+    except ValueError:  # invalid brackets or port
         is_sound = False
     if not is_sound or "@" in parts.netloc or parts.query or parts.fragment:
         raise UserError(f"{key} must be an http(s) address with a host and without a key in it; {hint}")
@@ -83,9 +79,9 @@ def _check_tournament(config: Config) -> None:
             unknown = set(parameters_of(tournament.topology)) - {key.name for key in fields(TournamentConfig)}
             if unknown:
                 names = ", ".join(sorted(unknown))
-                raise ValueError(f"{tournament.topology} has parameters that are no keys of tournament: {names}")
+                raise ValueError(f"{tournament.topology} has parameters that tournament lacks: {names}; rename them")
             rehearse(tournament.topology, size)
-        for entrants in range(2, size + 1):  # like trajectories enter once
+        for entrants in range(2, size + 1):  # identical trajectories enter once
             if (granted := parse_budget(tournament.matches, entrants)) < entrants // 2:
                 raise ValueError(
                     f"matches={tournament.matches}: {entrants} entrants would play {granted} matches, "
@@ -97,8 +93,8 @@ def _check_tournament(config: Config) -> None:
                 "leave it out for ⌈N log₂ N⌉"
             )
     except ValueError as error:
-        is_of_key = str(error).startswith(("matches=", "elo_matches="))
-        raise UserError(f"tournament{'.' if is_of_key else ': '}{error}") from error
+        separator = "." if str(error).startswith(("matches=", "elo_matches=")) else ": "
+        raise UserError(f"tournament{separator}{error}") from error
 
 
 def _check_numbers(config: Config) -> None:
@@ -111,11 +107,13 @@ def _check_numbers(config: Config) -> None:
             f"policy.scratch.num_kv_heads={scratch.num_kv_heads}"
         )
     if not data.source and round(sft.epochs * data.sft_size) < 1:
-        raise UserError(f"sft.epochs={sft.epochs}: of data.sft_size={data.sft_size} trajectories that leaves none")
+        raise UserError(
+            f"sft.epochs={sft.epochs} of data.sft_size={data.sft_size} trajectories is none; raise one of them"
+        )
     if difficulty.low > difficulty.high:
         raise UserError(f"rl.difficulty.low={difficulty.low}: must not be above rl.difficulty.high={difficulty.high}")
     if rl.rounds > rl.rollouts:
-        raise UserError(f"rl.rounds={rl.rounds} share {rl.rollouts} steps of rollouts; lower it, or raise rl.steps")
+        raise UserError(f"rl.rounds={rl.rounds} is more than the {rl.rollouts} rollouts; lower it, or raise rl.steps")
     for key in ("save_steps", "eval_steps"):
         if (value := getattr(rl, key)) % rl.updates_per_rollout:
             raise UserError(f"rl.{key}={value}: must be a multiple of rl.updates_per_rollout={rl.updates_per_rollout}")
@@ -124,7 +122,7 @@ def _check_numbers(config: Config) -> None:
 def _check_research(research: ResearchDataConfig) -> None:
     key, weights = f"data.research.hop_weights={research.hop_weights}", research.hop_weights
     if not sum(weights):
-        raise UserError(f"{key}: name a weight for 1, 2, … entities, one of them above 0")
+        raise UserError(f"{key}: name a weight for 1, 2, … entities, at least one of them above 0")
     nodes, level = 1, 1
     for children in research.branching:
         level *= children
@@ -139,7 +137,7 @@ def _check_search(environment: EnvironmentConfig) -> None:
         raise UserError(f"environment.search.folder={search.folder}: name the folder of the documents")
     if search.engine == "web" and environment.results == "compact":
         raise UserError(
-            "environment.results=compact names pages by their titles, which the web cannot find; "
+            "environment.results=compact names pages by their titles, which a web search cannot open; "
             "set environment.results=full"
         )
     if search.engine == "web" and search.web.api == "searxng" and not search.web.endpoint:
@@ -151,8 +149,7 @@ def _check_search(environment: EnvironmentConfig) -> None:
 
 def _check_mcp(environment: EnvironmentConfig) -> None:
     if bool(environment.mcp) != (environment.name == "mcp"):
-        how = f"its servers would be left aside by {environment.name}"
-        how = how if environment.mcp else "name a server: {command: [...]} or {url: ...}"
+        how = "leave environment.mcp out" if environment.mcp else "name a server: {command: [...]} or {url: ...}"
         raise UserError(f"environment.mcp and environment.name=mcp go together; {how}")
     for number, server in enumerate(environment.mcp):
         key = f"environment.mcp.{number}"
@@ -160,13 +157,13 @@ def _check_mcp(environment: EnvironmentConfig) -> None:
         if len(kinds) != 1:
             raise UserError(f"{key}: name one of command, url and world, not {' and '.join(kinds) or 'none'}")
         if "mcp" in (server.world, *(renamed.like for renamed in server.rename.values())):
-            raise UserError(f"{key}: world and like name an environment of this project with tools of its own, not mcp")
-        for name, kind in _OF_SERVER.items():
+            raise UserError(f"{key}: world and like name an environment of this project with its own tools, not mcp")
+        for name, kind in _KINDS.items():
             if kinds != [kind] and getattr(server, name) != getattr(MCPServerConfig(), name):
                 raise UserError(f"{key}.{name} is of {kind}, not of {kinds[0]}; leave it out")
         _check_address(f"{key}.url", server.url)
         if server.api_key_parameter and not server.api_key_variable:
-            raise UserError(f"{key}.api_key_parameter carries the key that {key}.api_key_variable names; name that too")
+            raise UserError(f"{key}.api_key_parameter carries the key of {key}.api_key_variable; set that too")
         for name, renamed in server.rename.items():
             if bool(renamed.tool) == bool(renamed.function):
                 raise UserError(f"{key}.rename.{name}: name the server's tool, or a function that makes its calls")
@@ -174,40 +171,39 @@ def _check_mcp(environment: EnvironmentConfig) -> None:
 
 def _check_turns(config: Config) -> None:
     try:
-        config.turns  # noqa: B018 - building it checks it
+        config.turns  # noqa: B018 - the property checks the schedule
     except ValueError as error:
         raise UserError(f"rollout.{error}") from error
     turns, samples = config.evaluate.max_turns, config.evaluate.samples
     if turns is not None and turns != sorted(set(turns or [0])):
         raise UserError(
-            f"evaluate.max_turns={turns}: must name turns, each larger than the one before; "
-            "null takes rollout.max_turns"
+            f"evaluate.max_turns={turns}: must name turns, each larger than the one before; null uses rollout.max_turns"
         )
     if turns and config.rollout.force_answer:
         raise UserError(
-            "evaluate.max_turns cuts trajectories afterwards, where no answer could be forced; "
+            "evaluate.max_turns cuts finished trajectories, where no answer can be forced; "
             "leave rollout.force_answer out"
         )
     if samples > 1 and "sampled" not in config.evaluate.decodings:
-        raise UserError(f"evaluate.samples={samples}: only sampled ones differ; add sampled to evaluate.decodings")
+        raise UserError(f"evaluate.samples={samples}: greedy samples do not differ; add sampled to evaluate.decodings")
 
 
 def _check_policies(config: Config) -> None:
-    """What is behind an API can be evaluated, but there are no weights to train."""
+    """Refuse a missing prompt file, training of a model behind an API, and policy names that clash."""
     evaluate = config.evaluate
     if (path := config.rollout.system_prompt_file) and not path.is_file():
         raise UserError(
-            f"rollout.system_prompt={path}: there is no such file; name one, write the text itself, "
+            f"rollout.system_prompt={path} does not exist; name a file, write the text itself, "
             "or none for no system prompt"
         )
     for key, path in {"policy.model": config.policy.model, "rl.init": config.rl.init}.items():
         if path and path.endswith(_YAML):
             raise UserError(
-                f"{key}={path}: a model behind an API cannot be trained, its weights are not here; "
+                f"{key}={path}: a model behind an API cannot be trained, because its weights are not here; "
                 "evaluate it with evaluate.api"
             )
-    if taken := sorted(_OF_SUMMARY & {*evaluate.checkpoints, *evaluate.api}):
-        raise UserError(f"evaluate: {taken[0]} is what summary.json calls something else; choose another name")
+    if taken := sorted(_SUMMARY_FIELDS & {*evaluate.checkpoints, *evaluate.api}):
+        raise UserError(f"evaluate: the name {taken[0]} is a field of summary.json; choose another name")
     for name, path in evaluate.checkpoints.items():
         if path.endswith(_YAML):
             how = f"name a model behind an API as evaluate.api={{{name}: {{base: {path}}}}}"
@@ -220,40 +216,33 @@ def _check_llms(config: Config) -> None:
     judge = config.judge
     judges = {"judge.train": judge.train, "judge.watch": judge.watch} | judge.evaluating
     if judge.watch != JudgeConfig() and not judge.watch_share:
-        raise UserError(
-            "judge.watch would watch nothing: set judge.watch_share, the share of the groups that it scores"
-        )
-    for key, one in judges.items():
-        if one.query_rubrics and (one.name != "llm" or key not in ("judge.train", "judge.watch")):
-            raise UserError(
-                f"{key}.query_rubrics: only an LLM judge in training takes them; "
-                "evaluation compares by the domain's dimensions"
-            )
+        raise UserError("judge.watch would score no groups; set judge.watch_share, the share of groups that it scores")
+    for key, judge_config in judges.items():
+        if judge_config.query_rubrics and (judge_config.name != "llm" or key not in ("judge.train", "judge.watch")):
+            raise UserError(f"{key}.query_rubrics: only an LLM judge in training reads it; leave it out")
     policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
     others = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
     others |= {"judge.verifier": judge.verifier, "data.research.rephraser": config.data.research.rephraser}
     for key, llm in (judges | others | policies).items():
         _check_address(f"{key}.base_url", llm.base_url)
         if llm.name != "llm" and key in policies:
-            raise UserError(f"{key}: set its name to llm, and model and base_url; files of configs/policies do")
+            raise UserError(
+                f"{key} is not an LLM; set its name to llm, and set model and base_url as in configs/policies"
+            )
         if llm.name == "embedded" and (llm.model or llm.base_url):
             ignored = f"{key}.{'model' if llm.model else 'base_url'}"
             raise UserError(
-                f"{ignored} would be ignored: {key}.name is embedded, which asks no model; set it to llm, "
+                f"{ignored} would be ignored: {key}.name is embedded, which calls no model; set it to llm, "
                 f"or {ignored} to null"
             )
         if llm.name == "llm" and not llm.model:
-            raise UserError(f"{key}.model is missing: name the model, or take a file of configs/judges as {key}.base")
+            raise UserError(f"{key}.model is missing; name the model, or set {key}.base to a file of configs/judges")
         if llm.name == "llm" and judge.max_cost is not None and None in (llm.price_in, llm.price_out):
             raise UserError(f"judge.max_cost needs {key}.price_in and {key}.price_out")
 
 
 def check_tensor_parallel(rollout: RolloutConfig, processes: int) -> None:
-    """Refuse engines of unequal size.
-
-    Raises:
-        UserError: names both numbers.
-    """
+    """Raise UserError if the processes do not divide into vLLM engines of equal size."""
     if processes % rollout.vllm_tensor_parallel:
         raise UserError(
             f"rollout.vllm_tensor_parallel={rollout.vllm_tensor_parallel} does not divide {processes} processes into "
@@ -262,8 +251,8 @@ def check_tensor_parallel(rollout: RolloutConfig, processes: int) -> None:
 
 
 def check_groups(config: Config, processes: int) -> None:
-    """Refuse a layout that would split a rollout group over processes or steps: its ranks would be silently wrong. And
-    one that leaves a process without a judge call.
+    """Refuse a layout that splits a rollout group over processes or steps, because its ranks would be wrong, and one
+    that leaves a process without a judge call.
 
     Raises:
         UserError: names the numbers to change.

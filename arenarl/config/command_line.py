@@ -12,8 +12,7 @@ from arenarl.config.yaml_text import read_yaml
 
 
 def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argparse.Namespace]:
-    """The command line all scripts share: `--config FILE [--set key=value ...]`,
-    and what `add_arguments(parser)` adds."""
+    """Parse `--config FILE [--set key=value ...]` and the options that `add_arguments(parser)` adds."""
     parser = argparse.ArgumentParser(description=description.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="the run's YAML")
     add_overrides(parser)
@@ -24,19 +23,19 @@ def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argpa
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:
-    """The option of all scripts that changes keys of their config; what it was given is `overrides`."""
-    kept = {"action": "append", "default": [], "dest": "overrides", "metavar": "KEY=VALUE"}
-    parser.add_argument("--set", help="change a config key; may be repeated", **kept)
+    """Add `--set KEY=VALUE`, stored as the list `overrides`."""
+    options = {"action": "append", "default": [], "dest": "overrides", "metavar": "KEY=VALUE"}
+    parser.add_argument("--set", help="change a config key; may be repeated", **options)
 
 
 def refuse_overrides_without_config(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """For scripts that can do without a config, where `--set` would change nothing."""
+    """Refuse `--set` without `--config`, in scripts where the config is optional."""
     if arguments.overrides and not arguments.config:
-        parser.error("--set changes a key of a config; name it with --config")
+        parser.error("--set changes a key of a config; name the config with --config")
 
 
 def at_least(least: float, number: type) -> Callable[[str], float]:
-    """An option's type: a finite number, and no smaller one."""
+    """Return an argparse type: a finite number that is at least `least`."""
 
     def read(text: str) -> float:
         value = number(text)
@@ -44,12 +43,12 @@ def at_least(least: float, number: type) -> Callable[[str], float]:
             raise argparse.ArgumentTypeError(f"{text}: must be at least {least}")
         return value
 
-    read.__name__ = number.__name__  # which argparse says of what is no number
+    read.__name__ = number.__name__  # argparse names the type in its error
     return read
 
 
 def as_overrides(changes: Mapping[str, Any]) -> list[str]:
-    """The `key=value` overrides that make these changes.
+    """Return the changes as `key=value` overrides.
 
     >>> as_overrides({"rl.steps": 40, "sft.deepspeed": None,
     ...               "evaluate.decodings": ["sampled"], "name": "a", "policy.model": "1.0"})
@@ -59,7 +58,7 @@ def as_overrides(changes: Mapping[str, Any]) -> list[str]:
 
 
 def keyword_overrides(**keys: Any) -> list[str]:
-    """The overrides of keyword arguments, in which `__` stands for the dot.
+    """Return keyword arguments as overrides; `__` stands for the dot.
 
     >>> keyword_overrides(rl__steps=40, name="a")
     ['rl.steps=40', 'name=a']
@@ -68,7 +67,7 @@ def keyword_overrides(**keys: Any) -> list[str]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is text that is read as itself without quotes."""
+    """True if the value is text that YAML reads back without quotes."""
     try:
         return isinstance(value, str) and read_yaml(value) == value
     except ValueError:
@@ -76,7 +75,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def command_line(config: str, overrides: Iterable[str]) -> tuple[str, ...]:
-    """What `parse_arguments` reads, for a script started by another.
+    """Return the arguments that `parse_arguments` reads, to start a script from another.
 
     >>> command_line("a.yaml", ["seed=1"])
     ('--config', 'a.yaml', '--set', 'seed=1')
@@ -85,5 +84,5 @@ def command_line(config: str, overrides: Iterable[str]) -> tuple[str, ...]:
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
-    """The flag of the scripts that torchrun starts: torchrun would bury an error of one line and lose its exit code."""
+    """Add `--check`, to run before torchrun, which hides a one-line error and its exit code."""
     parser.add_argument("--check", action="store_true", help="check all inputs, then stop before training")

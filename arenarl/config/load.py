@@ -1,10 +1,9 @@
-"""A run's YAML, its `base:` and `--set key=value` → a checked `Config`, and back.
+"""Turn a run's YAML, its `base:` and `--set key=value` into a checked `Config`, and back.
 
-What was said is read layer over layer, with where each key was said; pydantic holds it against the types and ranges of
-`schema`, `checks` refuses keys that contradict each other. A section can have a `base:` too, as in
-`judge: {train: {base: judges/qwen3_max.yaml}}`: the file holds keys of that section, and what they leave out is the
-default. A base's path starts from the folder of the file that names it. A file that the working directory does not have
-is the repository's of that name, so that `--config configs/quickstart.yaml` works anywhere.
+Layers are merged in order: base, file, overrides. The source of each key is recorded for errors. pydantic checks types
+and ranges (`schema`); `checks` refuses keys that contradict each other. A section can have its own `base:`, as in
+`judge: {train: {base: judges/qwen3_max.yaml}}`; keys that this file omits get their defaults. The path of a base is
+relative to the file that names it. A file missing in the working directory is looked up in the repository.
 """
 
 import difflib
@@ -26,7 +25,7 @@ from arenarl.system.errors import UserError, did_you_mean, shown
 from arenarl.system.repository import CONFIGS, ROOT, file_named
 from arenarl.system.user_input import text_of_file
 
-_WORDS = {  # for what pydantic says in words of its own
+_WORDS = {  # pydantic's error type -> our words
     "greater_than": "must be above {gt}",
     "greater_than_equal": "must not be below {ge}",
     "less_than_equal": "must not be above {le}",
@@ -35,23 +34,23 @@ _WORDS = {  # for what pydantic says in words of its own
     "bool_type": "must be true or false",
     "string_type": "must be text; what looks like a number or a truth value needs quotes",
 }
-_SECRET = ("api_key_variable", "base_url")  # where somebody may have put a key
+_SECRET = ("api_key_variable", "base_url")  # keys whose value may contain an API key by mistake
 _SPACE = "; YAML needs a space after the colon"
-_types = cache(get_type_hints)  # of a section's keys
+_types = cache(get_type_hints)  # section -> types of its keys
 _validator = cache(lambda schema: TypeAdapter(with_config(ConfigDict(allow_inf_nan=False))(schema)))
 
 
 @dataclass(frozen=True)
 class Source:
     where: str  # a file, or an option of the command line
-    folder: Path  # that the paths of its bases start from
+    folder: Path  # base paths are relative to it
 
 
 def load_config(path: str | Path, overrides: Iterable[str] | None = None) -> Config:
     """Read a run's YAML, its `base:` and the `key=value` overrides into a checked `Config`.
 
     Raises:
-        UserError: the file is missing or no YAML, a key is unknown, a value has the wrong type or cannot work.
+        UserError: the file is missing or not YAML, a key is unknown, or a value is invalid.
     """
     config = load(Config, asdict(Config()), Path(path), overrides or ())
     check(config)
@@ -59,15 +58,17 @@ def load_config(path: str | Path, overrides: Iterable[str] | None = None) -> Con
 
 
 def config_of_keys(keys: dict[str, Any], where: str) -> Config:
-    """A checked `Config` with these keys, nested as in a YAML, for who has none. Raises UserError as `load_config`
-    does; `where` begins its line."""
+    """Return a checked `Config` with these keys, nested as in a YAML, for callers without a file.
+
+    Raises UserError like `load_config`; the message starts with `where`.
+    """
     config = _over_layers(Config, asdict(Config()), [(Source(where, Path()), keys)])
     check(config)
     return config
 
 
 def load(schema: type, values: dict[str, Any], path: Path, overrides: Iterable[str] = ()) -> Any:
-    """The dataclass `schema` of what a YAML, its `base:` and the overrides set over the plain `values`.
+    """Return the dataclass `schema` with the plain `values`, changed by a YAML, its `base:` and the overrides.
 
     Raises:
         UserError: one line that names the key, its value and what is allowed.
@@ -81,50 +82,50 @@ def load(schema: type, values: dict[str, Any], path: Path, overrides: Iterable[s
 
 
 def _over_layers(schema: type, values: dict[str, Any], layers: Iterable[tuple[Source, dict[str, Any]]]) -> Any:
-    said: dict[str, str] = {}
+    sources: dict[str, str] = {}
     for source, layer in layers:
-        values = _set_keys(values, layer, schema, source, said)
+        values = _set_keys(values, layer, schema, source, sources)
     try:
         return _validator(schema).validate_python(values)
     except ValidationError as error:
-        raise UserError(_refusal(error.errors()[0], said)) from error
+        raise UserError(_describe(error.errors()[0], sources)) from error
 
 
-def _refusal(wrong: Any, said: dict[str, str]) -> str:
-    """What pydantic found wrong: where it was said, the key, its value and what is allowed."""
-    path = [str(part) for part in wrong["loc"] if part != "[key]"]  # of a mapping, which itself is wrong
+def _describe(problem: Any, sources: dict[str, str]) -> str:
+    """Return pydantic's problem as one line: source, key, value, and what is allowed."""
+    path = [str(part) for part in problem["loc"] if part != "[key]"]  # pydantic's mark for an invalid key of a mapping
     keys = [".".join(path[:end]) for end in range(len(path), -1, -1)]
-    kind, given = wrong["type"], wrong["input"]
-    value = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False, default=str)
-    is_hidden = kind == "missing" or "[key]" in wrong["loc"] or path[-1] in _SECRET
-    words = _WORDS.get(kind, "").format(**wrong.get("ctx", {}))
-    words = words or wrong["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    if kind == "literal_error" and isinstance(given, str):
-        words += did_you_mean(given, re.findall(r"'([^']*)'", wrong["ctx"]["expected"]))
-    where = next(said[key] for key in keys if key in said)
-    return f"{where}: {shown(keys[0] if is_hidden else f'{keys[0]}={value}')}: {words}"
+    kind, value = problem["type"], problem["input"]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    is_hidden = kind == "missing" or "[key]" in problem["loc"] or path[-1] in _SECRET
+    words = _WORDS.get(kind, "").format(**problem.get("ctx", {}))
+    words = words or problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if kind == "literal_error" and isinstance(value, str):
+        words += did_you_mean(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
+    where = next(sources[key] for key in keys if key in sources)
+    return f"{where}: {shown(keys[0] if is_hidden else f'{keys[0]}={text}')}: {words}"
 
 
 def config_to_yaml(config: Config) -> str:
-    """The resolved config as YAML, to be written beside a run's results; reads back to the same config."""
+    """Return the resolved config as YAML, which reads back to an equal config."""
     return write_yaml(asdict(config))
 
 
-def _set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str], key: str = "") -> Any:
-    """`old`, the plain values of a section of type `hint` (or of a list of sections, or a mapping of names to them),
-    with what `new` sets.
+def _set_keys(old: Any, new: Any, hint: Any, source: Source, sources: dict[str, str], key: str = "") -> Any:
+    """Return the plain values `old`, changed by `new`; `hint` is the type: a section, a list or mapping of sections,
+    or a plain value.
 
-    `said` gets where each dotted key was said, an item of a list as `list.0.key`.
+    Records in `sources` where each dotted key was set; `list.0.key` is a key of a list's first section.
 
     Raises:
-        UserError: a key that a section does not have, or something else where a section or a list of them belongs.
+        UserError: an unknown key, or a value of another kind where a section or a list of sections belongs.
     """
-    said[key] = source.where
-    # in a list or mapping of sections
+    sources[key] = source.where
+    # the section type in a list or mapping of sections
     item = next((argument for argument in get_args(hint) if is_dataclass(argument)), None)
     if item is None and not is_dataclass(hint):
         if isinstance(new, str) and "${" in new:
-            raise UserError(f"{source.where}: {key}={shown(new)}: nothing is put in for ${{…}}; write it out")
+            raise UserError(f"{source.where}: {key}={shown(new)}: ${{…}} is not replaced; write the value out")
         return over(old, new)
     if item and get_origin(hint) is list and isinstance(new, list):
         old, new = [{} for _ in new], {str(index): inner for index, inner in enumerate(new)}
@@ -135,10 +136,10 @@ def _set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str
         raise UserError(f"{source.where}: {key} is a {kind} with keys of its own, not {shown(new)}{spaced}")
     if key and item is None and "base" in new:
         base_source, base = _read_base(source, new["base"])
-        old = _set_keys({}, base, hint, base_source, said, key)
+        old = _set_keys({}, base, hint, base_source, sources, key)
         new = {name: inner for name, inner in new.items() if name != "base"}
-    if get_origin(hint) is dict and (odd := [name for name in new if not re.fullmatch(r"[\w-]+", name)]):
-        raise UserError(f"{source.where}: {key}: the name {shown(odd[0])} may hold letters, digits, - and _ only")
+    if get_origin(hint) is dict and (bad := [name for name in new if not re.fullmatch(r"[\w-]+", name)]):
+        raise UserError(f"{source.where}: {key}: the name {shown(bad[0])} may hold letters, digits, - and _ only")
     if get_origin(hint) is dict and not new:
         return {}
     values = dict(old) if isinstance(old, dict) else {str(index): value for index, value in enumerate(old)}
@@ -153,12 +154,12 @@ def _set_keys(old: Any, new: Any, hint: Any, source: Source, said: dict[str, str
             raise UserError(
                 f"{source.where}: unknown key {prefix}{shown(name)}{_SPACE if inner is None and ':' in name else how}"
             )
-        values[name] = _set_keys(values.get(name, {}), inner, hints[name], source, said, f"{prefix}{name}")
+        values[name] = _set_keys(values.get(name, {}), inner, hints[name], source, sources, f"{prefix}{name}")
     return values if isinstance(old, dict) else list(values.values())
 
 
 def over(old: Any, new: Any) -> Any:
-    """A mapping over a mapping, name by name; an empty one, and anything else, takes the place of what was there."""
+    """Merge two mappings name by name; an empty mapping, and any other value, replaces `old`."""
     if not (isinstance(old, dict) and isinstance(new, dict) and new):
         return new
     return old | {name: over(old.get(name), value) for name, value in new.items()}
@@ -188,7 +189,7 @@ def _read_base(source: Source, base: Any) -> tuple[Source, dict[str, Any]]:
 
 
 def _read_override(override: str) -> dict[str, Any]:
-    """`a.b.c=value` as nested dictionaries."""
+    """Return `a.b.c=value` as nested dictionaries."""
     dotted, is_assignment, text = override.partition("=")
     if not is_assignment or dotted.count(".") > MAX_DEPTH:
         raise UserError(f"--set {shown(override)}: write it as key=value")

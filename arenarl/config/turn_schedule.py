@@ -1,7 +1,7 @@
-"""ScalingInter-RL: how many turns a trajectory may take, stage by stage (3.3, AgentGym-RL).
+"""ScalingInter-RL: the maximum turns of a trajectory, stage by stage (3.3, AgentGym-RL).
 
-RL begins with a small horizon and widens it every so many optimizer steps. The horizon is a function of the step alone:
-a run that is resumed, at a stage's boundary or elsewhere, needs no state to be in the right stage.
+RL starts with a small horizon and raises it every few optimizer steps. The horizon depends on the step alone, so that
+a resumed run needs no state to be in the right stage.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True)
 class TurnSchedule:
-    """Horizons h_1 < h_2 < …, each for `every` optimizer steps, the last for all that are left.
+    """Horizons h_1 < h_2 < …, each for `every` optimizer steps; the last one lasts until the end.
 
     >>> schedule = TurnSchedule((2, 4, 8), every=50)
     >>> [schedule.at(step) for step in (0, 49, 50, 99, 100, 1000)]
@@ -22,32 +22,34 @@ class TurnSchedule:
     every: int
 
     def at(self, step: int) -> int:
-        """Assistant turns that a trajectory of the optimizer step after `step` finished ones may take."""
+        """Return the maximum assistant turns of a trajectory after `step` finished optimizer steps."""
         return self.horizons[min(step // self.every, len(self.horizons) - 1)]
 
 
 def turn_schedule(horizons: Sequence[int] | None, every: int | None, max_turns: int, steps: int) -> TurnSchedule:
-    """The schedule of a run of `steps` optimizer steps; without `horizons` it is `max_turns` throughout.
+    """Return the schedule of a run of `steps` optimizer steps; without `horizons` it is `max_turns` throughout.
 
-    Without `every` the stages share the steps evenly, and the last has the remainder.
+    Without `every` the stages share the steps evenly; the last stage gets the remainder.
 
     Raises:
-        ValueError: begins with the name of the key to change.
+        ValueError: the message starts with the key to change.
     """
     if horizons is None:
         if every is not None:
-            raise ValueError(f"turns_every={every}: there are no stages without a turn_schedule; name the horizons")
+            raise ValueError(f"turns_every={every} needs stages; name the horizons in turn_schedule")
         return TurnSchedule((max_turns,), steps)
     key = f"turn_schedule={list(horizons)}"
     if not horizons or any(after <= before for before, after in pairwise(horizons)):
         raise ValueError(f"{key}: must name horizons, each larger than the one before")
     if horizons[-1] > max_turns:
-        raise ValueError(f"{key}: {horizons[-1]} is above max_turns={max_turns}; raise it, or end the schedule there")
+        raise ValueError(
+            f"{key}: {horizons[-1]} is above max_turns={max_turns}; raise max_turns, or end the schedule there"
+        )
     schedule = TurnSchedule(tuple(horizons), every or max(1, steps // len(horizons)))
     begin = schedule.every * (len(horizons) - 1)
     if begin >= steps:
         raise ValueError(
-            f"{key}: its last stage would begin at step {begin}, and the run ends at rl.steps={steps}; "
-            "lower turns_every, take out a stage, or raise rl.steps"
+            f"{key}: its last stage would begin at step {begin}, but the run ends at rl.steps={steps}; "
+            "lower turns_every, remove a stage, or raise rl.steps"
         )
     return schedule

@@ -1,9 +1,9 @@
-"""YAML as a config has it: what stands there is what is read, or it is refused in one line, at once.
+"""Strict YAML for configs: a value is read as it is written, or refused in one line.
 
-YAML 1.1 reads `12:30:45` as 45045, `010` as 8, `no` as false and a date as an object; here all of these are text, and
-keys always are. Numbers are -1, 0.5 and 2e-5, truth is true and false. A key that is named twice is refused, as are
-tags, text that is not Unicode, and values too deep or too many (an alias counts as all that it stands for, so that
-neither a circle nor a few nested ones blow up).
+YAML 1.1 reads `12:30:45` as 45045, `010` as 8, `no` as false and a date as an object. Here these are text, and keys are
+always text. Numbers are -1, 0.5 and 2e-5; booleans are true and false. Duplicate keys, tags and invalid Unicode are
+refused, as are values that are too deep or too many. An alias counts as its whole content, so that neither a circle nor
+nested aliases can exhaust memory.
 """
 
 import re
@@ -14,7 +14,7 @@ import yaml
 _TAG = "tag:yaml.org,2002:"
 MAX_DEPTH = 32  # our configs need 6
 MAX_VALUES = 20_000  # our longest file has 500
-_PLAIN = {  # what text without quotes is read as, and the characters that it may begin with
+_PLAIN = {  # type -> pattern of unquoted text of this type, and its possible first characters
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
     "int": (r"0|-?[1-9]\d{0,999}", list("-0123456789")),
@@ -24,23 +24,23 @@ _PLAIN = {  # what text without quotes is read as, and the characters that it ma
     ),
     "merge": (r"<<", ["<"]),
 }
-_LINE_ENDS = {"\x85", "\u2028", "\u2029"}  # which PyYAML writes as they are and reads as blanks
+_LINE_ENDS = {"\x85", "\u2028", "\u2029"}  # PyYAML writes them unescaped and reads them as spaces
 
 
 class _Reader(yaml.SafeLoader):
-    yaml_implicit_resolvers: dict[str, list] = {}  # none of YAML 1.1
+    yaml_implicit_resolvers: dict[str, list] = {}  # without those of YAML 1.1
 
     def __init__(self, text: str):
         super().__init__(text)
         self.depth = self.values = 0
-        self.sizes: dict[str, int] = {}  # of what has an anchor, once it is read
+        self.sizes: dict[str, int] = {}  # anchor -> number of values, once they are read
 
     def compose_node(self, parent, index):
         event = self.peek_event()
         name = event.anchor
         if isinstance(event, yaml.AliasEvent):
             if name in self.anchors and name not in self.sizes:
-                raise _refusal(event, f"*{name} stands within what it names")
+                raise _refusal(event, f"*{name} is inside its own anchor")
             self._count(event, self.sizes.get(name, 1))
             return super().compose_node(parent, index)
         if event.tag is not None:
@@ -72,11 +72,11 @@ class _Reader(yaml.SafeLoader):
         own = [pair for pair in node.value if pair[0].tag != _TAG + "merge"]
         names = {key.value for key, _ in own}
         super().flatten_mapping(node)
-        # in the order in which they are said
+        # in the order of the text
         node.value = [pair for pair in node.value if pair[0].value not in names] + own
 
     def construct_yaml_str(self, node):
-        try:  # JSON writes what is beyond 16 bits as two
+        try:  # JSON writes characters beyond 16 bits as two surrogates
             return node.value.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError as error:
             raise _refusal(node, "half a Unicode character") from error
@@ -88,7 +88,7 @@ class _Reader(yaml.SafeLoader):
 
 
 class _Writer(yaml.SafeDumper):
-    """Quotes what `_Reader` would not read as text, beside what YAML 1.1 would not."""
+    """Quotes text that `_Reader` or YAML 1.1 would read as another type."""
 
     def represent_text(self, text):
         return self.represent_scalar(_TAG + "str", text, '"' if _LINE_ENDS.intersection(text) else None)
@@ -102,13 +102,13 @@ _Writer.add_representer(str, _Writer.represent_text)
 
 
 def read_yaml(text: str) -> Any:
-    """The plain values of a YAML; mappings have text as keys.
+    """Return the plain values of a YAML text; keys of mappings are text.
 
     >>> read_yaml("{a: 2e-5, b: [010, 12:30:45, 1_000, no, 2026-01-01], 3: true}")
     {'a': 2e-05, 'b': ['010', '12:30:45', '1_000', 'no', '2026-01-01'], '3': True}
 
     Raises:
-        ValueError: it is no such YAML; one line.
+        ValueError: the text is not valid here; the message is one line.
     """
     try:
         return yaml.load(text, Loader=_Reader)
@@ -120,9 +120,9 @@ def read_yaml(text: str) -> Any:
 
 
 def write_yaml(values: Any) -> str:
-    """YAML that reads back to the same plain values, here and by the rules of YAML 1.1."""
+    """Return YAML that reads back to equal values, here and by the rules of YAML 1.1."""
     return yaml.dump(values, Dumper=_Writer, allow_unicode=True, sort_keys=False)
 
 
-def _refusal(what: yaml.Event | yaml.Node, problem: str) -> yaml.YAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=what.start_mark)
+def _refusal(place: yaml.Event | yaml.Node, problem: str) -> yaml.YAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)

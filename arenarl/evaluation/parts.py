@@ -151,7 +151,7 @@ def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path]
     weights = hash_weights(policy) if isinstance(policy, str) else asdict(policy)
     asked = Path(config.data.folder).glob("test_queries.jsonl") if queries is None else queries
     prompts = sorted(path for name in ("search", "tickets") for path in PROMPTS.glob(f"{name}_*.yaml"))
-    files = hash_files([*asked, *prompts, *own_code(config.environment.made_of)])
+    files = hash_files([*asked, *prompts, *own_code(config.environment.code_names)])
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
     folder, turns = policy if isinstance(policy, str) else None, config.test_turns

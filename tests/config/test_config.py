@@ -1,4 +1,4 @@
-"""A YAML, its bases and overrides make a config that reads back, or are refused in one line."""
+"""A YAML, its bases and overrides make a config that reads back equal, or are refused in one line."""
 
 import dataclasses
 import re
@@ -18,7 +18,7 @@ from arenarl.report import __main__ as report
 from arenarl.system.errors import UserError
 from arenarl.system.repository import ROOT
 
-# folders of configs/ that hold parts of runs
+# folders of configs/ whose YAMLs are not whole runs
 PARTS = {"judges", "policies", "environments", "prompts", "rubrics", "launch", "tables"}
 YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name not in PARTS)
 JUDGES = sorted((ROOT / "configs" / "judges").glob("*.yaml"))
@@ -31,7 +31,7 @@ SECTIONS = [
 
 @pytest.fixture
 def load(tmp_path):
-    """`load(yaml_text, *overrides)`; further files of the folder as keyword arguments."""
+    """Return `load(yaml_text, *overrides, name=text)`; the keyword arguments are further files of the folder."""
 
     def load(text, *overrides, **files):
         for name, content in (files | {"run": text}).items():
@@ -43,7 +43,7 @@ def load(tmp_path):
 
 @pytest.fixture
 def refuse(load):
-    """The message of the UserError that `load` with the same arguments must raise: a single line."""
+    """Return `refuse(...)`, which takes the arguments of `load` and returns its one-line UserError."""
 
     def refuse(*arguments, **files):
         with pytest.raises(UserError) as caught:
@@ -84,7 +84,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_valid_one(refuse, text, over
     assert (f"--set {overrides[0]}" if overrides else "run.yaml") in message
 
 
-def test_a_key_like_no_other_is_refused_with_those_there_are(refuse):
+def test_a_key_without_a_near_match_is_refused_with_the_known_keys(refuse):
     message = refuse("tournament: {xyzzy: 1}")
     assert all(field.name in message for field in dataclasses.fields(config_module.TournamentConfig))
     assert refuse("", "judge.train.qqqqqqqqqqqqqqq=1").endswith(", …")
@@ -96,7 +96,7 @@ def test_a_key_like_no_other_is_refused_with_those_there_are(refuse):
     ("environment.results", "compact"), ("judge.train.noise", "none"), ("rl.importance_sampling_level", "sequence"),
     ("rl.loss_type", "dapo"), ("wandb.mode", "offline"),
 ])  # fmt: skip
-def test_a_value_that_is_no_choice_is_refused_with_the_choices(load, refuse, key, choice):
+def test_a_value_outside_the_choices_is_refused_with_the_choices(load, refuse, key, choice):
     message = refuse("", f"{key}=nonsense")
     assert key in message and choice in message
     assert f": {choice}\n" in config_to_yaml(load("", f"{key}={choice}"))
@@ -110,20 +110,20 @@ LLMS = [
 
 @pytest.mark.parametrize("section", LLMS)
 def test_a_model_that_the_embedded_stand_in_would_ignore_is_refused(refuse, section):
-    """A judge's file without `name: llm` would be the simulated judge, and its figures be taken for the model's."""
+    """Without `name: llm` the simulated judge would run, and its figures would pass for the model's."""
     watch = ["judge.watch_share=0.5"] if section == "judge.watch" else []
     for key in ("model=gpt-5-mini", "base_url=http://localhost:8000/v1"):
-        said = refuse("judge: {eval: [{name: embedded}]}", f"{section}.{key}", *watch)
-        assert f"{section}.{key.split('=')[0]} would be ignored" in said and f"{section}.name is embedded" in said
+        message = refuse("judge: {eval: [{name: embedded}]}", f"{section}.{key}", *watch)
+        assert f"{section}.{key.split('=')[0]} would be ignored" in message and f"{section}.name is embedded" in message
 
 
-def test_a_base_is_read_first_then_the_file_then_the_command_line_whose_last_word_counts(load):
+def test_the_command_line_overrides_the_file_which_overrides_its_base(load):
     parent = "seed: 3\nrollout: {max_turns: 4, group_size: 6}"
     config = load("base: parent.yaml\nrollout: {max_turns: 5}", "threads=4", "threads=5", parent=parent)
     assert (config.seed, config.rollout.max_turns, config.rollout.group_size, config.threads) == (3, 5, 6, 5)
 
 
-def test_a_mapping_goes_over_the_one_before_and_an_empty_one_takes_it_away(load):
+def test_a_mapping_is_merged_and_an_empty_mapping_clears_it(load):
     parent = (
         "evaluate: {checkpoints: {one: a}, api: {two: {name: llm, model: b}}}\n"
         "judge: {train: {name: llm, model: m, extra_body: {x: {y: 1}}}}"
@@ -138,7 +138,7 @@ def test_a_mapping_goes_over_the_one_before_and_an_empty_one_takes_it_away(load)
     assert changed(text="base: parent.yaml\nevaluate: {api: {}}")[0].api == {}
     assert changed("judge.train.extra_body={}")[1].extra_body == {}
     assert changed("judge.train.extra_body.x={}")[1].extra_body == {"x": {}}
-    assert changed("judge={}")[1].model == "m"  # a section has keys of its own
+    assert changed("judge={}")[1].model == "m"  # a section is never cleared
 
 
 def test_mistakes_in_a_base_are_refused(refuse):
@@ -149,7 +149,7 @@ def test_mistakes_in_a_base_are_refused(refuse):
         assert "base must be the path" in refuse(text)
 
 
-def test_a_sections_base_comes_before_its_own_keys_and_clears_what_was_set_before(load, refuse):
+def test_a_sections_base_replaces_earlier_values_and_comes_before_the_sections_own_keys(load, refuse):
     judge = "name: llm\nmodel: a\ntemperature: null\nextra_body: {x: 1}\n"
     train = load("judge: {train: {model: b, base: part.yaml}}", part=judge).judge.train
     assert (train.model, train.temperature, train.extra_body) == ("b", None, {"x": 1})
@@ -185,7 +185,7 @@ def test_overrides_take_the_type_of_their_key(load):
     "seed", "=3", "seed=[1", "rollout.group_size.more=3", "judge.eval.5.noise=none", "judge.eval.noise=none",
     "name=${nowhere}", "rollout=5", "judge.train=embedded", "judge.eval=none", "rl.subtasks=[[Search]]",
 ])  # fmt: skip
-def test_an_override_that_makes_no_sense_is_refused(refuse, override):
+def test_a_malformed_override_is_refused(refuse, override):
     assert override.split("=")[0] in refuse("", override)
 
 
@@ -195,41 +195,35 @@ def test_a_mistake_in_an_item_of_a_list_is_refused_by_its_full_path(refuse, item
         assert "judge.eval.1" in refuse(*arguments)
 
 
-def test_an_entry_that_a_list_does_not_have_is_refused_with_their_number_and_how_to_add_one(refuse):
+def test_an_index_beyond_a_list_is_refused_with_the_length_and_how_to_add_an_entry(refuse):
     how = "unknown key judge.eval.1; judge.eval has 1 entry, numbered from 0; to add one, set the whole list"
     assert how in refuse("", "judge.eval.1.name=llm")
     assert "judge.eval has 2 entries" in refuse("judge: {eval: [{}, {}]}", "judge.eval.noise=none")
 
 
 @pytest.mark.parametrize("override", ["judge.eval={name:llm}", "judge.eval=[{name:llm}]", "judge.train=name:llm"])
-def test_a_colon_without_a_space_is_told_as_what_it_is(refuse, override):
+def test_a_missing_space_after_a_colon_is_named(refuse, override):
     assert refuse("", override).endswith("; YAML needs a space after the colon")
 
 
-def show(*arguments):
-    """Run `python -m arenarl.config`."""
-    command = [sys.executable, "-m", "arenarl.config", "--config", "configs/quickstart.yaml", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def test_the_command_prints_the_resolved_config_or_refuses_a_mistake_in_one_line(load):
+    def run(override):
+        command = [sys.executable, "-m", "arenarl.config", "--config", "configs/quickstart.yaml", "--set", override]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
-
-def test_the_module_prints_the_resolved_config_or_refuses_what_cannot_run_in_one_line(load):
-    shown = show("--set", "seed=3", "--processes", "1")
-    assert shown.returncode == 0 and shown.stderr == ""
-    assert load(shown.stdout) == load_config(ROOT / "configs" / "quickstart.yaml", ["seed=3"])
-    for arguments, reason in (
-        (("--set", "sed=3"), "did you mean seed?"),
-        (("--processes", "5", "--set", "rl.groups=6"), "rl.groups=6"),
-    ):
-        shown = show(*arguments)
-        assert shown.returncode == 2 and shown.stdout == ""
-        assert shown.stderr.startswith("error: ") and reason in shown.stderr and shown.stderr.count("\n") == 1
+    done = run("seed=3")
+    assert done.returncode == 0 and done.stderr == ""
+    assert load(done.stdout) == load_config(ROOT / "configs" / "quickstart.yaml", ["seed=3"])
+    done = run("sed=3")
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: ") and "did you mean seed?" in done.stderr
 
 
 LLM = "judge.train={name: llm, model: m%s}"
 STAGE = "reward.name=tournament_grpo"
 
 
-@pytest.mark.parametrize(("overrides", "says"), [
+@pytest.mark.parametrize(("overrides", "part"), [
     (["tournament.matches=lots"], "like 2n-2"), (["tournament.timeout_s=0"], "tournament.timeout_s"),
     (["tournament.topology=balanced", "tournament.ranking=bracket"], "did you mean 'scores'"),
     (["tournament.matches=0"], "tournament.matches=0: 2 entrants would play 0 matches"),
@@ -243,7 +237,7 @@ STAGE = "reward.name=tournament_grpo"
     (["judge.train.name=embeded"],
      "judge.train.name=embeded: choose embedded, llm, or a class of your own as package.module:Class"),
     (["judge.train.api_key_variable=sk-1234"],
-     "judge.train.api_key_variable: must be the name of an environment variable, not what it holds"),
+     "judge.train.api_key_variable: must be the name of an environment variable, not its value"),
     (["policy.model=1.50"], "policy.model=1.5: must be text; what looks like a number or a truth value needs quotes"),
     (["policy.model=" + "变" * 70], "no part between two / may have more than 200 bytes"),
     (["rollout.anchor=yes"], "rollout.anchor=yes: must be true or false"),
@@ -260,16 +254,16 @@ STAGE = "reward.name=tournament_grpo"
     ([LLM % ", base_url: 'https://user:secret@host/v1'"], "judge.train.base_url"),
     ([LLM % ", base_url: 'http://:secret@host/v1'"], "judge.train.base_url"),
     ([LLM % ", base_url: 'https://host/v1?api-key=secret'"], "judge.train.base_url"),
-    *([[f"evaluate.checkpoints={{{name}: x}}"], f"evaluate: {name} is what summary.json calls something else"]
-      for name in ("reference", "checkpoints", "judge")),  # one would overwrite the other, after the evaluation
+    *([[f"evaluate.checkpoints={{{name}: x}}"], f"evaluate: the name {name} is a field of summary.json"]
+      for name in ("reference", "checkpoints", "judge")),  # the policy's figures would overwrite the field
 ])  # fmt: skip
-def test_settings_that_would_train_nothing_or_fail_later_are_refused(refuse, overrides, says):
+def test_settings_that_would_train_nothing_or_fail_later_are_refused(refuse, overrides, part):
     message = refuse("", *overrides)
-    assert says in message and "secret" not in message
+    assert part in message and "secret" not in message
 
 
 @pytest.mark.parametrize("key", ["judge.train.base_url", "rollout.server_url", "environment.search.web.endpoint"])
-def test_an_address_is_one_and_holds_no_key(refuse, key):
+def test_an_invalid_address_or_one_with_a_password_is_refused(refuse, key):
     for url in (
         "http://", "host", "ftp://host", "http://[", "http://h:99999", "http://h:0", "http://:pw@h", "http://pw@h/v1",
         "http://a b", "http://h/?pw",
@@ -279,12 +273,12 @@ def test_an_address_is_one_and_holds_no_key(refuse, key):
 
 
 @pytest.mark.parametrize("matches", ["n/2", "n-1", "n", "2n-2", "8", "16", "1000"])
-def test_matches_with_which_all_may_play_are_accepted(load, matches):
+def test_match_counts_that_let_every_trajectory_play_are_accepted(load, matches):
     assert load("", "tournament.topology=balanced", f"tournament.matches={matches}").tournament.matches == matches
 
 
 @pytest.mark.parametrize("key", ["name", "rl.init_run"])
-def test_names_become_folders_of_runs_and_nothing_else(refuse, load, key):
+def test_run_names_cannot_leave_the_folder_of_runs(refuse, load, key):
     for name in (
         "../x", "..", ".", "''", "/etc/x", "a/../../x", "a//b", "a/", ".hidden", "a/.b", "-x", "a b", "a\\b",
         '"a\\nb"', "~/x", "x" * 150,
@@ -297,13 +291,13 @@ def test_names_become_folders_of_runs_and_nothing_else(refuse, load, key):
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".a", "a b"])
-def test_names_of_checkpoints_are_names(refuse, load, name):
+def test_checkpoint_names_with_other_characters_are_refused(refuse, load, name):
     assert f"evaluate.checkpoints.{name}: must be a " in refuse("", f"evaluate.checkpoints={{'{name}': x}}")
     assert load("", "evaluate.checkpoints={qwen2.5-7b: x}").evaluate.checkpoints == {"qwen2.5-7b": "x"}
 
 
 @pytest.mark.parametrize("text", ["name: &a [*a]", "[" * 900, "a: 1\na: 2", "name: !!str x", '"\\ud800"', "a: b: c"])
-def test_yaml_that_would_blow_up_is_refused_in_one_line_wherever_it_stands(refuse, text):
+def test_hostile_yaml_is_refused_in_one_line_in_files_bases_and_overrides(refuse, text):
     assert "run.yaml is not valid YAML" in refuse(text)
     assert "the value is not valid YAML" in refuse("", f"judge={text}")
     assert "part.yaml is not valid YAML" in refuse("judge: {train: {base: part.yaml}}", part=text)
@@ -331,7 +325,7 @@ def test_groups_are_accepted_exactly_if_no_process_and_no_micro_batch_splits_the
                 check_groups(config, processes)
 
 
-@pytest.mark.parametrize(("changes", "processes", "says"), [
+@pytest.mark.parametrize(("changes", "processes", "part"), [
     ({}, 0, "0 processes cannot train"), ({"groups": 6}, 4, "rl.groups=6 cannot be shared by 4 processes"),
     ({"micro_batch_size": 10}, 2, r"=10 does not divide the 24 traj.*\[1, 2, 3, 4, 6, 8, 12, 24\]"),
     ({"micro_batch_size": 10, "updates_per_rollout": 4}, 2, r"the 6 trajectories of a process and u.*\[1, 2, 3, 6\]"),
@@ -341,21 +335,21 @@ def test_groups_are_accepted_exactly_if_no_process_and_no_micro_batch_splits_the
     ({"method": "dpo", "batch_size": 1}, 2, "rl.batch_size=1 cannot be shared by 2 processes"),
     ({"groups": 65}, 65, "judge.concurrency=64 cannot be shared by 65 processes; set it to 65 or more"),
 ])  # fmt: skip
-def test_a_layout_that_would_split_a_group_or_a_batch_is_refused_with_the_numbers_to_change(changes, processes, says):
+def test_a_layout_that_would_split_a_group_or_a_batch_is_refused_with_the_numbers_to_change(changes, processes, part):
     config = Config(rl=dataclasses.replace(Config().rl, **{"groups": 6} | changes))
     config.rollout.group_size = 8
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=part):
         check_groups(config, processes)
 
 
-def test_other_seeds_get_folders_of_their_own():
+def test_runs_with_another_seed_get_their_own_folders():
     assert [Config(name="a", seed=seed).run_name for seed in (0, 1, 2)] == ["a", "a-seed1", "a-seed2"]
     assert str(Config(name="a", seed=1).run_dir) == "runs/a-seed1" and str(Config(name="a").results_dir) == "results/a"
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
 def test_every_key_has_a_comment(section):
-    """On its line, or on the next. A key that holds a section of its own is explained there."""
+    """On its line, or on the next. A key that holds a section is explained in that section."""
     text = Path(config_module.__file__).read_text(encoding="utf-8")
     body = re.search(rf"^class {section.__name__}\b.*?(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)[0]
     inherited = {field.name for parent in section.__mro__[1:-1] for field in dataclasses.fields(parent)}
@@ -377,7 +371,7 @@ def test_overrides_without_a_config_are_refused(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["script", "quickstart", "--set", "seed=1"])
     with pytest.raises(SystemExit):
         report.main()
-    assert "--set changes a key of a config; name it with --config" in capsys.readouterr().err
+    assert "--set changes a key of a config; name the config with --config" in capsys.readouterr().err
 
 
 def test_no_two_servers_have_one_port_by_default():

@@ -1,4 +1,4 @@
-"""Every key of the schema against values that no run can work with, or that are not what they look like."""
+"""Every key of the schema refuses values out of range, of a wrong type, or that only look like its type."""
 
 import dataclasses
 import re
@@ -21,17 +21,17 @@ WRONG = (
     "-1", "0", HUGE, "1e308", TINY, ".nan", "-.inf", "''", '"a\\nb"', "true", "yes", "12:30:45", "010", "1_000", "abc",
     "../x", "[[1]]", "[]", "{a: {b: 1}}", "null",
 )  # fmt: skip
-TEXT = {"-1", "0", HUGE, "yes", "12:30:45", "010", "1_000", "abc", "../x"}  # is read as it is written
+TEXT = {"-1", "0", HUGE, "yes", "12:30:45", "010", "1_000", "abc", "../x"}  # read as text
 NAME = {"0", HUGE, "yes", "010", "1_000", "abc"}
-ACCEPTED = {  # what is legitimate for all keys of a kind; where there may be nothing, null too ...
+ACCEPTED = {  # type -> values that all keys of this type accept; optional keys also accept null
     kinds.Bool: {"true"}, kinds.Text: TEXT, kinds.Prose: TEXT | {'"a\\nb"'}, kinds.RunName: NAME,
     kinds.DomainName: NAME, kinds.ProjectName: NAME | {"-1"}, kinds.VariableName: {"yes", "abc"}, kinds.Seed: {"0"},
     kinds.Share: {"0", TINY}, kinds.NonNegativeFloat: {"0", TINY}, kinds.Spread: {"0", TINY},
     kinds.Points: {"-1", "0", TINY}, kinds.PositiveFloat: {TINY}, kinds.Seconds: {TINY}, kinds.LearningRate: {TINY},
     kinds.Fields: {"{a: {b: 1}}"},
 }  # fmt: skip
-OF_KEY = {
-    "build.rounds": {"0"},  # ... and for single keys
+OF_KEY = {  # key -> the values that it accepts, where its type does not decide
+    "build.rounds": {"0"},
     "policy.lora_rank": {"0"}, "rl.eval_steps": {"0"}, "rl.advantage_ddof": {"0"}, "sft.warmup_ratio": {"0", TINY},
     "sft.adam_beta2": {"0", TINY}, "rl.epsilon": {TINY}, "rl.keep_from": {"-1", "0", TINY}, "rl.discount": {"0", TINY},
     "rl.gae_lambda": {"0", TINY}, "rl.epsilon_high": {TINY, "null"}, "rollout.vllm_memory": {TINY},
@@ -39,18 +39,16 @@ OF_KEY = {
     "data.source": {"[]"} | {f"[{text}]" for text in TEXT}, "data.research.hop_weights": {f"[{TINY}]"},
     "judge.train.query_rubrics": {"null"}, "data.divide": set(), "reward.entity_recall": {"0", TINY},
     "judge.train.flip_rate": {"0", TINY, "null"},
-    "tournament.matches": {HUGE, "010"},  # of which a group takes all pairs
+    "tournament.matches": {HUGE, "010"},  # more matches than pairs: all pairs
 } | {
     f"{llm}.{key}": values
     for llm in ("judge.train", "data.research.rephraser")
-    # embedded ones ask no model
     for key, values in {"temperature": {"0", TINY, "null"}, "base_url": {"null"}, "model": {"null"}}.items()
 }  # fmt: skip
 
 
 def keys(section=Config, prefix="", seen=None):
-    """(dotted key, type) of all keys, those of a section that stands in several places only where it is first; not
-    those of a list's sections."""
+    """Yield (dotted key, type) of all keys; a section that several keys hold counts once, a list of sections never."""
     seen = set() if seen is None else seen
     seen.add(section)
     kind_of = get_type_hints(section, include_extras=True)
@@ -63,7 +61,7 @@ def keys(section=Config, prefix="", seen=None):
 
 
 def accepted(kind):
-    """What is legitimate by the kind alone; of a list, items in brackets."""
+    """Return the values that the type accepts; for a list, one-item lists of them."""
     if type(None) in get_args(kind):
         return accepted(get_args(kind)[0]) | {"null"}
     plain = getattr(kind, "__origin__", kind) if kind not in ACCEPTED else kind
@@ -72,14 +70,14 @@ def accepted(kind):
 
 
 KEYS = dict(keys())
-READERS = {  # a key that only one back end reads
+READERS = {  # key that only one back end reads -> the override that selects it
     "rollout.vllm_sleep": ["rollout.backend=vllm"], "rollout.vllm_tensor_parallel": ["rollout.backend=vllm"],
     "rollout.server_sync": ["rollout.backend=vllm_server"],
 }  # fmt: skip
 
 
 def outcome(path, overrides, is_trained=False):
-    """The config that they make, or the one line that refuses it."""
+    """Return the config with these overrides, or the one-line error."""
     try:
         config = load_config(path, overrides)
         if is_trained:
@@ -91,7 +89,7 @@ def outcome(path, overrides, is_trained=False):
 
 
 @pytest.mark.parametrize("place", sorted({key.partition(".")[0] for key in KEYS}))
-def test_no_key_takes_a_value_outside_its_range_or_one_that_is_not_what_it_looks_like(place, tmp_path):
+def test_each_key_accepts_exactly_the_values_of_its_type_and_range(place, tmp_path):
     run = tmp_path / "run.yaml"
     run.touch()
     for key, kind in KEYS.items():
@@ -107,9 +105,9 @@ def test_no_key_takes_a_value_outside_its_range_or_one_that_is_not_what_it_looks
         assert taken == OF_KEY.get(key, accepted(kind)), key
 
 
-def test_no_key_is_taken_that_nothing_would_read(tmp_path):
+def test_a_key_that_nothing_would_read_is_refused(tmp_path):
     (tmp_path / "run.yaml").touch()
-    unread = {  # what is valid beside the key that decides; and what decides otherwise
+    unread = {  # key -> a setting under which nothing reads it
         "reward.repeats=2": "reward.name=ruler", "reward.mixture_pairs=elo": "reward.name=brpo",
         "group_stage.winners=1": "reward.name=tournament", "tournament.topology=swiss": "reward.name=elo",
         "tournament.placement=algorithm1": "tournament.topology=swiss",
@@ -138,7 +136,7 @@ def test_no_key_is_taken_that_nothing_would_read(tmp_path):
     assert all(isinstance(outcome(tmp_path / "run.yaml", changes, is_trained=True), Config) for changes in read)
 
 
-def test_keys_of_an_mcp_server_take_no_other_values(tmp_path):
+def test_keys_of_an_mcp_server_accept_only_values_of_their_type(tmp_path):
     (tmp_path / "run.yaml").touch()
     for key, kind in keys(schema.MCPServerConfig):
         for value in () if "." in key else WRONG:
@@ -171,7 +169,7 @@ def test_any_changes_make_a_config_that_reads_back_or_are_refused_in_one_line(ch
         assert load_config(folder / "run.yaml") == found
 
 
-def test_every_type_of_the_schema_says_what_it_takes():
+def test_every_key_of_the_schema_has_a_type_with_a_range():
     bare = r"^    \w+: [^=#]*\b(?:int|float|Any|bool|str)\b.*"
     found = re.findall(bare, Path(schema.__file__).read_text(encoding="utf-8"), re.MULTILINE)
-    assert [line.split(":")[0].strip() for line in found] == ["api"]  # names of sections
+    assert [line.split(":")[0].strip() for line in found] == ["api"]  # its values are sections

@@ -1,4 +1,4 @@
-"""What is read is what stands there, whatever it looks like, and hostile text is refused at once in one line."""
+"""YAML values are read as written, and hostile text is refused at once in one line."""
 
 import math
 
@@ -14,12 +14,9 @@ from arenarl.config.yaml_text import MAX_DEPTH, MAX_VALUES, read_yaml, write_yam
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20) | st.from_regex(
     r"[-+.\d_:eExobyYnNtTfF~=<*&!#%@ ]{1,8}", fullmatch=True
 )
+NUMBERS = st.integers(-(10**18), 10**18) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(10**18), 10**18)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXTS,
+    st.none() | st.booleans() | NUMBERS | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=8,
 )
@@ -27,7 +24,7 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for 
 
 
 def refusal(text):
-    """Why the text is refused, in a single line; what is not refused before it is built would take all memory."""
+    """Return the one-line error. A text that is refused too late would exhaust memory."""
     with pytest.raises(ValueError) as caught:
         read_yaml(text)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
@@ -37,7 +34,7 @@ def refusal(text):
 @pytest.mark.parametrize("text", [
     "12:30:45", "010", "0x1f", "1_000", "+5", "-0", "1٣", "yes", "no", "on", "y", "2026-01-01", "=", "0o7", "9" * 5000,
 ])  # fmt: skip
-def test_what_is_not_what_it_looks_like_is_text(text):
+def test_text_that_yaml_1_1_would_convert_stays_text(text):
     assert read_yaml(text) == text
     assert read_yaml(f"{{{text}: {text}}}" if len(text) < 1000 else f"x: {text}") in ({text: text}, {"x": text})
 
@@ -46,14 +43,14 @@ def test_what_is_not_what_it_looks_like_is_text(text):
     ("2e-5", 2e-5), ("-3", -3), ("1.", 1.0), (".5", 0.5), ("1.5E+3", 1500.0), ("True", True), ("~", None),
     ("-.inf", -math.inf), ("1", 1), ("1E-3", 1e-3),
 ])  # fmt: skip
-def test_numbers_and_truth_are_read_as_such(text, value):
+def test_numbers_booleans_and_null_are_read(text, value):
     assert read_yaml(text) == value and type(read_yaml(text)) is type(value)
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("&a [*a]", "*a stands within what it names"), ("a: &x {b: [*x]}", "*x stands within"),
+        ("&a [*a]", "*a is inside its own anchor"), ("a: &x {b: [*x]}", "*x is inside its own anchor"),
         ("[" * 900, f"more than {MAX_DEPTH} deep"), ("[" * 900 + "]" * 900, "deep"), ("{a: " * 900, "deep"),
         ("- " * 900, "deep"), ("[" * 200_000, "deep"), (BOMB, f"{MAX_VALUES} values"),
         (f"[{'1,' * 200_000}]", "values"), ("a: 1\nb: 2\na: 3", "line 3: 'a' is named twice"),
@@ -62,7 +59,7 @@ def test_numbers_and_truth_are_read_as_such(text, value):
         ("*nobody", "nobody"), ("a: [1", "line 1"), ("--- a\n--- b", "another document"), ("<<: 5", "merging"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused_in_one_line_at_once(text, reason):
+def test_unreadable_text_is_refused_in_one_line_at_once(text, reason):
     assert reason in refusal(text)
 
 
@@ -75,7 +72,7 @@ def test_aliases_and_merged_mappings_are_read():
 @seed(0)
 @settings(max_examples=60, deadline=None, database=None)
 @given(VALUES)
-def test_what_is_written_reads_back_here_and_by_yaml_1_1_and_so_does_an_override(value):
+def test_written_values_read_back_here_in_yaml_1_1_and_as_an_override(value):
     text = write_yaml(value)
     assert read_yaml(text) == yaml.safe_load(text) == value
     assert _read_override(as_overrides({"a.b": value})[0]) == {"a": {"b": value}}

@@ -302,7 +302,7 @@ def test_what_cannot_work_is_said_in_a_line_before_any_work(server, said):
 
 @pytest.mark.parametrize("text, said", [
     ("environment: {name: mcp}", "environment.mcp and environment.name=mcp go together; name a server"),
-    ("environment: {mcp: [{url: 'http://a/mcp'}]}", "its servers would be left aside by travel"),
+    ("environment: {mcp: [{url: 'http://a/mcp'}]}", "leave environment.mcp out"),
     ("environment: {name: mcp, mcp: [{}]}", "environment.mcp.0: name one of command, url and world, not none"),
     ("environment: {name: mcp, mcp: [{url: 'http://a/mcp', command: [x]}]}", "not command and url"),
     ("environment: {name: mcp, mcp: [{url: 'ftp://a/mcp'}]}", "environment.mcp.0.url must be an http"),

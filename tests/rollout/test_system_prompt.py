@@ -172,7 +172,7 @@ def test_a_file_that_says_nothing_or_is_not_there_is_refused_in_one_line(tmp_pat
     (tmp_path / "empty.md").write_text(" \n")
     with pytest.raises(UserError, match="empty.md is empty; write none for no system prompt"):
         system_prompt(load_config(QUICKSTART, [f"rollout.system_prompt={tmp_path / 'empty.md'}"]))
-    with pytest.raises(UserError, match="rollout.system_prompt=nowhere.txt: there is no such file"):
+    with pytest.raises(UserError, match="rollout.system_prompt=nowhere.txt does not exist"):
         load_config(QUICKSTART, ["rollout.system_prompt=nowhere.txt"])
     with pytest.raises(UserError, match="system_prompt.*must be text, of 1 to 20000 characters"):
         load_config(QUICKSTART, ["rollout.system_prompt=' '"])

@@ -290,7 +290,17 @@ def test_a_group_that_would_split_is_refused_with_the_numbers_to_change(folder):
         extra_environment={"WORLD_SIZE": "5", "RANK": "0"},
         says="rl.groups=2 cannot be shared by 5 processes",
     )
-    command = [sys.executable, "-m", "arenarl.config", "--config", CONFIG, "--set", "rl.groups=2", "--processes", "5"]
+    command = [
+        sys.executable,
+        "-m",
+        "arenarl.training.preflight",
+        "--config",
+        CONFIG,
+        "--processes",
+        "5",
+        "--set",
+        "rl.groups=2",
+    ]
     done = subprocess.run(
         command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
     )

@@ -41,7 +41,7 @@ def test_a_class_that_changes_one_of_ours_or_is_ranked_by_scores_alone_will_do(l
 def test_its_parameters_are_keys_of_the_tournament(load):
     text = "@dataclass(frozen=True)\nclass Own(Anchor):\n    {name}: str = 'n'"
     assert load(text.format(name="matches"), "tournament.matches=3n").tournament.matches == "3n"
-    with pytest.raises(UserError, match="has parameters that are no keys of tournament: depth"):
+    with pytest.raises(UserError, match="has parameters that tournament lacks: depth"):
         load(text.format(name="depth"))
 
 

@@ -250,7 +250,7 @@ def test_without_a_share_there_is_none_and_a_judge_without_a_share_is_refused(tm
         make_watcher(config, domain_of(config), examiner_of(config), tmp_path) is None
         and threading.active_count() == threads
     )
-    with pytest.raises(UserError, match="judge.watch would watch nothing: set judge.watch_share"):
+    with pytest.raises(UserError, match="judge.watch would score no groups; set judge.watch_share"):
         load_config("configs/quickstart.yaml", ["judge.watch.base=configs/judges/qwen3_max.yaml"])
     with pytest.raises(UserError, match="judge.watch.model is missing"):
         load_config("configs/quickstart.yaml", ["judge.watch.name=llm", "judge.watch_share=0.5"])
