@@ -11,7 +11,7 @@ from typing import Any
 
 from arenarl.config.load import over
 from arenarl.config.schema import DataConfig, EnvironmentConfig
-from arenarl.run.settings import OF_CALLS, differences, without
+from arenarl.run.settings import CALL_KEYS, differences, without
 from arenarl.system.atomic_files import hash_files, read_json
 from arenarl.system.errors import UserError
 
@@ -46,7 +46,7 @@ def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, split: s
 
 def _compared(*pairs: tuple[dict[str, Any], dict[str, Any]], split: str) -> list[dict[str, Any]]:
     """Of each pair of sections, `data` and `environment`, what decides the split's content."""
-    unread = {"folder"}.union(OF_CALLS, *(keys for name, keys in _MAKES.items() if name != split))
+    unread = {"folder"}.union(CALL_KEYS, *(keys for name, keys in _MAKES.items() if name != split))
     sections = [{"data": without(unread, data)} for data, _ in pairs]
     if any(data["source"] and not data["divide"] for data, _ in pairs):
         return [{"data": {key: section["data"][key] for key in _OF_SOURCE}} for section in sections]

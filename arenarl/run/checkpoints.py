@@ -1,8 +1,8 @@
-"""Checkpoints that survive a kill at any moment, and the trainer's part of what a run shows.
+"""Checkpoints that survive a kill at any moment, and the trainer's progress bar.
 
-The trainer writes a checkpoint file by file, on several processes. It counts as whole once all of them are through and
-the mark is there; older ones are deleted only then, so from the first mark on there always is a whole one.
-transformers' own rotation, which deletes before that, and whatever is called checkpoint-…, is off.
+The trainer writes a checkpoint file by file, on several processes. A checkpoint is complete once all processes are done
+and its marker file exists. Older checkpoints are deleted only then, so a complete one always exists after the first.
+transformers' own rotation is off: it deletes earlier, and any folder called checkpoint-….
 """
 
 import re
@@ -21,52 +21,52 @@ from arenarl.system.errors import UserError
 from arenarl.system.progress import Bar, is_main_process, process_count
 
 MARK = "whole.json"
-KEPT = 2  # whole checkpoints
+KEPT = 2  # complete checkpoints
 
 
 def last_checkpoint(folder: Path, shared: str = "") -> str | None:
-    """The newest whole checkpoint to resume from; those that were being written when the run was killed are removed.
+    """Return the newest complete checkpoint, and delete the incomplete ones.
 
     Args:
-        shared: what the processes share out among them, so that it takes as many to go on:
-            rows would be seen twice or never, say.
+        shared: data that the processes divide among them. With another number of processes some of it would be used
+            twice or never.
 
     Raises:
-        UserError: there are more or fewer processes than the checkpoint's, and something is shared.
+        UserError: something is shared, and the checkpoint was written by another number of processes.
     """
-    _know_cpu_0()
+    _register_cpu_0()
     checkpoints = _checkpoints(folder)
-    whole = [path for path in checkpoints if (path / MARK).is_file()]
-    processes = read_json(whole[-1] / MARK).get("processes") if whole else None
-    if shared and processes not in (None, process_count()):  # a mark of earlier code says nothing of them
+    complete = [path for path in checkpoints if (path / MARK).is_file()]
+    processes = read_json(complete[-1] / MARK).get("processes") if complete else None
+    if shared and processes not in (None, process_count()):  # markers of earlier versions lack the number
         raise UserError(
-            f"{whole[-1]} was begun with {processes} processes, which share {shared}; start as many, "
-            f"or delete {folder} to begin anew"
+            f"{complete[-1]} was written by {processes} processes, which share {shared}; "
+            f"resume with the same number of processes, or delete {folder} to restart"
         )
     if is_main_process():
-        for path in set(checkpoints) - set(whole):
+        for path in set(checkpoints) - set(complete):
             shutil.rmtree(path)
-    return str(whole[-1]) if whole else None
+    return str(complete[-1]) if complete else None
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    """By step; what else is called checkpoint-… is somebody's own."""
-    ours = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
-    return sorted(ours, key=lambda path: int(path.name.partition("-")[2]))
+    """Return the trainer's checkpoints by step; other folders called checkpoint-… belong to the user."""
+    found = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(found, key=lambda path: int(path.name.partition("-")[2]))
 
 
-@cache  # torch cannot tell two apart
-def _know_cpu_0() -> None:
-    """Accelerate loads optimizer states onto "cpu:0", a place that torch's loader does not know."""
+@cache  # registering twice would add a second entry
+def _register_cpu_0() -> None:
+    """Register the device "cpu:0" with torch's loader; accelerate loads optimizer states onto it."""
     torch.serialization.register_package(
         5, lambda storage: None, lambda storage, place: storage if place.startswith("cpu:") else None
     )
 
 
 class Survival(TrainerCallback):
-    """Marks whole checkpoints, deletes all but the last of them, and stops the time up to each.
+    """Marks complete checkpoints, deletes all but the last two, and records the time up to each.
 
-    How often there is one, the config says, not the checkpoint resumed from.
+    The interval between checkpoints comes from the config, not from the checkpoint that the run resumes from.
     """
 
     def __init__(self, stopwatch: Stopwatch):
@@ -87,14 +87,14 @@ class Survival(TrainerCallback):
 
 
 class TrainingBar(TrainerCallback):
-    """The trainer's progress; `note` shows a text behind it."""
+    """The trainer's progress bar; `note` shows a text behind it."""
 
     def __init__(self, title: str):
         self.title = title
         self.bar: Bar | None = None
 
     def attach(self, trainer: Trainer) -> None:
-        """Take the place of the trainer's own callback, which prints all metrics at every log."""
+        """Replace the trainer's own callback, which prints all metrics at every log."""
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(self)
 

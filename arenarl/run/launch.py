@@ -1,9 +1,8 @@
-"""torchrun whose failures end as one line: the same options, the same processes.
+"""torchrun with one-line errors: the same options and processes.
 
     python -m arenarl.run.launch --nproc_per_node 2 train_rl.py --config configs/quickstart.yaml
 
-Each run finds a free port by itself, so that several can share a machine.
-The exit code is that of the process that failed.
+Each run finds a free port by itself, so that several runs can share a machine. The exit code is the failed process's.
 """
 
 import logging
@@ -19,8 +18,7 @@ from arenarl.system.errors import GO_ON, INTERRUPTED, LOST_CONNECTION, OUT_OF_ME
 
 def main() -> int:
     end_with_parent()
-    # what torchrun says of signals and exit codes; the line below says what was the matter
-    logging.disable(logging.ERROR)
+    logging.disable(logging.ERROR)  # torchrun's messages about signals and exit codes; the line below names the cause
     try:
         run(parse_args(sys.argv[1:]))
     except ChildFailedError as error:
@@ -39,7 +37,7 @@ def main() -> int:
 
 
 def _diagnostic_rank(failure: ProcessFailure) -> int:
-    """How much a failure says of the cause: a process that only lost its peer says less than the peer."""
+    """Return how well a failure explains the cause, 0 to 2. A process that only lost its peer gets 0."""
     line = _line(failure)
     return 0 if LOST_CONNECTION in line or failure.exitcode == -signal.SIGTERM else 1 if failure.exitcode == 1 else 2
 
@@ -48,10 +46,10 @@ def _line(failure: ProcessFailure) -> str:
     if isinstance(failure.message, dict):
         return failure.message["message"]
     if failure.exitcode == -signal.SIGKILL:
-        return f"error: a training process was killed; if nobody did that, {OUT_OF_MEMORY}"
+        return f"error: a training process was killed; if nobody killed it, {OUT_OF_MEMORY}"
     if failure.exitcode < 0:
         return f"error: a training process died of {failure.signal_name()}; {GO_ON}"
-    return f"error: process {failure.local_rank} failed with exit code {failure.exitcode}; its traceback stands above"
+    return f"error: process {failure.local_rank} failed with exit code {failure.exitcode}; see its traceback above"
 
 
 if __name__ == "__main__":

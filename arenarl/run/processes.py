@@ -1,5 +1,7 @@
-"""Several processes of one script, which torchrun starts:
-evaluation and difficulty share out their queries, a trainer averages gradients."""
+"""The processes of one script that torchrun starts.
+
+In evaluation and difficulty each process takes a share of the queries; in training the processes average gradients.
+"""
 
 import os
 from collections.abc import Sequence
@@ -21,26 +23,23 @@ T = TypeVar("T")
 
 
 def join_processes(config: Config) -> None:
-    """Meet the other processes, if there are any; to be called before a model is loaded, whose GPU this chooses.
+    """Join the process group, if there is one, and choose this process's GPU. Call it before loading a model.
 
     Raises:
-        UserError: they would share a GPU; or vLLM's server, which one process keeps busy,
-            and load checkpoints into it at the same time.
+        UserError: processes would share a GPU, or a vLLM server, into which each would load its own checkpoints.
     """
     check_launch()
-    # without cpu it would see no others there
+    # on a machine without GPUs, cpu=True is needed to find the other processes
     state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=LONGEST_WAIT_S))
     if state.num_processes > 1 and config.rollout.backend == "vllm_server":
         raise UserError(
-            "rollout.backend=vllm_server is for one process, which keeps the server busy; "
-            "start the script with python, without torchrun"
+            "rollout.backend=vllm_server is for one process; start the script with python, without torchrun"
         )
 
 
 def check_launch() -> None:
-    """Raises UserError if the launcher started more processes on this machine than it has GPUs, for NCCL lets no two
-    meet on one; or if there was none, and the environment speaks of several processes: accelerate takes this one for
-    the only one then, and each would be the main one."""
+    """Raise UserError if several processes would share a GPU, which NCCL forbids, or if WORLD_SIZE is set without a
+    launcher: accelerate would then treat each process as the only one."""
     if process_count() > 1 and "LOCAL_RANK" not in os.environ:
         raise UserError(
             f"WORLD_SIZE={process_count()} is set, but not LOCAL_RANK: no launcher started this process; "
@@ -51,17 +50,16 @@ def check_launch() -> None:
     if 0 < gpus < processes:
         raise UserError(
             f"{processes} processes cannot share {gpus} GPU{'s' * (gpus > 1)}; start {gpus} (--nproc_per_node {gpus}, "
-            f"for ./reproduce.sh PROCESSES={gpus}), or leave the GPUs aside with CUDA_VISIBLE_DEVICES="
+            f"for ./reproduce.sh PROCESSES={gpus}), or hide the GPUs with CUDA_VISIBLE_DEVICES="
         )
 
 
-def own_share(of_queries: Sequence[T]) -> Sequence[T]:
-    """What this process works off of the queries, or of something that stands in their order."""
+def own_share(queries: Sequence[T]) -> Sequence[T]:
+    """Return this process's share of the queries, or of a sequence in their order."""
     state = PartialState()
-    return of_queries[state.process_index :: state.num_processes]
+    return queries[state.process_index :: state.num_processes]
 
 
 def hold_gradients_once(trainer: "Trainer") -> None:
-    """Of several processes without DeepSpeed each keeps its gradients, and beside them the buckets in which they are
-    averaged: here the ones are the others, four bytes a parameter less. No value changes."""
+    """Let DDP store gradients inside its averaging buckets: saves four bytes per parameter, changes no value."""
     trainer.accelerator.ddp_handler.gradient_as_bucket_view = True

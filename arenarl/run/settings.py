@@ -1,5 +1,4 @@
-"""With which settings a stage goes on that was begun with others:
-those that change neither a verdict nor, but for rounding, the policy."""
+"""Settings that may change when a stage resumes: they change no verdict, and the policy only by rounding errors."""
 
 import json
 from collections.abc import Iterator
@@ -11,29 +10,26 @@ from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
 
-_UNREAD_BY = {  # sections that a stage does not read
+_UNREAD = {  # stage -> sections that it does not read
     "sft": ("name", "results", "build", "judge", "tournament", "group_stage", "reward", "rl", "evaluate", "wandb"),
     "rl": ("name", "results", "build", "sft", "evaluate", "wandb"),
 }
-OF_CALLS = {
+CALL_KEYS = {  # limits and addresses of LLM calls
     "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s",
     "api_key_variable", "price_in", "price_out",
 }  # fmt: skip
-_OF_VLLM = {"vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound"}
-# keys that change no verdict, and the policy by rounding errors only: a run that they stopped goes on with others
-_FREE_ON_RESUMING = {
-    "judge": OF_CALLS | {"watch", "watch_share"}, "environment": OF_CALLS | {"cache", "indexes", "device"},
-    "rl": {"micro_batch_size", "stop_without_valid", "save_steps"},
-    "rollout": _OF_VLLM | {"batch_size"}, "policy": {"gradient_checkpointing"},
+_FREE_KEYS = {  # section -> keys that may change when a stage resumes
+    "judge": CALL_KEYS | {"watch", "watch_share"}, "environment": CALL_KEYS | {"cache", "indexes", "device"},
+    "rl": {"micro_batch_size", "stop_without_valid", "save_steps"}, "policy": {"gradient_checkpointing"},
+    "rollout": {"vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound", "batch_size"},
 }  # fmt: skip
-_NAMED = 3  # keys in a message; of more it says how many
-_LONGEST = 60  # characters of a value
+_MOST_KEYS = 3  # keys in a message; further keys are counted
+_MOST_CHARACTERS = 60  # of a value in a message
 _WORK = ("checkpoint-*", "*.safetensors", "pytorch_model*.bin", "curve.jsonl", "groups.jsonl", "round*")
 
 
 def refuse_other_settings(config: Config, folder: Path) -> None:
-    """A stage that was begun with other settings is neither resumed nor overwritten.
-    Raises UserError naming the keys."""
+    """Raise UserError, naming the keys, if the folder holds work of this stage with other settings."""
     if has_begun(folder) and (changed := other_settings(config, folder)):
         raise UserError(
             f"{folder} was made with other settings ({changed}); delete it, or give this run another `name`"
@@ -41,33 +37,34 @@ def refuse_other_settings(config: Config, folder: Path) -> None:
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether anything in a stage's folder took work: a check, a typo or a kill before the first step leaves nothing to
-    lose."""
+    """True if a stage's folder holds work. A check, a typo or a kill before the first step leaves none."""
     return any(any(folder.glob(pattern)) for pattern in _WORK)
 
 
 def other_settings(config: Config, folder: Path) -> str:
-    """The first keys in which the settings that are kept in the folder differ from these;
-    a key that did not exist then had its default."""
+    """Return the first keys that differ from the config stored in the folder, "" if none does.
+
+    A key that did not exist when the stage started counts as its default.
+    """
     earlier = folder / "config.yaml"
-    if folder.name not in _UNREAD_BY or not earlier.is_file():
+    if folder.name not in _UNREAD or not earlier.is_file():
         return ""
     try:
-        old, new = (settings_of(folder.name, one) for one in (load_config(earlier), config))
+        old, new = (settings_of(folder.name, each) for each in (load_config(earlier), config))
     except UserError as error:
-        return f"which cannot be read now: {error}"
+        return f"which this version cannot read: {error}"
     for settings in (old, new):
-        if folder.name == "sft" and settings["sft"]["stop_at_valid"] is None:  # else it says when SFT may stop
+        if folder.name == "sft" and settings["sft"]["stop_at_valid"] is None:  # else SFT may stop at each checkpoint
             settings["sft"] = without({"save_steps"}, settings["sft"])
     return differences(old, new)
 
 
 def settings_of(stage: str, config: Config) -> dict[str, Any]:
-    """All that decides what `sft` or `rl` makes of its start, by section."""
+    """Return the settings that decide the policy that `sft` or `rl` makes from its start, by section."""
     settings = asdict(config)
-    settings |= {section: without(free, settings[section]) for section, free in _FREE_ON_RESUMING.items()}
-    unread = set(_UNREAD_BY[stage])
-    if stage == "sft" and config.sft.stop_at_valid is not None:  # SFT makes trajectories too, for RL's queries
+    settings |= {section: without(free, settings[section]) for section, free in _FREE_KEYS.items()}
+    unread = set(_UNREAD[stage])
+    if stage == "sft" and config.sft.stop_at_valid is not None:  # SFT also rolls out RL's queries
         settings["rl"] = {key: settings["rl"][key] for key in ("subtasks", "difficulty")}
         unread -= {"rl"}
     elif stage == "sft":
@@ -76,6 +73,7 @@ def settings_of(stage: str, config: Config) -> dict[str, Any]:
 
 
 def without(keys: set[str], settings: Any) -> Any:
+    """Return nested settings without these keys, at any depth."""
     if isinstance(settings, list):
         return [without(keys, item) for item in settings]
     if isinstance(settings, dict):
@@ -84,17 +82,17 @@ def without(keys: set[str], settings: Any) -> Any:
 
 
 def differences(old: Any, new: Any) -> str:
-    """The first keys whose values differ, dotted, an item of a list by its number; empty where none does.
+    """Return the first keys whose values differ, dotted, list items by number; "" if none does.
 
     >>> differences({"rl": {"steps": 4, "beta": 0.1}, "seed": 0}, {"rl": {"steps": 8, "beta": None}, "seed": 0})
     'rl.steps 4 → 8, rl.beta 0.1 → null'
     """
-    found = list(_differing(old, new))
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return ", ".join(f"{name} {_shown(before)} → {_shown(now)}" for name, before, now in found[:_NAMED]) + more
+    changes = list(_changes(old, new))
+    more = f" and {len(changes) - _MOST_KEYS} more" if len(changes) > _MOST_KEYS else ""
+    return ", ".join(f"{key} {_short(before)} → {_short(now)}" for key, before, now in changes[:_MOST_KEYS]) + more
 
 
-def _differing(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
+def _changes(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, Any]]:
     are_lists = isinstance(old, list) and isinstance(new, list) and len(old) == len(new)
     if are_lists and any(isinstance(item, dict) for item in new):
         old, new = dict(enumerate(old)), dict(enumerate(new))
@@ -103,10 +101,10 @@ def _differing(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, Any, An
             yield key, old, new
         return
     for name in [*old, *(name for name in new if name not in old)]:
-        yield from _differing(old.get(name), new.get(name), f"{key}.{name}" if key else str(name))
+        yield from _changes(old.get(name), new.get(name), f"{key}.{name}" if key else str(name))
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     text = " ".join(text.split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"

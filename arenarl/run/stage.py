@@ -1,7 +1,7 @@
-"""What every script does around its work: threads and seeds, the stage's folder and whether it is done.
+"""Start of every stage: threads, seeds, the stage's folder, and whether the stage is done.
 
-`start_stage` writes what the run is: resolved config and provenance. A stage is done when its timing.json, written
-last, and its policy are there: then it is not run again. `runs/` alone decides that, never `results/`.
+`start_stage` writes the resolved config and the provenance. A stage is done when its policy and its timing.json, which
+is written last, exist; it is then not run again. Only `runs/` decides that, never `results/`.
 """
 
 import fcntl
@@ -17,15 +17,17 @@ from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.system.errors import UserError, keep_tracebacks
 from arenarl.system.progress import is_main_process, quiet_libraries, say
 
-# the splits of data.folder that a stage reads
-_READ_BY = {"sft": ("sft",), "rl": ("rl_queries", "test_queries", "test_baselines")}
-_CLAIMS: list[IO] = []  # open files whose locks this process holds
+_SPLITS = {"sft": ("sft",), "rl": ("rl_queries", "test_queries", "test_baselines")}  # stage -> splits that it reads
+_LOCKS: list[IO] = []  # open files whose locks this process holds
 
 
 def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], dict[str, Any]]) -> Path:
-    """Make the stage's folder, fix threads and seeds, write config and provenance; returns runs/<run>/<stage>.
+    """Make the stage's folder, fix threads and seeds, write config and provenance, and return runs/<run>/<stage>.
 
-    To be called before the first model is built. Only the main process writes.
+    Call it before the first model is built. Only the main process writes.
+
+    Raises:
+        UserError: the folder holds work with other settings or data, or another run is writing it.
     """
     from arenarl.run.processes import check_launch  # loads torch
 
@@ -35,7 +37,7 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
     folder.mkdir(parents=True, exist_ok=True)
     refuse_other_settings(config, folder)
     if is_main_process() and not _has_finished(folder):
-        _claim(folder)
+        _lock(folder)
         now = provenance(config, stage)
         changed = _other_content(folder, stage, now)
         if changed and has_begun(folder):
@@ -43,44 +45,42 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
                 f"{folder} was begun with other content of {', '.join(changed)}; restore it, delete {folder}, "
                 "or give this run another `name`"
             )
-        if changed or other_settings(config, folder):  # of a stage that never took a step
+        if changed or other_settings(config, folder):  # the stage never took a step: restart it
             for name in ("wandb.json", "elapsed.json", "watch.jsonl"):
                 (folder / name).unlink(missing_ok=True)
-            shutil.rmtree(folder / "initial", ignore_errors=True)  # SFT's policy from scratch
+            shutil.rmtree(folder / "initial", ignore_errors=True)  # SFT's untrained policy
         write_text(folder / "config.yaml", config_to_yaml(config))
         write_json(folder / "provenance.json", now)
-    keep_tracebacks(folder)  # not before: the folder may be another run's
+    keep_tracebacks(folder)  # only now: the folder may belong to another run
     return folder
 
 
 def _other_content(folder: Path, stage: str, now: dict[str, Any]) -> list[str]:
-    """What has changed under the same paths since the last start: rows would be seen twice or never, and the policy
-    told something else half way."""
+    """Return the data files, and the system prompt, whose content has changed since the stage's last start."""
     before = read_json(folder / "provenance.json") or {}
-    old, new = (noted.get("data_sha256", {}) for noted in (before, now))
-    changed = [f"{name}.jsonl" for name in _READ_BY.get(stage, ()) if old.get(name) not in (None, new.get(name))]
-    if stage in _READ_BY and "system_prompt" in before and before["system_prompt"] != now["system_prompt"]:
+    old, new = (provenance.get("data_sha256", {}) for provenance in (before, now))
+    changed = [f"{name}.jsonl" for name in _SPLITS.get(stage, ()) if old.get(name) not in (None, new.get(name))]
+    if stage in _SPLITS and "system_prompt" in before and before["system_prompt"] != now["system_prompt"]:
         changed.append("the system prompt")
     return changed
 
 
 def fix_randomness(config: Config) -> None:
-    """Threads, algorithms and seeds, so that a run can be repeated; and what libraries say on every run is silenced."""
+    """Set threads, deterministic algorithms and seeds, so that a run can be repeated, and silence libraries."""
     import torch
     from transformers import set_seed
 
     quiet_libraries()
     torch.set_num_threads(config.threads)
-    if config.rollout.backend != "vllm":  # which brings kernels into this process that no seed makes repeatable
+    if config.rollout.backend != "vllm":  # vLLM's kernels are not deterministic
         torch.use_deterministic_algorithms(True, warn_only=True)
-    # else TRL's half-gigabyte scratch buffer is filled every forward pass
+    # otherwise every forward pass fills TRL's scratch buffer of half a gigabyte
     torch.utils.deterministic.fill_uninitialized_memory = False
     set_seed(config.seed)
 
 
-def _claim(folder: Path) -> None:
-    """Hold the stage's folder until this process ends, however it ends:
-    two runs would write over each other's checkpoints."""
+def _lock(folder: Path) -> None:
+    """Lock the stage's folder until this process ends: two runs would overwrite each other's checkpoints."""
     lock = (folder / ".lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,20 +89,20 @@ def _claim(folder: Path) -> None:
             f"{folder} is being written by another run; wait until it ends or stop it, or give this run another `name`"
         ) from None
     except OSError:
-        say(f"{folder} lies on a file system without locks: take care not to start this stage twice at once")
-    _CLAIMS.append(lock)
+        say(f"{folder} is on a file system without locks; do not start this stage twice at once")
+    _LOCKS.append(lock)
 
 
 def is_done(folder: Path) -> bool:
-    """Whether a training stage has finished before; says so."""
+    """True, with a printed line, if a training stage has finished before."""
     if _has_finished(folder):
         say(f"{folder} is done already; delete it to run it again")
         return True
     if is_main_process():
-        (folder / "timing.json").unlink(missing_ok=True)  # of a policy that is gone
+        (folder / "timing.json").unlink(missing_ok=True)  # left by a deleted policy
     return False
 
 
 def _has_finished(folder: Path) -> bool:
-    """Its last file is there, and so are the weights."""
+    """True if the stage's last file and its weights exist."""
     return (folder / "timing.json").is_file() and any(folder.glob("*.safetensors"))

@@ -1,4 +1,4 @@
-"""What a stage took: seconds over all the times it was started, and peak memory, in its timing.json."""
+"""Seconds and peak memory of a stage, over all its starts, for its timing.json."""
 
 import resource
 import sys
@@ -12,7 +12,7 @@ from arenarl.system.progress import is_main_process, process_count
 
 
 class Stopwatch:
-    """Seconds spent on a stage over all the times it was started; what a kill undid is not counted."""
+    """Seconds spent on a stage over all its starts, without work that a kill lost."""
 
     def __init__(self, folder: Path):
         self.path = folder / "elapsed.json"
@@ -24,16 +24,16 @@ class Stopwatch:
         return round(self._before + time.perf_counter() - self._start, 1)
 
     def lap(self) -> None:
-        """Keep the time up to here, where a resumed run will go on."""
+        """Store the time up to now, where a resumed run continues."""
         write_json(self.path, {"seconds": self.seconds})
 
 
 @contextmanager
 def timed(folder: Path, stage: str, is_new: bool = True) -> Iterator[Stopwatch]:
-    """Write the stage's seconds and peak memory (this process and its children)
-    to `<folder>/timing.json`, when it is done.
+    """Write the stage's seconds and peak memory to `<folder>/timing.json` at the end.
 
-    Where nothing is new, what an earlier run took stays.
+    Peak memory is the larger of this process's and its largest child's, times the number of processes. If `is_new` is
+    False, an earlier timing.json stays.
     """
     stopwatch = Stopwatch(folder)
     yield stopwatch
@@ -44,6 +44,6 @@ def timed(folder: Path, stage: str, is_new: bool = True) -> Iterator[Stopwatch]:
         stopwatch.path.unlink(missing_ok=True)
 
 
-def peak_memory_gb(of: int = resource.RUSAGE_SELF) -> float:
-    """Of this process, or of its children, which macOS counts in bytes and Linux in KiB."""
-    return resource.getrusage(of).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+def peak_memory_gb(who: int = resource.RUSAGE_SELF) -> float:
+    """Return the peak memory of this process, or of its largest child, in GiB."""  # macOS counts bytes, Linux KiB
+    return resource.getrusage(who).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)

@@ -1,9 +1,7 @@
-"""W&B: each stage of a run is a W&B run, in a group with the others;
-started again, the stage goes on in the one that it began.
+"""W&B tracking: each stage is one W&B run, grouped by run; a resumed stage continues its W&B run.
 
-The config is the resolved one, all of it; TRL's callback takes the W&B run that it finds and adds its own arguments.
-Nothing of W&B is begun where it is disabled. Offline every start writes a folder of its own; `wandb sync` puts those of
-one id together.
+The W&B config is the resolved config; TRL's callback finds the W&B run and adds its own arguments. If W&B is disabled,
+it is not imported. Offline, each start writes its own folder; `wandb sync` merges folders with the same id.
 """
 
 import os
@@ -19,13 +17,12 @@ from arenarl.config.schema import Config, WandbConfig
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.progress import is_main_process
 
-WRITTEN_EVERY_S = 0.1  # by W&B's process, which would take 15 s; a kill takes what it still holds
-_STEP = "train/global_step"  # as TRL's callback names it
+FLUSH_EVERY_S = 0.1  # W&B's default is 15 s; a kill loses the entries since the last flush
+_STEP = "train/global_step"  # name in TRL's callback
 
 
 def mode(wandb: WandbConfig) -> str:
-    """`auto` is what WANDB_MODE says, else online where there is a login and offline otherwise:
-    a run never stops to ask."""
+    """Return W&B's mode. `auto` means WANDB_MODE if set, else online with a login, else offline; it never asks."""
     if wandb.mode != "auto":
         return wandb.mode
     if os.environ.get("WANDB_MODE"):
@@ -36,38 +33,37 @@ def mode(wandb: WandbConfig) -> str:
 
 
 def reporters(wandb: WandbConfig) -> list[str]:
-    """TRL's `report_to`."""
+    """Return TRL's `report_to`."""
     return [] if mode(wandb) == "disabled" else ["wandb"]
 
 
 def start_tracking(config: Config, folder: Path) -> None:
-    """Begin the W&B run of the stage in `folder`, or go on with it.
-    To be called before the trainer, which would begin one of its own."""
+    """Start or continue the W&B run of the stage in `folder`. Call it before the trainer, which would start its own."""
     if not is_main_process() or not reporters(config.wandb):
         return
     os.environ.setdefault("WANDB_SILENT", "true")
     import wandb
 
-    kept = folder / "wandb.json"
-    if not kept.is_file():
-        write_json(kept, {"id": secrets.token_hex(8)})
+    file = folder / "wandb.json"
+    if not file.is_file():
+        write_json(file, {"id": secrets.token_hex(8)})
     wandb.init(
         project=os.environ.get("WANDB_PROJECT", config.wandb.project),
         dir=os.environ.get("WANDB_DIR", config.run_dir),
         group=config.run_name,
         job_type=folder.name,
         name=f"{config.run_name}-{folder.name}",
-        id=read_json(kept)["id"],
+        id=read_json(file)["id"],
         resume="allow",
         config=asdict(config),
-        allow_val_change=True,  # of what a stage may go on with, such as smaller batches
+        allow_val_change=True,  # keys that may change on resuming, such as batch sizes
         mode=mode(config.wandb),
-        settings=wandb.Settings(x_transaction_log_flush_interval=WRITTEN_EVERY_S),
+        settings=wandb.Settings(x_transaction_log_flush_interval=FLUSH_EVERY_S),
     )
 
 
 def log(figures: dict[str, Any], step: int) -> None:
-    """Figures of an optimizer step. Like what follows, it does nothing where this process has no W&B run."""
+    """Log figures of an optimizer step. This and the functions below do nothing in a process without a W&B run."""
     if run := _run():
         run.log(figures | {_STEP: step})
 
@@ -80,16 +76,15 @@ def log_table(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], 
 
 
 def log_summary(figures: dict[str, Any]) -> None:
-    """What the stage came to, nested as it is in summary.json."""
+    """Log the stage's final figures, nested as in summary.json."""
     if run := _run():
         run.summary.update(figures)
 
 
 def wait_until_written() -> None:
-    """Until what was logged lies on the disk: a checkpoint that a run goes on from must not have steps before it that
-    W&B lacks."""
+    """Wait until W&B has written its log, so that no step before a checkpoint is missing after a kill."""
     if _run():
-        time.sleep(2 * WRITTEN_EVERY_S)
+        time.sleep(2 * FLUSH_EVERY_S)
 
 
 def _run() -> Any:

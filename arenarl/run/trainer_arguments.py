@@ -1,8 +1,7 @@
-"""Arguments shared by all TRL trainers, and DeepSpeed for SFT and RL: what is refused before training starts, and how
-its processes find each other.
+"""Arguments shared by all TRL trainers, and DeepSpeed's settings, checks and start.
 
-ZeRO-3 shares parameters, gradients and optimizer states over the processes (Appendix A); the trainers do the rest.
-Rollouts gather the weights once a phase, and what is saved is the whole model.
+ZeRO-3 divides parameters, gradients and optimizer states among the processes (Appendix A). Rollouts gather the weights
+once per phase. The saved model is always whole.
 """
 
 import importlib
@@ -22,21 +21,20 @@ if TYPE_CHECKING:
 
 Arguments = TypeVar("Arguments", bound="TrainingArguments")
 
-BFLOAT16_LOSES = 512  # a bfloat16 weight more than so many times as large as an update stays what it was
-MOST_WEIGHTS = 0.02  # standard deviation of the weights of transformers' models at initialisation
-# for the slowest process's trajectories, and for a judge that is down; then the run has failed. Our choice
-LONGEST_WAIT_S = 6 * 3600
+BFLOAT16_LOSES = 512  # a bfloat16 weight more than this many times larger than its update does not change
+MOST_WEIGHTS = 0.02  # standard deviation of initial weights in transformers
+LONGEST_WAIT_S = 6 * 3600  # a process waits this long for the others, then the run fails. Our choice
 
 
 def common_arguments(config: Config, folder: Path, use_cpu: bool) -> dict[str, Any]:
-    """Arguments of a trainer that writes its checkpoints into `folder`."""
+    """Return the arguments of a trainer that writes its checkpoints into `folder`."""
     return {
         "output_dir": str(folder),
         "use_cpu": use_cpu,
         "bf16": config.policy.dtype == "bfloat16",
         "seed": config.seed,
         "optim": "adamw_torch",
-        # TRL would lay it out over all GPUs of the machine
+        # with TRL's default device_map the model would be spread over all GPUs
         "model_init_kwargs": {"dtype": config.policy.dtype, "device_map": None},
         "gradient_checkpointing": config.policy.gradient_checkpointing,
         "report_to": reporters(config.wandb),
@@ -47,18 +45,16 @@ def common_arguments(config: Config, folder: Path, use_cpu: bool) -> dict[str, A
 
 
 def on_one_gpu(arguments: Arguments) -> Arguments:
-    """The same, for a process that has a GPU to itself: one that no launcher started takes the first, where
-    transformers would copy the policy to all that it sees, and TRL refuses."""
+    """Limit a process to one GPU: without a launcher, transformers would use all GPUs, which TRL refuses."""
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
 
 
 def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> int:
-    """ZeRO's stage, 0 without DeepSpeed. Refuses a JSON that cannot be used, and `key` without a launcher,
-    unless only input is checked.
+    """Return ZeRO's stage, 0 without DeepSpeed.
 
     Raises:
-        UserError: one line that says what to change.
+        UserError: the JSON cannot be used, or a launcher is missing and `is_check` is False.
     """
     file = deepspeed_file(path)
     if file is None:
@@ -69,12 +65,12 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
         zero = dict(_settings(file)["zero_optimization"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
-            f"{key}={path} is no DeepSpeed JSON with a zero_optimization: {error}; start from ds_config.json"
+            f"{key}={path} is not a DeepSpeed JSON with zero_optimization: {error}; start from ds_config.json"
         ) from error
     if zero.get("stage") == 3 and not zero.get("stage3_gather_16bit_weights_on_model_save"):
         raise UserError(
             f"{path}: set stage3_gather_16bit_weights_on_model_save to true in zero_optimization, "
-            "or no whole policy could be saved"
+            "otherwise the policy cannot be saved whole"
         )
     if "RANK" not in os.environ and not is_check:
         raise UserError(
@@ -84,32 +80,35 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
 
 
 def refuse_lost_updates(policy: PolicyConfig, key: str, learning_rate: float, deepspeed: str | None) -> None:
-    """Refuse full fine-tuning in bfloat16 without the float32 copy of the weights that DeepSpeed keeps, at a rate too
-    small for it: AdamW's updates, each about as large as the rate, would move few weights, and nothing in the log would
-    show it.
+    """Refuse full fine-tuning in bfloat16 at a learning rate too small for it.
+
+    AdamW's updates are about as large as the rate. Without DeepSpeed's float32 copy of the weights, rounding would undo
+    most of them, and no metric would show it.
 
     Raises:
-        UserError: one line that says what to change.
+        UserError: names the keys to change.
     """
     lost = BFLOAT16_LOSES * learning_rate
     if policy.dtype == "bfloat16" and not policy.lora_rank and deepspeed is None and lost < MOST_WEIGHTS:
         raise UserError(
-            f"{key}={learning_rate:g} is lost in the rounding of every bfloat16 weight above {lost:.1g}, "
-            "which most are; set policy.dtype=float32, policy.lora_rank=32 or, where the method may have it, "
-            f"{key.partition('.')[0]}.deepspeed=ds_config.json, which keeps a copy in float32"
+            f"{key}={learning_rate:g} is lost in the rounding of bfloat16 weights above {lost:.1g}, and most weights "
+            "are larger; set policy.dtype=float32, policy.lora_rank=32 or, if the method allows it, "
+            f"{key.partition('.')[0]}.deepspeed=ds_config.json, which keeps a float32 copy"
         )
 
 
 def clip_norm(path: str | None, norm: float) -> float:
-    """To which gradients are clipped, 0 for not at all: where the JSON names Muon,
-    DeepSpeed clips what Muon made of them, and little is left."""
+    """Return the gradient clipping norm; 0, no clipping, if the JSON at `path` names Muon.
+
+    DeepSpeed would clip Muon's output instead of the gradients, and little would be left.
+    """
     file = deepspeed_file(path)
     optimizer = _settings(file).get("optimizer", {}) if file else {}
     return 0.0 if str(optimizer.get("type")).lower() == "muon" else norm
 
 
 def deepspeed_file(path: str | None) -> str | None:
-    """The JSON that is meant: as it is, or the repository's from another working directory."""
+    """Return the path of the JSON, in the working directory or else in the repository."""
     return None if path is None else str(file_named(path))
 
 
@@ -118,11 +117,10 @@ def _settings(file: str) -> dict[str, Any]:
 
 
 def start_deepspeed() -> None:
-    """Start the process group; to be called once the trainer's arguments are there,
-    before a model is loaded in parts."""
+    """Start the process group. Call it after making the trainer's arguments and before loading a sharded model."""
     import deepspeed
 
-    # DeepSpeed imports its Muon, whose module compiles a function: loading torch's compiler takes ten seconds
+    # DeepSpeed's Muon module compiles a function on import, and loading torch's compiler takes ten seconds
     before = os.environ.get("TORCHDYNAMO_DISABLE")
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
     try:
@@ -131,6 +129,6 @@ def start_deepspeed() -> None:
         del os.environ["TORCHDYNAMO_DISABLE"]
         if before is not None:
             os.environ["TORCHDYNAMO_DISABLE"] = before
-    # half a minute of compiling, for an inference-only collective
+    # skips half a minute of compiling a collective that only inference uses
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed()

@@ -1,8 +1,6 @@
-"""The weights that RL began from: a cold start that was trained anew is another start,
-though its folder has the same name.
+"""Refuse an RL policy whose SFT policy was trained again: its folder has the same name, but other weights.
 
-Otherwise RL would go on towards another reference policy, and evaluation would compare RL with a start that it never
-had.
+Otherwise RL would resume with another reference policy, and evaluation would compare RL with a start that it never had.
 """
 
 from collections.abc import Iterable
@@ -18,30 +16,28 @@ _START = "start.json"
 
 
 def hash_weights(policy: str) -> str:
-    """sha256 of the weights in a policy's folder. A hub id stands for its own,
-    and a folder without any for what will be there."""
+    """Return the sha256 of the weights in a policy's folder, or `policy` itself for a hub id or an empty folder."""
     files = sorted(Path(policy).glob("*.safetensors")) or sorted(Path(policy).glob("pytorch_model*.bin"))
     return _hash(tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files)) if files else policy
 
 
-@lru_cache  # several who ask read 16 GB once
+@lru_cache  # the weights may be 16 GB
 def _hash(files: tuple[tuple[Path, int, int], ...]) -> str:
     return hash_files(path for path, _, _ in files)
 
 
 def keep_start(folder: Path, policy: str) -> None:
-    """Note in RL's folder which weights it begins from, or see that they are those that it began from.
-    On the main process only.
+    """Store the hash of RL's initial weights in its folder, or compare it with the stored hash (main process only).
 
     Raises:
-        UserError: RL was begun, or has ended, from other weights.
+        UserError: RL was started from other weights.
     """
     if not is_main_process():
         return
-    kept = read_json(folder / _START)
+    start = read_json(folder / _START)
     if not has_begun(folder):
         write_json(folder / _START, {"policy": policy, "weights": hash_weights(policy)})
-    elif kept is not None and kept["weights"] != hash_weights(policy):  # None: a version without it began
+    elif start is not None and start["weights"] != hash_weights(policy):  # None: started by an earlier version
         raise UserError(
             f"{folder} was trained from other weights than {policy} has now; delete {folder} to train it from these, "
             "or give this run another `name`"
@@ -49,13 +45,12 @@ def keep_start(folder: Path, policy: str) -> None:
 
 
 def refuse_other_starts(policies: Iterable[str]) -> None:
-    """Of the policies that are compared, none was trained from an earlier version of another.
-    Raises UserError naming the two."""
+    """Raise UserError if one of the compared policies was trained from an earlier version of another."""
     folders = {Path(policy).resolve(): policy for policy in policies}
     for policy in folders.values():
-        kept = read_json(Path(policy) / _START)
-        start = folders.get(Path(kept["policy"]).resolve()) if kept else None
-        if start and kept["weights"] != hash_weights(start):
+        stored = read_json(Path(policy) / _START)
+        start = folders.get(Path(stored["policy"]).resolve()) if stored else None
+        if start and stored["weights"] != hash_weights(start):
             raise UserError(
                 f"{policy} was trained from other weights than {start} has now, so they cannot be compared; "
                 f"delete {policy} and train it again, or name one of them alone in evaluate.checkpoints"

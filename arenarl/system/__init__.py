@@ -1,6 +1,5 @@
-"""What any program needs that must survive kills and explain its errors:
-atomic files, errors, seeds, progress, shared sqlite.
+"""Helpers for programs that survive kills and explain their errors: atomic files, errors, seeds, progress, sqlite.
 
-The lowest package: it knows nothing of policies or judges and imports nothing from this project. Open `errors` first:
-it decides whether a failure ends as one line or as a traceback; `UserError` is raised everywhere.
+The lowest package: it imports nothing from this project. Open `errors` first: it decides whether a failure ends as one
+line or as a traceback. Every other package raises its `UserError`.
 """

@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all, so that a run killed at any moment leaves only files that can be read.
+"""Write files that appear whole or not at all, so that a killed run leaves only readable files.
 
-Several may write one file at once: each writes to a place of its own, and whoever ends last has it. What is written is
-JSON that every reader takes, whatever a policy, a judge or a tool put into it.
+Several processes may write one file at once: each writes to its own temporary path, and the last to finish wins.
+JSON output follows the standard, even if a policy, a judge or a tool produced NaN.
 """
 
 import hashlib
@@ -17,16 +17,16 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-_WRITERS = itertools.count()  # in this process
+_WRITERS = itertools.count()  # numbers this process's temporary files
 
 
 @contextmanager
 def appearing(path: Path) -> Iterator[Path]:
-    """Lend a path beside `path` to write a file or folder to;
-    it takes the place of `path` at the end, or goes if writing failed."""
+    """Yield a temporary path beside `path` for a new file or folder. It replaces `path` on success and is deleted on
+    an error."""
     partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}-{next(_WRITERS)}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
-    _remove_of_the_dead(path)
+    _remove_leftovers(path)
     _remove(partial)
     try:
         yield partial
@@ -46,19 +46,19 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_lines(path: Path, records: Iterable[Any]) -> None:
-    """A JSON line for each record."""
+    """Write one JSON line per record."""
     with appearing(path) as partial, partial.open("w", encoding="utf-8") as file:
         for record in records:
             file.write(to_json(record) + "\n")
 
 
 def read_json(path: Path) -> Any | None:
-    """What a JSON file holds, None if there is no such file."""
+    """Return the content of a JSON file, None if the file does not exist."""
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def to_json(value: Any, **options: Any) -> str:
-    """`json.dumps` without what JSON does not have: `null` stands for NaN and the infinities, as in JavaScript.
+    """Like `json.dumps`, with `null` for NaN and the infinities, as in JavaScript.
 
     >>> to_json({"x": [1.5, float("nan")], "y": json.loads("1e999")})
     '{"x": [1.5, null], "y": null}'
@@ -78,7 +78,7 @@ def _finite(value: Any) -> Any:
 
 
 def hash_files(paths: Iterable[Path]) -> str:
-    """sha256 of the files' bytes, one after the other."""
+    """Return the sha256 of the files' concatenated bytes."""
     digest = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
@@ -87,12 +87,12 @@ def hash_files(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def _remove_of_the_dead(path: Path) -> None:
-    """What processes of this machine were writing for `path` when they were killed."""
+def _remove_leftovers(path: Path) -> None:
+    """Delete temporary files for `path` that killed processes of this machine left behind."""
     name = re.compile(rf"{re.escape(path.name)}\.{re.escape(socket.gethostname())}-(\d+)-\d+\.partial")
     for beside in path.parent.iterdir():
         if (found := name.fullmatch(beside.name)) and not _is_alive(int(found[1])):
-            with suppress(FileNotFoundError):  # others remove it too
+            with suppress(FileNotFoundError):  # another process may delete it at the same time
                 _remove(beside)
 
 
@@ -101,7 +101,7 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # another user's process
         pass
     return True
 

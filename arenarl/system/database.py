@@ -1,6 +1,6 @@
-"""One sqlite file that several processes and runs share: LLM replies, search results.
+"""A sqlite file that several processes and runs share, for LLM replies and search results.
 
-On a network file system several machines should not share one: sqlite's locks may not hold.
+Several machines must not share one file over a network file system: sqlite's locks may not hold there.
 """
 
 import hashlib
@@ -15,17 +15,18 @@ from arenarl.system.errors import UserError
 
 
 def open_database(path: Path, schema: str, key: str) -> sqlite3.Connection:
-    """The file, made if it is not there. Every statement is a transaction of its own,
-    and waits for those of other processes.
+    """Open the database, and create it if it does not exist.
+
+    Each statement is one transaction and waits up to 60 s for the transactions of other processes.
 
     Raises:
-        UserError: it cannot be used; names `key`, the config's key that says where it lies.
+        UserError: the file cannot be used. The message names `key`, the config key with the path.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         database = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
-        database.execute("PRAGMA synchronous=NORMAL")  # a power cut may cost what came last, never the file
-        # what makes the file does not wait for other processes: sqlite calls it locked at once
+        database.execute("PRAGMA synchronous=NORMAL")  # a power cut may lose the last rows, never the file
+        # sqlite does not wait while the file is created: a second process would get "database is locked"
         with FileLock(f"{path}.lock"):
             database.execute("PRAGMA journal_mode=WAL")
             database.executescript(schema)
@@ -35,6 +36,5 @@ def open_database(path: Path, schema: str, key: str) -> sqlite3.Connection:
 
 
 def json_hash(value: Any) -> str:
-    """Names what JSON can hold, in whatever order its keys come:
-    a row by all that it was made from, a prompt in logs."""
+    """Return the sha256 of a JSON value, independent of the order of its keys."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

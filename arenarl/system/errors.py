@@ -1,7 +1,7 @@
-"""What ends a run: what a user can mend is one line on stderr that says how, anything else keeps its traceback.
+"""How a run ends: one line on stderr for an error that the user can fix, a traceback for a bug.
 
-Under torchrun the line goes into the error file that torchrun gives to each process, because what several processes
-print while one takes the others down cannot be read; `launch.py` prints the line that was the cause.
+Under torchrun several processes fail together and their output is mixed. Each process therefore writes its line into
+the error file that torchrun assigns to it, and `arenarl.run.launch` prints the line of the process that failed first.
 """
 
 import atexit
@@ -21,7 +21,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
-OWNED = "ARENARL_OWNED"  # set in the environment of a script that a command of ours has started
+OWNED = "ARENARL_OWNED"  # environment variable of scripts that a command of this project starts
 GO_ON = "the same command then resumes"
 INTERRUPTED = "interrupted; the same command resumes"
 OUT_OF_MEMORY = (
@@ -34,22 +34,22 @@ GPU_OUT_OF_MEMORY = (
     "(rl.deepspeed=ds_config.json), or train LoRA weights only (policy.lora_rank=32)"
 )
 LOST_CONNECTION = "the connection to another process of this run was lost"
-_ENOUGH_FILES = 8192  # for a thousand calls under way, the store and the files of a run; macOS starts a shell with 256
-_FAILURES = (  # numbers of OSErrors, what libraries say of the same in errors without a number, and our line
+_ENOUGH_FILES = 8192  # for 1,000 concurrent calls, the reply store and a run's files; macOS allows 256 by default
+_FAILURES = (  # numbers of OSErrors, pattern of library messages for errors without a number, our line
     ([errno.ENOSPC], r"No space left on device", f"the disk is full; free some space; {GO_ON}"),
     ([errno.EDQUOT], None, f"the disk quota is used up; free some space; {GO_ON}"),
     ([errno.EMFILE, errno.ENFILE], r"Too many open files",
-     "more files and connections are open at once than this shell allows (ulimit -n); raise the limit, "
+     "more files and connections are open than this shell allows (ulimit -n); raise the limit, "
      f"or lower judge.concurrency; {GO_ON}"),
     ([errno.EFBIG], r"File too large",
      f"the file would be larger than this shell allows (ulimit -f); raise the limit; {GO_ON}"),
     ([errno.EACCES, errno.EPERM], r"Permission denied",
-     "no permission to read or write there; change the permissions of the folder or "
+     "no permission to read or write there; change the folder's permissions, or "
      f"run from a copy of your own; {GO_ON}"),
     ([errno.EROFS], None, f"the file system is read-only; run from a copy in a folder you can write to; {GO_ON}"),
-    ([errno.EISDIR], None, "a folder stands where a file belongs; move it away, or name a file"),
-    ([errno.ENOTDIR], None, "a file stands where a folder belongs; move it away, or name a folder"),
-    ([errno.ENAMETOOLONG], None, "this name is longer than the file system allows; take a shorter one"),
+    ([errno.EISDIR], None, "is a folder, but a file is needed; move the folder, or name a file"),
+    ([errno.ENOTDIR], None, "is a file, but a folder is needed; move the file, or name a folder"),
+    ([errno.ENAMETOOLONG], None, "the name is longer than the file system allows; use a shorter one"),
     ([], r"\[enforce fail at inline_container|PytorchStreamWriter failed",
      f"a checkpoint could not be written, most likely because the disk is full; free some space; {GO_ON}"),
     ([], r"CUDA out of memory|CUDA error: (out of memory|CUBLAS_STATUS_ALLOC_FAILED)|Cuda failure 2 'out of memory'",
@@ -61,20 +61,19 @@ _FAILURES = (  # numbers of OSErrors, what libraries say of the same in errors w
     ([], r"(\[[^\]]*gloo[^\]]*\] .*)?Connection (closed|reset) by peer|Broken pipe|Connection was likely closed"
      r"|ncclRemoteError", LOST_CONNECTION),
 )  # fmt: skip
-# in the texts of these libraries' own types such words may stand anywhere
-_OF_LIBRARIES = ("torch", "safetensors", "tokenizers", "pyarrow")
-# what their C++ and Rust raise: there a text has to begin so, since a bug may quote any of these words
-_PLAIN = (RuntimeError, Exception, OSError)
-_SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")  # how such variables' names end
-_tracebacks: Path | None = None  # the folder that they are written to
+_LIBRARIES = ("torch", "safetensors", "tokenizers", "pyarrow")  # patterns may match anywhere in their own exceptions
+# their C++ and Rust code raises these types; a pattern must match at the start, because a bug may quote the words
+_PLAIN_TYPES = (RuntimeError, Exception, OSError)
+_SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")  # name endings of variables whose values are masked
+_traceback_folder: Path | None = None
 
 
 class UserError(Exception):
-    """Something the user can fix; scripts print it as one line and exit with code 2."""
+    """An error that the user can fix. Scripts print it as one line and exit with code 2."""
 
 
 def did_you_mean(text: str, names: Iterable[str]) -> str:
-    """The end of a line about a name that is none of these; empty where none is near.
+    """Return "; did you mean …?" with the name closest to `text`, or "" if none is close.
 
     >>> did_you_mean("swis", ["swiss", "elo"])
     '; did you mean swiss?'
@@ -83,54 +82,53 @@ def did_you_mean(text: str, names: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """The value as it stands in a message of one line."""
+    """Return the value as printable text for a one-line message, at most 200 characters."""
     text = "".join(character if character.isprintable() else " " for character in str(value))
     return text if len(text) <= 200 else f"{text[:200]} …"
 
 
 def keep_tracebacks(folder: Path) -> None:
-    """From now on a failure's traceback is written to a file in the run's folder,
-    which the line that is shown names."""
-    global _tracebacks
-    _tracebacks = folder
-    _traceback_file(folder).unlink(missing_ok=True)  # of a failure that is past
+    """Write the traceback of a later failure to error-<rank>.txt in `folder`; the printed line then names the file."""
+    global _traceback_folder
+    _traceback_folder = folder
+    _traceback_file(folder).unlink(missing_ok=True)  # left by an earlier failure
 
 
 def guarded(main: Callable[[], None], goes_on: bool = True) -> None:
-    """Run a script's main; what the user can mend ends as one line on stderr and exit code 2, Ctrl-C as one and 130.
+    """Run a script's `main` and exit.
 
-    A script that cannot go on where it was interrupted (`goes_on` False) then says nothing.
+    An error that the user can fix prints one line on stderr and exits with code 2; a bug exits with 1, Ctrl-C with 130.
+    After Ctrl-C a line says that the command resumes, unless the script cannot resume (`goes_on` False).
     """
     end_with_parent()
-    _allow_files()
+    _raise_open_file_limit()
     code = 0
     try:
         main()
     except (Exception, KeyboardInterrupt) as error:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not tear up what is printed
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the message
         if isinstance(error, KeyboardInterrupt):
-            # nor what it left half made, an event loop or a coroutine, complain as it is cleared away
+            # hide warnings of half-built event loops and coroutines when they are deleted
             sys.unraisablehook = lambda _: None
             warnings.simplefilter("ignore")
-        code = 130 if isinstance(error, KeyboardInterrupt) and not goes_on else _ended_by(error)
+        code = 130 if isinstance(error, KeyboardInterrupt) and not goes_on else _report_failure(error)
     _exit(code)
 
 
-def _allow_files() -> None:
-    """As many open files as this user may have, at most `_ENOUGH_FILES`: a shell often starts with fewer than judging a
-    step takes."""
+def _raise_open_file_limit() -> None:
+    """Raise the limit on open files up to `_ENOUGH_FILES`: judging needs more than most shells allow."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):  # macOS has one more limit, which no call tells
+        with suppress(OSError, ValueError):  # macOS has a second limit that cannot be read
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def explain(error: BaseException) -> str | None:
-    """One line that says what to change, or None for an error that is a bug.
+    """Return one line that says what to change, or None if the error is a bug.
 
-    Only what an error is, or was explicitly raised from, counts:
-    a bug met while another error was being handled stays a bug.
+    Looks at the error and at the errors that it was raised from (`raise … from …`). A bug that occurs while another
+    error is handled stays a bug.
     """
     cause: BaseException | None = error
     seen: set[int] = set()
@@ -143,34 +141,32 @@ def explain(error: BaseException) -> str | None:
         if line := _known_failure(cause):
             return f"error: {line}"
         if isinstance(cause, BaseExceptionGroup):
-            lines = [explain(one) for one in cause.exceptions]
+            lines = [explain(part) for part in cause.exceptions]
             return None if None in lines else lines[0]
         cause = cause.__cause__
     return None
 
 
 def _known_failure(error: BaseException) -> str | None:
-    """What a full disk, too little memory or a lost process is called, by the error's type,
-    and where that says too little by its text."""
+    """Return the line of `_FAILURES` that fits the error's number, type or text, else None."""
     if isinstance(error, MemoryError):
         return OUT_OF_MEMORY
     if isinstance(error, OSError):
         for numbers, _, line in _FAILURES:
             if error.errno in numbers:
                 return f"{error.filename}: {line}" if error.filename else line
-    is_of_library = type(error).__module__.partition(".")[0] in _OF_LIBRARIES
-    matches = re.search if is_of_library else re.match if type(error) in _PLAIN else None
+    is_from_library = type(error).__module__.partition(".")[0] in _LIBRARIES
+    matches = re.search if is_from_library else re.match if type(error) in _PLAIN_TYPES else None
     return next((line for _, text, line in _FAILURES if matches and text and matches(text, str(error))), None)
 
 
 def show(line: str) -> None:
-    """Print a line on stderr, below a progress bar if one stands there."""
+    """Print a line on stderr, below a progress bar if there is one."""
     print(("\n" if sys.stderr.isatty() else "") + line, file=sys.stderr)
 
 
 def end_with_parent() -> None:
-    """Under torchrun, or started by a table (`OWNED`): train on no longer than whoever started this process,
-    even if that is killed."""
+    """Under torchrun, or with `OWNED` set: exit when the parent process ends, even if it was killed."""
 
     def watch(parent: int) -> None:
         while os.getppid() == parent:
@@ -181,16 +177,16 @@ def end_with_parent() -> None:
         threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
 
 
-def _ended_by(error: Exception | KeyboardInterrupt) -> int:
-    """Say what ended the run; returns the exit code."""
+def _report_failure(error: Exception | KeyboardInterrupt) -> int:
+    """Print the error's line, write its traceback, and return the exit code."""
     line, file, text = explain(error), None, _masked("".join(traceback.format_exception(error)))
-    if _tracebacks and not isinstance(error, KeyboardInterrupt):
-        with suppress(OSError):  # a disk so full that not even this fits
-            _traceback_file(_tracebacks).write_text(text, encoding="utf-8", errors="backslashreplace")
-            file = _traceback_file(_tracebacks)
+    if _traceback_folder and not isinstance(error, KeyboardInterrupt):
+        with suppress(OSError):  # the disk may be full
+            _traceback_file(_traceback_folder).write_text(text, encoding="utf-8", errors="backslashreplace")
+            file = _traceback_file(_traceback_folder)
     if line is None:
         show(text.rstrip())
-        line = f"error: {type(error).__name__}, a bug of ours, of a library or of a class of your own"
+        line = f"error: {type(error).__name__}, a bug in this project, in a library or in your own class"
         if file:
             _report(f"{line}; traceback: {file}")
         return 1
@@ -199,7 +195,7 @@ def _ended_by(error: Exception | KeyboardInterrupt) -> int:
 
 
 def _masked(text: str) -> str:
-    """Without the values of variables that hold keys: people send such lines and files to others."""
+    """Replace the values of variables that hold keys, because users share error lines and files."""
     for name, value in os.environ.items():
         if name.endswith(_SECRETS) and len(value) >= 8:
             text = text.replace(value, f"<{name}>")
@@ -211,8 +207,7 @@ def _traceback_file(folder: Path) -> Path:
 
 
 def _exit(code: int) -> None:
-    """End at once where there is a process group: a thread of gloo's that frees tensors while Python shuts down would
-    abort the process."""
+    """Exit; with a process group, without Python's shutdown, where a gloo thread that frees tensors would abort."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_initialized():
         sys.exit(code)
@@ -223,10 +218,10 @@ def _exit(code: int) -> None:
 
 
 def _report(line: str) -> None:
-    """Leave the line where torchrun looks for it, or print it."""
+    """Write the line to torchrun's error file if there is one, else print it."""
     record = {"message": {"message": line, "extraInfo": {"py_callstack": line, "timestamp": str(int(time.time()))}}}
     if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
-        with suppress(OSError):  # a disk so full that not even this fits
+        with suppress(OSError):  # the disk may be full
             Path(path).write_text(json.dumps(record), encoding="utf-8")
             return
     show(line)

@@ -1,6 +1,6 @@
-"""Work of asyncio that callers share: a loop that outlives theirs, and one task for all who need its result.
+"""Shared asyncio work: an event loop in its own thread, and one task for several waiters.
 
-Each step of training opens and closes a loop; connections, and limits on what is under way, must last for the run.
+Each training step opens and closes an event loop. Connections and limits on concurrent calls must outlive it.
 """
 
 import asyncio
@@ -14,9 +14,10 @@ Result = TypeVar("Result")
 
 
 class LoopThread:
-    """`await thread.run(coroutine)` from any event loop; `thread.submit(coroutine).result()` from none.
+    """An event loop in a daemon thread.
 
-    Does not keep the process, and ends when nothing refers to it any more and all that it runs is done.
+    Use `await thread.run(coroutine)` inside an event loop and `thread.submit(coroutine).result()` outside.
+    The thread ends once it is garbage-collected and its coroutines are done.
     """
 
     def __init__(self, name: str):
@@ -24,25 +25,25 @@ class LoopThread:
         self._thread = Thread(target=_run, args=(self._loop,), name=name, daemon=True)
         self._thread.start()
         self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
-        self._stop.atexit = False  # what still runs at the end of the process ends with it
+        self._stop.atexit = False  # a coroutine may still run when the process exits
 
     def submit(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
-        return asyncio.run_coroutine_threadsafe(self._held(coroutine), self._loop)
+        async def keep_alive() -> Result:
+            _ = self  # the reference keeps the thread until the coroutine is done
+            return await coroutine
 
-    async def _held(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """As long as this runs, something refers to the thread."""
-        return await coroutine
+        return asyncio.run_coroutine_threadsafe(keep_alive(), self._loop)
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller runs in this thread."""
+        """True if the caller runs in this thread."""
         return current_thread() is self._thread
 
     async def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return await asyncio.wrap_future(self.submit(coroutine))
 
     def close(self) -> None:
-        """End the thread, and with it whatever it still runs."""
+        """Stop the thread and its running coroutines."""
         self._stop()
         self._thread.join()
 
@@ -54,13 +55,15 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
             loop.run_forever()
             is_over = True
         except (SystemExit, KeyboardInterrupt):
-            pass  # raised by one coroutine, whose waiter gets it; the others go on
+            pass  # its waiter receives the exception; other coroutines continue
     loop.close()
 
 
 class InFlight(Generic[Result]):
-    """Deduplicate concurrent calls: one task per key (`key in in_flight`), shared by all waiters, then forgotten.
-    To be used from one event loop."""
+    """Deduplicate concurrent calls: one task per key, shared by all waiters, dropped when done.
+
+    `key in in_flight` is True while its task runs. Use it from one event loop only.
+    """
 
     def __init__(self):
         self._tasks: dict[Hashable, asyncio.Task[Result]] = {}
@@ -69,8 +72,10 @@ class InFlight(Generic[Result]):
         return key in self._tasks
 
     async def get(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Return what `make` returns, called now unless the key's task runs already.
-        The task goes on if a waiter is cancelled: others may wait, `make` may keep its result."""
+        """Return the result of `make`, or of the key's task if one is running.
+
+        Cancelling a waiter does not cancel the task: it may have other waiters or store its result.
+        """
         if key not in self._tasks:
             self._tasks[key] = asyncio.create_task(make())
             self._tasks[key].add_done_callback(lambda _: self._tasks.pop(key))

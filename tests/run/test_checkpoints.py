@@ -1,4 +1,4 @@
-"""Which checkpoint a run goes on from."""
+"""Which checkpoint a run resumes from."""
 
 import json
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from arenarl.system.errors import UserError
 
 @pytest.fixture
 def save(tmp_path, monkeypatch):
-    """Makes checkpoint-<step> in the run's folder, whole if a number of processes saves it to the end."""
+    """Return `make(step, processes)`, which makes a checkpoint, complete if the number of processes is given."""
 
     def make(step, processes=None):
         (tmp_path / f"checkpoint-{step}").mkdir()
@@ -25,7 +25,7 @@ def save(tmp_path, monkeypatch):
     return make
 
 
-def test_the_last_whole_one_counts_and_one_that_is_not_is_removed(save, tmp_path):
+def test_the_last_complete_checkpoint_counts_and_incomplete_ones_are_deleted(save, tmp_path):
     assert last_checkpoint(tmp_path / "nowhere") is None and last_checkpoint(tmp_path) is None
     for step in (5, 20, 100):
         save(step, processes=1)
@@ -36,39 +36,40 @@ def test_the_last_whole_one_counts_and_one_that_is_not_is_removed(save, tmp_path
 @pytest.mark.parametrize(
     "name", ["checkpoint-20-backup", "checkpoint-best", "checkpoint-", "my-checkpoint-30", "checkpoint-20.old"]
 )
-def test_what_else_lies_there_is_left_alone(save, tmp_path, name):
+def test_other_folders_are_left_alone(save, tmp_path, name):
     save(10, processes=1)
     (tmp_path / name).mkdir()
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10") and (tmp_path / name).is_dir()
 
 
-def test_other_processes_do_not_go_on_where_each_has_a_batch_of_its_own(save, tmp_path, monkeypatch):
+def test_another_number_of_processes_is_refused_if_they_share_rows(save, tmp_path, monkeypatch):
     save(10, processes=2)
     assert last_checkpoint(tmp_path, "each step's rows") == str(tmp_path / "checkpoint-10")
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(
-        UserError, match="checkpoint-10 was begun with 2 processes, .* start as many, or delete .* to begin anew"
+        UserError,
+        match="checkpoint-10 was written by 2 processes, .* the same number of processes, or delete .* to restart",
     ):
         last_checkpoint(tmp_path, "each step's rows")
-    # RL's batches are those of all processes together
+    # RL's batches belong to all processes together
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
 
 
-def test_a_mark_of_earlier_code_goes_with_any_number_of_processes(save, tmp_path):
+def test_a_marker_of_earlier_code_fits_any_number_of_processes(save, tmp_path):
     save(10, processes=2)
     (tmp_path / "checkpoint-10" / MARK).write_text(json.dumps({"step": 10}))
     assert last_checkpoint(tmp_path, "each step's rows") == str(tmp_path / "checkpoint-10")
 
 
-def test_two_whole_ones_are_kept_and_what_is_somebodys_own_stays(save, tmp_path):
+def test_two_complete_checkpoints_and_the_users_own_folders_are_kept(save, tmp_path):
     for name in ("checkpoint-5-keep", "checkpoint-best"):
         (tmp_path / name).mkdir()
     for step in (5, 20, 100):
         save(step, processes=1)
-    save(120)  # being written by nobody any more
+    save(120)  # incomplete
     save(140, processes=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "checkpoint-100", "checkpoint-120", "checkpoint-140", "checkpoint-5-keep", "checkpoint-best",
     ]  # fmt: skip
-    # which deletes by any name, before the mark
+    # transformers' rotation deletes any checkpoint-… folder, and earlier
     assert common_arguments(Config(), tmp_path, True).get("save_total_limit") is None

@@ -1,5 +1,4 @@
-"""Launch configs: accelerate's own loader and command line read them,
-and every way to start really starts its processes."""
+"""Launch configs are read by accelerate's own parser, and every launcher really starts its processes."""
 
 import os
 import re
@@ -22,8 +21,8 @@ torch.distributed.init_process_group("gloo")
 total = torch.tensor([int(os.environ["RANK"]) + 1])
 torch.distributed.all_reduce(total)
 assert os.environ.get("ACCELERATE_USE_DEEPSPEED", "false") == "false" and sys.argv[1:3] == ["--config", "x.yaml"]
-said = pathlib.Path(__file__).with_name(f"rank-{os.environ['RANK']}")
-said.write_text(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: {total.item()}")
+file = pathlib.Path(__file__).with_name(f"rank-{os.environ['RANK']}")
+file.write_text(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: {total.item()}")
 torch.distributed.destroy_process_group()
 """
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
@@ -31,7 +30,7 @@ ENVIRONMENT = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THR
 
 @pytest.fixture
 def probe(tmp_path):
-    """A script that says who it is, in a file beside it, once it has met all others."""
+    """A script that meets all other processes and then writes its rank to a file."""
     path = tmp_path / "probe.py"
     path.write_text(PROBE)
     return path
@@ -42,8 +41,8 @@ def start(*command, **environment):
     return subprocess.Popen(command, env=os.environ | ENVIRONMENT | environment, cwd=ROOT, **pipes)
 
 
-def said_by(probe, *processes):
-    """What the processes of a probe said, in their order, once all launchers have ended well."""
+def ranks_of(probe, *processes):
+    """Wait for the launchers, and return what the probe's processes wrote, by rank."""
     outputs = [process.communicate(timeout=600) for process in processes]
     assert all(process.returncode == 0 for process in processes), outputs
     return [path.read_text() for path in sorted(probe.parent.glob("rank-*"))]
@@ -73,7 +72,7 @@ def test_accelerate_really_starts_its_processes(probe):
         sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(LAUNCH / "accelerate_8_gpus.yaml"),
         "--num_processes", "2", str(probe), "--config", "x.yaml",
     ]  # fmt: skip
-    assert said_by(probe, start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+    assert ranks_of(probe, start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
 
 
 @pytest.mark.slow(seconds=14)
@@ -83,7 +82,7 @@ def test_two_machines_meet_at_the_rendezvous(probe):
         sys.executable, "-m", "arenarl.run.launch", "--nnodes", "2", "--nproc_per_node", "1", "--rdzv_backend", "c10d",
         "--rdzv_endpoint", endpoint, "--rdzv_id", "x", "--local_addr", "127.0.0.1", str(probe), "--config", "x.yaml",
     ]  # fmt: skip
-    assert said_by(probe, start(*command), start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+    assert ranks_of(probe, start(*command), start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
 
 
 @pytest.mark.slow(seconds=10)
@@ -99,14 +98,14 @@ def test_the_slurm_script_starts_a_launcher_on_every_machine(probe, tmp_path):
         "SLURM_JOB_ID": "7", "GPUS": "2", "PORT": str(free_port()),
     }  # fmt: skip
     launcher = start("bash", str(LAUNCH / "slurm.sh"), str(probe), "x.yaml", **environment)
-    assert said_by(probe, launcher) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+    assert ranks_of(probe, launcher) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
 
 
 @pytest.mark.parametrize(
     ("gpus", "given", "processes"), [("0", {}, 2), ("1", {}, 1), ("8", {}, 2), ("1", {"PROCESSES": "4"}, 4)]
 )
-def test_reproduce_sh_starts_no_more_processes_than_there_are_gpus_unless_told_to(tmp_path, gpus, given, processes):
-    """With a Python in its environment that counts GPUs as it is told, and says what else it was asked for."""
+def test_reproduce_sh_starts_at_most_one_process_per_gpu_by_default(tmp_path, gpus, given, processes):
+    """Uses a fake Python that reports a number of GPUs and prints its other arguments."""
     shutil.copy(ROOT / "reproduce.sh", tmp_path)
     python = tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -115,11 +114,9 @@ def test_reproduce_sh_starts_no_more_processes_than_there_are_gpus_unless_told_t
     for name in ("requirements.txt", ".venv/installed.txt"):
         (tmp_path / name).write_text("")
     variables = {name: of for name, of in os.environ.items() if name not in ("DS_ACCELERATOR", "PROCESSES")} | given
-    said = subprocess.run(
-        ["./reproduce.sh", "sft"], cwd=tmp_path, env=variables, stdout=-1, text=True, check=True
-    ).stdout
+    output = subprocess.check_output(["./reproduce.sh", "sft"], cwd=tmp_path, env=variables, text=True)
     command = f"-m arenarl.run.launch --nproc_per_node {processes} train_sft.py --config configs/quickstart.yaml"
-    assert said == f"{'cpu' if gpus == '0' else ''} {command}\n"
+    assert output == f"{'cpu' if gpus == '0' else ''} {command}\n"
 
 
 @pytest.mark.parametrize("name", ["ds_config.json", "configs/launch/zero3_gpu.json"])

@@ -1,7 +1,6 @@
-"""Several processes for real, over gloo: they train as one would, with DDP and ZeRO-3,
-and what befalls one of them ends the run well.
+"""Several real processes over gloo: they train like one process, with DDP and ZeRO-3, and survive a kill.
 
-replay.py is what the first half runs; the second half starts train_rl.py under ZeRO-3 as a user would.
+The first half runs tests/support/replay.py; the second half starts the scripts as a user does.
 """
 
 import json
@@ -15,7 +14,7 @@ import sys
 import psutil
 import pytest
 import torch
-from replay import METHODS, TURNS
+from replay import TURNS
 from safetensors.torch import load_file
 from scripts import ENVIRONMENT, ROOT, differ, ends, read, run, run_well, start, weights, zero_3
 
@@ -23,16 +22,14 @@ from arenarl.domains.travel.teacher import Teacher
 from arenarl.training.sft_data import IGNORED, tokenize
 from arenarl.trajectory import prompt_messages, read_jsonl, read_turns, write_jsonl
 
-pytestmark = pytest.mark.slow(seconds=300)  # all of them
+pytestmark = pytest.mark.slow(seconds=150)  # all tests together
 
-# float32: a step of AdamW moves a weight by up to 1e-3 here.
-# Where a gradient is almost 0, its rounding errors decide how far.
+# AdamW moves a weight by up to 1e-3 per step here; where a gradient is almost 0, its rounding errors decide how far
 TOLERANCE, SHARE_BEYOND_1E6 = 5e-5, 1e-3
 
 
 def recorded(taught, tokenizer, teacher):
-    """Two steps of four groups: every query solved four times by a teacher of mixed skill,
-    with the tokens that a rollout would have."""
+    """Yield two steps of four groups: four teacher trajectories of mixed skill per query, with a rollout's tokens."""
     for index, one in enumerate(taught):
         for row in range(4):
             trajectory = teacher.solve(one.query, random.Random(7 * index + row), 0.2 + 0.2 * row)
@@ -61,7 +58,7 @@ def replay(folder, layout, processes, deepspeed=None):
 
 @pytest.fixture(scope="module")
 def replayed(taught, tokenizer, policy_path, world, compact, tmp_path_factory):
-    """The folder in which replay.py ran on one process, on two, and on two under ZeRO-3 with recomputed activations."""
+    """The folder in which replay.py ran on one process, on two, and on two under ZeRO-3 with checkpointing."""
     folder = tmp_path_factory.mktemp("replayed")
     chosen = taught[::23][:8]
     shutil.copytree(policy_path, folder / "policy")
@@ -78,17 +75,15 @@ def came_from(folder, layout, method):
 
 
 def watched(folder, layout, method):
-    """The groups that judge.watch scored: the file has them in the order of the processes."""
+    """Return the groups that judge.watch scored, sorted; the file has them in the order of the processes."""
     groups = read_jsonl(folder / layout / method / "watch.jsonl")
     return sorted(groups, key=lambda group: (group["step"], group["query_id"]))
 
 
-@pytest.mark.parametrize("layout", ["two", "zero3"])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("layout", "method"), [("two", "dapo"), ("two", "gspo"), ("zero3", "grpo"), ("zero3", "dapo")])
 def test_two_processes_give_the_rewards_advantages_update_and_metrics_of_one(replayed, method, layout):
     one, two = came_from(replayed, "one", method), came_from(replayed, layout, method)
     assert repr(two["advantages"]) == repr(one["advantages"]) and max(map(abs, one["advantages"][1])) > 0.1
-    # the groups of all processes, their trajectories, matches, ranks and rewards
     assert json.dumps(two["kept"]) == json.dumps(one["kept"])
     assert [len(step) for step in one["kept"]] == [4, 4]
     assert_the_same_update(replayed / "policy", replayed / "one" / method, replayed / layout / method)
@@ -98,7 +93,7 @@ def test_two_processes_give_the_rewards_advantages_update_and_metrics_of_one(rep
 
     steps = logged(replayed, "one", method)
     expected = {"rollout/tool_error_rate", "judge/tie_rate", "true/rank_agreement", "kl", "judge/sigma_noise"}
-    assert expected < steps[0].keys() and "watch/agreement" in steps[0].keys() | steps[1].keys()  # half of the groups
+    assert expected < steps[0].keys() and "watch/agreement" in steps[0].keys() | steps[1].keys()  # drawn at random
     for step, other in zip(steps, logged(replayed, layout, method), strict=True):
         assert other == {
             name: pytest.approx(value, rel=0.02 if name in BY_MICRO_BATCH else 1e-4, abs=1e-6)
@@ -110,17 +105,17 @@ def test_two_processes_have_one_critic(replayed):
     one, two = came_from(replayed, "one", "ppo"), came_from(replayed, "two", "ppo")
     for rows, others in zip(one["advantages"], two["advantages"], strict=True):
         assert len(rows) == len(others) == 16
-        # each process pads to the longest of its own
+        # each process pads to its own longest trajectory
         assert all(row[: len(other)] == pytest.approx(other, abs=1e-4) for row, other in zip(rows, others, strict=True))
     errors, others = ([entry["critic/error"] for entry in run["log"][:2]] for run in (one, two))
     assert others == pytest.approx(errors, rel=1e-4)
-    # by a critic that has learned of the first step
+    # the critic has learned in the first step
     assert max(map(abs, one["advantages"][1][0])) > 0.1 and one["log"][1]["critic/value"] != 0
     assert_the_same_update(replayed / "policy", replayed / "one" / "ppo", replayed / "two" / "ppo")
 
 
 def assert_the_same_update(start, one, other):
-    """Within the tolerance; and every tensor has moved by much more."""
+    """The updates differ by the tolerance at most, and every tensor has moved by much more."""
     start, one, other = (load_file(folder / "model.safetensors") for folder in (start, one, other))
     assert start.keys() == one.keys() == other.keys()
     assert [name for name in start if (one[name] - start[name]).abs().max() < 20 * TOLERANCE] == []
@@ -129,8 +124,7 @@ def assert_the_same_update(start, one, other):
 
 
 def test_processes_with_different_numbers_of_turns_end_together_with_one_policy(replayed):
-    """In rollouts and in the curve's evaluation: those of one process end after a turn,
-    those of the other after six."""
+    """In rollouts and in the curve's evaluation one process ends after one turn, the other after six."""
     assert_the_same_update(replayed / "policy", replayed / "two" / "ragged", replayed / "zero3" / "ragged")
     for step in came_from(replayed, "zero3", "ragged")["kept"]:
         assert [{trajectory["meta"]["turns"] for trajectory in group["trajectories"]} for group in step] == [
@@ -138,7 +132,7 @@ def test_processes_with_different_numbers_of_turns_end_together_with_one_policy(
         ] * 2 + [{TURNS[1]}] * 2
 
 
-BY_MICRO_BATCH = ("kl", "entropy")  # TRL takes the mean over micro batches of token means, and who shares one is by lot
+BY_MICRO_BATCH = ("kl", "entropy")  # TRL averages token means over micro batches, which are drawn at random
 
 
 def test_under_zero_3_no_process_holds_the_weights_between_steps(replayed):
@@ -146,8 +140,14 @@ def test_under_zero_3_no_process_holds_the_weights_between_steps(replayed):
     assert held["zero3"] == [0, 0] and min(held["two"]) > 10_000
 
 
+def test_lora_under_zero_3_saves_an_ordinary_policy_with_merged_weights(replayed):
+    before, path = weights(replayed / "policy"), replayed / "zero3" / "lora"
+    assert differ(before, weights(path)) == [name for name in before if "_proj." in name]
+    assert (path / "adapter" / "adapter_model.safetensors").is_file()
+
+
 def logged(folder, layout, method):
-    """The metrics of each step, without times."""
+    """Return the metrics of each step, without times."""
     times = ("time/", "step_time", "train_")
     log = came_from(folder, layout, method)["log"]
     return [{name: value for name, value in step.items() if not name.startswith(times)} for step in log]
@@ -159,10 +159,10 @@ def test_the_time_of_a_step_is_that_of_the_slowest_process(replayed):
 
 
 def test_two_processes_evaluate_as_one_does(folder):
-    """Each its share of the queries; and what is there is not generated again, by one process or two."""
+    """Each process takes its share of the queries; then one process reads the stored trajectories of two."""
     options = {"name": "shared", "evaluate__checkpoints": {"sft": "runs/tiny/sft", "rl": "runs/tiny/rl"}}
     done = run(folder, "evaluate.py", processes=2, **options)
-    # of 4 times 20 trajectories
+    # each process makes half of 4 times 20 trajectories
     assert done.returncode == 0 and "evaluate 100% 40/40" in done.stdout + done.stderr, done.stderr
     summary = read(folder / "results" / "tiny" / "summary.json")
     one, two = folder / "runs" / "tiny" / "evaluate", folder / "runs" / "shared" / "evaluate"
@@ -170,22 +170,15 @@ def test_two_processes_evaluate_as_one_does(folder):
     for name in {*parts, "baseline.jsonl", "tournaments.jsonl"}:
         assert (one / name).read_bytes() == (two / name).read_bytes()
     times = {name: (two / name).stat().st_mtime_ns for name in parts}
-    for processes in (None, 2):
-        shared = read(folder / "results" / "shared" / "summary.json")
-        assert {name: shared[name] for name in ("sft", "rl")} == {name: summary[name] for name in ("sft", "rl")}
-        run_well(folder, "evaluate.py", processes=processes, **options)
+    run_well(folder, "evaluate.py", **options)
+    shared = read(folder / "results" / "shared" / "summary.json")
+    assert {name: shared[name] for name in ("sft", "rl")} == {name: summary[name] for name in ("sft", "rl")}
     assert times == {name: (two / name).stat().st_mtime_ns for name in parts}
 
 
-def test_two_processes_do_not_share_a_vllm_server(folder):
-    server = {"rollout__backend": "vllm_server", "rollout__server_url": "http://127.0.0.1:9"}
-    done = run(folder, "evaluate.py", processes=2, **server)
-    assert done.returncode == 2 and "rollout.backend=vllm_server is for one process" in done.stderr
-
-
 RL = {
-    "processes": 2, "name": "zero3", "rl__init_run": "tiny", "rl__deepspeed": "zero_3.json", "rl__steps": 4,
-    "rl__save_steps": 2,
+    "processes": 2, "name": "zero3", "rl__init_run": "tiny", "rl__deepspeed": "zero_3.json", "rl__steps": 3,
+    "rl__save_steps": 1, "rl__eval_steps": 2, "rl__eval_queries": 2,
 }  # fmt: skip
 
 
@@ -204,20 +197,18 @@ def test_a_policy_trained_under_zero_3_is_whole(unbroken, folder):
     assert differ(before, after) == list(before) and all(before[name].shape == after[name].shape for name in before)
     loaded = AutoModelForCausalLM.from_pretrained(unbroken)
     assert loaded.get_input_embeddings().weight.equal(after["model.embed_tokens.weight"])
-    log = read(unbroken / "checkpoint-4" / "trainer_state.json")["log_history"]
+    log = read(unbroken / "checkpoint-3" / "trainer_state.json")["log_history"]
     kl = [entry["kl"] for entry in log if "kl" in entry]
-    assert kl[0] == 0 < kl[-1]  # from the reference model, shared over the processes as well
+    assert kl[0] == 0 < kl[-1]  # towards the reference policy, which ZeRO-3 shards too
     points = [json.loads(line) for line in (unbroken / "curve.jsonl").read_text().splitlines()]
     groups = [json.loads(line)["step"] for line in (unbroken / "groups.jsonl").read_text().splitlines()]
-    assert [point["step"] for point in points] == [0, 2, 4] and groups == [0, 0, 2, 2]
+    assert [point["step"] for point in points] == [0, 2] and sorted(set(groups)) == [0, 2]
 
 
-def test_after_a_process_was_killed_in_a_step_under_zero_3_the_same_command_ends_with_the_unbroken_runs_policy(
-    unbroken, folder
-):
+def test_after_a_kill_under_zero_3_the_same_command_makes_the_policy_of_an_unbroken_run(unbroken, folder):
     options = RL | {"name": "killed3"}
     broken = folder / "runs" / "killed3" / "rl"
-    process = start(folder, "train_rl.py", "runs/killed3/rl/checkpoint-2/whole.json", **options)
+    process = start(folder, "train_rl.py", "runs/killed3/rl/checkpoint-1/whole.json", **options)
     psutil.Process(process.pid).children()[1].kill()
     code, line = ends(process, folder)
     assert code == 128 + signal.SIGKILL and "a training process was killed" in line
@@ -226,13 +217,3 @@ def test_after_a_process_was_killed_in_a_step_under_zero_3_the_same_command_ends
     assert differ(weights(broken), weights(unbroken)) == []
     for name in ("curve.jsonl", "groups.jsonl"):
         assert (broken / name).read_text() == (unbroken / name).read_text()
-
-
-def test_lora_under_zero_3_leaves_an_ordinary_policy_with_its_weights_merged(folder):
-    zero_3(folder)
-    lora = {"name": "lora3", "rl__steps": 2, "policy__lora_rank": 4, "policy__gradient_checkpointing": True}
-    run_well(folder, "train_rl.py", **RL | lora)
-    path = folder / "runs" / "lora3" / "rl"
-    before, after = weights(folder / "runs" / "tiny" / "sft"), weights(path)
-    assert differ(before, after) == [name for name in before if "_proj." in name]
-    assert (path / "adapter" / "adapter_model.safetensors").is_file()

@@ -11,7 +11,7 @@ from arenarl.config.load import config_to_yaml, load_config
 from arenarl.config.schema import Config, RolloutConfig
 from arenarl.run.checkpoints import Survival
 from arenarl.run.settings import refuse_other_settings
-from arenarl.run.stage import start_stage
+from arenarl.run.stage import _lock, start_stage
 from arenarl.run.timing import Stopwatch
 from arenarl.run.weights import keep_start
 from arenarl.system.errors import UserError
@@ -19,7 +19,7 @@ from arenarl.system.errors import UserError
 
 @pytest.fixture
 def begun(tmp_path):
-    """The folder of an RL stage that was begun with the default settings."""
+    """The folder of an RL stage that was started with the default settings."""
     folder = tmp_path / "rl"
     folder.mkdir()
     (folder / "config.yaml").write_text(config_to_yaml(Config()))
@@ -27,7 +27,7 @@ def begun(tmp_path):
     return folder
 
 
-def test_a_run_goes_on_with_smaller_batches_another_watching_judge_or_more_checkpoints(begun):
+def test_a_run_resumes_with_smaller_batches_another_watching_judge_or_more_checkpoints(begun):
     config = Config()
     config.rl = replace(config.rl, micro_batch_size=2, save_steps=1)
     config.rollout.batch_size, config.policy.gradient_checkpointing, config.judge.concurrency = 8, True, 4
@@ -38,7 +38,7 @@ def test_a_run_goes_on_with_smaller_batches_another_watching_judge_or_more_check
 @pytest.mark.parametrize(("key", "value"), [
     ("rl.beta", 0.5), ("rollout.max_turns", 3), ("rl.deepspeed", "ds_config.json"), ("judge.train.noise", "none"),
 ])  # fmt: skip
-def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, key, value):
+def test_a_run_does_not_resume_with_settings_that_change_its_policy(begun, key, value):
     config = Config()
     section, _, name = key.rpartition(".")
     setattr(attrgetter(section)(config), name, value)
@@ -48,7 +48,7 @@ def test_a_run_does_not_go_on_with_what_would_change_its_policy(begun, key, valu
 
 @pytest.mark.parametrize("stop_at_valid", [None, 0.25])
 @pytest.mark.parametrize(("section", "key", "value"), [("rollout", "max_turns", 3), ("rl", "subtasks", ["Search"])])
-def test_sft_that_stops_at_a_share_of_valid_trajectories_goes_on_with_the_same_rollouts_only(
+def test_sft_that_stops_at_a_share_of_valid_trajectories_resumes_only_with_the_same_rollouts(
     tmp_path, stop_at_valid, section, key, value
 ):
     config = Config()
@@ -64,7 +64,7 @@ def test_sft_that_stops_at_a_share_of_valid_trajectories_goes_on_with_the_same_r
         refuse_other_settings(config, folder)
 
 
-def test_a_run_that_was_begun_before_a_key_existed_goes_on(begun):
+def test_a_run_that_was_started_before_a_key_existed_resumes(begun):
     written = yaml.safe_load((begun / "config.yaml").read_text(encoding="utf-8"))
     del written["rl"]["advantage_ddof"], written["data"]
     (begun / "config.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
@@ -81,7 +81,7 @@ def test_the_first_three_keys_are_named_with_both_values(begun):
 
 
 @pytest.mark.parametrize("stop", [None, 0.3])
-def test_how_often_sft_writes_a_checkpoint_may_change_unless_it_may_stop_there(tmp_path, stop):
+def test_sfts_checkpoint_interval_may_change_unless_sft_may_stop_there(tmp_path, stop):
     folder, config = tmp_path / "sft", Config()
     (folder / "checkpoint-1").mkdir(parents=True)
     config.sft.stop_at_valid = stop
@@ -91,7 +91,7 @@ def test_how_often_sft_writes_a_checkpoint_may_change_unless_it_may_stop_there(t
         refuse_other_settings(config, folder)
 
 
-def test_a_resumed_trainer_takes_the_interval_of_its_config_and_not_of_the_checkpoint(tmp_path):
+def test_a_resumed_trainer_uses_the_interval_of_its_config_not_of_the_checkpoint(tmp_path):
     state = TrainerState(save_steps=25, max_steps=100)
     Survival(Stopwatch(tmp_path)).on_train_begin(
         TrainingArguments(str(tmp_path), save_steps=1, use_cpu=True), state, TrainerControl()
@@ -99,42 +99,46 @@ def test_a_resumed_trainer_takes_the_interval_of_its_config_and_not_of_the_check
     assert state.save_steps == 1 and state.max_steps == 100
 
 
-@pytest.mark.parametrize(("stage", "changed", "said"), [
+@pytest.fixture
+def light(tmp_path, monkeypatch):
+    """Let `start_stage` run in an empty folder, many times, without torch's settings."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("arenarl.run.stage.fix_randomness", lambda _: None)
+    monkeypatch.setattr("arenarl.run.stage._lock", lambda _: None)
+
+
+@pytest.mark.parametrize(("stage", "changed", "part"), [
     ("sft", {"data_sha256": {"sft": "b", "rl_queries": "a"}}, "sft.jsonl"),
     ("rl", {"data_sha256": {"sft": "a", "rl_queries": "b"}}, "rl_queries.jsonl"),
     ("sft", {"data_sha256": {"sft": "a", "rl_queries": "b"}}, None),
     ("evaluate", {"data_sha256": {"rl_queries": "b"}}, None), ("rl", {"system_prompt": "other"}, "the system prompt"),
     ("rl", {}, None),
 ])  # fmt: skip
-def test_a_stage_does_not_go_on_over_other_rows_or_with_another_prompt_than_it_began_with(
-    tmp_path, monkeypatch, stage, changed, said
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("arenarl.run.stage.fix_randomness", lambda _: None)
-    monkeypatch.setattr("arenarl.run.stage._claim", lambda _: None)
-    noted = {"data_sha256": {"sft": "a", "rl_queries": "a"}, "system_prompt": "told"}
-    folder = start_stage(Config(), stage, lambda *_: noted)
+def test_a_stage_does_not_resume_with_other_rows_or_another_prompt(light, stage, changed, part):
+    provenance = {"data_sha256": {"sft": "a", "rl_queries": "a"}, "system_prompt": "text"}
+    folder = start_stage(Config(), stage, lambda *_: provenance)
     (folder / "initial").mkdir()
-    assert start_stage(Config(), stage, lambda *_: noted | changed) == folder  # nothing was begun
-    assert (folder / "initial").exists() is (said is None)  # its tokenizer is of the rows
-    start_stage(Config(), stage, lambda *_: noted)
+    assert start_stage(Config(), stage, lambda *_: provenance | changed) == folder  # it has taken no step
+    assert (folder / "initial").exists() is (part is None)  # its tokenizer was trained on the rows
+    start_stage(Config(), stage, lambda *_: provenance)
     (folder / "checkpoint-5").mkdir()
-    if said is None:
-        assert start_stage(Config(), stage, lambda *_: noted | changed) == folder
+    if part is None:
+        assert start_stage(Config(), stage, lambda *_: provenance | changed) == folder
         return
-    with pytest.raises(UserError, match=f"was begun with other content of {said}; restore it"):
-        start_stage(Config(), stage, lambda *_: noted | changed)
-    assert json.loads((folder / "provenance.json").read_text()) == noted
+    with pytest.raises(UserError, match=f"was begun with other content of {part}; restore it"):
+        start_stage(Config(), stage, lambda *_: provenance | changed)
+    assert json.loads((folder / "provenance.json").read_text()) == provenance
+
+
+def test_a_folder_that_another_run_is_writing_is_refused(tmp_path):
+    _lock(tmp_path)
+    with pytest.raises(UserError, match="is being written by another run"):
+        _lock(tmp_path)
 
 
 @pytest.mark.parametrize("work", ["checkpoint-1", "model.safetensors", "curve.jsonl", "groups.jsonl", "round1"])
-def test_a_stage_that_took_no_step_is_begun_anew_with_corrected_settings_and_one_that_did_is_not(
-    tmp_path, monkeypatch, work
-):
-    """A check, a typo in a reward of one's own, or a kill before the first step must not spoil the folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("arenarl.run.stage.fix_randomness", lambda _: None)
-    monkeypatch.setattr("arenarl.run.stage._claim", lambda _: None)
+def test_a_stage_restarts_with_corrected_settings_only_if_it_took_no_step(light, work):
+    """A check, a typo in a user's reward, or a kill before the first step must not spoil the folder."""
     for stage in ("sft", "rl"):
         folder = start_stage(Config(), stage, lambda *_: {})
         for name in ("wandb.json", "initial/tokenizer.json"):
@@ -144,9 +148,8 @@ def test_a_stage_that_took_no_step_is_begun_anew_with_corrected_settings_and_one
         assert (folder / "wandb.json").is_file() and (folder / "initial").is_dir()
         keep_start(folder, "Qwen/Qwen3-8B")
         corrected = Config(threads=2)
-        assert (
-            start_stage(corrected, stage, lambda *_: {}) == folder and load_config(folder / "config.yaml") == corrected
-        )
+        assert start_stage(corrected, stage, lambda *_: {}) == folder
+        assert load_config(folder / "config.yaml") == corrected
         assert not (folder / "wandb.json").exists() and not (folder / "initial").exists()
         (folder / "config.yaml").write_text("rl: {swiftness: 3}", encoding="utf-8")
         start_stage(corrected, stage, lambda *_: {})
@@ -158,13 +161,13 @@ def test_a_stage_that_took_no_step_is_begun_anew_with_corrected_settings_and_one
             keep_start(folder, "Qwen/Qwen3-8B")
 
 
-def test_settings_that_this_version_does_not_know_are_named(begun):
+def test_a_setting_that_this_version_does_not_know_is_named(begun):
     (begun / "config.yaml").write_text("rl: {swiftness: 3}", encoding="utf-8")
-    with pytest.raises(UserError, match=r"cannot be read now: .*unknown key rl.swiftness"):
+    with pytest.raises(UserError, match=r"this version cannot read: .*unknown key rl.swiftness"):
         refuse_other_settings(Config(), begun)
 
 
-def test_sft_does_not_go_on_with_another_system_prompt(tmp_path):
+def test_sft_does_not_resume_with_another_system_prompt(tmp_path):
     folder = tmp_path / "sft"
     (folder / "checkpoint-1").mkdir(parents=True)
     (folder / "config.yaml").write_text(config_to_yaml(Config()))

@@ -1,4 +1,4 @@
-"""A real trainer with W&B offline, in a process of its own that is killed and started again."""
+"""A real trainer with W&B offline, in a process that is killed and started again."""
 
 import os
 import subprocess
@@ -92,20 +92,19 @@ def end(process):
 
 
 @pytest.mark.slow(seconds=30)
-def test_a_killed_stage_goes_on_in_its_own_wandb_run_which_lacks_no_step(tmp_path):
-    """Killed as soon as a checkpoint counts, it has logged all that lies before;
-    what it logged beyond the one it goes on from gives way."""
+def test_a_killed_stage_continues_its_wandb_run_without_a_missing_step(tmp_path):
+    """A kill right after a checkpoint loses no earlier step; later steps are replaced on resuming."""
     killed, run_dir = start(tmp_path, STAGE, "1", "4"), tmp_path / "runs" / "run-seed7"
     while not (tmp_path / "saved").exists():
         assert killed.poll() is None, killed.stderr.read()
         time.sleep(0.001)
-    # W&B's own among them
+    # with W&B's own processes
     everyone = [psutil.Process(killed.pid), *psutil.Process(killed.pid).children(recursive=True)]
     for one in everyone:
         one.kill()
     psutil.wait_procs(everyone)
     assert len(everyone) > 1
-    (run_dir / "rl" / "checkpoint-4" / "whole.json").unlink()  # as if it had been hit while saving
+    (run_dir / "rl" / "checkpoint-4" / "whole.json").unlink()  # as if killed while saving
     end(start(tmp_path, STAGE, "2"))
 
     run_id = read(run_dir / "rl" / "wandb.json")["id"]
@@ -123,7 +122,7 @@ def test_a_killed_stage_goes_on_in_its_own_wandb_run_which_lacks_no_step(tmp_pat
         names = {"run_id": run_id, "run_group": "run-seed7", "job_type": "rl", "display_name": "run-seed7-rl"}
         assert begun["resume"] and begun.items() >= (names | {"project": "arenarl"}).items()
         config = tracked.config(records)
-        assert config["max_steps"] == 6  # the trainer's arguments stand beside
+        assert config["max_steps"] == 6  # from the trainer's arguments
         resolved = asdict(Config(wandb=WandbConfig(mode="offline"), seed=7))
         assert {key: config[key] for key in resolved} == resolved
     assert tracked.summary(starts[1])["rl"] == {
@@ -131,7 +130,7 @@ def test_a_killed_stage_goes_on_in_its_own_wandb_run_which_lacks_no_step(tmp_pat
     }
 
 
-def test_where_wandb_is_disabled_nothing_of_it_is_loaded_or_written(tmp_path):
+def test_disabled_wandb_is_neither_imported_nor_written(tmp_path):
     end(start(tmp_path, DISABLED))
 
 

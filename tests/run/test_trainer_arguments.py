@@ -1,14 +1,16 @@
-"""Arguments of all trainers: on which GPUs a process trains, which DeepSpeed JSONs and rates are refused."""
+"""Arguments of all trainers: GPUs of a process, and refused launches, DeepSpeed JSONs and learning rates."""
 
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate.state import AcceleratorState
 
 from arenarl.config.load import load_config
-from arenarl.config.schema import Config, PolicyConfig
+from arenarl.config.schema import Config, PolicyConfig, RolloutConfig
+from arenarl.run import processes
 from arenarl.run.processes import join_processes
 from arenarl.run.stage import start_stage
 from arenarl.run.trainer_arguments import check_deepspeed, deepspeed_file, refuse_lost_updates
@@ -19,12 +21,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def two_gpus(monkeypatch):
-    """As far as the trainers' arguments ask."""
+    """Make torch report two GPUs."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     yield
-    AcceleratorState._reset_state(reset_partial_state=True)  # which noted a GPU
+    AcceleratorState._reset_state(reset_partial_state=True)  # it stores the GPU
 
 
 def grpo(config, folder):
@@ -36,12 +38,12 @@ def grpo(config, folder):
 def sft(config, folder):
     from train_sft import sft_arguments
 
-    config.sft.deepspeed = None  # which needs a launcher, and then a process sees its own GPU only
+    config.sft.deepspeed = None  # DeepSpeed needs a launcher
     return sft_arguments(config, folder)
 
 
 @pytest.mark.parametrize("make", [sft, grpo])
-def test_a_process_that_no_launcher_started_trains_the_whole_policy_on_the_first_gpu(two_gpus, tmp_path, make):
+def test_a_process_without_a_launcher_trains_the_whole_policy_on_the_first_gpu(two_gpus, tmp_path, make):
     arguments = make(load_config(ROOT / "configs" / "quickstart.yaml", ["wandb.mode=disabled"]), tmp_path)
     assert str(arguments.device) == "cuda:0" and arguments.n_gpu == 1
     assert arguments.train_batch_size == arguments.per_device_train_batch_size
@@ -50,8 +52,8 @@ def test_a_process_that_no_launcher_started_trains_the_whole_policy_on_the_first
 
 @pytest.mark.parametrize("join", [join_processes, lambda config: start_stage(config, "rl", lambda *_: {})])
 @pytest.mark.parametrize("variables", [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "2", "RANK": "1"}])
-def test_several_processes_that_no_launcher_started_are_refused_at_once(tmp_path, monkeypatch, join, variables):
-    """Accelerate would take each for the only one, and all would write the same checkpoints."""
+def test_several_processes_without_a_launcher_are_refused_at_once(tmp_path, monkeypatch, join, variables):
+    """Accelerate would treat each process as the only one, and all would write the same checkpoints."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     for name, value in variables.items():
@@ -59,6 +61,12 @@ def test_several_processes_that_no_launcher_started_are_refused_at_once(tmp_path
     with pytest.raises(UserError, match="WORLD_SIZE=2 is set, but not LOCAL_RANK"):
         join(Config())
     assert not list(tmp_path.iterdir())
+
+
+def test_two_processes_cannot_share_a_vllm_server(monkeypatch):
+    monkeypatch.setattr(processes, "PartialState", lambda **_: SimpleNamespace(num_processes=2))
+    with pytest.raises(UserError, match="rollout.backend=vllm_server is for one process"):
+        join_processes(Config(rollout=RolloutConfig(backend="vllm_server")))
 
 
 @pytest.mark.parametrize("join", [join_processes, lambda config: start_stage(config, "rl", lambda *_: {})])
@@ -75,22 +83,22 @@ def test_more_processes_than_gpus_are_refused_before_they_meet(two_gpus, tmp_pat
 WRONG = ("{", '{"bf16": {}}', "[]", "7", '{"zero_optimization": 3}', '{"zero_optimization": null}', "[" * 100_000)
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    (None, "rl.deepspeed={path} does not exist"), *((text, "no DeepSpeed JSON") for text in WRONG),
+@pytest.mark.parametrize(("text", "part"), [
+    (None, "rl.deepspeed={path} does not exist"), *((text, "not a DeepSpeed JSON") for text in WRONG),
     ('{"zero_optimization": {"stage": 3}}', "set stage3_gather_16bit_weights_on_model_save to true"),
     ((ROOT / "ds_config.json").read_text(), "torchrun --nproc_per_node 2 train_rl.py"),
 ])  # fmt: skip
-def test_a_deepspeed_json_that_cannot_be_used_is_refused_with_what_to_change(tmp_path, monkeypatch, text, says):
+def test_an_unusable_deepspeed_json_is_refused_with_what_to_change(tmp_path, monkeypatch, text, part):
     monkeypatch.delenv("RANK", raising=False)
     path = tmp_path / "zero.json"
     if text is not None:
         path.write_text(text)
     with pytest.raises(UserError) as caught:
         check_deepspeed("rl.deepspeed", str(path), "train_rl.py", is_check=False)
-    assert says.format(path=path) in str(caught.value) and "\n" not in str(caught.value)
+    assert part.format(path=path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_the_repositorys_json_is_found_from_any_folder_and_ones_own_comes_first(tmp_path, monkeypatch):
+def test_the_repositorys_json_is_found_from_any_folder_unless_the_folder_has_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check_deepspeed("rl.deepspeed", None, "train_rl.py", is_check=False)
     assert deepspeed_file("ds_config.json") == str(ROOT / "ds_config.json") and deepspeed_file(None) is None
@@ -100,8 +108,8 @@ def test_the_repositorys_json_is_found_from_any_folder_and_ones_own_comes_first(
 
 
 @pytest.mark.parametrize(("rate", "is_refused"), [(1e-6, True), (2e-5, True), (1e-4, False)])
-def test_a_rate_that_bfloat16_would_swallow_is_refused_without_deepspeed(rate, is_refused):
-    """By what AdamW makes of weights as large as most, beside what it makes of the same in float32."""
+def test_a_learning_rate_that_bfloat16_rounds_away_is_refused_without_deepspeed(rate, is_refused):
+    """Compares AdamW's updates of typical weights in bfloat16 and in float32."""
     torch.manual_seed(0)
     start, gradient = torch.randn(10_000).mul(0.02).bfloat16(), torch.randn(10_000)
     moved = []

@@ -1,5 +1,4 @@
-"""RL and what it began from: the same weights go on, any others are refused,
-for RL begun and ended and where both are compared."""
+"""RL resumes, ends and is compared only with the SFT weights that it started from."""
 
 import os
 import shutil
@@ -16,7 +15,7 @@ from arenarl.system.errors import UserError
 
 
 def replace(path, value):
-    """By another file, which is later by more than a clock's tick."""
+    """Replace the file by one with a later time stamp."""
     later = path.stat().st_mtime_ns + 10**9 if path.is_file() else None
     save_file({"w": torch.tensor([value])}, path)
     if later:
@@ -32,12 +31,12 @@ def save(folder, *values):
 
 @pytest.fixture
 def places(tmp_path):
-    """The SFT policy's folder, and that of RL which begins from it."""
+    """The folders of the SFT policy and of RL, which starts from it."""
     (tmp_path / "rl").mkdir()
     return save(tmp_path / "sft", 1.0, 2.0), tmp_path / "rl"
 
 
-def test_rl_begins_and_goes_on_from_the_same_weights_though_the_files_are_copies(places):
+def test_rl_resumes_from_copies_of_the_same_weights(places):
     sft, rl = places
     keep_start(rl, sft)
     save(rl.parent / "sft", 1.0, 2.0)
@@ -49,7 +48,7 @@ def test_rl_begins_and_goes_on_from_the_same_weights_though_the_files_are_copies
 
 @settings(derandomize=True, deadline=None, max_examples=30)
 @given(value=st.floats(width=32, allow_nan=False), shard=st.integers(0, 1), is_finished=st.booleans())
-def test_any_other_weights_are_refused_by_rl_that_has_begun_or_ended_and_beside_it(
+def test_other_weights_are_refused_for_running_and_finished_rl_and_in_comparisons(
     tmp_path_factory, value, shard, is_finished
 ):
     root = tmp_path_factory.mktemp("retrained")
@@ -70,10 +69,10 @@ def test_any_other_weights_are_refused_by_rl_that_has_begun_or_ended_and_beside_
         keep_start(rl, sft)
     with pytest.raises(UserError, match=f"{other}, so they cannot be compared"):
         refuse_other_starts([str(rl), sft])
-    refuse_other_starts([str(rl)])  # nothing is compared with it
+    refuse_other_starts([str(rl)])  # a single policy is not compared
 
 
-def test_rl_that_began_before_starts_were_kept_goes_on(places):
+def test_rl_that_started_before_hashes_were_stored_resumes(places):
     sft, rl = places
     (rl / "checkpoint-5").mkdir()
     keep_start(rl, sft)
@@ -90,7 +89,7 @@ def test_a_hub_id_stands_for_its_weights(places):
 
 
 @pytest.mark.slow(seconds=15)
-def test_after_the_cold_start_was_trained_anew_neither_rl_nor_evaluation_goes_on(folder, tmp_path):
+def test_after_sft_was_trained_again_rl_and_evaluation_are_refused(folder, tmp_path):
     for name in ("data", "runs"):
         shutil.copytree(folder / name, tmp_path / name)
     path = tmp_path / "runs" / "tiny" / "sft" / "model.safetensors"

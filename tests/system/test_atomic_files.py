@@ -1,4 +1,4 @@
-"""Files that appear whole: with several writers in any order of events, and after kills; and JSON by the standard."""
+"""Files appear whole with several writers in any order and after kills, and JSON follows the standard."""
 
 import json
 import math
@@ -26,7 +26,7 @@ with appearing(Path(sys.argv[1])) as partial:
 
 
 class Writer:
-    """One of several: begins, writes its number bit by bit, ends or fails."""
+    """A writer that writes its number in three parts and then finishes or fails."""
 
     length = 3
 
@@ -46,12 +46,12 @@ class Writer:
         self.context.__exit__(None, None, None)
 
     def fail(self):
-        assert not self.context.__exit__(KeyError, KeyError(), None)  # which goes on
+        assert not self.context.__exit__(KeyError, KeyError(), None)  # the error is not swallowed
 
 
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(events=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["write", "write", "end", "fail"])), max_size=30))
-def test_whatever_the_order_of_writers_the_file_is_whole_and_of_the_one_who_ended_last(tmp_path_factory, events):
+def test_the_file_is_whole_and_from_the_writer_that_finished_last(tmp_path_factory, events):
     path = tmp_path_factory.mktemp("many") / "file.json"
     writers, expected = {}, None
     for number, event in events:
@@ -66,7 +66,7 @@ def test_whatever_the_order_of_writers_the_file_is_whole_and_of_the_one_who_ende
     assert {one.name for one in path.parent.iterdir()} == ({path.name} if expected else set())
 
 
-def test_threads_that_write_one_file_leave_one_whole(tmp_path):
+def test_threads_that_write_one_file_leave_it_whole(tmp_path):
     path = tmp_path / "file.json"
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: write_json(path, [number] * 2000), range(200)))
@@ -74,14 +74,13 @@ def test_threads_that_write_one_file_leave_one_whole(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
-def test_what_a_killed_process_left_goes_with_the_next_writer_and_what_another_writes_stays(tmp_path, kind):
+def test_the_next_writer_deletes_leftovers_of_a_killed_process_and_nothing_else(tmp_path, kind):
     path = tmp_path / "file [1].json"
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path), kind], stdout=subprocess.PIPE, text=True, check=False
-    )
+    command = [sys.executable, "-c", KILLED, str(path), kind]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     left = Path(done.stdout.strip())
     others = [left.with_name(left.name.replace("file [1]", "file 1")), tmp_path / "file [1].json.elsewhere-1-0.partial"]
-    for other in others:  # of another file, and of another machine
+    for other in others:  # for another file, and from another machine
         other.write_text("")
     assert done.returncode < 0 and left.exists()
     with appearing(path) as mine:
@@ -97,7 +96,7 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(s
 
 
 def strict(text):
-    """As a browser reads it: Python alone takes NaN and Infinity for JSON."""
+    """Parse JSON by the standard, unlike Python without NaN and Infinity."""
 
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
@@ -107,7 +106,7 @@ def strict(text):
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(VALUES)
-def test_any_value_is_written_as_json_and_only_what_json_lacks_is_null(value):
+def test_any_value_is_written_as_json_with_null_for_nan_and_infinity(value):
     def expected(value):
         if isinstance(value, dict):
             return {key: expected(item) for key, item in value.items()}

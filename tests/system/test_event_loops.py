@@ -1,4 +1,4 @@
-"""A loop of its own that outlives those of its callers, and one task for all who need its result."""
+"""A loop in its own thread outlives its callers' loops, and concurrent calls share one task."""
 
 import asyncio
 import gc
@@ -25,18 +25,18 @@ def thread():
     thread.close()
 
 
-def test_one_loop_serves_all_loops_and_who_has_none(thread):
+def test_one_loop_serves_callers_with_and_without_a_loop(thread):
     places = {asyncio.run(thread.run(here())), asyncio.run(thread.run(here())), thread.submit(here()).result()}
     assert len(places) == 1 and {name for name, _ in places} == {"ours"}
 
 
-def test_an_error_is_raised_where_it_is_waited_for(thread):
+def test_an_error_is_raised_in_the_waiting_caller(thread):
     with pytest.raises(LookupError, match="in the thread"):
         asyncio.run(thread.run(fail()))
 
 
 @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
-def test_what_would_end_a_process_ends_only_who_waits_for_it(thread, end):
+def test_an_exit_in_a_coroutine_ends_only_its_waiter(thread, end):
     async def leave():
         raise end("no more")
 
@@ -45,7 +45,7 @@ def test_what_would_end_a_process_ends_only_who_waits_for_it(thread, end):
     assert thread.submit(here()).result(60)[0] == "ours"
 
 
-def test_who_gives_up_waiting_ends_what_it_waited_for(thread):
+def test_cancelling_a_waiter_cancels_its_coroutine(thread):
     is_over = threading.Event()
 
     async def long():
@@ -59,14 +59,14 @@ def test_who_gives_up_waiting_ends_what_it_waited_for(thread):
     assert is_over.wait(60)
 
 
-def test_a_closed_one_leaves_no_thread_behind():
+def test_a_closed_loop_leaves_no_thread_behind():
     thread = LoopThread("brief")
     thread.submit(here()).result()
     thread.close()
     assert "brief" not in {one.name for one in threading.enumerate()}
 
 
-def test_one_that_nothing_refers_to_leaves_no_thread_and_no_file_behind():
+def test_a_deleted_loop_leaves_no_thread_and_no_open_file_behind():
     files = os.listdir("/proc/self/fd")
     threads = [LoopThread("forgotten") for _ in range(20)]
     assert {thread.submit(here()).result()[0] for thread in threads} == {"forgotten"}
@@ -79,14 +79,14 @@ def test_one_that_nothing_refers_to_leaves_no_thread_and_no_file_behind():
     assert len(os.listdir("/proc/self/fd")) <= len(files)
 
 
-def test_one_that_nothing_refers_to_finishes_what_is_waited_for():
+def test_a_deleted_loop_finishes_its_coroutine():
     future = LoopThread("forgotten").submit(asyncio.sleep(0.2, "done"))
     gc.collect()
     assert future.result(60) == "done"
 
 
 class Making:
-    """Makes its number of calls once it may go on; the first `failures` fail."""
+    """Returns its number of calls once `may_go_on` is set; the first `failures` calls fail."""
 
     def __init__(self, failures=0):
         self.failures, self.calls, self.may_go_on = failures, 0, asyncio.Event()
@@ -100,40 +100,40 @@ class Making:
         return number
 
 
-async def ask(in_flight, making, count):
-    asked = [asyncio.create_task(in_flight.get("k", making.make)) for _ in range(count)]
+async def start_waiters(in_flight, making, count):
+    waiters = [asyncio.create_task(in_flight.get("k", making.make)) for _ in range(count)]
     await asyncio.sleep(0)
     assert "k" in in_flight and "other" not in in_flight
-    return asked
+    return waiters
 
 
-def test_who_asks_while_it_is_made_gets_the_same_and_who_asks_later_does_not():
+def test_concurrent_waiters_share_one_call_and_later_callers_do_not():
     async def main():
         in_flight, making = InFlight(), Making()
-        asked = await ask(in_flight, making, 5)
+        waiters = await start_waiters(in_flight, making, 5)
         making.may_go_on.set()
-        assert await asyncio.gather(*asked, in_flight.get("other", making.make)) == [1] * 5 + [2]
+        assert await asyncio.gather(*waiters, in_flight.get("other", making.make)) == [1] * 5 + [2]
         assert "k" not in in_flight and await in_flight.get("k", making.make) == 3
 
     asyncio.run(main())
 
 
-def test_a_failure_is_that_of_all_who_waited_and_is_not_kept():
+def test_a_failure_reaches_all_waiters_and_is_not_kept():
     async def main():
         in_flight, making = InFlight(), Making(failures=1)
-        asked = await ask(in_flight, making, 3)
+        waiters = await start_waiters(in_flight, making, 3)
         making.may_go_on.set()
-        assert [str(error) for error in await asyncio.gather(*asked, return_exceptions=True)] == ["call 1"] * 3
+        assert [str(error) for error in await asyncio.gather(*waiters, return_exceptions=True)] == ["call 1"] * 3
         assert await in_flight.get("k", making.make) == 2
 
     asyncio.run(main())
 
 
 @pytest.mark.parametrize("others", [0, 2])
-def test_who_gives_up_waiting_ends_it_for_nobody(others):
+def test_cancelling_one_waiter_does_not_cancel_the_others(others):
     async def main():
         in_flight, making = InFlight(), Making()
-        first, *rest = await ask(in_flight, making, 1 + others)
+        first, *rest = await start_waiters(in_flight, making, 1 + others)
         first.cancel()
         await asyncio.sleep(0)
         assert first.cancelled() and "k" in in_flight

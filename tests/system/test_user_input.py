@@ -1,4 +1,4 @@
-"""Every path that a user names, with what is no text file behind it: one line, wherever it is read."""
+"""A path that is not a readable text file is a one-line error, wherever a user names it."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def bytes_of_anything(path):
 
 @pytest.mark.parametrize("make", [folder, latin, dangling, bytes_of_anything])
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_what_is_no_text_file_is_one_line(tmp_path, make, read):
+def test_a_path_that_is_not_a_text_file_is_a_one_line_error(tmp_path, make, read):
     path = tmp_path / "train.jsonl"
     make(path)
     with pytest.raises(UserError) as caught:
@@ -56,14 +56,14 @@ def test_what_is_no_text_file_is_one_line(tmp_path, make, read):
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "file/below"])
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
-def test_a_name_that_no_file_can_have_is_one_line(tmp_path, name, read):
+def test_an_impossible_file_name_is_a_one_line_error(tmp_path, name, read):
     (tmp_path / "file").write_text("x")
     with pytest.raises((UserError, OSError)) as caught:
         read(tmp_path / name)
     assert explain(caught.value).startswith("error: ") and "\n" not in explain(caught.value)
 
 
-def test_a_file_that_may_not_be_read_is_one_line(tmp_path):
+def test_a_file_without_read_permission_is_a_one_line_error(tmp_path):
     path = tmp_path / "q.jsonl"
     path.write_text("{}\n")
     path.chmod(0)
@@ -71,11 +71,9 @@ def test_a_file_that_may_not_be_read_is_one_line(tmp_path):
     as_others = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.getuid() == 0 else []
     if as_others and not shutil.which("setpriv"):
         pytest.skip("without setpriv root cannot give up its rights")
-    code = (
-        "import sys; from pathlib import Path; from arenarl.system.errors import guarded; "
-        "from arenarl.system.user_input import text_of_file\n"
-    )
-    command = [*as_others, sys.executable, "-c", code + "guarded(lambda: text_of_file(Path(sys.argv[1])))", str(path)]
+    code = "import sys, arenarl.system.errors as errors; from arenarl.system.user_input import Path, text_of_file\n"
+    code += "errors.guarded(lambda: text_of_file(Path(sys.argv[1])))"
+    command = [*as_others, sys.executable, "-c", code, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, f"error: {path} cannot be read: Permission denied\n")
 
@@ -87,7 +85,7 @@ def test_a_folder_named_like_a_split_is_refused_before_anything_is_read(tmp_path
         find_source(str(tmp_path))
 
 
-def test_lines_come_as_the_file_has_them(tmp_path):
+def test_lines_end_only_at_line_feeds(tmp_path):
     (tmp_path / "a").write_text("\ufeffone\n\u2028two", encoding="utf-8")
     assert list(lines_of(tmp_path / "a", "utf-8-sig")) == ["one\n", "\u2028two"]
 
