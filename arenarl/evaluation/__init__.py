@@ -1,6 +1,5 @@
-"""trajectory against a stored baseline → win rate, and noise-free metrics from the ground truth:
-the numbers of every table.
+"""Evaluation: trajectories against stored baselines give win rates, and the ground truth gives noise-free metrics.
 
-What evaluate.py does, and the curve during RL. Open `evaluation` first; `statistics` adds intervals over test queries,
-`playoffs` plays all checkpoints against each other, `inference_scaling` spends more compute at test time.
+evaluate.py and the curve during RL use it. Open `evaluation` first. `statistics` adds intervals over test queries,
+`playoffs` plays all checkpoints against each other, and `inference_scaling` spends more compute at test time.
 """

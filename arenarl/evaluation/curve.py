@@ -1,5 +1,4 @@
-"""The curve during RL: a few held-out queries every so many steps, in some decodings,
-to W&B and curve.jsonl (Fig. 4c)."""
+"""The curve during RL (Fig. 4c): evaluate a few test queries at intervals, and log to W&B and curve.jsonl."""
 
 from pathlib import Path
 
@@ -15,12 +14,14 @@ from arenarl.run.tracking import log
 from arenarl.system.progress import is_main_process
 from arenarl.trajectory import append_step, read_jsonl
 
-RESAMPLES = 1000  # for the interval of a point, of which there are many
+RESAMPLES = 1000  # for the interval of each point
 
 
 class CurveRecorder:
-    """Evaluates what `engine` generates with on `queries` test queries, spread over the subtasks.
-    `temperatures` are by decoding."""
+    """Evaluates the engine's policy on `queries` test queries, spread over the subtasks.
+
+    `temperatures` maps a decoding to its temperature.
+    """
 
     def __init__(
         self,
@@ -39,11 +40,10 @@ class CurveRecorder:
         self.path = folder / "curve.jsonl"
 
     def record(self, step: int) -> None:
-        """To be called on all processes: they share the queries, and the main one writes.
+        """Evaluate and write a step's point. Call it on all processes: they share the queries, the main one writes.
 
         Raises:
-            RunStopped: on all of them, if one's LLMs or tools cannot be asked any more;
-                the run goes on with this point.
+            RunStopped: on all processes, if the LLMs or tools of one reached a limit; a resumed run repeats this point.
         """
         mine, cases = own_share(self.queries), {}
         for decoding, temperature in self.temperatures.items():
@@ -60,14 +60,14 @@ class CurveRecorder:
             self._write(step, cases)
 
     def has_point(self, step: int) -> bool:
-        """Whether a step's point was written. To be called on all processes: the main one looks."""
+        """True if the point of a step was written. Call it on all processes: the main one reads the file."""
         points = read_jsonl(self.path) if is_main_process() and self.path.is_file() else ()
         return any(gather_object([step in {point["step"] for point in points}]))
 
     def _write(self, step: int, cases: dict[str, list[Case]]) -> None:
         point, intervals = {}, {}
-        for decoding, of_queries in cases.items():
-            figures = figures_of(of_queries, RESAMPLES, seed=0)
+        for decoding, decoded in cases.items():
+            figures = figures_of(decoded, RESAMPLES, seed=0)
             for name in statistics.shown_figures(figures):
                 point[f"eval/{decoding}/{name}"] = figures[name]["mean"]
                 intervals[f"eval/{decoding}/{name}"] = figures[name]["ci"]

@@ -1,10 +1,8 @@
-"""Evaluates a policy on test queries: rollouts against stored baselines, judged and, where the domain has a truth,
-checked against it.
+"""Evaluate a policy on test queries: judge rollouts against stored baselines, and check them against the truth, if any.
 
-`evaluate.py` and the curve during RL share this; on several processes each has its share of the queries. A case is one
-query's trajectory with all that was found of it; `summarize` turns cases into the figures of a table. Invalid
-trajectories stay in: they lose, their quality is 0. Void ones, which a tool's crash ended, are counted, and in no other
-figure.
+`evaluate.py` and the curve during RL share this module; several processes share the queries. A case is one query's
+trajectory with its outcomes; `summarize` turns cases into the figures of a table. Invalid trajectories count: they
+lose, and their quality is 0. Void trajectories, which a tool's crash ended, are counted but enter no other figure.
 """
 
 import asyncio
@@ -28,8 +26,10 @@ from arenarl.trajectory import Query, Trajectory, read_turns
 
 @dataclass(frozen=True)
 class Panel:
-    """Who judges test trajectories: the judges, what is true where the domain knows it (`examine`), and who compares
-    known answers: without a verifier that is an LLM, the truth does."""
+    """The judges of test trajectories, the domain's truth (`examine`, if any), and the verifier of known answers.
+
+    Without an LLM verifier the truth compares known answers.
+    """
 
     judges: Sequence[Judge]
     examine: Examiner | None
@@ -38,13 +38,15 @@ class Panel:
 
 @dataclass
 class Case:
-    """One test query, the policy's trajectory, and what was found of it.
+    """A test query with the policy's trajectory and its outcomes.
 
-    `truth` is None where the domain or the query has none. `outcomes` is (judges, dimensions): 1 where the policy beats
-    the baseline over both orders, 0 a tie, -1 a loss, NaN no verdict. `calls` are the verdicts that they come from, two
-    a judge: the trajectory shown first, the baseline shown first. An invalid trajectory has none; of a void one, and
-    beside a void one, all outcomes are NaN. Where there is no baseline all are NaN too, and `score` is the mean of what
-    the judges give the trajectory by itself, 0 to 10: 0 if it is invalid, NaN without a verdict or if void.
+    - `truth`: None if the domain or the query has none.
+    - `outcomes`: (judges, dimensions); 1 if the policy beats the baseline over both orders, 0 for a tie, -1 for a loss,
+      NaN without a verdict, without a baseline, or if the trajectory or the baseline is void.
+    - `calls`: the two verdicts of each judge, first with the trajectory shown first, then with the baseline shown
+      first; empty for an invalid trajectory.
+    - `score`: without a baseline, the mean of the judges' scores of the trajectory alone, 0 to 10; 0 if it is invalid,
+      NaN without a verdict or if it is void.
     """
 
     query: Query
@@ -67,26 +69,25 @@ class Case:
 
     @property
     def figures(self) -> dict[str, float]:
-        """The domain's own, in percent; 0 if invalid."""
+        """The domain's own figures, in percent; 0 if invalid."""
         figures = self.truth.figures() if self.truth else {}
         return figures if self.trajectory.valid else dict.fromkeys(figures, 0.0)
 
     @property
     def missing_verdicts(self) -> int:
-        """Judges without a verdict; where they scored the trajectory by itself, 1 if none had one."""
+        """Number of judges without a verdict; for a score without a baseline, 1 if there is none."""
         if self.score is not None:
             return int(math.isnan(self.score))
         return sum(bool(np.isnan(judged).all()) for judged in self.outcomes)
 
     @property
     def leads(self) -> list[float | None]:
-        """By judge: points of the total by which the policy leads the baseline, both orders summed;
-        None without a verdict."""
+        """Lead of the policy's total over the baseline's, both orders summed, by judge; None without a verdict."""
         totals = [None if None in pair else (*pair[0].totals, *pair[1].totals[::-1]) for pair in self.calls]
         return [None if four is None else round(four[0] - four[1] + four[2] - four[3], 6) for four in totals]
 
     def to_record(self) -> dict[str, Any]:
-        """A line of runs/<run>/evaluate/<checkpoint>_<decoding>.jsonl."""
+        """Return a line of runs/<run>/evaluate/<checkpoint>_<decoding>.jsonl."""
         findings = {"quality": round(self.quality, 3)} if self.truth and not self.trajectory.is_void else {}
         if self.truth and self.trajectory.valid:
             findings |= {
@@ -110,10 +111,10 @@ def evaluate_policy(
     sample: int = 0,
     max_turns: int | None = None,
 ) -> list[Case]:
-    """Roll out every query once at `temperature` (0 is greedy)
-    and judge it against its baseline, both orders summed, or by itself without one.
+    """Roll out every query once at `temperature` (0: greedy) and judge it against its baseline in both orders, or
+    alone without one.
 
-    `sample` numbers the trajectories of a query; `max_turns` None takes `rollout.max_turns`.
+    `sample` numbers the trajectories of a query; `max_turns` None means `rollout.max_turns`.
     """
     attempts = attempts_at(queries, temperature, seed, sample, max_turns)
     return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, panel)
@@ -122,7 +123,7 @@ def evaluate_policy(
 def judge_trajectories(
     queries: Sequence[Query], trajectories: Sequence[Trajectory], baselines: dict[str, Trajectory], panel: Panel
 ) -> list[Case]:
-    """One trajectory a query, in their order."""
+    """Judge one trajectory per query, in the order of the queries."""
 
     async def judge_all() -> list[Case]:
         pairs = zip(queries, trajectories, strict=True)
@@ -132,16 +133,18 @@ def judge_trajectories(
 
     cases = asyncio.run(judge_all())
     if judged := [case.outcomes for case in cases if case.calls]:
-        asked = np.where(np.isfinite(judged).any(axis=0), 0.0, math.nan)
+        scored = np.where(np.isfinite(judged).any(axis=0), 0.0, math.nan)
         for case in cases:
             if not case.calls and (case.outcomes == -1).all():
-                case.outcomes = lost(asked)
+                case.outcomes = lost(scored)
     return cases
 
 
 def lost(outcomes: np.ndarray) -> np.ndarray:
-    """Those of a trajectory that loses unseen, by others or what it had:
-    -1 but where a judge scores other dimensions and never this one."""
+    """Return the outcomes of a trajectory that loses without being judged, given the outcomes of judged ones.
+
+    They are -1, but NaN in a dimension that a judge never scores while it scores others.
+    """
     unknown = np.isnan(outcomes)
     return np.where(unknown & ~unknown.all(axis=1, keepdims=True), math.nan, -1.0)
 
@@ -154,7 +157,7 @@ async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory
     unknown = np.full((len(judges), len(names)), math.nan)
     if baseline is None:
         return Case(query, trajectory, truth, unknown, score=await _score(query, trajectory, judges))
-    if trajectory.is_void or baseline.is_void:  # a policy's own trajectories are baselines where none are stored
+    if trajectory.is_void or baseline.is_void:  # if none are stored, a policy's trajectories are the baselines
         return Case(query, trajectory, truth, unknown)
     if not trajectory.valid:
         return Case(query, trajectory, truth, np.full_like(unknown, -1.0))
@@ -173,48 +176,45 @@ async def _score(query: Query, trajectory: Trajectory, judges: Sequence[Judge]) 
     return fmean(known) if known else math.nan
 
 
-def _outcomes(one: Verdict | None, other: Verdict | None, names: Sequence[str]) -> list[float]:
-    """By dimension; `one` showed the trajectory first, `other` the baseline."""
-    if one is None or other is None:
+def _outcomes(first: Verdict | None, second: Verdict | None, names: Sequence[str]) -> list[float]:
+    """Return the outcome in each dimension. The trajectory was shown first in `first`, second in `second`."""
+    if first is None or second is None:
         return [math.nan] * len(names)
-    signed = list(zip((1, -1, 1, -1), (*one.dimensions, *other.dimensions[::-1]), strict=True))  # 1: the policy's
+    signed = list(zip((1, -1, 1, -1), (*first.dimensions, *second.dimensions[::-1]), strict=True))  # 1: the policy's
     leads = [sum(sign * scores.get(name, math.nan) for sign, scores in signed) for name in names]
-    return [float(np.sign(round(lead, 6))) for lead in leads]  # NaN of a dimension that this judge is not asked about
+    return [float(np.sign(round(lead, 6))) for lead in leads]  # NaN in a dimension that the judge does not score
 
 
 def gather_cases(queries: Sequence[Query], share: Sequence[Case]) -> list[Case]:
-    """The cases of all processes, in the order of `queries`; to be called on all."""
+    """Return the cases of all processes, in the order of `queries`. Call it on all processes."""
     by_id = {case.query.query_id: case for case in gather_object(list(share))}
     return [by_id[query.query_id] for query in queries]
 
 
 def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], examine: Examiner | None) -> list[Case]:
-    """The stored baselines as cases, with what is true of them; nobody judged them against anything."""
-
-    def case(query: Query, trajectory: Trajectory) -> Case:
-        return Case(
-            query, trajectory, examine and examine(query, trajectory), np.empty((0, len(rubric_of(query).names)))
-        )
-
-    return [case(query, baselines[query.query_id]) for query in queries]
+    """Return the stored baselines as cases, with their truth and without outcomes."""
+    cases = []
+    for query in queries:
+        trajectory, outcomes = baselines[query.query_id], np.empty((0, len(rubric_of(query).names)))
+        cases.append(Case(query, trajectory, examine and examine(query, trajectory), outcomes))
+    return cases
 
 
 def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
-    """The figures of a table: overall, by subtask, and the win rate and, with a truth,
-    the noise-free score of each dimension.
+    """Return the figures of a table: overall, by subtask, by judge and by dimension.
 
-    All samples of a query count; intervals are over queries.
+    All samples of a query count; intervals are over queries. Scores by dimension are noise-free and need a truth.
     """
     summary = figures_of(cases, resamples, seed)
-    subtasks = {subtask: [] for subtask in sorted({case.query.subtask for case in cases})}
-    for case in cases:
-        subtasks[case.query.subtask].append(case)
-    summary["by_subtask"] = {name: figures_of(of, resamples, seed) for name, of in subtasks.items()}
+    summary["by_subtask"] = {
+        subtask: figures_of([case for case in cases if case.query.subtask == subtask], resamples, seed)
+        for subtask in sorted({case.query.subtask for case in cases})
+    }
     outcomes = np.stack([case.outcomes for case in cases])
     summary["by_judge"] = [_win_rate(cases, resamples, seed, np.s_[[judge]]) for judge in range(outcomes.shape[1])]
-    # an invalid trajectory loses without being judged: that is no agreement
-    shown = outcomes[[case.trajectory.valid for case in cases]]
-    summary["judges_agree"] = statistics.agreement(shown[:, 0], shown[:, 1]) if shown.shape[1] == 2 else None
+    # without invalid trajectories, which lose without being judged
+    judged = outcomes[[case.trajectory.valid for case in cases]]
+    summary["judges_agree"] = statistics.agreement(judged[:, 0], judged[:, 1]) if judged.shape[1] == 2 else None
     counted = [case for case in cases if not case.trajectory.is_void]
     if len(counted) < len(cases):
         summary["tool_crashes"] = len(cases) - len(counted)
@@ -233,7 +233,7 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
 
 
 def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
-    """The figures that a table has a column for, and more; each with its interval. What is noise-free needs a truth."""
+    """Return the figures of a table's columns, and more, each with its interval. Noise-free figures need a truth."""
     valid = [case for case in cases if case.trajectory.valid]
 
     def mean_of(value: Callable[[Case], float], of: Sequence[Case] = cases) -> dict[str, Any]:
@@ -262,21 +262,22 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
 
 
 def _world_reward(case: Case) -> float:
-    """As `reward.name: environment` has it: 0 where the world gave nothing, NaN where its `score` is None."""
+    """Return the reward as in `reward.name: environment`: 0 if the world gave none, NaN if its `score` is None."""
     reward = case.trajectory.meta.get("reward", 0.0)
     return math.nan if reward is None else reward
 
 
-def _win_rate(cases: Sequence[Case], resamples: int, seed: int, shown: Any = np.s_[:]) -> dict[str, Any]:
-    """Over the judges and dimensions that `shown` selects of a case's outcomes."""
-    outcomes = np.array([case.outcomes[shown] for case in cases])
-    return statistics.win_rate(
-        outcomes, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases]
-    )
+def _win_rate(cases: Sequence[Case], resamples: int, seed: int, part: Any = np.s_[:]) -> dict[str, Any]:
+    """Return the win rate over the judges and dimensions that the index `part` selects."""
+    subtasks, queries = _strata(cases)
+    return statistics.win_rate(np.array([case.outcomes[part] for case in cases]), subtasks, resamples, seed, queries)
 
 
 def _mean(cases: Sequence[Case], value: Callable[[Case], float], resamples: int, seed: int) -> dict[str, Any]:
+    subtasks, queries = _strata(cases)
     values = [math.nan if case.trajectory.is_void else value(case) for case in cases]
-    return statistics.mean(
-        values, [case.query.subtask for case in cases], resamples, seed, [case.query.query_id for case in cases]
-    )
+    return statistics.mean(values, subtasks, resamples, seed, queries)
+
+
+def _strata(cases: Sequence[Case]) -> tuple[list[str], list[str]]:
+    return [case.query.subtask for case in cases], [case.query.query_id for case in cases]

@@ -1,8 +1,6 @@
-"""Win rate against length: whether longer answers win, and whether they are better.
-A judge that pays for length shows here.
+"""Win rate by answer length: do longer answers win, and are they better? Shows a judge that prefers length.
 
-Length is that of the answer, in characters, by the length of the stored baseline that it is compared with;
-what a query asks for is in both.
+Length is the answer's number of characters divided by the stored baseline's, since both depend on the query.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,17 +12,16 @@ from arenarl.evaluation import statistics
 from arenarl.evaluation.evaluation import Case, figures_of
 from arenarl.trajectory import Trajectory
 
-EDGES = (0.0, 0.5, 0.8, 1.25, 2.0, inf)  # of the classes; 1.25 and 2 are as far from 1 as .8 and .5
+EDGES = (0.0, 0.5, 0.8, 1.25, 2.0, inf)  # bounds of the classes; 1.25 = 1 / 0.8 and 2 = 1 / 0.5
 
 
 def by_length(
     cases: Sequence[Case], baselines: Mapping[str, Trajectory], resamples: int, seed: int
 ) -> dict[str, dict[str, Any]]:
-    """Class of length, from the shortest -> the `share` of the valid answers that it has, in percent, their `win_rate`
-    and, with a truth, `quality`.
+    """Return length class -> its `share` of valid answers in percent, their `win_rate` and, with a truth, `quality`.
 
-    Invalid trajectories have no answer, and are in no class; figures of a class without any are not there. Empty where
-    no baseline has an answer to compare with, as in a world with a state.
+    Invalid trajectories are in no class. An empty class has only a share. The result is empty if no baseline has an
+    answer, as in a world with a state.
     """
     valid = [case for case in cases if case.trajectory.valid and baselines[case.query.query_id].answer]
     lengths = [len(case.trajectory.answer) / len(baselines[case.query.query_id].answer) for case in valid]
@@ -36,13 +33,14 @@ def by_length(
         figures = figures_of(members, resamples, seed) if members else {}
         share = statistics.mean([100.0 * inside for inside in is_inside], strata, resamples, seed, queries)
         known = {name: figures[name] for name in ("win_rate", "quality") if name in figures}
-        classes[_named(low, high)] = {"share": share} | known
+        classes[_class_name(low, high)] = {"share": share} | known
     return classes
 
 
-def _named(low: float, high: float) -> str:
-    """
-    >>> _named(0.0, 0.5), _named(0.8, 1.25), _named(2.0, inf)
+def _class_name(low: float, high: float) -> str:
+    """Return the label of a class.
+
+    >>> _class_name(0.0, 0.5), _class_name(0.8, 1.25), _class_name(2.0, inf)
     ('below 0.5', '0.8 to 1.25', 'from 2')
     """
     if high == inf:

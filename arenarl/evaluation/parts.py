@@ -1,8 +1,8 @@
-"""All that one evaluation looks at, part by part: a checkpoint or a model behind an API, a decoding, a sample.
+"""An evaluation, part by part: one part per policy, decoding and sample.
 
-A part that is stored is judged, one that is not is generated first; each is written as soon as it is there, so a kill
-costs one part. Stored trajectories count until what they were generated with changes. Verdicts and figures are made
-anew each time, LLMs' from their store, so an edit of a judge, a truth or a table costs no generation.
+A missing part is generated; every part is judged and written at once, so a kill costs one part. Stored trajectories are
+reused until their policy, queries or settings change. Verdicts and figures are computed each time, with LLM replies
+from the store, so that changing a judge, a truth or a table needs no generation.
 """
 
 import ast
@@ -28,16 +28,15 @@ from arenarl.system.seeds import stable_seed
 from arenarl.system.user_input import named
 from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
 
-# What our own code generates. Raise it with every change after which the same policy, query and settings give another
-# trajectory: stored ones are then generated again. tests/evaluation/test_parts.py fails until it is raised.
+# Version of what this project's code generates. Raise it with every change after which the same policy, query and
+# settings give another trajectory; stored trajectories are then generated again. tests/evaluation/test_parts.py checks.
 GENERATION = 1
 
 
 class Part:
-    """A trajectory a query of one checkpoint with one decoding, as it lies on the disk: the cases, then the fingerprint
-    that says they are all there.
+    """The stored cases of one policy, decoding and sample, and a fingerprint file, which is written last.
 
-    `trajectories` are what a finished part need not generate again; None without.
+    `trajectories` are the stored trajectories; None if the part is missing, incomplete or out of date.
     """
 
     def __init__(self, cases: Path, fingerprint: str):
@@ -46,11 +45,10 @@ class Part:
         self.trajectories = [Trajectory.from_record(record) for record in read_jsonl(cases)] if is_whole else None
 
     def write(self, cases: Sequence[Case]) -> None:
-        """Keep the cases, unless they are there as they are.
-        Those of stored trajectories may have other findings and verdicts than before."""
+        """Write the cases unless the file already holds them. Their findings and verdicts may have changed."""
         records = [case.to_record() for case in cases]
         if self.trajectories is None:
-            self.path.unlink(missing_ok=True)  # the cases are about to differ from it
+            self.path.unlink(missing_ok=True)  # the cases will no longer match it
         elif list(read_jsonl(self.cases)) == records:
             return
         write_jsonl(self.cases, records)
@@ -62,8 +60,10 @@ Parts = Mapping[tuple[str, str, int], Part]  # by checkpoint, decoding, sample
 
 @dataclass
 class Tested:
-    """What was found. `cases` are by checkpoint and decoding, sample by sample, in the order of the queries;
-    `reference` names the first of them, whose trajectories are the baselines, where none were stored."""
+    """The cases by policy and decoding, sample by sample, in the order of the queries.
+
+    `reference` is set if no baselines were stored: the policy and decoding whose trajectories are the baselines.
+    """
 
     cases: dict[tuple[str, str], list[list[Case]]]
     baselines: dict[str, Trajectory]
@@ -75,7 +75,7 @@ class Tested:
 
 
 def read_parts(config: Config, policies: Mapping[str, str | LLMConfig], folder: Path) -> Parts:
-    """Those of an evaluation, each with its stored trajectories if nothing that they depend on has changed."""
+    """Return the parts of an evaluation, with their stored trajectories unless these are out of date."""
     prints = {name: fingerprint(config, policy) for name, policy in policies.items()}
 
     def part(name: str, decoding: str, sample: int) -> Part:
@@ -94,14 +94,14 @@ def run_parts(
     client: LLMClient | None,
     lap: Callable[[], None],
 ) -> Tested:
-    """Generate what is missing, judge all, write it; to be called on all processes, which share the queries.
+    """Generate missing parts, judge all parts and write them. Call it on all processes, which share the queries.
 
     Args:
-        engine_of: makes a checkpoint's engine, and is asked only for those that have something to generate.
-        lap: called on the main process after each part that was generated.
+        engine_of: makes a policy's engine; called only for policies with missing parts.
+        lap: called on the main process after each generated part.
 
     Raises:
-        RunStopped: the LLMs cannot be asked any more; what is written is whole.
+        RunStopped: a limit on LLM calls is reached; all written parts are complete.
     """
     mine, tested = own_share(queries), Tested({}, baselines)
     stored = sum(part.trajectories is not None for part in parts.values())
@@ -118,7 +118,7 @@ def run_parts(
                 client.check()
             cases = gather_cases(queries, share)
             tested.cases.setdefault((name, decoding), []).append(cases)
-            if not tested.baselines:  # none are stored: what the first made takes their place
+            if not tested.baselines:  # none are stored: use the first part's trajectories
                 tested.baselines = {case.query.query_id: case.trajectory for case in cases}
                 tested.reference = f"{name} {decoding}"
             if is_main_process():
@@ -129,7 +129,7 @@ def run_parts(
 
 
 def figures_of_checkpoints(config: Config, tested: Tested) -> dict[str, dict[str, Any]]:
-    """By checkpoint and decoding, what summary.json holds of them."""
+    """Return the figures of summary.json by policy and decoding."""
     figures: dict[str, dict[str, Any]] = {}
     resamples, seed = config.evaluate.bootstrap, config.seed
     for (name, decoding), samples in tested.cases.items():
@@ -141,17 +141,15 @@ def figures_of_checkpoints(config: Config, tested: Tested) -> dict[str, dict[str
 
 
 def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path] | None = None) -> str:
-    """Hash of all that a policy's trajectories depend on: weights, queries, settings, a folder that is searched,
-    prompts of LLMs behind tools, the user's own code, and `GENERATION` for ours.
+    """Return a hash of everything that a policy's trajectories depend on.
 
-    A hub id or a model's name stands for its weights.
-
-    `queries` are the files with them, by default the test split's.
+    That is: weights (or a hub id or model name), queries, settings, the searched folder, prompts of LLMs behind tools,
+    the user's own code, and `GENERATION` for this project's code. `queries` are files, by default the test split's.
     """
     weights = hash_weights(policy) if isinstance(policy, str) else asdict(policy)
-    asked = Path(config.data.folder).glob("test_queries.jsonl") if queries is None else queries
+    tested = Path(config.data.folder).glob("test_queries.jsonl") if queries is None else queries
     prompts = sorted(path for name in ("search", "tickets") for path in PROMPTS.glob(f"{name}_*.yaml"))
-    files = hash_files([*asked, *prompts, *own_code(config.environment.code_names)])
+    files = hash_files([*tested, *prompts, *own_code(config.environment.code_names)])
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
     folder, turns = policy if isinstance(policy, str) else None, config.test_turns
@@ -162,24 +160,27 @@ def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path]
 def _searched(search: SearchConfig) -> list[str]:
     if search.engine != "folder":
         return []
-    from arenarl.domains.research import engines  # only here: it loads trafilatura
+    from arenarl.domains.research import engines  # loads trafilatura
 
     return [engines.fingerprint(Path(search.folder), search.search_chunk_tokens)]
 
 
 def own_code(names: Iterable[str]) -> list[Path]:
-    """The files behind `package.module:Class` or `package.module:function` that are not of this project: all of its
-    package, or the module and what it imports of the modules and packages beside it."""
+    """Return the source files of a user's classes and functions, named as `package.module:Class`.
+
+    A package counts whole. A single module counts with the modules beside it that it imports. Files of this project do
+    not count.
+    """
     files: set[Path] = set()
     for module in (name.partition(":")[0] for name in names if ":" in name and named(name, "environment")):
-        if origin := sys.modules[module].__file__:  # None for what is compiled into Python
+        if origin := sys.modules[module].__file__:  # None for built-in modules
             file = Path(origin)
             _add_code(module, file.parents[module.count(".") + (file.stem == "__init__")], files)
     return sorted(files)
 
 
 def _add_code(module: str, root: Path, files: set[Path]) -> None:
-    """Add a module that lies below `root`, and what it imports from there; add a package whole."""
+    """Add the files of a module below `root` and of its imports below `root`; a package is added whole."""
     top, file = root / module.partition(".")[0], root.joinpath(*module.split(".")).with_suffix(".py")
     if top.name == "arenarl" or file in files:
         return
@@ -193,7 +194,7 @@ def _add_code(module: str, root: Path, files: set[Path]) -> None:
 
 
 def _imports(module: str, file: Path) -> Iterator[str]:
-    """The modules that a module imports anywhere in its text; names that it imports from one may be modules too."""
+    """Yield the names of modules that a module may import; `from a import b` yields `a` and `a.b`."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,10 +1,8 @@
-"""One tournament a test query: the trajectories of all checkpoints and decodings,
-and the stored baseline as their anchor.
+"""Play-offs: a tournament per test query between all policies' trajectories, with the stored baseline as the anchor.
 
-Stands after `evaluation.py`, for the report alone: no figure comes from it. The seeding matches are the ones against
-the baseline that the win rate was counted from, so their verdicts are taken over and not asked for again;
-`evaluate.bracket` plays on from there. Invalid trajectories are not judged, identical ones enter once. Not in the
-paper.
+It runs after the evaluation, for the report only: no figure uses it. The seeding matches are the evaluation's matches
+against the baseline, whose verdicts are reused; `evaluate.bracket` continues with a bracket. Invalid trajectories are
+not judged, and identical ones enter once. Not in the paper.
 """
 
 import asyncio
@@ -30,12 +28,11 @@ def play_offs(
     bracket: bool,
     seed: int,
 ) -> list[dict[str, Any]]:
-    """Lines of runs/<run>/evaluate/tournaments.jsonl, one a query and judge.
+    """Return the lines of runs/<run>/evaluate/tournaments.jsonl, one per query and judge.
 
     Args:
-        cases: by the entrants' names, each in the order of `queries`.
-        bracket: the first judge plays a seeded single elimination;
-            otherwise, and for further judges, the seeding is all.
+        cases: entrant's name -> its cases, in the order of `queries`.
+        bracket: with the first judge, play a seeded single elimination; otherwise play only the seeding matches.
     """
 
     async def play_all() -> list[dict[str, Any]]:
@@ -55,7 +52,7 @@ def play_offs(
 async def _play(
     topology: str, query: Query, baseline: Trajectory, cases: Sequence[Case], judge: Judge, k: int, seed: int
 ) -> Ranking:
-    """Trajectory 0 is the baseline, trajectory i that of cases[i - 1]; `judge` is number `k`."""
+    """Play a tournament. Trajectory 0 is the baseline, trajectory i belongs to cases[i - 1]; `judge` has number `k`."""
     trajectories = [baseline, *(case.trajectory for case in cases)]
 
     async def compare(i: int, j: int) -> tuple | None:
@@ -71,6 +68,6 @@ async def _play(
         compare,
         seed=stable_seed(seed, query.query_id),
         entrants=[repr(trajectory.messages) for trajectory in trajectories],
-        # the baseline is judged whatever it is, as in the win rate
+        # an invalid baseline is judged too, as in the win rate
         valid_G=[True, *(case.trajectory.valid for case in cases)],
     )

@@ -1,8 +1,7 @@
-"""Before a run starts: will it fit its GPUs, how long will it take, and how many judge calls will it make?
+"""Plan a run before it starts: does it fit its GPUs, how long will it take, and how many judge calls will it make?
 
     python -m arenarl.plan --config configs/travel/rl_arenarl_qwen3_8b.yaml --gpus 8
 
-Everything follows from the config and the model's shape; nothing is loaded or called. Open `stage` first, which adds up
-what a stage needs and whether it fits: bytes from `memory`, calls from `estimate`. The command searches for changes
-that would make it fit.
+The plan follows from the config and the model's shape; it loads and calls nothing. Open `stage` first: it adds up the
+bytes from `memory` and the calls from `estimate`. The command also searches for changes that make a run fit.
 """

@@ -1,12 +1,11 @@
-"""Does a run fit its GPUs, how long will it take, how many judge calls will it make?
-From its config alone, before anything is started.
+"""Plan a run from its config alone: does it fit its GPUs, how long will it take, how many judge calls will it make?
 
     python -m arenarl.plan --config configs/travel/rl_arenarl_qwen3_8b.yaml --gpus 8 [--memory 80] [--stage rl]
         [--set key=value ...]
 
-prints each stage's GPU memory by part, and its tokens, hours and calls. It ends with "fits", or with "does not fit",
-why, and what would. Exit code 0 if everything fits, 3 if not, and 2, as everywhere, for an invalid config. All numbers
-are upper bounds.
+prints each stage's GPU memory by part, its tokens, hours and calls, and "fits", or "does not fit" with the reason and
+changes that would make it fit. The exit code is 0 if everything fits, 3 if not, and 2 for an invalid config. All
+numbers are upper bounds.
 """
 
 import argparse
@@ -27,7 +26,7 @@ from arenarl.system.repository import CONFIGS
 from arenarl.training.requirements import check_method
 
 DOES_NOT_FIT = 3
-ASSUMED = {  # field of Hardware -> option, its least value, what it is
+HARDWARE_OPTIONS = {  # field of Hardware -> option, its minimum, help text
     "memory_gb": ("--memory", 1e-3, "memory of one GPU, in GB"),
     "tflops": ("--tflops", 1e-3, "bfloat16 TFLOPS of one GPU"),
     "bandwidth_tb_s": ("--bandwidth", 1e-3, "memory bandwidth of one GPU, in TB/s"),
@@ -37,7 +36,7 @@ ASSUMED = {  # field of Hardware -> option, its least value, what it is
 }
 ZERO3 = str(CONFIGS / "launch" / "zero3_gpu.json")
 POWERS = [64, 32, 16, 8, 4, 2, 1]
-CHANGES = {  # key -> values to try in its place, what changes a run least first; `gpus` is no key of a config
+CHANGES = {  # key -> values to try; smallest changes of a run first; `gpus` is not a config key
     "policy.gradient_checkpointing": [True],
     "sft.batch_size": POWERS,
     "rl.micro_batch_size": POWERS,
@@ -55,14 +54,14 @@ CHANGES = {  # key -> values to try in its place, what changes a run least first
 
 
 def main() -> None:
-    config, given = parse_arguments(__doc__, add_options)
+    config, arguments = parse_arguments(__doc__, add_options)
     check_method(config)
-    gpu = Hardware(**{name: getattr(given, name) for name in ASSUMED})
-    stages = [Stage(config, name, given.gpus, gpu) for name in given.stage]
+    gpu = Hardware(**{name: getattr(arguments, name) for name in HARDWARE_OPTIONS})
+    stages = [Stage(config, name, arguments.gpus, gpu) for name in arguments.stage]
 
-    models = {stage.model or "policy.scratch": stage.shape.parameters / 1e6 for stage in stages}
-    named = "; ".join(f"{model}, {parameters:,.1f} million parameters" for model, parameters in models.items())
-    print(f"{named}; GPUs: {given.gpus} of {gpu.memory_gb:g} GB\n")
+    sizes = {stage.model or "policy.scratch": stage.shape.parameters / 1e6 for stage in stages}
+    models = "; ".join(f"{model}, {parameters:,.1f} million parameters" for model, parameters in sizes.items())
+    print(f"{models}; GPUs: {arguments.gpus} of {gpu.memory_gb:g} GB\n")
     if columns := {f"{stage.name}: {phase}": parts for stage in stages for phase, parts in stage.phases.items()}:
         print(memory_table(columns), "\n")
     head = ["at most", "million tokens", "hours", "decoded at once on a GPU", "judge calls"]
@@ -71,58 +70,54 @@ def main() -> None:
         f"hours by {gpu.tflops:g} TFLOPS and {gpu.bandwidth_tb_s:g} TB/s a GPU (an H20's unless --tflops and "
         "--bandwidth say otherwise)\n"
     )
-    wrong = [(stage, misfits) for stage in stages if (misfits := stage.misfits)]
-    for stage, misfits in wrong:
-        would = ", or ".join(remedies(stage))
-        advice = f"it would with {would}" if would else "no two changes are enough"
-        print(f"does not fit: {stage.name}: {'; '.join(misfits)} ({advice})")
-    if wrong:
+    is_fitting = True
+    for stage in stages:
+        if misfits := stage.misfits:
+            changes = ", or ".join(remedies(stage))
+            advice = f"it would with {changes}" if changes else "no two changes are enough"
+            print(f"does not fit: {stage.name}: {'; '.join(misfits)} ({advice})")
+            is_fitting = False
+    if not is_fitting:
         sys.exit(DOES_NOT_FIT)
     print("fits")
 
 
 def row_of(stage: Stage) -> list[str]:
-    """Its row of the second table."""
+    """Return the stage's row of the second table."""
     decoded = str(stage.at_once) if stage.name != "sft" and stage.trajectories else "-"
-    calls = ", ".join(f"{count:,} for {what}" for what, count in judge_calls(stage.config, stage.name).items())
+    calls = ", ".join(f"{count:,} for {use}" for use, count in judge_calls(stage.config, stage.name).items())
     return [stage.name, f"{stage.trajectories * stage.length / 1e6:,.1f}", f"{stage.hours:,.1f}", decoded, calls or "-"]
 
 
 def remedies(stage: Stage) -> list[str]:
-    """Return at most three changes that make the stage fit: of one key, or of two where one is not enough."""
+    """Return at most three changes that make the stage fit: of one key, or of two keys if no single key is enough."""
     found: dict[tuple[str, ...], str] = {}
     for keys in chain(combinations(CHANGES, 1), combinations(CHANGES, 2)):
         if len(found) < 3 and not any(set(enough) <= set(keys) for enough in found):
-            tries = (dict(zip(keys, values, strict=True)) for values in product(*(CHANGES[key] for key in keys)))
-            if change := next((one for one in tries if _mends(stage, one)), None):
+            changes = (dict(zip(keys, values, strict=True)) for values in product(*(CHANGES[key] for key in keys)))
+            if change := next((change for change in changes if _fits_with(stage, change)), None):
                 found[keys] = " with ".join(as_overrides(change))
     return list(found.values())
 
 
-def _mends(stage: Stage, change: dict[str, Any]) -> bool:
-    """It fits by the change, and no other key of the config forbids that."""
-    other = changed(stage, change)
-    try:
-        check(other.config)
-        check_method(other.config)
-        return not other.misfits
-    except UserError:
-        return False
-
-
-def changed(stage: Stage, change: dict[str, Any]) -> Stage:
-    """The stage by a copy of its config in which these keys have other values."""
+def _fits_with(stage: Stage, change: dict[str, Any]) -> bool:
+    """True if the stage fits with the change, and the changed config is valid."""
     config = deepcopy(stage.config)
     for section, name in (key.split(".") for key in change if key != "gpus"):
         setattr(getattr(config, section), name, change[f"{section}.{name}"])
-    return replace(stage, config=config, gpus=change.get("gpus", stage.gpus))
+    try:
+        check(config)
+        check_method(config)
+        return not replace(stage, config=config, gpus=change.get("gpus", stage.gpus)).misfits
+    except UserError:
+        return False
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=at_least(1, int), default=1, help="number of GPUs, with one process each")
     several = {"nargs": "+", "choices": STAGES, "default": list(STAGES)}
     parser.add_argument("--stage", help="stages to plan (default: all)", **several)
-    for name, (flag, least, about) in ASSUMED.items():
+    for name, (flag, least, about) in HARDWARE_OPTIONS.items():
         kind = at_least(least, float)
         parser.add_argument(flag, dest=name, metavar="N", type=kind, default=getattr(Hardware, name), help=about)
 

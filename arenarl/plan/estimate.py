@@ -1,8 +1,7 @@
-"""What a run's judge calls will come to, before it starts:
-how many, and for an LLM tokens and cost, printed as one line.
+"""Estimate a run's judge calls before it starts, with an LLM's tokens and cost, as one printed line.
 
-The calls are counted by playing one group's tournament with invented scores; the tokens by building its prompts from a
-stored baseline. Thinking and asking again are not in it.
+The calls are counted by playing one group's tournament with random scores, and the tokens by building its prompts from
+a stored baseline. Thinking and retries are not included.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ _EXPLANATION = "A sentence about what the agent did well, and one of its faults,
 
 
 class _CountingClient:
-    """Stands in for `LLMClient`: counts what would be asked and answers at random."""
+    """Stands in for `LLMClient`: counts calls and tokens, and replies at random."""
 
     def __init__(self):
         self.usage = Usage()
@@ -54,8 +53,8 @@ class _CountingClient:
             if name in ("winners", "scores"):
                 numbers = list(range(1, reply_type.model_json_schema()["properties"][name]["minItems"] + 1))
                 scores = [self._rng.uniform(0, 10) for _ in numbers]
-                about = zip(numbers, scores, strict=True)
-                listed = [{"agent": agent, "explanation": _EXPLANATION, "score": score} for agent, score in about]
+                pairs = zip(numbers, scores, strict=True)
+                listed = [{"agent": agent, "explanation": _EXPLANATION, "score": score} for agent, score in pairs]
                 invented[name] = numbers if name == "winners" else listed
             elif get_origin(field.annotation) is Literal:
                 invented[name] = get_args(field.annotation)[0]
@@ -70,7 +69,7 @@ class _CountingClient:
 
 
 def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory]) -> Usage:
-    """All of an RL run: the rewards of every step, and the curve, from a few test queries and their baselines."""
+    """Estimate an RL run, rewards, watching judge and curve, from a few test queries and their baselines."""
     client = _CountingClient()
     total = Usage()
     if config.judge.train.name == "llm":
@@ -82,8 +81,10 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
 
 
 def _reward(config: Config, judge: LLMJudge, groups: Sequence[RolloutGroup]) -> None:
-    """Ask what rewarding the groups asks. Raises UserError if a reward of one's own cannot be had of trajectories that
-    nobody rolled out."""
+    """Reward the groups, so that the judge's client counts the calls.
+
+    Raises UserError if a user's reward function fails on these invented trajectories.
+    """
     verifier = Verifier(config.judge.verifier, judge.client)
     arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
     try:
@@ -96,14 +97,16 @@ def _reward(config: Config, judge: LLMJudge, groups: Sequence[RolloutGroup]) -> 
 
 
 def most_calls(config: Config) -> int:
-    """Judge calls that the reward of one group takes at most, if all its trajectories differ and are valid;
-    verifying answers is not in it."""
+    """Return the most judge calls for the reward of one group, with valid and different trajectories.
+
+    Calls of the verifier are not included.
+    """
     size, tournament, reward = config.rollout.group_size, config.tournament, REWARDS.get(config.reward.name)
     is_outcome = reward is not None and not reward.asks_judge
     if is_outcome and not config.reward.tournament_if_equal:
         return 0
-    asks_alike = ":" in tournament.topology or tournament.topology in ("elo", "random_reference")
-    if not (is_outcome or reward and reward.plays_topology) or asks_alike:  # these ask as often for every group
+    has_fixed_calls = ":" in tournament.topology or tournament.topology in ("elo", "random_reference")
+    if not (is_outcome or reward and reward.plays_topology) or has_fixed_calls:  # the same number for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
         query = Query("", make_domain(config.environment, config.data).name, "", "en", "")
@@ -114,7 +117,7 @@ def most_calls(config: Config) -> int:
 
 
 def judge_calls(config: Config, stage: str) -> dict[str, int]:
-    """Calls that a stage makes at most, by what for, over all of `judge.eval`; of a watching judge about as many."""
+    """Return the most calls of a stage by use, over all judges of `judge.eval`; for a watching judge, the mean."""
     both_orders = 2 * len(config.judge.eval)
     if stage == "rl":
         calls = {
@@ -129,7 +132,7 @@ def judge_calls(config: Config, stage: str) -> dict[str, int]:
 
 
 def _watched(config: Config) -> float:
-    """Trajectories that `judge.watch` scores over a run of RL, in the mean over the draws of groups."""
+    """Return the mean number of trajectories that `judge.watch` scores in an RL run."""
     return config.judge.watch_share * config.rl.rollouts * config.rl.groups * config.rollout.group_size
 
 
@@ -143,17 +146,18 @@ def _estimate_watching(
 
 
 def count_test_queries(config: Config) -> int:
-    """As many as will be made; where others made them, as many as there are.
-    Raises UserError if these are not prepared yet."""
+    """Return the number of test queries: planned for generated data, counted for published data.
+
+    Raises UserError if published data is not prepared yet.
+    """
     domain = make_domain(config.environment, config.data)
-    subtasks = 1 if config.data.divide else len(domain.subtasks)  # a pool that is divided is taken as one
+    subtasks = 1 if config.data.divide else len(domain.subtasks)  # a divided pool counts as one subtask
     planned = 0 if domain.has_own_queries else config.data.test_per_subtask * subtasks
     return planned or len(domain.read_split("test"))
 
 
 def count_sft_trajectories(config: Config) -> int:
-    """As many as are taken, or, of published data that nothing divides and where they are there already,
-    as many as there are."""
+    """Return the number of SFT trajectories: counted for prepared published data, unless divided; else planned."""
     path = Path(config.data.folder) / "sft.jsonl"
     if not path.is_file() or config.data.divide:
         return config.data.sft_size
@@ -164,7 +168,7 @@ def count_sft_trajectories(config: Config) -> int:
 def _estimate_cases(
     config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient, cases: int
 ) -> Usage:
-    """Policy against baseline in both orders, by every judge of `judge.eval`."""
+    """Estimate comparisons of policy and baseline, in both orders, by every judge of `judge.eval`."""
     for judge in (LLMJudge(judge, client) for judge in config.judge.eval if judge.name == "llm"):
         for query in queries:
             asyncio.run(judge.compare(query, baselines[query.query_id], baselines[query.query_id]))
@@ -172,50 +176,50 @@ def _estimate_cases(
 
 
 def _times(client: _CountingClient, factor: float) -> Usage:
-    """What the client counted so far, `factor` times; it counts anew."""
-    counted, client.usage = client.usage, Usage()
-    return Usage(**{name: type(value)(round(value * factor, 4)) for name, value in asdict(counted).items()})
+    """Return the client's usage times `factor`, and reset the client."""
+    usage, client.usage = client.usage, Usage()
+    return Usage(**{name: type(value)(round(value * factor, 4)) for name, value in asdict(usage).items()})
 
 
 def _group(query: Query, trajectory: Trajectory, size: int) -> RolloutGroup:
-    """As many trajectories, which differ in a number at the end of the answer: identical ones would enter once.
-    `meta` is that of a rollout."""
+    """Return a group of copies with a number at the end of the answer, because identical trajectories enter once.
+
+    Their `meta` has the fields of a rollout.
+    """
     *earlier, last = trajectory.messages
     meta = dict.fromkeys(("turns", "tool_calls", "tool_errors", "policy_tokens"), 1) | trajectory.meta
     variants = [last["content"].replace("</answer>", f"{number}\n</answer>") for number in range(size)]
-    return RolloutGroup(
-        query,
-        [replace(trajectory, messages=[*earlier, {**last, "content": content}], meta=meta) for content in variants],
-    )
+    messages = ([*earlier, {**last, "content": content}] for content in variants)
+    return RolloutGroup(query, [replace(trajectory, messages=variant, meta=meta) for variant in messages])
 
 
 def _tokens(text: str) -> int:
-    """Roughly: four ASCII characters, or one and a half others, make a token."""
+    """Estimate the number of tokens: 4 ASCII characters, or 1.5 other characters, per token."""
     ascii_count = sum(character.isascii() for character in text)
     return round(ascii_count / 4 + (len(text) - ascii_count) / 1.5)
 
 
 def print_estimate(config: Config, stage: str) -> None:
-    """The estimate as a line, if the stage asks an LLM; on the main process only."""
+    """Print the estimate as one line if the stage calls an LLM; on the main process only."""
     if not is_main_process():
         return
     judges, attempts = config.judge.eval, len(config.evaluate.attempts)
     if stage == "rl":
         judges = [config.judge.train, *config.judge.watching.values(), *judges]
-    has_api, asks = stage != "rl" and config.evaluate.api, any(judge.name == "llm" for judge in judges)
-    if not (has_api or asks):
+    has_api, has_llm_judge = stage != "rl" and config.evaluate.api, any(judge.name == "llm" for judge in judges)
+    if not (has_api or has_llm_judge):
         return
     domain = make_domain(config.environment, config.data)
     if has_api:
         trajectories = len(domain.read_test_set()[0]) * attempts * len(config.evaluate.api)
         calls = trajectories * config.test_turns
         print(f"closed models: {trajectories:,} trajectories, at most {calls:,} calls", flush=True)
-    if not asks:
+    if not has_llm_judge:
         return
     queries, baselines = domain.read_test_set()
     if not baselines:
-        limits = "judge.max_calls and judge.max_cost are limits"
-        print(f"estimate for {stage}: none, as no baselines are stored to size prompts by; {limits}", flush=True)
+        limits = "set judge.max_calls or judge.max_cost as limits"
+        print(f"estimate for {stage}: none, because no baselines are stored to size prompts by; {limits}", flush=True)
         return
     if stage == "rl":
         try:

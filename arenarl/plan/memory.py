@@ -1,8 +1,8 @@
-"""Bytes that a policy takes on each GPU, part by part, from its shape alone.
+"""Bytes of a policy on each GPU, part by part, from its shape alone.
 
-The arithmetic is for Qwen3 as transformers and TRL 1.16 run it, and near for other dense decoders with gated MLPs;
+The arithmetic is for Qwen3 in transformers and TRL 1.16, and close for other dense decoders with gated MLPs.
 tests/plan/test_memory.py measures its parts on a small model. GB are 1e9 bytes. Not counted: a prompt with its tools
-(below 1,000 tokens), what the allocator cannot use, states that DeepSpeed offloads.
+(below 1,000 tokens), the allocator's fragmentation, and states that DeepSpeed offloads.
 """
 
 from dataclasses import dataclass, replace
@@ -15,15 +15,15 @@ from arenarl.system.errors import UserError
 BF16, FP32, INDEX = 2, 4, 8  # bytes
 ADAM = 2  # moments
 LIVE_PARAMETERS = 1_000_000_000  # stage3_max_live_parameters of configs/launch/zero3_gpu.json, DeepSpeed's default
-# of the tile in which TRL projects to the vocabulary (trl.kernels.chunked_logprob)
+# tile of TRL's projection to the vocabulary (trl.kernels.chunked_logprob)
 HEAD_TOKENS, HEAD_VOCABULARY = 4096, 32768
-ENCODED_AT_ONCE = 2048  # tokens that the transformers back end reads together (arenarl.rollout.kv_cache)
-ENGINE = 1e9  # bytes of vLLM's share that its own buffers and CUDA graphs take. An assumption
+ENCODED_AT_ONCE = 2048  # tokens that the transformers back end encodes at once (arenarl.rollout.kv_cache)
+ENGINE = 1e9  # bytes of vLLM's buffers and CUDA graphs, part of its share. An assumption
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A Qwen3's numbers; the defaults that all dense ones share."""
+    """Sizes of a Qwen3 model; the defaults hold for all dense ones."""
 
     layers: int
     hidden: int
@@ -33,7 +33,7 @@ class Shape:
     head_dim: int = 128
     vocabulary: int = 151_936
     tied: bool = False
-    positions: int = 32_768  # longest sequence that it reads
+    positions: int = 32_768  # longest sequence
     width: int = BF16  # bytes of a weight or activation
 
     @property
@@ -51,7 +51,7 @@ class Shape:
 
     @property
     def table_parameters(self) -> int:
-        """The embedding, and as many for an output head of its own."""
+        """Parameters of the embedding; an untied output head has as many."""
         return self.vocabulary * self.hidden
 
     @property
@@ -59,7 +59,7 @@ class Shape:
         return self.layers * self.layer_parameters + self.hidden + self.table_parameters * (1 if self.tied else 2)
 
     def lora_parameters(self, rank: int) -> int:
-        """Both factors for every linear layer but the head, as `target_modules="all-linear"` takes them."""
+        """Return the parameters of both factors for every linear layer but the head (`target_modules="all-linear"`)."""
         return self.layers * self.linear_sizes(lambda inputs, outputs: rank * (inputs + outputs))
 
     def linear_sizes(self, size) -> int:
@@ -79,17 +79,17 @@ SHAPES = {  # as published in the models' config.json
 
 
 def shape_of(policy: PolicyConfig) -> Shape:
-    """Of `policy.model`, by its name or from its config.json, local or in the hub's cache, or of `policy.scratch`,
-    whose vocabulary is the largest allowed.
+    """Return the shape of `policy.model`, by its name or its config.json (local or in the hub's cache), or of
+    `policy.scratch` with its maximum vocabulary.
 
     Raises:
-        UserError: neither known nor there, or not a dense decoder's.
+        UserError: the shape is unknown, or the model is not a dense decoder.
     """
-    model, one = policy.model, policy.scratch
+    model, scratch = policy.model, policy.scratch
     if model is None:
-        heads = (one.num_heads, one.num_kv_heads, one.head_dim)
-        sizes = (one.num_layers, one.hidden_size, one.intermediate_size, *heads, one.vocab_size)
-        shape = Shape(*sizes, tied=True, positions=one.max_positions)
+        heads = (scratch.num_heads, scratch.num_kv_heads, scratch.head_dim)
+        sizes = (scratch.num_layers, scratch.hidden_size, scratch.intermediate_size, *heads, scratch.vocab_size)
+        shape = Shape(*sizes, tied=True, positions=scratch.max_positions)
     elif model.removesuffix("-Base") in SHAPES:
         shape = SHAPES[model.removesuffix("-Base")]
         if model.startswith("Qwen/") and not model.endswith("-Base"):
@@ -107,13 +107,13 @@ def _shape_in(model: str) -> Shape:
         config = AutoConfig.from_pretrained(model, local_files_only=True).get_text_config()
     except (OSError, ValueError) as error:
         raise UserError(
-            f"the shape of {model} is not known; name a local folder that holds it, or one of {', '.join(SHAPES)}"
+            f"the shape of {model} is not known; name a folder with its config.json, or one of {', '.join(SHAPES)}"
         ) from error
     if any(hasattr(config, name) for name in ("num_experts", "num_local_experts", "n_routed_experts")):
-        raise UserError(f"{model} has experts; the arithmetic is for dense models")
+        raise UserError(f"{model} has experts; the plan is for dense models only")
     kinds = getattr(config, "layer_types", None) or ()
     others = {kind for kind in kinds if not kind.endswith("attention") or kind.startswith("linear")}
-    unsuited = f"{model} is of a kind that the arithmetic is not for"
+    unsuited = f"{model} is of a kind that the plan does not cover"
     if others:
         raise UserError(f"{unsuited}: it has layers of {', '.join(sorted(others))}")
     try:
@@ -123,8 +123,7 @@ def _shape_in(model: str) -> Shape:
 
 
 def shape_from(config) -> Shape:
-    """Of a transformers config; Qwen2's and others leave out the size of a head,
-    some how many share keys and values."""
+    """Return the shape in a transformers config, which may omit the head size and the number of key-value heads."""
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -134,30 +133,30 @@ def shape_from(config) -> Shape:
 
 
 def layer_activations(shape: Shape) -> int:
-    """Bytes a token that a decoder layer keeps for its backward pass, without checkpointing.
+    """Return the bytes per token that a decoder layer keeps for its backward pass, without checkpointing.
 
-    A norm keeps its input in float32, the inverse deviation, the normed value and its product with the weight;
-    attention keeps rotated queries and keys, values, its output and a float32 number a head; the MLP keeps both
-    projections, the activation and the product. With transformers' sdpa attention and no fused kernels.
+    A norm keeps its input in float32, the inverse deviation, the normed value and its product with the weight.
+    Attention keeps rotated queries and keys, values, its output and one float32 number per head. The MLP keeps both
+    projections, the activation and the product. For transformers' sdpa attention without fused kernels.
     """
-    norm = FP32 + 2 * shape.width  # a number
+    norm = FP32 + 2 * shape.width  # per number
     norms = 2 * (shape.hidden * norm + FP32)
     queries = shape.queries * norm + shape.heads * FP32
     keys = shape.keys * norm + shape.kv_heads * FP32
-    # output and values; queries and keys are counted above
+    # output and values; `queries` and `keys` are separate
     attention = shape.width * (shape.queries + shape.keys) + FP32 * shape.heads
     return norms + queries + keys + attention + 4 * shape.width * shape.intermediate
 
 
 def rotations(shape: Shape) -> int:
-    """Bytes of a token's rotary embedding, which all layers share."""
+    """Return the bytes per token of the rotary embedding, which all layers share."""
     return 2 * shape.width * shape.head_dim
 
 
 def activations(shape: Shape, tokens: int, checkpointing: bool) -> int:
-    """Bytes that the decoder keeps for its backward pass, up to the output head's input.
+    """Return the bytes that the decoder keeps for its backward pass, up to the output head's input.
 
-    With checkpointing every layer keeps its input only, and one layer at a time is computed again.
+    With checkpointing each layer keeps only its input, and one layer at a time is recomputed.
     """
     final_norm = shape.hidden * (FP32 + 2 * shape.width) + FP32
     per_token = INDEX + final_norm + rotations(shape)
@@ -167,22 +166,22 @@ def activations(shape: Shape, tokens: int, checkpointing: bool) -> int:
 
 
 def head_memory(shape: Shape, tokens: int) -> int:
-    """TRL's fused output head: one tile of logits, and float32 gradients of the head's weights and of its input."""
+    """Return the bytes of TRL's fused output head: one tile of logits, float32 gradients of its weights and input."""
     tile = shape.width * min(tokens, HEAD_TOKENS) * min(shape.vocabulary, HEAD_VOCABULARY)
     return tile + FP32 * shape.table_parameters + FP32 * tokens * shape.hidden
 
 
 def kv_bytes(shape: Shape) -> int:
-    """Of a token in the key-value cache."""
+    """Return the bytes per token in the key-value cache."""
     return 2 * shape.width * shape.layers * shape.keys
 
 
 def generation(shape: Shape, rows: int, tokens: int) -> dict[str, int]:
-    """Bytes that the transformers back end takes beside the weights for so many trajectories at once.
+    """Return the bytes of the transformers back end, beside the weights, while it generates `rows` trajectories.
 
-    What is kept from turn to turn is copied into a batch and out of it. What is new is read some tokens at a time, or a
-    row that has more of them by itself: then there is a mask for every pair with a token before it, which attention
-    makes numbers of the weights' type, and one layer has its widest part, heads or MLP.
+    The key-value caches are kept from turn to turn and copied into a batch. New tokens are encoded at most
+    `ENCODED_AT_ONCE` at a time, or one row alone if it has more. Encoding needs a mask over all pairs of tokens, which
+    attention converts to the weights' type, and the widest part of one layer, attention or MLP.
     """
     attention, mlp = shape.width * (tokens + 4 * shape.queries), 4 * shape.width * shape.intermediate
     read = tokens + 4 * shape.width * shape.hidden + max(attention, mlp)
@@ -195,36 +194,38 @@ def generation(shape: Shape, rows: int, tokens: int) -> dict[str, int]:
 
 
 def vllm_part(shape: Shape, gpus: int, tokens: int) -> float:
-    """Bytes that a vLLM engine split over so many GPUs takes of each, with a cache for so many tokens:
-    a head's cache is never split."""
+    """Return the bytes per GPU of a vLLM engine split over `gpus`, with a cache for `tokens` tokens.
+
+    The cache of a key-value head is never split.
+    """
     return ENGINE + shape.width * shape.parameters / gpus + tokens * kv_bytes(shape) / min(gpus, shape.kv_heads)
 
 
 def vllm_cache(shape: Shape, share: float, gpus: int = 1) -> int:
-    """Tokens in vLLM's cache if it has `share` bytes of each of its GPUs; below 0 if they don't hold the weights."""
+    """Return the tokens in vLLM's cache with `share` bytes per GPU; negative if the weights do not fit."""
     return int((share - vllm_part(shape, gpus, 0)) * min(gpus, shape.kv_heads) // kv_bytes(shape))
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a shape is trained. `gpus` share what `zero`, DeepSpeed's stage, shards; without it each holds all."""
+    """Training of a shape. DeepSpeed's stage `zero` shards states over `gpus`; at 0 each GPU holds everything."""
 
     shape: Shape
-    tokens: int  # that go through the model at once, on one GPU
+    tokens: int  # in one forward pass on one GPU
     gpus: int = 1
     zero: int = 0
     lora_rank: int = 0
     checkpointing: bool = True
-    reference: bool = False  # a frozen copy for the KL term; with LoRA it is the base without the adapter
-    critic: bool = False  # PPO's: a policy more, which nothing shards
+    reference: bool = False  # frozen copy for the KL term; with LoRA the base model serves
+    critic: bool = False  # PPO's critic: a second policy, never sharded
 
     def states(self) -> dict[str, int]:
-        """Bytes on each GPU that stay, part by part."""
+        """Return the bytes on each GPU of weights and optimizer states, by part."""
         shape, rank = self.shape, self.lora_rank
         frozen, trained = (shape.parameters, shape.lora_parameters(rank)) if rank else (0, shape.parameters)
         weight = FP32 if rank else shape.width  # PEFT keeps an adapter in float32
-        state = FP32 if self.zero else weight  # AdamW's moments have the dtype of what it trains
-        parts = {  # and the stage of ZeRO that shards it
+        state = FP32 if self.zero else weight  # AdamW's moments have the dtype of the trained weights
+        parts = {  # part -> (bytes, the stage of ZeRO that shards it)
             "parameters": (shape.width * frozen + weight * trained, 3),
             "gradients": (state * trained, 2),
             "float32 copy for the optimizer": (FP32 * trained if self.zero else 0, 1),
@@ -240,19 +241,19 @@ class Training:
         return {"parameters gathered while in use": size}
 
     def updating(self) -> dict[str, int]:
-        """Bytes on each GPU during the backward pass, part by part."""
+        """Return the bytes on each GPU during the backward pass, by part."""
         shape = self.shape
-        # under LoRA the head is frozen
+        # LoRA does not train the head
         head = head_memory(shape, self.tokens) - (FP32 * shape.table_parameters if self.lora_rank else 0)
         passes = {"activations": activations(shape, self.tokens, self.checkpointing), "output head": head}
         return self.states() | self.gathered(LIVE_PARAMETERS) | passes
 
     def waiting(self) -> dict[str, int]:
-        """Bytes while vLLM generates: what it is sent is gathered a parameter at a time."""
+        """Return the bytes while vLLM generates; one parameter at a time is gathered and sent to it."""
         return self.states() | self.gathered(self.shape.table_parameters)
 
     def generating(self, rows: int, tokens: int) -> dict[str, int]:
-        """Bytes while the trainer's own model, gathered whole, generates so many trajectories at once."""
+        """Return the bytes while the trainer's own model, gathered whole, generates `rows` trajectories at once."""
         return self.states() | self.gathered(self.shape.parameters) | generation(self.shape, rows, tokens)
 
 
@@ -261,7 +262,7 @@ def gb(size: float) -> str:
 
 
 def memory_table(columns: dict[str, dict[str, float]]) -> str:
-    """Part → bytes of each column as Markdown, with their sums."""
+    """Return a Markdown table of bytes by part, one column per entry, with sums."""
     parts = dict.fromkeys(part for column in columns.values() for part in column)
     rows = [[part, *(gb(column.get(part, 0)) for column in columns.values())] for part in parts]
     rows = [row for row in rows if set(row[1:]) != {"-"}]

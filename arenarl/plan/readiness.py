@@ -1,8 +1,7 @@
-"""What `train_rl.py --check` finds out beyond sound input, without a GPU:
-prompts, plan, disk, and whether every LLM judge replies.
+"""Further checks of `train_rl.py --check`, without a GPU: prompt lengths, plan, disk, and replies of the LLM judges.
 
-Each LLM judge is asked once, to compare two answers that stand in for trajectories, and an LLM verifier about one of
-them: calls that are paid for and kept like any other, but never answered from the store.
+Each LLM judge compares two invented answers once, and an LLM verifier checks one. These calls are paid and stored like
+all others, but never answered from the store.
 """
 
 import asyncio
@@ -27,30 +26,29 @@ from arenarl.trajectory import Query, Trajectory
 
 LLM = TypeVar("LLM", bound=LLMConfig)
 
-PATIENCE_S = 30.0  # for which a judge that does not reply is asked again
-CHECKPOINTS = 3  # on the disk at once: two are kept while a third is written
+PATIENCE_S = 30.0  # maximum time of retries if a judge does not reply
+CHECKPOINTS = 3  # on the disk at once: two complete ones and the one being written
 
 
 def check_readiness(
     config: Config, folder: Path, queries: Sequence[Query], engine: RolloutEngine, client: LLMClient | None
 ) -> None:
-    """A line for each. What the plan says of GPUs that may not be these stops nothing.
+    """Run the checks and print a line for each. A plan that does not fit is only printed: training may use other GPUs.
 
     Raises:
-        UserError: a trajectory is longer than the model reads, the disk is too small, or a judge has no verdict.
+        UserError: a trajectory is longer than the model reads, the disk is too small, or a judge gives no verdict.
     """
     stage = Stage(config, "rl", process_count())
     try:
         _ = stage.shape
     except UserError as error:
-        print(f"lengths, plan and disk: not checked, for {error}")
+        print(f"lengths, plan and disk: not checked: {error}")
     else:
         _check_prompts(stage, queries, engine)
         gpus = f"{stage.gpus} GPU{'s' * (stage.gpus > 1)} of {stage.gpu.memory_gb:g} GB"
         print(f"plan for {gpus}: {'; '.join(stage.misfits) or 'fits'}; python -m arenarl.plan has others")
         _check_disk(stage, folder)
-    judges = {"judge.train": config.judge.train} | config.judge.watching
-    judges |= {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
+    judges = {"judge.train": config.judge.train} | config.judge.watching | config.judge.evaluating
     for key, judge in judges.items():
         if judge.name == "llm":
             _check_judge(key, judge, queries[0], client)
@@ -72,9 +70,9 @@ def _check_prompts(stage: Stage, queries: Sequence[Query], engine: RolloutEngine
 def _check_disk(stage: Stage, folder: Path) -> None:
     training = replace(stage.training, gpus=1, reference=False)
     states, frozen = training.states(), training.shape.width * training.shape.parameters if training.lora_rank else 0
-    checkpoint = sum(states.values()) - states["gradients"] - frozen  # LoRA's are of the adapter
-    there = len(list(folder.glob("checkpoint-*/whole.json")))
-    needed = max(CHECKPOINTS - there, 1) * checkpoint + states["parameters"]
+    checkpoint = sum(states.values()) - states["gradients"] - frozen  # LoRA's checkpoints hold only the adapter
+    present = len(list(folder.glob("checkpoint-*/whole.json")))
+    needed = max(CHECKPOINTS - present, 1) * checkpoint + states["parameters"]
     free = shutil.disk_usage(folder).free
     if needed > free:
         taken = f"checkpoints take up to {gb(needed)} GB, and {gb(free)} GB are free"
@@ -85,7 +83,7 @@ def _check_disk(stage: Stage, folder: Path) -> None:
 def _check_judge(key: str, judge: JudgeConfig, query: Query, client: LLMClient) -> None:
     one, other = _answer(query, "An answer."), _answer(query, "Another answer.")
     verdict = LLMJudge(_impatient(judge), client).compare(query, one, other, repeat=time.time_ns())
-    _await_verdict(key, judge, client, verdict, "; ./reproduce.sh judge_check tells how often it does")
+    _await_verdict(key, judge, client, verdict, "; ./reproduce.sh judge_check measures how often it does")
 
 
 def _check_verifier(llm: LLMConfig, query: Query, client: LLMClient) -> None:
@@ -102,10 +100,10 @@ def _impatient(llm: LLM) -> LLM:
     return replace(llm, patience_s=min(llm.patience_s, PATIENCE_S))
 
 
-def _await_verdict(key: str, llm: LLMConfig, client: LLMClient, asked: Coroutine[Any, Any, Any], advice="") -> None:
+def _await_verdict(key: str, llm: LLMConfig, client: LLMClient, call: Coroutine[Any, Any, Any], advice="") -> None:
     start = time.monotonic()
-    verdict = asyncio.run(asked)
+    verdict = asyncio.run(call)
     client.check()
     if verdict is None:
-        raise UserError(f"{key}: {llm.model} gave no verdict that can be read{advice}")
+        raise UserError(f"{key}: {llm.model} gave no readable verdict{advice}")
     print(f"{key}: a verdict of {llm.model} in {time.monotonic() - start:.1f} s")

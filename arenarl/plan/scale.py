@@ -1,5 +1,4 @@
-"""The runs at the paper's scale, in tables of docs/paper_scale.md and configs/launch/README.md:
-what they take, and what came out."""
+"""Tables of the runs at the paper's scale, for docs/paper_scale.md and configs/launch/README.md: cost and results."""
 
 import re
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ CLOSED = "configs/travel/closed_models.yaml"
 class Row:
     title: str
     config: str
-    stage: str  # sft, rl or evaluate: what the hours are of
+    stage: str  # sft, rl or evaluate: the stage whose hours the table shows
     gpus: int
 
 
@@ -42,7 +41,7 @@ ROWS = [
 
 
 def scale_table(results: Path) -> str:
-    """Figures, tokens, hours and judge calls of `ROWS`."""
+    """Return the table of `ROWS`: figures, tokens, hours and judge calls."""
     head = ["run", "config", "win rate %", "quality 0-10", "valid %", "GPUs", "tokens, million", "hours", "judge calls"]
     return markdown.table(head, [_row(row, results) for row in ROWS])
 
@@ -63,13 +62,13 @@ def _row(row: Row, results: Path) -> list[str]:
 
 
 def named_gpus(config: Path) -> dict[str, int]:
-    """Stage → GPUs of 80 GB, as a YAML's head names them; empty where it names none."""
+    """Return stage → number of 80 GB GPUs from the head of a YAML; empty if it names none."""
     named = re.search("^# GPUs of 80 GB: (.*)$", config.read_text(encoding="utf-8"), re.MULTILINE)
     return {stage: int(gpus) for stage, gpus in re.findall(r"(sft|rl|evaluate) (\d+)", named[1])} if named else {}
 
 
 def fits_table() -> str:
-    """What each stage of each YAML takes at most of the GPUs that it names, and what the plan says."""
+    """Return the table of each YAML's stages: the most memory on the GPUs that it names, and the plan's verdict."""
     rows = []
     paths = (path for folder in ("travel", "research", "writing") for path in (CONFIGS / folder).glob("*.yaml"))
     for path in sorted(paths):
@@ -82,7 +81,7 @@ def fits_table() -> str:
 
 
 def training_table() -> str:
-    """GB on each GPU while `RL` trains on `LONG` tokens at once, sharded and not."""
+    """Return the table of GB on each GPU while `RL` trains on `LONG` tokens at once, sharded and not."""
     full = replace(Stage(load_config(RL), "rl").training, tokens=LONG)
     columns = {f"full, ZeRO-3 over {gpus}": replace(full, gpus=gpus) for gpus in (8, 32)}
     columns |= {"full, not sharded": replace(full, zero=0), "LoRA 32, not sharded": replace(full, zero=0, lora_rank=32)}
@@ -90,7 +89,7 @@ def training_table() -> str:
 
 
 def sequence_table() -> str:
-    """What grows with the length of a trajectory."""
+    """Return the table of memory that grows with the length of a trajectory."""
     config = load_config(RL)
     shape, lengths = shape_of(config.policy), [config.rollout.max_tokens, LONG]
     sizes = {
@@ -106,7 +105,7 @@ def sequence_table() -> str:
 
 
 def vllm_table() -> str:
-    """What a colocated vLLM has at the configured share, and how many trajectories that serves."""
+    """Return the table of a colocated vLLM's memory at the configured share, and the trajectories that it serves."""
     config, rows = load_config(RL), []
     shape, length = shape_of(config.policy), config.rollout.max_tokens
     for name, memory in GPUS.items():

@@ -116,7 +116,7 @@ def test_the_local_server_has_verdicts_on_them_that_are_noise_alone(config, tmp_
 def test_without_baselines_there_is_no_estimate_and_it_says_so(config, capsys):
     config.judge.train = JudgeConfig(name="llm", model="m")
     print_estimate(config, "rl")
-    assert "estimate for rl: none, as no baselines are stored" in capsys.readouterr().out
+    assert "estimate for rl: none, because no baselines are stored" in capsys.readouterr().out
 
 
 def test_a_tool_that_the_policy_hears_of_nowhere_is_named(sft_path, compact, capsys):

@@ -150,5 +150,5 @@ def test_a_cut_trajectory_is_the_one_that_the_smaller_budget_gives(tokenizer, co
 
 def test_budgets_of_turns_are_refused_where_the_world_ends_trajectories():
     refuse_worlds([2, 4], NoTools())
-    with pytest.raises(UserError, match=r"evaluate.max_turns=\[2, 4\] cuts .* not done where the world ends them"):
+    with pytest.raises(UserError, match=r"evaluate.max_turns=\[2, 4\] cuts .* not possible if the world ends them"):
         refuse_worlds([2, 4], Counter())

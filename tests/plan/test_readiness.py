@@ -86,7 +86,7 @@ def test_a_judge_that_is_not_there_is_a_line(check):
 def test_a_judge_that_says_nothing_that_can_be_read_is_a_line(check, taught):
     with (
         serving(server_of(taught, faults=1.0, kinds=["truncated"])) as url,
-        pytest.raises(UserError, match="judge.train: simulated gave no verdict"),
+        pytest.raises(UserError, match="judge.train: simulated gave no readable verdict"),
     ):
         check(url=url)
 
@@ -126,5 +126,5 @@ def test_a_model_of_a_kind_that_the_plan_does_not_know_is_said_and_its_judges_ar
     with serving(server_of(taught)) as url:
         check(f"rl.init={tmp_path}", url=url)
     unknown, train, _ = capsys.readouterr().out.splitlines()
-    assert unknown.startswith("lengths, plan and disk: not checked, for ")
+    assert unknown.startswith("lengths, plan and disk: not checked: ")
     assert train.startswith("judge.train: a verdict")
