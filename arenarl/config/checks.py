@@ -49,10 +49,8 @@ def check(config: Config) -> None:
     for key, backend in _BACKENDS.items():
         value, default = (str(getattr(rollout, key)).lower() for rollout in (config.rollout, RolloutConfig()))
         if value != default and config.rollout.backend != backend:
-            raise UserError(
-                f"rollout.{key}={value} is of rollout.backend={backend}, not of {config.rollout.backend}; "
-                f"leave it out, or set rollout.{key}={default}"
-            )
+            of = f"is of rollout.backend={backend}, not of {config.rollout.backend}"
+            raise UserError(f"rollout.{key}={value} {of}; leave it out, or set rollout.{key}={default}")
 
 
 def _check_address(key: str, url: str | None, hint: str = "a key belongs into the environment variable") -> None:
@@ -82,16 +80,11 @@ def _check_tournament(config: Config) -> None:
                 raise ValueError(f"{tournament.topology} has parameters that tournament lacks: {names}; rename them")
             rehearse(tournament.topology, size)
         for entrants in range(2, size + 1):  # identical trajectories enter once
-            if (granted := parse_budget(tournament.matches, entrants)) < entrants // 2:
-                raise ValueError(
-                    f"matches={tournament.matches}: {entrants} entrants would play {granted} matches, "
-                    "too few for each to play one; write n-1 or 2n-2"
-                )
-        if tournament.elo_matches is not None and 2 * tournament.elo_matches < size:
-            raise ValueError(
-                f"elo_matches={tournament.elo_matches}: too few for each of {size} entrants to play one; "
-                "leave it out for ⌈N log₂ N⌉"
-            )
+            if (count := parse_budget(tournament.matches, entrants)) < entrants // 2:
+                matches = f"matches={tournament.matches}: {entrants} entrants would play {count} matches"
+                raise ValueError(f"{matches}, too few for each to play one; write n-1 or 2n-2")
+        if (count := tournament.elo_matches) is not None and 2 * count < size:
+            raise ValueError(f"elo_matches={count}: too few for each of {size} entrants to play one; leave it out")
     except ValueError as error:
         separator = "." if str(error).startswith(("matches=", "elo_matches=")) else ": "
         raise UserError(f"tournament{separator}{error}") from error
@@ -101,15 +94,11 @@ def _check_numbers(config: Config) -> None:
     scratch, difficulty, data, sft, rl = config.policy.scratch, config.rl.difficulty, config.data, config.sft, config.rl
     if data.divide and not data.source:
         raise UserError("data.divide=true: nothing to divide; name published data in data.source, or leave it out")
-    if scratch.num_heads % scratch.num_kv_heads:
-        raise UserError(
-            f"policy.scratch.num_heads={scratch.num_heads}: must be a multiple of "
-            f"policy.scratch.num_kv_heads={scratch.num_kv_heads}"
-        )
+    if scratch.num_heads % (kv_heads := scratch.num_kv_heads):
+        multiple = f"must be a multiple of policy.scratch.num_kv_heads={kv_heads}"
+        raise UserError(f"policy.scratch.num_heads={scratch.num_heads}: {multiple}")
     if not data.source and round(sft.epochs * data.sft_size) < 1:
-        raise UserError(
-            f"sft.epochs={sft.epochs} of data.sft_size={data.sft_size} trajectories is none; raise one of them"
-        )
+        raise UserError(f"sft.epochs={sft.epochs} of data.sft_size={data.sft_size} is no trajectory; raise one of them")
     if difficulty.low > difficulty.high:
         raise UserError(f"rl.difficulty.low={difficulty.low}: must not be above rl.difficulty.high={difficulty.high}")
     if rl.rounds > rl.rollouts:
@@ -136,15 +125,10 @@ def _check_search(environment: EnvironmentConfig) -> None:
     if search.engine == "folder" and not (search.folder and Path(search.folder).is_dir()):
         raise UserError(f"environment.search.folder={search.folder}: name the folder of the documents")
     if search.engine == "web" and environment.results == "compact":
-        raise UserError(
-            "environment.results=compact names pages by their titles, which a web search cannot open; "
-            "set environment.results=full"
-        )
+        raise UserError("environment.results=compact names pages by title, which the web cannot open; set it to full")
     if search.engine == "web" and search.web.api == "searxng" and not search.web.endpoint:
-        raise UserError(
-            "environment.search.web.endpoint is missing: name the address of your SearXNG, "
-            "such as http://127.0.0.1:8888/search"
-        )
+        example = "such as http://127.0.0.1:8888/search"
+        raise UserError(f"environment.search.web.endpoint is missing: name the address of your SearXNG, {example}")
 
 
 def _check_mcp(environment: EnvironmentConfig) -> None:
@@ -176,13 +160,10 @@ def _check_turns(config: Config) -> None:
         raise UserError(f"rollout.{error}") from error
     turns, samples = config.evaluate.max_turns, config.evaluate.samples
     if turns is not None and turns != sorted(set(turns or [0])):
-        raise UserError(
-            f"evaluate.max_turns={turns}: must name turns, each larger than the one before; null uses rollout.max_turns"
-        )
+        raise UserError(f"evaluate.max_turns={turns}: must name turns, each larger than the one before, or be null")
     if turns and config.rollout.force_answer:
         raise UserError(
-            "evaluate.max_turns cuts finished trajectories, where no answer can be forced; "
-            "leave rollout.force_answer out"
+            "evaluate.max_turns cuts trajectories where no answer could be forced; drop rollout.force_answer"
         )
     if samples > 1 and "sampled" not in config.evaluate.decodings:
         raise UserError(f"evaluate.samples={samples}: greedy samples do not differ; add sampled to evaluate.decodings")
@@ -192,16 +173,10 @@ def _check_policies(config: Config) -> None:
     """Refuse a missing prompt file, training of a model behind an API, and policy names that clash."""
     evaluate = config.evaluate
     if (path := config.rollout.system_prompt_file) and not path.is_file():
-        raise UserError(
-            f"rollout.system_prompt={path} does not exist; name a file, write the text itself, "
-            "or none for no system prompt"
-        )
+        raise UserError(f"rollout.system_prompt={path} does not exist; name a file, write the text itself, or none")
     for key, path in {"policy.model": config.policy.model, "rl.init": config.rl.init}.items():
         if path and path.endswith(_YAML):
-            raise UserError(
-                f"{key}={path}: a model behind an API cannot be trained, because its weights are not here; "
-                "evaluate it with evaluate.api"
-            )
+            raise UserError(f"{key}={path}: a model behind an API cannot be trained; evaluate it with evaluate.api")
     if taken := sorted(_SUMMARY_FIELDS & {*evaluate.checkpoints, *evaluate.api}):
         raise UserError(f"evaluate: the name {taken[0]} is a field of summary.json; choose another name")
     for name, path in evaluate.checkpoints.items():
@@ -226,15 +201,11 @@ def _check_llms(config: Config) -> None:
     for key, llm in (judges | others | policies).items():
         _check_address(f"{key}.base_url", llm.base_url)
         if llm.name != "llm" and key in policies:
-            raise UserError(
-                f"{key} is not an LLM; set its name to llm, and set model and base_url as in configs/policies"
-            )
+            raise UserError(f"{key} is not an LLM; set its name to llm, and model and base_url as in configs/policies")
         if llm.name == "embedded" and (llm.model or llm.base_url):
             ignored = f"{key}.{'model' if llm.model else 'base_url'}"
-            raise UserError(
-                f"{ignored} would be ignored: {key}.name is embedded, which calls no model; set it to llm, "
-                f"or {ignored} to null"
-            )
+            how = f"set it to llm, or {ignored} to null"
+            raise UserError(f"{ignored} would be ignored: {key}.name is embedded, which calls no model; {how}")
         if llm.name == "llm" and not llm.model:
             raise UserError(f"{key}.model is missing; name the model, or set {key}.base to a file of configs/judges")
         if llm.name == "llm" and judge.max_cost is not None and None in (llm.price_in, llm.price_out):
@@ -243,47 +214,35 @@ def _check_llms(config: Config) -> None:
 
 def check_tensor_parallel(rollout: RolloutConfig, processes: int) -> None:
     """Raise UserError if the processes do not divide into vLLM engines of equal size."""
-    if processes % rollout.vllm_tensor_parallel:
-        raise UserError(
-            f"rollout.vllm_tensor_parallel={rollout.vllm_tensor_parallel} does not divide {processes} processes into "
-            "engines of equal size; change one of them"
-        )
+    if processes % (gpus := rollout.vllm_tensor_parallel):
+        uneven = f"rollout.vllm_tensor_parallel={gpus} does not divide {processes} processes into engines of equal size"
+        raise UserError(f"{uneven}; change one of them")
 
 
 def check_groups(config: Config, processes: int) -> None:
-    """Refuse a layout that splits a rollout group over processes or steps, because its ranks would be wrong, and one
-    that leaves a process without a judge call.
-
-    Raises:
-        UserError: names the numbers to change.
-    """
+    """Raise UserError for a layout that splits a rollout group over processes or steps, because its ranks would be
+    wrong, and for one that leaves a process without a judge call."""
     n, rl, concurrency = config.rollout.group_size, config.rl, config.judge.concurrency
     if processes < 1:
         raise UserError(f"{processes} processes cannot train; start at least one")
+    shared = f"cannot be shared by {processes} processes"
     if concurrency < processes:
-        raise UserError(
-            f"judge.concurrency={concurrency} cannot be shared by {processes} processes; "
-            f"set it to {processes} or more, or start fewer processes"
-        )
+        how = f"set it to {processes} or more, or start fewer processes"
+        raise UserError(f"judge.concurrency={concurrency} {shared}; {how}")
     batch = {"rl.groups": rl.groups} | ({} if rl.method == "online" else {"rl.batch_size": rl.batch_size})
-    split = " without splitting a group"
     for key, value in batch.items():
         if value % processes:
-            raise UserError(
-                f"{key}={value} cannot be shared by {processes} processes{split * (key == 'rl.groups')}; "
-                f"set {key} to a multiple of {processes}, or start a number of processes that divides {value}"
-            )
+            split = " without splitting a group" * (key == "rl.groups")
+            how = f"set {key} to a multiple of {processes}, or start a number of processes that divides {value}"
+            raise UserError(f"{key}={value} {shared}{split}; {how}")
     per_process, updates = rl.groups // processes * n, rl.updates_per_rollout
     layout = f"rl.groups={rl.groups} / {processes} processes x rollout.group_size={n}"
+    undivided = f"does not divide the {per_process} trajectories of a process"
     if per_process % updates:
-        raise UserError(
-            f"rl.updates_per_rollout={updates} does not divide the {per_process} trajectories of a process "
-            f"({layout}); change one of them"
-        )
+        raise UserError(f"rl.updates_per_rollout={updates} {undivided} ({layout}); change one of them")
     per_update = per_process // updates
-    if per_update % rl.micro_batch_size:
+    if per_update % (size := rl.micro_batch_size):
         divisors = [divisor for divisor in range(1, per_update + 1) if per_update % divisor == 0]
-        raise UserError(
-            f"rl.micro_batch_size={rl.micro_batch_size} does not divide the {per_update} trajectories of a process and "
-            f"update ({layout} / rl.updates_per_rollout={updates}); set rl.micro_batch_size to one of {divisors}"
-        )
+        undivided = f"does not divide the {per_update} trajectories of a process and update"
+        how = f"set rl.micro_batch_size to one of {divisors}"
+        raise UserError(f"rl.micro_batch_size={size} {undivided} ({layout} / rl.updates_per_rollout={updates}); {how}")

@@ -70,8 +70,7 @@ def config_of_keys(keys: dict[str, Any], where: str) -> Config:
 def load(schema: type, values: dict[str, Any], path: Path, overrides: Iterable[str] = ()) -> Any:
     """Return the dataclass `schema` with the plain `values`, changed by a YAML, its `base:` and the overrides.
 
-    Raises:
-        UserError: one line that names the key, its value and what is allowed.
+    Raises UserError like `load_config`.
     """
     source, keys = _read_yaml(path)
     base = keys.pop("base", None)
@@ -115,10 +114,8 @@ def _set_keys(old: Any, new: Any, hint: Any, source: Source, sources: dict[str, 
     """Return the plain values `old`, changed by `new`; `hint` is the type: a section, a list or mapping of sections,
     or a plain value.
 
-    Records in `sources` where each dotted key was set; `list.0.key` is a key of a list's first section.
-
-    Raises:
-        UserError: an unknown key, or a value of another kind where a section or a list of sections belongs.
+    Records in `sources` where each dotted key was set; `list.0.key` is a key of a list's first section. Raises
+    UserError for an unknown key, or a value of another kind where a section or a list of sections belongs.
     """
     sources[key] = source.where
     # the section type in a list or mapping of sections

@@ -29,10 +29,8 @@ class TurnSchedule:
 def turn_schedule(horizons: Sequence[int] | None, every: int | None, max_turns: int, steps: int) -> TurnSchedule:
     """Return the schedule of a run of `steps` optimizer steps; without `horizons` it is `max_turns` throughout.
 
-    Without `every` the stages share the steps evenly; the last stage gets the remainder.
-
-    Raises:
-        ValueError: the message starts with the key to change.
+    Without `every` the stages share the steps evenly; the last stage gets the remainder. Raises ValueError; its message
+    starts with the key to change.
     """
     if horizons is None:
         if every is not None:

@@ -102,13 +102,10 @@ _Writer.add_representer(str, _Writer.represent_text)
 
 
 def read_yaml(text: str) -> Any:
-    """Return the plain values of a YAML text; keys of mappings are text.
+    """Return the plain values of a YAML text; keys are text. Raises a one-line ValueError for other text.
 
     >>> read_yaml("{a: 2e-5, b: [010, 12:30:45, 1_000, no, 2026-01-01], 3: true}")
     {'a': 2e-05, 'b': ['010', '12:30:45', '1_000', 'no', '2026-01-01'], '3': True}
-
-    Raises:
-        ValueError: the text is not valid here; the message is one line.
     """
     try:
         return yaml.load(text, Loader=_Reader)

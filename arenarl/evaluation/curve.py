@@ -18,10 +18,7 @@ RESAMPLES = 1000  # for the interval of each point
 
 
 class CurveRecorder:
-    """Evaluates the engine's policy on `queries` test queries, spread over the subtasks.
-
-    `temperatures` maps a decoding to its temperature.
-    """
+    """Evaluates the engine's policy on `queries` test queries, at the temperature of each decoding."""
 
     def __init__(
         self,

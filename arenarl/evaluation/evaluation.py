@@ -141,10 +141,7 @@ def judge_trajectories(
 
 
 def lost(outcomes: np.ndarray) -> np.ndarray:
-    """Return the outcomes of a trajectory that loses without being judged, given the outcomes of judged ones.
-
-    They are -1, but NaN in a dimension that a judge never scores while it scores others.
-    """
+    """Return an unjudged loser's outcomes: -1, but NaN where these outcomes show that a judge skips the dimension."""
     unknown = np.isnan(outcomes)
     return np.where(unknown & ~unknown.all(axis=1, keepdims=True), math.nan, -1.0)
 

@@ -54,10 +54,7 @@ def _at_budget(samples: Sequence[Sequence[Case]], budget: int, resamples: int, s
 
 
 def within(case: Case, turns: int) -> Case:
-    """Return the case under a budget of `turns` assistant turns: a longer trajectory is cut and invalid.
-
-    Void trajectories stay unchanged.
-    """
+    """Return the case with at most `turns` assistant turns: a longer trajectory is cut and invalid, unless void."""
     messages = case.trajectory.messages
     starts = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
     if len(starts) <= turns or case.trajectory.is_void:
@@ -87,10 +84,7 @@ def pass_at_k(samples: Sequence[Sequence[Case]], resamples: int, seed: int) -> d
 
 
 def estimates(passed: np.ndarray, k: int) -> np.ndarray:
-    """Return pass@k of each query, the mean over judges: (queries, samples, judges) -> (queries,).
-
-    `passed` is 1, 0, or NaN for unknown; so is the result.
-    """
+    """Return pass@k per query, mean over judges: (queries, samples, judges) of 1, 0, NaN (unknown) -> (queries,)."""
     known = np.isfinite(passed)
     counts, passes = known.sum(axis=1), np.where(known, passed, 0).sum(axis=1)
     by_judge = np.vectorize(lambda n, c: statistics.pass_at_k(int(n), int(c), k), otypes=[float])(counts, passes)

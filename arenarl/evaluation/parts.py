@@ -45,7 +45,7 @@ class Part:
         self.trajectories = [Trajectory.from_record(record) for record in read_jsonl(cases)] if is_whole else None
 
     def write(self, cases: Sequence[Case]) -> None:
-        """Write the cases unless the file already holds them. Their findings and verdicts may have changed."""
+        """Write the cases unless the file holds the same; their findings and verdicts may have changed."""
         records = [case.to_record() for case in cases]
         if self.trajectories is None:
             self.path.unlink(missing_ok=True)  # the cases will no longer match it
@@ -166,11 +166,7 @@ def _searched(search: SearchConfig) -> list[str]:
 
 
 def own_code(names: Iterable[str]) -> list[Path]:
-    """Return the source files of a user's classes and functions, named as `package.module:Class`.
-
-    A package counts whole. A single module counts with the modules beside it that it imports. Files of this project do
-    not count.
-    """
+    """Return the source files of a user's classes and functions: a package, or a module and its imports beside it."""
     files: set[Path] = set()
     for module in (name.partition(":")[0] for name in names if ":" in name and named(name, "environment")):
         if origin := sys.modules[module].__file__:  # None for built-in modules

@@ -66,10 +66,8 @@ def main() -> None:
         print(memory_table(columns), "\n")
     head = ["at most", "million tokens", "hours", "decoded at once on a GPU", "judge calls"]
     print(markdown.table(head, [row_of(stage) for stage in stages]))
-    print(
-        f"hours by {gpu.tflops:g} TFLOPS and {gpu.bandwidth_tb_s:g} TB/s a GPU (an H20's unless --tflops and "
-        "--bandwidth say otherwise)\n"
-    )
+    speeds = f"{gpu.tflops:g} TFLOPS and {gpu.bandwidth_tb_s:g} TB/s per GPU"
+    print(f"hours at {speeds} (--tflops and --bandwidth; default: an H20)\n")
     is_fitting = True
     for stage in stages:
         if misfits := stage.misfits:

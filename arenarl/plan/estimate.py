@@ -70,21 +70,20 @@ class _CountingClient:
 
 def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory]) -> Usage:
     """Estimate an RL run, rewards, watching judge and curve, from a few test queries and their baselines."""
-    client = _CountingClient()
-    total = Usage()
+    client, total = _CountingClient(), Usage()
     if config.judge.train.name == "llm":
         groups = [_group(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
         _reward(config, LLMJudge(config.judge.train, client), groups)
         total += _times(client, config.rl.rollouts * config.rl.groups / len(queries))
-    total += _estimate_watching(config, queries, baselines, client)
+    for judge in (LLMJudge(judge, client) for judge in config.judge.watching.values() if judge.name == "llm"):
+        for query in queries:
+            asyncio.run(judge.score(query, baselines[query.query_id]))
+    total += _times(client, _watched(config) / len(queries))
     return total + _estimate_cases(config, queries, baselines, client, config.curve_cases)
 
 
 def _reward(config: Config, judge: LLMJudge, groups: Sequence[RolloutGroup]) -> None:
-    """Reward the groups, so that the judge's client counts the calls.
-
-    Raises UserError if a user's reward function fails on these invented trajectories.
-    """
+    """Reward the groups, so that the judge's client counts the calls. Raises UserError if a user's function fails."""
     verifier = Verifier(config.judge.verifier, judge.client)
     arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
     try:
@@ -97,10 +96,7 @@ def _reward(config: Config, judge: LLMJudge, groups: Sequence[RolloutGroup]) -> 
 
 
 def most_calls(config: Config) -> int:
-    """Return the most judge calls for the reward of one group, with valid and different trajectories.
-
-    Calls of the verifier are not included.
-    """
+    """Return the most judge calls, without the verifier's, for one group of valid, different trajectories."""
     size, tournament, reward = config.rollout.group_size, config.tournament, REWARDS.get(config.reward.name)
     is_outcome = reward is not None and not reward.asks_judge
     if is_outcome and not config.reward.tournament_if_equal:
@@ -136,20 +132,8 @@ def _watched(config: Config) -> float:
     return config.judge.watch_share * config.rl.rollouts * config.rl.groups * config.rollout.group_size
 
 
-def _estimate_watching(
-    config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient
-) -> Usage:
-    for judge in (LLMJudge(judge, client) for judge in config.judge.watching.values() if judge.name == "llm"):
-        for query in queries:
-            asyncio.run(judge.score(query, baselines[query.query_id]))
-    return _times(client, _watched(config) / len(queries))
-
-
 def count_test_queries(config: Config) -> int:
-    """Return the number of test queries: planned for generated data, counted for published data.
-
-    Raises UserError if published data is not prepared yet.
-    """
+    """Return the number of test queries: planned, or counted for published data (UserError if missing)."""
     domain = make_domain(config.environment, config.data)
     subtasks = 1 if config.data.divide else len(domain.subtasks)  # a divided pool counts as one subtask
     planned = 0 if domain.has_own_queries else config.data.test_per_subtask * subtasks
@@ -182,10 +166,7 @@ def _times(client: _CountingClient, factor: float) -> Usage:
 
 
 def _group(query: Query, trajectory: Trajectory, size: int) -> RolloutGroup:
-    """Return a group of copies with a number at the end of the answer, because identical trajectories enter once.
-
-    Their `meta` has the fields of a rollout.
-    """
+    """Return a group of copies, numbered at the end of the answer, because identical trajectories enter once."""
     *earlier, last = trajectory.messages
     meta = dict.fromkeys(("turns", "tool_calls", "tool_errors", "policy_tokens"), 1) | trajectory.meta
     variants = [last["content"].replace("</answer>", f"{number}\n</answer>") for number in range(size)]

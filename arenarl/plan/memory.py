@@ -194,10 +194,7 @@ def generation(shape: Shape, rows: int, tokens: int) -> dict[str, int]:
 
 
 def vllm_part(shape: Shape, gpus: int, tokens: int) -> float:
-    """Return the bytes per GPU of a vLLM engine split over `gpus`, with a cache for `tokens` tokens.
-
-    The cache of a key-value head is never split.
-    """
+    """Return vLLM's bytes per GPU, with a cache for `tokens` tokens; `gpus` share it, but never split a head."""
     return ENGINE + shape.width * shape.parameters / gpus + tokens * kv_bytes(shape) / min(gpus, shape.kv_heads)
 
 

@@ -7,10 +7,9 @@ all others, but never answered from the store.
 import asyncio
 import shutil
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 from arenarl.config.schema import Config, JudgeConfig, LLMConfig
 from arenarl.domains.known_answers import has_answer
@@ -23,8 +22,6 @@ from arenarl.rollout.engine import RolloutEngine, longest_prompt
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
 from arenarl.trajectory import Query, Trajectory
-
-LLM = TypeVar("LLM", bound=LLMConfig)
 
 PATIENCE_S = 30.0  # maximum time of retries if a judge does not reply
 CHECKPOINTS = 3  # on the disk at once: two complete ones and the one being written
@@ -51,10 +48,10 @@ def check_readiness(
     judges = {"judge.train": config.judge.train} | config.judge.watching | config.judge.evaluating
     for key, judge in judges.items():
         if judge.name == "llm":
-            _check_judge(key, judge, queries[0], client)
+            _check_llm(key, judge, queries[0], client)
     known = next(filter(has_answer, queries), None)
     if config.judge.verifier.name == "llm" and known:
-        _check_verifier(config.judge.verifier, known, client)
+        _check_llm("judge.verifier", config.judge.verifier, known, client)
 
 
 def _check_prompts(stage: Stage, queries: Sequence[Query], engine: RolloutEngine) -> None:
@@ -80,28 +77,19 @@ def _check_disk(stage: Stage, folder: Path) -> None:
     print(f"disk: checkpoints take up to {gb(needed)} of {gb(free)} GB")
 
 
-def _check_judge(key: str, judge: JudgeConfig, query: Query, client: LLMClient) -> None:
-    one, other = _answer(query, "An answer."), _answer(query, "Another answer.")
-    verdict = LLMJudge(_impatient(judge), client).compare(query, one, other, repeat=time.time_ns())
-    _await_verdict(key, judge, client, verdict, "; ./reproduce.sh judge_check measures how often it does")
-
-
-def _check_verifier(llm: LLMConfig, query: Query, client: LLMClient) -> None:
-    verdict = Verifier(_impatient(llm), client).is_correct(query, _answer(query, "An answer."), repeat=time.time_ns())
-    _await_verdict("judge.verifier", llm, client, verdict)
-
-
-def _answer(query: Query, text: str) -> Trajectory:
-    message = {"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{text}\n</answer>"}
-    return Trajectory(query.query_id, [message], "answer")
-
-
-def _impatient(llm: LLM) -> LLM:
-    return replace(llm, patience_s=min(llm.patience_s, PATIENCE_S))
-
-
-def _await_verdict(key: str, llm: LLMConfig, client: LLMClient, call: Coroutine[Any, Any, Any], advice="") -> None:
-    start = time.monotonic()
+def _check_llm(key: str, llm: LLMConfig, query: Query, client: LLMClient) -> None:
+    """Ask a judge or the verifier for one verdict."""
+    texts = ("An answer.", "Another answer.")
+    messages = [
+        {"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{text}\n</answer>"} for text in texts
+    ]
+    first, second = (Trajectory(query.query_id, [message], "answer") for message in messages)
+    hasty, advice, start = replace(llm, patience_s=min(llm.patience_s, PATIENCE_S)), "", time.monotonic()
+    if isinstance(llm, JudgeConfig):
+        call = LLMJudge(hasty, client).compare(query, first, second, repeat=time.time_ns())
+        advice = "; ./reproduce.sh judge_check measures how often it does"
+    else:
+        call = Verifier(hasty, client).is_correct(query, first, repeat=time.time_ns())
     verdict = asyncio.run(call)
     client.check()
     if verdict is None:

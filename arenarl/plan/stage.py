@@ -182,8 +182,7 @@ class Stage:
 
 
 def forward_flops(shape: Shape, tokens: int) -> float:
-    """Return the FLOPs of one trajectory: 2 per multiplying parameter and token, and attention over half the tokens
-    on average. An embedding look-up multiplies nothing."""
+    """Return the FLOPs of one trajectory: 2 per token and parameter (but the embedding's), and attention over half."""
     multiplying = shape.parameters - (0 if shape.tied else shape.table_parameters)
     return tokens * (2.0 * multiplying + 2.0 * shape.layers * shape.queries * tokens)
 

@@ -39,10 +39,8 @@ def last_checkpoint(folder: Path, shared: str = "") -> str | None:
     complete = [path for path in checkpoints if (path / MARK).is_file()]
     processes = read_json(complete[-1] / MARK).get("processes") if complete else None
     if shared and processes not in (None, process_count()):  # markers of earlier versions lack the number
-        raise UserError(
-            f"{complete[-1]} was written by {processes} processes, which share {shared}; "
-            f"resume with the same number of processes, or delete {folder} to restart"
-        )
+        how = f"resume with the same number of processes, or delete {folder} to restart"
+        raise UserError(f"{complete[-1]} was written by {processes} processes, which share {shared}; {how}")
     if is_main_process():
         for path in set(checkpoints) - set(complete):
             shutil.rmtree(path)

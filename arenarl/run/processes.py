@@ -25,33 +25,28 @@ T = TypeVar("T")
 def join_processes(config: Config) -> None:
     """Join the process group, if there is one, and choose this process's GPU. Call it before loading a model.
 
-    Raises:
-        UserError: processes would share a GPU, or a vLLM server, into which each would load its own checkpoints.
+    Raises UserError if processes would share a GPU, or a vLLM server, into which each would load its own checkpoints.
     """
     check_launch()
     # on a machine without GPUs, cpu=True is needed to find the other processes
     state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=LONGEST_WAIT_S))
     if state.num_processes > 1 and config.rollout.backend == "vllm_server":
-        raise UserError(
-            "rollout.backend=vllm_server is for one process; start the script with python, without torchrun"
-        )
+        raise UserError("rollout.backend=vllm_server is for one process; start the script without torchrun")
 
 
 def check_launch() -> None:
     """Raise UserError if several processes would share a GPU, which NCCL forbids, or if WORLD_SIZE is set without a
     launcher: accelerate would then treat each process as the only one."""
     if process_count() > 1 and "LOCAL_RANK" not in os.environ:
-        raise UserError(
-            f"WORLD_SIZE={process_count()} is set, but not LOCAL_RANK: no launcher started this process; "
-            "start it with torchrun, or unset WORLD_SIZE"
-        )
+        how = "start the script with torchrun, or unset WORLD_SIZE"
+        raise UserError(f"WORLD_SIZE={process_count()} is set, but not LOCAL_RANK, which a launcher sets; {how}")
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if 0 < gpus < processes:
-        raise UserError(
-            f"{processes} processes cannot share {gpus} GPU{'s' * (gpus > 1)}; start {gpus} (--nproc_per_node {gpus}, "
-            f"for ./reproduce.sh PROCESSES={gpus}), or hide the GPUs with CUDA_VISIBLE_DEVICES="
+        how = (
+            f"start {gpus} (--nproc_per_node {gpus}, for ./reproduce.sh PROCESSES={gpus}), or set CUDA_VISIBLE_DEVICES="
         )
+        raise UserError(f"{processes} processes cannot share {gpus} GPU{'s' * (gpus > 1)}; {how}")
 
 
 def own_share(queries: Sequence[T]) -> Sequence[T]:

@@ -31,9 +31,8 @@ _WORK = ("checkpoint-*", "*.safetensors", "pytorch_model*.bin", "curve.jsonl", "
 def refuse_other_settings(config: Config, folder: Path) -> None:
     """Raise UserError, naming the keys, if the folder holds work of this stage with other settings."""
     if has_begun(folder) and (changed := other_settings(config, folder)):
-        raise UserError(
-            f"{folder} was made with other settings ({changed}); delete it, or give this run another `name`"
-        )
+        how = "delete it, or give this run another `name`"
+        raise UserError(f"{folder} was made with other settings ({changed}); {how}")
 
 
 def has_begun(folder: Path) -> bool:

@@ -41,10 +41,8 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
         now = provenance(config, stage)
         changed = _other_content(folder, stage, now)
         if changed and has_begun(folder):
-            raise UserError(
-                f"{folder} was begun with other content of {', '.join(changed)}; restore it, delete {folder}, "
-                "or give this run another `name`"
-            )
+            how = f"restore it, delete {folder}, or give this run another `name`"
+            raise UserError(f"{folder} was begun with other content of {', '.join(changed)}; {how}")
         if changed or other_settings(config, folder):  # the stage never took a step: restart it
             for name in ("wandb.json", "elapsed.json", "watch.jsonl"):
                 (folder / name).unlink(missing_ok=True)
@@ -85,9 +83,8 @@ def _lock(folder: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise UserError(
-            f"{folder} is being written by another run; wait until it ends or stop it, or give this run another `name`"
-        ) from None
+        how = "wait until it ends or stop it, or give this run another `name`"
+        raise UserError(f"{folder} is being written by another run; {how}") from None
     except OSError:
         say(f"{folder} is on a file system without locks; do not start this stage twice at once")
     _LOCKS.append(lock)

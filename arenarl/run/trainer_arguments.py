@@ -9,6 +9,7 @@ import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from unittest.mock import patch
 
 from arenarl.config.schema import Config, PolicyConfig
 from arenarl.run.tracking import reporters
@@ -64,18 +65,14 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
     try:
         zero = dict(_settings(file)["zero_optimization"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(
-            f"{key}={path} is not a DeepSpeed JSON with zero_optimization: {error}; start from ds_config.json"
-        ) from error
+        how = "start from ds_config.json"
+        raise UserError(f"{key}={path} is not a DeepSpeed JSON with zero_optimization: {error}; {how}") from error
     if zero.get("stage") == 3 and not zero.get("stage3_gather_16bit_weights_on_model_save"):
-        raise UserError(
-            f"{path}: set stage3_gather_16bit_weights_on_model_save to true in zero_optimization, "
-            "otherwise the policy cannot be saved whole"
-        )
+        how = "set stage3_gather_16bit_weights_on_model_save to true in zero_optimization"
+        raise UserError(f"{path}: the policy could not be saved whole; {how}")
     if "RANK" not in os.environ and not is_check:
-        raise UserError(
-            f"ZeRO-3 needs a launcher: torchrun --nproc_per_node 2 {script} …, or --set {key}=null for one process"
-        )
+        how = f"start it with torchrun --nproc_per_node 2 {script} …, or --set {key}=null for one process"
+        raise UserError(f"ZeRO-3 needs a launcher; {how}")
     return zero.get("stage", 0)
 
 
@@ -83,10 +80,7 @@ def refuse_lost_updates(policy: PolicyConfig, key: str, learning_rate: float, de
     """Refuse full fine-tuning in bfloat16 at a learning rate too small for it.
 
     AdamW's updates are about as large as the rate. Without DeepSpeed's float32 copy of the weights, rounding would undo
-    most of them, and no metric would show it.
-
-    Raises:
-        UserError: names the keys to change.
+    most of them, and no metric would show it. Raises UserError.
     """
     lost = BFLOAT16_LOSES * learning_rate
     if policy.dtype == "bfloat16" and not policy.lora_rank and deepspeed is None and lost < MOST_WEIGHTS:
@@ -98,10 +92,7 @@ def refuse_lost_updates(policy: PolicyConfig, key: str, learning_rate: float, de
 
 
 def clip_norm(path: str | None, norm: float) -> float:
-    """Return the gradient clipping norm; 0, no clipping, if the JSON at `path` names Muon.
-
-    DeepSpeed would clip Muon's output instead of the gradients, and little would be left.
-    """
+    """Return the clipping norm; 0 (no clipping) with Muon, whose output DeepSpeed would clip to almost nothing."""
     file = deepspeed_file(path)
     optimizer = _settings(file).get("optimizer", {}) if file else {}
     return 0.0 if str(optimizer.get("type")).lower() == "muon" else norm
@@ -121,14 +112,8 @@ def start_deepspeed() -> None:
     import deepspeed
 
     # DeepSpeed's Muon module compiles a function on import, and loading torch's compiler takes ten seconds
-    before = os.environ.get("TORCHDYNAMO_DISABLE")
-    os.environ["TORCHDYNAMO_DISABLE"] = "1"
-    try:
+    with patch.dict(os.environ, TORCHDYNAMO_DISABLE="1"):
         importlib.import_module("deepspeed.runtime.zero.muon.original_muon")
-    finally:
-        del os.environ["TORCHDYNAMO_DISABLE"]
-        if before is not None:
-            os.environ["TORCHDYNAMO_DISABLE"] = before
     # skips half a minute of compiling a collective that only inference uses
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed()

@@ -27,10 +27,9 @@ def _hash(files: tuple[tuple[Path, int, int], ...]) -> str:
 
 
 def keep_start(folder: Path, policy: str) -> None:
-    """Store the hash of RL's initial weights in its folder, or compare it with the stored hash (main process only).
+    """Store the hash of RL's initial weights in its folder (main process only).
 
-    Raises:
-        UserError: RL was started from other weights.
+    Raises UserError if the folder's RL started from other weights.
     """
     if not is_main_process():
         return
@@ -38,10 +37,8 @@ def keep_start(folder: Path, policy: str) -> None:
     if not has_begun(folder):
         write_json(folder / _START, {"policy": policy, "weights": hash_weights(policy)})
     elif start is not None and start["weights"] != hash_weights(policy):  # None: started by an earlier version
-        raise UserError(
-            f"{folder} was trained from other weights than {policy} has now; delete {folder} to train it from these, "
-            "or give this run another `name`"
-        )
+        how = f"delete {folder} to train it from these, or give this run another `name`"
+        raise UserError(f"{folder} was trained from other weights than {policy} has now; {how}")
 
 
 def refuse_other_starts(policies: Iterable[str]) -> None:
@@ -51,7 +48,6 @@ def refuse_other_starts(policies: Iterable[str]) -> None:
         stored = read_json(Path(policy) / _START)
         start = folders.get(Path(stored["policy"]).resolve()) if stored else None
         if start and stored["weights"] != hash_weights(start):
-            raise UserError(
-                f"{policy} was trained from other weights than {start} has now, so they cannot be compared; "
-                f"delete {policy} and train it again, or name one of them alone in evaluate.checkpoints"
-            )
+            how = f"delete {policy} and train it again, or name only one of them in evaluate.checkpoints"
+            compared = "so they cannot be compared"
+            raise UserError(f"{policy} was trained from other weights than {start} has now, {compared}; {how}")

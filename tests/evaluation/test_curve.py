@@ -1,5 +1,4 @@
-"""The curve's points: one that a spent budget breaks off is not kept,
-and is as it would have been when it is made again."""
+"""A curve point that a spent budget interrupts is not written, and is equal when it is made again."""
 
 from contextlib import suppress
 
@@ -25,7 +24,7 @@ def answer(query):
 
 
 class Budget:
-    """A judge who is paid for so many calls, and what a run knows of it."""
+    """A judge with a limit on calls, and the client of a run."""
 
     def __init__(self, calls):
         self.left, self.stop_reason = calls, None
@@ -40,7 +39,7 @@ class Budget:
 
 
 class Fixed:
-    """An engine, a domain and a test set in one."""
+    """An engine, a domain and a test set in one object."""
 
     def roll_out(self, attempts, tick):
         return [answer(attempt.query) for attempt in attempts]
@@ -59,7 +58,7 @@ def curve_of(folder, budget):
 
 @settings(derandomize=True, deadline=None, max_examples=8)
 @given(calls=st.integers(0, 4 * CALLS))
-def test_a_budget_that_ends_anywhere_costs_no_point(tmp_path_factory, calls):
+def test_a_budget_that_ends_at_any_call_costs_no_point(tmp_path_factory, calls):
     folder = tmp_path_factory.mktemp("curve")
     whole, broken = curve_of(folder / "whole", Budget(10**9)), curve_of(folder / "broken", Budget(calls))
     for step in (0, 20, 40):
@@ -69,14 +68,14 @@ def test_a_budget_that_ends_anywhere_costs_no_point(tmp_path_factory, calls):
         assert whole.has_point(step) and broken.has_point(step) == (broken.client.stop_reason is None)
         if not broken.has_point(step):
             assert calls < (step // 20 + 1) * CALLS
-            broken = curve_of(folder / "broken", Budget(10**9))  # the run goes on with more
+            broken = curve_of(folder / "broken", Budget(10**9))  # the run resumes with a larger budget
             broken.record(step)
             assert broken.has_point(step)
     assert (folder / "broken" / "curve.jsonl").read_bytes() == (folder / "whole" / "curve.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_point_is_there_if_its_step_is(tmp_path, is_there):
+def test_a_point_exists_if_the_file_has_its_step(tmp_path, is_there):
     for step in (0, 20, 40) if is_there else ():
         append_step(tmp_path / "curve.jsonl", step, [{"step": step}])
     curve = curve_of(tmp_path, Budget(0))

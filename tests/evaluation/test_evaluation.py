@@ -1,4 +1,4 @@
-"""Cases to figures: what is counted, and what is not."""
+"""From cases to figures: which cases and outcomes count."""
 
 from argparse import Namespace
 from dataclasses import replace
@@ -21,7 +21,7 @@ DIMENSIONS = len(RUBRIC.names)
 
 
 def case(number, is_valid, outcomes):
-    """What evaluation makes of a trajectory: an invalid one loses with every judge, unseen."""
+    """Return an evaluated case; an invalid trajectory loses with every judge without being judged."""
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<answer>\n!\n</answer>"}]
     trajectory = Trajectory(f"q{number}", messages, "answer" if is_valid else "max_turns", meta={"turns": 1})
     outcomes = outcomes if is_valid else np.full_like(outcomes, -1.0)
@@ -29,7 +29,7 @@ def case(number, is_valid, outcomes):
 
 
 @pytest.mark.parametrize("valid_share", [0.1, 0.3, 1.0])
-def test_judges_that_toss_coins_do_not_agree_however_many_trajectories_are_invalid(valid_share):
+def test_judges_that_toss_coins_do_not_agree_at_any_share_of_invalid_trajectories(valid_share):
     rng = np.random.default_rng(0)
     cases = [
         case(number, rng.random() < valid_share, rng.choice([1.0, 0.0, -1.0], size=(2, DIMENSIONS)))
@@ -40,7 +40,7 @@ def test_judges_that_toss_coins_do_not_agree_however_many_trajectories_are_inval
     assert agree["kappa"] == pytest.approx(0, abs=0.06) and agree["agreement"] == pytest.approx(1 / 3, abs=0.06)
 
 
-def test_a_case_that_one_judge_was_silent_on_is_no_agreement_either():
+def test_a_case_without_one_judges_verdict_does_not_count_as_agreement():
     outcomes = np.ones((2, DIMENSIONS))
     outcomes[1] = np.nan
     summary = summarize([case(0, True, outcomes), case(1, True, np.ones((2, DIMENSIONS)))], 0, 0)
@@ -48,14 +48,14 @@ def test_a_case_that_one_judge_was_silent_on_is_no_agreement_either():
 
 
 class Ten:
-    """Gives each trajectory ten times the number in its query's id, and is silent on q3."""
+    """Scores a trajectory by the number in its query's id; gives no verdict on q3."""
 
     async def score(self, query, trajectory, answer_only=False, repeat=0):
         score = float(query.query_id[1:])
         return None if score == 3 else Verdict((dict.fromkeys(RUBRIC.names, score),), RUBRIC.total)
 
 
-def test_without_a_baseline_a_trajectory_is_scored_by_itself(capsys):
+def test_without_a_baseline_a_trajectory_is_scored_alone(capsys):
     cases = [case(number, number != 2, np.ones((1, DIMENSIONS))) for number in range(5)]
     void = replace(cases[0].trajectory, stop_reason="tool_crash")
     queries, trajectories = [one.query for one in cases] + [cases[0].query], [one.trajectory for one in cases] + [void]
@@ -68,11 +68,13 @@ def test_without_a_baseline_a_trajectory_is_scored_by_itself(capsys):
     assert within(judged[4], 0).score == 0.0 and within(judged[4], 1) is judged[4]
     assert pass_at_k([judged, judged], 0, 0)["win"][0]["mean"] is None
     print_table({"judge": "some", "checkpoints": ["a"], "reference": "a sampled", "a": {"sampled": figures}})
-    told = capsys.readouterr().out
-    assert "score 0-10" in told and "win rate by the some judge over a sampled, which it scored by itself; [95" in told
+    output = capsys.readouterr().out
+    assert (
+        "score 0-10" in output and "win rate by the some judge over a sampled, which it scored by itself; [95" in output
+    )
 
 
-def test_figures_of_a_truth_are_over_the_queries_that_have_one():
+def test_noise_free_figures_use_only_queries_with_a_truth():
     known, unknown = (case(number, True, np.ones((1, DIMENSIONS))) for number in range(2))
     known.truth = TravelTruth(*[[0.5]] * 4, {}, clarity=0.5)
     for cases in ([known, unknown], [unknown, known]):
@@ -83,14 +85,14 @@ def test_figures_of_a_truth_are_over_the_queries_that_have_one():
     assert "quality" not in summarize([unknown], 0, 0) and "findings" in unknown.to_record()
 
 
-def test_two_judges_of_nothing_but_invalid_trajectories_agree_on_nothing_and_the_table_says_so(capsys):
+def test_judges_of_only_invalid_trajectories_have_no_agreement_in_the_table(capsys):
     figures = summarize([case(number, False, np.ones((2, DIMENSIONS))) for number in range(3)], 0, 0)
     assert figures["judges_agree"]["agreement"] is None and figures["win_rate"]["mean"] == 0
     print_table({"judge": "simulated", "checkpoints": ["rl"], "rl": {"sampled": figures}})
     assert "on - (nothing that both judged) of the outcomes" in capsys.readouterr().out
 
 
-def test_a_void_trajectory_is_beaten_by_none_where_it_stands_in_for_a_baseline():
+def test_a_void_trajectory_in_place_of_a_baseline_gives_no_outcome():
     cases = [case(number, True, np.ones((1, DIMENSIONS))) for number in range(2)]
     baselines = {one.query.query_id: replace(one.trajectory, stop_reason="tool_crash") for one in cases[:1]}
     baselines[cases[1].query.query_id] = replace(cases[1].trajectory, meta={"turns": 1})
@@ -101,14 +103,14 @@ def test_a_void_trajectory_is_beaten_by_none_where_it_stands_in_for_a_baseline()
 
 
 class Paths:
-    """Scores the first dimension alone: what is good there wins."""
+    """Scores only the first dimension, by the number of turns."""
 
     async def compare(self, query, first, second, repeat=0):
         return Verdict(tuple({RUBRIC.names[0]: float(one.meta["turns"])} for one in (first, second)), RUBRIC.total)
 
 
 def test_an_invalid_trajectory_does_not_lose_in_dimensions_that_a_judge_never_scores():
-    """Else the win rate would be the mean of 50 and of as many zeros as the judge leaves dimensions out."""
+    """Otherwise each dimension that the judge skips would add a zero to the mean win rate."""
     cases = [case(number, number % 2 == 0, np.ones((1, DIMENSIONS))) for number in range(10)]
     trajectories = [replace(one.trajectory, meta={"turns": 2}) for one in cases]
     baselines = {one.query.query_id: one.trajectory for one in cases}
@@ -119,7 +121,7 @@ def test_an_invalid_trajectory_does_not_lose_in_dimensions_that_a_judge_never_sc
     assert summarize(cut, 0, 0)["win_rate"]["mean"] == 0
 
 
-def test_the_worlds_reward_is_reported_where_a_world_gave_any_as_training_counts_it(capsys):
+def test_the_worlds_reward_is_reported_as_training_counts_it(capsys):
     cases = [case(number, True, np.ones((1, DIMENSIONS))) for number in range(5)]
     assert "world_reward" not in summarize(cases, 0, 0)
     rewards = {"reward": 1.0}, {"reward": 0.25}, {}, {"reward": None}, {"reward": 9.0}
@@ -130,23 +132,23 @@ def test_the_worlds_reward_is_reported_where_a_world_gave_any_as_training_counts
     reward = figures["world_reward"]
     assert reward["mean"] == pytest.approx((1 + 0.25 + 0) / 3, abs=1e-4) and None not in reward["ci"]
     print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}})
-    told = capsys.readouterr().out
-    assert "world's reward" in told and "  0.42 [" in told and "noise-free" not in told
+    output = capsys.readouterr().out
+    assert "world's reward" in output and "  0.42 [" in output and "noise-free" not in output
 
 
-@pytest.mark.parametrize(("verifier", "said"), [
+@pytest.mark.parametrize(("verifier", "part"), [
     ({}, "; quality, accuracy and entities are noise-free; ["),
     ({"verifier": "o4-mini"}, "; entities are noise-free; quality and accuracy by o4-mini; ["),
 ])  # fmt: skip
-def test_what_an_llm_verified_is_not_called_noise_free(verifier, said, capsys):
+def test_figures_verified_by_an_llm_are_not_called_noise_free(verifier, part, capsys):
     names = ("win_rate", "quality", "valid_rate", "accuracy", "entity_recall")
     figures = dict.fromkeys(names, {"mean": 1.0, "ci": [0.0, 2.0]}) | {"judges_agree": None, "missing_verdicts": 0}
     print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}, **verifier})
-    assert said in capsys.readouterr().out
+    assert part in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("empty", ["", " \n"])
-def test_an_empty_query_is_refused_and_does_not_start_the_whole_evaluation(empty):
+def test_an_empty_query_is_refused(empty):
     from evaluate import check_arguments
 
     with pytest.raises(UserError, match="--query is empty; write the query in quotes, or leave the option out"):

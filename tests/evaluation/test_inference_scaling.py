@@ -1,5 +1,4 @@
-"""Pass@k and test-time turns: hand-worked numbers, and that a cut trajectory is the one that a smaller budget would
-have given."""
+"""Pass@k and test-time turns: numbers by hand; a cut trajectory equals the one of a smaller budget."""
 
 import math
 
@@ -31,7 +30,7 @@ W, L, N = 1.0, 0.0, math.nan
 
 
 class Wanderer:
-    """A policy that searches up to four times before it answers, as its seed has it."""
+    """A policy that searches up to four times before it answers, depending on its seed."""
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
@@ -44,8 +43,7 @@ class Wanderer:
 
 
 def case(query, turns=2, leads=(1.0,), meets=True):
-    """A case of so many turns; `leads` are points over the baseline in one order, by judge, None for no verdict, ()
-    for an invalid one."""
+    """Return a case. `leads` are points over the baseline in one order, by judge; None: no verdict; (): invalid."""
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
     messages = [{"role": "user", "content": "q"}]
     for _ in range(turns - 1):
@@ -67,16 +65,15 @@ def query(name, subtask="Search"):
 
 
 def test_pass_at_k_of_each_query_by_hand():
-    """Of 3 samples 1 passes: 1/3, 2/3, 1. Of 3 samples 2: 2/3, 1, 1."""
+    """With 1 pass in 3 samples: 1/3, 2/3, 1. With 2 passes: 2/3, 1, 1."""
     passed = np.array([[[W], [L], [L]], [[L], [W], [W]], [[L], [L], [L]]])
     assert [estimates(passed, k).tolist() for k in (1, 2, 3)] == [
         pytest.approx(row) for row in ([1 / 3, 2 / 3, 0], [2 / 3, 1, 0], [1, 1, 0])
     ]
 
 
-def test_a_missing_verdict_is_no_sample_and_judges_are_averaged():
-    """One judge knows 2 of 3 samples, 1 passed; the other all 3, 2 passed.
-    k=1: (1/2 + 2/3) / 2; k=3: the other's alone."""
+def test_a_missing_verdict_does_not_count_as_a_sample_and_judges_are_averaged():
+    """One judge: 1 pass in 2 samples. The other: 2 in 3. k=1: (1/2 + 2/3) / 2; k=3: the second judge alone."""
     passed = np.array([[[W, W], [N, W], [L, L]]])
     assert estimates(passed, 1) == pytest.approx([(1 / 2 + 2 / 3) / 2])
     assert estimates(passed, 3) == pytest.approx([1.0])
@@ -113,7 +110,7 @@ def test_figures_by_turns_count_longer_trajectories_as_invalid():
     assert wins == [[25.0, 50.0], [50.0, 75.0], [62.5, 100.0]]
 
 
-def test_nothing_is_added_where_nothing_is_asked_for():
+def test_without_samples_and_budgets_nothing_is_added():
     assert scaling_figures([[case(query("a"))]], None, 0, 0) == {}
     assert turns_rows({"sft greedy": {}}) == pass_rows({"sft greedy": {}}) == []
 
@@ -129,7 +126,7 @@ def test_the_tables_show_every_budget_and_doubling_samples():
         assert row == [f"rl sampled: {what}", *["100.0 [100.0, 100.0]"] * 4]
 
 
-def test_a_cut_trajectory_is_the_one_that_the_smaller_budget_gives(tokenizer, compact):
+def test_a_cut_trajectory_equals_the_one_of_the_smaller_budget(tokenizer, compact):
     engine = RolloutEngine(
         Wanderer(tokenizer), tokenizer, lambda: compact, RolloutConfig(max_tokens=4000), schemas_in_prompt=False
     )
@@ -148,7 +145,7 @@ def test_a_cut_trajectory_is_the_one_that_the_smaller_budget_gives(tokenizer, co
             assert cut.valid == (one.trajectory.meta["turns"] <= turns)
 
 
-def test_budgets_of_turns_are_refused_where_the_world_ends_trajectories():
+def test_turn_budgets_are_refused_if_the_world_ends_trajectories():
     refuse_worlds([2, 4], NoTools())
     with pytest.raises(UserError, match=r"evaluate.max_turns=\[2, 4\] cuts .* not possible if the world ends them"):
         refuse_worlds([2, 4], Counter())

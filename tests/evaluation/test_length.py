@@ -1,4 +1,4 @@
-"""Win rate against length: every valid answer is in one class, and a judge that pays for length shows."""
+"""Win rate by length: every valid answer is in one class, and a judge that prefers length shows."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_every_valid_answer_is_in_one_class_by_its_length_over_the_baselines():
     assert list(classes) == ["below 0.5", "0.5 to 0.8", "0.8 to 1.25", "1.25 to 2", "from 2"] and len(EDGES) == 6
 
 
-def test_a_judge_that_pays_for_length_shows_beside_what_is_true():
+def test_a_judge_that_prefers_length_shows_beside_the_true_quality():
     lengths = enumerate([5, 12, 18, 30, 90] * 4)
     classes = classes_of([case(number, length, 1.0 if length > BASELINE else -1.0) for number, length in lengths])
     assert [one["win_rate"]["mean"] for one in classes.values()] == [0, 0, 0, 100, 100]
@@ -53,8 +53,8 @@ def test_a_class_without_answers_has_no_figures_and_no_answers_have_no_shares():
     assert all(one["share"]["mean"] is None for one in classes_of([case(0, 20, 1.0, "no_answer")]).values())
 
 
-def test_where_no_baseline_has_an_answer_there_is_nothing_to_compare():
-    """A world with a state asks for none: no trajectory is shorter than another."""
+def test_without_an_answer_in_any_baseline_there_are_no_classes():
+    """Worlds with a state need no answers."""
     cases = [case(number, 20, 1.0, "done") for number in range(3)]
     played = {
         one.query.query_id: Trajectory(one.query.query_id, [{"role": "tool", "content": "It opens."}], "done")

@@ -1,4 +1,4 @@
-"""What makes stored trajectories out of date, and that what our own code generates changes only with its version."""
+"""Which changes make stored trajectories out of date, and that generation changes only with its version."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from arenarl.trajectory import Query, Trajectory, read_jsonl
 
 STORED = json.loads(Path(__file__).with_name("generation.json").read_text(encoding="utf-8"))
 ANSWER = think("<answer>\n{}\n</answer>")
-SCRIPTS = {  # of fixed queries, by world: tools called well and badly, answers of every kind
+SCRIPTS = {  # world -> query -> turns: valid and invalid tool calls, answers of every kind
     "travel": {
         "Find a quiet cafe in Chengdu.": [
             call("universal_search", query="quiet cafe in Chengdu"), call("around_search", location="Bamboo Cafe"),
@@ -43,7 +43,7 @@ SCRIPTS = {  # of fixed queries, by world: tools called well and badly, answers 
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """Writes modules of a user's own into a folder on the path, and forgets them in the end."""
+    """Return `write(modules)`, which writes a user's modules into a folder on the import path."""
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
 
@@ -57,9 +57,9 @@ def own(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_our_own_code_generates_what_it_did_until_its_version_is_raised(tokenizer):
-    """A policy that writes fixed turns, in worlds with tools and without: prompts, parsing, tools, stops.
-    Fails after a change of generation: raise GENERATION in arenarl/evaluation/parts.py, and store both numbers here."""
+def test_generation_is_unchanged_until_its_version_is_raised(tokenizer):
+    """Hashes prompts, parsing, tools and stops for a policy with fixed turns. If it fails after a change of generation,
+    raise GENERATION in arenarl/evaluation/parts.py, and store version and hash in generation.json."""
     generated = []
     for world, scripts in SCRIPTS.items():
         environment = EnvironmentConfig(name=world, search=SearchConfig(corpus_size=300), results="compact")
@@ -70,14 +70,14 @@ def test_our_own_code_generates_what_it_did_until_its_version_is_raised(tokenize
         for trajectory in engine.roll_out(attempts_at(queries, 0.8, 0)):
             generated.append([trajectory.messages, trajectory.stop_reason, sum(trajectory.policy_mask_T)])
         requests = [(tokenizer.decode(one.token_ids), one.seed, one.temperature) for one in policy.requests]
-        generated += sorted(requests)  # several are under way at once
+        generated += sorted(requests)  # concurrent requests have no order
     digest = hashlib.sha256(json.dumps(generated, sort_keys=True).encode()).hexdigest()
     assert STORED == {"version": GENERATION, "sha256": digest}
 
 
 @pytest.mark.parametrize("edited", ["own.py", "helper.py", "deeper.py", "late.py"])
-def test_an_edit_of_ones_own_environment_or_of_a_module_that_it_uses_discards_trajectories(own, tmp_path, edited):
-    """With a folder called as one of our imports beside it; of one module it takes a list, of one only in a call."""
+def test_an_edit_of_the_users_environment_or_of_its_imports_discards_trajectories(own, tmp_path, edited):
+    """A folder named like an installed package lies beside it; one import is inside a function."""
     (tmp_path / "mcp").mkdir()
     texts = {"own.py": "import helper\n\nclass Own:\n    def call(self):\n        from late import x\n",
              "helper.py": "from deeper import two\n", "late.py": "x = 1\n", "unused.py": "x = 1\n",
@@ -91,14 +91,14 @@ def test_an_edit_of_ones_own_environment_or_of_a_module_that_it_uses_discards_tr
     assert fingerprint(config, "nowhere") != before != fingerprint(Config(), "nowhere")
 
 
-def test_of_a_folder_without_an_init_only_what_the_module_imports_counts(own, tmp_path):
+def test_in_a_folder_without_an_init_only_imported_modules_count(own, tmp_path):
     own({"folder/world.py": "from . import rules\nfrom arenarl import trajectory\n\nclass World:\n    pass\n",
          "folder/rules.py": "from folder.cities import CITIES\n", "folder/cities.py": "CITIES = []\n",
          "folder/other.py": ""})  # fmt: skip
     assert [path.name for path in own_code(["folder.world:World"])] == ["cities.py", "rules.py", "world.py"]
 
 
-def test_all_of_a_package_of_ones_own_counts_and_nothing_of_ours(own, tmp_path):
+def test_a_users_package_counts_whole_and_this_project_does_not(own, tmp_path):
     own(
         {
             "pack/__init__.py": "",
@@ -123,7 +123,7 @@ def test_an_edited_document_discards_trajectories_that_searched_it(tmp_path):
     assert [one == other for one, other in zip(before, prints(), strict=True)] == [True, False]
 
 
-def test_a_judge_or_more_samples_need_no_new_trajectories_and_a_temperature_or_budget_does():
+def test_a_new_temperature_or_budget_needs_new_trajectories_and_a_new_judge_does_not():
     def of(**changes):
         return fingerprint(Config(evaluate=EvaluateConfig(**changes)), "nowhere")
 
@@ -135,7 +135,7 @@ def test_a_judge_or_more_samples_need_no_new_trajectories_and_a_temperature_or_b
     assert fingerprint(config, "nowhere") != of()
 
 
-def test_stored_cases_take_on_new_verdicts_and_stay_as_they_are_without(tmp_path):
+def test_stored_cases_are_rewritten_only_with_new_verdicts(tmp_path):
     def case(outcome):
         messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<answer>\n!\n</answer>"}]
         trajectory = Trajectory("q", messages, "answer", meta={"turns": 1})

@@ -1,4 +1,4 @@
-"""A test query's tournament: the verdicts of the win rate are taken over, and nothing that they decided changes."""
+"""Play-offs reuse the verdicts of the win rate and change no figure."""
 
 import copy
 from dataclasses import replace
@@ -19,7 +19,7 @@ DECODINGS = ("sft greedy", "sft sampled", "rl greedy", "rl sampled")
 
 
 class Counting(EmbeddedJudge):
-    """Keeps what it was asked."""
+    """An embedded judge that records its comparisons."""
 
     asked = ()
 
@@ -29,7 +29,7 @@ class Counting(EmbeddedJudge):
 
 
 class Played:
-    """An engine that rolls out what it was given."""
+    """An engine that returns given trajectories."""
 
     def __init__(self, trajectories):
         self.trajectories = trajectories
@@ -40,7 +40,7 @@ class Played:
 
 @pytest.fixture
 def evaluated(taught, world):
-    """(queries, baselines, cases by name, judges): other queries' teacher trajectories play the policies' part."""
+    """(queries, baselines, cases by name, judges); the policies' trajectories are a teacher's for other queries."""
     examiner = cached_examiner(partial(examine, world))
     judges = [Counting(JudgeConfig(), examiner, seed) for seed in (1, 2)]
     queries = [one.query for one in taught[::20]]
@@ -64,16 +64,16 @@ def lines_of(evaluated, bracket, judge=0):
     return [line for line in lines if line["judge"] == judge]
 
 
-def test_no_verdict_is_asked_for_twice(evaluated):
+def test_no_pair_is_judged_twice(evaluated):
     _, baselines, _, judges = evaluated
     before = len(judges[0].asked)
     lines_of(evaluated, bracket=True)
-    asked = judges[0].asked[before:]
-    assert asked and len(set(asked)) == len(asked)
-    assert not any(repr(baselines[query_id].messages) in shown for query_id, *shown in asked)
+    calls = judges[0].asked[before:]
+    assert calls and len(set(calls)) == len(calls)
+    assert not any(repr(baselines[query_id].messages) in shown for query_id, *shown in calls)
 
 
-def test_without_a_bracket_and_for_further_judges_only_the_seeding_counts_and_nothing_is_asked(evaluated):
+def test_without_a_bracket_and_for_further_judges_no_new_match_is_judged(evaluated):
     before = [judge.asked for judge in evaluated[3]]
     lines = lines_of(evaluated, bracket=False)
     assert [judge.asked for judge in evaluated[3]] == before
@@ -83,32 +83,32 @@ def test_without_a_bracket_and_for_further_judges_only_the_seeding_counts_and_no
 
 
 @pytest.mark.parametrize("bracket", [True, False])
-def test_the_matches_with_the_baseline_are_the_verdicts_of_the_win_rate(evaluated, bracket):
+def test_matches_with_the_baseline_reuse_the_verdicts_of_the_win_rate(evaluated, bracket):
     names = ["baseline", *DECODINGS]
     for number, line in enumerate(lines_of(evaluated, bracket)):
         assert line["entrants"] == names
         for match in line["matches"]:
             if match["i"] == 0 or match["j"] == 0:
                 case = evaluated[2][names[match["i"] or match["j"]]][number]
-                told = {call["first"] == 0: call["detail"] for call in match["calls"]}
-                assert told == {False: list(case.calls[0][0].dimensions), True: list(case.calls[0][1].dimensions)}
+                details = {call["first"] == 0: call["detail"] for call in match["calls"]}
+                assert details == {False: list(case.calls[0][0].dimensions), True: list(case.calls[0][1].dimensions)}
 
 
-def test_the_bracket_changes_no_figure_and_played_again_it_is_the_same(evaluated):
+def test_the_bracket_changes_no_figure_and_is_deterministic(evaluated):
     cases = evaluated[2]["rl sampled"]
     before = [case.to_record() for case in cases], summarize(cases, 10, 0)
     assert lines_of(evaluated, bracket=True) == lines_of(evaluated, bracket=True)
     assert ([case.to_record() for case in cases], summarize(cases, 10, 0)) == before
 
 
-def test_an_invalid_trajectory_is_last_and_an_identical_one_shares_the_rank(evaluated):
+def test_an_invalid_trajectory_is_last_and_identical_ones_share_a_rank(evaluated):
     first, second = lines_of(evaluated, bracket=True)[:2]
     assert first["ranks_G"][4] == max(first["ranks_G"])
     assert all(4 not in (match["i"], match["j"]) for match in first["matches"])
     assert second["ranks_G"][3] == second["ranks_G"][4]
 
 
-def test_a_call_without_a_verdict_fails_its_match_and_nothing_else(evaluated):
+def test_a_missing_verdict_fails_only_its_match(evaluated):
     queries, baselines, cases, judges = evaluated
     silent = cases["sft greedy"][2]
     cases["sft greedy"][2] = replace(silent, calls=[(silent.calls[0][0], None), silent.calls[1]])
@@ -117,7 +117,7 @@ def test_a_call_without_a_verdict_fails_its_match_and_nothing_else(evaluated):
     assert [{match["i"], match["j"]} for match in failed] == [{0, 1}] and None not in line["ranks_G"]
 
 
-def test_the_tree_leads_from_the_seeds_to_the_best(evaluated):
+def test_the_bracket_leads_from_the_seeds_to_the_best(evaluated):
     for line in lines_of(evaluated, bracket=True):
         rounds = line["bracket"]
         for places, following in zip(rounds, rounds[1:], strict=False):
@@ -126,9 +126,8 @@ def test_the_tree_leads_from_the_seeds_to_the_best(evaluated):
         assert len(rounds[-1]) == 1 and line["ranks_G"][rounds[-1][0].winner] <= 0.5
 
 
-def test_a_void_trajectory_is_counted_and_in_no_other_figure(evaluated):
-    """The figures are those of the other queries alone, whatever decides them:
-    win rates, truths, pass@k, budgets of turns."""
+def test_a_void_trajectory_is_counted_but_enters_no_figure(evaluated):
+    """All figures equal those of the other queries alone: win rates, truths, pass@k, turn budgets."""
     queries, baselines, cases, judges = evaluated
     trajectories = {case.query.query_id: copy.deepcopy(case.trajectory) for case in cases["rl greedy"]}
     void = [query.query_id for query in queries[::3]]
@@ -152,7 +151,7 @@ def test_a_void_trajectory_is_counted_and_in_no_other_figure(evaluated):
     assert len(play_offs(queries, baselines, {"rl greedy": crashed}, judges, True, 0)) == len(queries) * len(judges)
 
 
-def test_an_evaluation_of_nothing_but_void_trajectories_has_no_figures(evaluated):
+def test_an_evaluation_of_only_void_trajectories_has_no_figures(evaluated):
     queries, baselines, cases, judges = evaluated
     trajectories = {case.query.query_id: copy.deepcopy(case.trajectory) for case in cases["rl greedy"]}
     for trajectory in trajectories.values():

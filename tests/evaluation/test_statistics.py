@@ -23,7 +23,7 @@ def no_warnings():
 
 
 @pytest.mark.parametrize(("cases", "strata", "expected"), [
-    ([[[W]], [[W]], [[L]], [[T]], [[N]]], "aaaaa", 200 / 3),  # ties and missing verdicts are left out
+    ([[[W]], [[W]], [[L]], [[T]], [[N]]], "aaaaa", 200 / 3),  # ties and missing verdicts do not count
     # the mean over dimensions: the first 1 of 2 decided, the second 3 of 3; pooled it would be 4 of 5
     ([[[W, W]], [[L, W]], [[T, W]]], "aaa", 75),
     ([[[W], [W]], [[T], [L]], [[T], [L]]], "aaa", 200 / 3),  # over judges: the first 1 of 1, the second 1 of 3
@@ -33,7 +33,7 @@ def no_warnings():
     ([[[W]], [[L]], [[T]]], "aab", 50),  # a subtask without a decided case is left out
     # all of it. a: dimension one 1/2, two 1/1, 75 %. b: dimension one all tied, two 0/2, 0 %
     ([[[W, W]], [[L, T]], [[T, L]], [[T, L]]], "aabb", 37.5),
-    # invalid trajectories lose in every dimension: half of the time at most half is won
+    # invalid trajectories lose in every dimension
     ([[[L] * 7]] * 4, "aaaa", 0), ([[[L] * 7], [[W] * 7]] * 4, "a" * 8, 50),
 ])  # fmt: skip
 def test_win_rates_by_hand(cases, strata, expected):
@@ -77,23 +77,14 @@ def test_the_interval_is_that_of_the_normal_approximation_where_it_holds():
     assert (high - low) / 2 == pytest.approx(1.96 * values.std() / 30, rel=0.1)
 
 
-def test_more_cases_give_a_narrower_interval():
-    def width(cases):
-        low, high = mean([0.0, 1.0] * (cases // 2), ["a"] * cases, 1000, 0)["ci"]
-        return high - low
-
-    assert width(400) == pytest.approx(width(100) / 2, rel=0.2)
-
-
 def test_resampling_keeps_the_number_of_cases_of_every_subtask():
-    """Between-subtask differences are no noise: constant subtasks of different level leave no interval."""
+    """Differences between subtasks are not noise: constant subtasks of different level have an interval of 0."""
     assert mean([2.0] * 5 + [8.0] * 2, ["a"] * 5 + ["b"] * 2, 300, 0) == {"mean": 5.0, "ci": [5.0, 5.0]}
     assert win_rate(np.ones((6, 1, 7)), ["a", "b"] * 3, 200, 0) == {"mean": 100.0, "ci": [100.0, 100.0]}
 
 
 def test_samples_of_one_query_are_resampled_together():
-    """Four equal samples of a query say no more than one does;
-    where all differences lie within queries, there is no interval."""
+    """Four equal samples of a query count like one. If all differences lie within queries, the interval is 0."""
     values, queries = [0.0, 1.0, 1.0] * 20, [f"q{number}" for number in range(60)]
     one = mean(values, ["a"] * 60, 500, 0)
     assert mean(values * 4, ["a"] * 240, 500, 0, queries * 4) == one == mean(values, ["a"] * 60, 500, 0, queries)
@@ -123,17 +114,10 @@ def test_agreement_counts_only_cases_that_both_judged_and_kappa_takes_chance_out
     assert agreement(np.full(2, np.nan), np.ones(2))["agreement"] is None
 
 
-def test_pass_at_k_by_hand():
-    assert pass_at_k(5, 2, 2) == pytest.approx(0.7)  # of the 10 pairs, 3 hold none of the two that passed
-    assert pass_at_k(10, 3, 5) == pytest.approx(1 - 21 / 252)
-    assert [pass_at_k(6, 0, k) for k in (1, 3, 6)] == [0, 0, 0] and [pass_at_k(6, 6, k) for k in (1, 3, 6)] == [1, 1, 1]
-    assert pass_at_k(200, 1, 100) == 0.5 and pass_at_k(6, 4, 3) == 1
-    assert math.isnan(pass_at_k(2, 1, 3)) and math.isnan(pass_at_k(0, 0, 1))
-
-
 @pytest.mark.parametrize("passed", range(6))
 def test_pass_at_k_is_the_share_of_draws_that_hold_a_pass(passed):
     samples = [1] * passed + [0] * (5 - passed)
     for k in range(1, 6):
         draws = [max(drawn) for drawn in itertools.combinations(samples, k)]
         assert pass_at_k(5, passed, k) == pytest.approx(np.mean(draws))
+    assert math.isnan(pass_at_k(5, passed, 6)) and pass_at_k(200, 1, 100) == 0.5

@@ -29,22 +29,17 @@ def config_of(train=LLM, evaluate=LLM, method="tournament", **rl):
     return config
 
 
-def estimate(taught, **how):
-    some = taught[::50]
-    return estimate_rl(
-        config_of(**how), [one.query for one in some], {one.query.query_id: one.trajectory for one in some}
-    )
+def estimate(taught, config=None, **changes):
+    baselines = {one.query.query_id: one.trajectory for one in taught[::50]}
+    return estimate_rl(config or config_of(**changes), [one.query for one in taught[::50]], baselines)
 
 
-CALLS = {"pointwise_answer": 4, "pointwise_explicit": 28, "win_rate": 12, "ruler": 1, "rubric_checklist": 4}
+def test_the_estimate_counts_the_calls_of_all_steps(taught):
+    calls = {"pointwise_answer": 4, "pointwise_explicit": 28, "win_rate": 12, "ruler": 1, "rubric_checklist": 4}
+    assert {name: estimate(taught, method=name, eval_steps=0).calls / (10 * 8) for name in calls} == calls
 
 
-@pytest.mark.parametrize(("method", "calls"), CALLS.items())
-def test_the_calls_are_those_of_all_steps(taught, method, calls):
-    assert estimate(taught, method=method, eval_steps=0).calls == 10 * 8 * calls
-
-
-def test_the_curve_asks_about_every_case_in_both_orders_and_with_both_decodings(taught):
+def test_the_curve_judges_every_case_in_both_orders_and_decodings(taught):
     assert estimate(taught, train=JudgeConfig()).calls == 3 * 20 * 2 * 2
     assert estimate(taught, train=JudgeConfig(), evaluate=JudgeConfig()).calls == 0
 
@@ -52,22 +47,20 @@ def test_the_curve_asks_about_every_case_in_both_orders_and_with_both_decodings(
 def test_a_watching_judge_scores_its_share_of_the_trajectories(taught):
     config = config_of(train=JudgeConfig(), evaluate=JudgeConfig())
     config.judge.watch, config.judge.watch_share = LLM, 0.25
-    some = taught[::50]
-    stored = [one.query for one in some], {one.query.query_id: one.trajectory for one in some}
-    usage = estimate_rl(config, *stored)
+    usage = estimate(taught, config)
     assert usage.calls == judge_calls(config, "rl")["the watching judge"] == 10 * 8 * 4 / 4
     assert usage.tokens_in > 500 * usage.calls
     config.judge.watch = JudgeConfig()
-    assert estimate_rl(config, *stored).calls == 0 and judge_calls(config, "rl")["the watching judge"] == 80
+    assert estimate(taught, config).calls == 0 and judge_calls(config, "rl")["the watching judge"] == 80
 
 
-def test_tokens_and_cost_are_of_the_size_of_the_prompts(taught):
+def test_tokens_and_cost_follow_the_size_of_the_prompts(taught):
     usage = estimate(taught, eval_steps=0)
     assert 500 < usage.tokens_in / usage.calls < 1500 and 30 < usage.tokens_out / usage.calls < 150
     assert usage.cost == pytest.approx((2 * usage.tokens_in + 8 * usage.tokens_out) / 1e6, rel=0.01)
 
 
-def test_an_llm_that_verifies_is_counted_beside_one_that_judges():
+def test_calls_of_an_llm_verifier_are_counted():
     config = config_of(method="correctness", eval_steps=0)
     config.judge.verifier = LLM
     closed = Query("c", "research", "synthetic_qa", "en", "?", {"answer": "a", "entities": ["b"]})
@@ -75,21 +68,15 @@ def test_an_llm_that_verifies_is_counted_beside_one_that_judges():
     assert estimate_rl(config, [closed], {"c": baseline}).calls == 10 * 8 * 4
 
 
-@pytest.mark.parametrize(
-    ("body", "is_known"), [("[1.0 / (1 + one.meta['tool_calls']) for one in trajectories]", True), ("[][0]", False)]
-)
-def test_a_reward_of_ones_own_is_tried_on_invented_trajectories_and_may_refuse_them(
-    body, is_known, taught, tmp_path, monkeypatch
-):
-    (tmp_path / f"planned_{is_known}.py").write_text(f"def own(query, trajectories, judge):\n    return {body}\n")
+def test_a_users_reward_is_tried_on_invented_trajectories_and_may_refuse_them(taught, tmp_path, monkeypatch):
+    code = "def {}(query, trajectories, judge):\n    return [1.0 / (1 + one.meta['turns']) for one in {}]\n"
+    (tmp_path / "planned.py").write_text(code.format("own", "trajectories") + code.format("failing", "trajectories[9]"))
     monkeypatch.syspath_prepend(tmp_path)
-    name = f"planned_{is_known}:own"
-    if is_known:
-        assert estimate(taught, method=name, eval_steps=0).calls == 0 and most_calls(load(f"reward.name={name}")) == 0
-    else:
-        message = f"reward.name={name} raised IndexError.* of invented trajectories; its judge calls are not known"
-        with pytest.raises(UserError, match=message):
-            estimate(taught, method=name)
+    assert estimate(taught, method="planned:own", eval_steps=0).calls == 0
+    assert most_calls(load("reward.name=planned:own")) == 0
+    message = "reward.name=planned:failing raised IndexError.* of invented trajectories; its judge calls are not known"
+    with pytest.raises(UserError, match=message):
+        estimate(taught, method="planned:failing")
 
 
 def test_without_an_llm_nothing_is_printed(capsys):
@@ -130,7 +117,7 @@ def test_the_judge_calls_of_a_run():
     }
 
 
-def test_published_test_queries_are_counted_where_they_are(tmp_path):
+def test_published_test_queries_are_counted_in_the_prepared_file(tmp_path):
     config = load(f"data.folder={tmp_path}", path="configs/travel/open_travel_qwen3_8b.yaml")
     with pytest.raises(UserError, match="test_queries.jsonl does not exist; make it with"):
         count_test_queries(config)
@@ -140,7 +127,7 @@ def test_published_test_queries_are_counted_where_they_are(tmp_path):
     assert count_test_queries(config) == 3
 
 
-def test_published_trajectories_are_counted_where_they_are_and_nothing_else(tmp_path):
+def test_only_published_undivided_trajectories_are_counted_in_the_prepared_file(tmp_path):
     published = {"path": "configs/travel/open_travel_qwen3_8b.yaml"}
     before = count_sft_trajectories(load(f"data.folder={tmp_path}", **published))
     write_jsonl(tmp_path / "sft.jsonl", [{}] * 7)

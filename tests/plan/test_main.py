@@ -1,5 +1,4 @@
-"""The command: its tables, its verdict for every YAML, its exit code, and the changes that it names; the tables of the
-paper's scale."""
+"""`python -m arenarl.plan`: tables, exit code, verdict for every YAML, changes; tables of the paper's scale."""
 
 import json
 import sys
@@ -19,7 +18,7 @@ ONE_GPU = "configs/travel/rl_arenarl_one_gpu.yaml"
 
 @pytest.fixture
 def command(monkeypatch, capsys):
-    """Runs the command for a config and options → its exit code and what it prints."""
+    """Return `run(config, *options)`, which returns the exit code and the output."""
 
     def run(*words):
         monkeypatch.chdir(ROOT)
@@ -35,14 +34,13 @@ def command(monkeypatch, capsys):
 
 def test_a_run_that_fits_ends_with_fits_and_0(command):
     code, printed = command(QWEN3_8B, "--gpus", "8")
-    assert code == 0
-    assert printed.endswith("\n\nfits\n")
+    assert code == 0 and printed.endswith("\n\nfits\n")
     assert "| vLLM's share | - | 24.0 | 68.0 |" in printed
     assert "| **sum** | **34.4** | **60.4** | **70.0** |" in printed
     assert "| rl | 419.4 | 66.3 | 5 | 96,000 for rewards, 2,200 for the curve |" in printed
 
 
-def test_it_is_headed_by_the_models_that_the_stages_train(command):
+def test_the_first_line_names_the_models_of_the_stages(command):
     small, large = "policy.scratch, 0.5 million parameters", "Qwen/Qwen3-8B, 8,190.7 million parameters"
     for words, models in {("rl",): large, ("sft",): small, ("sft", "rl"): f"{small}; {large}"}.items():
         printed = command("configs/quickstart.yaml", "--stage", *words, "--set", "rl.init=Qwen/Qwen3-8B")[1]
@@ -50,7 +48,7 @@ def test_it_is_headed_by_the_models_that_the_stages_train(command):
 
 
 def complete_configs():
-    """The YAMLs of whole runs, and the GPUs that each names by stage; the others run on two processes of a laptop."""
+    """Yield the YAMLs of whole runs, with the GPUs that they name by stage, or two processes of a laptop."""
     folders = [ROOT / "configs" / folder for folder in ("", "travel", "research", "methods")]
     for path in sorted(path for folder in folders for path in folder.glob("*.yaml")):
         is_large = "# GPUs of 80 GB: " in path.read_text(encoding="utf-8")
@@ -61,26 +59,22 @@ def complete_configs():
 
 @pytest.mark.parametrize(("path", "stages", "memory_gb"), list(complete_configs()))
 def test_every_config_fits_the_gpus_that_it_names(command, path, stages, memory_gb):
-    assert load_config(path).policy.model is None or memory_gb > 4, (
-        "a model of this size needs a line that names its GPUs"
-    )
-    for name, gpus in (stages or {"evaluate": 1}).items():  # one that names none has only models behind APIs
+    assert load_config(path).policy.model is None or memory_gb > 4  # else the YAML must name its GPUs
+    for name, gpus in (stages or {"evaluate": 1}).items():  # without GPUs all models are behind APIs
         code, printed = command(str(path), "--gpus", str(gpus), "--memory", str(memory_gb), "--stage", name)
         assert (code, printed.splitlines()[-1]) == (0, "fits"), name
         assert stages or "GB on each GPU" not in printed
 
 
-def test_a_run_that_does_not_fit_ends_with_why_and_what_would_and_3(command):
+def test_a_run_that_does_not_fit_ends_with_reason_changes_and_exit_code_3(command):
     code, printed = command(ONE_GPU, "--set", "rollout.batch_size=256")
     *_, rl, evaluate = printed.splitlines()
-    assert code == 3
-    assert rl.startswith(
-        "does not fit: rl: generating takes 195.2 of 80.0 GB (it would with rollout.batch_size=16, or "
-    )
+    assert code == 3 and "(it would with rollout.batch_size=16, or " in rl
+    assert rl.startswith("does not fit: rl: generating takes 195.2 of 80.0 GB ")
     assert evaluate.startswith("does not fit: evaluate: generating takes ")
 
 
-def test_no_remedy_is_named_where_two_changes_are_not_enough(command):
+def test_no_change_is_suggested_if_two_changes_are_not_enough(command):
     unsuited = "configs/travel/sft_qwen3_8b.yaml"  # for RL on GPUs so small: nothing is sharded
     assert command(unsuited, "--memory", "4", "--stage", "rl")[1].endswith("(no two changes are enough)\n")
 
@@ -94,12 +88,12 @@ def test_the_stage_and_the_gpu_can_be_named(command):
 @pytest.mark.parametrize(
     "option", ["--gpus 0", "--gpus two", "--tflops 0", "--memory -5", "--bandwidth nan", "--layer-ms -1"]
 )
-def test_hardware_that_cannot_be_is_refused(command, option):
+def test_impossible_hardware_is_refused(command, option):
     assert command(QWEN3_8B, *option.split()) == (2, "")
 
 
 TEXTCRAFT = "configs/agentgym/textcraft_qwen3_8b.yaml"
-# as methods that DeepSpeed has no part in
+# for methods that exclude DeepSpeed
 ALONE = ["rl.deepspeed=null", "rollout.backend=transformers", "rollout.batch_size=8"]
 
 
@@ -113,9 +107,7 @@ ALONE = ["rl.deepspeed=null", "rollout.backend=transformers", "rollout.batch_siz
     (TEXTCRAFT, [*ALONE, "rl.method=agentevol"], "rl", 2, 80),
     (TEXTCRAFT, [*ALONE, "rl.advantage=gae", "rl.loss_type=dapo"], "rl", 2, 80),
 ])  # fmt: skip
-def test_every_remedy_makes_it_fit_and_none_changes_more_than_it_must(
-    path, override, name, gpus, memory_gb, monkeypatch
-):
+def test_every_suggested_change_is_enough_and_minimal(path, override, name, gpus, memory_gb, monkeypatch):
     monkeypatch.chdir(ROOT)  # where the configs' DeepSpeed JSONs are
 
     def with_changes(*changes):
@@ -133,11 +125,10 @@ def test_every_remedy_makes_it_fit_and_none_changes_more_than_it_must(
         assert len(changes) == 1 or all(with_changes(change).misfits for change in changes), changes
 
 
-def test_remedies_are_found_from_any_folder(tmp_path, monkeypatch):
+def test_changes_are_found_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    full = load_config(
-        ROOT / ONE_GPU, ["policy.model=Qwen/Qwen3-8B", "policy.lora_rank=0", "rollout.backend=vllm_server"]
-    )
+    overrides = ["policy.model=Qwen/Qwen3-8B", "policy.lora_rank=0", "rollout.backend=vllm_server"]
+    full = load_config(ROOT / ONE_GPU, overrides)
     assert any("zero3_gpu.json with gpus=4" in remedy for remedy in plan.remedies(Stage(full, "rl", 1)))
 
 
@@ -149,7 +140,7 @@ def test_every_row_fits_the_gpus_that_it_names(monkeypatch):
         assert Stage(load_config(row.config), row.stage, row.gpus or 1, H20).misfits == [], row
 
 
-def test_a_row_that_somebody_ran_has_its_figures(tmp_path, monkeypatch):
+def test_a_row_with_results_shows_its_figures(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert scale_table(tmp_path).count("not run") == 3 * sum(row.stage != "sft" for row in ROWS)
     figures = dict.fromkeys(("win_rate", "quality", "valid_rate"), {"mean": 61.5, "ci": [60.0, 63.0]})

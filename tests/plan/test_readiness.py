@@ -1,5 +1,4 @@
-"""`train_rl.py --check`: what it finds out without a GPU, against a real judge server on localhost,
-and what stops it."""
+"""`train_rl.py --check` without a GPU: what it reports and refuses, with a real judge server on localhost."""
 
 import re
 from collections import namedtuple
@@ -21,7 +20,7 @@ Usage = namedtuple("Usage", "free")
 
 
 class Prompts:
-    """An engine whose prompts have as many tokens as their queries characters."""
+    """An engine whose prompts have one token per character of the query."""
 
     def prompt_ids(self, query):
         return [0] * len(query.query)
@@ -44,7 +43,7 @@ def server_of(taught, **options):
     return JudgeServer(queries, examiner_of(Config()), JudgeConfig(), **options).app()
 
 
-def test_it_tells_of_prompts_plan_disk_and_every_llm_judge(check, taught, capsys):
+def test_it_reports_prompts_plan_disk_and_every_llm_judge(check, taught, capsys):
     with serving(server_of(taught)) as url:
         check(url=url)
     prompts, plan, disk, train, evaluate = capsys.readouterr().out.splitlines()
@@ -57,7 +56,7 @@ def test_it_tells_of_prompts_plan_disk_and_every_llm_judge(check, taught, capsys
     assert evaluate.startswith("judge.eval.0: a verdict of simulated in ")
 
 
-def test_a_watching_judge_is_asked_too(check, taught, capsys):
+def test_a_watching_judge_is_checked_too(check, taught, capsys):
     with serving(server_of(taught)) as url:
         check("judge.watch.name=llm", "judge.watch.model=simulated",
               f"judge.watch.base_url={url}", "judge.watch.api_key_variable=null",
@@ -65,25 +64,25 @@ def test_a_watching_judge_is_asked_too(check, taught, capsys):
     assert "judge.watch: a verdict of simulated in " in capsys.readouterr().out
 
 
-def test_what_was_asked_before_is_asked_again(check, taught):
-    """A judge that has gone since the last check must not be found in the store."""
+def test_the_check_never_reads_replies_from_the_store(check, taught):
+    """A judge that is down now may have replied to an earlier check."""
     with serving(server_of(taught)) as url:
         check(url=url)
     with pytest.raises(UserError, match="no usable reply from"):
         check(url=url)
 
 
-def test_the_embedded_judge_is_not_asked(check, capsys):
+def test_the_embedded_judge_is_not_checked(check, capsys):
     check()
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-def test_a_judge_that_is_not_there_is_a_line(check):
+def test_a_missing_judge_is_a_one_line_error(check):
     with pytest.raises(UserError, match="no usable reply from http://127.0.0.1:.* for 0.5 s"):
         check(url=f"http://127.0.0.1:{free_port()}/v1")
 
 
-def test_a_judge_that_says_nothing_that_can_be_read_is_a_line(check, taught):
+def test_a_judge_without_a_readable_reply_is_a_one_line_error(check, taught):
     with (
         serving(server_of(taught, faults=1.0, kinds=["truncated"])) as url,
         pytest.raises(UserError, match="judge.train: simulated gave no readable verdict"),
@@ -102,9 +101,7 @@ def test_a_disk_that_is_too_small_is_refused(check, monkeypatch):
         check()
 
 
-def test_an_adapters_checkpoints_leave_out_what_is_frozen_and_those_that_are_there_need_no_room_again(
-    check, tmp_path, monkeypatch, capsys
-):
+def test_room_for_checkpoints_excludes_frozen_weights_and_present_checkpoints(check, tmp_path, monkeypatch, capsys):
     def takes(*overrides):
         check(*overrides)
         return float(re.search(r"checkpoints take up to ([\d.]+) of", capsys.readouterr().out)[1])
@@ -119,9 +116,7 @@ def test_an_adapters_checkpoints_leave_out_what_is_frozen_and_those_that_are_the
     assert takes(*model) == pytest.approx(3 * 16.4 + 16.4, rel=0.01)
 
 
-def test_a_model_of_a_kind_that_the_plan_does_not_know_is_said_and_its_judges_are_asked(
-    check, taught, tmp_path, capsys
-):
+def test_for_an_unknown_kind_of_model_only_the_judges_are_checked(check, taught, tmp_path, capsys):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
     with serving(server_of(taught)) as url:
         check(f"rl.init={tmp_path}", url=url)

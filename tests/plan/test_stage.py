@@ -1,4 +1,4 @@
-"""What each stage takes by its config: memory with every back end, what does not fit, hours by hand."""
+"""Each stage's memory with every back end, misfits, and hours by hand."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_training_follows_the_config(tmp_path):
         _ = stage("sft", "sft.deepspeed=nowhere.json").training
 
 
-def test_rl_and_what_follows_it_have_the_shape_of_what_it_starts_from():
+def test_rl_and_evaluation_have_the_shape_of_rls_start():
     shapes = [stage(name, "rl.init=Qwen/Qwen3-4B-Base").shape for name in ("sft", "rl", "evaluate")]
     assert shapes == [QWEN3_8B, SHAPES["Qwen/Qwen3-4B"], SHAPES["Qwen/Qwen3-4B"]]
 
@@ -43,12 +43,12 @@ def test_rl_and_what_follows_it_have_the_shape_of_what_it_starts_from():
 @pytest.mark.parametrize(("override", "share"), [
     ("rollout.vllm_memory=0.3", 0.3), ("rollout.vllm_memory=0.5", 0.5), ("rollout.backend=vllm_server", 0.0),
 ])  # fmt: skip
-def test_vllm_in_the_process_adds_its_share_to_the_trainers_and_a_server_adds_nothing(override, share):
+def test_colocated_vllm_adds_its_share_to_the_trainer_and_a_server_adds_nothing(override, share):
     one = stage("rl", override)
     assert one.phases == {"training": RESERVE | {"vLLM's share": share * 80e9} | one.training.updating()}
 
 
-def test_vllm_that_sleeps_is_there_in_turn_with_the_update_and_leaves_little_behind():
+def test_sleeping_vllm_alternates_with_the_update():
     one = stage("rl", "rollout.vllm_sleep=true", "rollout.vllm_memory=0.7")
     embedding = {"parameters gathered while in use": 2 * 151_936 * 4096}
     assert one.phases == {
@@ -59,9 +59,9 @@ def test_vllm_that_sleeps_is_there_in_turn_with_the_update_and_leaves_little_beh
     assert "vLLM's share" in stage("evaluate", "rollout.vllm_sleep=true").phases["generating"]
 
 
-def test_an_engine_of_several_gpus_splits_weights_and_cache_and_decodes_for_all_its_processes():
+def test_an_engine_on_several_gpus_splits_weights_and_cache():
     one, two = stage("rl"), stage("rl", "rollout.vllm_tensor_parallel=2")
-    assert one.phases == two.phases  # the share of a GPU is what it is
+    assert one.phases == two.phases  # vLLM's share per GPU is unchanged
     assert (one.at_once, two.at_once) == (5, (24 - 1 - 16.38147072 / 2) * 1e9 * 2 // 147_456 * 2 // 16_384)
     lean = ["rollout.vllm_memory=0.15", "rollout.vllm_tensor_parallel=2"]
     assert stage("rl", lean[0]).misfits and stage("rl", *lean).misfits == []
@@ -73,7 +73,7 @@ def test_an_engine_of_several_gpus_splits_weights_and_cache_and_decodes_for_all_
     assert misfits == [[uneven], [uneven], []]
 
 
-def test_policies_of_our_own_are_evaluated_with_nothing_else_on_the_gpu():
+def test_evaluation_uses_the_whole_gpu_for_a_local_policy():
     assert stage("evaluate").phases == {"generating": RESERVE | {"vLLM's share": 68e9}}
     assert stage("evaluate", "rollout.backend=vllm_server").phases == {}
     assert stage("evaluate", path="configs/travel/closed_models.yaml").phases == {}  # all behind APIs
@@ -86,7 +86,7 @@ def test_policies_of_our_own_are_evaluated_with_nothing_else_on_the_gpu():
     ([], 16), (["rl.eval_queries=400"], 50), (["rollout.batch_size=5"], 5),
     (["rl.eval_queries=400", "rollout.batch_size=20"], 20),
 ])  # fmt: skip
-def test_the_trainers_own_model_generates_a_steps_trajectories_or_the_curves_in_turn_with_training(overrides, rows):
+def test_the_trainers_model_alternates_between_generating_and_training(overrides, rows):
     one = stage("rl", "rollout.backend=transformers", *overrides)  # 8 groups of 16 and 50 queries on 8 GPUs
     nothing = RESERVE | {"vLLM's share": 0.0}
     assert one.phases == {
@@ -95,7 +95,7 @@ def test_the_trainers_own_model_generates_a_steps_trajectories_or_the_curves_in_
     }
 
 
-def test_memory_that_is_not_enough_is_named_by_phase():
+def test_missing_memory_is_named_by_phase():
     assert stage("rl").misfits == []
     assert stage("rl", "rollout.vllm_memory=0.6").misfits == ["training takes 84.4 of 80.0 GB"]
     full = stage("rl", "rollout.backend=transformers", "rl.deepspeed=null")
@@ -103,7 +103,7 @@ def test_memory_that_is_not_enough_is_named_by_phase():
     assert full.misfits == ["generating takes 163.6 of 80.0 GB", "training takes 95.8 of 80.0 GB"]
 
 
-def test_vllm_needs_room_for_a_trajectory_and_its_prompt_but_for_no_more_than_the_model_reads():
+def test_vllm_needs_room_for_a_trajectory_and_its_prompt_up_to_the_models_positions():
     assert stage("rl", "rollout.vllm_memory=0.25").misfits == [
         "vLLM has 20.0 GB, and its weights with a cache of 20,480 tokens take 20.4"
     ]
@@ -115,19 +115,19 @@ def test_vllm_needs_room_for_a_trajectory_and_its_prompt_but_for_no_more_than_th
     assert stage("evaluate", memory_gb=20.0).misfits[0].startswith("vLLM has 17.0 GB")
 
 
-def test_a_budget_that_leaves_no_room_for_a_prompt_is_a_misfit_of_vllm_alone():
+def test_a_budget_without_room_for_a_prompt_is_a_misfit_only_with_vllm():
     misfit = "rollout.max_tokens=32768 leaves a prompt no room in the 32,768 tokens that the model reads"
     for name, backend in (("rl", "vllm"), ("evaluate", "vllm_server"), ("sft", "vllm"), ("rl", "transformers")):
         one = stage(name, "rollout.max_tokens=32768", f"rollout.backend={backend}")
         assert (misfit in one.misfits) == (name != "sft" and backend != "transformers")
 
 
-def test_groups_that_the_gpus_cannot_share_are_a_misfit_of_rl_alone():
+def test_groups_that_the_gpus_cannot_share_are_a_misfit_only_of_rl():
     assert stage("rl", gpus=5).misfits == ["rl.groups=8 cannot be shared by 5 processes without splitting a group"]
     assert stage("sft", gpus=5).misfits == stage("evaluate", gpus=5).misfits == []
 
 
-def test_a_gpu_decodes_what_is_under_way_or_what_vllms_cache_holds_half_full():
+def test_a_gpu_decodes_a_steps_trajectories_or_what_vllms_cache_holds():
     assert stage("rl", memory_gb=160.0).at_once == 16
     assert stage("rl").at_once == 44_884 * 2 // 16_384 == 5
     assert stage("rl", "rollout.vllm_memory=0.1").at_once == 1  # it would not start
@@ -138,14 +138,13 @@ def test_flops_by_hand():
     matrices = QWEN3_8B.parameters - 151_936 * 4096
     assert forward_flops(QWEN3_8B, 1000) == 1000 * (2 * matrices + 2 * 36 * 4096 * 1000)
     # 6 + 2, in twos
+    forward = forward_flops(QWEN3_8B, 1000)
     for override, passes in (("seed=0", 4), ("policy.gradient_checkpointing=false", 3), ("policy.lora_rank=8", 3)):
-        assert training_flops(stage("rl", override).config.policy, QWEN3_8B, 1000) == passes * forward_flops(
-            QWEN3_8B, 1000
-        )
+        assert training_flops(stage("rl", override).config.policy, QWEN3_8B, 1000) == passes * forward
     assert decoding_bytes(QWEN3_8B, 1000, 16) == 1000 * (2 * QWEN3_8B.parameters / 16 + 147_456 * 500)
 
 
-def test_hours_are_flops_and_bytes_over_what_the_gpus_do():
+def test_hours_are_flops_and_bytes_over_the_gpus_speeds():
     gpu = {"memory_gb": 160.0, "tflops": 100.0, "bandwidth_tb_s": 4.0, "utilisation": 0.4}
     gpu |= {"bandwidth_share": 0.5, "layer_ms": 0.0}
     tokens, trajectories = 16_384, 200 * 8 * 16
@@ -169,7 +168,7 @@ def test_hours_are_flops_and_bytes_over_what_the_gpus_do():
     assert sft.hours == pytest.approx(2600 * 3 * 4 * forward_flops(QWEN3_8B, tokens) / 40e12 / 32 / 3600)
 
 
-def test_evaluation_decodes_every_attempt_of_every_policy_of_our_own_and_nothing_else():
+def test_evaluation_decodes_every_attempt_of_every_local_policy():
     one = stage("evaluate", memory_gb=160.0)
     assert one.trajectories == 250 * 2 * 2  # test queries, decodings, policies
     assert one.hours == pytest.approx(1000 * decoding_bytes(QWEN3_8B, 16_384, 32) / (4e12 * 0.5) / 8 / 3600)
