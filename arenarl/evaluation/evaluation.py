@@ -141,7 +141,7 @@ def judge_trajectories(
 
 
 def lost(outcomes: np.ndarray) -> np.ndarray:
-    """Return an unjudged loser's outcomes: -1, but NaN where these outcomes show that a judge skips the dimension."""
+    """Return the outcomes of a loss without judging: -1, but NaN in dimensions that a judge left out in `outcomes`."""
     unknown = np.isnan(outcomes)
     return np.where(unknown & ~unknown.all(axis=1, keepdims=True), math.nan, -1.0)
 

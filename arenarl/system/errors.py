@@ -1,7 +1,7 @@
 """How a run ends: one line on stderr for an error that the user can fix, a traceback for a bug.
 
 Under torchrun several processes fail together and their output is mixed. Each process therefore writes its line into
-the error file that torchrun assigns to it, and `arenarl.run.launch` prints the line of the process that failed first.
+the error file that torchrun assigns to it, and `arenarl.run.launch` prints the most informative line.
 """
 
 import atexit
