@@ -1,7 +1,7 @@
-"""Open-DeepResearch, the paper's second domain: `search` and `browse`, made for RL, and the queries to use them on (3,
-InfoAgent; 5.1, ArenaRL).
+"""Open-DeepResearch, the paper's second domain: `search` and `browse` tools made for RL (Section 3, InfoAgent) and
+queries that need them (5.1, ArenaRL).
 
-`environment` offers the two tools; `search` is the pipeline behind them, `engines` say where pages come from: the
-embedded corpus, a local folder, the web. `corpus` is that encyclopedia, or one of your own; `questions` and
-`open_queries` make queries of it, `teacher` answers them, `domain` puts a run's data together.
+`environment` offers the two tools and `search` implements them. `engines` supplies pages from the embedded corpus, a
+local folder or the web. `corpus` holds entities and facts. `questions` and `open_queries` make queries from it,
+`teacher` answers them, and `domain` writes a run's data.
 """

@@ -1,8 +1,9 @@
-"""A corpus: pages, their entities, and what links them. The embedded encyclopedia, or pages of your own from JSONL.
+"""A corpus: pages, their entities and the relations between them; the embedded encyclopedia or your own JSONL pages.
 
-A line of a JSONL corpus has `url`, `title`, `text`, and may have `kind`, `aliases`, `links` (urls) and `facts`
-(`attribute`, `value`, `sentence`, and `target`, the url of a relation's other end). Without facts, a sentence that
-names a linked page is a relation; `arenarl.domains.research.extraction` adds facts that can be asked for, by an LLM.
+A line of a JSONL corpus has `url`, `title` and `text`, and may have `kind`, `aliases`, `links` (urls) and `facts`
+(`attribute`, `value`, `sentence`, and for a relation `target`, the other entity's url). For a linked page without such
+a relation, the first sentence that names it becomes one. `arenarl.domains.research.extraction` adds facts for closed
+questions with an LLM.
 """
 
 import random
@@ -25,7 +26,7 @@ from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem
 from arenarl.trajectory import read_jsonl
 
-LINK = "link"  # the attribute of a relation of which only the sentence is known
+LINK = "link"  # attribute of a relation that is known by its sentence only
 _Text = Annotated[str, Field(min_length=1)]
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[^\sa-z])|\n+")
 
@@ -62,20 +63,20 @@ class Corpus:
 
     @cached_property
     def mentions(self) -> dict[str, list[Fact]]:
-        """By url, the facts of other pages that name this entity."""
-        return grouped((fact.target, fact) for fact in self.facts if fact.target)
+        """Entity's url → facts on other pages that name it."""
+        return group_by_key((fact.target, fact) for fact in self.facts if fact.target)
 
     def links(self, url: str) -> list[Fact]:
-        """The relations of an entity, on its own page and on those that name it."""
+        """Return the relations of an entity, from its own page and from pages that name it."""
         return [fact for fact in self.entities[url].facts if fact.target] + self.mentions.get(url, [])
 
     @cached_property
     def by_name(self) -> dict[str, str]:
-        """Url by name."""
+        """Entity's name → its url."""
         return {entity.name: entity.url for entity in self.entities.values()}
 
     def says(self, sentence: str, name: str, value: str) -> bool:
-        """Whether a sentence has an entity's name and a value side by side, neither inside a longer word or name.
+        """Return True if a sentence has both an entity's name and a value, neither inside a longer word or name.
 
         >>> corpus = Corpus([], {name: Entity(name, name, "place", ()) for name in ("Borstad", "East Borstad")})
         >>> sentence = "East Borstad, near Borstad, was founded in 1843."
@@ -87,13 +88,13 @@ class Corpus:
         return place >= 0 and _place_of(value, f"{sentence[:place]} {sentence[place + len(name) :]}", names) >= 0
 
     def named_in(self, text: str) -> set[str]:
-        """Return the names of the entities in a text, as whole words and not inside another entity's longer name."""
+        """Return the entities' names in a text, as whole words and not inside another entity's longer name."""
         names = names_in(self, text)
         return {name for name in names if _place_of(name, text, names) >= 0}
 
     @cached_property
     def kinds(self) -> set[tuple[str, str]]:
-        """The pairs of noun and kind that there are: a novel is a work."""
+        """All pairs of noun and kind in the corpus, such as ("novel", "work")."""
         return {(entity.noun, entity.kind) for entity in self.entities.values()}
 
     @cached_property
@@ -103,10 +104,10 @@ class Corpus:
 
     @cached_property
     def _by_sentence(self) -> dict[str, list[Fact]]:
-        return grouped((fact.sentence, fact) for fact in self.facts)
+        return group_by_key((fact.sentence, fact) for fact in self.facts)
 
     def read(self, text: str) -> list[Fact]:
-        """The facts of any entity that a text states in the words of a page.
+        """Return the facts whose sentences appear in a text word for word.
 
         >>> corpus = build_corpus(0, 100)
         >>> fact = corpus.entities[corpus.pages[0].url].facts[1]
@@ -120,8 +121,8 @@ class Corpus:
         return [sentence.strip() for sentence in _SENTENCE_END.split(text)]
 
 
-def grouped(pairs: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
-    """The second of each pair by the first."""
+def group_by_key(pairs: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
+    """Return a dictionary of lists: the second items of all pairs, by the first."""
     groups = defaultdict(list)
     for key, value in pairs:
         groups[key].append(value)
@@ -130,12 +131,12 @@ def grouped(pairs: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
 
 @lru_cache(maxsize=1024)
 def names_in(corpus: Corpus, sentence: str) -> tuple[str, ...]:
-    """Every entity's name whose letters stand somewhere in a sentence."""
+    """Return every entity's name that occurs in a sentence, also inside longer words."""
     return tuple(name for name in corpus.by_name if name in sentence)
 
 
 def _place_of(words: str, sentence: str, names: Sequence[str]) -> int:
-    """`place_of`, but not within one of these names."""
+    """Return `place_of` the words, ignoring occurrences inside a longer one of these names."""
     for name in names:
         if words in name and words != name:
             sentence = sentence.replace(name, "\0" * len(name))
@@ -144,18 +145,18 @@ def _place_of(words: str, sentence: str, names: Sequence[str]) -> int:
 
 @lru_cache(maxsize=4)
 def build_corpus(seed: int, size: int = 3000) -> Corpus:
-    """The embedded encyclopedia of `size` invented entities, the same bytes for the same arguments in every process.
-    Raises UserError for too few entities to fill all kinds."""
+    """Return the embedded encyclopedia of `size` invented entities, the same for the same arguments in every process.
+    Raises UserError if the size is too small for all kinds of entities."""
     if size < 100:
         raise UserError(f"a corpus of {size} entities is too small for all kinds and relations; make it 100 or more")
-    made = invent(f"encyclopedia-{seed}-{size}", size)
-    random.Random(f"order-{seed}-{size}").shuffle(made)
-    return Corpus([page for _, page in made], {entity.url: entity for entity, _ in made})
+    pairs = invent(f"encyclopedia-{seed}-{size}", size)
+    random.Random(f"order-{seed}-{size}").shuffle(pairs)
+    return Corpus([page for _, page in pairs], {entity.url: entity for entity, _ in pairs})
 
 
 def read_corpus(path: str | Path) -> Corpus:
-    """A corpus of your own: a JSON line a page, as this module's docstring says.
-    Raises UserError if a line is no page, two pages share a url, or a fact's sentence is not in its page."""
+    """Read a corpus of your own from JSONL; the module's docstring has the format.
+    Raises UserError if a line is not a page, two pages share a url, or a fact's sentence is not in its page."""
     records = read_pages(Path(path))
     titles = {record.url: record.title for record in records}
     if len(titles) < len(records):
@@ -165,29 +166,29 @@ def read_corpus(path: str | Path) -> Corpus:
         facts = tuple(_facts_of(record, titles))
         for fact in facts:
             if fact.sentence not in record.text or not stands_in(fact.value, fact.sentence):
-                what = f"{fact.sentence!r} with {fact.value!r} in it"
-                raise UserError(f"{path}, line {number}: the page does not say {what}")
+                missing = f"the text has no sentence {fact.sentence!r} with the value {fact.value!r}"
+                raise UserError(f"{path}, line {number}: {missing}; correct the fact or leave it out")
         kind, aliases = record.kind or "subject", tuple(record.aliases or ())
         entities[record.url] = Entity(record.url, record.title, kind, facts, aliases)
     return Corpus([Page(record.url, record.title, record.text) for record in records], entities)
 
 
 def read_pages(path: Path) -> list[PageRecord]:
-    """The pages of a JSONL file. Raises UserError if there is none, or a line is no page."""
+    """Read the pages of a JSONL file. Raises UserError if the file is missing, or a line is not a page."""
     if not path.is_file():
-        raise UserError(f"{path} is no file; name one of pages, JSONL with url, title and text")
+        raise UserError(f"{path} is not a file; name a JSONL file of pages with url, title and text")
     records = []
     for number, line in enumerate(read_jsonl(path), start=1):
         try:
             records.append(PageRecord.model_validate(line))
         except ValidationError as error:
             problem = f"{first_problem(error)}; a page needs url, title and text"
-            raise UserError(f"{path}, line {number} is no page: {problem}") from error
+            raise UserError(f"{path}, line {number} is not a page: {problem}") from error
     return records
 
 
 def _facts_of(record: PageRecord, titles: dict[str, str]) -> Iterator[Fact]:
-    """The facts of a page; then, for each linked page that none of them targets, the first sentence that names it."""
+    """Yield the facts of a page; then a relation for each other linked page, from the first sentence that names it."""
     facts = record.facts or []
     for fact in facts:
         target = fact.target if fact.target in titles else None
@@ -195,6 +196,6 @@ def _facts_of(record: PageRecord, titles: dict[str, str]) -> Iterator[Fact]:
     known = {record.url, *(fact.target for fact in facts)}
     for url in dict.fromkeys(record.links or []):
         if url in titles and url not in known:
-            naming = (one for one in Corpus.sentences(record.text) if stands_in(titles[url], one))
-            if sentence := next(naming, None):
+            sentences = (text for text in Corpus.sentences(record.text) if stands_in(titles[url], text))
+            if sentence := next(sentences, None):
                 yield Fact(record.url, LINK, titles[url], sentence, url)

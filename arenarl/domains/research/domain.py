@@ -1,7 +1,8 @@
 """Open-DeepResearch as a domain: truth, open-ended and closed queries, the scripted teacher and its data.
 
-ArenaRL has 2,662 SFT trajectories, 2,216 RL queries and 100 test queries (5.2), InfoAgent 14k SFT trajectories and 5.7k
-RL questions (3.1). Set `data.sft_size`, `data.rl_size`, `data.test_per_subtask`; `data.research.open_share` is 1 and 0.
+ArenaRL has 2,662 SFT trajectories, 2,216 RL queries and 100 test queries (5.2), all open-ended. InfoAgent has 14k SFT
+trajectories and 5.7k RL questions (3.1), all closed. Set the sizes with `data.sft_size`, `data.rl_size` and
+`data.test_per_subtask`, and the mixture with `data.research.open_share`.
 """
 
 import asyncio
@@ -40,16 +41,15 @@ class ResearchDomain(Domain):
         return open_corpus(self.data.research, self.environment)
 
     def has_truth(self, query: Query) -> bool:
-        """By the answer, or by facts of this corpus."""
+        """Return True if the constraints name the entities, and hold a known answer or facts of this corpus."""
         names, facts = (query.constraints.get(key) for key in ("entities", "facts"))
         if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
             return False
-        if has_answer(query):
-            return True
-        if not (isinstance(facts, list) and facts and all(isinstance(fact, dict) for fact in facts)):
-            return False
-        are_texts = all(isinstance(fact.get(key), str) for fact in facts for key in ("url", "value", "sentence"))
-        return are_texts and all(fact["url"] in self.corpus.entities for fact in facts)
+        return has_answer(query) or isinstance(facts, list) and bool(facts) and all(map(self._has_fact, facts))
+
+    def _has_fact(self, fact: Any) -> bool:
+        texts = [fact.get(key) for key in ("url", "value", "sentence")] if isinstance(fact, dict) else [None]
+        return all(isinstance(text, str) for text in texts) and fact["url"] in self.corpus.entities
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
         return examine(self.corpus, query, messages)
@@ -66,27 +66,27 @@ class ResearchDomain(Domain):
     def splits(
         self, environment: ResearchTools, watch: Callable[[list], Iterable] = iter, client: LLMClient | None = None
     ) -> Iterator[tuple[str, list[Any]]]:
-        """The splits by file name: test queries, stored baselines, RL queries, SFT trajectories. `watch` hands on the
-        queries that the teacher solves, one by one, which is what takes the time. With a `client`,
-        `data.research.rephraser` words the closed ones.
-        Raises UserError if the language is not the corpus's, or the corpus does not yield so many queries."""
+        """Yield the splits by file name: test queries, stored baselines, RL queries, SFT trajectories.
+        `watch` wraps the list of queries while the teacher solves them, to show progress. With a `client`,
+        `data.research.rephraser` rewords the closed queries. Raises UserError if the language is not the corpus's, or
+        if the corpus yields too few queries."""
         data, research, seed = self.data, self.data.research, f"research{self.data.seed}"
         if data.language != "en":
             reason = "the research domain's queries are in English; set data.language=en"
             raise UserError(f"data.language={data.language}: {reason}")
         teacher, taken = self._teacher(environment), set()
 
-        def draw(split: str, total: int, opened: int) -> list[Query]:
-            """`opened` of the `total` queries are open-ended."""
-            queries = make_questions(self.corpus, environment, research, f"{seed}-{split}", total - opened, taken)
+        def draw(split: str, total: int, open_ended: int) -> list[Query]:
+            """Return `total` shuffled queries, `open_ended` of them open-ended and the rest closed."""
+            queries = make_questions(self.corpus, environment, research, f"{seed}-{split}", total - open_ended, taken)
             if client:
                 queries = asyncio.run(rephrase(client, research.rephraser, queries, taken))
-            queries += make_open_queries(self.corpus, f"{seed}-{split}", opened, taken)
+            queries += make_open_queries(self.corpus, f"{seed}-{split}", open_ended, taken)
             random.Random(f"{seed}-{split}").shuffle(queries)
             return queries
 
-        each, share = data.test_per_subtask, research.open_share
-        test = draw("test", each * len(self.subtasks), each * len(set(self.subtasks) - {SUBTASK}))
+        per_subtask, share = data.test_per_subtask, research.open_share
+        test = draw("test", per_subtask * len(self.subtasks), per_subtask * len(set(self.subtasks) - {SUBTASK}))
         rl = draw("rl", data.rl_size, round(data.rl_size * share))
         sft = draw("sft", data.sft_size, round(data.sft_size * share))
         yield "test_queries", test
@@ -96,6 +96,6 @@ class ResearchDomain(Domain):
             yield "test_baselines", [baseline.to_record() for baseline in baselines]
             yield "rl_queries", rl
             rng = random.Random(f"{seed}-teacher")
-            drawn = zip(watch(sft), teacher_skills(data, rng, len(sft)), strict=True)
-            taught = [runner.run(teacher.solve(query, rng, skill)) for query, skill in drawn]
-            yield "sft", [trajectory.to_record() for trajectory in taught]
+            pairs = zip(watch(sft), teacher_skills(data, rng, len(sft)), strict=True)
+            trajectories = [runner.run(teacher.solve(query, rng, skill)) for query, skill in pairs]
+            yield "sft", [trajectory.to_record() for trajectory in trajectories]

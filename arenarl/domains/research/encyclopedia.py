@@ -1,9 +1,9 @@
 """Invents the embedded encyclopedia: persons, places, works, teams and events whose dates and relations agree.
 
-Everything is drawn in the order in which the world could have made it: places are older than all persons, a teacher is
-older than the pupil, works appear and clubs are founded in a grown founder's lifetime, prizes go to works of the year
-before, cups to clubs that exist. A page's first paragraph says each fact in one short sentence of regular form; the
-prose below names related entities and states nothing.
+Entities are drawn in historical order. Places are older than all persons, a teacher is older than the pupil, and works
+and clubs date from their founder's adult life. Prizes go to works of the year before, and cups to existing clubs. A
+page's first paragraph states each fact in one short sentence of regular form. The prose below names related entities
+and states no facts.
 """
 
 import math
@@ -22,7 +22,7 @@ SITE = "https://encyclopedia.example/"
 TODAY = 2020
 SHARES = {"place": 0.15, "team": 0.08, "person": 0.4, "event": 0.12}  # of all entities; the rest are works
 
-SENTENCES = {  # attribute → what a page says; {name} is the entity's, {value} the fact's
+SENTENCES = {  # attribute → sentence of a page, with the entity's {name} and the fact's {value}
     "type": "{name} is {value}.", "region": "{name} lies in {value}.",
     "founding year": "{name} was founded in {value}.", "population": "{name} has {value} people.",
     "product": "{name} is known for {value}.", "home team": "{name} is the home of {value}.",
@@ -39,7 +39,7 @@ SENTENCES = {  # attribute → what a page says; {name} is the entity's, {value}
     "visitors": "{name} drew {value} visitors.", "days": "{name} lasted {value} days.",
     "event": "{name} hosted {value}.",
 }  # fmt: skip
-QUESTIONS = {  # attribute → how it is asked for, {} being who or what it is asked of, and the words to search for it by
+QUESTIONS = {  # attribute → question with {} for the entity, and words for a search
     "region": ("Where does {} lie?", "lies in"), "founding year": ("When was {} founded?", "founded in"),
     "population": ("How many people does {} have?", "people"), "product": ("What is {} known for?", "known for"),
     "birth year": ("When was {} born?", "born"), "home town": ("Where did {} grow up?", "grew up"),
@@ -61,35 +61,35 @@ QUESTIONS = {  # attribute → how it is asked for, {} being who or what it is a
 
 @dataclass(eq=False)
 class Draft:
-    """An entity in the making."""
+    """An entity whose facts are still being drawn."""
 
     kind: str
     name: str
     type: str
     born: int  # year
     ends: int = TODAY
-    facts: list[tuple[str, "str | Draft"]] = field(default_factory=list)  # attribute; value, or the other entity
+    facts: list[tuple[str, "str | Draft"]] = field(default_factory=list)  # (attribute, value or other entity)
     aliases: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
         return SITE + self.name.lower().replace(" ", "-")
 
-    def say(self, facts: dict[str, "str | int | Draft"]) -> None:
+    def add(self, facts: dict[str, "str | int | Draft"]) -> None:
         for attribute, value in facts.items():
             if not isinstance(value, Draft):
                 value = f"{value:,}" if attribute in _COUNTS else str(value)
             self.facts.append((attribute, value))
 
 
-# that a page lists: lists are complete, and pages short
+# facts per page, so that pages are short and their lists complete
 _MOST = {"work": 2, "team founded": 2, "team coached": 2, "prize": 1, "cup": 1, "event": 2}
 _COUNTS = ("population", "seats", "visitors")
 _ALL_WORK_TYPES = [name for types in names.WORK_TYPES.values() for name in types]
 
 
 def invent(seed: str, size: int) -> list[tuple[Entity, Page]]:
-    """`size` entities with their pages, the same for the same arguments in every process."""
+    """Return `size` entities with their pages, the same for the same arguments in every process."""
     rng = random.Random(seed)
     counts = {kind: int(size * share) for kind, share in SHARES.items()}
     places = _places(rng, counts["place"])
@@ -101,7 +101,7 @@ def invent(seed: str, size: int) -> list[tuple[Entity, Page]]:
 
 
 def _draw_names(rng: random.Random, count: int, *parts: Sequence[str], extra: Sequence[str]) -> list[str]:
-    """Distinct combinations of the parts, behind words of `extra` where two thirds of them are not enough."""
+    """Draw distinct combinations of the parts. If `count` exceeds two thirds of them, add words of `extra`."""
     pool = ["".join(words) for words in product(*parts)]
     prefixes = longest = [""]
     while len(pool) * len(prefixes) * 2 < count * 3:
@@ -112,7 +112,7 @@ def _draw_names(rng: random.Random, count: int, *parts: Sequence[str], extra: Se
 
 
 def _slots(rng: random.Random, drafts: Sequence[Draft], attribute: str) -> list[Draft]:
-    """Each draft as often as its page can list such a fact, in random order, to be taken from the end."""
+    """Return each draft as often as its page may list this attribute, shuffled; callers pop from the end."""
     slots = [draft for draft in drafts for _ in range(_MOST[attribute])]
     rng.shuffle(slots)
     return slots
@@ -122,8 +122,8 @@ def _places(rng: random.Random, count: int) -> list[Draft]:
     places = []
     for name in _draw_names(rng, count, names.PLACE_STARTS, names.PLACE_ENDS, extra=names.PLACE_PREFIXES):
         place = Draft("place", name, rng.choice(names.TOWN_TYPES), rng.randint(1100, 1799))
-        place.say({"region": rng.choice(names.REGIONS), "founding year": place.born})
-        place.say({"population": rng.randint(8, 990) * 100, "product": rng.choice(names.PRODUCTS)})
+        place.add({"region": rng.choice(names.REGIONS), "founding year": place.born})
+        place.add({"population": rng.randint(8, 990) * 100, "product": rng.choice(names.PRODUCTS)})
         places.append(place)
     return places
 
@@ -133,25 +133,25 @@ def _persons(rng: random.Random, count: int, places: list[Draft]) -> list[Draft]
     shares = names.PROFESSIONS.items()
     professions = [profession for profession, share in shares for _ in range(math.ceil(count * share))][:count]
     rng.shuffle(professions)
-    drawn = _draw_names(rng, count, [f"{name} " for name in names.GIVEN], surnames, extra=names.GIVEN)
-    pairs = zip(drawn, professions, strict=True)
+    full_names = _draw_names(rng, count, [f"{name} " for name in names.GIVEN], surnames, extra=names.GIVEN)
+    pairs = zip(full_names, professions, strict=True)
     persons = [Draft("person", name, profession, rng.randint(1801, 1985)) for name, profession in pairs]
     persons.sort(key=lambda person: person.born)
     by_profession: dict[str, list[Draft]] = {profession: [] for profession in names.PROFESSIONS}
     for person in persons:
         dies = person.born + rng.randint(45, 90)
         person.ends = min(dies, TODAY)
-        person.say({"birth year": person.born, "home town": rng.choice(places)})
+        person.add({"birth year": person.born, "home town": rng.choice(places)})
         elders = by_profession[person.type]
         start = bisect_left(elders, person.born - 45, key=lambda elder: elder.born)
         end = bisect_left(elders, person.born - 19, key=lambda elder: elder.born)
         teacher = rng.choice(elders[start:end]) if start < end else None
         if teacher and teacher.ends >= person.born + 16 and rng.random() < 0.7:
-            person.say({"teacher": teacher})
+            person.add({"teacher": teacher})
         if rng.random() < 0.6:
-            person.say({"instrument": rng.choice(names.INSTRUMENTS)})
+            person.add({"instrument": rng.choice(names.INSTRUMENTS)})
         if dies <= TODAY:
-            person.say({"death year": dies})
+            person.add({"death year": dies})
         elders.append(person)
     initials = [f"{person.name[0]}. {person.name.rsplit(' ', 1)[1]}" for person in persons]
     counts = Counter(initials)
@@ -167,9 +167,9 @@ def _works(rng: random.Random, count: int, persons: list[Draft], places: list[Dr
         author = authors.pop()
         year = rng.randint(author.born + 20, min(author.ends, author.born + 75))
         work = Draft("work", name, rng.choice(names.WORK_TYPES[author.type]), year)
-        work.say({"author": author, "release year": year, "setting": rng.choice(places)})
-        work.say({"topic": rng.choice(names.TOPICS)})
-        author.say({"work": work})
+        work.add({"author": author, "release year": year, "setting": rng.choice(places)})
+        work.add({"topic": rng.choice(names.TOPICS)})
+        author.add({"work": work})
         works.append(work)
     return works
 
@@ -182,14 +182,14 @@ def _teams(rng: random.Random, count: int, persons: list[Draft], places: list[Dr
         founder = merchants.pop()
         founded = rng.randint(founder.born + 25, min(founder.ends, founder.born + 70))
         team = Draft("team", f"{place.name} {rng.choice(names.ANIMALS)}", f"{rng.choice(names.SPORTS)} club", founded)
-        team.say({"ground": place, "founding year": founded, "founder": founder})
-        team.say({"colour": rng.choice(names.COLOURS), "seats": rng.randint(3, 90) * 100})
+        team.add({"ground": place, "founding year": founded, "founder": founder})
+        team.add({"colour": rng.choice(names.COLOURS), "seats": rng.randint(3, 90) * 100})
         coach = coaches.pop()
         if founded < coach.ends:
-            team.say({"coach": coach})
-            coach.say({"team coached": team})
-        founder.say({"team founded": team})
-        place.say({"home team": team})
+            team.add({"coach": coach})
+            coach.add({"team coached": team})
+        founder.add({"team founded": team})
+        place.add({"home team": team})
         teams.append(team)
     return teams
 
@@ -217,17 +217,17 @@ def _events(
             continue
         venues.pop()
         event = events[name] = Draft("event", name, type_, year, year)
-        event.say({"venue": venue, "year": year})
+        event.add({"venue": venue, "year": year})
         if winner:
-            event.say({"winner": winner})
-            winners[kind].pop().say({kind: event})
-        event.say({"opener": opener, "visitors": rng.randint(5, 400) * 100, "days": rng.randint(2, 9)})
-        venue.say({"event": event})
+            event.add({"winner": winner})
+            winners[kind].pop().add({kind: event})
+        event.add({"opener": opener, "visitors": rng.randint(5, 400) * 100, "days": rng.randint(2, 9)})
+        venue.add({"event": event})
     return list(events.values())
 
 
 def _series(rng: random.Random, of: str, kinds: Sequence[str]) -> str:
-    """The name of a cup or prize; each stands for one sport or kind of work, whoever wins it."""
+    """Draw the adjective of a cup or prize; each adjective belongs to one sport or kind of work."""
     return rng.choice(names.ADJECTIVES[kinds.index(of) :: len(kinds)])
 
 
@@ -239,14 +239,15 @@ def _finish(draft: Draft, rng: random.Random) -> tuple[Entity, Page]:
         facts.append(Fact(draft.url, attribute, name, SENTENCES[attribute].format(name=draft.name, value=name), target))
     lead = " ".join(fact.sentence for fact in facts)
     others = [fact.value for fact in facts if fact.target]
-    prose = [one for one in rng.sample(names.PROSE[draft.kind], 3) if others or "{other}" not in one]
-    below = " ".join(one.format(other=rng.choice(others or [""])) for one in prose)
+    prose = [text for text in rng.sample(names.PROSE[draft.kind], 3) if others or "{other}" not in text]
+    below = " ".join(text.format(other=rng.choice(others or [""])) for text in prose)
     entity = Entity(draft.url, draft.name, draft.kind, tuple(facts), draft.aliases)
     return entity, Page(draft.url, draft.name, f"{lead}\n\n{below}")
 
 
 def article(noun: str) -> str:
-    """
+    """Return the indefinite article.
+
     >>> article("opera"), article("novel")
     ('an', 'a')
     """

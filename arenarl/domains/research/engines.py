@@ -1,10 +1,10 @@
-"""Where pages come from: the embedded corpus, a local folder of documents, or the web (`web.py`).
+"""Engines that supply pages: the embedded corpus, a local folder of documents, or the web (`web.py`).
 
-Local engines know their pages' chunks already, so they return them in BM25's order, and none of their results is cached
-on disk. Of a folder, text, Markdown and HTML files are a page each; a JSONL dump has a page a line: `text` (or
-`contents`), `title` (or the first line) and `url`. A folder is indexed on disk once for all processes and runs. The
-index is named by a hash of what it was made from, so a changed document makes another one. It appears whole or not at
-all: the first process that misses it builds it, and the others wait.
+A local engine returns each page with its chunks in BM25's order; its results are not cached on disk. In a folder, each
+text, Markdown or HTML file is one page. Each line of a JSONL file is one page with `text` (or `contents`), `title` (or
+the text's first line) and `url`. A folder's index is stored on disk for all processes and runs. Its name is a hash of
+the documents and settings, so a changed document leads to a new index. The first process builds the index while the
+others wait; an unfinished index is never visible.
 """
 
 import hashlib
@@ -29,22 +29,22 @@ from arenarl.system.progress import say
 from arenarl.system.user_input import NotText, lines_of, text_of_file
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
-FORMAT = 2  # of an index; to be raised when what is indexed changes
+FORMAT = 2  # of an index; raise it when the indexed content changes
 
 
 class Engine(Protocol):
-    name: str  # what its answers depend on, for the cache
-    is_local: bool  # answers in a millisecond, without waiting for anything
+    name: str  # cache key: names everything that decides the results
+    is_local: bool  # True: results take a millisecond and no waiting
 
     async def search(self, query: str, limit: int) -> list[Hit]:
-        """Raises ToolError if it cannot be asked."""
+        """Raises ToolError if the engine cannot be reached."""
 
     async def fetch(self, url: str) -> Page:
-        """Raises ToolError if the page cannot be had."""
+        """Raises ToolError if the page cannot be fetched."""
 
 
 class LocalEngine:
-    """An `Engine` over an index. Pages are fetched by url or title, from the index alone."""
+    """An `Engine` over an index, which fetches pages by url or title."""
 
     is_local = True
 
@@ -62,7 +62,7 @@ class LocalEngine:
 
 
 def open_engine(config: EnvironmentConfig) -> Engine:
-    """The engine that `environment.search.engine` names. Raises UserError if its documents or its key are missing."""
+    """Return the engine of `environment.search.engine`. Raises UserError if its documents or its key are missing."""
     search = config.search
     if search.engine == "corpus":
         return _corpus_engine(config.world_seed, search.corpus_size, search.search_chunk_tokens)
@@ -80,8 +80,8 @@ def _corpus_engine(seed: int, size: int, chunk_tokens: int) -> LocalEngine:
 
 
 def open_folder(folder: Path, chunk_tokens: int, indexes: Path) -> tuple[PageIndex, str]:
-    """The index of all documents below a folder, built if it is missing, and its name, a hash of the content.
-    Raises UserError if the folder is missing, holds no document, or one that cannot be read."""
+    """Return the index of all documents below a folder, and its name. Builds the index if it is missing.
+    Raises UserError if the folder holds no documents, or a document cannot be read."""
     name = fingerprint(folder, chunk_tokens)
     place = indexes / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     place.mkdir(parents=True, exist_ok=True)
@@ -104,54 +104,54 @@ def _build(folder: Path, chunk_tokens: int, target: Path) -> None:
             PageIndex.build(pages, chunk_tokens).save(partial)
         except ValueError as error:  # no page has a word
             raise UserError(f"environment.search.folder={folder}: {error}") from error
-    endings = Counter(path.suffix.lower() or path.name for path in _visible(folder))
-    unread = [(ending, count) for ending, count in endings.most_common() if ending not in READERS]
-    left_out = [f"{count} of {ending}, which cannot be read" for ending, count in unread]
+    endings = Counter(path.suffix.lower() or path.name for path in _visible_files(folder))
+    unknown = [(ending, count) for ending, count in endings.most_common() if ending not in READERS]
+    skipped = [f"{count} of {ending}, an unknown type" for ending, count in unknown]
     if empty:
-        left_out.append(f"{len(empty)} without a main text or not in UTF-8, such as {empty[0]}")
-    if left_out:
-        say(f"{folder}: files left out: {'; '.join(left_out)}")
+        skipped.append(f"{len(empty)} without a main text or not in UTF-8, such as {empty[0]}")
+    if skipped:
+        say(f"{folder}: files left out: {'; '.join(skipped)}")
 
 
 def fingerprint(folder: Path, chunk_tokens: int) -> str:
-    """Hash of every document's name, size and time of change, without reading them."""
+    """Return a hash of every document's name, size and modification time. Raises UserError without documents."""
     status = {path: path.stat() for path in documents(folder)}
     if not status:
         endings = ", ".join(READERS)
         raise UserError(f"environment.search.folder={folder} holds no document; its files must end in {endings}")
-    manifest = [(str(path.relative_to(folder)), one.st_size, one.st_mtime_ns) for path, one in status.items()]
+    manifest = [(str(path.relative_to(folder)), stat.st_size, stat.st_mtime_ns) for path, stat in status.items()]
     return hashlib.sha256(json.dumps([FORMAT, chunk_tokens, manifest]).encode()).hexdigest()[:32]
 
 
 def documents(folder: Path) -> list[Path]:
-    """The readable files below a folder, by name, without hidden ones and links out of it."""
-    return sorted(path for path in _visible(folder) if path.suffix.lower() in READERS)
+    """Return the readable files below a folder, by name, without hidden files and links that lead out of it."""
+    return sorted(path for path in _visible_files(folder) if path.suffix.lower() in READERS)
 
 
-def _visible(folder: Path) -> Iterator[Path]:
-    inside = folder.resolve()
+def _visible_files(folder: Path) -> Iterator[Path]:
+    root = folder.resolve()
     for path in folder.rglob("*"):
         is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not is_hidden and path.is_file() and path.resolve().is_relative_to(inside):
+        if not is_hidden and path.is_file() and path.resolve().is_relative_to(root):
             yield path
 
 
 def read_documents(folder: Path, empty: list[Path]) -> Iterator[Page]:
-    """Of every document; those that make no page, as what is not UTF-8 but for HTML, are added to `empty`."""
+    """Yield the pages of every document. Append documents without a page to `empty`, such as text not in UTF-8."""
     for path in documents(folder):
         page = None
         try:
             for page in READERS[path.suffix.lower()](path, str(path.relative_to(folder))):
                 yield page
         except NotText:
-            if page is not None:  # half of a dump
+            if page is not None:  # the encoding breaks in the middle of a JSONL file
                 raise
         if page is None:
             empty.append(path)
 
 
 def _read_text(path: Path, name: str) -> list[Page]:
-    """The title of a Markdown file is its first heading."""
+    """Read a text or Markdown file; the title of a Markdown file is its first heading."""
     text, is_markdown = text_of_file(path, "utf-8-sig"), path.suffix.lower() != ".txt"
     headings = (line.lstrip("#").strip() for line in text.splitlines() if is_markdown and line.startswith("#"))
     return [Page(name, next(filter(None, headings), path.stem), text)]
@@ -176,7 +176,7 @@ def _read_jsonl(path: Path, name: str) -> Iterator[Page]:
         yield Page(str(record.get("url") or f"{name}#{number}"), str(title), text)
 
 
-READERS: dict[str, Callable[[Path, str], Iterable[Page]]] = {  # by how a file's name ends
+READERS: dict[str, Callable[[Path, str], Iterable[Page]]] = {  # file ending → reader
     ".txt": _read_text, ".md": _read_text, ".markdown": _read_text,
     ".html": _read_html, ".htm": _read_html, ".xhtml": _read_html, ".jsonl": _read_jsonl,
 }  # fmt: skip

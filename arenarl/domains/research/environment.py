@@ -1,9 +1,9 @@
 """`search` and `browse` as tools of a policy (Appendix C, ArenaRL; 3.2, InfoAgent).
 
-Results come in two forms. `full` is JSON with url, title and snippet; `compact` is a line a page, named by its title,
-which `browse` takes too, for a policy too small to copy addresses. How much they show is set by `environment.search`: a
-tiny policy wants few results, short snippets and a low `summary_above_chars`. What cannot be had is an observation like
-any other, so training goes on (B.4).
+Results come in two forms. `full` is JSON with url, title and snippet. `compact` is one line per page, named by its
+title; `browse` then takes the title, because a tiny policy cannot copy addresses. `environment.search` sets how much
+text they show: a tiny policy wants few results, short snippets and a low `summary_above_chars`. A page or result that
+cannot be had is reported as an observation, so training continues (B.4).
 """
 
 import json
@@ -21,14 +21,14 @@ NO_RESULTS = "no results"  # compact form
 
 
 class ResearchEnvironment:
-    """An `Environment`."""
+    """The research tools as an `Environment` that all trajectories share."""
 
     shared = True
 
     def __init__(self, tools: SearchTools, results: Literal["full", "compact"] = "full"):
         self.search_tools, self.is_compact = tools, results == "compact"
         page = "title of a result" if self.is_compact else "address of a page"
-        query, url = ({"type": "string", "description": what} for what in ("what to look for", page))
+        query, url = ({"type": "string", "description": text} for text in ("what to look for", page))
         self.tools = [
             tool_schema("search", "Finds pages on a topic.", {"query": query}),
             tool_schema("browse", "Reads a page.", {"url": url}),
@@ -36,7 +36,7 @@ class ResearchEnvironment:
 
     @classmethod
     def from_config(cls, config: EnvironmentConfig, language: str, client: LLMClient | None = None) -> Self:
-        """Raises UserError if documents, models, the cache or a key that `environment.search` names cannot be had."""
+        """Open engine, models and cache. Raises UserError if something that `environment.search` names is missing."""
         return cls(SearchTools(config.search, open_engine(config), client, language), config.results)
 
     def reset(self, query: Any) -> None:
@@ -50,7 +50,6 @@ class ResearchEnvironment:
             return f"Error: {error}"
 
     def take_metrics(self) -> dict[str, list[float]]:
-        """What the calls since this was last called were like, each metric as the values whose mean it is."""
         return self.search_tools.take_metrics()
 
     async def _search(self, query: str) -> str:

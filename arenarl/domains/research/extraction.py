@@ -1,15 +1,15 @@
-"""What an LLM adds to the synthesis of questions: facts of your own pages, and other words for closed queries.
+"""LLM steps in the synthesis of questions: extract facts from your own pages, and reword closed queries.
 
     python -m arenarl.domains.research.extraction --config configs/quickstart.yaml --judge configs/judges/vllm.yaml \\
         --pages pages.jsonl --out own.jsonl
 
-extracts facts, F_i of Eq. 1, InfoAgent, in the form that `corpus.read_corpus` takes. A fact counts only if its sentence
-stands in the page and its value in the sentence; a value that is the title of another page is a relation to it. Pages
-that have facts already are left as they are.
+extracts facts, F_i of Eq. 1, InfoAgent, in the format of `corpus.read_corpus`. A fact counts only if the page has its
+sentence and the sentence has its value. A value that is another page's title makes the fact a relation to that page.
+Pages that already have facts stay as they are.
 
-`rephrase` is f_llm of Eq. 2, and with it the question generator of Eq. 4. A wording counts only if it names nobody that
-the query hides, loses no name that it gives, and does not hold the answer; the query keeps its own words otherwise.
-That the meaning is the same is left to the LLM.
+`rephrase` is f_llm of Eq. 2 together with the question generator of Eq. 4. A rewording is used only if it names no
+hidden entity, keeps all given names, and does not contain the answer; otherwise the query keeps its words. Equal
+meaning is not checked; that is left to the LLM.
 """
 
 import argparse
@@ -55,15 +55,15 @@ class Rephrased(JSONReply):
 async def ask(
     client: LLMClient, llm: LLMConfig, task: str, material: str, reply_type: type[Reply], about: str = ""
 ) -> Reply | None:
-    """Return an LLM's reply to one task of configs/prompts/synthesis_en.yaml, or None if none could be had."""
+    """Return an LLM's reply to a task of configs/prompts/synthesis_en.yaml, or None if it gave no valid reply."""
     texts = prompt_texts("synthesis", "en")
-    asked = f"{texts[task].strip()}\n{quoted(material, 20_000)}\n{texts['reply_' + task].strip()}"
-    messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": asked}]
+    content = f"{texts[task].strip()}\n{quoted(material, 20_000)}\n{texts['reply_' + task].strip()}"
+    messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": content}]
     return await client.ask(llm, messages, reply_type, texts["again"], about=about)
 
 
 async def add_facts(client: LLMClient, llm: LLMConfig, pages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The pages, each with `kind` and `facts` where a reply could be had."""
+    """Return the pages with `kind` and `facts` from the LLM; a page without a valid reply stays as it is."""
     urls = {page["title"]: page["url"] for page in pages}
 
     async def read(page: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +83,7 @@ async def add_facts(client: LLMClient, llm: LLMConfig, pages: Sequence[dict[str,
 
 
 async def rephrase(client: LLMClient, llm: LLMConfig, queries: Sequence[Query], taken: set[str]) -> list[Query]:
-    """The closed queries in new words where the LLM had sound ones; texts in `taken` are not used again."""
+    """Return the closed queries, reworded if the LLM's text is sound and not in `taken`; all texts are added to it."""
     replies = await asyncio.gather(*(ask(client, llm, "rephrase", query.query, Rephrased) for query in queries))
     reworded = []
     for query, reply in zip(queries, replies, strict=True):
@@ -96,10 +96,10 @@ async def rephrase(client: LLMClient, llm: LLMConfig, queries: Sequence[Query], 
 
 
 def is_sound(text: str, query: Query) -> bool:
-    """Whether a wording of a closed query gives the same names, and nothing away."""
-    wanted = query.constraints
-    named = {node.name for node in read_description(wanted["description"]).walk() if node.name}
-    hidden = {*wanted["entities"], wanted["answer"], *wanted["answer_aliases"]} - named
+    """Return True if a rewording has all names of the closed query, and neither hidden names nor the answer."""
+    constraints = query.constraints
+    named = {node.name for node in read_description(constraints["description"]).walk() if node.name}
+    hidden = {*constraints["entities"], constraints["answer"], *constraints["answer_aliases"]} - named
 
     def has(name: str) -> bool:
         return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
@@ -108,23 +108,23 @@ def is_sound(text: str, query: Query) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Facts of your own pages, found by an LLM.")
-    parser.add_argument("--config", required=True, help="a run's YAML: its store of replies and budget are used")
-    parser.add_argument("--judge", required=True, help="a file of configs/judges: the LLM that reads")
-    parser.add_argument("--pages", required=True, help="JSONL with url, title, text, and links if there are any")
-    parser.add_argument("--out", required=True, help="JSONL to write, for data.research.corpus")
+    parser = argparse.ArgumentParser(description="Extract facts from your own pages with an LLM.")
+    parser.add_argument("--config", required=True, help="a run's YAML, for its store of replies and its budget")
+    parser.add_argument("--judge", required=True, help="a file of configs/judges, for the LLM that extracts facts")
+    parser.add_argument("--pages", required=True, help="JSONL with url, title, text and, optionally, links")
+    parser.add_argument("--out", required=True, help="JSONL to write; the value for data.research.corpus")
     arguments = parser.parse_args()
     config = load_config(arguments.config, [f"data.research.rephraser.base={arguments.judge}"])
     llm = config.data.research.rephraser
     client = open_client([llm], config.judge, f"{config.run_name}/data")
     if client is None:
-        raise UserError(f"{arguments.judge} is no LLM: facts have to be read by one")
+        raise UserError(f"{arguments.judge}: this judge is not an LLM; name a file of configs/judges with `name: llm`")
     path = Path(arguments.pages)
-    read_pages(path)  # refuses what is no corpus; all other fields stay as they are
+    read_pages(path)  # check the format; further fields of a page are kept
     pages = asyncio.run(add_facts(client, llm, list(read_jsonl(path))))
     write_jsonl(Path(arguments.out), pages)
-    known = sum(len(page.get("facts", [])) for page in pages)
-    print(f"{known} facts of {len(pages)} pages written to {arguments.out}")
+    count = sum(len(page.get("facts", [])) for page in pages)
+    print(f"{count} facts of {len(pages)} pages written to {arguments.out}")
     print(client.report())
     client.check()
 

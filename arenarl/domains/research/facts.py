@@ -1,9 +1,9 @@
 """Entities and their facts, exact (Eq. 1, InfoAgent) and made vague (Eq. 2).
 
-A fact is what a page says, in a form that questions can be made of and answers checked against. To make it vague,
-f_entity hides names behind what they stand for, and f_static turns dates and numbers into ranges. What a vague fact
-still demands is kept beside its words (`Clue`), so that the entities it fits can be counted. f_llm, the rephrasing by
-an LLM, comes last and works on the whole question: `extraction.rephrase`.
+Questions are made from facts, and answers are checked against them. To make a fact vague, f_entity replaces names by
+descriptions, and f_static turns dates and numbers into ranges. A `Clue` keeps the wording together with the exact
+condition, so the entities that meet it can be counted. f_llm, the rewording by an LLM, comes last and takes the whole
+question: `extraction.rephrase`.
 """
 
 import random
@@ -14,27 +14,27 @@ from functools import cached_property
 
 from arenarl.domains.stated_facts import place_of
 
-SUBJECT, OBJECT = "<subject>", "<object>"  # stand in a pattern for the two entities of a fact
+SUBJECT, OBJECT = "<subject>", "<object>"  # placeholders in a pattern for the two entities of a fact
 _MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
 _DATE = re.compile(rf"(\bon )?(?:\d{{1,2}} )?(?:{_MONTH} )?(?:\d{{1,2}}, )?\b(1\d{{3}}|20\d{{2}})\b(?!,\d)")
 _NUMBER = re.compile(r"\b\d{1,3}(?:,\d{3})+\b|\b\d+\b")
 _PRONOUN = re.compile(r"^(?:He|She|It|They)\b")
-_THIRDS = (("early ", 0, 3), ("mid-", 4, 6), ("late ", 7, 9))  # of a decade: how it is called, first and last year
+_THIRDS = (("early ", 0, 3), ("mid-", 4, 6), ("late ", 7, 9))  # of a decade: word, first and last year
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One fact of an entity, and the sentence of its page that says it.
+    """A fact of an entity, and the sentence of its page that states it.
 
     >>> Fact("x/kelmar", "founding year", "1643", "Kelmar was founded in 1643.").number
     1643
     """
 
-    url: str  # of the entity whose page says so
+    url: str  # of the entity whose page has the sentence
     attribute: str
-    value: str  # as it stands in the sentence; of a relation the other entity's name
+    value: str  # as written in the sentence; for a relation, the other entity's name
     sentence: str
-    target: str | None = None  # of a relation: the other entity's url
+    target: str | None = None  # for a relation, the other entity's url
 
     @property
     def number(self) -> int | None:
@@ -48,19 +48,19 @@ class Entity:
 
     url: str
     name: str
-    kind: str  # person, place, work, team, event; in a corpus of your own whatever it says
+    kind: str  # person, place, work, team, event; any word in a corpus of your own
     facts: tuple[Fact, ...]
     aliases: tuple[str, ...] = ()
 
     @cached_property
     def single(self) -> dict[str, Fact]:
-        """The facts whose attribute has one value, relations included."""
+        """Facts by attribute, relations included; attributes with several values are left out."""
         counts = Counter(fact.attribute for fact in self.facts)
         return {fact.attribute: fact for fact in self.facts if counts[fact.attribute] == 1}
 
     @property
     def noun(self) -> str:
-        """What it is, for a text that must not name it: "novel", "harbour town"."""
+        """A noun for a text that must not name the entity: "novel", "harbour town"."""
         fact = self.single.get("type")
         return fact.value if fact and fact.target is None else self.kind
 
@@ -70,7 +70,7 @@ class Clue:
     """A vague fact of a hidden entity: its `attribute` has this `value`, or a number from `low` to `high`."""
 
     attribute: str
-    pattern: str  # says it, with <subject> for the entity
+    pattern: str  # the wording, with <subject> for the entity
     value: str | None = None
     low: int | None = None
     high: int | None = None
@@ -84,7 +84,7 @@ class Clue:
 
 
 def fuzzy_year(year: int, rng: random.Random) -> tuple[str, int, int]:
-    """A decade or a part of one, with its first and last year.
+    """Return words for a decade or a part of it, with its first and last year.
 
     >>> fuzzy_year(1992, random.Random(0))
     ('the early 1990s', 1990, 1993)
@@ -97,7 +97,7 @@ def fuzzy_year(year: int, rng: random.Random) -> tuple[str, int, int]:
 
 
 def fuzzy_number(number: int) -> tuple[str, int, int]:
-    """About so many, with the least and the most that the words stand for: numbers that round to the same first digit.
+    """Return words for a number rounded to its first digit, with the lowest and highest number that they cover.
 
     >>> fuzzy_number(42), fuzzy_number(8400), fuzzy_number(7)
     (('around 40', 35, 44), ('around 8,000', 7500, 8499), ('5 to 9', 5, 9))
@@ -110,7 +110,7 @@ def fuzzy_number(number: int) -> tuple[str, int, int]:
 
 
 def fuzzy_static(text: str, rng: random.Random) -> str:
-    """f_static: every date of a text becomes a part of a decade, every other number a round one.
+    """f_static: replace every date in a text by a part of a decade, and every other number by a rounded one.
 
     >>> fuzzy_static("born on 14 March 1879, the third of 12 children", random.Random(0))
     'born in the late 1870s, the third of around 10 children'
@@ -127,8 +127,9 @@ def _fuzzy_digits(match: re.Match) -> str:
 
 
 def pattern_of(fact: Fact, entity: Entity) -> str:
-    """f_entity: the fact's sentence with <subject> for the entity whose page has it, <object> for a relation's other
-    end, and what they are for all else that the page names.
+    """f_entity: return the fact's sentence with <subject> for its entity and <object> for a relation's other entity.
+
+    Other entities that the page names become "someone or something else".
 
     >>> fact = Fact("x/kelmar", "home team", "Kelmar Foxes", "Kelmar is the home of Kelmar Foxes.", "x/kelmar-foxes")
     >>> pattern_of(fact, Entity("x/kelmar", "Kelmar", "place", (fact,)))
@@ -146,14 +147,14 @@ def pattern_of(fact: Fact, entity: Entity) -> str:
 
 
 def fuzzify(fact: Fact, entity: Entity, rng: random.Random) -> Clue:
-    """f_static after f_entity, on a fact that is no relation. A value that is no bare number stays as it is."""
+    """Apply f_entity, then f_static, to a fact that is not a relation. Only a bare number becomes a vague value."""
     pattern = pattern_of(fact, entity)
-    if (place := place_of(fact.value, pattern)) < 0:  # hidden with a name
+    if (place := place_of(fact.value, pattern)) < 0:  # the value was part of a hidden name
         return Clue(fact.attribute, pattern, value=fact.value)
-    value, demand = fact.value, {"value": fact.value}
+    value, condition = fact.value, {"value": fact.value}
     if fact.number is not None:
         is_year = 1000 <= fact.number <= 2099 and "," not in fact.value
         value, low, high = fuzzy_year(fact.number, rng) if is_year else fuzzy_number(fact.number)
-        demand = {"low": low, "high": high}
+        condition = {"low": low, "high": high}
     before = fuzzy_static(pattern[:place], rng)
-    return Clue(fact.attribute, before + value + fuzzy_static(pattern[place + len(fact.value) :], rng), **demand)
+    return Clue(fact.attribute, before + value + fuzzy_static(pattern[place + len(fact.value) :], rng), **condition)

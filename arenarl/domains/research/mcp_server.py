@@ -1,4 +1,4 @@
-"""The research world as an MCP server: `python -m arenarl.domains.research.mcp_server`; see domains/mcp_server.py."""
+"""MCP server of the research tools: `python -m arenarl.domains.research.mcp_server`; see domains/mcp_server.py."""
 
 from arenarl.domains.mcp_server import main
 

@@ -1,5 +1,5 @@
-"""What the encyclopedia's names and prose are made of: few words and syllables, so that names are near-duplicates of
-one another (a retriever must read) and a tiny vocabulary holds them."""
+"""Words and prose of the encyclopedia. Few syllables and words make many names near-duplicates, so a retriever has to
+read, and a tiny vocabulary covers them."""
 
 GIVEN = """
     Ada Alma Anton Arno Bela Boris Clara Dora Doran Edda Egon Elsa Emil Erna Felix Greta Hugo Ida Ilse Irma Ivan Jonas
@@ -31,8 +31,7 @@ SPORTS = "rowing running sailing skating".split()
 WORK_TYPES = {"writer": ("novel", "play"), "composer": ("opera", "ballad")}  # by the author's profession
 PROFESSIONS = {"writer": 0.4, "composer": 0.3, "merchant": 0.15, "coach": 0.15}  # shares of all persons
 
-# Prose around the facts: it states none of them, but names what the entity has to do with, as pages do.
-# {other} is a name from its facts.
+# Prose around the facts. It states none of them; {other} is a name from the entity's facts.
 PROSE = {
     "person": (
         "Letters that have come down to us tell of long walks, little money and many plans.",

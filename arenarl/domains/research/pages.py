@@ -1,10 +1,10 @@
-"""Pages, and how HTML becomes one: the main text by trafilatura, without navigation, advertisements and comments.
+"""Pages, and the extraction of a page from HTML: the main text by trafilatura, without navigation, ads and comments.
 
-Pages come from anywhere, so parsers run in worker processes. A page on which a parser hangs, grows or crashes costs
-its worker, and no more. Workers start with the first page and stay for the next ones; they do not load torch. The
-system's own clock ends a worker whose page takes too long, also inside a parser's C code.
+Pages come from anywhere, so parsers run in worker processes. If a parser hangs, runs out of memory or crashes on a
+page, only its worker is lost. Workers start with the first page and are reused; they do not load torch. A system timer
+ends a worker whose page takes too long, even inside a parser's C code.
 
-    python -m arenarl.domains.research.pages    is a worker: a line of JSON and the page in, a line of JSON out
+    python -m arenarl.domains.research.pages    runs a worker: a JSON line and the page in, a JSON line out
 """
 
 import asyncio
@@ -25,16 +25,16 @@ from trafilatura import bare_extraction, load_html
 
 from arenarl.system.repository import ROOT
 
-# it prints what is wrong with each page; the policy is told
+# The policy gets an error for a page that cannot be read, so trafilatura's log is not needed
 logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
 
-# of the WHATWG: Python has others, some of which take time in the square of a page's length
+# The WHATWG's encodings. Python has further codecs, some of which take quadratic time
 WEB_CODECS = {*(f"iso8859-{part}" for part in range(1, 17)), *(f"cp125{page}" for page in range(9)), *"""
     ascii utf-8 utf-16 utf-16-le utf-16-be cp866 cp874 tis-620 koi8-r koi8-u mac-roman mac-cyrillic gb2312 gbk gb18030
     big5 big5hkscs shift_jis cp932 euc_jp iso2022_jp euc_kr cp949
 """.split()}  # fmt: skip
-_MEMORY = 2 * 2**30  # bytes that a worker may take up
-_threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "html")  # one a worker
+_MEMORY = 2 * 2**30  # bytes, the limit of a worker
+_threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "html")  # one per worker
 _idle: list[subprocess.Popen] = []
 
 
@@ -48,22 +48,22 @@ class Page:
 
 
 class Hit(NamedTuple):
-    """A page that an engine found."""
+    """A search result: a page with a snapshot (web) or its chunks (local)."""
 
     url: str
     title: str
-    snapshot: str = ""  # the sentence that a web search shows
-    chunks: list[str] | None = None  # of a local page, best first
+    snapshot: str = ""  # the web search's excerpt
+    chunks: list[str] | None = None  # best first
 
 
 class WorkerLost(Exception):
-    """The page took too long, or more than its worker could bear."""
+    """Error for a page whose worker ended: too much time or memory, or a crash."""
 
 
 def read_html(html: bytes, url: str, charset: str | None = None) -> Page | None:
-    """Return None for a page without main text. `charset` is the server's; a wrong one is detected anew."""
+    """Return the page, or None without a main text. A wrong or missing `charset` is replaced by a detected one."""
     try:
-        if (tree := load_html(decoded(html, charset))) is None:
+        if (tree := load_html(decode(html, charset))) is None:
             return None
         title = tree.findtext(".//title") or url
         article = bare_extraction(tree, url=url, include_comments=False)
@@ -74,7 +74,7 @@ def read_html(html: bytes, url: str, charset: str | None = None) -> Page | None:
 
 
 def paragraphs(text: str) -> str:
-    """Lines as paragraphs, a blank line between two.
+    """Return the text's lines as paragraphs, separated by blank lines.
 
     >>> paragraphs("One. \\n\\n\\nTwo.\\r\\nThree.")
     'One.\\n\\nTwo.\\n\\nThree.'
@@ -82,16 +82,16 @@ def paragraphs(text: str) -> str:
     return "\n\n".join(line.strip() for line in re.split(r"[\r\n]+", text) if line.strip())
 
 
-def decoded(html: bytes, charset: str | None) -> str | bytes:
-    """The text, where the charset is one of the web's and right; otherwise the bytes."""
+def decode(html: bytes, charset: str | None) -> str | bytes:
+    """Return the decoded text; the bytes if the charset is missing, wrong, or not one of the web's."""
     try:
         return html.decode(charset) if charset and codecs.lookup(charset).name in WEB_CODECS else html
-    except (ValueError, LookupError):  # ValueError: no such bytes, or a NUL in its name
+    except (ValueError, LookupError):  # ValueError: invalid bytes, or a NUL in the name
         return html
 
 
-async def read_html_apart(html: bytes, url: str, charset: str | None, timeout_s: float) -> Page | None:
-    """As `read_html`. Raises WorkerLost after at most `timeout_s` of reading."""
+async def read_html_in_worker(html: bytes, url: str, charset: str | None, timeout_s: float) -> Page | None:
+    """Run `read_html` in a worker process. Raises WorkerLost if that takes longer than `timeout_s`, or crashes."""
     return await asyncio.get_running_loop().run_in_executor(_threads, _read_in_worker, html, url, charset, timeout_s)
 
 
@@ -99,7 +99,7 @@ def _read_in_worker(html: bytes, url: str, charset: str | None, timeout_s: float
     try:
         worker = _idle.pop()
     except IndexError:
-        # Ctrl-C does not reach it (process_group): it ends with its input
+        # With a process group of its own, Ctrl-C does not reach the worker; it ends when its input closes
         worker = subprocess.Popen(
             [sys.executable, "-m", __name__], cwd=ROOT, process_group=0,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -117,7 +117,7 @@ def _read_in_worker(html: bytes, url: str, charset: str | None, timeout_s: float
 
 
 def main() -> None:
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends the process
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     while head := sys.stdin.buffer.readline():
         size, url, charset, timeout_s = json.loads(head)

@@ -1,12 +1,11 @@
-"""Pages cut into chunks, chunks into sentences, both into search terms; an index of many pages; snippets of a page.
+"""Text processing for search: chunks, sentences, search terms, snippets, and a BM25 index of many pages.
 
-A token is a word, or a character where text has no blanks between words (Chinese): what InfoAgent's 128 and 2,048 are
-counted in is not said. Chunks end where sentences do.
+A token is a word, or a character in scripts without blanks between words (Chinese). InfoAgent does not define the
+tokens of its 128 and 2,048. Chunks end at the ends of sentences.
 
 The index is BM25 over chunks: in memory for the embedded corpus, memory-mapped from a folder for documents on disk.
-bm25s scores all chunks at once; `top` finds the best without sorting them, which took most of a query's time. A page
-counts by its best chunk. A chunk is indexed with its page's title, so that one that says "she" is found by her name,
-and a page by what it is about.
+bm25s scores all chunks at once; `top` finds the best without a full sort, which took most of a query's time. A page
+ranks by its best chunk. Each chunk is indexed with its page's title, so that a chunk about "she" is found by her name.
 """
 
 import json
@@ -30,26 +29,26 @@ _WORD = re.compile(rf"[^\W_{_HAN}]+|[{_HAN}]+")
 _END = re.compile(r"""([.!?。！？\n](?:(?<=[.!?])["”)]?(?=\s+[^a-z])|(?<=[。！？])[」』”]?|(?<=\n)))\s*""")
 _NO_END = re.compile(r"\b(?:[A-Z]|Mr|Mrs|Ms|Dr|St|Mt|No)\.$")  # an initial, a title
 STOP = {*STOPWORDS_EN, *"what which who when where how did does do from has have had s".split()}
-_LAST_LETTER = "\u33ff"  # Chinese characters come after it
+_LAST_LETTER = "\u33ff"  # Chinese characters have higher codes
 CUT = "…"
-_BLOCK = 64  # chunks that `top` looks at together
+_BLOCK = 64  # chunks per block in `top`
 _ARRAYS = ("spans", "first_chunk", "names")
-_EMPHASIS = 3  # how often the title counts. Our choice
+_EMPHASIS = 3  # weight of the title's terms. Our choice
 
 
 def terms(text: str) -> list[str]:
-    """What BM25 counts: lower-case singular words, without the commonest, and pairs of Chinese characters.
+    """Return a text's terms for BM25: lower-case singular words without stop words, and pairs of Chinese characters.
 
     >>> terms("Who founded the cities of Ålesund, 安静的寺?")
     ['founded', 'city', 'ålesund', '安静', '静的', '的寺']
     """
-    found = []
+    result = []
     for word in _WORD.findall(text.lower().replace("'", "").replace("’", "")):
         if word[0] > _LAST_LETTER and len(word) > 1:
-            found += pairs(word)
+            result += pairs(word)
         elif word not in STOP:
-            found.append(singular(word))
-    return found
+            result.append(singular(word))
+    return result
 
 
 def count_tokens(text: str) -> int:
@@ -57,7 +56,7 @@ def count_tokens(text: str) -> int:
 
 
 def cut(text: str, max_tokens: int) -> str:
-    """The text, or its beginning and an ellipsis.
+    """Return the text, or its first `max_tokens` tokens and an ellipsis.
 
     >>> cut("One two three.", 3), cut("One two three.", 2)
     ('One two three.', 'One two…')
@@ -67,7 +66,7 @@ def cut(text: str, max_tokens: int) -> str:
 
 
 def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
-    """(start, end) of each sentence, blanks around it left out.
+    """Yield (start, end) of each sentence, without the blanks around it.
 
     >>> text = "J. R. Holm won in 3.5 hours. He was 21!\\n\\nLater he left. 他是谁？我不知道。"
     >>> [text[start:end] for start, end in sentence_spans(text)]
@@ -85,16 +84,21 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def chunk_spans(text: str, max_tokens: int) -> list[tuple[int, int]]:
-    """(start, end) of chunks of at most `max_tokens`, of whole sentences; a longer sentence is cut."""
+    """Return (start, end) of chunks: whole sentences, at most `max_tokens` together; a longer sentence is cut."""
     spans: list[tuple[int, int]] = []
-    size = 0  # of the chunk under way
-    for start, end, tokens in _pieces(text, max_tokens):
-        if not spans or size + tokens > max_tokens:
-            spans.append((start, end))
-            size = tokens
-        else:
-            spans[-1] = (spans[-1][0], end)
-            size += tokens
+    size = 0  # tokens in the current chunk
+    for start, end in sentence_spans(text):
+        ends = [token.end() for token in _TOKEN.finditer(text, start, end)]
+        for first in range(0, max(len(ends), 1), max_tokens):
+            part = ends[first : first + max_tokens]
+            part_end = end if first + max_tokens >= len(ends) else part[-1]
+            if not spans or size + len(part) > max_tokens:
+                spans.append((start, part_end))
+                size = len(part)
+            else:
+                spans[-1] = (spans[-1][0], part_end)
+                size += len(part)
+            start = part_end
     return spans
 
 
@@ -102,56 +106,43 @@ def chunks(text: str, max_tokens: int) -> list[str]:
     return [text[start:end] for start, end in chunk_spans(text, max_tokens)]
 
 
-def _pieces(text: str, max_tokens: int) -> Iterator[tuple[int, int, int]]:
-    """(start, end, tokens) of sentences, longer ones in parts."""
-    for start, end in sentence_spans(text):
-        ends = [token.end() for token in _TOKEN.finditer(text, start, end)]
-        for first in range(0, max(len(ends), 1), max_tokens):
-            part = ends[first : first + max_tokens]
-            is_last = first + max_tokens >= len(ends)
-            yield start, end if is_last else part[-1], len(part)
-            start = start if is_last else part[-1]
-
-
 def extract_snippet(query: str, texts: Sequence[str], max_words: int, title: str = "") -> str:
-    """The sentences that say most of the query, in their order, within `max_words`; else the first ones.
-
-    Terms of the page's title do not count, and a term weighs less the more sentences have it: neither is an answer.
-    """
+    """Return the sentences with most of the query's terms, in text order, within `max_words`; else the first ones.
+    Terms of the page's title do not count. A term that many sentences have weighs less. Neither helps to answer."""
     text = "\n".join(texts)
     spans = list(sentence_spans(text))
-    starts, lowered = [start for start, _ in spans], text.lower()
+    starts, lower_text = [start for start, _ in spans], text.lower()
     scores = [0.0] * len(spans)  # by sentence
-    said = set(terms(title))
-    for term in (term for term in dict.fromkeys(terms(query)) if term not in said):
-        having = {bisect_right(starts, place) - 1 for place in _places(term, lowered)}
-        for index in having:
-            scores[index] += math.log(1 + len(spans) / len(having))
-    chosen, left = [], max_words
+    title_terms = set(terms(title))
+    for term in (term for term in dict.fromkeys(terms(query)) if term not in title_terms):
+        matches = {bisect_right(starts, place) - 1 for place in _places(term, lower_text)}
+        for index in matches:
+            scores[index] += math.log(1 + len(spans) / len(matches))
+    chosen, room = [], max_words
     for index in sorted(range(len(spans)), key=lambda index: -scores[index]):
-        if chosen and (left <= 0 or not scores[index] and scores[chosen[0]]):
+        if chosen and (room <= 0 or not scores[index] and scores[chosen[0]]):
             break
         words = count_tokens(text[slice(*spans[index])])
-        if words <= left or not chosen:
+        if words <= room or not chosen:
             chosen.append(index)
-            left -= words
+            room -= words
     return cut(" ".join(text[slice(*spans[index])] for index in sorted(chosen)), max_words)
 
 
-def _places(term: str, lowered: str) -> Iterator[int]:
-    """Where a text in lower case has a term: far quicker than splitting pages into all of their terms."""
-    stem = term[:-1] if term.endswith("y") and term != "y" else term  # as in cities
-    place = lowered.find(stem)
+def _places(term: str, lower_text: str) -> Iterator[int]:
+    """Yield the positions of a term in a lower-case text; much faster than splitting the text into all its terms."""
+    stem = term[:-1] if term.endswith("y") and term != "y" else term  # matches "cities" too
+    place = lower_text.find(stem)
     while place >= 0:
-        # looked at first: to read on from every place is not linear
-        begins_word = not (place and lowered[place - 1].isalnum())
-        if term[0] > _LAST_LETTER or begins_word and singular(_WORD.match(lowered, place)[0]) == term:
+        # checked first, because matching a word at every place would take quadratic time
+        begins_word = not (place and lower_text[place - 1].isalnum())
+        if term[0] > _LAST_LETTER or begins_word and singular(_WORD.match(lower_text, place)[0]) == term:
             yield place
-        place = lowered.find(stem, place + 1)
+        place = lower_text.find(stem, place + 1)
 
 
 def extract_summary(text: str, max_chars: int) -> str:
-    """The first sentences, within `max_chars`."""
+    """Return the first sentences within `max_chars`, and an ellipsis if text is left out."""
     if len(text) <= max_chars:
         return text
     ends = [end for _, end in sentence_spans(text) if end < max_chars]
@@ -159,7 +150,7 @@ def extract_summary(text: str, max_chars: int) -> str:
 
 
 class StoredPages(Sequence[Page]):
-    """The pages of a folder's pages.jsonl, each read when it is asked for."""
+    """The pages of a folder's pages.jsonl, each read from disk on access."""
 
     def __init__(self, folder: Path):
         self._file = (folder / "pages.jsonl").open("rb")
@@ -191,8 +182,8 @@ class PageIndex:
 
     pages: Sequence[Page]
     bm25: BM25
-    spans: np.ndarray  # (C, 2) where the C chunks start and end in their page's text
-    first_chunk: np.ndarray  # (P + 1,) where the P pages' chunks begin
+    spans: np.ndarray  # (C, 2) start and end of the C chunks in their page's text
+    first_chunk: np.ndarray  # (P + 1,) index of each page's first chunk, then C
     names: np.ndarray  # (2, 2P) sorted hashes of urls and titles, with the page of each
 
     @classmethod
@@ -213,18 +204,18 @@ class PageIndex:
         bm25 = BM25()
         bm25.index((ids, vocabulary), show_progress=False)
         hashes, owners = np.array(names), np.arange(len(names)) // 2
-        order = np.lexsort((owners, hashes))  # of pages with one name, the first
+        order = np.lexsort((owners, hashes))  # the first page wins if several share a name
         return cls(pages, bm25, np.array(spans), np.array(first_chunk), np.stack([hashes, owners])[:, order])
 
     def save(self, folder: Path) -> None:
-        """Beside the pages, which must be `StoredPages` of this folder."""
+        """Write the index to a folder. `pages` must be `StoredPages` of the same folder."""
         self.bm25.save(folder / "bm25", show_progress=False)
         for name in _ARRAYS:
             np.save(folder / f"{name}.npy", getattr(self, name))
 
     @classmethod
     def open(cls, folder: Path) -> "PageIndex":
-        """What is read of the arrays comes from the disk when it is first needed, and all processes share it."""
+        """Open an index with memory-mapped arrays: read from disk on access, and shared by all processes."""
         bm25 = BM25.load(folder / "bm25", mmap=True, show_progress=False)
         arrays = {name: np.asarray(value) for name, value in bm25.scores.items() if isinstance(value, np.memmap)}
         bm25.scores |= arrays
@@ -232,12 +223,11 @@ class PageIndex:
         return cls(StoredPages(folder), bm25, *places)
 
     def search(self, text: str, limit: int) -> list[tuple[Page, list[str]]]:
-        """The best pages, best first, each with its chunks, best first; none that has no term of the query."""
-        wanted = [term for term in dict.fromkeys(terms(text)) if term in self.bm25.vocab_dict]
-        if not wanted:
+        """Return the best pages with their chunks, both best first. Each page has a term of the query."""
+        query_terms = [term for term in dict.fromkeys(terms(text)) if term in self.bm25.vocab_dict]
+        if not query_terms:
             return []
-        scores_C = self.bm25.get_scores(wanted)
-        results = []
+        scores_C, results = self.bm25.get_scores(query_terms), []
         for number in self._best_pages(scores_C, limit):
             page, (first, last) = self.pages[number], self.first_chunk[number : number + 2].tolist()
             order = np.argsort(-scores_C[first:last], kind="stable")
@@ -245,32 +235,30 @@ class PageIndex:
         return results
 
     def find(self, name: str) -> Page | None:
-        """By url or title, capitals and blanks around it aside."""
-        wanted = _hash(name)
-        place = int(np.searchsorted(self.names[0], wanted))
-        is_there = place < self.names.shape[1] and self.names[0, place] == wanted
-        return self.pages[int(self.names[1, place])] if is_there else None
+        """Return the page with this url or title, ignoring case and repeated blanks; None if there is none."""
+        key = _hash(name)
+        place = int(np.searchsorted(self.names[0], key))
+        exists = place < self.names.shape[1] and self.names[0, place] == key
+        return self.pages[int(self.names[1, place])] if exists else None
 
     def _best_pages(self, scores_C: np.ndarray, limit: int) -> list[int]:
         count = 4 * limit
         while True:
             best = top(scores_C, count)
-            found = list(dict.fromkeys((np.searchsorted(self.first_chunk, best, side="right") - 1).tolist()))
-            if len(found) >= limit or len(best) < count:
-                return found[:limit]
+            pages = list(dict.fromkeys((np.searchsorted(self.first_chunk, best, side="right") - 1).tolist()))
+            if len(pages) >= limit or len(best) < count:
+                return pages[:limit]
             count *= 4
 
 
 def top(scores: np.ndarray, count: int) -> np.ndarray:
-    """The places of the `count` highest scores above 0, best first, of equals the first.
-
-    The best of each block are enough to bound the last place from below; only what reaches it is sorted.
-    """
-    blocks = scores[: len(scores) // _BLOCK * _BLOCK].reshape(_BLOCK, -1).max(axis=0)
-    bounds = blocks if len(blocks) > count else scores
-    least = np.partition(bounds, -count)[-count] if len(bounds) > count else 0
-    reached = np.flatnonzero(scores >= max(least, np.finfo(scores.dtype).tiny))
-    return reached[np.argsort(-scores[reached], kind="stable")][:count]
+    """Return the indices of the `count` highest scores above 0, best first; ties keep their order.
+    The maxima of blocks give a lower bound for the last of these scores, so only scores above it are sorted."""
+    maxima = scores[: len(scores) // _BLOCK * _BLOCK].reshape(_BLOCK, -1).max(axis=0)
+    values = maxima if len(maxima) > count else scores
+    bound = np.partition(values, -count)[-count] if len(values) > count else 0
+    candidates = np.flatnonzero(scores >= max(bound, np.finfo(scores.dtype).tiny))
+    return candidates[np.argsort(-scores[candidates], kind="stable")][:count]
 
 
 def _hash(name: str) -> int:

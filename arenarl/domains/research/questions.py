@@ -2,13 +2,13 @@
 
     python -m arenarl.domains.research.questions --config configs/quickstart.yaml --count 200
 
-prints how many entities and tool calls such questions take, what a shallow retriever solves of them, and a few of them.
-The paper asks LLMs at every step and made 14k SFT trajectories and 5.7k RL questions; here each step is exact on a
-corpus whose facts are known, and an LLM may reword the result (`data.research.rephraser`). `plain` questions, which
-name the leaves of their trees, are ours, for small policies.
+prints how many entities and tool calls such questions take, how many roots a shallow retriever finds, and examples. The
+paper uses LLMs at every step and made 14k SFT trajectories and 5.7k RL questions. Here each step is exact, on a corpus
+whose facts are known, and an LLM may reword the result (`data.research.rephraser`). `plain` questions name the leaves
+of their trees; they are ours, for small policies.
 
-The paper finds a tree's children by named-entity recognition in a node's facts. Here they are the entities that the
-node's relations name, and those whose pages name the node.
+The paper finds a node's children by named-entity recognition in its facts. Here they are the entities that the node's
+relations name, and the entities whose pages name the node.
 """
 
 import argparse
@@ -31,8 +31,8 @@ from arenarl.system.errors import UserError, guarded
 from arenarl.trajectory import Query
 
 SUBTASK = "synthetic_qa"
-_PATIENCE = 2000  # attempts in a row without a new question
-_TOO_MUCH = (
+_MAX_FAILURES = 2000  # attempts in a row without a new question
+_HINT = (
     "the corpus is too small, or data.research asks for too much; raise environment.search.corpus_size or "
     "data.research.max_tool_calls, or lower data.research.hop_weights for many entities"
 )
@@ -41,38 +41,39 @@ _TOO_MUCH = (
 @dataclass(frozen=True)
 class Node:
     url: str
-    parent: int | None  # place in the tree's list; None is the root's
-    link: Fact | None = None  # the relation by which it hangs at its parent, on the page of either
+    parent: int | None  # index in the tree's list; None for the root
+    link: Fact | None = None  # the relation with the parent, from either page
 
 
 def grow_tree(corpus: Corpus, root: str, branching: Sequence[int], rng: random.Random) -> list[Node]:
-    """The tree below `root`, breadth first, with at most `branching[d]` children at depth d, no entity twice."""
+    """Return the tree below `root`, breadth first, with at most `branching[d]` children at depth d, no entity twice."""
     tree, level, taken = [Node(root, None)], [0], {root}
-    for most in branching:
-        below = []
+    for max_children in branching:
+        next_level = []
         for parent in level:
             url, children = tree[parent].url, 0
             links = [fact for fact in corpus.links(url) if other_end(fact, url) not in taken]
             rng.shuffle(links)
             for link in links:
                 child = other_end(link, url)
-                if child not in taken and children < most:
+                if child not in taken and children < max_children:
                     children += 1
                     taken.add(child)
-                    below.append(len(tree))
+                    next_level.append(len(tree))
                     tree.append(Node(child, parent, link))
-        level = below
+        level = next_level
     return tree
 
 
 def other_end(link: Fact, url: str) -> str:
-    """Of a relation's two entities the one that is not `url`."""
+    """Return the url of the other entity of a relation."""
     return link.target if link.url == url else link.url
 
 
 def extract_subtree(parents: Sequence[int | None], budget: int, rng: random.Random) -> set[int]:
-    """The nodes of a random sub-tree with the same root: nodes are drawn, each taken with its whole path to the root if
-    the budget has room for what is new of it. Algorithm 1, InfoAgent.
+    """Return the nodes of a random sub-tree with the same root and `budget` nodes. Algorithm 1, InfoAgent.
+
+    Nodes are drawn with their path to the root. A path is added if its new nodes fit the budget.
 
     >>> sorted(extract_subtree([None, 0, 1, 2], budget=3, rng=random.Random(0)))
     [0, 1, 2]
@@ -99,19 +100,17 @@ def make_questions(
     count: int,
     taken: set[str] | None = None,
 ) -> list[Query]:
-    """`count` closed queries that the scripted solver can answer through `environment`, with texts not in `taken`,
-    which grows by them. Raises UserError if the corpus does not yield so many.
-
-    `constraints`: `answer`, `answer_aliases`; `entities`, the names of the tree's; `root`, its url; `attribute`, what
-    is asked of it; `hops`, how many entities; `tool_calls`, that the solver made; `is_plain`; `is_shallow`, whether
-    BM25 finds the root by the query's text; `description`, what the text says, as data.
-    """
+    """Return `count` closed queries with new texts that the scripted solver can answer; add the texts to `taken`.
+    `constraints`: `answer`, `answer_aliases`; `entities`, the names in the tree; `root`, the root's url; `attribute`,
+    the attribute in question; `hops`, the number of entities; `tool_calls` of the solver; `is_plain`; `is_shallow`,
+    True if BM25 finds the root by the query's text; `description`, the content of the text as data.
+    Raises UserError if the corpus yields too few."""
     rng, space, taken = random.Random(f"questions:{seed}"), Space(corpus), set() if taken is None else taken
     queries: list[Query] = []
     failures = 0
     with asyncio.Runner() as runner:
         while len(queries) < count:
-            text, constraints = _attempt(space, config, rng) or (None, {})
+            text, constraints = _draw_question(space, config, rng) or (None, {})
             calls = None
             if text and text not in taken:
                 calls = runner.run(calls_needed(corpus, environment, constraints, config.max_tool_calls))
@@ -120,13 +119,13 @@ def make_questions(
                 query_id = f"{seed}-{SUBTASK}-{len(queries):05d}"
                 queries.append(Query(query_id, "research", SUBTASK, "en", text, constraints | {"tool_calls": calls}))
                 failures = 0
-            elif (failures := failures + 1) > _PATIENCE:
-                raise UserError(f"{len(queries)} of {count} questions could be made: {_TOO_MUCH}")
+            elif (failures := failures + 1) > _MAX_FAILURES:
+                raise UserError(f"{len(queries)} of {count} questions could be made: {_HINT}")
     return queries
 
 
-def _attempt(space: Space, config: ResearchDataConfig, rng: random.Random) -> tuple[str, dict[str, Any]] | None:
-    """Text and constraints of one question, or None if this draw of tree, attribute and clues yields none."""
+def _draw_question(space: Space, config: ResearchDataConfig, rng: random.Random) -> tuple[str, dict[str, Any]] | None:
+    """Draw tree, attribute and clues; return a question's text and constraints, or None if the draw yields none."""
     corpus = space.corpus
     hops = rng.choices(range(1, len(config.hop_weights) + 1), config.hop_weights)[0]
     tree = grow_tree(corpus, rng.choice(corpus.pages).url, config.branching, rng)
@@ -134,24 +133,24 @@ def _attempt(space: Space, config: ResearchDataConfig, rng: random.Random) -> tu
         return None
     nodes = {index: tree[index] for index in sorted(extract_subtree([node.parent for node in tree], hops, rng))}
     root, urls = corpus.entities[tree[0].url], [node.url for node in nodes.values()]
-    own = [fact for fact in root.single.values() if fact.attribute not in ("type", LINK)]
-    if not (askable := [fact for fact in own if fact.target not in urls]):
+    single = [fact for fact in root.single.values() if fact.attribute not in ("type", LINK) and fact.target not in urls]
+    if not single:
         return None
-    asked, is_plain = rng.choice(askable), rng.random() < config.plain_share
-    description = _describe(space, config, rng, is_plain, asked.attribute, nodes)
-    if space.described(description) != {root.url}:
+    fact, is_plain = rng.choice(single), rng.random() < config.plain_share
+    description = _describe(space, config, rng, is_plain, fact.attribute, nodes)
+    if space.fitting(description) != {root.url}:
         return None
     sentences, label = render(description)
-    text = f"{sentences} {ask(asked.attribute, label)}".strip()
+    text = f"{sentences} {ask(fact.attribute, label)}".strip()
     is_shallow = root.url in _retrieved(corpus, text, config.retriever_results)
-    if asked.value.lower() in text.lower() or is_shallow and not is_plain:
+    if fact.value.lower() in text.lower() or is_shallow and not is_plain:
         return None
     return text, {
-        "answer": asked.value,
-        "answer_aliases": _aliases(corpus, asked),
+        "answer": fact.value,
+        "answer_aliases": _aliases(corpus, fact),
         "entities": [corpus.entities[url].name for url in urls],
         "root": root.url,
-        "attribute": asked.attribute,
+        "attribute": fact.attribute,
         "hops": hops,
         "is_plain": is_plain,
         "is_shallow": is_shallow,
@@ -160,10 +159,10 @@ def _attempt(space: Space, config: ResearchDataConfig, rng: random.Random) -> tu
 
 
 def _describe(
-    space: Space, config: ResearchDataConfig, rng: random.Random, is_plain: bool, asked: str, nodes: dict[int, Node]
+    space: Space, config: ResearchDataConfig, rng: random.Random, is_plain: bool, attribute: str, nodes: dict[int, Node]
 ) -> Description:
-    """The description of a sub-tree, made leaves first: a node's constraint set needs what its children leave open."""
-    corpus, untold = space.corpus, ("type", asked)
+    """Describe a sub-tree without the `attribute` in question, leaves first: a node's clues depend on its children."""
+    corpus = space.corpus
 
     def describe(index: int) -> Description:
         node, link = nodes[index], None
@@ -175,30 +174,30 @@ def _describe(
         if is_plain and not children:
             return Description(entity.noun, entity.name, link=link)
         hidden = Description(entity.noun, None, (), children, link)
-        facts = [fact for fact in entity.facts if fact.target is None and fact.attribute not in untold]
+        facts = [fact for fact in entity.facts if fact.target is None and fact.attribute not in ("type", attribute)]
         pool = [fuzzify(fact, entity, rng) for fact in facts]
-        rng.shuffle(pool)  # of clues that leave equally many entities, any
+        rng.shuffle(pool)  # breaks ties between clues at random
 
         def is_found(clues: list[Clue]) -> bool:
-            """p(K): whether BM25 finds the entity by what a constraint set says of it. Plain questions may be found."""
+            """p(K): True if BM25 finds the entity by its clues. False for plain questions, which may be found."""
             if is_plain:
                 return False
             text, _ = render(replace(hidden, clues=tuple(clues)))
             return node.url in _retrieved(corpus, text, config.retriever_results)
 
-        clues = choose_clues(space, pool, space.described(hidden), config.max_clues, is_found)
+        clues = choose_clues(space, pool, space.fitting(hidden), config.max_clues, is_found)
         return replace(hidden, clues=tuple(clues))
 
     return describe(0)
 
 
 def _retrieved(corpus: Corpus, text: str, results: int | None) -> set[str]:
-    """What the shallow retriever finds; nothing where there is none."""
+    """Return the urls that the shallow retriever finds; none if it is switched off (`results` None)."""
     return {page.url for page, _ in corpus.index.search(text, results)} if results else set()
 
 
 def _aliases(corpus: Corpus, fact: Fact) -> list[str]:
-    """Other ways to write an answer."""
+    """Return other spellings of an answer."""
     if fact.target:
         return list(corpus.entities[fact.target].aliases)
     return [str(fact.number)] if fact.number is not None and "," in fact.value else []
@@ -207,14 +206,14 @@ def _aliases(corpus: Corpus, fact: Fact) -> list[str]:
 async def calls_needed(
     corpus: Corpus, environment: ResearchTools, constraints: dict[str, Any], max_calls: int
 ) -> int | None:
-    """How many tool calls the scripted solver makes for the answer; None if it does not find it within `max_calls`."""
+    """Return how many tool calls the scripted solver needs; None if it does not find the answer in `max_calls`."""
     solver = Solver(corpus, environment, max_calls)
     answer = await solver.answer(read_description(constraints["description"]), constraints["attribute"])
     return solver.calls if answer is not None and is_correct(constraints, answer) else None
 
 
 def open_corpus(config: ResearchDataConfig, environment: EnvironmentConfig) -> Corpus:
-    """The corpus that queries are made from: `data.research.corpus`, or the embedded encyclopedia."""
+    """Return the corpus for making queries: `data.research.corpus`, or the embedded encyclopedia."""
     if config.corpus:
         return read_corpus(config.corpus)
     return build_corpus(environment.world_seed, environment.search.corpus_size)

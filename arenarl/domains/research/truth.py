@@ -1,14 +1,14 @@
-"""What is true of a research trajectory: correctness, and the seven dimensions of 6.1, ArenaRL, by the corpus.
+"""The truth of a research trajectory: correctness, and the seven dimensions of 6.1, ArenaRL, according to the corpus.
 
-The embedded judge scores from this and adds noise; evaluation reports it as it is. An open-ended query says which facts
-a good report covers, a closed one has its answer and the entities that lead to it. Text is compared as it stands, in
-whole words: a claim is borne out if a tool result holds its sentence, or one with the same entity and value.
+The simulated judge adds noise to these scores; evaluation reports them as they are. An open-ended query lists the facts
+that a good report covers; a closed query has its answer and the entities that lead to it. Texts are compared word by
+word: a claim is grounded if a tool result has its sentence, or a sentence with the same entity and value.
 
-A view without tool results shows the answer alone, or thoughts, calls and answer (3.2 and 3.3, ArenaRL). Its judge
-knows which names are those of entities, and by which words a text speaks of an attribute ("was founded in"). It does
-not know values: a fact counts as stated with any value. For an entity that the query does not name, any other named
-entity counts. An answer to a closed query counts as right if it has a digit exactly where the known answer has one.
-"Not found" is no answer.
+A judge may see a trajectory without tool results: the answer alone, or thoughts, calls and answer (3.2 and 3.3,
+ArenaRL). `examine_view` scores what such a judge can see. It uses the names of entities and the words that state an
+attribute ("was founded in"), but not the values: a fact counts as stated with any value. For an entity that the query
+does not name, any other entity counts. An answer to a closed query counts as right if it has a digit exactly when the
+known answer has one. "Not found" is not an answer.
 """
 
 import re
@@ -18,20 +18,20 @@ from typing import Any
 from arenarl.domains.domain import Truth, mean_of
 from arenarl.domains.known_answers import entity_recall, has_answer, is_correct, states_something
 from arenarl.domains.research.corpus import Corpus, names_in
-from arenarl.domains.research.open_queries import stated
+from arenarl.domains.research.open_queries import find_stated_facts
 from arenarl.domains.stated_facts import leaves_of, stands_in
 from arenarl.trajectory import Query, Turn, calls_of, last_answer, read_turns
 
 _PATH, _ANSWER = ("framework", "tool_usage", "coverage"), ("relevance", "accuracy", "depth", "clarity")
-_ROOM = 2  # sentences that a report may have besides those it is asked for
-ANSWER_WORDS = 8  # of an answer to a closed query that names it and stops
+_ROOM = 2  # further sentences that a report may have without a loss of clarity
+ANSWER_WORDS = 8  # longest answer to a closed query that keeps full clarity
 _COMMON = {"a", "an", "and", "has", "is", "its", "the", "was"}
 _WORD = re.compile(r"[a-z]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class ResearchTruth(Truth):
-    """Shares in [0, 1], a dimension each."""
+    """Shares in [0, 1], one per dimension."""
 
     framework: float
     tool_usage: float
@@ -48,7 +48,7 @@ class ResearchTruth(Truth):
         return path | {f"answer_{name}": 10 * getattr(self, name) for name in _ANSWER}
 
     def figures(self) -> dict[str, float]:
-        """Closed queries: accuracy, and the share of entities found. Open-ended: claims borne out, facts covered."""
+        """Return percentages. Closed: accuracy and entities found. Open-ended: grounded claims and facts covered."""
         if self.recall is None:
             return {"groundedness": 100 * self.accuracy, "facts_covered": 100 * self.depth}
         accuracy = {} if self.correct is None else {"accuracy": 100.0 * self.correct}
@@ -62,88 +62,78 @@ class ResearchTruth(Truth):
 
 
 def examine(corpus: Corpus, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
-    """Examine one trajectory, whether it ended with an answer or not."""
-    turns, wanted = read_turns(messages), query.constraints
-    answer, entities = last_answer(turns), wanted["entities"]
+    """Examine a trajectory with its tool results; without an answer, the answer's dimensions are 0."""
+    turns, constraints = read_turns(messages), query.constraints
+    answer, entities = last_answer(turns), constraints["entities"]
     results = "\n".join(_plain(observation) for turn in turns for observation in turn.observations)
     calls = "\n".join(text for call, _ in calls_of(turns) for text in leaves_of(call.arguments)).lower()
-    framework = mean_of(stands_in(name.lower(), calls) for name in entities)
-    if has_answer(query):
-        recall, correct = entity_recall(query, messages), is_correct(wanted, answer)
-        useful = [*entities, wanted["answer"]]
-        return ResearchTruth(
-            framework=framework,
-            tool_usage=_usefulness(turns, useful),
-            coverage=mean_of(_is_in(name, results) for name in useful),
-            relevance=float(_is_in(answer.strip(" ."), results)),
-            accuracy=float(correct),
-            depth=recall,
-            clarity=_brevity(answer),
-            correct=correct,
-            recall=recall,
-        )
-    useful = [fact["sentence"] for fact in wanted["facts"]]
+    is_closed = has_answer(query)
+    useful = [*entities, constraints["answer"]] if is_closed else [fact["sentence"] for fact in constraints["facts"]]
+    path = {
+        "framework": mean_of(stands_in(name.lower(), calls) for name in entities),
+        "tool_usage": _usefulness(turns, useful),
+        "coverage": mean_of(_is_in(text, results) for text in useful),
+    }
+    if is_closed:
+        recall, correct = entity_recall(query, messages), is_correct(constraints, answer)
+        scores = {"relevance": float(_is_in(answer.strip(" ."), results)), "accuracy": float(correct), "depth": recall}
+        return ResearchTruth(**path, **scores, clarity=_brevity(answer), correct=correct, recall=recall)
     claims = _claims(corpus, answer)
-    return ResearchTruth(
-        framework=framework,
-        tool_usage=_usefulness(turns, useful),
-        coverage=mean_of(_is_in(sentence, results) for sentence in useful),
-        accuracy=mean_of(_is_borne_out(corpus, sentence, results) for sentence in claims),
-        **_scores_of_report(query, answer, claims, stated(corpus, wanted, answer)),
-    )
+    accuracy = mean_of(_is_grounded(corpus, sentence, results) for sentence in claims)
+    scores = _scores_of_report(query, answer, claims, find_stated_facts(corpus, constraints, answer))
+    return ResearchTruth(**path, accuracy=accuracy, **scores)
 
 
 def examine_view(corpus: Corpus, query: Query, messages: list[dict[str, Any]]) -> ResearchTruth:
-    """Examine a view without tool results."""
-    turns, wanted = read_turns(messages), query.constraints
-    answer, entities, given = last_answer(turns), set(wanted["entities"]), corpus.named_in(query.query)
+    """Examine a view without tool results, as the module's docstring describes."""
+    turns, constraints = read_turns(messages), query.constraints
+    answer, entities, query_names = last_answer(turns), set(constraints["entities"]), corpus.named_in(query.query)
     named = [(set().union(*map(corpus.named_in, leaves_of(call.arguments))), new) for call, new in calls_of(turns)]
-    asked = set().union(*(names for names, _ in named))
-    covered = len(entities & given & asked) + min(len(entities - given), len(asked - given))
-    coverage = covered / len(entities) if entities else 0.0
+    searched = set().union(*(names for names, _ in named))
+    count = len(entities & query_names & searched) + min(len(entities - query_names), len(searched - query_names))
+    coverage = count / len(entities) if entities else 0.0
     tool_usage = mean_of(is_new * (1.0 if names else 0.3) for names, is_new in named)
     path = {"framework": coverage, "tool_usage": tool_usage, "coverage": coverage}
     if has_answer(query):
-        is_stated = float(states_something(answer) and _has_digit(answer) == _has_digit(wanted["answer"]))
-        return ResearchTruth(**path, relevance=is_stated, accuracy=is_stated, depth=is_stated, clarity=_brevity(answer))
+        looks_right = float(states_something(answer) and _has_digit(answer) == _has_digit(constraints["answer"]))
+        scores = dict.fromkeys(("relevance", "accuracy", "depth"), looks_right)
+        return ResearchTruth(**path, **scores, clarity=_brevity(answer))
     claims = _claims(corpus, answer)
-    statements = [(set(_words(one)), corpus.named_in(one)) for one in claims if states_something(one)]
+    statements = [(set(_words(claim)), corpus.named_in(claim)) for claim in claims if states_something(claim)]
 
     def is_stated(fact: dict[str, str]) -> bool:
         name = corpus.entities[fact["url"]].name
         wording = _wording(fact, name)
         subjects = [names for words, names in statements if wording <= words]
-        return any(name in names if name in given else names - given for names in subjects)
+        return any(name in names if name in query_names else names - query_names for names in subjects)
 
-    delivered = [is_stated(fact) for fact in wanted["facts"]]
-    accuracy = mean_of(states_something(sentence) for sentence in claims)
-    return ResearchTruth(**path, accuracy=accuracy, **_scores_of_report(query, answer, claims, delivered))
+    accuracy = mean_of(map(states_something, claims))
+    scores = _scores_of_report(query, answer, claims, list(map(is_stated, constraints["facts"])))
+    return ResearchTruth(**path, accuracy=accuracy, **scores)
 
 
-def _scores_of_report(query: Query, answer: str, claims: list[str], delivered: list[bool]) -> dict[str, float]:
-    """Relevance, depth and clarity of an answer that states these of the query's facts.
-
-    Clarity: nothing said twice, not much beyond what is asked for, and an outline in numbered lines.
-    """
+def _scores_of_report(query: Query, answer: str, claims: list[str], is_stated: list[bool]) -> dict[str, float]:
+    """Return relevance, depth and clarity of an answer, given which facts of the query it states.
+    Clarity asks for no repetition, little beyond the facts, and numbered lines in an outline."""
     by_entity: dict[str, list[bool]] = {}
-    for fact, is_there in zip(query.constraints["facts"], delivered, strict=True):
-        by_entity.setdefault(fact["url"], []).append(is_there)
+    for fact, value in zip(query.constraints["facts"], is_stated, strict=True):
+        by_entity.setdefault(fact["url"], []).append(value)
     clarity = 0.0
     if claims:
-        unique, length = len(set(claims)) / len(claims), min(1.0, (len(delivered) + _ROOM) / len(claims))
+        unique, length = len(set(claims)) / len(claims), min(1.0, (len(is_stated) + _ROOM) / len(claims))
         lines = [line for line in answer.splitlines() if line.strip()]
         form = mean_of(line.lstrip()[:1].isdigit() for line in lines) if query.subtask == "Ideation" else 1.0
         clarity = unique * length * (0.5 + 0.5 * form)
-    return {"relevance": mean_of(map(any, by_entity.values())), "depth": mean_of(delivered), "clarity": clarity}
+    return {"relevance": mean_of(map(any, by_entity.values())), "depth": mean_of(is_stated), "clarity": clarity}
 
 
 def _claims(corpus: Corpus, answer: str) -> list[str]:
-    """The sentences and lines of an answer that hold a letter."""
+    """Return the sentences and lines of an answer that contain a letter."""
     return [sentence for sentence in corpus.sentences(answer) if any(map(str.isalpha, sentence))]
 
 
-def _is_borne_out(corpus: Corpus, sentence: str, results: str) -> bool:
-    """Whether a tool result holds the sentence, or that of a fact whose entity and value it names."""
+def _is_grounded(corpus: Corpus, sentence: str, results: str) -> bool:
+    """Return True if a tool result has the sentence, or the sentence of a fact whose entity and value it names."""
     return _is_in(sentence.removeprefix("- "), results) or any(
         _is_in(fact.sentence, results)
         for name in names_in(corpus, sentence)
@@ -153,15 +143,15 @@ def _is_borne_out(corpus: Corpus, sentence: str, results: str) -> bool:
 
 
 def _brevity(answer: str) -> float:
-    """The clarity of an answer to a closed query: 1 up to `ANSWER_WORDS` words, less for more, 0 for none."""
+    """Return the clarity of a closed answer: 1 up to `ANSWER_WORDS` words, then falling; 0 for no answer."""
     return float(bool(answer)) * min(1.0, ANSWER_WORDS / max(1, len(answer.split())))
 
 
-def _usefulness(turns: list[Turn], wanted: list[str]) -> float:
-    """Mean over the calls: 1 for a result that shows something wanted for the first time, 0.3 for any new one."""
-    values, seen, missing = [], set(), set(wanted)
+def _usefulness(turns: list[Turn], useful: list[str]) -> float:
+    """Return the mean over the calls: 1 for a result that first shows a useful text, 0.3 for any other new result."""
+    values, seen, missing = [], set(), set(useful)
     for text in (_plain(observation) for turn in turns for observation in turn.observations):
-        new = {one for one in missing if _is_in(one, text)}
+        new = {words for words in missing if _is_in(words, text)}
         is_new = text not in seen and not text.startswith("error") and text not in ("no results", "[]")
         values.append(1.0 if new else 0.3 * is_new)
         missing -= new
@@ -174,7 +164,7 @@ def _is_in(text: str, results: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Small letters, single blanks; what JSON escapes as it was."""
+    """Return the text in lower case, with single blanks, and with JSON's escapes undone."""
     return " ".join(text.replace("\\n", " ").replace('\\"', '"').lower().split())
 
 

@@ -1,12 +1,12 @@
-"""The web as an engine: a search API finds pages, `Fetcher` gets them, never from this machine or its network.
+"""The web as an engine: a search API finds pages, and `Fetcher` fetches them, never from this machine or its network.
 
-The API is at the address that the config names, which may be this machine (a SearXNG of one's own). InfoAgent asks
-Google, then Brave and Bing where Google finds nothing (B.1); here one API is asked.
+The API's address comes from the config and may be on this machine (a SearXNG of your own). InfoAgent uses Google, then
+Brave and Bing if Google finds nothing (B.1); here one API is used.
 
-A policy may fetch any address. Its name is resolved once, all its addresses are checked, and the connection goes to a
-checked address itself, so that no second answer of a name server can lead elsewhere. Redirects are followed by hand,
-each checked like the first address. Time, size, redirects and parsing are bounded. The machine's proxies are not used,
-because they would resolve the name anew.
+A policy may fetch any address, so fetching is guarded. A host name is resolved once and all its addresses are checked.
+The connection then goes to a checked address, so a second answer of a name server cannot redirect it. Redirects are
+followed here, each checked like the first address. Time, size, number of redirects and parsing are bounded. System
+proxies are not used, because they would resolve the name a second time.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 
 from arenarl.config.schema import WebConfig
-from arenarl.domains.research.pages import Hit, Page, WorkerLost, decoded, paragraphs, read_html_apart
+from arenarl.domains.research.pages import Hit, Page, WorkerLost, decode, paragraphs, read_html_in_worker
 from arenarl.llm.client import RunStopped
 from arenarl.rollout.environment import ToolError, as_written
 from arenarl.system.errors import UserError
@@ -33,35 +33,32 @@ from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
 _ATTEMPTS = 3
 _LONGEST_PAUSE_S = 10.0
-_REFUSES_ALL = (401, 402, 403)  # a key or an account: no other query fares better
-# what Brave says of a key with status 422, Serper of an account with 400
+_REFUSES_ALL = (401, 402, 403)  # the key or the account is refused, so any other query would be too
+# Brave's message about a key (status 422) and Serper's about an account (status 400)
 _REFUSED = re.compile(r"TOKEN_INVALID|not enough credits", re.IGNORECASE)
-_SAID = 200  # characters that are shown of what an API says of an error
+_MAX_ERROR_CHARS = 200  # of an API's error message
 PORTS = (80, 443, 8080, 8443)
 MAX_REDIRECTS = 5
 _TRANSLATED = ip_network("64:ff9b::/96")  # IPv4 addresses behind a NAT64 gateway
-_UNICAST = ip_network("2000::/3")  # all of IPv6 that is given out to be reached from everywhere
-_NO_PAGES = (  # what `is_global` lets through, of the Python at hand or by the letter
-    ip_network("168.63.129.16/32"),  # Azure's services for its own machines
-    ip_network("192.0.0.0/24"),  # of protocols; Oracle's metadata are at 192.0.0.192
-    ip_network("192.88.99.0/24"),  # relays of 6to4
-    ip_network("3fff::/20"),  # documentation
-)
+_UNICAST = ip_network("2000::/3")  # all global unicast addresses of IPv6
+# addresses without public pages that `is_global` accepts in some Python versions: Azure's internal services, protocol
+# assignments with Oracle's metadata, relays of 6to4, documentation
+_BLOCKED = [ip_network(block) for block in ("168.63.129.16/32", "192.0.0.0/24", "192.88.99.0/24", "3fff::/20")]
 _HEADERS = {"User-Agent": "arenarl-research/1.0", "Accept": "text/html, text/plain;q=0.9", "Accept-Encoding": "gzip"}
 
-Allow = Callable[[str, int], bool]  # of an address and a port
-Resolve = Callable[[str, int], Awaitable[list[str]]]  # of a host and a port
+Allow = Callable[[str, int], bool]  # (address, port) → True if it may be fetched
+Resolve = Callable[[str, int], Awaitable[list[str]]]  # (host, port) → its addresses
 
 
 class FetchError(ToolError):
-    """Why a page could not be had: `reason` goes on from its address."""
+    """Error for a page that cannot be fetched; the message is its address followed by `reason`."""
 
     def __init__(self, url: str | httpx.URL, reason: str):
         super().__init__(as_written(str(url)) + reason)
 
 
 def is_public(address: str, port: int) -> bool:
-    """Whether a page may be fetched from there: a port of the web, an address of the public internet.
+    """Return True for a port of the web at an address of the public internet.
 
     >>> [is_public(address, 80) for address in ("8.8.8.8", "127.0.0.1", "::ffff:10.0.0.1", "169.254.169.254")]
     [True, False, False, False]
@@ -71,39 +68,39 @@ def is_public(address: str, port: int) -> bool:
     except ValueError:
         return False
     return port in PORTS and all(
-        one.is_global
-        and not (one.is_multicast or one.is_reserved or any(one in network for network in _NO_PAGES))
-        and (one.version == 4 or one in _UNICAST)
-        for one in _meant(ip)
+        target.is_global
+        and not (target.is_multicast or target.is_reserved or any(target in network for network in _BLOCKED))
+        and (target.version == 4 or target in _UNICAST)
+        for target in _targets(ip)
     )
 
 
-def _meant(ip: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
-    """The address, or the IPv4 addresses that an IPv6 address stands for."""
+def _targets(ip: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
+    """Return the IPv4 addresses that an IPv6 address contains; otherwise the address itself."""
     if ip.version == 4:
         return [ip]
     if ip in _TRANSLATED:
         return [IPv4Address(int(ip) & 0xFFFFFFFF)]
-    inner = [one for one in (ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())) if one is not None]
-    return inner or [ip]
+    embedded = [inner for inner in (ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())) if inner is not None]
+    return embedded or [ip]
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses that a name has, IPv4 first. Numbers count as the C library reads them: 2130706433 is 127.0.0.1."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    found.sort(key=lambda one: one[0] != socket.AF_INET)
-    return list(dict.fromkeys(address[0] for *_, address in found))
+    """Return a host's addresses, IPv4 first. A number is read as the C library does: 2130706433 is 127.0.0.1."""
+    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    infos.sort(key=lambda info: info[0] != socket.AF_INET)
+    return list(dict.fromkeys(address[0] for *_, address in infos))
 
 
 class Fetcher:
-    """`await fetcher.fetch(url)` → the page, or FetchError. Tests on this machine pass an `is_allowed` of their own."""
+    """`await fetcher.fetch(url)` → the page, or FetchError. Tests pass an `is_allowed` that accepts localhost."""
 
     def __init__(self, config: WebConfig, is_allowed: Allow = is_public, resolve: Resolve = resolve):
         self.config, self._is_allowed, self._resolve = config, is_allowed, resolve
         self._client = httpx.AsyncClient(
             trust_env=False, timeout=config.timeout_s, headers=_HEADERS,
-            limits=httpx.Limits(max_keepalive_connections=0),  # one kept for a name would serve another of its address
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # keeps none
+            limits=httpx.Limits(max_keepalive_connections=0),  # a kept connection could serve another host name
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # stores no cookies
         )  # fmt: skip
         self._slots = asyncio.Semaphore(share_of(config.concurrency))
 
@@ -114,14 +111,13 @@ class Fetcher:
                     body, kind, charset = await self._get(url)
             except TimeoutError as error:
                 raise FetchError(url, f" did not answer within {self.config.timeout_s:g} s.") from error
-            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-                # redirects too that httpx can make nothing of
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # ValueError: a malformed redirect
                 raise FetchError(url, f" could not be read ({type(error).__name__}: {str(error)[:100]}).") from error
         if kind == "text/plain":
-            text = decoded(body, charset)
+            text = decode(body, charset)
             return Page(url, url, paragraphs(text if isinstance(text, str) else text.decode("utf-8-sig", "replace")))
         try:
-            page = await read_html_apart(body, url, charset, self.config.timeout_s)
+            page = await read_html_in_worker(body, url, charset, self.config.timeout_s)
         except WorkerLost as error:
             limits = f"longer than {self.config.timeout_s:g} s, or too much memory"
             raise FetchError(url, f" could not be parsed: it took {limits}.") from error
@@ -130,7 +126,7 @@ class Fetcher:
         return page
 
     async def _get(self, url: str) -> tuple[bytes, str, str | None]:
-        """(body, media type, charset as the server says)."""
+        """Return body, media type and the server's charset."""
         place = _parse(url)
         for _ in range(MAX_REDIRECTS + 1):
             response = await self._open(place)
@@ -143,7 +139,7 @@ class Fetcher:
         raise FetchError(url, f" redirects more than {MAX_REDIRECTS} times.")
 
     async def _open(self, place: httpx.URL) -> httpx.Response:
-        """The response's head, from one of at most three addresses, all of which are checked first."""
+        """Check all addresses of the host, try at most three, and return the response before its body is read."""
         port = {"https": 443, "http": 80}[place.scheme] if place.port is None else place.port
         try:
             addresses = await self._resolve(place.host, port)
@@ -153,8 +149,9 @@ class Fetcher:
             raise FetchError(place, " is refused: only ports of the web on public addresses are fetched.")
         addresses = addresses[:3]
         for number, address in enumerate(addresses, start=1):
-            to_host = {"headers": {"Host": place.netloc.decode()}, "extensions": {"sni_hostname": place.host}}
-            request = self._client.build_request("GET", place.copy_with(host=address), **to_host)
+            headers, extensions = {"Host": place.netloc.decode()}, {"sni_hostname": place.host}
+            url = place.copy_with(host=address)
+            request = self._client.build_request("GET", url, headers=headers, extensions=extensions)
             try:
                 return await self._client.send(request, stream=True, follow_redirects=False)
             except (httpx.ConnectError, httpx.ConnectTimeout):
@@ -177,7 +174,7 @@ class Fetcher:
 
 
 def _parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
-    """An address, or one that a page at `base` redirects to."""
+    """Parse and check an address; a redirect's is relative to `base`."""
     try:
         place = base.join(url.strip()) if base else httpx.URL(url.strip())
         host = place.host
@@ -190,7 +187,7 @@ def _parse(url: str, base: httpx.URL | None = None) -> httpx.URL:
 
 @dataclass(frozen=True)
 class API:
-    """How a search API is asked, and where its reply has the results: `path` to the list, fields of a result."""
+    """Format of a search API: `path` leads to the list of results; `url` and `snapshot` are fields of a result."""
 
     endpoint: str | None
     method: str
@@ -212,7 +209,7 @@ APIS = {  # environment.search.web.api
 
 
 class WebEngine:
-    """An `Engine`, for one event loop. Raises UserError if the environment variable for the API's key is not set."""
+    """An `Engine` on a search API, for one event loop. Raises UserError if the API's key is not in the environment."""
 
     is_local = False
 
@@ -232,26 +229,27 @@ class WebEngine:
         self.fetch = (fetcher or Fetcher(config)).fetch
 
     async def search(self, query: str, limit: int) -> list[Hit]:
-        """Raises RunStopped if the API refuses the key or the account, which no further call can mend."""
+        """Raises RunStopped if the API refuses the key or the account, and ToolError for other failures."""
         api = self.api
-        asked = {"q": query, **dict(api.parameters), **self.config.parameters}
+        parameters = {"q": query, **dict(api.parameters), **self.config.parameters}
         async with self._slots:
-            response = await self._ask({"json": asked} if api.method == "POST" else {"params": asked})
+            response = await self._request({"json" if api.method == "POST" else "params": parameters})
         try:
             reply = records = parse_json(response.text, MAX_RECORD_NESTING)
             for name in api.path:
                 records = records.get(name) or {}
-            triples = [(one[api.url], one.get("title"), one.get(api.snapshot)) for one in list(records)[:limit]]
+            records = list(records)[:limit]
+            triples = [(record[api.url], record.get("title"), record.get(api.snapshot)) for record in records]
             hits = [Hit(str(url), str(title or url), str(snapshot or "")) for url, title, snapshot in triples]
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise ToolError("the search engine's reply could not be read.") from error
-        # SearXNG, whose own sources have shut it out: not that there is nothing
+        # SearXNG's sources have blocked it, so its empty reply does not mean that there are no pages
         if not hits and reply.get("unresponsive_engines"):
             raise ToolError("the engines that the search engine asks do not answer.")
         return hits
 
-    async def _ask(self, request: dict[str, Any]) -> httpx.Response:
-        """The reply, after some more attempts on timeouts, 429, 5xx, and refusals, of which Brave takes some back."""
+    async def _request(self, request: dict[str, Any]) -> httpx.Response:
+        """Send a request; retry timeouts, 429, 5xx and refusals, because Brave withdraws some refusals."""
         for attempt in range(_ATTEMPTS):
             is_refused, pause_s = False, 0.5 * 2**attempt
             try:
@@ -265,9 +263,9 @@ class WebEngine:
                 text = " ".join(response.text.split())
                 for key in self._headers.values():
                     text = text.replace(key, "***")
-                text = text[:_SAID]
+                text = text[:_MAX_ERROR_CHARS]
                 reason = f"answers {status}" + (f": {text}" if text else "")
-                with suppress(ValueError):  # retry-after is a date
+                with suppress(ValueError):  # retry-after may be a date
                     pause_s = max(0.0, float(response.headers.get("retry-after", pause_s)))
                 is_refused = status in _REFUSES_ALL or (status in (400, 422) and bool(_REFUSED.search(text)))
                 if not (is_refused or status == 429 or status >= 500):

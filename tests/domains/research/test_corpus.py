@@ -1,5 +1,4 @@
-"""The embedded encyclopedia: dates and relations agree, each fact is said, names are near each other;
-corpora of one's own."""
+"""The embedded encyclopedia: dates and relations agree, and pages state each fact. Corpora of your own."""
 
 import json
 from collections import Counter
@@ -27,23 +26,23 @@ def number(entity, attribute):
     return entity.single[attribute].number
 
 
-def ends(person):
+def last_year(person):
     return number(person, "death year") if "death year" in person.single else 2020
 
 
-def test_each_seed_and_size_has_a_corpus_of_its_own_and_one_too_small_is_refused():
+def test_seeds_give_different_corpora_and_a_small_size_is_refused():
     assert build_corpus(0, 200).pages != build_corpus(1, 200).pages and build_corpus(0, 200) is build_corpus(0, 200)
     with pytest.raises(UserError, match="make it 100 or more"):
         build_corpus(0, 99)
 
 
-def test_there_is_a_page_for_each_entity_with_its_own_name_and_address(corpus):
+def test_each_entity_has_a_page_with_a_unique_name_and_url(corpus):
     assert len(corpus.pages) == len(corpus.entities) == len(corpus.by_name) in (3000, 500, 6000)
     assert [corpus.entities[page.url].name for page in corpus.pages] == [page.title for page in corpus.pages]
     assert {entity.kind for entity in corpus.entities.values()} == {"person", "place", "work", "team", "event"}
 
 
-def test_each_fact_stands_in_a_sentence_of_the_first_paragraph_and_nothing_else_does(corpus):
+def test_the_first_paragraph_states_all_facts_and_nothing_else(corpus):
     for page in corpus.pages:
         lead, below = page.text.split("\n\n")
         facts = corpus.entities[page.url].facts
@@ -56,10 +55,10 @@ def test_each_fact_stands_in_a_sentence_of_the_first_paragraph_and_nothing_else_
 
 def test_persons_act_in_their_lifetime(corpus):
     for person in of_kind(corpus, "person"):
-        born, end = number(person, "birth year"), ends(person)
+        born, end = number(person, "birth year"), last_year(person)
         assert born + 35 <= end
         for teacher in related(corpus, person, "teacher"):
-            assert number(teacher, "birth year") + 20 <= born and ends(teacher) >= born + 16
+            assert number(teacher, "birth year") + 20 <= born and last_year(teacher) >= born + 16
             assert teacher.noun == person.noun
         for work in related(corpus, person, "work"):
             assert born + 20 <= number(work, "release year") <= end
@@ -69,7 +68,7 @@ def test_persons_act_in_their_lifetime(corpus):
             assert number(team, "founding year") < end
 
 
-def test_places_are_older_than_all_that_happens_in_them(corpus):
+def test_places_are_older_than_their_persons_works_teams_and_events(corpus):
     for entity in corpus.entities.values():
         dates = [name for name in ("birth year", "release year", "founding year", "year") if name in entity.single]
         for place in (corpus.entities[fact.target] for fact in entity.facts if fact.target):
@@ -77,12 +76,12 @@ def test_places_are_older_than_all_that_happens_in_them(corpus):
                 assert number(place, "founding year") < min(number(entity, name) for name in dates)
 
 
-def test_events_have_winners_and_openers_of_their_time_and_kind_and_a_series_one_sport(corpus):
+def test_winners_and_openers_fit_their_event_in_time_and_kind_and_a_series_has_one_sport(corpus):
     sports = {}
     for event in of_kind(corpus, "event"):
         year = number(event, "year")
         (opener,) = related(corpus, event, "opener")
-        assert number(opener, "birth year") + 30 <= year <= ends(opener) and event.name.endswith(str(year))
+        assert number(opener, "birth year") + 30 <= year <= last_year(opener) and event.name.endswith(str(year))
         for winner in related(corpus, event, "winner"):
             if winner.kind == "team":
                 assert number(winner, "founding year") <= year and event.noun.split()[0] == winner.noun.split()[0]
@@ -92,16 +91,17 @@ def test_events_have_winners_and_openers_of_their_time_and_kind_and_a_series_one
             assert sports.setdefault(event.name.rsplit(" ", 1)[0], event.noun) == event.noun
 
 
-def test_lists_are_complete_both_pages_say_so(corpus):
+def test_both_pages_of_a_relation_state_it(corpus):
     def pairs(relation):
-        return {(one.url, other.url) for one in corpus.entities.values() for other in related(corpus, one, relation)}
+        entities = corpus.entities.values()
+        return {(entity.url, other.url) for entity in entities for other in related(corpus, entity, relation)}
 
     inverse = {"work": "author", "team founded": "founder", "team coached": "coach", "home team": "ground"}
-    for one, other in (inverse | {"event": "venue"}).items():
-        assert pairs(one) == {(target, url) for url, target in pairs(other)} != set()
+    for relation, other in (inverse | {"event": "venue"}).items():
+        assert pairs(relation) == {(target, url) for url, target in pairs(other)} != set()
 
 
-def test_aliases_are_nobody_elses(corpus):
+def test_aliases_are_unique(corpus):
     aliases = Counter(alias for entity in corpus.entities.values() for alias in entity.aliases)
     assert aliases and max(aliases.values()) == 1 and not set(aliases) & set(corpus.by_name)
 
@@ -122,7 +122,7 @@ def write_pages(path, pages):
     return path
 
 
-def test_a_corpus_of_ones_own_has_its_facts_and_a_relation_for_each_linked_page_that_it_names(tmp_path):
+def test_an_own_corpus_has_its_facts_and_a_relation_per_linked_page_that_it_names(tmp_path):
     corpus = read_corpus(write_pages(tmp_path / "pages.jsonl", PAGES))
     curie = corpus.entities["w/curie"]
     assert curie.single["birth year"].value == "1867" and curie.noun == "physicist"
@@ -133,41 +133,38 @@ def test_a_corpus_of_ones_own_has_its_facts_and_a_relation_for_each_linked_page_
     assert corpus.read("Look! She worked with Pierre Curie.") == [curie.facts[1]]
 
 
-@pytest.mark.parametrize(
-    ("change", "wrong"),
-    [
-        ({"title": None}, "line 2 is no page: title "), ({"url": "w/curie"}, "two pages have the same url"),
-        ({"facts": [{"attribute": "a", "value": "b", "sentence": "Not there b."}]}, "line 2: the page does not say"),
-        ({"facts": [{"attribute": "a", "value": "physic", "sentence": "Pierre Curie was a physicist."}]},
-         "line 2: the page does not say"),
-        ({"facts": [{"attribute": "a", "value": "", "sentence": "Pierre Curie was a physicist."}]},
-         "line 2 is no page: facts.0.value"),
-        ({"facts": [{"attribute": "a"}]}, "line 2 is no page: facts.0.value"),
-        ({"facts": ["a"]}, "line 2 is no page: facts.0 "),
-        ({"aliases": "Pierre"}, "line 2 is no page: aliases "), ({"links": "w/curie"}, "line 2 is no page: links "),
-        ({"kind": ["a"]}, "line 2 is no page: kind "), ([], "line 2 is no page"), (None, "line 2 is no page"),
-        ("text", "line 2 is no page"),
-    ],
-)  # fmt: skip
-def test_pages_that_cannot_be_used_are_refused_with_their_line(tmp_path, change, wrong):
+FACT = {"attribute": "a", "value": "b", "sentence": "Pierre Curie was a physicist."}
+WRONG_TYPES = {"title": None, "aliases": "Pierre", "links": "w/curie", "kind": ["a"]}
+
+
+@pytest.mark.parametrize(("change", "error"), [
+    ({"url": "w/curie"}, "two pages have the same url"),
+    ({"facts": [FACT | {"sentence": "Not there b."}]}, "line 2: the text has no sentence"),
+    ({"facts": [FACT | {"value": "physic"}]}, "line 2: the text has no sentence"),
+    ({"facts": [FACT | {"value": ""}]}, "line 2 is not a page: facts.0.value"),
+    ({"facts": ["a"]}, "line 2 is not a page: facts.0 "),
+    *(({key: value}, f"line 2 is not a page: {key} ") for key, value in WRONG_TYPES.items()),
+    ([], "line 2 is not a page"), (None, "line 2 is not a page"), ("text", "line 2 is not a page"),
+])  # fmt: skip
+def test_invalid_pages_are_refused_with_their_line_number(tmp_path, change, error):
     line = PAGES[1] | change if isinstance(change, dict) else change
-    with pytest.raises(UserError, match=wrong):
+    with pytest.raises(UserError, match=error):
         read_corpus(write_pages(tmp_path / "pages.jsonl", [PAGES[0], line]))
 
 
-def test_nulls_are_as_if_nothing_stood_there_and_a_missing_file_is_said_to_be(tmp_path):
+def test_null_counts_as_missing_and_a_missing_file_is_refused(tmp_path):
     nulls = dict.fromkeys(("kind", "aliases", "links", "facts"))
     (curie,) = read_corpus(write_pages(tmp_path / "pages.jsonl", [PAGES[0] | nulls])).entities.values()
     assert (curie.kind, curie.aliases, curie.facts) == ("subject", (), ())
-    with pytest.raises(UserError, match="missing.jsonl is no file; name one of pages"):
+    with pytest.raises(UserError, match="missing.jsonl is not a file; name a JSONL file of pages"):
         read_corpus(tmp_path / "missing.jsonl")
 
 
-def test_a_sentence_that_only_holds_a_linked_title_within_a_word_is_no_relation(tmp_path):
+def test_a_linked_title_inside_a_longer_word_is_not_a_relation(tmp_path):
     pages = [
         {"url": "a", "title": "Bea", "text": "Bea knows Joanne. Bea met Ann.", "links": ["b"]},
         {"url": "b", "title": "Ann", "text": "Ann."},
     ]
-    for text, said in (("Bea knows Joanne, not Anna. Bea met Ann.", "Bea met Ann."), ("Bea knows Annette.", None)):
+    for text, sentences in (("Bea knows Joanne, not Anna. Bea met Ann.", ["Bea met Ann."]), ("Bea knows Annette.", [])):
         corpus = read_corpus(write_pages(tmp_path / "pages.jsonl", [pages[0] | {"text": text}, pages[1]]))
-        assert [fact.sentence for fact in corpus.entities["a"].facts] == ([said] if said else [])
+        assert [fact.sentence for fact in corpus.entities["a"].facts] == sentences

@@ -1,4 +1,4 @@
-"""The research domain: open-ended queries, the scripted teacher, the splits, and what is true of a trajectory."""
+"""The research domain: open-ended queries, the scripted teacher, the splits, and the truth of a trajectory."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ from parts import domain_of
 from arenarl.config.command_line import as_overrides
 from arenarl.config.load import load_config
 from arenarl.domains.environments import make_environment
-from arenarl.domains.research.open_queries import OPEN_SUBTASKS, covered, make_open_queries
+from arenarl.domains.research.open_queries import OPEN_SUBTASKS, fact_coverage, make_open_queries
 from arenarl.domains.research.questions import SUBTASK, make_questions
 from arenarl.domains.research.teacher import HABITS, OPEN_HABITS, Teacher
 from arenarl.judges.judge import rubric_of
@@ -51,7 +51,7 @@ def splits_of(environment, changes=()):
     return other.subtasks, dict(other.splits(environment))
 
 
-def test_open_queries_name_what_their_facts_are_about(domain):
+def test_open_queries_name_the_entities_and_attributes_of_their_facts(domain):
     corpus = domain.corpus
     queries = make_open_queries(corpus, "open", 90)
     assert Counter(query.subtask for query in queries) == dict.fromkeys(OPEN_SUBTASKS, 30)
@@ -66,46 +66,46 @@ def test_open_queries_name_what_their_facts_are_about(domain):
     assert make_open_queries(corpus, "open", 90) == queries != make_open_queries(corpus, "other", 90)
 
 
-def test_a_fact_is_covered_where_its_subject_and_its_value_stand_together(domain):
+def test_a_fact_is_covered_if_entity_and_value_are_in_one_sentence(domain):
     corpus = domain.corpus
     person = next(entity for entity in corpus.entities.values() if {"birth year", "death year"} <= set(entity.single))
     wanted = {"facts": [vars(person.single[attribute]) for attribute in ("birth year", "death year")]}
     born, died = (fact["value"] for fact in wanted["facts"])
-    assert covered(corpus, wanted, f"{person.name} was born in {born}. {person.name} died in {died}.") == 1.0
-    assert covered(corpus, wanted, f"{person.name}: born {born}\nSomeone died in {died}.") == 0.5
-    assert covered(corpus, wanted, f"{person.name} lived. Born in {born}, dead by {died}.") == 0.0
+    assert fact_coverage(corpus, wanted, f"{person.name} was born in {born}. {person.name} died in {died}.") == 1.0
+    assert fact_coverage(corpus, wanted, f"{person.name}: born {born}\nSomeone died in {died}.") == 0.5
+    assert fact_coverage(corpus, wanted, f"{person.name} lived. Born in {born}, dead by {died}.") == 0.0
 
 
-def solved(teacher, query, seed, skill):
+def solve(teacher, query, seed, skill):
     return asyncio.run(teacher.solve(query, random.Random(seed), skill))
 
 
 @pytest.mark.parametrize("environment", ["compact", "full"], indirect=True)
-def test_a_careful_teacher_answers_and_covers_in_the_rollouts_form_without_a_wrong_call(domain, environment, queries):
-    teacher, opened = Teacher(domain.corpus, environment), []
+def test_a_careful_teacher_solves_all_queries_with_valid_calls_and_messages(domain, environment, queries):
+    teacher, coverages = Teacher(domain.corpus, environment), []
     for index, query in enumerate(queries):
-        quality = teacher.quality(query, solved(teacher, query, 0, 1.0).answer)
+        quality = teacher.quality(query, solve(teacher, query, 0, 1.0).answer)
         assert query.subtask != SUBTASK or quality == 1.0
-        opened += [] if query.subtask == SUBTASK else [quality]
-        trajectory = solved(teacher, query, index, 0.5)
+        coverages += [] if query.subtask == SUBTASK else [quality]
+        trajectory = solve(teacher, query, index, 0.5)
         assert trajectory.valid and trajectory.answer and trajectory.messages[0]["content"] == query.query
         assert Trajectory.from_record(trajectory.to_record()).messages == trajectory.messages
-        observations = [one for turn in read_turns(trajectory.messages) for one in turn.observations]
-        assert not any(observation.startswith("Error") for observation in observations)
+        turns = read_turns(trajectory.messages)
+        assert not any(observation.startswith("Error") for turn in turns for observation in turn.observations)
         for message in (message for message in trajectory.messages if message["role"] == "assistant"):
             assert assistant_message(assistant_text(message)) == message
-    assert sum(opened) / len(opened) > 0.95
+    assert sum(coverages) / len(coverages) > 0.95
 
 
-def test_habits_come_with_the_skill_and_better_habits_make_better_answers(domain, environment, queries):
+def test_skill_sets_the_share_of_habits_and_more_habits_give_better_answers(domain, environment, queries):
     teacher, means = Teacher(domain.corpus, environment), []
     for skill in (0.0, 0.5, 1.0):
-        taught = [(query, solved(teacher, query, index, skill)) for index, query in enumerate(queries)]
-        for query, trajectory in taught:
+        pairs = [(query, solve(teacher, query, index, skill)) for index, query in enumerate(queries)]
+        for query, trajectory in pairs:
             assert set(trajectory.meta["habits"]) == set(HABITS if query.subtask == SUBTASK else OPEN_HABITS)
-        on = [is_on for _, trajectory in taught for is_on in trajectory.meta["habits"].values()]
-        assert sum(on) / len(on) == pytest.approx(skill, abs=0.1)
-        means.append(sum(teacher.quality(query, trajectory.answer) for query, trajectory in taught) / len(taught))
+        habits = [is_on for _, trajectory in pairs for is_on in trajectory.meta["habits"].values()]
+        assert sum(habits) / len(habits) == pytest.approx(skill, abs=0.1)
+        means.append(sum(teacher.quality(query, trajectory.answer) for query, trajectory in pairs) / len(pairs))
     assert means == sorted(means) and means[0] < 0.2 < 0.9 < means[2]
 
 
@@ -118,7 +118,7 @@ def test_a_baseline_is_the_attempt_of_median_quality(domain, environment, querie
         assert teacher.quality(query, median.answer) == qualities[2]
 
 
-def test_splits_have_their_counts_share_no_query_and_are_the_same_for_the_same_settings(environment):
+def test_splits_have_their_sizes_share_no_query_and_depend_only_on_the_settings(environment):
     _, splits = splits_of(environment)
     sizes = {"test_queries": 12, "test_baselines": 12, "rl_queries": 15, "sft": 24}
     assert {name: len(records) for name, records in splits.items()} == sizes
@@ -129,15 +129,14 @@ def test_splits_have_their_counts_share_no_query_and_are_the_same_for_the_same_s
     assert Counter(query.subtask for query in test) == dict.fromkeys((*OPEN_SUBTASKS, SUBTASK), 3)
     assert [record["query_id"] for record in splits["test_baselines"]] == [query.query_id for query in test]
     assert splits_of(environment)[1] == splits
-    unrelated = {"data.sft_size": 3, "data.rl_size": 2, "data.teacher_skill": 0.9}  # to the test set
-    _, other = splits_of(environment, unrelated)
+    _, other = splits_of(environment, {"data.sft_size": 3, "data.rl_size": 2, "data.teacher_skill": 0.9})
     assert other["test_queries"] == test and other["test_baselines"] == splits["test_baselines"]
 
 
 @pytest.mark.parametrize(
     ("share", "subtasks"), [(0.0, (SUBTASK,)), (1.0, OPEN_SUBTASKS), (0.5, (*OPEN_SUBTASKS, SUBTASK))]
 )
-def test_the_share_of_open_ended_queries_decides_which_there_are(environment, share, subtasks):
+def test_the_share_of_open_ended_queries_sets_the_subtasks(environment, share, subtasks):
     sizes = {"data.sft_size": 8, "data.rl_size": 8, "data.test_per_subtask": 1}
     names, splits = splits_of(environment, sizes | {"data.research.open_share": share})
     assert names == subtasks
@@ -150,15 +149,15 @@ def test_another_language_is_refused(environment):
         splits_of(environment, {"data.language": "zh"})
 
 
-def messages(query, answer, *seen):
-    found = [{"role": "user", "content": query.query}]
-    for asked, observation in seen:
-        call = {"type": "function", "function": {"name": "search", "arguments": {"query": asked}}}
-        found += [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": observation}]
-    return [*found, {"role": "assistant", "content": f"<answer>\n{answer}\n</answer>"}]
+def messages(query, answer, *searches):
+    result = [{"role": "user", "content": query.query}]
+    for words, observation in searches:
+        call = {"type": "function", "function": {"name": "search", "arguments": {"query": words}}}
+        result += [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": observation}]
+    return [*result, {"role": "assistant", "content": f"<answer>\n{answer}\n</answer>"}]
 
 
-def test_the_dimensions_are_the_rubrics_and_good_habits_give_all_points(domain, environment, queries):
+def test_the_dimensions_match_the_rubric_and_good_habits_score_high(domain, environment, queries):
     totals = {}
     for query in queries:
         for skill in (0.0, 0.5, 1.0):
@@ -174,20 +173,21 @@ def test_the_dimensions_are_the_rubrics_and_good_habits_give_all_points(domain, 
 def test_a_closed_question_by_hand(domain):
     known = {"answer": "1643", "answer_aliases": [], "entities": ["Kelmar", "Ann Lee"]}
     query = Query("q", "research", SUBTASK, "en", "x?", known)
-    seen = [("Kelmar", "Kelmar: Kelmar was founded in 1643.")] * 2
-    right = domain.examine(query, messages(query, "1643", *seen))
+    searches = [("Kelmar", "Kelmar: Kelmar was founded in 1643.")] * 2
+    right = domain.examine(query, messages(query, "1643", *searches))
     assert right.figures() == {"accuracy": 100.0, "entity_recall": 50.0} and right.passes() == {"accuracy": True}
     assert (right.framework, right.tool_usage, right.relevance, right.depth, right.clarity) == (0.5, 0.5, 1.0, 0.5, 1.0)
     assert right.coverage == pytest.approx(2 / 3)
-    wrong = domain.examine(query, messages(query, "1644", *seen))
+    wrong = domain.examine(query, messages(query, "1644", *searches))
     assert (wrong.accuracy, wrong.relevance, wrong.passes()) == (0.0, 0.0, {"accuracy": False})
     assert wrong.verified(True).figures()["accuracy"] == 100.0 and right.verified(False).accuracy == 0.0
-    for one in (right, wrong):  # without a verdict no figure, and the total of the exact comparison
-        assert "accuracy" not in one.verified(None).figures() and one.verified(None).dimensions() == one.dimensions()
+    for truth in (right, wrong):  # without a verdict, no figure, and the scores of the exact comparison
+        unverified = truth.verified(None)
+        assert "accuracy" not in unverified.figures() and unverified.dimensions() == truth.dimensions()
 
 
 def test_an_open_ended_query_by_hand(domain, queries):
-    """Of the facts one is stated as the tools said it, one with a value of its own invention."""
+    """The answer states one fact as the tools did, and another with an invented value."""
     query = next(query for query in queries if query.subtask == "Overview")
     facts, (name,) = query.constraints["facts"], query.constraints["entities"]
     invented = facts[1]["sentence"].replace(facts[1]["value"], "Nobody Knows")
@@ -203,10 +203,10 @@ def test_an_open_ended_query_by_hand(domain, queries):
     assert domain.examine_view(query, messages(query, reworded)).accuracy == 1.0
 
 
-def test_a_name_or_value_within_a_longer_one_is_another(domain, queries):
-    """What a garbling policy writes: letters or digits too many, or the name of another place."""
+def test_a_name_or_value_inside_a_longer_one_does_not_count(domain, queries):
+    """A garbling policy adds letters or digits, or writes the name of another place."""
 
-    def examined(query, name, claim, result):
+    def examine(query, name, claim, result):
         return domain.examine(query, messages(query, claim, (name, result)))
 
     for query in (query for query in queries if query.subtask in OPEN_SUBTASKS):
@@ -214,14 +214,14 @@ def test_a_name_or_value_within_a_longer_one_is_another(domain, queries):
             name, value, sentence = domain.corpus.entities[fact["url"]].name, fact["value"], fact["sentence"]
             longer_name, longer = (f"{words}{'4' if words[-1].isdigit() else 's'}" for words in (name, value))
             claim = f"{name} has to do with {value}."
-            assert examined(query, name, claim, sentence).depth > 0
-            assert examined(query, name, claim, sentence.replace(value, longer)).coverage == 0.0
+            assert examine(query, name, claim, sentence).depth > 0
+            assert examine(query, name, claim, sentence.replace(value, longer)).coverage == 0.0
             for old, new in ((value, longer), (name, longer_name), (name, f"Mc{name}")):
-                truth = examined(query, name, claim.replace(old, new), sentence)
+                truth = examine(query, name, claim.replace(old, new), sentence)
                 assert (truth.depth, truth.accuracy) == (0.0, 0.0), (claim, new)
 
 
-def test_saying_it_twice_costs_clarity_and_an_outline_has_numbered_lines(domain, queries):
+def test_repetition_costs_clarity_and_an_outline_needs_numbered_lines(domain, queries):
     overview = next(query for query in queries if query.subtask == "Overview")
     sentence = overview.constraints["facts"][0]["sentence"]
     texts = (sentence, f"{sentence} {sentence}")
@@ -233,15 +233,15 @@ def test_saying_it_twice_costs_clarity_and_an_outline_has_numbered_lines(domain,
     assert domain.examine(outline, messages(outline, f"1. {sentence}")).clarity > 0.5
 
 
-def test_a_trajectory_that_says_nothing_has_no_points(domain, queries):
+def test_an_empty_trajectory_scores_zero(domain, queries):
     for query in queries:
         assert set(domain.examine(query, [{"role": "user", "content": query.query}]).dimensions().values()) == {0.0}
 
 
-def test_an_own_query_whose_facts_or_entities_are_not_understood_has_no_truth(domain, queries):
+def test_a_query_with_other_facts_or_entities_has_no_truth(domain, queries):
     known = next(query for query in queries if query.subtask == "Overview")
     assert domain.has_truth(known)
     (fact, *_), wanted = known.constraints["facts"], known.constraints
     odd_facts = ([], ["x"], [fact | {"url": "elsewhere"}], [fact | {"value": 3}])
-    for odd in ({"entities": None}, {"entities": [1]}, *({"facts": facts} for facts in odd_facts)):
-        assert not domain.has_truth(Query("q", "research", "s", "en", "x?", wanted | odd))
+    for change in ({"entities": None}, {"entities": [1]}, *({"facts": facts} for facts in odd_facts)):
+        assert not domain.has_truth(Query("q", "research", "s", "en", "x?", wanted | change))

@@ -1,3 +1,5 @@
+"""Folders of documents as an engine: what is read, how indexes are built, shared and replaced."""
+
 import json
 import multiprocessing
 import os
@@ -32,7 +34,7 @@ def folder(tmp_path):
     return folder
 
 
-def test_every_kind_of_document_is_a_page(folder):
+def test_every_type_of_document_gives_pages(folder):
     pages = {page.url: page for page in read_documents(folder, [])}
     titles = {"note.txt": "note", "deep/mara.md": "Mara Velden", "pools.html": "Tide pools"}
     titles |= {"https://x.example/holm": "Ada Holm", "dump.jsonl#2": "Bo Lie"}
@@ -40,7 +42,7 @@ def test_every_kind_of_document_is_a_page(folder):
     assert pages["dump.jsonl#2"].text == "Bo Lie sings." and "Login" not in pages["pools.html"].text
 
 
-def test_files_that_make_no_page_are_named_once(folder, tmp_path, capsys):
+def test_files_without_a_page_are_reported_once(folder, tmp_path, capsys):
     (folder / "nothing.html").write_text("<html><body></body></html>", encoding="utf-8")
     (folder / "gbk.txt").write_bytes("西湖".encode("gbk"))
     for name in ("a.PDF", "deep/b.pdf", "LICENSE"):
@@ -48,17 +50,17 @@ def test_files_that_make_no_page_are_named_once(folder, tmp_path, capsys):
     open_folder(folder, 128, tmp_path / "indexes")
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "files left out" in line)
     parts = line.partition("files left out: ")[2].split("; ")
-    assert parts[0] == "2 of .pdf, which cannot be read"
+    assert parts[0] == "2 of .pdf, an unknown type"
     assert parts[-1] == f"2 without a main text or not in UTF-8, such as {folder / 'gbk.txt'}"
     assert {part.partition(",")[0] for part in parts[1:-1]} == {"1 of .png", "1 of LICENSE"}
     open_folder(folder, 128, tmp_path / "indexes")
     assert "left out" not in "".join(capsys.readouterr())
 
 
-def test_an_index_is_built_once_and_anew_for_a_changed_document_in_its_place(folder, tmp_path, monkeypatch):
+def test_an_index_is_built_once_and_replaced_when_a_document_changes(folder, tmp_path, monkeypatch):
     before, name = open_folder(folder, 128, tmp_path / "indexes")
     with monkeypatch.context() as patch:
-        patch.setattr(engines, "read_documents", None)  # not even looked at
+        patch.setattr(engines, "read_documents", None)  # not called
         again, same = open_folder(folder, 128, tmp_path / "indexes")
     assert name == same and again.search("tide", 9) == before.search("tide", 9) != []
     (folder / "note.txt").write_text("Bergen has a harbour and a funicular.", encoding="utf-8")
@@ -67,7 +69,7 @@ def test_an_index_is_built_once_and_anew_for_a_changed_document_in_its_place(fol
     assert [path.name for path in (tmp_path / "indexes").glob("*/*") if path.is_dir()] == [other]
 
 
-def test_a_kill_half_way_leaves_nothing_broken(folder, tmp_path):
+def test_a_kill_while_building_leaves_no_broken_index(folder, tmp_path):
     context = multiprocessing.get_context("fork")
     reading = context.Event()
 
@@ -85,7 +87,7 @@ def test_a_kill_half_way_leaves_nothing_broken(folder, tmp_path):
     assert not list((tmp_path / "indexes").glob("*/*.partial"))
 
 
-def test_processes_that_start_together_share_one_index(folder, tmp_path):
+def test_concurrent_processes_share_one_index(folder, tmp_path):
     context = multiprocessing.get_context("fork")
     results = context.Queue()
 
@@ -100,7 +102,7 @@ def test_processes_that_start_together_share_one_index(folder, tmp_path):
         process.join()
 
 
-def test_what_cannot_be_indexed_is_refused_in_one_line(folder, tmp_path):
+def test_a_folder_that_cannot_be_indexed_is_refused(folder, tmp_path):
     (folder / "dump.jsonl").write_text('{"title": "no text"}\n', encoding="utf-8")
     with pytest.raises(UserError, match="dump.jsonl, record 1: must be a JSON object with a text"):
         open_folder(folder, 128, tmp_path / "indexes")
@@ -115,7 +117,7 @@ def test_what_cannot_be_indexed_is_refused_in_one_line(folder, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.jsonl"])
-def test_text_in_another_encoding_is_left_out_and_a_byte_order_mark_is_no_part_of_it(tmp_path, name):
+def test_text_in_another_encoding_is_left_out_and_a_byte_order_mark_is_removed(tmp_path, name):
     text = '{"text": "# 西湖"}' if name.endswith("jsonl") else "# 西湖"
     (tmp_path / name).write_bytes(text.encode("gbk"))
     empty = []

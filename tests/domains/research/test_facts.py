@@ -1,5 +1,4 @@
-"""Facts made vague (Eq. 2, InfoAgent): the words hide the value, the range has it,
-and nothing that fits is left out."""
+"""Facts made vague (Eq. 2, InfoAgent): the words hide the value, and the range contains it."""
 
 import random
 
@@ -15,26 +14,22 @@ SUBJECT, OBJECT = "<subject>", "<object>"
 
 @given(st.integers(1000, 2099), st.integers(0, 100))
 def test_a_year_becomes_a_part_of_its_decade(year, seed):
-    said, low, high = fuzzy_year(year, random.Random(seed))
-    assert low <= year <= high <= low + 9 and str(year - year % 10) in said and low // 10 == high // 10 == year // 10
+    words, low, high = fuzzy_year(year, random.Random(seed))
+    assert low <= year <= high <= low + 9 and str(year - year % 10) in words and low // 10 == high // 10 == year // 10
 
 
-def test_thirds_of_a_decade():
+def test_a_part_is_a_third_or_the_whole_decade():
     for year, third in {1990: "early ", 1993: "early ", 1996: "mid-", 1997: "late "}.items():
         words = {fuzzy_year(year, random.Random(seed))[0] for seed in range(20)}
         assert words == {f"the {third}1990s", "the 1990s"}
 
 
-@given(st.integers(0, 10**7))
-def test_a_number_is_within_its_range(number):
-    said, low, high = fuzzy_number(number)
-    assert low <= number <= high and (number < 10 or str(number) != said.replace("around ", "") or number % 10 == 0)
-
-
-@given(st.integers(10, 10**6), st.integers(10, 10**6))
-def test_numbers_said_alike_share_their_range(one, other):
-    if fuzzy_number(one)[0] == fuzzy_number(other)[0] and len(str(one)) == len(str(other)):
-        assert fuzzy_number(one) == fuzzy_number(other)
+@given(st.integers(0, 10**7), st.integers(0, 1000))
+def test_a_number_is_in_its_range_and_equal_words_mean_equal_ranges(number, offset):
+    (words, low, high), other = fuzzy_number(number), number + offset
+    assert low <= number <= high and (number < 10 or str(number) != words.replace("around ", "") or number % 10 == 0)
+    if fuzzy_number(other)[0] == words and len(str(number)) == len(str(other)):
+        assert fuzzy_number(other) == (words, low, high)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +45,7 @@ def test_dates_and_numbers_of_any_text_become_vague(text, fuzzy):
     assert fuzzy_static(text, random.Random(0)) == fuzzy
 
 
-def test_no_name_and_no_exact_number_is_left_in_what_is_said_of_the_encyclopedia():
+def test_vague_facts_of_the_encyclopedia_have_no_names_and_no_exact_numbers():
     corpus, rng = build_corpus(0, 500), random.Random(0)
     for entity in corpus.entities.values():
         for fact in entity.facts:
@@ -62,22 +57,22 @@ def test_no_name_and_no_exact_number_is_left_in_what_is_said_of_the_encyclopedia
                 assert fact.number is None or clue.low < clue.high
 
 
-def test_what_else_a_page_names_is_hidden_too_and_pronouns_stand_for_the_subject():
+def test_other_names_of_a_page_are_hidden_and_pronouns_become_the_subject():
     facts = (
         Fact("u", "birth year", "1867", "She was born in 1867, a year after Pierre Curie moved."),
         Fact("u", "husband", "Pierre Curie", "Marie Curie married Pierre Curie in 1895.", "v"),
         Fact("u", "motto", "nothing", "In all that time nothing was feared."),
     )
     entity = Entity("u", "Marie Curie", "physicist", facts)
-    said = fuzzify(facts[0], entity, random.Random(0)).pattern
-    assert said == "<subject> was born in the late 1860s, a year after someone or something else moved."
+    pattern = fuzzify(facts[0], entity, random.Random(0)).pattern
+    assert pattern == "<subject> was born in the late 1860s, a year after someone or something else moved."
     assert pattern_of(facts[1], entity) == "<subject> married <object> in 1895."
     assert pattern_of(facts[2], entity) == "Of <subject> it is said: In all that time nothing was feared."
 
 
 @given(st.sampled_from(["14 March 1879", "42 km", "1,234 km or 12", "No. 7", "red"]), st.integers(0, 20))
-def test_a_value_that_is_demanded_as_it_is_is_said_as_it_is(value, seed):
-    """Else several entities could fit the words, and only one the clue."""
+def test_a_value_that_the_clue_keeps_is_kept_in_its_words(value, seed):
+    """Otherwise several entities could fit the words, but only one the clue."""
     fact = Fact("u", "a", value, f"In 1902, one of 42, Ann had {value}, with 17 others by May 3, 1941.")
     clue = fuzzify(fact, Entity("u", "Ann", "writer", (fact,)), random.Random(seed))
     before, after = clue.pattern.split(value)
@@ -85,7 +80,7 @@ def test_a_value_that_is_demanded_as_it_is_is_said_as_it_is(value, seed):
     assert not any(number in before + after for number in ("1902", "42", "17", "1941"))
 
 
-def test_the_number_that_is_made_vague_is_the_facts_not_digits_of_another():
+def test_the_facts_number_is_made_vague_and_not_equal_digits_of_another_number():
     fact = Fact("u", "lanes", "5", "Route 55 has 5 lanes.")
-    said = fuzzify(fact, Entity("u", "Ann", "road", (fact,)), random.Random(0)).pattern
-    assert said == "Of <subject> it is said: Route around 60 has 5 to 9 lanes."
+    pattern = fuzzify(fact, Entity("u", "Ann", "road", (fact,)), random.Random(0)).pattern
+    assert pattern == "Of <subject> it is said: Route around 60 has 5 to 9 lanes."

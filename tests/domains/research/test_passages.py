@@ -41,7 +41,7 @@ def test_the_page_that_answers_comes_first(index, query, title):
     assert [page.title for page, _ in index.search(query, 3)[:1]] == ([title] if title else [])
 
 
-def test_a_page_has_all_its_chunks_best_first(index):
+def test_a_result_has_all_chunks_of_its_page_best_first(index):
     page, best = index.search("what prize did Mara Velden win", 1)[0]
     assert page == PAGES[0] and "Holm Prize" in best[0]
     assert sorted(best) == sorted(chunks(page.text, 12)) and len(best) > 1
@@ -54,14 +54,14 @@ def test_a_chunk_without_the_name_is_found_by_its_pages_title():
     assert (page, best[0]) == (bo, "He was born in Bergen.")
 
 
-def test_pages_are_found_by_address_and_title_of_equal_ones_the_first(index):
+def test_pages_are_found_by_url_and_title_and_the_first_wins(index):
     for page in PAGES:
         assert index.find(page.url) == index.find(page.title) == index.find(f" {page.title.upper()}  ") == page
     assert index.find("Mara") is None and index.find("") is None
     assert PageIndex.build([Page("1", "Same", "One."), Page("2", "Same", "Two.")], 12).find("same").url == "1"
 
 
-def test_as_many_pages_as_wanted_are_found_though_one_has_many_good_chunks():
+def test_many_good_chunks_of_a_page_do_not_hide_other_pages():
     short = [Page(f"{number}", f"Short {number}", "One tide among many other words.") for number in range(9)]
     pages = [Page("long", "Long", "\n\n".join(["Tide tide tide tide."] * 300)), *short]
     best = PageIndex.build(pages, 4).search("tide", 5)
@@ -69,7 +69,7 @@ def test_as_many_pages_as_wanted_are_found_though_one_has_many_good_chunks():
 
 
 @given(st.lists(st.integers(0, 9), min_size=0, max_size=900), st.integers(1, 70))
-def test_top_is_what_sorting_gives(values, count):
+def test_top_equals_a_stable_sort(values, count):
     scores = np.array(values, dtype=np.float32)
     order = [place for place in np.argsort(-scores, kind="stable").tolist() if scores[place] > 0]
     assert passages.top(scores, count).tolist() == order[:count]
@@ -79,7 +79,7 @@ TEXTS = st.text(alphabet="ab .!?\n京。T5", max_size=400)
 
 
 @given(TEXTS, TEXTS, st.integers(1, 30))
-def test_chunks_keep_every_token_in_order_and_chunks_and_snippets_keep_to_their_size(text, query, size):
+def test_chunks_keep_all_tokens_in_order_and_chunks_and_snippets_keep_their_size(text, query, size):
     spans = passages.chunk_spans(text, size)
     sentences = [text[start:end] for start, end in passages.sentence_spans(text)]
     snippet = extract_snippet(query, [text], size)
@@ -89,7 +89,7 @@ def test_chunks_keep_every_token_in_order_and_chunks_and_snippets_keep_to_their_
         assert "".join("".join(parts).split()) == "".join(text.split())
 
 
-def test_a_snippet_answers_and_leaves_out_what_does_not():
+def test_a_snippet_has_the_sentences_that_answer():
     texts, born = [MARA, OSLO], "She was born in Oslo in 1921."
     question = "When was Mara Velden born, in which city?"
     whole = f"Mara Velden is a writer. {born} Oslo is a city of 600,000 people."
@@ -101,14 +101,14 @@ def test_a_snippet_answers_and_leaves_out_what_does_not():
     assert extract_snippet("born", ["She was born in a house by the sea."], 5) == f"She was born in a{CUT}"
 
 
-def test_a_summary_is_the_beginning_in_whole_sentences():
+def test_a_summary_is_the_first_whole_sentences():
     assert extract_summary(MARA, 60) == f"Mara Velden is a writer. She was born in Oslo in 1921.{CUT}"
     assert extract_summary(MARA, 10) == f"Mara Veld{CUT}" and extract_summary(MARA, 1000) == MARA
 
 
 @pytest.mark.parametrize("part", ["1", "y", ". ", "中"])
-def test_a_page_is_searched_in_time_linear_in_its_length(part):
-    """A quarter of a million characters: what grows with their square takes a minute."""
+def test_searching_a_page_takes_linear_time(part):
+    """With 250,000 characters, quadratic time would be a minute."""
     text, start = part * (250_000 // len(part)), time.process_time()
     extract_snippet("1 y 中中 word", [text], 60, "T")
     assert chunks(text, 128) is not None and extract_summary(text, 2000) and cut(text, 60)

@@ -1,5 +1,5 @@
-"""Closed questions: trees and Algorithm 1's sub-trees, descriptions that say what they mean, constraint sets that evade
-the shallow retriever, and questions that search and browse solve."""
+"""Closed questions: trees and Algorithm 1's sub-trees, descriptions and their meaning, constraint sets that evade the
+shallow retriever, and solvability with search and browse."""
 
 import asyncio
 import json
@@ -65,8 +65,8 @@ def description(query):
     return read_description(query.constraints["description"])
 
 
-class Drawn:
-    """A random source that draws these nodes, and no more."""
+class Draws:
+    """A random source that returns these nodes."""
 
     def __init__(self, *nodes):
         self.nodes = list(nodes)
@@ -75,22 +75,22 @@ class Drawn:
         return self.nodes.pop(0)
 
 
-# The tree of the worked examples: 0 is the root, 1 and 2 its children, 3 and 4 those of 1, 5 the child of 3.
-@pytest.mark.parametrize(("budget", "drawn", "chosen"), [
-    (4, [5], {0, 1, 3, 5}),  # the path 5-3-1-0 costs 4: all of the budget
-    (3, [5, 3], {0, 1, 3}),  # 4 is more than 3 and refused; then 3-1-0
+# In the tree of these examples, the root 0 has the children 1 and 2, 1 has 3 and 4, and 3 has 5.
+@pytest.mark.parametrize(("budget", "draws", "chosen"), [
+    (4, [5], {0, 1, 3, 5}),  # the path 5-3-1-0 costs 4, the whole budget
+    (3, [5, 3], {0, 1, 3}),  # 5-3-1-0 costs 4 and is refused; then 3-1-0
     (3, [4, 4, 2, 2], {0, 1, 4}),  # 4-1-0 costs 3; nothing is left
-    (4, [2, 2, 3], {0, 1, 2, 3}),  # 2-0 costs 2; again, 0; 3-1 costs 2, its root is there already
-    (3, [2, 5, 3, 4, 1], {0, 1, 2}),  # 2-0 costs 2, one is left: 5, 3 and 4 cost more, 1 costs 1
+    (4, [2, 2, 3], {0, 1, 2, 3}),  # 2-0 costs 2, then 0; 3-1 costs 2, because the root is chosen already
+    (3, [2, 5, 3, 4, 1], {0, 1, 2}),  # 2-0 costs 2; of the rest, only 1 costs at most 1
     (1, [4, 0], {0}),
-    (99, [5, 4, 2], {0, 1, 2, 3, 4, 5}),  # the budget is capped by the number of nodes
+    (99, [5, 4, 2], {0, 1, 2, 3, 4, 5}),  # the number of nodes limits the budget
 ])  # fmt: skip
-def test_the_budget_rule_on_worked_examples(budget, drawn, chosen):
-    assert extract_subtree([None, 0, 0, 1, 1, 3], budget, Drawn(*drawn)) == chosen
+def test_the_budget_rule_by_hand(budget, draws, chosen):
+    assert extract_subtree([None, 0, 0, 1, 1, 3], budget, Draws(*draws)) == chosen
 
 
 @given(st.integers(0, 10**6), st.integers(1, 14), st.integers(1, 20))
-def test_a_subtree_spends_its_budget_and_is_closed_under_parents(seed, size, budget):
+def test_a_subtree_uses_its_budget_and_contains_all_parents(seed, size, budget):
     rng = random.Random(seed)
     parents = [None, *(rng.randrange(node) for node in range(1, size))]
     chosen = extract_subtree(parents, budget, rng)
@@ -98,7 +98,7 @@ def test_a_subtree_spends_its_budget_and_is_closed_under_parents(seed, size, bud
     assert all(parents[node] is None or parents[node] in chosen for node in chosen)
 
 
-def test_a_tree_keeps_to_its_branching_names_nobody_twice_and_hangs_by_facts_of_either_page(corpus):
+def test_a_tree_keeps_its_branching_has_no_entity_twice_and_links_by_facts_of_either_page(corpus):
     on_parents_page = set()
     for page in corpus.pages[:60]:
         tree = grow_tree(corpus, page.url, [3, 2, 1], random.Random(page.url))
@@ -117,7 +117,7 @@ def test_a_tree_keeps_to_its_branching_names_nobody_twice_and_hangs_by_facts_of_
     assert on_parents_page == {True, False}
 
 
-def test_a_description_is_told_from_the_root_and_two_of_a_kind_are_told_apart():
+def test_a_description_starts_at_the_root_and_distinguishes_entities_with_one_noun():
     clue = Clue("birth year", "<subject> was born in the 1840s.", low=1840, high=1849)
     pupil = Description("writer", None, link=Link("teacher", "<subject> studied under <object>.", is_parents=False))
     work = Description("opera", None, link=Link("author", "<subject> was created by <object>.", is_parents=False))
@@ -132,7 +132,7 @@ def test_a_description_is_told_from_the_root_and_two_of_a_kind_are_told_apart():
 
 
 def brute_force(corpus, node):
-    """All entities that fit, by trying each: what `Space` computes from indexes."""
+    """Return all entities that fit a description by trying each; `Space` uses indexes."""
     below = [(child, brute_force(corpus, child)) for child in node.children]
 
     def has_child(entity, child, fitting):
@@ -149,34 +149,32 @@ def brute_force(corpus, node):
     return {entity.url for entity in corpus.entities.values() if fits(entity)}
 
 
-def test_the_entities_that_fit_are_those_that_trying_all_finds(corpus, fuzzy, plain):
+def test_space_and_brute_force_find_the_same_entities(corpus, fuzzy, plain):
     space = Space(corpus)
     for query in fuzzy[:5] + plain[:8]:
         for node in description(query).walk():
-            assert space.described(node) == brute_force(corpus, node)
+            assert space.fitting(node) == brute_force(corpus, node)
 
 
-def test_every_question_has_one_root_whose_answer_it_does_not_tell(corpus, fuzzy, plain):
+def test_every_question_fits_one_root_and_does_not_reveal_the_answer(corpus, fuzzy, plain):
     space = Space(corpus)
     for query in fuzzy + plain:
         wanted, root = query.constraints, corpus.entities[query.constraints["root"]]
-        told, (sentences, label) = description(query), render(description(query))
-        assert space.described(told) == {root.url} and root.single[wanted["attribute"]].value == wanted["answer"]
+        node, (sentences, label) = description(query), render(description(query))
+        assert space.fitting(node) == {root.url} and root.single[wanted["attribute"]].value == wanted["answer"]
         assert wanted["answer"].lower() not in query.query.lower() and wanted["entities"][0] == root.name
         assert query.query == f"{sentences} {ask(wanted['attribute'], label)}".strip()
-        assert len(wanted["entities"]) == wanted["hops"] == len(list(told.walk()))
+        assert len(wanted["entities"]) == wanted["hops"] == len(list(node.walk()))
         assert (query.domain, query.subtask, query.language) == ("research", "synthetic_qa", "en")
     assert {query.constraints["hops"] for query in fuzzy} == {1, 2, 3, 4}
     assert {query.constraints["hops"] for query in plain} == {1, 2, 3}
 
 
-def test_plain_questions_name_the_leaves_and_the_others_name_nobody_and_evade_the_shallow_retriever(
-    corpus, fuzzy, plain
-):
+def test_plain_questions_name_the_leaves_and_vague_ones_have_no_names_and_evade_the_retriever(corpus, fuzzy, plain):
     for query in plain:
         assert query.constraints["is_plain"]
         assert all((node.name is None) == bool(node.children) for node in description(query).walk())
-    for query in fuzzy:  # Eq. 3: of the question as a whole, and wherever facts were told of an entity, of those facts
+    for query in fuzzy:  # Eq. 3
         assert not query.constraints["is_plain"] and not query.constraints["is_shallow"]
         assert not any(node.name for node in description(query).walk())
         assert not any(name in query.query for name in query.constraints["entities"])
@@ -184,25 +182,24 @@ def test_plain_questions_name_the_leaves_and_the_others_name_nobody_and_evade_th
 
 
 @pytest.mark.parametrize("results", ["compact", "full"])
-def test_the_answer_is_found_through_the_tools_of_both_forms_within_the_budget(corpus, plain, fuzzy, results):
+def test_the_tools_find_the_answer_in_both_forms_within_the_budget(corpus, plain, fuzzy, results):
     environment = environment_of(results)
 
     def is_found(query, most):
         return asyncio.run(calls_needed(corpus, environment, query.constraints, most)) is not None
 
     assert all(is_found(query, 12) for query in plain[:30]) and sum(is_found(query, 80) for query in fuzzy[:8]) >= 7
-    assert not is_found(max(fuzzy, key=lambda one: one.constraints["tool_calls"]), 2)
+    assert not is_found(max(fuzzy, key=lambda query: query.constraints["tool_calls"]), 2)
 
 
-def test_clues_are_chosen_for_what_they_leave_and_dropped_where_they_give_away():
-    """By hand: of the nouns' {a, b, c, d}, colour leaves {a, b}, size {a, c}, age {a};
-    the retriever finds `a` by its age."""
+def test_the_most_selective_clues_are_chosen_unless_they_reveal_the_entity():
+    """Of {a, b, c, d}, colour leaves {a, b}, size {a, c} and age {a}. The retriever finds `a` by its age."""
 
     class Sets:
-        def meeting(self, clue):
+        def matching(self, clue):
             return {"colour": {"a", "b"}, "size": {"a", "c"}, "age": {"a"}}[clue.attribute]
 
-    def chosen(most, is_found, fits="abcd"):
+    def choose(most, is_found, fits="abcd"):
         pool = [Clue(name, f"<subject> has {name}.", value="x") for name in ("colour", "size", "age")]
         clues = choose_clues(Sets(), pool, set(fits), most, is_found)
         return {clue.attribute for clue in clues}
@@ -210,8 +207,8 @@ def test_clues_are_chosen_for_what_they_leave_and_dropped_where_they_give_away()
     def by_age(clues):
         return any(clue.attribute == "age" for clue in clues)
 
-    assert chosen(3, lambda clues: False) == {"age"} and chosen(3, by_age) == {"colour", "size"}
-    assert len(chosen(1, by_age)) == 1 and chosen(3, by_age, "a") == chosen(3, lambda clues: True) == set()
+    assert choose(3, lambda clues: False) == {"age"} and choose(3, by_age) == {"colour", "size"}
+    assert len(choose(1, by_age)) == 1 and choose(3, by_age, "a") == choose(3, lambda clues: True) == set()
 
 
 def test_the_same_seed_makes_the_same_corpus_and_queries_in_every_process():
@@ -219,7 +216,7 @@ def test_the_same_seed_makes_the_same_corpus_and_queries_in_every_process():
     assert outputs[0] == outputs[1]
 
 
-def test_texts_that_are_taken_are_not_made_again_and_a_small_corpus_ends_in_one_line():
+def test_no_text_is_made_twice_and_too_small_a_corpus_is_refused():
     small = build_corpus(0, 100)
     environment = ResearchEnvironment(SearchTools(SearchConfig(), LocalEngine(small.index, "small")), "compact")
     taken = set()
@@ -230,9 +227,8 @@ def test_texts_that_are_taken_are_not_made_again_and_a_small_corpus_ends_in_one_
         make_questions(small, environment, one_hop, "all", 100_000)
 
 
-def test_a_corpus_of_ones_own_with_facts_yields_questions_that_are_solved_over_it(tmp_path):
-    """The embedded pages as anybody's JSONL: other words for what can be asked, facts with sentences,
-    relations by target."""
+def test_an_own_corpus_with_facts_yields_solvable_questions(tmp_path):
+    """The own corpus is the embedded encyclopedia with other attribute names, as JSONL."""
     embedded, lines = build_corpus(0, 400), []
     for page in embedded.pages:
         entity = embedded.entities[page.url]
@@ -250,7 +246,7 @@ def test_the_command_prints_histograms_and_questions(tmp_path):
     command = [sys.executable, "-m", "arenarl.domains.research.questions"]
     command += ["--config", f"{ROOT}/configs/quickstart.yaml", "--count", "6", "--show", "2"]
     command += ["--set", "data.research.plain_share=1"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    output = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+    variables = os.environ | {"PYTHONPATH": str(ROOT)}
+    output = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True).stdout
     assert "entities (hops)" in output and "a shallow retriever finds the root of" in output
     assert output.count("calls)") == 2

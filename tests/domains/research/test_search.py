@@ -1,4 +1,4 @@
-"""The search tool: what its two forms show, the pipeline's stages, the web as an engine, models and the cache."""
+"""The search tool: its two forms, the pipeline's stages, the web as an engine, models and the cache."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ def test_full_results_are_json_with_url_title_and_snippet():
     assert json.loads(ask(environment, "browse", url=PAGES[0].url)) == {"url": PAGES[0].url, "text": MARA}
 
 
-def test_compact_results_are_a_line_a_page_named_by_its_title():
+def test_compact_results_are_one_line_per_page_with_its_title():
     environment = ResearchEnvironment(local(results=2, snippet_words=8, summary_above_chars=60), "compact")
     assert ask(environment, "search", query=BORN).splitlines() == [
         "Mara Velden: She was born in Oslo in 1921.",
@@ -71,8 +71,8 @@ def test_compact_results_are_a_line_a_page_named_by_its_title():
     assert ask(environment, "search", query="zebra") == "no results"
 
 
-letters = Page("letters", "y", " ".join("abcdefghijklmnopqrstuvwxyz") + ". ies y's 1 中文 İ ß.")
-small = SearchTools(SearchConfig(), LocalEngine(PageIndex.build([*PAGES, letters], 128), "test"))
+LETTERS = Page("letters", "y", " ".join("abcdefghijklmnopqrstuvwxyz") + ". ies y's 1 中文 İ ß.")
+TOOLS = SearchTools(SearchConfig(), LocalEngine(PageIndex.build([*PAGES, LETTERS], 128), "test"))
 ODD = st.text(alphabet="y'ies’İß中文\ud800\x00 ._-1", max_size=8)
 TEXTS = st.one_of(ODD, st.text(max_size=30), st.sampled_from(["y", "Y", "'", "oslo"]))
 
@@ -80,9 +80,9 @@ TEXTS = st.one_of(ODD, st.text(max_size=30), st.sampled_from(["y", "Y", "'", "os
 @seed(21)
 @given(TEXTS, st.sampled_from([("search", "query"), ("browse", "url")]), st.sampled_from(["full", "compact"]))
 @settings(max_examples=100, deadline=None, database=None)
-def test_whatever_is_searched_for_is_answered(text, asked, form):
-    tool, argument = asked
-    assert isinstance(ask(ResearchEnvironment(small, form), tool, **{argument: text}).encode(), bytes)
+def test_any_text_gets_an_answer(text, call, form):
+    tool, argument = call
+    assert isinstance(ask(ResearchEnvironment(TOOLS, form), tool, **{argument: text}).encode(), bytes)
 
 
 def test_wrong_calls_are_observations():
@@ -93,15 +93,15 @@ def test_wrong_calls_are_observations():
     assert ask(environment, "serch", query="x").startswith('Error: unknown tool "serch". Did you mean "search"?')
 
 
-def test_what_browsing_shows_is_bounded_by_chunk_and_summary():
+def test_chunk_and_summary_limit_a_browsed_page():
     assert len(browse(local(), "Oslo")) <= 2501
     assert len(browse(local(summary_above_chars=None), "Oslo")) == len(OSLO.rstrip())
-    shown = browse(local(summary_above_chars=None, browse_chunk_tokens=20), "Oslo")
-    assert shown.startswith("Oslo is a city") and len(shown.split()) <= 20
+    text = browse(local(summary_above_chars=None, browse_chunk_tokens=20), "Oslo")
+    assert text.startswith("Oslo is a city") and len(text.split()) <= 20
     assert browse(local(summary_above_chars=None, browse_chunk_tokens=None), "Oslo") == OSLO
 
 
-def test_twenty_trajectories_on_one_query_share_it_and_the_hit_rate_says_so():
+def test_a_group_shares_a_search_and_the_hit_rate_counts_it():
     tools = local()
 
     async def group():
@@ -109,21 +109,21 @@ def test_twenty_trajectories_on_one_query_share_it_and_the_hit_rate_says_so():
 
     results = asyncio.run(group())
     metrics = tools.take_metrics()
-    assert all(one == results[0] for one in results)
+    assert all(result == results[0] for result in results)
     assert metrics["search/hit_rate"] == [0.0] + [1.0] * 19 and len(metrics["search/call_s"]) == 20
     search(tools, BORN)  # in another event loop
     assert tools.take_metrics()["search/hit_rate"] == [1.0]
     assert tools.take_metrics() == {"search/hit_rate": [], "search/call_s": []}
 
 
-def test_the_event_loop_of_the_rollouts_goes_on_while_a_search_works():
+def test_a_slow_search_does_not_block_the_rollouts_event_loop():
     release = threading.Event()
 
     class Slow(LocalEngine):
         is_local = False
 
         async def search(self, query, limit):
-            assert release.wait(60)  # blocks its thread, as a long computation does
+            assert release.wait(60)  # blocks its thread
             return await super().search(query, limit)
 
     tools = SearchTools(SearchConfig(cache=None), Slow(PageIndex.build(PAGES, 128), "slow"))
@@ -140,7 +140,7 @@ def test_the_event_loop_of_the_rollouts_goes_on_while_a_search_works():
 
 
 class API:
-    """A search API in Serper's form that knows a site's pages; `replies` come first, as (status, text)."""
+    """A search API in Serper's format. It sends `replies`, (status, text), one by one; without any, `results`."""
 
     def __init__(self, *replies, results=()):
         self.replies, self.results, self.requests = list(replies), results, []
@@ -148,8 +148,8 @@ class API:
         self.app.router.add_route("*", "/v1", self.reply)
 
     async def reply(self, request):
-        asked = await request.json() if request.method == "POST" else dict(request.query)
-        self.requests.append((request.headers.get("X-API-KEY"), asked))
+        parameters = await request.json() if request.method == "POST" else dict(request.query)
+        self.requests.append((request.headers.get("X-API-KEY"), parameters))
         if self.replies:
             status, text = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
             return web.Response(status=status, text=text, content_type="application/json", headers={"Retry-After": "0"})
@@ -158,15 +158,15 @@ class API:
 
 
 @contextmanager
-def web_tools(monkeypatch, served, cache=None, **keys):
-    """Tools on an API, with pages of this machine allowed."""
+def web_tools(monkeypatch, server, cache=None, **keys):
+    """Yield tools that use a search API and may fetch from this machine."""
     monkeypatch.setenv("SEARCH_API_KEY", "secret")
-    with serving(served.app) as endpoint:
+    with serving(server.app) as endpoint:
         config = WebConfig(endpoint=endpoint, **({"timeout_s": 20.0} | keys))
         yield SearchTools(SearchConfig(cache=cache and str(cache)), WebEngine(config, Fetcher(config, on_loopback)))
 
 
-def test_a_search_of_the_web_reads_the_pages_and_falls_back_on_their_snapshots(monkeypatch):
+def test_a_web_search_reads_pages_and_falls_back_on_snapshots(monkeypatch):
     published = "When was The Long Tide published?"
     with site() as (_, url):
         api = API(results=[(f"{url}/good", "Tide pools", "A novel."), (f"{url}/status/500", "Gone", "A snapshot.")])
@@ -177,26 +177,26 @@ def test_a_search_of_the_web_reads_the_pages_and_falls_back_on_their_snapshots(m
     assert api.requests == [("secret", {"q": published, "gl": "us"})]
 
 
-def test_results_on_disk_serve_other_processes_and_failures_are_not_kept(monkeypatch, tmp_path):
-    with site() as (one, url):
+def test_results_on_disk_serve_other_processes_and_failures_are_not_stored(monkeypatch, tmp_path):
+    with site() as (server, url):
         api, rates = API(results=[(f"{url}/good", "Tide pools", "A novel.")]), []
         with web_tools(monkeypatch, api, cache=tmp_path / "cache.sqlite") as tools:
-            for own in (tools, SearchTools(tools.config, tools.engine)):  # tools of its own, as another process has
-                search(own, "The Long Tide")
-                browse(own, f"{url}/good")
-                rates.append(own.take_metrics()["search/hit_rate"])
-        assert len(api.requests) == len(one.requests) == 1
-    # the page is browsed; then all but the two answers themselves
+            for process in (tools, SearchTools(tools.config, tools.engine)):  # the second as in another process
+                search(process, "The Long Tide")
+                browse(process, f"{url}/good")
+                rates.append(process.take_metrics()["search/hit_rate"])
+        assert len(api.requests) == len(server.requests) == 1
+    # hits: first only the browsed page; then everything but the two answers
     assert sum(rates[0]) == 1 and sum(rates[1]) == len(rates[1]) - 2
     with site() as (_, url):
         api = API(results=[(f"{url}/once", "Tide pools", "A snapshot.")])
         with web_tools(monkeypatch, api, cache=tmp_path / "other.sqlite") as tools:
             again = SearchTools(tools.config, tools.engine)
-            snippets = [search(own, "When was The Long Tide published?")[0].snippet for own in (tools, again)]
+            snippets = [search(each, "When was The Long Tide published?")[0].snippet for each in (tools, again)]
     assert snippets[0] == "A snapshot." and "1950" in snippets[1]
 
 
-def test_a_fault_of_a_page_is_an_observation_and_the_next_call_works(monkeypatch):
+def test_a_page_error_is_an_observation_and_the_next_call_works(monkeypatch):
     with site() as (_, url), web_tools(monkeypatch, API(results=[(f"{url}/pdf", "Bad", "")])) as tools:
         environment, bad = ResearchEnvironment(tools), {"url": f"{url}/pdf", "title": "Bad", "snippet": ""}
         assert ask(environment, "browse", url=f"{url}/pdf").startswith("Error: ")
@@ -214,9 +214,9 @@ UNREADABLE = "Error: the search engine's reply could not be read."
     ([(200, "[" * 900 + "]" * 900)], UNREADABLE), ([(200, "[" * 50_000)], UNREADABLE),
     ([(200, '{"organic": null}')], "[]"), ([(500, ""), (429, ""), (200, '{"organic": []}')], "[]"),
     ([(200, '{"organic": [{"link": "u", "title": "\\ud800", "snippet": "\\ud83d"}]}')],
-     '[{"url": "u", "title": "?", "snippet": "?"}]'),  # what no tokenizer can hold
+     '[{"url": "u", "title": "?", "snippet": "?"}]'),  # lone surrogates
 ])  # fmt: skip
-def test_a_fault_of_the_search_api_is_an_observation(monkeypatch, replies, observation):
+def test_a_search_api_error_is_an_observation(monkeypatch, replies, observation):
     with web_tools(monkeypatch, API(*replies)) as tools:
         assert ask(ResearchEnvironment(tools), "search", query="tide") == observation
 
@@ -225,7 +225,7 @@ def test_a_fault_of_the_search_api_is_an_observation(monkeypatch, replies, obser
     (401, "no"), (402, "no secret"), (403, ""), (400, '{"message": "Not enough credits"}'),
     (422, '{"error": {"code": "SUBSCRIPTION_TOKEN_INVALID"}}'),
 ])  # fmt: skip
-def test_a_key_or_an_account_that_is_refused_to_the_end_ends_the_run(monkeypatch, status, text):
+def test_a_key_or_account_that_stays_refused_stops_the_run(monkeypatch, status, text):
     refused = pytest.raises(UserError, match=f"key in SEARCH_API_KEY.*answers {status}")
     with web_tools(monkeypatch, API((status, text))) as tools, refused as error:
         search(tools, "tide")
@@ -234,9 +234,9 @@ def test_a_key_or_an_account_that_is_refused_to_the_end_ends_the_run(monkeypatch
         assert search(tools, "tide") == []
 
 
-def test_an_engine_whose_own_sources_shut_it_out_is_no_empty_web_and_is_not_kept_as_one(monkeypatch, tmp_path):
-    shut_out = {"results": [], "unresponsive_engines": [["google", "Suspended: CAPTCHA"]]}
-    api = API((200, json.dumps(shut_out)), (200, json.dumps({"results": [], "unresponsive_engines": []})))
+def test_an_engine_blocked_by_its_sources_is_an_error_and_not_cached(monkeypatch, tmp_path):
+    blocked = {"results": [], "unresponsive_engines": [["google", "Suspended: CAPTCHA"]]}
+    api = API((200, json.dumps(blocked)), (200, json.dumps({"results": [], "unresponsive_engines": []})))
     with web_tools(monkeypatch, api, cache=tmp_path / "cache.sqlite", api="searxng") as tools:
         with pytest.raises(ToolError, match="the engines that the search engine asks do not answer"):
             search(tools, "tide")
@@ -246,7 +246,7 @@ def test_an_engine_whose_own_sources_shut_it_out_is_no_empty_web_and_is_not_kept
             search(tools, "tide")
 
 
-def test_brave_and_searxng_are_asked_and_read_in_their_forms(monkeypatch):
+def test_brave_and_searxng_have_their_own_formats(monkeypatch):
     monkeypatch.setenv("SEARCH_API_KEY", "secret")
     brave = API((200, json.dumps({"web": {"results": [{"url": "u", "title": "t", "description": "d"}]}})))
     searxng = API((200, json.dumps({"results": [{"url": "u", "title": "", "content": "c"}]})))
@@ -256,8 +256,7 @@ def test_brave_and_searxng_are_asked_and_read_in_their_forms(monkeypatch):
     assert brave.requests[0][1] == {"q": "tide"} and searxng.requests[0][1] == {"q": "tide", "format": "json"}
 
 
-def test_a_rollout_goes_on_after_every_fault(monkeypatch, tokenizer):
-    """The rollout engine with a policy that calls every bad page, then the good one, then answers."""
+def test_a_rollout_continues_after_every_error(monkeypatch, tokenizer):
     with site() as (_, url), web_tools(monkeypatch, API((500, ""))) as tools:
         browses = [call("browse", url=f"{url}/{path}") for path in ("cut", "loop", "status/500", "good")]
         generator = Scripted(tokenizer, {"quiet park": [call("search", query="tide"), *browses, ANSWER]})
@@ -269,7 +268,7 @@ def test_a_rollout_goes_on_after_every_fault(monkeypatch, tokenizer):
         assert len(engine.tool_metrics()["search/call_s"]) == 5
 
 
-def test_candidates_are_the_best_by_query_then_by_snapshot_then_the_snapshot_itself():
+def test_candidates_are_the_best_by_query_then_by_snapshot_then_the_snapshot():
     words = ["oslo", "tide", "prize", "snow", "holm"]
     page = Page("u", "Words", "\n\n".join(f"Here is the {word} of {index}." for index, word in enumerate(words)))
     tools = local(search_chunk_tokens=6, bm25_chunks=2, snapshot_chunks=1)
@@ -278,7 +277,7 @@ def test_candidates_are_the_best_by_query_then_by_snapshot_then_the_snapshot_its
     assert tools._candidates("tide and prize", Hit("u", "t"), page) == texts[:2]
 
 
-def test_texts_without_any_term_come_last_in_their_order():
+def test_texts_without_query_terms_come_last_in_their_order():
     assert best_by_terms("tide", ["a b", "the tide", "c d"], 2) == ["the tide", "a b"]
     assert best_by_terms("the", ["the", "of", "…"], 2) == ["the", "of"]
     assert best_by_terms("zebra", ["a b", "the tide"], 5) == ["a b", "the tide"]
@@ -292,18 +291,18 @@ def test_an_llm_writes_snippets_and_summaries_once(tmp_path):
         tools, again = (local(client_of(tmp_path), **keys) for _ in range(2))
         snippet = search(tools, "Mara Velden born")[0].snippet
         assert snippet == "Born in Oslo, it says. Born in Oslo, it says…" and browse(tools, "Oslo") == "A city."
-        asked = script.requests[0]["messages"][1]["content"]
-        assert "| Mara Velden is a writer." in asked and "| Mara Velden born" in asked and "at most 10 words" in asked
+        prompt = script.requests[0]["messages"][1]["content"]
+        assert all(text in prompt for text in ("| Mara Velden is a writer.", "| Mara Velden born", "at most 10 words"))
         assert search(again, "Mara Velden born")[0].snippet == snippet
     assert len(script.requests) == 2
-    with serving(Script("no JSON").app) as url:  # without a reply the page's own sentences serve
+    with serving(Script("no JSON").app) as url:  # without a reply, extract sentences
         tools = local(client_of(tmp_path), results=1, snippet=llm(url, name="llm"))
         assert search(tools, BORN)[0].snippet == "She was born in Oslo in 1921."
 
 
 @pytest.fixture(scope="module")
 def tiny_bert(tmp_path_factory):
-    """A folder with a random BERT, for an embedding model and a cross-encoder alike."""
+    """Return a folder with a random BERT, used as embedding model and as cross-encoder."""
     pytest.importorskip("sentence_transformers")
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
@@ -320,7 +319,7 @@ def tiny_bert(tmp_path_factory):
     return str(folder)
 
 
-def test_real_models_narrow_the_chunks_down(tiny_bert, tmp_path):
+def test_real_models_choose_chunks(tiny_bert, tmp_path):
     models = {"embedder": tiny_bert, "reranker": tiny_bert, "embedded_chunks": 3, "reranked_chunks": 2}
     tools = local(cache=str(tmp_path / "c.sqlite"), **models)
     texts = [f"She was born in {place}." for place in ("oslo", "parks", "streets", "pools", "1921")]
@@ -331,7 +330,7 @@ def test_real_models_narrow_the_chunks_down(tiny_bert, tmp_path):
     assert search(tools, BORN)[0].title == "Mara Velden" and "Oslo is a city" in browse(tools, "Oslo")
 
 
-def test_models_and_keys_that_cannot_be_had_are_named(monkeypatch, tmp_path):
+def test_missing_models_and_keys_are_named(monkeypatch, tmp_path):
     pytest.importorskip("sentence_transformers")
     with pytest.raises(UserError, match=f"environment.search.reranker={tmp_path} cannot be loaded"):
         local(cache=None, reranker=str(tmp_path))
@@ -345,23 +344,23 @@ def test_models_and_keys_that_cannot_be_had_are_named(monkeypatch, tmp_path):
         make_environment(EnvironmentConfig(name="research", search=brave), "en")
 
 
-def test_the_cache_makes_a_result_once_and_keeps_no_failure(tmp_path):
-    made = []
+def test_the_cache_computes_a_result_once_and_stores_no_failure(tmp_path):
+    calls = []
 
     async def make():
-        made.append(1)
+        calls.append(1)
         await asyncio.sleep(0)
-        if len(made) == 1:
+        if len(calls) == 1:
             raise ToolError("once")
-        return {"n": len(made)}
+        return {"n": len(calls)}
 
     async def run():
         cache = Cache(tmp_path / "c.sqlite")
         failed = await asyncio.gather(*(cache.get("page", ("u",), make) for _ in range(3)), return_exceptions=True)
-        assert [str(error) for error in failed] == ["once"] * 3 and len(made) == 1
+        assert [str(error) for error in failed] == ["once"] * 3 and len(calls) == 1
         waiting, *others = [asyncio.create_task(cache.get("page", ("u",), make)) for _ in range(4)]
         await asyncio.sleep(0)
-        waiting.cancel()  # the others still get it
+        waiting.cancel()  # the others still get the result
         assert [await other for other in others] == [{"n": 2}] * 3
         assert await Cache(tmp_path / "c.sqlite").get("page", ("u",), make) == {"n": 2}
         assert await Cache(tmp_path / "c.sqlite").get("page", ("v",), make) == {"n": 3}
@@ -369,12 +368,12 @@ def test_the_cache_makes_a_result_once_and_keeps_no_failure(tmp_path):
     asyncio.run(run())
 
 
-def test_the_cache_finds_what_an_earlier_run_has_kept_and_names_a_file_that_it_cannot_use(tmp_path):
+def test_the_cache_reads_an_earlier_file_and_refuses_an_unusable_one(tmp_path):
     path, inputs = tmp_path / "c.sqlite", ("engine", "q é", 5, None, ("a", 0.5))
-    with closing(sqlite3.connect(path, isolation_level=None)) as kept:
-        kept.execute("CREATE TABLE results (key TEXT PRIMARY KEY, stage TEXT, value TEXT)")
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("CREATE TABLE results (key TEXT PRIMARY KEY, stage TEXT, value TEXT)")
         row = ("c37687c551541fe93090f515099fcc65a9c7fd7409adf011ad8b69e4ac63fa32", "chunks", '["q"]')
-        kept.execute("INSERT INTO results VALUES (?, ?, ?)", row)
+        database.execute("INSERT INTO results VALUES (?, ?, ?)", row)
     assert asyncio.run(Cache(path).get("chunks", inputs, None)) == ["q"]
     with pytest.raises(UserError, match="change environment.search.cache"):
         Cache(path / "c.sqlite")
@@ -384,12 +383,12 @@ def test_the_cache_finds_what_an_earlier_run_has_kept_and_names_a_file_that_it_c
     ("engine=folder", "folder=None: name the folder"), ("engine=web", "compact names pages by their titles"),
     ("snippet.name=llm", "snippet.model is missing"), ("resluts=3", "did you mean environment.search.results"),
 ])  # fmt: skip
-def test_settings_that_cannot_work_are_refused(setting, message):
+def test_invalid_settings_are_refused(setting, message):
     with pytest.raises(UserError, match=message):
         load_config("configs/quickstart.yaml", ["environment.name=research", f"environment.search.{setting}"])
 
 
-def test_a_page_of_the_embedded_corpus_or_of_a_folder_is_found_by_its_title(tmp_path):
+def test_pages_of_the_embedded_corpus_and_of_a_folder_are_found_by_title(tmp_path):
     (tmp_path / "note.txt").write_text("Bergen is a port.", encoding="utf-8")
     folder = SearchConfig(engine="folder", folder=str(tmp_path), indexes=str(tmp_path / "indexes"))
     environment = make_environment(EnvironmentConfig(name="research", search=folder), "en")

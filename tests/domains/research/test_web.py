@@ -1,3 +1,5 @@
+"""The web: what a fetched page is, errors, and addresses that must not be fetched."""
+
 import asyncio
 import random
 from contextlib import contextmanager, suppress
@@ -21,13 +23,13 @@ def fetch(url, is_allowed=on_loopback, resolve=resolve, **settings):
 
 
 @contextmanager
-def refused(match):
+def fetch_error(match):
     with pytest.raises(FetchError, match=match) as caught:
         yield
     assert len(str(caught.value)) < 400
 
 
-def test_a_page_is_its_main_text_and_title():
+def test_a_page_has_main_text_and_title():
     with site() as (_, url):
         page = fetch(f"{url}/good")
         assert page.title == "Tide pools" and page.url == f"{url}/good"
@@ -36,20 +38,20 @@ def test_a_page_is_its_main_text_and_title():
         assert fetch(f"{url}/hop?to=/good").text == page.text
         assert fetch(f"{url}/plain").text == "One.\n\nTwo."
         texts = {"gbk": "潇湘", "iso-8859-1": "Café Zürich", "utf-8": "Café Zürich"}
-        assert {one: fetch(f"{url}/plain?charset={one}").text for one in texts} == texts
-        for path in ("misdeclared", "klingon"):  # a wrong encoding is noticed
+        assert {charset: fetch(f"{url}/plain?charset={charset}").text for charset in texts} == texts
+        for path in ("misdeclared", "klingon"):  # wrong encodings
             text = fetch(f"{url}/{path}").text
             assert "Mara Velden" in text and "它讲述了潮池与时间的故事" in text
 
 
-def test_a_site_cannot_tell_that_it_was_asked_before():
+def test_no_cookies_are_kept():
     async def twice(url):
         fetcher = Fetcher(WebConfig(), on_loopback)
         return [await fetcher.fetch(url), await fetcher.fetch(url)]
 
-    with site() as (one, url):
+    with site() as (server, url):
         asyncio.run(twice(f"{url}/cookie"))
-        assert [seen for seen in one.requests if isinstance(seen, dict)] == [{}, {}]
+        assert [cookies for cookies in server.requests if isinstance(cookies, dict)] == [{}, {}]
 
 
 @pytest.mark.parametrize(("path", "reason"), [
@@ -59,11 +61,11 @@ def test_a_site_cannot_tell_that_it_was_asked_before():
     ("empty", "no main text"), ("loop", "redirects more than 5 times"), ("nowhere", "answers 404"),
     ("slow", "did not answer within 2 s"),
 ])  # fmt: skip
-def test_a_fault_has_a_reason_of_one_line(path, reason):
-    with site() as (one, url), refused(reason):
+def test_an_error_has_a_reason_of_one_line(path, reason):
+    with site() as (server, url), fetch_error(reason):
         fetch(f"{url}/{path}", timeout_s=2.0 if path == "slow" else 20.0)
-    assert one.requests.count("loop") <= MAX_REDIRECTS + 1
-    assert one.bytes_sent < 40_000_000  # it is cut off long before 50 MB
+    assert server.requests.count("loop") <= MAX_REDIRECTS + 1
+    assert server.bytes_sent < 40_000_000  # the download stops long before 50 MB
 
 
 HOSTS = """
@@ -72,7 +74,7 @@ HOSTS = """
     [64:ff9b:1::7f00:1] [2002:7f00:1::] [::127.0.0.1] user@127.0.0.1 example.com@127.0.0.1 ①②⑦.⓪.⓪.① 127。0。0。1
     127.0.0.1%00.example.com
 """.split()
-HOSTILE = [  # {port} is that of a server which must never be asked
+HOSTILE = [  # {port} is the port of a server that must not get a request
     *(f"http://{host}:{{port}}/secret" for host in HOSTS),
     "", "http://127.0.0.1:{port}\\@93.184.216.34/secret", "http://\n127.0.0.1:{port}/secret",
     *"""
@@ -87,23 +89,23 @@ HOSTILE = [  # {port} is that of a server which must never be asked
 ]  # fmt: skip
 
 
-def of_any_port(address, port):
-    """What may be fetched outside tests, but for the ports: the test server has one of its own."""
+def is_public_at_any_port(address, port):
+    """`is_public` without the check of the port, because the test server has another port."""
     return is_public(address, 80)
 
 
 @pytest.fixture(scope="module")
 def secret():
-    with site() as (one, url):
-        yield one, urlsplit(url).port
+    with site() as (server, url):
+        yield server, urlsplit(url).port
 
 
 @pytest.mark.parametrize("url", HOSTILE)
-def test_a_hostile_address_is_refused_before_anything_is_sent(secret, url):
-    one, port = secret
-    with refused("refused|no address|no such host"):
-        fetch(url.format(port=port), of_any_port)
-    assert not one.requests
+def test_a_hostile_address_gets_no_request(secret, url):
+    server, port = secret
+    with fetch_error("refused|no address|no such host"):
+        fetch(url.format(port=port), is_public_at_any_port)
+    assert not server.requests
 
 
 NOT_PUBLIC = """
@@ -111,13 +113,13 @@ NOT_PUBLIC = """
     192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 255.255.255.255/32
     168.63.129.16/32 ::/128 ::1/128 ::/96 64:ff9b:1::/48 100::/64 100:0:0:1::/64 2001:2::/48 2001:db8::/32 3fff::/20
     5f00::/16 fc00::/7 fe80::/10 fec0::/10 ff00::/8 4000::/2 8000::/1
-"""  # the registries of special addresses, and the clouds' own
+"""  # registries of special addresses, and cloud services
 
 
 @seed(23)
 @given(st.sampled_from([ip_network(network) for network in NOT_PUBLIC.split()]), st.integers(0, 2**128 - 1))
 @settings(max_examples=500, deadline=None, database=None)
-def test_no_special_address_is_public_in_any_form(network, number):
+def test_special_addresses_are_not_public_in_any_form(network, number):
     address = network[number % network.num_addresses]
     forms = [address]
     if network.version == 4:
@@ -132,56 +134,55 @@ def test_no_special_address_is_public_in_any_form(network, number):
     "192.0.0.192", "168.63.129.16", "192.0.0.8", "192.88.99.1", "3fff::1", "169.254.169.254", "fd00:ec2::254",
     "100.100.100.200", "fd20:ce::254", "::ffff:168.63.129.16", "64:ff9b::c000:c0", "2002:a83f:8110::1",
 ])  # fmt: skip
-def test_no_metadata_of_a_cloud_are_a_page_by_name_by_number_or_by_redirect(address):
-    answers, host = names(evil=[[address]]), f"[{address}]" if ":" in address else address
+def test_cloud_metadata_is_refused_by_name_number_and_redirect(address):
+    answers, host = name_server(evil=[[address]]), f"[{address}]" if ":" in address else address
     assert not is_public(address, 80)
     for url in (f"http://{host}/", "http://evil.example/"):
-        with refused("is refused: only ports of the web on public addresses"):
+        with fetch_error("is refused: only ports of the web on public addresses"):
             fetch(url, is_public, answers if "evil" in url else resolve)
-    with site() as (_, url), refused("is refused: only ports of the web on public addresses"):
+    with site() as (_, url), fetch_error("is refused: only ports of the web on public addresses"):
         fetch(f"{url}/hop?to=http://{host}/", lambda address, port: address == "127.0.0.1" or is_public(address, port))
 
 
-def test_the_public_internet_is_public_at_the_ports_of_the_web():
+def test_public_addresses_are_public_at_web_ports_only():
     public = "8.8.8.8 1.1.1.1 168.63.129.15 192.0.1.1 2606:4700::1111 2a00:1450::8a 64:ff9b::808:808".split()
     assert all(is_public(address, port) for address in public for port in (80, 443))
     assert not any(is_public(address, port) for address in public for port in (0, 22, 25, 3306, 5432, 6379, 9200))
-    with refused("refused"):
+    with fetch_error("refused"):
         fetch("http://93.184.216.34:6379/", is_public)
-    asked = []  # port 0 is no way around the port
-    with refused("refused"):
-        fetch("http://93.184.216.34:0/", lambda address, port: asked.append(port) or is_public(address, port))
-    assert asked == [0]
+    ports = []  # port 0 is checked as it is
+    with fetch_error("refused"):
+        fetch("http://93.184.216.34:0/", lambda address, port: ports.append(port) or is_public(address, port))
+    assert ports == [0]
 
 
-def names(**addresses):
-    """A name server. Each name has its lists of addresses one after another, the last for ever."""
-    asked = []
+def name_server(**answers):
+    """Return a name server that gives a name's lists of addresses one after another, then repeats the last."""
 
     async def resolve(host, port):
-        asked.append(host)
-        known = addresses[host.partition(".")[0]]
-        return known.pop(0) if len(known) > 1 else known[0]
+        resolve.hosts.append(host)
+        lists = answers[host.partition(".")[0]]
+        return lists.pop(0) if len(lists) > 1 else lists[0]
 
-    resolve.asked = asked
+    resolve.hosts = []
     return resolve
 
 
-def test_a_name_that_leads_inside_is_refused(secret):
-    one, port = secret
+def test_a_name_with_an_internal_address_is_refused(secret):
+    server, port = secret
     for addresses in (["127.0.0.1"], ["93.184.216.34", "10.0.0.1"], ["2606:4700::1111", "::1"]):
-        with refused("refused"):
-            fetch(f"http://evil.example:{port}/secret", of_any_port, names(evil=[addresses]))
-    assert not one.requests
+        with fetch_error("refused"):
+            fetch(f"http://evil.example:{port}/secret", is_public_at_any_port, name_server(evil=[addresses]))
+    assert not server.requests
 
 
-def test_a_name_is_asked_once_so_a_second_answer_leads_nowhere():
-    with site() as (one, url):
-        port, answers = urlsplit(url).port, names(rebind=[["127.0.0.1"], ["10.0.0.1"]])
-        page = fetch(f"http://rebind.example:{port}/good", resolve=answers)  # here 127.0.0.1 plays the public address
-        assert page.title == "Tide pools" and answers.asked == ["rebind.example"]
-        assert one.requests == [("/good", f"rebind.example:{port}")]
-        with refused("refused"):
+def test_a_name_is_resolved_once_so_rebinding_fails():
+    with site() as (server, url):
+        port, answers = urlsplit(url).port, name_server(rebind=[["127.0.0.1"], ["10.0.0.1"]])
+        page = fetch(f"http://rebind.example:{port}/good", resolve=answers)  # 127.0.0.1 stands for a public address
+        assert page.title == "Tide pools" and answers.hosts == ["rebind.example"]
+        assert server.requests == [("/good", f"rebind.example:{port}")]
+        with fetch_error("refused"):
             fetch(f"http://rebind.example:{port}/good", resolve=answers)
 
 
@@ -194,21 +195,21 @@ def test_a_redirect_is_checked_like_the_address_itself(target):
     async def answers(host, port):
         return ["10.0.0.1"] if host == "inside.example" else await resolve(host, port)
 
-    with site() as (one, url), refused("refused|could not be read"):
+    with site() as (server, url), fetch_error("refused|could not be read"):
         fetch(f"{url}/hop?to={target.format(port=urlsplit(url).port)}", resolve=answers)
-    assert not one.requests
+    assert not server.requests
 
 
 SCHEMES = "javascript:1 mailto:a@b tel:1 about:blank data: http:foo x:y:z //xn-- http://xn--a/ https: : \x85".split(" ")
 PIECES = [*SCHEMES, "http", "https", *":/\\?#@[]%.aé\u3002", "//", "%00", "..", "xn--", "127.0.0.1", "0", "99999"]
 
 
-def test_whatever_a_page_redirects_to_is_a_page_or_a_fault():
+def test_any_redirect_gives_a_page_or_a_fetch_error():
     rng = random.Random(21)
     targets = SCHEMES + ["".join(rng.choices(PIECES, k=rng.randint(1, 5))) for _ in range(100)]
 
     async def resolve_number(host, port):
-        return [str(ip_address(host))]  # ValueError: no name server is asked here
+        return [str(ip_address(host))]  # ValueError for a name
 
     async def hop(fetcher, url, target):
         with suppress(FetchError):
@@ -216,16 +217,16 @@ def test_whatever_a_page_redirects_to_is_a_page_or_a_fault():
         with suppress(FetchError):
             await fetcher.fetch(target)
 
-    async def all_of_them(url):
+    async def fetch_all(url):
         fetcher = Fetcher(WebConfig(), on_loopback, resolve_number)
         return await asyncio.gather(*(hop(fetcher, url, target) for target in targets), return_exceptions=True)
 
     with site() as (_, url):
-        assert [one for one in zip(targets, asyncio.run(all_of_them(url)), strict=True) if one[1]] == []
+        assert [pair for pair in zip(targets, asyncio.run(fetch_all(url)), strict=True) if pair[1]] == []
 
 
-def test_the_first_address_that_answers_serves():
+def test_the_first_address_that_answers_is_used():
     with site() as (_, url):
-        answers = names(double=[["127.0.0.2", "127.0.0.1"]])
+        answers = name_server(double=[["127.0.0.2", "127.0.0.1"]])
         page = fetch(f"http://double.example:{urlsplit(url).port}/good", lambda address, port: True, answers)
         assert page.title == "Tide pools"
