@@ -1,6 +1,5 @@
-"""Open-ended writing: query, thinking, text, without tools (`environment.name: none`).
-The embedded tasks have a truth that can be checked.
+"""Open-ended writing: query, thinking and text, without tools (`environment.name: none`).
 
-Open `queries` first (what is asked), then `truth` (what of it a text fulfils)
-and `writer` (the teacher of mixed quality).
+Open `queries` first (the constraints of an embedded task), then `truth` (which constraints a text meets) and `writer`
+(the scripted teacher of mixed quality).
 """

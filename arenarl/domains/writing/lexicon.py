@@ -1,9 +1,9 @@
-"""The closed vocabulary of the embedded writing tasks, in English and Chinese:
-what queries ask for, and the sentences of the scripted writer.
+"""The closed vocabulary of the embedded writing tasks, in English and Chinese: parts of queries, and sentences of the
+scripted writer.
 
-All sentences of a language are equally long, so that so many sentences make so many words (English) or characters
-(Chinese). A word that a query may ask for or forbid is in none of them, and a word that marks a tone is in the
-sentences of that tone alone: tests hold both.
+All sentences of a language have the same length, so the number of sentences fixes the length in words (English) or
+characters (Chinese). Words to use or avoid occur in none of them. Marker words of a tone occur only in that tone's
+sentences. Tests check these three properties.
 """
 
 import re
@@ -13,27 +13,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fact:
-    """A kind of fact. `form` has one {}, for a number from `numbers`,
-    of which the first is what a careless writer takes for typical."""
+    """A kind of fact. `form` has one {} for an entry of `numbers`; the first entry is the careless writer's guess."""
 
     section: str
     form: str
-    sentence: str  # with one {}, for the fact
+    sentence: str  # with one {} for the fact
     numbers: tuple[str, ...]
 
     @property
     def pattern(self) -> str:
-        """Any fact of this kind."""
+        """Regular expression for any fact of this kind."""
         number = re.sub(r"\d+", r"\\d{1,6}", self.numbers[0])
         return rf"(?<!\d){self.form.format(number)}(?!\d)"
 
 
 @dataclass(frozen=True)
 class Lexicon:
-    """`tones` maps each tone to its sentences, `marks` to the words that tell it;
-    `unit` is the length of a sentence."""
+    """`tones` maps each tone to its sentences, `marks` to its marker words; `unit` is the length of a sentence."""
 
-    kinds: Mapping[str, str]  # subtask -> as a query says it
+    kinds: Mapping[str, str]  # subtask → its name in a query
     subjects: tuple[str, ...]
     occasions: tuple[str, ...]
     facts: tuple[Fact, ...]
@@ -41,9 +39,9 @@ class Lexicon:
     with_word: tuple[str, ...]
     tones: Mapping[str, tuple[str, ...]]
     marks: Mapping[str, tuple[str, ...]]
-    title: str  # of a subject and an occasion
+    title: str  # with {} for a subject and {} for an occasion
     unit: int
-    round_to: int  # of the length that a query asks for
+    round_to: int  # the requested length is a multiple of it
     title_length: int
     comma: str
     plan: str  # the writer's thought on length, with one {}
@@ -53,7 +51,7 @@ class Lexicon:
 
 
 def _numbers(typical: str, *ranges: range) -> tuple[str, ...]:
-    return (typical, *(str(number) for one in ranges for number in one if str(number) != typical))
+    return (typical, *(str(number) for part in ranges for number in part if str(number) != typical))
 
 
 _CLOCKS = ("10:00", *(f"{hour:02d}:{minute}" for hour in range(11, 21) for minute in ("15", "30", "45")))
@@ -71,10 +69,9 @@ _EN = Lexicon(
         Fact("Day", "May {}", "It takes place on {}.", _numbers("1", range(10, 29))),
     ),
     words=(
-        "lantern", "bread", "river", "garden", "violin", "ladder",
-        "mirror", "basket", "feather", "bridge", "button", "carpet",
-        "window", "pepper", "rocket", "saddle", "turtle", "wallet",
-        "zipper", "magnet", "helmet", "pillow", "hammer", "needle",
+        "lantern", "bread", "river", "garden", "violin", "ladder", "mirror", "basket", "feather", "bridge", "button",
+        "carpet", "window", "pepper", "rocket", "saddle", "turtle", "wallet", "zipper", "magnet", "helmet", "pillow",
+        "hammer", "needle",
     ),
     with_word=("Do not forget the old {}.", "Everyone will be given a {}.",
                "We will talk about the {}.", "There is also a little {}."),
@@ -160,7 +157,7 @@ LEXICONS = {"en": _EN, "zh": _ZH}
 
 
 def length_of(text: str, language: str) -> int:
-    """Words of an English text, characters of a Chinese one, whose blanks and punctuation do not count.
+    """Return the number of words in an English text, of characters without blanks and punctuation in a Chinese one.
 
     >>> length_of("The doors open at 14:30.", "en"), length_of("大门将在14:30打开。", "zh")
     (5, 10)
@@ -169,7 +166,7 @@ def length_of(text: str, language: str) -> int:
 
 
 def count_of(word: str, text: str, language: str) -> int:
-    """How often a text has a word: in Chinese as characters, else as a whole word in any case.
+    """Return how often a word occurs: in Chinese as characters, in English as a whole word in any case.
 
     >>> count_of("bread", "Bread, breadth", "en"), count_of("面包", "小面包。", "zh")
     (1, 1)

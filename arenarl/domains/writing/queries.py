@@ -1,8 +1,8 @@
-"""Writing tasks whose fulfilment can be checked: constraints are drawn first, then said in English or Chinese.
+"""Writing tasks with checkable constraints: the constraints are drawn first, then worded in English or Chinese.
 
-`constraints` hold exactly what the text says: topic, tone, length, sections in their order, a fact for each, words that
-must or must not appear. They are drawn so that one text can meet all of them: there is room for the facts, the words,
-and at least one sentence in the tone.
+`constraints` hold exactly what the text asks for: topic, tone, length, sections in order, one fact per section, words
+to use and words to avoid. One text can always meet all of them: the length leaves room for the facts, the words and at
+least one sentence in the tone.
 """
 
 import random
@@ -12,7 +12,7 @@ from arenarl.domains.writing.lexicon import LEXICONS, length_of
 from arenarl.trajectory import Query
 
 SUBTASKS = ("Notice", "Letter", "Report", "Speech")
-_SHAPES = {  # subtask -> numbers of sections, sentences of each, words asked for, words forbidden
+_SHAPES = {  # subtask → numbers of sections, sentences per section, words to use, words to avoid
     "Notice": ((2, 3), (2,), 1, 1),
     "Letter": ((2,), (2, 3), 1, 2),
     "Report": ((3,), (2, 3), 2, 1),
@@ -21,27 +21,28 @@ _SHAPES = {  # subtask -> numbers of sections, sentences of each, words asked fo
 
 
 def make_queries(subtask: str, language: str, count: int, seed: str, taken: set[str]) -> list[Query]:
-    """`count` queries of a subtask with texts that are not in `taken`, which grows by them."""
+    """Return `count` queries of a subtask with new texts, and add the texts to `taken`."""
     rng = random.Random(f"{seed}:{subtask}:{language}")
     queries: list[Query] = []
     while len(queries) < count:
-        wanted = _draw(language, subtask, rng)
-        text = _say(language, LEXICONS[language].kinds[subtask], wanted)
+        constraints = _draw(language, subtask, rng)
+        text = _text(language, LEXICONS[language].kinds[subtask], constraints)
         if text not in taken:
             taken.add(text)
-            queries.append(Query(f"{seed}-{subtask}-{len(queries):05d}", "writing", subtask, language, text, wanted))
+            query_id = f"{seed}-{subtask}-{len(queries):05d}"
+            queries.append(Query(query_id, "writing", subtask, language, text, constraints))
     return queries
 
 
 def sentences_each(query: Query) -> int:
-    """How many sentences each section takes for the length that is asked."""
+    """Return how many sentences per section give the requested length."""
     sections, language = query.constraints["sections"], query.language
     length = query.constraints["length"] - _headings_length(sections, language)
     return round(length / (LEXICONS[language].unit * len(sections)))
 
 
 def _headings_length(sections: list[str], language: str) -> int:
-    """Of the title too."""
+    """Return the length of the title and the headings."""
     return LEXICONS[language].title_length + sum(length_of(section, language) for section in sections)
 
 
@@ -62,17 +63,17 @@ def _draw(language: str, subtask: str, rng: random.Random) -> dict[str, Any]:
     }
 
 
-def _say(language: str, kind: str, wanted: dict[str, Any]) -> str:
+def _text(language: str, kind: str, constraints: dict[str, Any]) -> str:
     sections, facts, must, avoid = (
-        LEXICONS[language].comma.join(wanted[key]) for key in ("sections", "facts", "must", "avoid")
+        LEXICONS[language].comma.join(constraints[key]) for key in ("sections", "facts", "must", "avoid")
     )
     if language == "zh":
         return (
-            f"请写一篇语气{wanted['tone']}的{kind}，主题是{wanted['topic']}，约{wanted['length']}字。"
+            f"请写一篇语气{constraints['tone']}的{kind}，主题是{constraints['topic']}，约{constraints['length']}字。"
             f"分节：{sections}。事实：{facts}。用到：{must}。不用：{avoid}。不要重复。"
         )
-    topic = wanted["topic"][0].lower() + wanted["topic"][1:]
+    topic = constraints["topic"][0].lower() + constraints["topic"][1:]
     return (
-        f"Write a {wanted['tone']} {kind} on {topic}, about {wanted['length']} words. "
+        f"Write a {constraints['tone']} {kind} on {topic}, about {constraints['length']} words. "
         f"Sections: {sections}. Facts: {facts}. Use: {must}. Avoid: {avoid}. Repeat nothing."
     )

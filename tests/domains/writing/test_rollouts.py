@@ -1,4 +1,4 @@
-"""Texts through the rollout engine and the tournament: no tools, one turn."""
+"""Writing in the rollout engine and the tournament: one turn, no tools."""
 
 import pytest
 from parts import arena_of, examiner_of, trainer_judge_of
@@ -26,13 +26,13 @@ def config_of(noise="none"):
 
 
 def texts(*without):
-    """Turns of the writer; each without these habits."""
-    written = [write(QUERY, {habit: habit not in off for habit in HABITS}, 0) for off in without]
-    return [assistant_text(trajectory.messages[-1]) for trajectory in written]
+    """Return the writer's turns; each argument has the habits that are off in one of them."""
+    trajectories = [write(QUERY, {habit: habit not in off for habit in HABITS}, 0) for off in without]
+    return [assistant_text(trajectory.messages[-1]) for trajectory in trajectories]
 
 
 def roll_out(tokenizer, *turns, tokens=400, schemas=True):
-    """A trajectory for each turn."""
+    """Roll out one trajectory per turn."""
     limits = RolloutConfig(max_turns=1, max_tokens=tokens, max_turn_tokens=tokens)
     make = environment_maker(EnvironmentConfig(name="none"), "en")
     policies = [Scripted(tokenizer, {QUERY.query: [turn]}) for turn in turns]
@@ -46,7 +46,7 @@ def reward(trajectories, noise="simulated"):
 
 
 @pytest.mark.parametrize("schemas", [True, False])
-def test_a_trajectory_is_query_thinking_and_text(schemas, tokenizer):
+def test_a_trajectory_has_query_thinking_and_text(schemas, tokenizer):
     (text,) = texts(())
     (trajectory,) = roll_out(tokenizer, text, schemas=schemas)
     (turn,) = read_turns(trajectory.messages)
@@ -56,20 +56,20 @@ def test_a_trajectory_is_query_thinking_and_text(schemas, tokenizer):
     assert true_quality(examiner_of(config_of()), QUERY, trajectory) == 10
 
 
-def test_a_tool_call_is_a_turn_without_a_text_and_says_that_there_are_no_tools(tokenizer):
+def test_a_tool_call_gives_no_text_and_an_error_about_missing_tools(tokenizer):
     (trajectory,) = roll_out(tokenizer, call("search", query="a letter"))
     assert trajectory.stop_reason == "max_turns" and not trajectory.valid
     with pytest.raises(ToolError, match="there are no tools; reply with your text"):
         NoTools().call("search", {})
 
 
-def test_the_better_text_takes_the_better_rank(tokenizer):
+def test_better_texts_have_better_ranks(tokenizer):
     worse = texts((), ("vary",), ("words",), ("words", "tone"), ("words", "tone", "quote"))
     rewards_G = reward(roll_out(tokenizer, *worse), noise="none").rewards_G
     assert rewards_G == sorted(rewards_G, reverse=True) and rewards_G[0] == 1 > rewards_G[-1] == 0
 
 
-def test_empty_texts_and_texts_over_budget_are_invalid_and_identical_ones_share_a_rank(tokenizer):
+def test_empty_and_cut_texts_are_invalid_and_identical_texts_share_a_rank(tokenizer):
     good, bad = texts((), ("quote", "tone"))
     cut = roll_out(tokenizer, good, tokens=40)[0]
     empty, whole, worse, same = roll_out(tokenizer, EMPTY, good, bad, bad)

@@ -1,5 +1,4 @@
-"""The truth of writing: full marks are possible, whatever is broken costs, whatever is mended pays,
-and nobody's text breaks it."""
+"""The truth of writing: full marks are possible, each fault lowers its share only, and any text can be scored."""
 
 import random
 import re
@@ -29,7 +28,7 @@ def queries_of(language, seed=0, count=20):
 
 
 def text_of(query, seed=0):
-    """A text that fulfils all."""
+    """Return a text that meets all constraints."""
     return write(query, dict.fromkeys(HABITS, True), seed).answer
 
 
@@ -42,30 +41,30 @@ def total(query, text):
 
 
 def without(text, word):
-    """The text without the sentences that have the word."""
+    """Remove the sentences with a word."""
     return re.sub(rf"[^.。\n]*{word}[^.。\n]*[.。] ?", "", text)
 
 
-def turned_round(text):
+def reverse_sections(text):
     title, *lines = text.splitlines()
     return "\n".join([title, *reversed(lines)])
 
 
-BREAK = {  # what is done to a text -> the shares that it costs
-    "a word asked for is left out": (lambda text, wanted: without(text, wanted["must"][0]), {"must", "length"}),
-    "a forbidden word is used": (lambda text, wanted: f"{text} {wanted['avoid'][0]}", {"avoid"}),
-    "a fact is another": (lambda text, wanted: text.replace(wanted["facts"][0], "999"), {"facts"}),
-    "a heading is left out": (lambda text, wanted: text.replace(f"\n{wanted['sections'][-1]}\n", "\n"), {"sections"}),
-    "the sections stand in reverse": (lambda text, wanted: turned_round(text), {"order"}),
-    "all is said twice": (lambda text, wanted: f"{text}\n{text}", {"unique", "length", "order"}),
-    "it is cut off": (lambda text, wanted: text[: len(text) // 3], {"length", "must", "facts", "sections", "tone"}),
-    "the topic is another": (lambda text, wanted: text.replace(wanted["topic"], ""), {"topic", "length"}),
+FAULTS = {  # fault → the damage to a text, and the shares that it may lower
+    "a word to use is missing": (lambda text, wanted: without(text, wanted["must"][0]), {"must", "length"}),
+    "a word to avoid is used": (lambda text, wanted: f"{text} {wanted['avoid'][0]}", {"avoid"}),
+    "a fact is wrong": (lambda text, wanted: text.replace(wanted["facts"][0], "999"), {"facts"}),
+    "a heading is missing": (lambda text, wanted: text.replace(f"\n{wanted['sections'][-1]}\n", "\n"), {"sections"}),
+    "the sections are reversed": (lambda text, wanted: reverse_sections(text), {"order"}),
+    "the text is repeated": (lambda text, wanted: f"{text}\n{text}", {"unique", "length", "order"}),
+    "the text is cut": (lambda text, wanted: text[: len(text) // 3], {"length", "must", "facts", "sections", "tone"}),
+    "the topic is missing": (lambda text, wanted: text.replace(wanted["topic"], ""), {"topic", "length"}),
 }
 
 
 @each_language
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_every_query_can_be_fulfilled_whole(language, seed):
+def test_every_query_can_be_met_completely(language, seed):
     for query in queries_of(language, seed):
         truth = truth_of(query, text_of(query, seed))
         assert all(truth.constraints.values()), (query.query, truth)
@@ -74,19 +73,19 @@ def test_every_query_can_be_fulfilled_whole(language, seed):
 
 
 @each_language
-@pytest.mark.parametrize("what", BREAK)
-def test_whatever_is_broken_costs_and_only_that(what, language):
-    damage, costs = BREAK[what]
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_lowers_its_own_shares_only(fault, language):
+    damage, shares = FAULTS[fault]
     for query in queries_of(language, count=10):
         text = text_of(query)
         damaged = damage(text, query.constraints)
         whole, broken = truth_of(query, text), truth_of(query, damaged)
         lost = {name for name in whole.constraints if getattr(broken, name) < getattr(whole, name)}
-        assert lost and lost <= costs and total(query, damaged) < 10, (query.query, damaged)
+        assert lost and lost <= shares and total(query, damaged) < 10, (query.query, damaged)
 
 
 @each_language
-def test_the_longer_a_text_is_beyond_what_is_asked_the_less_it_is_worth(language):
+def test_a_text_beyond_the_requested_length_scores_less_the_longer_it_is(language):
     for query in queries_of(language, count=5):
         text, rng = text_of(query), random.Random(0)
         qualities = []
@@ -98,26 +97,25 @@ def test_the_longer_a_text_is_beyond_what_is_asked_the_less_it_is_worth(language
 
 
 @each_language
-def test_each_habit_of_the_writer_pays_where_the_others_are_there(language):
-    """All but repetition always: a text may have room for one sentence of its tone only."""
+def test_each_habit_of_the_writer_raises_the_score(language):
+    """A lack of `vary` may go unnoticed, because a text may have room for only one sentence of its tone."""
     for number, query in enumerate(queries_of(language, count=25)):
         for habit in HABITS:
-            worth = total(query, write(query, dict.fromkeys(HABITS, True) | {habit: False}, number).answer)
-            assert worth < 10 or (habit == "vary" and worth == 10), (query.query, habit)
+            score = total(query, write(query, dict.fromkeys(HABITS, True) | {habit: False}, number).answer)
+            assert score < 10 or (habit == "vary" and score == 10), (query.query, habit)
 
 
 @each_language
-def test_a_refusal_and_an_empty_text_are_worth_nothing_and_less_than_any_attempt(language):
+def test_a_refusal_and_an_empty_text_score_zero_and_less_than_any_attempt(language):
     for query in queries_of(language, count=5):
         careless = total(query, write(query, dict.fromkeys(HABITS, False), 0).answer)
-        refused = truth_of(query, REFUSALS[language])
-        assert not any(refused.dimensions().values())
+        assert not any(truth_of(query, REFUSALS[language]).dimensions().values())
         assert total(query, REFUSALS[language]) == total(query, "") == 0 < careless
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(HOSTILE) | st.text(alphabet="Pricehal 1234567890:月日元号厅\n.。#*", max_size=400))
-def test_every_share_is_one_whatever_the_text(text):
+def test_shares_and_scores_stay_in_range_for_any_text(text):
     for query in (queries_of(language, count=1)[0] for language in LANGUAGES):
         truth = truth_of(query, text)
         assert all(0 <= getattr(truth, name) <= 1 for name in truth.constraints)
@@ -125,7 +123,7 @@ def test_every_share_is_one_whatever_the_text(text):
         assert text not in HOSTILE or total(query, text) <= 5
 
 
-def test_headings_are_found_in_the_forms_that_models_write():
+def test_headings_are_found_in_common_markdown_forms():
     query = queries_of("en")[0]
     text = text_of(query)
     for form in ("## {}", "**{}**", "{}:", "# {}", "  {} "):
@@ -133,27 +131,24 @@ def test_headings_are_found_in_the_forms_that_models_write():
         assert truth_of(query, "\n".join(lines)).sections == 1, form
 
 
-def test_a_query_of_ones_own_and_constraints_of_another_form_have_no_truth():
+def test_queries_with_other_constraints_or_languages_have_no_truth():
     query = queries_of("en")[0]
-    assert (
-        has_truth(query)
-        and not has_truth(replace(query, constraints={}))
-        and not has_truth(replace(query, language="fr"))
-    )
-    odd = {"length": ["60", 0], "tone": [["warm"], "loud"], "must": [None], "sections": [[]], "facts": ["f"]}
-    for key, value in ((key, value) for key, values in odd.items() for value in values):
+    assert has_truth(query)
+    assert not has_truth(replace(query, constraints={})) and not has_truth(replace(query, language="fr"))
+    invalid = {"length": ["60", 0], "tone": [["warm"], "loud"], "must": [None], "sections": [[]], "facts": ["f"]}
+    for key, value in ((key, value) for key, values in invalid.items() for value in values):
         assert not has_truth(replace(query, constraints=query.constraints | {key: value}))
 
 
 @each_language
-def test_a_sentence_says_what_is_missing_for_each_demand_that_a_text_does_not_meet(language):
+def test_each_unmet_constraint_has_a_sentence_that_says_what_is_missing(language):
     domain = WritingDomain(EnvironmentConfig(), DataConfig())
     for index, query in enumerate(queries_of(language, count=10)):
         text = solve(query, random.Random(index), 0.5)
-        found, met = domain.contradictions(query, text), examine(query, text.messages).constraints
-        assert len(found) == list(met.values()).count(False) and all("\n" not in sentence for sentence in found)
+        sentences, met = domain.contradictions(query, text), examine(query, text.messages).constraints
+        assert len(sentences) == list(met.values()).count(False) and "\n" not in "".join(sentences)
         assert domain.contradictions(query, solve(query, random.Random(index), 1.0)) == []
-        lacking = [sentence for sentence in found if "lacks words" in sentence]
-        assert bool(lacking) != met["must"]
-        assert all(any(word in sentence for word in query.constraints["must"]) for sentence in lacking)
+        missing = [sentence for sentence in sentences if "lacks words" in sentence]
+        assert bool(missing) != met["must"]
+        assert all(any(word in sentence for word in query.constraints["must"]) for sentence in missing)
     assert domain.contradictions(Query("q", "writing", "poem", language, "Write a poem."), text) == []
