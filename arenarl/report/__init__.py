@@ -2,6 +2,6 @@
 
     python -m arenarl.report quickstart
 
-Reads what the stages left in runs/ and results/; it neither generates nor judges.
-Open `summary` first, then `figures` and `page`.
+Reads what the stages wrote to runs/ and results/; it neither generates nor judges trajectories. Open `summary` first,
+then `figures` and `page`.
 """

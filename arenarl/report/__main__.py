@@ -2,8 +2,8 @@
 
     python -m arenarl.report quickstart
 
-draws the figures of a run (its name, its folder in runs/, or --config with its YAML) and writes its page,
-results/<run>/report.html. A table's row is a run as well: `tables/babyai_dpo`, whose results lie in runs/ too.
+draws the figures of a run and writes its page, results/<run>/report.html. Give the run's name, its folder in runs/, or
+its YAML with --config. A table's row is a run too, such as `tables/babyai_dpo`; its results are in runs/ as well.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from arenarl.system.errors import UserError, guarded
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("run", nargs="?", help="the run's name, or its folder in runs/")
-    what.add_argument("--config", help="the run's YAML, instead of its name")
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("run", nargs="?", help="the run's name, or its folder in runs/")
+    group.add_argument("--config", help="the run's YAML, instead of its name")
     add_overrides(parser)
     arguments = parser.parse_args()
     refuse_overrides_without_config(parser, arguments)
@@ -34,14 +34,14 @@ def main() -> None:
 
 
 def folders_of(run: str) -> tuple[Path, Path]:
-    """Where a run lies, by its name or its folder, and where its evaluation wrote what it found."""
+    """Return the folder of a run, given by name or folder, and the folder of its evaluation's results."""
     runs, folder = Path("runs").resolve(), Path(run)
     if folder.is_absolute() or folder.parts[:1] in (("runs",), ("..",)):
         if not folder.resolve().is_relative_to(runs):
-            raise UserError(f"{run} is no folder in {runs}")
+            raise UserError(f"{run} is not a folder in {runs}; give a run's name, or its folder in runs/")
         folder = folder.resolve().relative_to(runs)
-    kept = Path("runs") / folder / "evaluate" / "config.yaml"
-    results = read_yaml(kept.read_text(encoding="utf-8"))["results"] if kept.is_file() else "results"
+    config = Path("runs") / folder / "evaluate" / "config.yaml"
+    results = read_yaml(config.read_text(encoding="utf-8"))["results"] if config.is_file() else "results"
     return Path("runs") / folder, Path(results) / folder
 
 

@@ -1,4 +1,4 @@
-"""What a finished run means, in two lines computed from its summary, where its files are, and what to try next.
+"""Conclusion of a finished run: its meaning in two lines computed from the summary, its files, and the next command.
 
 python -m arenarl.report.conclusion quickstart
 """
@@ -13,9 +13,9 @@ from arenarl.system.errors import UserError, guarded
 
 
 def meaning(summary: dict[str, Any]) -> list[str]:
-    """One line for what RL changed, one for what the figures can bear."""
+    """Return a line on what RL changed and a line on the limits of the figures."""
     figures = summary["rl"].get("sampled") or summary["rl"]["greedy"]
-    # pass@k has a k for each sample
+    # the length of a pass@k curve is the number of samples per query
     queries = math.ceil(figures["cases"] / max(map(len, figures.get("pass_at_k", {}).values()), default=1))
     judge = "the judge is simulated" if summary["judge"] == "simulated" else "a language model judged"
     limits = "the intervals say nothing about other seeds (--set seed=1) or other judges"
@@ -26,31 +26,28 @@ def meaning(summary: dict[str, Any]) -> list[str]:
 
 
 def _change(summary: dict[str, Any], decoding: str) -> str:
-    found = []
+    changes = []
     for word, figure in (("wins", "win_rate"), ("accuracy", "accuracy")):
         before, after = (summary[name][decoding].get(figure) or {"mean": None} for name in ("sft", "rl"))
-        # without stored baselines the first policy is what the others are compared with, and has no win rate itself
+        # without stored baselines, the first policy is the reference and has no win rate
         if None not in (before["mean"], after["mean"]):
-            found.append(f"{word} {_verdict(before, after)}")
-    return ", ".join(found) or "no metric that both have"
+            verdict = _verdict(*before["ci"], *after["ci"])
+            changes.append(f"{word} {before['mean']:.1f} → {after['mean']:.1f} % ({verdict})")
+    return ", ".join(changes) or "SFT and RL share no metric"
 
 
-def _verdict(before: dict[str, Any], after: dict[str, Any]) -> str:
-    (low, high), (new_low, new_high) = before["ci"], after["ci"]
-    apart = "the 95 % intervals do not overlap"
+def _verdict(low: float | None, high: float | None, new_low: float | None, new_high: float | None) -> str:
     if None in (low, new_low):
-        verdict = "no interval: one query a subtask"
-    elif new_low > high:
-        verdict = f"higher, {apart}"
-    else:
-        verdict = f"lower, {apart}" if new_high < low else "the 95 % intervals overlap: no difference is shown"
-    return f"{before['mean']:.1f} → {after['mean']:.1f} % ({verdict})"
+        return "no interval: one query a subtask"
+    if low <= new_high and new_low <= high:
+        return "the 95 % intervals overlap: no difference is shown"
+    return f"{'higher' if new_low > high else 'lower'}, the 95 % intervals do not overlap"
 
 
-def print_conclusion(run: str, found: Path = Path("results")) -> None:
-    """For the run whose summary is in `found`/<run>."""
+def print_conclusion(run: str, summaries: Path = Path("results")) -> None:
+    """Print the conclusion of the run whose summary is in `summaries`/<run>."""
     results, folder = Path("results") / run, Path("runs") / run
-    summary = read_json(found / run / "summary.json")
+    summary = read_json(summaries / run / "summary.json")
     if summary is None:
         raise UserError(f"{results / 'summary.json'} does not exist; ./reproduce.sh evaluate writes it")
     if {"sft", "rl"} <= summary.keys():
@@ -61,7 +58,7 @@ def print_conclusion(run: str, found: Path = Path("results")) -> None:
         folder: f"policies, checkpoints, trajectories; the curves in the terminal: wandb leet {folder}/wandb",
     }
     width = max(len(str(path)) for path in files)
-    print("", *(f"{path!s:{width}}  {what}" for path, what in files.items()), sep="\n")
+    print("", *(f"{path!s:{width}}  {text}" for path, text in files.items()), sep="\n")
     if run.startswith("quickstart"):
         print("\nnext: ./reproduce.sh baselines    the paper's GRPO and GSPO rows, from the same SFT policy")
 

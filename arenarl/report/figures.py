@@ -1,8 +1,8 @@
 """Figures of a run in one style, as PNG and SVG: learning curves, win rate by subtask and by length, the judge's noise
-against the spread, and what more turns and samples buy at test time.
+against the spread of quality, and the effect of more turns and samples at test time.
 
-Made by `python -m arenarl.report RUN` into results/<run>/figures. Markers and line styles differ as colours do, so that
-they read in grey. The same data gives the same bytes.
+`python -m arenarl.report RUN` writes them to results/<run>/figures. Lines differ in marker and style as well as colour,
+so figures can be read in grey. The same data gives the same bytes.
 """
 
 import json
@@ -21,22 +21,22 @@ from arenarl.report.watching import Points, watch_lines, watched_points
 from arenarl.trajectory import read_jsonl
 
 STYLE = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib, so that every machine draws the same
-    "text.parse_math": False,  # a name may hold dollar signs
-    "svg.hashsalt": "arenarl",  # else ids in the SVG are random
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so all machines draw the same
+    "text.parse_math": False,  # names may contain dollar signs
+    "svg.hashsalt": "arenarl",  # without it, ids in the SVG are random
     "font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left", "axes.edgecolor": "#666666",
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": "#dddddd",
     "grid.linewidth": 0.6, "lines.linewidth": 1.6, "lines.markersize": 4.5, "legend.frameon": False,
     "figure.dpi": 110, "savefig.dpi": 160,
 }  # fmt: skip
-LINES = [  # dark and light by turns, none told apart by its colour alone
+LINES = [  # alternately dark and light; marker and style differ too
     {"color": "#0b4f8a", "linestyle": "-", "marker": "o"},
     {"color": "#d9730d", "linestyle": "--", "marker": "s"},
     {"color": "#4a9a7c", "linestyle": "-.", "marker": "^"},
     {"color": "#8e4585", "linestyle": ":", "marker": "D"},
     {"color": "#555555", "linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "v"},
 ]
-PANELS = {  # of the learning curves: figure -> title; a figure without one goes by its name
+PANELS = {  # figure → title of its learning curve; without an entry, its name
     "win_rate": "win rate, {judge}, %",
     "quality": "true quality, 0 to 10",
     "valid_rate": "valid, %",
@@ -46,29 +46,24 @@ PANELS = {  # of the learning curves: figure -> title; a figure without one goes
     "accuracy": "accuracy on closed questions, %",
     "entity_recall": "entities found, closed questions, %",
     "facts_covered": "facts covered, open-ended queries, %",
-    "length_of_asked": "length, % of what is asked",
-    "world_reward": "the world's reward",
+    "length_of_asked": "length, % of the request",
+    "world_reward": "the environment's reward",
 }
-
-
-# (title, unit of x) -> policy -> (x, figures)
+# (title, unit of x) → policy → (x, figures)
 Panels = dict[tuple[str, str], dict[str, tuple[list, list[dict[str, Any]]]]]
 MISSING = {"mean": None, "ci": [None, None]}
 
 
 def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path) -> dict[str, Path]:
-    """Draw what the run has data for; caption -> SVG, in the order of the report.
-
-    Args:
-        run_dirs: the run's folder, and those of the same run with other seeds.
-    """
+    """Draw all figures that the run has data for; return caption → SVG in the report's order.
+    `run_dirs` has the run's folder, then the folders of the same run with other seeds."""
     with mpl.rc_context(STYLE):
-        drawn = list(_figures(run_dirs, summary))
-        return {caption: save_figure(figure, folder / name) for name, figure, caption in drawn}
+        figures = list(_figures(run_dirs, summary))
+        return {caption: save_figure(figure, folder / name) for name, figure, caption in figures}
 
 
 def _figures(run_dirs: Sequence[Path], summary: dict[str, Any]) -> Iterator[tuple[str, Figure, str]]:
-    """(name, figure, caption) of each that the run has data for."""
+    """Yield (name, figure, caption) of each figure that the run has data for."""
     judge = f"{summary['judge']} judge"
     bars = "Bars: 95 % over test queries; one seed."
     smoothed = "Thin: single steps; thick: mean of the last ten."
@@ -78,28 +73,28 @@ def _figures(run_dirs: Sequence[Path], summary: dict[str, Any]) -> Iterator[tupl
     caption = f"Win rate against the stored baseline by the {judge}. {bars}"
     yield "win_rate_by_subtask", win_rate_by_subtask(summary, judge), caption
     if panels := length_panels(summary, judge):
-        caption = f"Win rate by the {judge} against length, the stored baseline's being 1. {bars}"
-        yield "win_rate_by_length", win_rate_by_length(panels), caption
+        caption = f"Win rate by the {judge} against length relative to the stored baseline's. {bars}"
+        yield "win_rate_by_length", draw_panels(panels, is_log=False), caption
     if panels := scaling_panels(summary, judge):
-        caption = f"What more turns and samples buy at test time; a win is one over the stored baseline. {bars}"
-        yield "inference_scaling", inference_scaling(panels), caption
+        caption = f"Effect of more turns and samples at test time; wins are over the stored baseline. {bars}"
+        yield "inference_scaling", draw_panels(panels, is_log=True), caption
     log = training_log(run_dirs[0] / "rl")
     if any("true/quality_spread" in entry for entry in log):
         trainer = "simulated judge" if summary["provenance"]["judge_is_simulated"] else "model judge"
-        caption = f"What there is to rank in a group, and the noise of the {trainer}. {smoothed}"
+        caption = f"Spread of true quality within a group, and the noise of the {trainer}. {smoothed}"
         yield "noise_against_spread", noise_against_spread(log, trainer), caption
     if points := watched_points(run_dirs[0] / "rl"):
-        caption = f"The judge that trains and one that only watches, on the same trajectories. {smoothed}"
+        caption = f"The training judge and the watching judge on the same trajectories. {smoothed}"
         lines = watch_lines(summary["watch"]) if "watch" in summary else []
         yield "watching_judge", watching_judge(points), ". ".join([caption.removesuffix("."), *lines]) + "."
 
 
 def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple[Figure, str]:
-    """The curves during RL, one list of points a seed, all at the same steps; and what the bands are."""
+    """Draw the curves during RL from one list of points per seed, all at the same steps.
+    Also return a sentence on the meaning of the bands."""
     steps = [point["step"] for point in curves[0]]
     by_seed = [{point["step"]: point for point in points} for points in curves]
-    # not all points have all of them
-    keys = dict.fromkeys(key for points in curves for point in points for key in point)
+    keys = dict.fromkeys(key for points in curves for point in points for key in point)  # a point may lack some
     decodings = [decoding for decoding in ("sampled", "greedy") if f"eval/{decoding}/win_rate" in keys]
     names = [key.rpartition("/")[2] for key in keys if key.startswith(f"eval/{decodings[0]}/")]
     rows = math.ceil(len(names) / 3)
@@ -110,7 +105,6 @@ def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple
     for axes, name in zip(panels, names, strict=False):
         for decoding, line in zip(decodings, LINES, strict=False):
             key = f"eval/{decoding}/{name}"
-            # None is NaN
             values = np.array([[points[step].get(key) for step in steps] for points in by_seed], dtype=float)
             bounds = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
             plot_band(axes, steps, values.mean(axis=0), bounds, label=decoding, **line)
@@ -124,24 +118,24 @@ def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple
 
 
 def plot_band(axes: Axes, x: Sequence[float], values: np.ndarray, bounds: Sequence[np.ndarray], **line: Any) -> None:
-    """A line with a band from the lower to the upper of `bounds`."""
+    """Plot a line with a band; `bounds` are its lower and upper edge."""
     axes.plot(x, values, **line)
     axes.fill_between(x, *bounds, color=line["color"], alpha=0.18, linewidth=0)
 
 
 def _interval(points: dict[int, dict[str, Any]], steps: list[int], key: str) -> np.ndarray:
-    """(2, steps) the bounds of each point's interval, NaN where it has none."""
+    """Return the bounds of each point's interval, (2, steps); NaN without an interval."""
     return np.array([points[step].get("ci", {}).get(key, (None, None)) for step in steps], dtype=float).T
 
 
 def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
-    """A point with its interval for each checkpoint and decoding, subtask by subtask."""
+    """Draw each policy's win rate and interval, by subtask."""
     policies = policies_of(summary)
     subtasks = list(next(iter(policies.values()))["by_subtask"])
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     axes = figure.subplots()
-    for k, (policy, found) in enumerate(policies.items()):
-        figures = [found["by_subtask"][subtask]["win_rate"] for subtask in subtasks]
+    for k, (policy, results) in enumerate(policies.items()):
+        figures = [results["by_subtask"][subtask]["win_rate"] for subtask in subtasks]
         places = np.arange(len(subtasks)) + (k - (len(policies) - 1) / 2) * 0.16
         style = {key: LINES[k % len(LINES)][key] for key in ("color", "marker")}
         _plot_with_bars(axes, places, figures, label=policy, linestyle="", markersize=6, elinewidth=None, **style)
@@ -149,103 +143,80 @@ def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
     axes.set_xticks(range(len(subtasks)), map(drawable, subtasks))
     axes.set_title(f"win rate, {judge}, % (50: as good as the stored baseline)")
     axes.grid(visible=False, axis="x")
-    _legend_below(axes, offset=-0.08, columns=min(5, len(policies)))
+    axes.legend(ncols=min(5, len(policies)), loc="upper center", bbox_to_anchor=(0.5, -0.08))
     return figure
 
 
 def length_panels(summary: dict[str, Any], judge: str) -> Panels:
-    """What `by_length` left in the summary; empty where it is of before."""
-    titles = {
-        "win_rate": f"win rate, {judge}, %",
-        "quality": "true quality, 0 to 10",
-        "share": "share of the answers, %",
-    }
-    found = {policy: figures.get("by_length", {}) for policy, figures in policies_of(summary).items()}
+    """Return the panels for the summary's `by_length`; empty for an older summary without it."""
+    titles = {"win_rate": f"win rate, {judge}, %", "quality": PANELS["quality"], "share": "share of the answers, %"}
+    by_policy = {policy: figures.get("by_length", {}) for policy, figures in policies_of(summary).items()}
     panels: Panels = {}
     for figure, title in titles.items():
-        for policy, classes in found.items():
+        for policy, classes in by_policy.items():
             if any(figure in values for values in classes.values()):
                 curve = list(classes), [values.get(figure, MISSING) for values in classes.values()]
-                panels.setdefault((title, "length by the baseline's"), {})[policy] = curve
+                panels.setdefault((title, "length relative to the baseline's"), {})[policy] = curve
     return panels
 
 
-def win_rate_by_length(panels: Panels) -> Figure:
-    """Side by side: what judges pay for length, what is true of it, how many answers are so long.
-    A class without answers has no point."""
-    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
-    grid = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, ((title, unit), curves) in zip(grid, panels.items(), strict=True):
-        for k, (policy, (classes, values)) in enumerate(curves.items()):
-            places = np.arange(len(classes)) + (k - (len(curves) - 1) / 2) * 0.12
-            _plot_with_bars(axes, places, values, label=policy, **LINES[k % len(LINES)])
-        axes.set_xticks(range(len(classes)), [name.replace(" to ", "-") for name in classes], fontsize=7)
-        axes.set_title(title)
-        axes.set_xlabel(unit)
-    _legend_outside(figure)
-    return figure
-
-
 def scaling_panels(summary: dict[str, Any], judge: str) -> Panels:
-    """What `evaluate.max_turns` and `evaluate.samples` left in the summary; empty where they are not set."""
+    """Return the panels for `evaluate.max_turns` and `evaluate.samples`; empty if they are not set."""
     panels: Panels = {}
-    titles = {
-        "win": f"pass@k, win, {judge}, %",
-        "constraints": "pass@k, all constraints met, %",
-        "accuracy": "pass@k, accuracy, %",
-    }
+    titles = {"win": f"win, {judge}", "constraints": "all constraints met", "accuracy": "accuracy"}
     for policy, figures in policies_of(summary).items():
         if by_turns := figures.get("by_turns"):
             curve = list(map(int, by_turns)), [values["win_rate"] for values in by_turns.values()]
             panels.setdefault((f"win rate, {judge}, %", "turns, at most"), {})[policy] = curve
-        for passed, values in (figures.get("pass_at_k") or {}).items():
-            title = titles.get(passed, f"pass@k, {drawable(passed)}, %")
+        for success, values in (figures.get("pass_at_k") or {}).items():
+            title = f"pass@k, {titles.get(success) or drawable(success)}, %"
             panels.setdefault((title, "k, samples"), {})[policy] = (list(range(1, len(values) + 1)), values)
     return panels
 
 
-def inference_scaling(panels: Panels) -> Figure:
-    """Side by side: win rate by test-time turns (Fig. 8, AgentGym-RL) and pass@k (its Fig. 9).
-    A policy has one style in all."""
+def draw_panels(panels: Panels, is_log: bool) -> Figure:
+    """Draw panels side by side, with one style per policy; x is logarithmic or has classes of answers by length.
+    Turns at test time are Fig. 8, AgentGym-RL; pass@k is its Fig. 9. A class without answers has no point."""
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     policies = list(dict.fromkeys(policy for curves in panels.values() for policy in curves))
     grid = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, ((title, unit), curves) in zip(grid, panels.items(), strict=True):
-        for policy, (places, values) in curves.items():
-            _plot_with_bars(axes, places, values, label=policy, **LINES[policies.index(policy) % len(LINES)])
-        axes.set_xscale("log", base=2)
-        ticks = places if len(places) <= 6 else [k for k in places if k & (k - 1) == 0]
-        axes.set_xticks(ticks, map(str, ticks), minor=False)
-        axes.minorticks_off()
+        for policy, (x, values) in curves.items():
+            k = policies.index(policy)
+            places = x if is_log else np.arange(len(x)) + (k - (len(policies) - 1) / 2) * 0.12
+            _plot_with_bars(axes, places, values, label=policy, **LINES[k % len(LINES)])
+        if is_log:
+            axes.set_xscale("log", base=2)
+            ticks = x if len(x) <= 6 else [k for k in x if k & (k - 1) == 0]
+            axes.set_xticks(ticks, map(str, ticks), minor=False)
+            axes.minorticks_off()
+        else:
+            axes.set_xticks(range(len(x)), [name.replace(" to ", "-") for name in x], fontsize=7)
         axes.set_title(title)
         axes.set_xlabel(unit)
-    _legend_outside(figure)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, ncols=min(5, len(labels)), loc="outside lower center")
     return figure
 
 
 def _plot_with_bars(
     axes: Axes, places: Sequence[float], values: Sequence[dict[str, Any]], elinewidth: float | None = 0.8, **line: Any
 ) -> None:
-    """A line through figures, each with its interval."""
+    """Plot a line through figures with their intervals."""
     means = np.array([value["mean"] for value in values], dtype=float)
     bounds = np.array([value["ci"] for value in values], dtype=float).T
     axes.errorbar(places, means, abs(bounds - means), capsize=2, elinewidth=elinewidth, **line)
 
 
-def _legend_outside(figure: Figure) -> None:
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=min(5, len(labels)), loc="outside lower center")
-
-
 def noise_against_spread(log: Sequence[dict[str, Any]], judge: str) -> Figure:
-    """What there is to rank, and what blurs it: the true spread, and the judge's noise as its own scores tell it."""
+    """Draw the true spread of quality within a group, and the judge's noise estimated from its scores."""
     figure = Figure(figsize=(9.5, 3.8), layout="constrained")
     axes = figure.subplots()
     names = {
-        "true/quality_spread": "quality in a group, noise-free (what there is to rank)",
+        "true/quality_spread": "quality in a group, noise-free",
         "judge/sigma_quality": "quality, estimated from the scores",
         "judge/sigma_noise": "noise of one score",
-        "judge/sigma_shared": "drift that a call's two scores share",
+        "judge/sigma_shared": "noise shared by a call's two scores",
     }
     for (key, label), line in zip(names.items(), LINES, strict=False):
         points = [(entry["step"], entry[key]) for entry in log if key in entry]
@@ -254,21 +225,21 @@ def noise_against_spread(log: Sequence[dict[str, Any]], judge: str) -> Figure:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("optimizer step")
     axes.set_title(f"standard deviation, {judge}, points of 10")
-    _legend_below(axes, offset=-0.16, columns=2)
+    axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16))
     return figure
 
 
 def watching_judge(points: Points) -> Figure:
-    """The two judges' scores, and how far the rewards agree with the one that has no part in them."""
+    """Draw both judges' mean scores, and the agreement of the rewards with the watching judge's scores."""
     figure = Figure(figsize=(9.5, 3.4), layout="constrained")
     panels = figure.subplots(1, 2)
-    names = {"training": "judge that trains", "watching": "watching judge", "agreement": "rewards and watching judge"}
+    names = {"training": "training judge", "watching": "watching judge", "agreement": "rewards and watching judge"}
     for (key, label), line, axes in zip(names.items(), LINES, (panels[0], panels[0], panels[1]), strict=False):
         if key in points:
             steps, values = map(np.array, zip(*points[key], strict=True))
-            different = np.unique(steps)
-            means = np.array([values[steps == step].mean() for step in different])
-            _plot_smoothed(axes, different, means, label=label, **line)
+            unique_steps = np.unique(steps)
+            means = np.array([values[steps == step].mean() for step in unique_steps])
+            _plot_smoothed(axes, unique_steps, means, label=label, **line)
             axes.legend()
     panels[0].set_title("mean score, 0 to 10")
     panels[1].set_title("Kendall's tau-b within a group, mean")
@@ -283,19 +254,14 @@ def _plot_smoothed(axes: Axes, steps: np.ndarray, values: np.ndarray, label: str
     axes.plot(steps, means, label=label, markevery=max(1, len(steps) // 8), **line)
 
 
-def _legend_below(axes: Axes, offset: float, columns: int) -> None:
-    axes.legend(ncols=columns, loc="upper center", bbox_to_anchor=(0.5, offset))
-
-
 def drawable(name: str) -> str:
-    """A name from a data set or a domain, with blanks for what neither a font nor SVG has:
-    control characters, lone surrogates."""
+    """Return a name with blanks for characters that fonts and SVG lack, such as control characters."""
     return "".join(character if character.isprintable() else " " for character in name)
 
 
 def training_log(folder: Path) -> list[dict[str, Any]]:
-    """What was logged step by step: in `folder` the trainer's newest checkpoint has it, or an offline method's
-    metrics.jsonl; empty without."""
+    """Return the metrics logged per step, from an offline method's metrics.jsonl or the newest checkpoint's log.
+    Empty if `folder` has neither."""
     if (folder / "metrics.jsonl").is_file():
         return list(read_jsonl(folder / "metrics.jsonl"))
     states = folder.glob("checkpoint-*/trainer_state.json")
@@ -304,7 +270,7 @@ def training_log(folder: Path) -> list[dict[str, Any]]:
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write <path>.png and <path>.svg without dates or version strings; returns the SVG."""
+    """Write <path>.png and <path>.svg without dates and version strings; return the SVG's path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path.with_suffix(".png"), metadata={"Software": None})
     figure.savefig(path.with_suffix(".svg"), metadata={"Date": None, "Creator": None})
@@ -312,7 +278,7 @@ def save_figure(figure: Figure, path: Path) -> Path:
 
 
 def _read_curves(run_dirs: Sequence[Path]) -> list[list[dict[str, Any]]]:
-    """The first run's curve, and those of the others that have come as far."""
+    """Return the first run's curve, and the curves of other runs with the same steps."""
     paths = [run_dir / "rl" / "curve.jsonl" for run_dir in run_dirs]
     curves = [list(read_jsonl(path)) for path in paths if path.is_file()] if paths[0].is_file() else []
     return [curve for curve in curves if [point["step"] for point in curve] == [point["step"] for point in curves[0]]]

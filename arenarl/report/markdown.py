@@ -1,4 +1,4 @@
-"""Markdown that commands write: tables, and the places in a document where they stand."""
+"""Markdown tables, and documents with generated tables between markers."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def fill_in(document: Path, tables: Mapping[str, str]) -> None:
-    """Replace what stands between `<!-- marker -->` and `<!-- /marker -->` by each marker's table."""
+    """Write each marker's table between its `<!-- marker -->` and `<!-- /marker -->`."""
     text = document.read_text(encoding="utf-8")
     for marker, content in tables.items():
         between = re.compile(rf"(?<=<!-- {marker} -->\n).*?(?=<!-- /{marker} -->)", re.DOTALL)

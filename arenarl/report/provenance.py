@@ -1,5 +1,5 @@
-"""Provenance: what a result needs to be understood later. It stands in every stage's folder and in
-results/<run>/summary.json."""
+"""Provenance of a result: what a reader needs to understand it later. Every stage writes it to its folder, evaluation
+also to results/<run>/summary.json."""
 
 import platform
 import re
@@ -23,8 +23,8 @@ LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", 
 
 
 def commit(tree: Path = ROOT) -> str | None:
-    """The tree that runs, `-dirty` if it is not as committed; None outside git.
-    What is in results/ comes out of runs and enters none."""
+    """Return the working tree's commit, with `-dirty` if tracked files differ from it; None outside git.
+    Changes in results/ do not count, because no run reads them."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=tree, capture_output=True, text=True, check=False).stdout.strip()
@@ -34,8 +34,7 @@ def commit(tree: Path = ROOT) -> str | None:
 
 
 def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
-    """Commit, library versions, CPU, seeds, hashes of the data, judges, what policies are told,
-    and which models behind an API are evaluated."""
+    """Return commit, library versions, CPU, seeds, hashes of the data, judges, system prompts and API models."""
     api_prompt = prompt_name(default_prompt(config.data.language, config.environment.has_tools))
     return {
         "commit": commit(),
@@ -55,8 +54,8 @@ def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
 
 
 def cpu() -> str:
-    """Its name and the instructions that torch uses: sums are rounded otherwise with others,
-    so a seed gives other figures."""
+    """Return the CPU's name and the instruction set that torch uses. With another set, sums are rounded differently,
+    so the same seed gives other figures."""
     import torch
 
     path = Path("/proc/cpuinfo")
@@ -65,18 +64,18 @@ def cpu() -> str:
 
 
 def _vllm_version(config: Config) -> dict[str, str]:
-    """Of the package that provides it, if it generates here: with a GPU it has another name than without."""
+    """Return the version of vLLM's package if vLLM generates in this run. The package's name depends on the device."""
     names = packages_distributions().get("vllm", []) if config.rollout.backend == "vllm" else []
     return {name: version(name) for name in names}
 
 
 def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any]:
-    """An LLM judge by model, endpoint and prompt, and when: models behind an API change."""
+    """Return a judge's name; for an LLM judge, model, endpoint, prompt hash and date, because API models change."""
     if judge.name != "llm":
         return judge.name
     rubric = domain_rubric(make_domain(config.environment, config.data).name, config.data.language)
-    of_queries = {"query_rubrics": hash_files([Path(judge.query_rubrics)])[:12]} if judge.query_rubrics else {}
-    return _model_provenance(judge, prompt_hash(rubric, config.data.language)) | of_queries
+    query_rubrics = {"query_rubrics": hash_files([Path(judge.query_rubrics)])[:12]} if judge.query_rubrics else {}
+    return _model_provenance(judge, prompt_hash(rubric, config.data.language)) | query_rubrics
 
 
 def _model_provenance(llm: LLMConfig, prompt: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Results for readers: a run's summary, its table in the terminal, one trajectory turn by turn."""
+"""Results for readers: a run's summary, its table in the terminal, and one trajectory turn by turn."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +11,7 @@ from arenarl.report.watching import watch_lines, watch_summary
 from arenarl.system.atomic_files import read_json
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
-HEADS = {  # figure -> heading and unit
+HEADS = {  # figure → heading with unit
     "win_rate": "win rate %",
     "score": "score 0-10",
     "quality": "quality 0-10",
@@ -29,15 +29,15 @@ HEADS = {  # figure -> heading and unit
     "length_of_asked": "length % of asked",
     "world_reward": "world's reward",
 }
-DIGITS = {"world_reward": 2}  # most worlds give at most 1
-# what pass@k counts
+DIGITS = {"world_reward": 2}  # because most environments give at most 1
+# success counted by pass@k → words for it
 PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}
 STAGES = ("data", "sft", "rl", "evaluate")
-OF_TRAINING = ("judge_train", "judge_watch", "judge_is_simulated")  # of provenance: as RL noted them
+FROM_TRAINING = ("judge_train", "judge_watch", "judge_is_simulated")  # keys that come from RL's provenance
 
 
 def heading(figure: str) -> str:
-    """Of a table's column; a figure without one goes by its name.
+    """Return the heading of a figure's column; without an entry in `HEADS`, its name.
 
     >>> [heading(figure) for figure in ("win_rate", "greedy_success", "pass_at_2", "own")]
     ['win rate %', 'greedy: success %', 'pass@2 %', 'own']
@@ -50,17 +50,16 @@ def heading(figure: str) -> str:
 
 
 def summary_of_run(config: Config, figures: dict[str, Any], reference: str | None = None) -> dict[str, Any]:
-    """What results/<run>/summary.json holds: figures by checkpoint and decoding, seconds and memory by stage,
-    provenance; which LLM verified answers (`verifier`); which policy's trajectories took the place of stored baselines
-    (`reference`); and what a watching judge saw (`watch`).
-    """
+    """Return the content of results/<run>/summary.json: figures by checkpoint and decoding, seconds and memory by
+    stage, provenance. Optional keys: `verifier`, the LLM that verified answers; `reference`, the policy whose
+    trajectories replace stored baselines; `watch`, the watching judge's scores."""
     paths = {stage: config.run_dir / stage / "timing.json" for stage in STAGES}
     timings = {stage: timing for stage, path in paths.items() if (timing := read_json(path))}
     seconds = {stage: timing["seconds"] for stage, timing in timings.items()}
     judges = [judge.model or judge.name for judge in config.judge.eval]
     is_simulated = any(judge.is_simulated for judge in config.judge.eval)
-    # evaluation may be told of other judges than RL was
-    noted = read_json(config.run_dir / "rl" / "provenance.json") or {}
+    # RL may have used other judges than this config names
+    trained = read_json(config.run_dir / "rl" / "provenance.json") or {}
     return {
         "run": config.run_name,
         "seed": config.seed,
@@ -72,25 +71,24 @@ def summary_of_run(config: Config, figures: dict[str, Any], reference: str | Non
         **({"reference": reference} if reference else {}),
         **({"watch": watch} if (watch := watch_summary(config)) else {}),
         **figures,
-        "provenance": provenance(config) | {name: noted[name] for name in OF_TRAINING if name in noted},
+        "provenance": provenance(config) | {name: trained[name] for name in FROM_TRAINING if name in trained},
     }
 
 
 def read_summaries(results: Path, run: str) -> list[dict[str, Any]]:
-    """What is stored of a run and of its other seeds."""
+    """Return the stored summaries of a run and of its other seeds."""
     paths = [results / run / "summary.json", *sorted(results.glob(f"{run}-seed*/summary.json"))]
     return [summary for path in paths if (summary := read_json(path))]
 
 
 def policies_of(summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the figures of each policy, by checkpoint and decoding: `rl sampled`."""
-    return {
-        f"{name} {decoding}": figures for name in summary["checkpoints"] for decoding, figures in summary[name].items()
-    }
+    names = summary["checkpoints"]
+    return {f"{name} {decoding}": figures for name in names for decoding, figures in summary[name].items()}
 
 
 def print_table(summary: dict[str, Any]) -> None:
-    """Checkpoints x decodings, each figure with its 95 % interval over test queries."""
+    """Print a row per checkpoint and decoding; each figure has its 95 % interval over test queries."""
     policies = policies_of(summary)
     columns = columns_of(policies)
     rows = [
@@ -98,14 +96,16 @@ def print_table(summary: dict[str, Any]) -> None:
         for name, figures in policies.items()
     ]
     for part in ([["", *columns.values()], *rows], turns_rows(policies), pass_rows(policies)):
-        _print_rows(part)
+        widths = [max(map(len, column)) for column in zip(*part, strict=True)]
+        for row in part:
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     agreements = [figures["judges_agree"] for figures in policies.values()]
     if all(agreements):
         print(f"the two judges agree, row by row, on {', '.join(map(_format_agreement, agreements))} of the outcomes")
     if missing := sum(figures["missing_verdicts"] for figures in policies.values()):
-        print(f"{missing} verdicts on cases are missing; such a case counts in no win rate of the judge that gave none")
+        print(f"{missing} verdicts are missing; their cases do not count in the win rate of the judge that failed")
     if crashes := sum(figures.get("tool_crashes", 0) for figures in policies.values()):
-        print(f"{crashes} trajectories were ended by a crash of a tool and count in no figure")
+        print(f"{crashes} trajectories ended with a tool's crash; they do not count in any figure")
     if "watch" in summary:
         print(*watch_lines(summary["watch"]), sep="\n")
     verified = verified_columns(summary, columns)
@@ -113,19 +113,20 @@ def print_table(summary: dict[str, Any]) -> None:
     true = [name for name in columns if name not in others]
     noise_free = f"; {in_words(true)} are noise-free" if true else ""
     verifier = f"; {in_words(verified)} by {summary['verifier']}" if verified else ""
-    reference = f" over {summary['reference']}, which it scored by itself" if "reference" in summary else ""
-    judge = f"win rate by the {summary['judge']} judge{reference}"
-    print(f"{judge}{noise_free}{verifier}; [95 % over test queries], one seed")
+    win_rate = f"win rate by the {summary['judge']} judge"
+    if "reference" in summary:
+        win_rate = f"win rate against `{summary['reference']}`, judged by {summary['judge']} (not the stored baseline)"
+    print(f"{win_rate}{noise_free}{verifier}; [95 % over test queries], one seed")
 
 
 def verified_columns(summary: dict[str, Any], columns: Iterable[str]) -> list[str]:
-    """Those that rest on what an LLM said of answers, and so are not free of noise."""
+    """Return the figures that depend on an LLM's verdicts on answers, and so are not noise-free."""
     is_verified = "verifier" in summary and "accuracy" in columns
     return [name for name in columns if is_verified and name in ("accuracy", "quality", "pass_at_4")]
 
 
 def in_words(columns: Iterable[str]) -> str:
-    """Figures by their headings, without the units.
+    """Return the figures' headings without units, as a phrase.
 
     >>> in_words(["accuracy", "quality", "pass_at_4"])
     'accuracy, quality and pass@4'
@@ -138,52 +139,43 @@ def listed(words: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _format_agreement(found: dict[str, Any]) -> str:
-    return f"{found['agreement']:.0%} (kappa {found['kappa']})" if found["cases"] else "- (nothing that both judged)"
-
-
-def _print_rows(rows: list[list[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+def _format_agreement(figure: dict[str, Any]) -> str:
+    return f"{figure['agreement']:.0%} (kappa {figure['kappa']})" if figure["cases"] else "- (no case judged by both)"
 
 
 def columns_of(policies: dict[str, dict[str, Any]]) -> dict[str, str]:
-    """Figures that some policy has, with their headings."""
+    """Return figure → heading for all figures that at least one policy has."""
     names = shown_figures({name: figure for figures in policies.values() for name, figure in figures.items()})
     return {name: heading(name) for name in names}
 
 
 def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Heads and rows: each policy with each budget of test-time turns (`evaluate.max_turns`); empty without any."""
-    found = {}
+    """Return a head and rows: each policy with each limit on turns (`evaluate.max_turns`); empty without limits."""
+    limited = {}
     for name, figures in policies.items():
-        found |= {f"{name}, {turns} turns": of_turns for turns, of_turns in figures.get("by_turns", {}).items()}
-    if not found:
-        return []
-    columns = columns_of(found)
-    rows = [[name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in found.items()]
-    return [["at most", *columns.values()], *rows]
+        limited |= {f"{name}, {turns} turns": result for turns, result in figures.get("by_turns", {}).items()}
+    columns = columns_of(limited)
+    rows = [[name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in limited.items()]
+    return [["at most", *columns.values()], *rows] if rows else []
 
 
 def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Heads and rows: pass@k of each policy that was sampled more than once, k doubling up to all samples;
-    empty without any."""
-    found = {name: figures["pass_at_k"] for name, figures in policies.items() if "pass_at_k" in figures}
-    if not found:
+    """Return a head and rows: pass@k of each policy with several samples, k doubling up to their number; else empty."""
+    curves = {
+        f"{name}: {PASSES.get(success, success)}": curve
+        for name, figures in policies.items()
+        for success, curve in figures.get("pass_at_k", {}).items()
+    }
+    if not curves:
         return []
-    samples = max(len(curve) for curves in found.values() for curve in curves.values())
-    shown = sorted({2**power for power in range(samples.bit_length())} | {samples})
-    rows = [
-        [f"{name}: {PASSES.get(passed, passed)}", *(format_figure(curve[k - 1]) for k in shown)]
-        for name, curves in found.items()
-        for passed, curve in curves.items()
-    ]
-    return [["", *(f"pass@{k} %" for k in shown)], *rows]
+    samples = max(map(len, curves.values()))
+    ks = sorted({2**power for power in range(samples.bit_length())} | {samples})
+    rows = [[name, *(format_figure(curve[k - 1]) for k in ks)] for name, curve in curves.items()]
+    return [["", *(f"pass@{k} %" for k in ks)], *rows]
 
 
 def format_figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
-    """`mean [low, high]`, or a dash where there is no figure or was no case."""
+    """Return `mean [low, high]`; a dash without a figure or without cases."""
     if figure is None or figure["mean"] is None:
         return "-"
     low, high = figure["ci"]
@@ -191,7 +183,7 @@ def format_figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
 
 
 def print_trajectory(query: Query, trajectory: Trajectory) -> None:
-    """A trajectory as the policy saw it, turn by turn."""
+    """Print a trajectory turn by turn, as the policy saw it."""
     print(f"query: {query.query}")
     for message in trajectory.messages:
         if message["role"] in ("assistant", "tool"):

@@ -1,9 +1,8 @@
-"""What the judge that only watches saw during RL (`judge.watch`), beside the judge that trains:
-for the summary, the terminal and the page.
+"""Scores of a watching judge during RL (`judge.watch`) beside the training judge's: for summary, terminal and page.
 
-Reads runs/<run>/rl/watch.jsonl, a line for each group that was watched. A rise is the mean over the last quarter of the
-groups less that over the first, with its 95 % interval by the normal approximation; of scores, those of trajectories
-count that both judges scored.
+Reads runs/<run>/rl/watch.jsonl, one line per watched group. A rise is the mean over the last quarter of the groups
+minus the mean over the first quarter, with its 95 % interval by the normal approximation. Scores count only for
+trajectories that both judges scored.
 """
 
 from collections.abc import Sequence
@@ -15,12 +14,13 @@ from arenarl.config.schema import SIMULATED_MODEL, Config
 from arenarl.system.atomic_files import read_json
 from arenarl.trajectory import read_jsonl
 
-Points = dict[str, list[tuple[int, float]]]  # figure -> (optimizer step, value) of each group that has one, by step
+Points = dict[str, list[tuple[int, float]]]  # figure → (optimizer step, value) of each group with a value, by step
 
 
 def watched_points(folder: Path) -> Points:
-    """What `judge.watch` left in RL's folder: `watching` and `training`, the two judges' mean scores of a group, and
-    `agreement`, tau-b of its rewards and the watching judge's scores. Empty where nobody watched."""
+    """Return the points to plot from RL's folder; empty without a watching judge.
+    `watching` and `training` are the judges' mean scores of a group, `agreement` is the tau-b between its rewards and
+    the watching judge's scores."""
     points: Points = {}
     for record in _records(folder):
         both = [pair for pair in zip(record["scores"], record["judged"], strict=True) if None not in pair]
@@ -33,38 +33,36 @@ def watched_points(folder: Path) -> Points:
 
 
 def watch_summary(config: Config) -> dict[str, Any]:
-    """The part `watch` of results/<run>/summary.json; empty where nobody watched."""
+    """Return the section `watch` of results/<run>/summary.json; empty without a watching judge."""
     folder = config.run_dir / "rl"
     records = _records(folder)
     if not records:
         return {}
     rises = {figure: _rise([value for _, value in points]) for figure, points in watched_points(folder).items()}
     calls = {name: sum(record[name] for record in records) for name in ("calls", "failed")}
-    summary = {"judge": _judge(config, folder), "groups": len(records), **calls}
+    summary = {"judge": _judge_name(config, folder), "groups": len(records), **calls}
     return summary | {figure: rise for figure, rise in rises.items() if rise}
 
 
-def _judge(config: Config, folder: Path) -> str:
-    """By RL's provenance: evaluation may be told of another."""
-    watch = config.judge.watch
-    (noted,) = (read_json(folder / "provenance.json") or {}).get("judge_watch") or [
-        watch.model if watch.name == "llm" else watch.name
-    ]
-    name = noted["model"] if isinstance(noted, dict) else noted
+def _judge_name(config: Config, folder: Path) -> str:
+    """Return the watching judge's name from RL's provenance, because evaluation's config may name another judge."""
+    watch, provenance = config.judge.watch, read_json(folder / "provenance.json") or {}
+    (judge,) = provenance.get("judge_watch") or [watch.model if watch.name == "llm" else watch.name]
+    name = judge["model"] if isinstance(judge, dict) else judge
     return "simulated" if name in ("embedded", SIMULATED_MODEL) else name
 
 
 def watch_lines(watch: dict[str, Any]) -> list[str]:
-    """`watch_summary` in words."""
-    asked = f"{watch['groups']} groups, {watch['failed']} of {watch['calls']} calls without a verdict"
-    names = {"training": "the training judge's score", "watching": "its own"}
-    names["agreement"] = "tau of its scores and the rewards"
+    """Return `watch_summary` in words, with a warning if only the training judge's score rises significantly."""
+    calls = f"{watch['groups']} groups, {watch['failed']} of {watch['calls']} calls without a verdict"
+    names = {"training": "the training judge's score", "watching": "its own score"}
+    names["agreement"] = "tau between its scores and the rewards"
     rises = [f"{name} {_in_words(watch[figure])}" for figure, name in names.items() if figure in watch]
-    found = "; ".join(rises) or "too few groups to compare"
-    lines = [f"watching judge ({watch['judge']}; {asked}), first to last quarter: {found}"]
+    result = "; ".join(rises) or "too few groups to compare"
+    lines = [f"watching judge ({watch['judge']}; {calls}), first to last quarter: {result}"]
     if "training" in watch and watch["training"]["ci"][0] > 0 and watch["watching"]["ci"][0] <= 0:
-        only = "the training judge's score rises and no rise of the watching judge's is seen"
-        lines.append(f"{only}: look at what the policy learns to please it with")
+        finding = "the training judge's score rises, but the watching judge's does not rise significantly"
+        lines.append(f"{finding}: check what the policy does to please the training judge")
     return lines
 
 
@@ -74,7 +72,7 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
 
 def _rise(values: Sequence[float]) -> dict[str, Any] | None:
-    """None with fewer than two values a quarter."""
+    """Return the means of the first and last quarter and the rise's interval; None below two values per quarter."""
     quarter = len(values) // 4
     if quarter < 2:
         return None

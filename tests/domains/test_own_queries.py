@@ -189,7 +189,7 @@ def test_the_first_run_of_docs_runs_as_it_stands(tmp_path, monkeypatch):
 
     summary = read(tmp_path / "results" / "mine" / "summary.json")
     start, trained = summary["sft"], summary["rl"]
-    assert summary["reference"] == "sft sampled" and "over sft sampled, which it scored by itself" in told
+    assert summary["reference"] == "sft sampled" and "win rate against `sft sampled`" in told
     sampled = {name: figure["mean"] for name, figure in start["sampled"].items() if name in ("valid_rate", "score")}
     assert min(sampled.values()) > 0 and start["sampled"]["win_rate"]["mean"] is None
     assert "quality" not in trained["sampled"] and "score" not in trained["sampled"]

@@ -1,32 +1,24 @@
-"""What a run's last lines say of its figures."""
+"""The conclusion of a run: numbers of queries, missing intervals, and greedy evaluation."""
 
 import pytest
 
 from arenarl.report.conclusion import meaning
 
 WINS = {"mean": 50.0, "ci": [48.0, 52.0]}
+CURVES = {"pass_at_k": {"win": [WINS] * 4}}
 
 
-@pytest.mark.parametrize(
-    ("cases", "curves"),
-    [(400, {}), (1600, {"pass_at_k": {"win": [WINS] * 4}}), (1598, {"pass_at_k": {"win": [WINS] * 4}})],
-)
-def test_it_counts_queries_not_samples_of_them(cases, curves):
-    """Attempts that a tool's crash ended are no cases."""
-    summary = {name: {"sampled": {"cases": cases, "win_rate": WINS} | curves} for name in ("sft", "rl")} | {
-        "judge": "simulated"
-    }
-    assert "One seed, 400 test queries, and the judge is simulated" in meaning(summary)[1]
+@pytest.mark.parametrize("decoding", ["sampled", "greedy"])
+@pytest.mark.parametrize(("cases", "curves"), [(400, {}), (1600, CURVES), (1598, CURVES)])
+def test_the_conclusion_counts_queries_not_samples(decoding, cases, curves):
+    """1,598 cases of 400 queries: a tool's crash ended two samples."""
+    summary = {name: {decoding: {"cases": cases, "win_rate": WINS} | curves} for name in ("sft", "rl")}
+    change, limits = meaning(summary | {"judge": "simulated"})
+    assert f"{decoding} wins 50.0" in change and "One seed, 400 test queries, and the judge is simulated" in limits
 
 
-def test_without_an_interval_nothing_is_said_to_be_apart():
-    summary = {
-        name: {"sampled": {"cases": 2, "win_rate": {"mean": mean, "ci": [None, None]}}}
-        for name, mean in (("sft", 37.5), ("rl", 50.0))
-    }
-    assert "37.5 → 50.0 % (no interval: one query a subtask)" in meaning(summary | {"judge": "simulated"})[0]
-
-
-def test_a_run_that_is_evaluated_greedily_alone_has_a_conclusion_too():
-    summary = {name: {"greedy": {"cases": 400, "win_rate": WINS}} for name in ("sft", "rl")} | {"judge": "simulated"}
-    assert "400 test queries" in meaning(summary)[1] and "greedy wins 50.0" in meaning(summary)[0]
+def test_without_an_interval_no_difference_is_claimed():
+    means = {"sft": 37.5, "rl": 50.0}
+    figures = {name: {"win_rate": {"mean": mean, "ci": [None, None]}, "cases": 2} for name, mean in means.items()}
+    summary = {name: {"sampled": values} for name, values in figures.items()} | {"judge": "simulated"}
+    assert "37.5 → 50.0 % (no interval: one query a subtask)" in meaning(summary)[0]

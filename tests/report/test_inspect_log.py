@@ -1,4 +1,4 @@
-"""Evaluations as Inspect's logs: what is in them, and that inspect-ai, where it is installed, reads the same."""
+"""Evaluations as Inspect's logs: their content, and that inspect-ai, if installed, reads it back."""
 
 import json
 
@@ -29,7 +29,7 @@ def verdict(first, second):
 
 
 def case(number, stop_reason="answer", calls=((8.0, 4.0), (3.0, 6.0))):
-    """The policy's scores are the first of the first call and the second of the second."""
+    """A judged case; the policy's scores are the first of the first call and the second of the second call."""
     judged = [tuple(pair and verdict(*pair) for pair in calls)] if stop_reason == "answer" else []
     trajectory = Trajectory(f"q{number}", MESSAGES, stop_reason, meta={"turns": 2, "tool_calls": 2})
     query = Query(f"q{number}", "travel", "Search", "en", "Find a park.")
@@ -48,26 +48,26 @@ def log(tmp_path):
     return tmp_path / "inspect.json"
 
 
-def test_each_call_has_an_id_and_each_result_that_of_its_call():
-    user, called, first, second, answered = inspect_messages(MESSAGES)
+def test_calls_have_ids_and_results_have_the_id_of_their_call():
+    user, called, first, second, answer = inspect_messages(MESSAGES)
     assert user == {"role": "user", "content": "Find a park."}
     assert [call["id"] for call in called["tool_calls"]] == ["call_0", "call_1"]
     assert [first["tool_call_id"], second["tool_call_id"]] == ["call_0", "call_1"]
     assert called["content"][0] == {"type": "reasoning", "reasoning": "where?"}
     assert called["tool_calls"][0]["arguments"] == {"query": "park"}
     assert second["content"] == "no such place"
-    assert answered["content"][1]["text"].startswith("<answer>")
-    assert "tool_calls" not in answered
+    assert answer["content"][1]["text"].startswith("<answer>")
+    assert "tool_calls" not in answer
 
 
-def test_a_call_whose_arguments_are_no_object_keeps_its_text():
+def test_arguments_that_are_not_an_object_become_a_parse_error():
     call = {"type": "function", "function": {"name": "f", "arguments": '{"x"'}}
-    [said] = inspect_messages([{"role": "assistant", "content": "", "tool_calls": [call]}])
-    read = {"type": "function", "function": "f", "arguments": {}, "parse_error": '{"x"'}
-    assert said["tool_calls"] == [{"id": "call_0"} | read]
+    [message] = inspect_messages([{"role": "assistant", "content": "", "tool_calls": [call]}])
+    error = {"type": "function", "function": "f", "arguments": {}, "parse_error": '{"x"'}
+    assert message["tool_calls"] == [{"id": "call_0"} | error]
 
 
-def test_scores_are_the_policys_own_and_nothing_stands_for_a_missing_verdict():
+def test_scores_are_the_policys_and_missing_verdicts_do_not_count():
     name = RUBRIC.names[0]
     assert scores_of(case(0))[name] == 7.0 and scores_of(case(0))["valid"] == 1.0
     assert scores_of(case(0, calls=((8.0, 4.0), None)))[name] == 8.0
@@ -75,26 +75,21 @@ def test_scores_are_the_policys_own_and_nothing_stands_for_a_missing_verdict():
     assert scores_of(case(0, "max_turns"))["valid"] == 0.0 and scores_of(case(0, "tool_crash")) == {}
 
 
-def test_all_checkpoints_and_samples_are_in_one_log_with_their_figures(log):
-    said = json.loads(log.read_text())
-    assert [(sample["id"], sample["epoch"]) for sample in said["samples"]] == [
+def test_one_log_has_all_checkpoints_and_samples_and_inspect_reads_it(log):
+    content = json.loads(log.read_text())
+    assert [(sample["id"], sample["epoch"]) for sample in content["samples"]] == [
         ("sft sampled q0", 1), ("sft sampled q1", 1), ("sft sampled q0", 2), ("sft sampled q1", 2), ("rl greedy q0", 1),
         ("rl greedy q1", 1)
     ]  # fmt: skip
-    assert [entry["name"] for entry in said["results"]["scores"]] == ["sft sampled", "rl greedy"]
-    assert said["results"]["scores"][0]["metrics"]["valid_rate"]["value"] == 75.0
-
-
-def test_inspect_reads_the_same(log):
-    read_eval_log = pytest.importorskip("inspect_ai.log").read_eval_log
-    said, read = json.loads(log.read_text()), read_eval_log(str(log))
+    assert [entry["name"] for entry in content["results"]["scores"]] == ["sft sampled", "rl greedy"]
+    assert content["results"]["scores"][0]["metrics"]["valid_rate"]["value"] == 75.0
+    read = pytest.importorskip("inspect_ai.log").read_eval_log(str(log))
     assert (read.status, read.results.total_samples, read.eval.metadata) == ("success", 6, {"commit": "abc"})
     assert read.results.scores[0].metrics["valid_rate"].value == 75.0
-    for written, sample in zip(said["samples"], read.samples, strict=True):
+    for written, sample in zip(content["samples"], read.samples, strict=True):
         assert (sample.id, sample.epoch) == (written["id"], written["epoch"])
         assert len(sample.messages) == len(written["messages"])
-        assert {name: score.value for name, score in sample.scores.items()} == {
-            name: one["value"] for name, one in written["scores"].items()
-        }
+        scores = {name: score["value"] for name, score in written["scores"].items()}
+        assert {name: score.value for name, score in sample.scores.items()} == scores
         assert [call.function for call in sample.messages[1].tool_calls] == ["search_poi"] * 2
         assert sample.messages[2].tool_call_id == sample.messages[1].tool_calls[0].id

@@ -1,3 +1,5 @@
+"""Provenance: judges, prompts, the commit and the data's hashes."""
+
 import subprocess
 
 from arenarl.config.load import load_config
@@ -9,33 +11,34 @@ from arenarl.system.atomic_files import hash_files
 from arenarl.system.repository import CONFIGS
 
 
-def test_models_behind_an_api_stand_with_their_prompts():
+def test_api_models_have_their_prompt_hashes():
     config = load_config(CONFIGS / "quickstart.yaml", [
         "judge.eval.0.name=llm", "judge.eval.0.model=judging", "judge.eval.0.base_url=http://localhost:1/v1",
         "evaluate.api.closed.name=llm", "evaluate.api.closed.model=answering",
         "evaluate.api.closed.base_url=http://localhost:2/v1",
     ])  # fmt: skip
-    found, language = provenance(config), config.data.language
-    assert found["judge_train"] == "embedded" and found["judge_is_simulated"] is True and found["seed"] == config.seed
-    assert found["system_prompt"] is None  # the quickstart's policy is built from scratch
-    for model, told in ((found["judge_eval"][0], prompt_hash(domain_rubric("travel", language), language)),
-                        (found["api_policies"]["closed"], prompt_name(default_prompt(language)))):  # fmt: skip
-        assert model.keys() == {"model", "base_url", "prompt", "date"} and model["prompt"] == told
-    assert [found["judge_eval"][0]["model"], found["api_policies"]["closed"]["model"]] == ["judging", "answering"]
+    record, language = provenance(config), config.data.language
+    assert record["judge_train"] == "embedded" and record["judge_is_simulated"] is True
+    assert record["seed"] == config.seed and record["system_prompt"] is None  # a policy from scratch has no prompt
+    judge, policy = record["judge_eval"][0], record["api_policies"]["closed"]
+    assert judge.keys() == policy.keys() == {"model", "base_url", "prompt", "date"}
+    assert (judge["model"], policy["model"]) == ("judging", "answering")
+    assert judge["prompt"] == prompt_hash(domain_rubric("travel", language), language)
+    assert policy["prompt"] == prompt_name(default_prompt(language))
 
 
-def test_a_judge_with_rubrics_for_each_query_is_told_by_their_file(tmp_path):
-    found = []
+def test_a_judge_with_query_rubrics_has_the_hash_of_their_file(tmp_path):
+    judges = []
     for text in ("one", "other"):
         (tmp_path / "rubrics.jsonl").write_text(text, encoding="utf-8")
         llm = ["name=llm", "model=judging", "base_url=http://localhost:1/v1"]
         llm.append(f"query_rubrics={tmp_path / 'rubrics.jsonl'}")
         config = load_config(CONFIGS / "quickstart.yaml", [f"judge.train.{key}" for key in llm])
-        found.append(provenance(config)["judge_train"])
-    assert found[0]["prompt"] == found[1]["prompt"] and found[0]["query_rubrics"] != found[1]["query_rubrics"]
+        judges.append(provenance(config)["judge_train"])
+    assert judges[0]["prompt"] == judges[1]["prompt"] and judges[0]["query_rubrics"] != judges[1]["query_rubrics"]
 
 
-def test_a_tree_is_as_committed_whatever_its_runs_wrote_into_results(tmp_path):
+def test_changes_in_results_do_not_make_the_commit_dirty(tmp_path):
     def git(*arguments):
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@localhost", *arguments]
         subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
@@ -57,7 +60,7 @@ def test_a_tree_is_as_committed_whatever_its_runs_wrote_into_results(tmp_path):
     assert commit(tmp_path) == f"{clean}-dirty"
 
 
-def test_the_data_stand_with_their_hashes_whoever_wrote_them(tmp_path):
+def test_data_files_have_their_hashes(tmp_path):
     (tmp_path / "test_queries.jsonl").write_text("{}\n")
-    found = provenance(load_config(CONFIGS / "quickstart.yaml", [f"data.folder={tmp_path}"]))
-    assert found["data_sha256"] == {"test_queries": hash_files([tmp_path / "test_queries.jsonl"])}
+    record = provenance(load_config(CONFIGS / "quickstart.yaml", [f"data.folder={tmp_path}"]))
+    assert record["data_sha256"] == {"test_queries": hash_files([tmp_path / "test_queries.jsonl"])}

@@ -1,5 +1,4 @@
-"""The report: it holds what the run holds, nothing in a trajectory becomes HTML,
-and a browser can be walked through it."""
+"""The report: complete content, no HTML from trajectories, labels, figures, and the page in a browser."""
 
 import base64
 import gzip
@@ -46,7 +45,9 @@ HOSTILE = (
 NAMES = ["baseline", "sft sampled", "sft greedy", "rl sampled", "rl greedy"]
 
 
-class Played:
+class StoredRollouts:
+    """An engine that returns stored trajectories."""
+
     def __init__(self, trajectories):
         self.trajectories = trajectories
 
@@ -66,7 +67,7 @@ def hostile_trajectory(query_id):
 
 
 class Run:
-    """A finished run of `count` queries, as the scripts leave it, with the teacher in the policies' place."""
+    """The files of a finished run, with a scripted teacher in place of the policies."""
 
     def __init__(self, root, world, compact, queries, bracket=True, name="small"):
         changes = [f"name={name}", "rollout.group_size=4", "evaluate.bootstrap=20"]
@@ -78,8 +79,8 @@ class Run:
         self.train()
 
     def solve(self, key, skill):
-        lots = [(query, random.Random(f"{key} {k}")) for k, query in enumerate(self.queries)]
-        return {query.query_id: self.teacher.solve(query, lot, skill) for query, lot in lots}
+        pairs = [(query, random.Random(f"{key} {k}")) for k, query in enumerate(self.queries)]
+        return {query.query_id: self.teacher.solve(query, rng, skill) for query, rng in pairs}
 
     def evaluate(self, bracket):
         judges = [EmbeddedJudge(self.config.judge.eval[0], self.examine, 0)]
@@ -90,13 +91,13 @@ class Run:
                 trajectories[self.queries[0].query_id] = hostile_trajectory(self.queries[0].query_id)
                 trajectories[self.queries[1].query_id].stop_reason = "max_turns"
             panel = Panel(judges, self.examine)
-            cases[name] = evaluate_policy(Played(trajectories), self.queries, baselines, panel, 0.0, 0)
+            cases[name] = evaluate_policy(StoredRollouts(trajectories), self.queries, baselines, panel, 0.0, 0)
             checkpoint, decoding = name.split()
             lengths = {"by_length": by_length(cases[name], baselines, 20, 0)}
             figures[checkpoint][decoding] = summarize(cases[name], 20, 0) | lengths
         folder = self.dir / "evaluate"
-        for name, found in {**cases, "baseline": baseline_cases(self.queries, baselines, self.examine)}.items():
-            write_jsonl(folder / f"{name.replace(' ', '_')}.jsonl", [case.to_record() for case in found])
+        for name, judged in {**cases, "baseline": baseline_cases(self.queries, baselines, self.examine)}.items():
+            write_jsonl(folder / f"{name.replace(' ', '_')}.jsonl", [case.to_record() for case in judged])
         write_jsonl(folder / "tournaments.jsonl", play_offs(self.queries, baselines, cases, judges, bracket, 0))
         (folder / "config.yaml").write_text(config_to_yaml(self.config))
         write_json(self.results / "summary.json", summary_of_run(self.config, figures))
@@ -105,7 +106,7 @@ class Run:
         arena = arena_of(self.config, EmbeddedJudge(self.config.judge.train, self.examine, 0))
         solutions = [self.solve(f"sample {g}", 0.3) for g in range(4)]
         queries = self.queries[:3]
-        groups = [RolloutGroup(query, [one[query.query_id] for one in solutions]) for query in queries]
+        groups = [RolloutGroup(query, [solution[query.query_id] for solution in solutions]) for query in queries]
         for group in groups:
             group.trajectories[0].is_anchor = True
         for step in (0, 2):
@@ -129,7 +130,13 @@ class Run:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, world, compact, taught):
-    return Run(tmp_path_factory.mktemp("report"), world, compact, [one.query for one in taught[::13]])
+    return Run(tmp_path_factory.mktemp("report"), world, compact, [solved.query for solved in taught[::13]])
+
+
+@pytest.fixture
+def small_run(tmp_path, world, compact, taught, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Run(tmp_path, world, compact, [solved.query for solved in taught[:3]], bracket=False)
 
 
 @pytest.fixture(scope="module")
@@ -138,24 +145,24 @@ def page(run):
 
 
 def unpacked(page):
-    """The index, and the items of both sets as the page's script would get at them."""
+    """Return the sets of the index, and the items of each set, as the page's script reads them."""
+
+    def decode(text):
+        return json.loads(gzip.decompress(base64.b64decode(text)), parse_constant=pytest.fail)  # no NaN
+
     texts = re.findall(r'<script type="text/plain" id="([\w-]+)">([\w+/=]*)<', page)
-    # no NaN in JSON
-    data = {
-        name: json.loads(gzip.decompress(base64.b64decode(text)), parse_constant=pytest.fail) for name, text in texts
-    }
-    sets = {one["key"]: one for one in data["index"]["sets"]}
-    items = {key: [data[f"{key}-{row['block']}"][row["position"]] for row in one["rows"]] for key, one in sets.items()}
-    return sets, items
+    data = {name: decode(text) for name, text in texts}
+    sets = {item_set["key"]: item_set for item_set in data["index"]["sets"]}
+    rows = {key: item_set["rows"] for key, item_set in sets.items()}
+    return sets, {key: [data[f"{key}-{row['block']}"][row["position"]] for row in rows[key]] for key in sets}
 
 
-def test_every_trajectory_and_every_match_of_the_run_is_in_the_page(run, page):
+def test_the_page_has_every_evaluated_trajectory_and_match(run, page):
     sets, items = unpacked(page)
     assert sets["queries"]["names"] == NAMES
     for k, name in enumerate(NAMES):
-        for record, item in zip(
-            read_jsonl(run.dir / "evaluate" / f"{name.replace(' ', '_')}.jsonl"), items["queries"], strict=True
-        ):
+        records = read_jsonl(run.dir / "evaluate" / f"{name.replace(' ', '_')}.jsonl")
+        for record, item in zip(records, items["queries"], strict=True):
             entrant = item["entrants"][k]
             assert (item["id"], item["query"]) == (record["query_id"], record["query"])
             assert (entrant["name"], entrant["valid"]) == (name, record["valid"])
@@ -171,7 +178,7 @@ def test_every_trajectory_and_every_match_of_the_run_is_in_the_page(run, page):
         assert [match["calls"] for match in tournament["matches"]] == [match["calls"] for match in record["matches"]]
 
 
-def test_the_training_groups_are_in_the_page(run, page):
+def test_the_page_has_every_training_group(run, page):
     sets, items = unpacked(page)
     records = list(read_jsonl(run.dir / "rl" / "groups.jsonl"))
     assert [row["step"] for row in sets["training"]["rows"]] == [record["step"] for record in records]
@@ -182,7 +189,7 @@ def test_the_training_groups_are_in_the_page(run, page):
 
 
 @pytest.mark.parametrize("reward", ["tournament_grpo", "win_rate", "pointwise_trajectory"])
-def test_groups_of_every_kind_of_reward_can_be_shown(run, tmp_path, reward):
+def test_the_page_takes_groups_of_every_kind_of_reward(run, tmp_path, reward):
     config = load_config("configs/quickstart.yaml", [f"reward.name={reward}", "rollout.group_size=4"])
     group = RolloutGroup(run.queries[1], [run.solve(f"sample {g}", 0.5)[run.queries[1].query_id] for g in range(4)])
     outcomes = arena_of(config, EmbeddedJudge(config.judge.train, run.examine, 0)).reward_groups([group])
@@ -195,143 +202,115 @@ def test_groups_of_every_kind_of_reward_can_be_shown(run, tmp_path, reward):
     assert bool(tournament["group_calls"]) == (reward == "tournament_grpo")
 
 
-def test_the_outcome_is_that_of_both_orders_together(page):
+def test_an_outcome_sums_both_orders(page):
     sets, items = unpacked(page)
     seen = set()
     for row, item in zip(sets["queries"]["rows"], items["queries"], strict=True):
         for entrant, outcome in zip(item["entrants"], row["outcomes"], strict=True):
             pair, matches = {0, NAMES.index(entrant["name"])}, item["tournaments"][0]["matches"]
-            mine = [match for match in matches if {match["i"], match["j"]} == pair]
-            if mine:
-                lead = sum(
-                    call["scores"][call["first"] == 0] - call["scores"][call["first"] != 0] for call in mine[0]["calls"]
-                )
+            calls = next((match["calls"] for match in matches if {match["i"], match["j"]} == pair), [])
+            if calls:
+                lead = sum(call["scores"][call["first"] == 0] - call["scores"][call["first"] != 0] for call in calls)
                 assert outcome == ("draw" if abs(lead) < 1e-9 else "win" if lead > 0 else "loss")
             seen.add(outcome)
     assert {"win", "loss", "invalid"} <= seen
 
 
-def test_nothing_that_a_trajectory_says_is_html(page):
+def test_text_of_trajectories_never_becomes_html(page):
     assert HOSTILE in json.dumps(unpacked(page)[1]["queries"][0], ensure_ascii=False).replace('\\"', '"')
     assert "onerror=" not in page and "hacked" not in page
     assert page.count("<script") == page.count("</script>")
     assert len(re.findall(r'<script type="module">', page)) == 1
 
 
-def test_the_page_needs_nothing_but_itself(page):
+def test_the_page_is_self_contained_and_labels_the_simulated_judge(page):
     assert set(re.findall(r'(?:src|href)="([^"]{0,5})', page)) <= {"data:", "data:,", "#summ", "#quer", "#trai"}
-    shown = {"http://127.0.0.1"}  # rollout.server_url, as text among the settings
-    assert set(re.findall(r"https?://[\w./]+", page)) - shown == {"http://www.w3.org/2000/svg"}
+    settings = {"http://127.0.0.1"}  # rollout.server_url
+    assert set(re.findall(r"https?://[\w./]+", page)) - settings == {"http://www.w3.org/2000/svg"}
     assert "default-src 'none'" in page
-
-
-def test_results_of_a_simulated_judge_are_labelled(page):
-    sets, _ = unpacked(page)
-    assert {one["judge"] for one in sets.values()} == {"simulated judge"}
+    assert {item_set["judge"] for item_set in unpacked(page)[0].values()} == {"simulated judge"}
     assert "simulated judge" in page.split("<main")[0] and "by the simulated judge" in page
 
 
-def test_the_same_run_gives_the_same_bytes(run, page):
+def test_page_and_figures_are_reproducible(run, page):
     figures = {path: path.read_bytes() for path in (run.results / "figures").iterdir()}
     assert {path.suffix for path in figures} == {".png", ".svg"} and len(figures) == 8
     assert run.page() == page
     assert {path: path.read_bytes() for path in (run.results / "figures").iterdir()} == figures
 
 
-def test_without_a_bracket_the_matches_with_the_baseline_are_there(tmp_path, world, compact, taught):
-    run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
-    _, items = unpacked(run.page())
-    for item in items["queries"]:
-        (tournament,) = item["tournaments"]
-        assert tournament["topology"] == "anchor" and not tournament["bracket"]
-        assert tournament["matches"] and all(0 in (match["i"], match["j"]) for match in tournament["matches"])
-
-
-def test_a_run_that_was_not_evaluated_is_refused(tmp_path):
+def test_a_run_without_evaluation_is_refused(tmp_path):
     with pytest.raises(UserError, match="has not been evaluated; run: python evaluate.py"):
         write_page(tmp_path / "runs" / "x", tmp_path / "results" / "x")
 
 
-@pytest.mark.parametrize(
-    "said", ["tables/one", "runs/tables/one", "./runs/tables/one/", "{}/runs/tables/one", "runs/x/../tables/one"]
-)
 @pytest.mark.parametrize("results", ["results", "runs", "elsewhere"])
-def test_a_run_is_known_by_its_name_and_by_its_folder(tmp_path, monkeypatch, said, results):
-    """A name may have several parts; where its results are the evaluation's config says."""
+def test_a_run_is_found_by_name_and_by_folder_and_other_folders_are_refused(tmp_path, monkeypatch, results):
+    """A name may have several parts; the evaluation's config names the folder of the results."""
     monkeypatch.chdir(tmp_path)
     write_text(tmp_path / "runs/tables/one/evaluate/config.yaml", f"results: {results}\n")
-    assert folders_of(said.format(tmp_path)) == (Path("runs/tables/one"), Path(results, "tables/one"))
+    names = "tables/one runs/tables/one ./runs/tables/one/ {}/runs/tables/one runs/x/../tables/one".split()
+    for name in names:
+        assert folders_of(name.format(tmp_path)) == (Path("runs/tables/one"), Path(results, "tables/one"))
+    for folder in ("/tmp", "../one", "runs/../one"):
+        with pytest.raises(UserError, match="is not a folder in"):
+            folders_of(folder)
 
 
-@pytest.mark.parametrize("said", ["/tmp", "../one", "runs/../one"])
-def test_a_folder_elsewhere_is_no_run(tmp_path, monkeypatch, said):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="is no folder in"):
-        folders_of(said)
-
-
-def test_what_a_watching_judge_saw_is_in_the_page_and_in_the_summary(
-    tmp_path, world, compact, taught, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
+def test_summary_terminal_and_page_have_the_watching_judges_scores_and_rls_judge(small_run, capsys):
+    run = small_run
     assert "watch" not in summary_of_run(run.config, {})
     for step in range(20):
-        scored = {"scores": [5.0, None, 6.0], "judged": [5.0 + step / 10, 9.0, None], "agreement": 0.5 - step / 40}
-        append_step(
-            run.dir / "rl" / "watch.jsonl", step, [{"step": step, "query_id": "q", **scored, "calls": 3, "failed": 1}]
-        )
+        scores = {"scores": [5.0, None, 6.0], "judged": [5.0 + step / 10, 9.0, None], "agreement": 0.5 - step / 40}
+        record = {"step": step, "query_id": "q", **scores, "calls": 3, "failed": 1}
+        append_step(run.dir / "rl" / "watch.jsonl", step, [record])
     run.evaluate(bracket=False)
     summary = json.loads((run.results / "summary.json").read_text())
     assert summary["watch"]["training"]["first"] == 5.2 and summary["watch"]["training"]["last"] == 6.7
     assert summary["watch"]["watching"] == {"first": 5.0, "last": 5.0, "ci": [0.0, 0.0]}
     assert summary["watch"]["failed"] == 20
     print_table(summary)
-    told = capsys.readouterr().out
-    assert "20 of 60 calls without a verdict" in told and "no rise of the watching judge's is seen" in told
-    assert "no rise of the watching judge&#x27;s is seen" in run.page()
+    output, warning = capsys.readouterr().out, "the watching judge{}s does not rise significantly"
+    assert "20 of 60 calls without a verdict" in output and warning.format("'") in output
+    assert warning.format("&#x27;") in run.page()
     assert (run.results / "figures" / "watching_judge.svg").is_file()
+    path, judge = run.dir / "rl" / "provenance.json", {"judge_train": {"model": "qwen3"}, "judge_is_simulated": False}
+    write_json(path, json.loads(path.read_text()) | judge)
+    assert summary["provenance"]["judge_is_simulated"]  # by evaluation's config, until RL's provenance says otherwise
+    assert summary_of_run(run.config, {})["provenance"].items() >= judge.items()
 
 
-def test_who_trained_is_what_rl_noted_whatever_evaluation_is_told(tmp_path, world, compact, taught, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
-    path, noted = run.dir / "rl" / "provenance.json", {"judge_train": {"model": "qwen3"}, "judge_is_simulated": False}
-    assert summary_of_run(run.config, {})["provenance"]["judge_is_simulated"]
-    write_json(path, json.loads(path.read_text()) | noted)
-    assert summary_of_run(run.config, {})["provenance"].items() >= noted.items()
-
-
-def test_what_an_llm_verified_is_not_called_free_of_noise(tmp_path, world, compact, taught, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
-    summary = json.loads((run.results / "summary.json").read_text()) | {"verifier": "o4-mini"}
-    for figures in (decodings[name] for decodings in (summary["sft"], summary["rl"]) for name in decodings):
-        half = {"mean": 50.0, "ci": [40.0, 60.0]}
+def test_figures_that_an_llm_verified_are_not_called_noise_free_and_a_bracket_is_optional(small_run, capsys):
+    summary = json.loads((small_run.results / "summary.json").read_text()) | {"verifier": "o4-mini"}
+    half = {"mean": 50.0, "ci": [40.0, 60.0]}
+    for figures in (*summary["sft"].values(), *summary["rl"].values()):
         figures |= {"accuracy": half, "pass_at_4": half, "pass_at_k": {"accuracy": [half] * 4}}
     print_table(summary)
-    free, verified = re.search(r"; ([^;]*) are noise-free; ([^;]*) by o4-mini", capsys.readouterr().out).groups()
+    noise_free, verified = re.search(r"; ([^;]*) are noise-free; ([^;]*) by o4-mini", capsys.readouterr().out).groups()
     assert verified == "quality, accuracy and pass@4"
-    assert not {"quality", "accuracy", "pass@4"} & set(re.split(", | and ", free))
-    write_json(run.results / "summary.json", summary)
-    assert "answers correctly by o4-mini&#x27;s verdicts; the rest is noise-free" in run.page()
+    assert not {"quality", "accuracy", "pass@4"} & set(re.split(", | and ", noise_free))
+    write_json(small_run.results / "summary.json", summary)
+    page = small_run.page()
+    assert "answers correctly by o4-mini&#x27;s verdicts; the rest is noise-free" in page
+    for item in unpacked(page)[1]["queries"]:  # without a bracket, the matches with the baseline
+        (tournament,) = item["tournaments"]
+        assert tournament["topology"] == "anchor" and not tournament["bracket"]
+        assert tournament["matches"] and all(0 in (match["i"], match["j"]) for match in tournament["matches"])
 
 
-def test_a_mean_over_seeds_is_of_runs_with_the_same_settings(tmp_path, world, compact, taught, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    run = Run(tmp_path, world, compact, [one.query for one in taught[:3]], bracket=False)
+def test_the_mean_over_seeds_takes_only_runs_with_equal_settings(small_run, capsys):
+    run = small_run
     for seed, rate in ((1, run.config.rl.learning_rate), (2, 0.5)):
         other = replace(run.config, seed=seed, rl=replace(run.config.rl, learning_rate=rate))
         shutil.copytree(run.dir / "rl", f"{run.dir}-seed{seed}/rl")
         Path(f"{run.dir}-seed{seed}/rl/config.yaml").write_text(config_to_yaml(other))
     assert "Mean of 2 seeds" in run.page()
     assert re.search(r"small-seed2 is left out .*rl.learning_rate", capsys.readouterr().out)
-    # a key of another version
-    (run.dir / "rl" / "config.yaml").write_text(config_to_yaml(run.config) + "swiftness: 3\n")
+    (run.dir / "rl" / "config.yaml").write_text(config_to_yaml(run.config) + "swiftness: 3\n")  # an unknown key
     assert "Mean of 2 seeds" not in run.page() and "no mean over seeds: " in capsys.readouterr().out
 
 
-def test_bands_are_the_intervals_of_one_seed_or_the_range_of_several(run, tmp_path):
+def test_bands_are_intervals_of_one_seed_or_the_range_of_several(run, tmp_path):
     summary = json.loads((run.results / "summary.json").read_text())
     captions = list(draw_figures([run.dir], summary, tmp_path / "one"))
     assert "95 % over test queries; one seed" in captions[0] and len(captions) == 4
@@ -342,19 +321,17 @@ def test_bands_are_the_intervals_of_one_seed_or_the_range_of_several(run, tmp_pa
     assert "Mean of 2 seeds" in list(draw_figures([run.dir, other], summary, tmp_path / "two"))[0]
 
 
-@pytest.mark.filterwarnings("ignore:Glyph", "ignore:Matplotlib currently does not support")  # fonts have not everything
-def test_a_subtask_or_a_domains_figure_may_be_called_anything(tmp_path):
+@pytest.mark.filterwarnings("ignore:Glyph", "ignore:Matplotlib currently does not support")  # fonts lack characters
+def test_subtasks_and_figures_may_have_any_name(tmp_path):
     names, figure = ["C# $a{ and $b", "$$", "$\\frac$", "{judge}", *TEXTS], {"mean": 50.0, "ci": [40.0, 60.0]}
-    found = {
-        "by_subtask": dict.fromkeys(names, {"win_rate": figure}),
-        "pass_at_k": {names[0]: [figure], TEXTS[-3]: [figure]},
-    }
-    summary = {"judge": "simulated", "checkpoints": ["rl"], "rl": {"sampled": found}}
+    figures = {"by_subtask": dict.fromkeys(names, {"win_rate": figure})}
+    figures["pass_at_k"] = dict.fromkeys((names[0], TEXTS[-3]), [figure])
+    summary = {"judge": "simulated", "checkpoints": ["rl"], "rl": {"sampled": figures}}
     summary["provenance"] = {"judge_is_simulated": True}
     points = [{"step": step, "eval/sampled/win_rate": 1.0, "eval/sampled/$a{ and $b\x00": 1.0} for step in (0, 1)]
     write_jsonl(tmp_path / "rl" / "curve.jsonl", points)
-    drawn = draw_figures([tmp_path], summary, tmp_path)
-    assert len(drawn) == 3 and all(ElementTree.parse(path) for path in drawn.values())
+    paths = draw_figures([tmp_path], summary, tmp_path)
+    assert len(paths) == 3 and all(map(ElementTree.parse, paths.values()))
 
 
 def needs_browser(test):
@@ -362,24 +339,22 @@ def needs_browser(test):
 
 
 @pytest.fixture
-def opened(run, page, request):
+def browser(run, page, request):
     width, is_dark = request.param
     browser = Browser(width, 800, is_dark)
     try:
         browser.open((run.results / "report.html").as_uri())
         browser.wait("document.body.dataset.ready")
         yield browser
-        assert browser.complaints() == []
-        assert browser.run("return window.hacked") is None
-        assert browser.run("return document.documentElement.scrollWidth") <= width, "the page can be moved sideways"
+        assert browser.complaints() == [] and browser.run("return window.hacked") is None
+        assert browser.run("return document.documentElement.scrollWidth") <= width, "the page scrolls sideways"
     finally:
         browser.close()
 
 
 def widths(*pairs):
-    return pytest.mark.parametrize(
-        "opened", pairs, indirect=True, ids=lambda pair: f"{pair[0]} px, {'dark' if pair[1] else 'light'}"
-    )
+    names = [f"{width} px, {'dark' if is_dark else 'light'}" for width, is_dark in pairs]
+    return pytest.mark.parametrize("browser", pairs, indirect=True, ids=names)
 
 
 def text_of(browser, selector):
@@ -388,101 +363,100 @@ def text_of(browser, selector):
 
 @needs_browser
 @widths((1280, False), (400, True))
-def test_from_the_list_to_a_trajectory_a_match_and_a_comparison(opened, page):
+def test_clicks_lead_from_the_list_to_a_trajectory_and_a_match(browser, page):
     _, items = unpacked(page)
     item = items["queries"][2]
-    opened.click("[data-tab=queries]")
-    assert opened.wait("document.querySelectorAll('#list li').length") == len(items["queries"])
-    opened.click("#list li:nth-child(3) a")
-    opened.wait("document.querySelector('.standings')")
-    assert text_of(opened, "#detail h2") == item["query"]
-    names = opened.run("return [...document.querySelectorAll('.trajectory h4')].map(e => e.innerText)")
+    browser.click("[data-tab=queries]")
+    assert browser.wait("document.querySelectorAll('#list li').length") == len(items["queries"])
+    browser.click("#list li:nth-child(3) a")
+    browser.wait("document.querySelector('.standings')")
+    assert text_of(browser, "#detail h2") == item["query"]
+    names = browser.run("return [...document.querySelectorAll('.trajectory h4')].map(e => e.innerText)")
     assert names == ["rl greedy", "sft greedy"]
-    shown = opened.run(
-        "return [...document.querySelectorAll('.trajectory:first-child .result pre')].map(e => e.textContent)"
-    )
-    assert shown == [result for turn in item["entrants"][4]["turns"] for result in turn["observations"]]
-    opened.click("[aria-label='sft sampled on the right']")
-    opened.wait("document.querySelector('.trajectory:last-child h4').innerText === 'sft sampled'")
-    opened.click(".bracket [data-match]")
-    opened.wait("document.querySelector('#match')")
-    number = opened.run("return +document.querySelector('.bracket [aria-pressed=true]').dataset.match")
+    selector = ".trajectory:first-child .result pre"
+    observations = browser.run(f"return [...document.querySelectorAll('{selector}')].map(e => e.textContent)")
+    assert observations == [result for turn in item["entrants"][4]["turns"] for result in turn["observations"]]
+    browser.click("[aria-label='sft sampled on the right']")
+    browser.wait("document.querySelector('.trajectory:last-child h4').innerText === 'sft sampled'")
+    browser.click(".bracket [data-match]")
+    browser.wait("document.querySelector('#match')")
+    number = browser.run("return +document.querySelector('.bracket [aria-pressed=true]').dataset.match")
     match = item["tournaments"][0]["matches"][number]
-    cells = opened.run("return [...document.querySelectorAll('#match tbody tr:first-child td')].map(e => +e.innerText)")
-    first = [
-        [call["detail"][call["first"] != entrant]["path_breadth"] for entrant in (match["i"], match["j"])]
-        for call in match["calls"]
-    ]
-    assert cells == [*first[0], *first[1], *np.sum(first, axis=0)]
-    assert "simulated judge" in text_of(opened, "#match")
+    selector = "#match tbody tr:first-child td"
+    cells = browser.run(f"return [...document.querySelectorAll('{selector}')].map(e => +e.innerText)")
+    entrants = match["i"], match["j"]
+    first, second = (
+        [call["detail"][call["first"] != entrant]["path_breadth"] for entrant in entrants] for call in match["calls"]
+    )
+    assert cells == [*first, *second, *np.add(first, second)]
+    assert "simulated judge" in text_of(browser, "#match")
 
 
 @needs_browser
 @widths((1280, True), (400, False))
-def test_hostile_text_is_shown_as_text(opened):
-    opened.click("[data-tab=queries]")
-    opened.click("#list li:first-child a")
-    opened.wait("document.querySelector('.standings')")
-    assert text_of(opened, "#detail h2") == HOSTILE
+def test_hostile_text_is_shown_as_text(browser):
+    browser.click("[data-tab=queries]")
+    browser.click("#list li:first-child a")
+    browser.wait("document.querySelector('.standings')")
+    assert text_of(browser, "#detail h2") == HOSTILE
     for part in (".thought pre", ".call dt", ".call dd", ".result pre", ".answer pre"):
-        assert opened.run("return document.querySelector(arguments[0]).textContent", part) == HOSTILE
-    assert opened.run("return document.querySelectorAll('#detail img, #detail script, #list img').length") == 0
+        assert browser.run("return document.querySelector(arguments[0]).textContent", part) == HOSTILE
+    assert browser.run("return document.querySelectorAll('#detail img, #detail script, #list img').length") == 0
 
 
 @needs_browser
 @widths((1280, False))
-def test_filters_and_sorting(opened, page):
+def test_filters_and_orders(browser, page):
     sets, _ = unpacked(page)
     rows = sets["queries"]["rows"]
-    opened.click("[data-tab=queries]")
+    browser.click("[data-tab=queries]")
 
     def choose(name, value):
         change = "const e = document.getElementById(arguments[0]); e.value = arguments[1]; "
-        opened.run(change + "e.dispatchEvent(new Event('change'))", name, value)
-        return opened.run("return [...document.querySelectorAll('#list .text')].map(e => e.textContent)")
+        browser.run(change + "e.dispatchEvent(new Event('change'))", name, value)
+        return browser.run("return [...document.querySelectorAll('#list .text')].map(e => e.textContent)")
 
     assert choose("subtask", "Search") == [row["query"] for row in rows if row["subtask"] == "Search"]
     choose("subtask", "")
     assert choose("outcome", "invalid") == [rows[1]["query"]]
     choose("outcome", "")
     assert choose("order", "worst") == [row["query"] for row in sorted(rows, key=lambda row: row["qualities"][4])]
-    opened.press("/", *"onerror")
-    opened.wait("document.querySelectorAll('#list li').length === 1")
-    opened.press("\ue00c")
-    opened.click("#inside")
-    opened.run("const e = document.getElementById('search'); e.value = 'answer'; e.dispatchEvent(new Event('input'))")
-    opened.wait("document.getElementById('count').innerText.startsWith('0 of') === false")
+    browser.press("/", *"onerror")
+    browser.wait("document.querySelectorAll('#list li').length === 1")
+    browser.press("\ue00c")
+    browser.click("#inside")
+    browser.run("const e = document.getElementById('search'); e.value = 'answer'; e.dispatchEvent(new Event('input'))")
+    browser.wait("document.getElementById('count').innerText.startsWith('0 of') === false")
 
 
 @needs_browser
 @widths((1280, False), (400, False))
-def test_the_keyboard_does_it_all(opened):
-    opened.run("location.hash = '#training'")
-    opened.wait("document.querySelectorAll('#list li').length === 6")
-    opened.press("j", "j")
-    opened.wait(
-        "document.querySelector('#list li:nth-child(2) [aria-current]') && document.querySelector('.standings')"
-    )
-    opened.press("k", "3")
-    opened.wait("document.querySelector('.trajectory h4')?.innerText === 'sample 2'")
-    opened.press("n")
-    opened.wait("document.querySelector('#match')")
-    opened.press("\ue00c")
-    opened.wait("!document.querySelector('#match')")
-    opened.press("\ue00c")
-    opened.wait("!document.querySelector('.standings')")
-    opened.press("?")
-    opened.wait("document.getElementById('help').open")
-    opened.press("\ue00c")
-    opened.wait("!document.getElementById('help').open")
+def test_keys_reach_all_parts(browser):
+    browser.run("location.hash = '#training'")
+    browser.wait("document.querySelectorAll('#list li').length === 6")
+    browser.press("j", "j")
+    browser.wait("document.querySelector('#list li:nth-child(2) [aria-current]')")
+    browser.wait("document.querySelector('.standings')")
+    browser.press("k", "3")
+    browser.wait("document.querySelector('.trajectory h4')?.innerText === 'sample 2'")
+    browser.press("n")
+    browser.wait("document.querySelector('#match')")
+    browser.press("\ue00c")
+    browser.wait("!document.querySelector('#match')")
+    browser.press("\ue00c")
+    browser.wait("!document.querySelector('.standings')")
+    browser.press("?")
+    browser.wait("document.getElementById('help').open")
+    browser.press("\ue00c")
+    browser.wait("!document.getElementById('help').open")
 
 
 @needs_browser
 @widths((1280, False))
-def test_an_address_opens_its_item(opened, page):
+def test_an_address_opens_its_item(browser, page):
     row = unpacked(page)[0]["queries"]["rows"][4]
-    opened.run("location.hash = arguments[0]", f"#queries/{row['id']}")
-    opened.wait("document.querySelector('.standings')")
-    assert text_of(opened, "#detail h2") == row["query"]
-    opened.run("history.back()")
-    opened.wait("!document.getElementById('summary').hidden")
+    browser.run("location.hash = arguments[0]", f"#queries/{row['id']}")
+    browser.wait("document.querySelector('.standings')")
+    assert text_of(browser, "#detail h2") == row["query"]
+    browser.run("history.back()")
+    browser.wait("!document.getElementById('summary').hidden")

@@ -100,8 +100,7 @@ def test_a_judge_that_pays_for_length_is_pleased_more_and_more_and_the_watching_
     assert found["watching"]["first"] == found["watching"]["last"] == pytest.approx(2.0)
     told = watch_lines(found)
     assert (
-        "its own 2.00 → 2.00 (+0.00" in told[0]
-        and "the training judge's score rises and no rise of the watching judge's is seen" in told[1]
+        "its own score 2.00 → 2.00 (+0.00" in told[0] and "the watching judge's does not rise significantly" in told[1]
     )
     assert [len(values) for values in watched_points(config.run_dir / "rl").values()] == [16] * 3
 

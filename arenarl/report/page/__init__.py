@@ -1,8 +1,8 @@
 """The report: one self-contained HTML file with a run's figures, tables, evaluated queries and training groups.
 
-`page.html`, `page.css` and the scripts beside this file are put together as they are: no build step, no network, no
-framework. The summary is HTML made here; all that a trajectory says stays in compressed blocks (`data.py`) and reaches
-the page as text only. The page's own policy (CSP) allows no script but the one whose hash is in it.
+The page consists of `page.html`, `page.css` and the scripts beside this file, without a build step, network access or a
+framework. The summary is HTML made here. Text from trajectories stays in compressed blocks (`data.py`) and is inserted
+as text only. The page's Content Security Policy allows no script but its own, by hash.
 """
 
 import base64
@@ -19,8 +19,8 @@ from arenarl.config.load import load_config
 from arenarl.config.yaml_text import read_yaml
 from arenarl.report import summary as tables
 from arenarl.report.figures import draw_figures
-from arenarl.report.page.data import compressed, evaluated_items, pack, sample_name, training_items
-from arenarl.report.summary import DIGITS, PASSES, columns_of, in_words, policies_of, verified_columns
+from arenarl.report.page.data import compress, evaluated_items, pack, sample_name, training_items
+from arenarl.report.summary import DIGITS, PASSES, columns_of, format_figure, in_words, policies_of, verified_columns
 from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import read_json, to_json, write_text
 from arenarl.system.errors import UserError
@@ -32,20 +32,16 @@ SCRIPTS = ("dom.js", "store.js", "list.js", "tournament.js", "item.js", "app.js"
 
 
 def write_page(run_dir: Path, results_dir: Path) -> Path:
-    """Draw the run's figures and write results/<run>/report.html from runs/<run>; returns its path.
-
-    Raises:
-        UserError: the run has not been evaluated.
-    """
+    """Draw the run's figures and write results/<run>/report.html from runs/<run>; return its path.
+    Raises UserError if the run has not been evaluated."""
     evaluation = run_dir / "evaluate"
     if not (results_dir / "summary.json").is_file() or not (evaluation / "tournaments.jsonl").is_file():
         raise UserError(f"{run_dir} has not been evaluated; run: python evaluate.py --config <its YAML>")
     summary = read_json(results_dir / "summary.json")
-    sets, blocks = [], {}
-    for one in _sets(run_dir, evaluation, summary):
-        rows, blocks[one["key"]] = pack(one.pop("items"))
-        sets.append({**one, "rows": rows})
-    data = {"index": compressed(to_json({"sets": sets}))}
+    sets, blocks = _sets(run_dir, evaluation, summary), {}
+    for item_set in sets:
+        item_set["rows"], blocks[item_set["key"]] = pack(item_set.pop("items"))
+    data = {"index": compress(to_json({"sets": sets}))}
     data |= {f"{key}-{number}": text for key, texts in blocks.items() for number, text in enumerate(texts)}
     figures = draw_figures([run_dir, *_other_seeds(run_dir)], summary, results_dir / "figures")
     script = "".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
@@ -64,12 +60,13 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
     return path
 
 
-def _tab(one: dict[str, Any]) -> str:
-    return f'<a href="#{one["key"]}" data-tab="{one["key"]}">{one["title"]} <small>{len(one["rows"])}</small></a>'
+def _tab(item_set: dict[str, Any]) -> str:
+    key, title, count = item_set["key"], item_set["title"], len(item_set["rows"])
+    return f'<a href="#{key}" data-tab="{key}">{title} <small>{count}</small></a>'
 
 
 def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """The two lists of the page. `left` and `right` are the entrants that it shows first."""
+    """Return the page's one or two lists of items; `left` and `right` are the entrants shown first."""
     names = next(read_jsonl(evaluation / "tournaments.jsonl"))["entrants"]
     sets = [{"key": "queries", "title": "Queries", "isTraining": False,
              "judge": _label(summary["judge"] == "simulated"), "names": names,
@@ -94,20 +91,20 @@ def _label(is_simulated: bool) -> str:
 
 
 def _other_seeds(run_dir: Path) -> list[Path]:
-    """Runs that differ in their seed alone; what was made with other settings is left out and said."""
+    """Return the folders of runs that differ only in their seed; print which ones differ in other settings."""
     own, paths = run_dir / "rl" / "config.yaml", sorted(run_dir.parent.glob(f"{run_dir.name}-seed*"))
     seeds = {path: int(seed) for path in paths if (seed := path.name.rpartition("-seed")[2]).isdigit()}
     if not seeds or not own.is_file():
         return list(seeds)
     try:
         config = load_config(own)
-    except UserError as error:  # of a version whose keys are not known any more
+    except UserError as error:  # written by a version with other keys
         say(f"no mean over seeds: {error}")
         return []
     others = {path: other_settings(replace(config, seed=seed), path / "rl") for path, seed in seeds.items()}
     for path, changed in others.items():
         if changed:
-            say(f"{path} is left out of the mean over seeds: it was made with other settings ({changed})")
+            say(f"{path} is left out of the mean over seeds because its settings differ ({changed})")
     return [path for path, changed in others.items() if not changed]
 
 
@@ -118,14 +115,13 @@ def _facts(summary: dict[str, Any]) -> str:
 
 
 def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path) -> str:
-    policies = policies_of(summary)
-    judge = _label(summary["judge"] == "simulated")
+    policies, judge = policies_of(summary), _label(summary["judge"] == "simulated")
     columns = columns_of(policies)
     verified = verified_columns(summary, columns)
     others = f"{in_words(verified)} rest on {summary['verifier']}'s verdicts; " if verified else ""
     answers = f"{PASSES['accuracy']} by {summary['verifier']}'s verdicts; " if verified else ""
-    others += "the reward is of the world; " if "world_reward" in columns else ""
-    samples = "Chance that one of k samples beats the stored baseline"
+    others += "the reward comes from the environment; " if "world_reward" in columns else ""
+    samples = "Chance that at least one of k samples beats the stored baseline"
     scaling = {
         f"With fewer turns at test time; win rate by the {judge}.": tables.turns_rows(policies),
         f"{samples} by the {judge}; {answers}the rest is noise-free.": tables.pass_rows(policies),
@@ -145,15 +141,12 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
         return f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>"
 
     seconds = ["seconds", *(f"{value:.0f}" for value in summary["seconds"].values())]
+    win_rate = f"Win rate against {summary.get('reference', 'the stored baseline')}"
+    score = ", and score," if "score" in columns else ""
+    caption = f"{win_rate}{score} by the {judge}; {others}the rest is noise-free. [95 % over test queries], one seed."
     parts = [
         "<h2>Results</h2>",
-        _table(
-            f"Win rate against {summary.get('reference', 'the stored baseline')}"
-            f"{', and score,' if 'score' in columns else ''} by the {judge}; {others}the rest is noise-free. "
-            "[95 % over test queries], one seed.",
-            ["", *columns.values()],
-            results,
-        ),
+        _table(caption, ["", *columns.values()], results),
         *(_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),
         *(_figure(caption, path) for caption, path in figures.items()),
         "<h2>By subtask</h2>",
@@ -169,14 +162,12 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
 
 
 def _cell(figure: dict[str, Any] | None, digits: int = 1) -> str:
-    if figure is None or figure["mean"] is None:
-        return "–"
-    mean, (low, high) = f"{figure['mean']:.{digits}f}", figure["ci"]
-    return mean if low is None else f'{mean}<span class="interval">[{low:.{digits}f}, {high:.{digits}f}]</span>'
+    mean, _, interval = format_figure(figure, digits).partition(" ")
+    return f'{mean}<span class="interval">{interval}</span>' if interval else mean
 
 
 def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Heads and the first cell of each row are text, the other cells HTML."""
+    """Return a table; heads and the first cell of each row are text, the other cells HTML."""
     head = "".join(f'<th scope="col" class="number">{escape(text)}</th>' for text in heads)
     body = ""
     for name, *cells in rows:
@@ -190,7 +181,7 @@ def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) ->
 
 
 def _figure(caption: str, path: Path) -> str:
-    """The SVG as an image: its ids and fonts stay its own."""
+    """Embed the SVG as an image, so its ids and fonts do not affect the page."""
     image = base64.b64encode(path.read_bytes()).decode()
     return (
         f'<figure><img alt="{escape(caption)}" src="data:image/svg+xml;base64,{image}'

@@ -1,4 +1,4 @@
-// What is shown, and how keys and clicks change it. The address after # names it, so that it can be sent to somebody.
+// The page's state, and how keys and clicks change it. The part of the address after # names the state, as a link.
 
 const report = await unpack('index');
 const NOTHING_CHOSEN = { text: '', inside: false, subtask: '', step: '', outcome: '', order: 'given', match: null };
@@ -6,9 +6,9 @@ for (const set of report.sets) {
   set.rows.forEach((row, number) => Object.assign(row, { number, key: row.step == null ? row.id : `${row.step}-${row.id}` }));
   Object.assign(set, { view: { ...NOTHING_CHOSEN, left: set.left, right: set.right }, visible: [], selected: null });
 }
-let set = null; // the one in sight; null is the summary
-let listScroll = 0; // on a narrow screen the list and the item take turns, and the list is found again where it was left
-let drawing = 0; // only the newest of several drawings that wait for their data is drawn
+let set = null; // the visible set; null for the summary
+let listScroll = 0; // scroll position of the list; a narrow screen shows either the list or an item
+let drawing = 0; // number of the newest drawing; older drawings that still wait for data are dropped
 
 const isNarrow = () => matchMedia('(max-width: 760px)').matches;
 
@@ -41,7 +41,7 @@ async function show() {
   byId('detail').querySelector(focus)?.focus({ preventScroll: true });
 }
 
-// The control that has the focus, so that it keeps it when the item is drawn again.
+// Selector of the focused control, to restore the focus after the item is drawn again.
 function focusPath() {
   const { match } = document.activeElement?.dataset ?? {};
   const label = document.activeElement?.getAttribute('aria-label');
@@ -94,15 +94,15 @@ async function walkMatches(by) {
   const all = item.tournaments.flatMap((tournament, t) => tournament.matches.map((_, index) => ({ tournament: t, index })));
   if (!all.length) return;
   const { match } = set.view;
-  const at = match ? all.findIndex((one) => one.tournament === match.tournament && one.index === match.index) + by : by > 0 ? 0 : all.length - 1;
+  const at = match ? all.findIndex((other) => other.tournament === match.tournament && other.index === match.index) + by : by > 0 ? 0 : all.length - 1;
   const next = all[(at + all.length) % all.length];
   if (!match || all.length > 1) actions.chooseMatch(next.tournament, next.index);
 }
 
-// The address decides what is shown: the summary, a set, or an item of it.
+// Shows what the address names: the summary, a set, or an item of a set.
 async function route() {
   const [key, id] = location.hash.slice(1).split('/').map(decodeURIComponent);
-  set = report.sets.find((one) => one.key === key) ?? null;
+  set = report.sets.find((candidate) => candidate.key === key) ?? null;
   byId('summary').hidden = Boolean(set);
   byId('browser').hidden = !set;
   for (const link of document.querySelectorAll('[data-tab]')) {

@@ -1,9 +1,8 @@
-"""What the report's page shows of a run: every evaluated query and every kept training group, in one form.
+"""Data of the report's page: every evaluated query and every stored training group, in one format.
 
-Both are items: a query, its entrants (trajectories) and the tournaments that they played. What the list of items
-filters and sorts by goes into an index; the items themselves go into compressed blocks, which the page opens one by one
-when somebody looks. Turns and match scores are read here, by the functions that training uses, so that the page only
-draws.
+Both are items: a query, its entrants (trajectories) and the tournaments that they played. The fields for filters and
+sorting go into an index. The items go into compressed blocks, which the page opens one by one on demand. Turns and
+match scores are computed here with training's functions, so the page only draws.
 """
 
 import base64
@@ -20,36 +19,36 @@ from arenarl.tournament.ranking import Call, Match
 from arenarl.tournament.schedules import Place
 from arenarl.trajectory import Trajectory, read_jsonl, read_turns
 
-BLOCK_CHARACTERS = 250_000  # of JSON in a block: opened in a few milliseconds, and long enough to compress well
+BLOCK_CHARACTERS = 250_000  # JSON per block: opens in a few milliseconds and compresses well
 
 Item = dict[str, Any]
 
 
 def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
-    """The test queries of runs/<run>/evaluate; the first entrant is the stored baseline."""
+    """Yield the test queries of runs/<run>/evaluate; the first entrant is the stored baseline."""
     files = [list(read_jsonl(folder / f"{name.replace(' ', '_')}.jsonl")) for name in entrants]
-    tournaments: dict[str, list[dict]] = {}
+    by_query: dict[str, list[dict]] = {}
     for record in read_jsonl(folder / "tournaments.jsonl"):
-        tournaments.setdefault(record["query_id"], []).append(record)
+        by_query.setdefault(record["query_id"], []).append(record)
     for records in zip(*files, strict=True):
-        played = tournaments[records[0]["query_id"]]
-        if any(record["entrants"] != entrants for record in played):
-            raise UserError(f"{folder}: the files are of different evaluations; run evaluate.py again")
-        named = zip(entrants, records, strict=True)
-        shown = [{"name": name, **_trajectory(record), **record["findings"]} for name, record in named]
-        judges = [f"judge {record['judge'] + 1}" if len(played) > 1 else "" for record in played]
-        found = [_tournament(one, judge, one["topology"]) for one, judge in zip(played, judges, strict=True)]
-        yield {**_heading(records[0]), "entrants": shown, "tournaments": found}
+        tournaments = by_query[records[0]["query_id"]]
+        if any(record["entrants"] != entrants for record in tournaments):
+            raise UserError(f"{folder}: the files come from different evaluations; run evaluate.py again")
+        pairs = zip(entrants, records, strict=True)
+        trajectories = [{"name": name, **_trajectory(record), **record["findings"]} for name, record in pairs]
+        judges = [f"judge {record['judge'] + 1}" if len(tournaments) > 1 else "" for record in tournaments]
+        results = [_tournament(*pair, pair[0]["topology"]) for pair in zip(tournaments, judges, strict=True)]
+        yield {**_heading(records[0]), "entrants": trajectories, "tournaments": results}
 
 
 def training_items(path: Path, topology: str) -> Iterator[Item]:
-    """The groups of runs/<run>/rl/groups.jsonl."""
+    """Yield the groups of runs/<run>/rl/groups.jsonl."""
     for record in read_jsonl(path):
         ranking = record["ranking"] or {"ranks_G": record["ranks"], "scores_G": record["rewards"], "matches": []}
         quality = record["quality"] or [None] * len(record["rewards"])
-        given = zip(record["trajectories"], quality, record["rewards"], strict=True)
+        triples = zip(record["trajectories"], quality, record["rewards"], strict=True)
         entrants = []
-        for g, (trajectory, true_quality, reward) in enumerate(given):
+        for g, (trajectory, true_quality, reward) in enumerate(triples):
             name = {"name": sample_name(g, trajectory["meta"]["is_anchor"])}
             entrants.append(name | _trajectory(trajectory) | {"quality": true_quality, "reward": reward})
         tournaments = [_tournament(ranking, "", topology)]
@@ -57,7 +56,7 @@ def training_items(path: Path, topology: str) -> Iterator[Item]:
 
 
 def sample_name(g: int, is_anchor: bool) -> str:
-    """What the page calls trajectory g of a training group."""
+    """Return the page's name for trajectory g of a training group."""
     return "anchor" if is_anchor else f"sample {g}"
 
 
@@ -66,7 +65,7 @@ def _heading(record: dict[str, Any]) -> Item:
 
 
 def _trajectory(record: dict[str, Any]) -> dict[str, Any]:
-    """Turns, with the whole text of one that neither calls a tool nor answers, and how it ended."""
+    """Return turns, validity and stop reason. A turn without an answer also has its whole text."""
     trajectory = Trajectory.from_record(record)
     assistants = [message for message in trajectory.messages if message["role"] == "assistant"]
     turns = [asdict(turn) for turn in read_turns(trajectory.messages)]
@@ -92,7 +91,7 @@ def _tournament(ranking: dict[str, Any], judge: str, topology: str) -> dict[str,
 
 
 def mark_identical(item: Item) -> Item:
-    """Give each entrant `same_as`: the first entrant with the same turns, itself if there is none before it."""
+    """Set each entrant's `same_as` to the first entrant with the same turns, which may be itself."""
     first: dict[str, int] = {}
     for index, entrant in enumerate(item["entrants"]):
         text = json.dumps(entrant["turns"]) if entrant["valid"] else f"invalid {index}"
@@ -101,8 +100,8 @@ def mark_identical(item: Item) -> Item:
 
 
 def index_row(item: Item, block: int, position: int) -> dict[str, Any]:
-    """What the list shows, filters and sorts by. `outcomes` are against entrant 0:
-    win, loss, draw, invalid, none (no verdict)."""
+    """Return the fields for the list, its filters and its order.
+    `outcomes` are against entrant 0: win, loss, draw, invalid, or none (no verdict)."""
     matches = item["tournaments"][0]["matches"]
     scores = {match["j"]: match["scores"] for match in matches if match["i"] == 0}
     scores |= {match["i"]: match["scores"] and match["scores"][::-1] for match in matches if match["j"] == 0}
@@ -120,27 +119,26 @@ def _outcome(entrant: dict[str, Any], scores: dict[int, Any]) -> str:
         return "invalid"
     if entrant["same_as"] == 0:
         return "draw"
-    met = scores.get(entrant["same_as"])
-    if met is None:
+    pair = scores.get(entrant["same_as"])
+    if pair is None:
         return "none"
-    return "draw" if met[0] == met[1] else "win" if met[1] > met[0] else "loss"
+    return "draw" if pair[0] == pair[1] else "win" if pair[1] > pair[0] else "loss"
 
 
 def pack(items: Iterator[Item]) -> tuple[list[dict[str, Any]], list[str]]:
-    """(index rows, blocks): each block is a JSON list of items, compressed, in Base64."""
+    """Return the index rows and the blocks; each block is a compressed JSON list of items in Base64."""
     rows: list[dict[str, Any]] = []
     blocks: list[str] = []
-    waiting: list[str] = []
+    texts: list[str] = []
     for item in map(mark_identical, items):
-        rows.append(index_row(item, len(blocks), len(waiting)))
-        waiting.append(to_json(item, separators=(",", ":")))
-        if sum(map(len, waiting)) > BLOCK_CHARACTERS:
-            blocks.append(compressed(f"[{','.join(waiting)}]"))
-            waiting = []
-    return rows, blocks + ([compressed(f"[{','.join(waiting)}]")] if waiting else [])
+        rows.append(index_row(item, len(blocks), len(texts)))
+        texts.append(to_json(item, separators=(",", ":")))
+        if sum(map(len, texts)) > BLOCK_CHARACTERS:
+            blocks.append(compress(f"[{','.join(texts)}]"))
+            texts = []
+    return rows, blocks + ([compress(f"[{','.join(texts)}]")] if texts else [])
 
 
-def compressed(text: str) -> str:
-    """gzip without a time stamp, in Base64: the same text always gives the same characters,
-    none of which HTML could read."""
+def compress(text: str) -> str:
+    """Return the text as gzip in Base64, which HTML cannot misread. Without a time stamp, equal texts stay equal."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()

@@ -1,4 +1,4 @@
-// Elements. Everything that a trajectory, a query or a judge wrote goes through text nodes: nothing here reads HTML.
+// Elements. Text from trajectories, queries and judges goes into text nodes; nothing here parses HTML.
 
 const SVG = 'http://www.w3.org/2000/svg';
 const byId = (id) => document.getElementById(id);
@@ -22,7 +22,7 @@ const words = (name) => name.replaceAll('_', ' ');
 const head = (text, properties) => el('th', { scope: 'col', ...properties }, text);
 const figure = (text, properties) => el('td', { class: 'number', ...properties }, text);
 
-// A table that scrolls by itself where it is too wide; `heads` are the cells of its first row.
+// A table that scrolls if it is too wide; `heads` are the cells of its first row.
 function table(name, label, heads, rows) {
   return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label },
     el('table', { class: name }, el('thead', {}, el('tr', {}, heads)), el('tbody', {}, rows)));

@@ -8,7 +8,7 @@ function drawItem(set, row, item, view, actions) {
     return [drawTournament(set, item, tournament, chosen, (match) => actions.chooseMatch(index, match)),
       chosen != null && drawMatch(set, item, tournament, chosen, () => actions.chooseMatch(null))];
   });
-  const inSight = [view.left, view.right].filter((index) => index != null).map((index) => item.entrants[index]);
+  const visible = [view.left, view.right].filter((index) => index != null).map((index) => item.entrants[index]);
   return [
     el('header', { class: 'item-head' },
       el('p', { class: 'walk' }, el('button', { type: 'button', class: 'back', onclick: actions.back }, '← list'),
@@ -18,9 +18,9 @@ function drawItem(set, row, item, view, actions) {
       el('h2', {}, item.query)),
     drawStandings(set, item, view, actions),
     ...tournaments.flat(),
-    el('section', {}, el('h3', {}, 'Trajectories'), inSight.length > 1 && drawComparison(inSight),
+    el('section', {}, el('h3', {}, 'Trajectories'), visible.length > 1 && drawComparison(visible),
       el('div', { class: 'columns', tabindex: 0, role: 'group', 'aria-label': 'Trajectories' },
-        inSight.map((entrant) => drawTrajectory(item, entrant, inSight.length === 1)))),
+        visible.map((entrant) => drawTrajectory(item, entrant, visible.length === 1)))),
   ];
 }
 

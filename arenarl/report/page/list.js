@@ -1,4 +1,4 @@
-// The list: filters, order, rows. Rows are made once and put in order; the browser lays out only those in sight.
+// The list: filters, order, rows. Each row is built once; the browser lays out only visible rows.
 
 const MARKS = {
   win: ['▲', 'beats the baseline'], loss: ['▼', 'loses to the baseline'], draw: ['=', 'draws with the baseline'],
@@ -9,8 +9,8 @@ const EVALUATION_ORDERS = {
   given: ['order of the test set', () => 0],
   worst: ['left: lowest quality first', (row, view) => row.qualities[view.left]],
   best: ['left: highest quality first', (row, view) => -row.qualities[view.left]],
-  gain: ['left far above right first', (row, view) => row.qualities[view.right] - row.qualities[view.left]],
-  fall: ['left far below right first', (row, view) => row.qualities[view.left] - row.qualities[view.right]],
+  gain: ['left above right, widest gap first', (row, view) => row.qualities[view.right] - row.qualities[view.left]],
+  fall: ['left below right, widest gap first', (row, view) => row.qualities[view.left] - row.qualities[view.right]],
 };
 const spread = (row) => Math.max(...row.qualities) - Math.min(...row.qualities);
 const mean = (row) => row.qualities.reduce((sum, quality) => sum + quality, 0) / row.qualities.length;
@@ -35,7 +35,7 @@ function drawFilters(set, view, change) {
     onchange: (event) => change({ inside: event.target.checked }) });
   byId('filters').replaceChildren(...[
     el('label', { class: 'wide' }, el('span', {}, 'search'), search),
-    el('label', { class: 'wide check' }, inside, ' in thoughts, tool calls, results and answers too'),
+    el('label', { class: 'wide check' }, inside, ' also in thoughts, tool calls, results and answers'),
     choices('subtask', view.subtask, any(distinct('subtask'), 'all'), put('subtask'), { id: 'subtask' }),
     set.isTraining && choices('step', view.step, any(distinct('step'), 'all'), put('step'), { id: 'step' }),
     !set.isTraining && choices('left', view.left, entrants, putEntrant('left'), { id: 'left' }),

@@ -1,4 +1,4 @@
-// The data: an index of each set's rows, and blocks of items that are unpacked when somebody looks at one of them.
+// The data: an index of each set's rows, and blocks of items that are unpacked on demand.
 
 const KEPT_BLOCKS = 8;
 const opened = new Map();
@@ -11,31 +11,31 @@ async function unpack(id) {
 
 function block(set, index) {
   const id = `${set.key}-${index}`;
-  const found = opened.get(id) ?? unpack(id);
-  opened.delete(id); // to be put last: the first is the one that was not used for longest
-  opened.set(id, found);
+  const items = opened.get(id) ?? unpack(id);
+  opened.delete(id); // moves it to the end, so the first block is the least recently used
+  opened.set(id, items);
   if (opened.size > KEPT_BLOCKS) opened.delete(opened.keys().next().value);
-  return found;
+  return items;
 }
 
 const itemOf = async (set, row) => (await block(set, row.block))[row.position];
 
-// Everything that a row's trajectories say, in lower case; read once, on the first search in trajectories.
+// Reads the text of all trajectories in lower case, once, on the first search in trajectories.
 async function readTexts(set) {
   if (set.texts) return;
   const texts = new Map();
   const blocks = new Set(set.rows.map((row) => row.block));
   for (const index of blocks) {
     const items = await unpack(`${set.key}-${index}`);
-    const said = items.map((item) => item.entrants.flatMap((entrant) => entrant.turns.flatMap(textsOf)).join('\n').toLowerCase());
-    for (const row of set.rows) if (row.block === index) texts.set(row, said[row.position]);
+    const itemTexts = items.map((item) => item.entrants.flatMap((entrant) => entrant.turns.flatMap(textsOf)).join('\n').toLowerCase());
+    for (const row of set.rows) if (row.block === index) texts.set(row, itemTexts[row.position]);
   }
   set.texts = texts;
 }
 
 function textsOf(turn) {
-  const calls = turn.tool_calls.map((call) => `${call.name} ${shown(call.arguments)}`);
+  const calls = turn.tool_calls.map((call) => `${call.name} ${argumentsText(call.arguments)}`);
   return [turn.thought, ...calls, ...turn.observations, turn.answer ?? '', turn.text];
 }
 
-const shown = (args) => (typeof args === 'string' ? args : JSON.stringify(args, null, 1));
+const argumentsText = (args) => (typeof args === 'string' ? args : JSON.stringify(args, null, 1));

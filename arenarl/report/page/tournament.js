@@ -1,8 +1,8 @@
-// A query's tournament: the bracket as a tree, all other matches as buttons, and one match with the scores of its two calls.
+// A query's tournament: the bracket as a tree, all other matches as buttons, and the details of one match.
 
 const BOX = { width: 176, height: 46, gap: 10, between: 34 };
 
-// Identical trajectories enter once: the first one's name stands for all, the full name has them all.
+// Identical trajectories enter once. The short name is the first trajectory's; the full name lists all of them.
 const namesOf = (item, index) => item.entrants.filter((entrant) => entrant.same_as === index).map((entrant) => entrant.name);
 const fullName = (item, index) => namesOf(item, index).join(' = ');
 function nameOf(item, index) {
@@ -24,7 +24,7 @@ function drawTournament(set, item, tournament, chosen, choose) {
   const { bracket, matches } = tournament;
   const inTree = new Set(bracket.flat().map((place) => between(tournament, place.i, place.j)));
   const rounds = Map.groupBy(matches.map((match, index) => ({ ...match, index })), (match) => match.round);
-  const beside = [...rounds].filter(([, played]) => played.some((match) => !inTree.has(match.index))); // all, where there is no tree
+  const beside = [...rounds].filter(([, played]) => played.some((match) => !inTree.has(match.index))); // all rounds, if there is no tree
   const heading = (round) => (bracket.length ? 'Seeding: matches with the anchor' : rounds.size > 1 ? `Round ${round + 1}` : 'Matches');
   const isEmpty = !matches.length && !tournament.group_calls.length;
   return el('section', { class: 'tournament' },
@@ -35,7 +35,7 @@ function drawTournament(set, item, tournament, chosen, choose) {
     ]),
     bracket.length > 0 && [el('h4', {}, 'Bracket'), drawBracket(item, tournament, chosen, choose)],
     tournament.group_calls.length > 0 && drawGroupCalls(item, tournament.group_calls),
-    isEmpty && el('p', { class: 'quiet' }, 'No matches: scores are pointwise, or there was nobody to meet.'));
+    isEmpty && el('p', { class: 'quiet' }, 'No matches: scores are pointwise, or there was no opponent.'));
 }
 
 function matchButton(item, match, chosen, choose) {
@@ -49,10 +49,10 @@ function matchButton(item, match, chosen, choose) {
 function drawGroupCalls(item, calls) {
   const names = (indices) => indices?.map((index) => nameOf(item, index)).join(', ') ?? 'no verdict';
   const rows = calls.map((call) => el('tr', {}, figure(String(call.repeat + 1)), el('td', {}, names(call.shown)), el('td', {}, names(call.winners))));
-  return table('calls', 'Calls', [head('repeat', { class: 'number' }), head('shown'), head('go on')], rows);
+  return table('calls', 'Calls', [head('repeat', { class: 'number' }), head('shown'), head('advance')], rows);
 }
 
-// Each box stands halfway between those that feed it.
+// Each box is centred between the boxes of its two entrants.
 function drawBracket(item, tournament, chosen, choose) {
   const { bracket } = tournament;
   const left = (round) => round * (BOX.width + BOX.between) + 1;
@@ -73,7 +73,7 @@ function drawBracket(item, tournament, chosen, choose) {
   return el('div', { class: 'scroll' }, drawing);
 }
 
-// Which boxes of the round before sent somebody here.
+// Indices of the previous round's boxes whose winners meet here.
 const feeders = (places, { i, j }) => [...places.keys()].filter((index) => places[index].winner != null && [i, j].includes(places[index].winner));
 
 function drawBox(item, tournament, place, x, y, chosen, choose) {
@@ -100,7 +100,7 @@ function drawBox(item, tournament, place, x, y, chosen, choose) {
     side(place.i, 16), side(place.j, BOX.height - 8));
 }
 
-// One match: what each of its calls said, dimension by dimension, and both together.
+// One match: the scores of each call by dimension, and their sum.
 function drawMatch(set, item, tournament, index, close) {
   const match = tournament.matches[index];
   const entrants = [match.i, match.j];
@@ -126,10 +126,10 @@ function dimensionsOf(match) {
   return Object.keys(scores).filter((name) => typeof scores[name] === 'number');
 }
 
-// [score of i, score of j] of each call, then of both together; of the totals where `dimension` is null.
+// [score of i, score of j] per call, then their sum; totals if `dimension` is null.
 function scorePairs(match, dimension) {
   const calls = match.calls.map((call) => {
-    const scores = dimension == null ? call.scores : call.detail?.map((one) => one[dimension]);
+    const scores = dimension == null ? call.scores : call.detail?.map((detail) => detail[dimension]);
     return call.first === match.i ? [scores?.[0], scores?.[1]] : [scores?.[1], scores?.[0]];
   });
   const sum = (side) => (calls.some((pair) => pair[side] == null) ? null : calls.reduce((total, pair) => total + pair[side], 0));
