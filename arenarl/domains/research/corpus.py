@@ -148,7 +148,7 @@ def build_corpus(seed: int, size: int = 3000) -> Corpus:
     """Return the embedded encyclopedia of `size` invented entities, the same for the same arguments in every process.
     Raises UserError if the size is too small for all kinds of entities."""
     if size < 100:
-        raise UserError(f"a corpus of {size} entities is too small for all kinds and relations; make it 100 or more")
+        raise UserError(f"environment.search.corpus_size={size} is too small for every kind of entity; set 100 or more")
     pairs = invent(f"encyclopedia-{seed}-{size}", size)
     random.Random(f"order-{seed}-{size}").shuffle(pairs)
     return Corpus([page for _, page in pairs], {entity.url: entity for entity, _ in pairs})

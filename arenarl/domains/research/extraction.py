@@ -5,11 +5,9 @@
 
 extracts facts, F_i of Eq. 1, InfoAgent, in the format of `corpus.read_corpus`. A fact counts only if the page has its
 sentence and the sentence has its value. A value that is another page's title makes the fact a relation to that page.
-Pages that already have facts stay as they are.
 
-`rephrase` is f_llm of Eq. 2 together with the question generator of Eq. 4. A rewording is used only if it names no
-hidden entity, keeps all given names, and does not contain the answer; otherwise the query keeps its words. Equal
-meaning is not checked; that is left to the LLM.
+`rephrase` is f_llm of Eq. 2 together with the question generator of Eq. 4. A rewording is used only if it keeps all
+given names, and contains neither hidden names nor the answer. Whether the meaning stays the same is not checked.
 """
 
 import argparse
@@ -63,7 +61,7 @@ async def ask(
 
 
 async def add_facts(client: LLMClient, llm: LLMConfig, pages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the pages with `kind` and `facts` from the LLM; a page without a valid reply stays as it is."""
+    """Return all pages; a page without facts gets `kind` and `facts` from the LLM, if its reply is valid."""
     urls = {page["title"]: page["url"] for page in pages}
 
     async def read(page: dict[str, Any]) -> dict[str, Any]:

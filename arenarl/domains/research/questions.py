@@ -120,7 +120,7 @@ def make_questions(
                 queries.append(Query(query_id, "research", SUBTASK, "en", text, constraints | {"tool_calls": calls}))
                 failures = 0
             elif (failures := failures + 1) > _MAX_FAILURES:
-                raise UserError(f"{len(queries)} of {count} questions could be made: {_HINT}")
+                raise UserError(f"only {len(queries)} of {count} questions could be made: {_HINT}")
     return queries
 
 
@@ -228,8 +228,8 @@ def _print_histogram(title: str, values: list[int]) -> None:
 
 def main() -> None:
     def add_count(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--count", type=int, default=200, help="how many to make")
-        parser.add_argument("--show", type=int, default=8, help="how many to print")
+        parser.add_argument("--count", type=int, default=200, help="number of questions to make")
+        parser.add_argument("--show", type=int, default=8, help="number of questions to print")
 
     config, arguments = parse_arguments(__doc__, add_count)
     environment, research = ResearchEnvironment.from_config(config.environment, "en"), config.data.research

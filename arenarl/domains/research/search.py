@@ -5,9 +5,8 @@
     browse: fetch, main text → chunks of 2,048 tokens → BM25 by the title, 40 → embedding, 8 → reranker, 1 →
             summary, if the text is long
 
-Each stage has a key and can be switched off. If a page cannot be fetched, the engine's snapshot replaces it, as in the
-paper. The work runs in an event loop of its own. Results are computed once and shared (B.3), because the trajectories
-of a group search for much the same.
+Each stage has a key and can be switched off. The engine's snapshot replaces a page that cannot be fetched, as in the
+paper. Results are computed once and shared (B.3), because the trajectories of a group search for much the same.
 """
 
 import asyncio

@@ -1,12 +1,11 @@
 """A scripted teacher of deliberately mixed quality, which answers closed and open-ended queries with the tools.
 
-As in `travel/teacher.py`, each of its habits is off more often than on. SFT thus shows all that good research takes,
-and RL has to learn to do it every time. InfoAgent's trajectories come from o3 (A.2), ArenaRL's from a closed model;
-this teacher replaces both.
+As in `travel/teacher.py`, each of its habits is off more often than on: SFT shows all that good research takes, and RL
+has to learn to do it every time. The teacher replaces o3 (A.2, InfoAgent) and ArenaRL's closed model.
 
-Its solver is also the solvability check for closed questions (3.1, InfoAgent). The solver gets a question's
-description as data, so it need not parse English. It reads tool results with `Corpus.read`: only facts whose sentences
-it has read count. It starts from a named entity or from clues, follows links, and tries candidates until one fits.
+Its solver is also the solvability check for closed questions (3.1, InfoAgent). It gets a question's description as data
+and reads tool results with `Corpus.read`, so only facts whose sentences it has read count. It starts from a named
+entity or from clues, follows links, and tries candidates until one fits.
 """
 
 import json

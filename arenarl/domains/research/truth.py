@@ -1,14 +1,12 @@
 """The truth of a research trajectory: correctness, and the seven dimensions of 6.1, ArenaRL, according to the corpus.
 
-The simulated judge adds noise to these scores; evaluation reports them as they are. An open-ended query lists the facts
-that a good report covers; a closed query has its answer and the entities that lead to it. Texts are compared word by
-word: a claim is grounded if a tool result has its sentence, or a sentence with the same entity and value.
+The simulated judge adds noise to these scores; evaluation reports them as they are. Texts are compared word by word: a
+claim is grounded if a tool result has its sentence, or a sentence with the same entity and value.
 
-A judge may see a trajectory without tool results: the answer alone, or thoughts, calls and answer (3.2 and 3.3,
-ArenaRL). `examine_view` scores what such a judge can see. It uses the names of entities and the words that state an
-attribute ("was founded in"), but not the values: a fact counts as stated with any value. For an entity that the query
-does not name, any other entity counts. An answer to a closed query counts as right if it has a digit exactly when the
-known answer has one. "Not found" is not an answer.
+`examine_view` scores what a judge without tool results can see (3.2 and 3.3, ArenaRL). It uses names of entities and
+the words that state an attribute ("was founded in"), but no values: a fact counts as stated with any value. For an
+entity that the query does not name, any other entity counts. A closed answer counts as right if it has a digit exactly
+when the known answer has one; "not found" never counts.
 """
 
 import re

@@ -3,10 +3,9 @@
 The API's address comes from the config and may be on this machine (a SearXNG of your own). InfoAgent uses Google, then
 Brave and Bing if Google finds nothing (B.1); here one API is used.
 
-A policy may fetch any address, so fetching is guarded. A host name is resolved once and all its addresses are checked.
-The connection then goes to a checked address, so a second answer of a name server cannot redirect it. Redirects are
-followed here, each checked like the first address. Time, size, number of redirects and parsing are bounded. System
-proxies are not used, because they would resolve the name a second time.
+A policy may fetch any address, so fetching is guarded. A host name is resolved once, all its addresses are checked, and
+the connection goes to a checked address. Each redirect is checked like the first address. Time, size, number of
+redirects and parsing are bounded. System proxies are not used, because they would resolve the name a second time.
 """
 
 import asyncio

@@ -85,7 +85,7 @@ function drawTurn(turn, index) {
     turn.thought && part('thought', 'thought', turn.thought),
     turn.text && !turn.tool_calls.length && part('text', 'text without an answer', turn.text),
     turn.tool_calls.map((call, k) => [
-      part('call', `calls ${call.name || 'a tool that cannot be read'}`, drawArguments(call.arguments)),
+      part('call', `calls ${call.name || 'an unreadable tool'}`, drawArguments(call.arguments)),
       k < turn.observations.length && part(turn.observations[k].startsWith('Error') ? 'result error' : 'result', 'result', turn.observations[k]),
     ]),
     turn.answer != null && part('answer', 'answer', turn.answer));

@@ -32,7 +32,7 @@ def last_year(person):
 
 def test_seeds_give_different_corpora_and_a_small_size_is_refused():
     assert build_corpus(0, 200).pages != build_corpus(1, 200).pages and build_corpus(0, 200) is build_corpus(0, 200)
-    with pytest.raises(UserError, match="make it 100 or more"):
+    with pytest.raises(UserError, match="corpus_size=99 is too small .*; set 100 or more"):
         build_corpus(0, 99)
 
 
