@@ -1,11 +1,10 @@
-"""Makes training data with LLMs in the three stages of Section 5:
-queries, trajectories, inspection, and the splits that the scripts read.
+"""Make training data with LLMs in the three stages of Section 5: queries, trajectories, inspection; write the splits.
 
-    python data/build.py --config configs/data/travel.yaml all stages; finished ones are skipped
-    python data/build.py --config configs/data/travel.yaml --stage queries one stage, or several
-    python data/build.py --config configs/data/local.yaml --max-cost 5 cost limit; to continue, rerun with a higher one
+    python data/build.py --config configs/data/travel.yaml                     all stages; finished ones are skipped
+    python data/build.py --config configs/data/travel.yaml --stage queries     some stages
+    python data/build.py --config configs/data/local.yaml --max-cost 5         stop at a cost; rerun to continue
 
-Each stage first estimates its calls and cost. Every reply is kept: a killed run resumes and pays for nothing twice.
+Each stage first estimates its calls and cost. Every reply is stored, so a killed run resumes without paying twice.
 """
 
 import sys
@@ -21,11 +20,10 @@ from arenarl.system.errors import guarded  # noqa: E402
 
 def main() -> None:
     def add_arguments(parser) -> None:
-        parser.add_argument(
-            "--stage", nargs="+", choices=STAGES, default=list(STAGES), help="stages to run (default: all)"
-        )
+        stages = {"nargs": "+", "choices": STAGES, "default": list(STAGES)}
+        parser.add_argument("--stage", help="stages to run (default: all)", **stages)
         max_cost = {"action": "append", "dest": "overrides", "type": "judge.max_cost={}".format}
-        parser.add_argument("--max-cost", metavar="COST", help="the same as --set judge.max_cost=COST", **max_cost)
+        parser.add_argument("--max-cost", metavar="COST", help="same as --set judge.max_cost=COST", **max_cost)
 
     config, arguments = parse_arguments(__doc__, add_arguments)
     fix_randomness(config)

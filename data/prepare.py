@@ -1,12 +1,10 @@
-"""Writes a domain's splits into `data.folder`: SFT trajectories, RL queries, test queries,
-stored baselines (Section 5, Table 1).
+"""Write a domain's splits into `data.folder`: SFT trajectories, RL queries, test queries, stored baselines (Table 1).
 
     python data/prepare.py travel                              the paper's counts, Chinese, full results
-    python data/prepare.py --config configs/quickstart.yaml    as a run's YAML says
+    python data/prepare.py --config configs/quickstart.yaml    the settings of a run's YAML
     python data/prepare.py travel --from Alibaba-NLP/Open-Travel --set data.folder=data/open-travel    published data
 
-Deterministic: the same `data.seed` writes the same bytes.
-Existing files made from the same settings and sources by the same code are kept.
+The same `data.seed` writes the same bytes. Files made by the same code from the same settings and sources are kept.
 """
 
 import argparse
@@ -38,7 +36,7 @@ from arenarl.trajectory import read_queries, read_trajectories, same_query, writ
 
 # domain -> the run with the paper's numbers
 PAPER = {name: f"configs/{name}/sft_qwen3_8b.yaml" for name in ("travel", "research", "writing")}
-# reads `data.source`
+# the code that reads `data.source`
 PUBLIC_CODE = [
     *(ROOT / "arenarl" / "domains" / name for name in ("public_data.py", "published_records.py")),
     *(ROOT / "arenarl" / "trajectory" / name for name in ("messages.py", "records.py", "text.py", "vocabulary.py")),
@@ -47,13 +45,11 @@ PUBLIC_CODE = [
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument(
-        "domain", nargs="?", choices=PAPER, help="domain to prepare with the paper's counts, without --config"
-    )
+    domain_help = "domain to prepare with the paper's counts, without --config"
+    parser.add_argument("domain", nargs="?", choices=PAPER, help=domain_help)
     parser.add_argument("--config", help="the run's YAML, which sets the domain")
-    parser.add_argument(
-        "--from", nargs="+", metavar="SOURCE", dest="sources", help="use published data: the same as data.source"
-    )
+    source = {"nargs": "+", "metavar": "SOURCE", "dest": "sources"}
+    parser.add_argument("--from", help="published data sets, same as data.source", **source)
     add_overrides(parser)
     arguments = parser.parse_args()
     if not (arguments.domain or arguments.config):
@@ -62,18 +58,14 @@ def main() -> None:
     config = load_config(arguments.config or PAPER[arguments.domain], [*sources, *arguments.overrides])
     domain, folder = make_domain(config.environment, config.data), Path(config.data.folder)
     if arguments.domain not in (None, domain.name):
-        raise UserError(
-            f"{arguments.config} is of the domain {domain.name}, not {arguments.domain}; leave the domain out"
-        )
-    if not config.data.source and domain.has_own_queries:
-        print(f"{folder} holds queries that were not made here: nothing is prepared")
-        return
+        what = f"the domain of {arguments.config} is {domain.name}, not {arguments.domain}"
+        raise UserError(f"{what}; leave out the domain")
     if not config.data.source:
-        needs(
-            domain,
-            "splits",
-            "makes its data; name published data with data.source, or write the files of data/README.md yourself",
-        )
+        if domain.has_own_queries:
+            print(f"{folder} holds queries of your own: nothing is prepared")
+            return
+        how = "name published data with data.source, or write the files of data/README.md yourself"
+        needs(domain, "splits", f"makes its data; {how}")
     settings = {"data": asdict(config.data), "environment": asdict(config.environment)}
     if config.data.items:
         settings["items"] = hash_files(sorted(Path(config.data.items).rglob("*.json*")))
@@ -95,18 +87,17 @@ def main() -> None:
 
 
 def prepare_alone(domain: Domain, config: Config, folder: Path, settings: dict) -> dict:
-    """`prepare`, unless another process, which is waited for, did the same: runs share data."""
+    """Prepare the data under a lock, because runs share it; skip it if another process did the same meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
         return read_manifest(folder, settings) or prepare(domain, config, folder, settings)
 
 
 def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dict:
-    """Write all splits; returns the manifest with counts and hashes, which is written last;
-    one that claims the folder, first."""
+    """Write all splits, and at the end the manifest with their counts and hashes; return the manifest."""
     refuse_changed(folder)
     public = load_public(config, folder) if config.data.source else None
-    write_json(folder / "manifest.json", {"splits": {}})
+    write_json(folder / "manifest.json", {"splits": {}})  # marks an unfinished folder
     splits = {}
     for name, records in public.splits.items() if public else generate(domain, config):
         path = folder / f"{name}.jsonl"
@@ -120,43 +111,31 @@ def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dic
 
 
 def generate(domain: Domain, config: Config) -> Iterator[tuple[str, list]]:
-    """The splits that the domain makes, by name, with a bar for the queries that the teacher solves."""
+    """Yield the domain's splits by name, with a progress bar over the queries that the teacher solves."""
     if config.environment.name == "mcp":
-        how = (
-            f"prepare it with --set environment.name={config.environment.domain} --set "
-            "environment.mcp=[], or name data.source"
-        )
-        raise UserError(f"environment.name=mcp: the teacher works with the tools in this process; {how}")
-    of_queries = len(domain.subtasks) * config.data.test_per_subtask + config.data.sft_size
-    with (
-        temporary_environment(environment_maker(config.environment, config.data.language)) as environment,
-        Bar("data", of_queries) as bar,
-    ):
-        yield from domain.splits(
-            environment,
-            bar.over,
-            open_client([config.data.research.rephraser], config.judge, f"{config.run_name}/data"),
-        )
+        how = f"add --set environment.name={config.environment.domain} --set environment.mcp=[], or name data.source"
+        raise UserError(f"environment.name=mcp: the teacher cannot use MCP servers; {how}")
+    total = len(domain.subtasks) * config.data.test_per_subtask + config.data.sft_size
+    make = environment_maker(config.environment, config.data.language)
+    with temporary_environment(make) as environment, Bar("data", total) as bar:
+        client = open_client([config.data.research.rephraser], config.judge, f"{config.run_name}/data")
+        yield from domain.splits(environment, bar.over, client)
 
 
 def load_public(config: Config, folder: Path) -> PublicData:
-    """What `data.source` names, with its notes printed.
-    Raises UserError if its splits would stand beside another data set's."""
+    """Read `data.source` and print the notes; raise UserError if the folder has an SFT file of another source."""
     with temporary_environment(environment_maker(config.environment, config.data.language)) as environment:
         public = read_public_data(config.data, config.environment.domain, environment.tools)
     if "sft" not in public.splits and (folder / "sft.jsonl").is_file():
-        raise UserError(
-            f"{folder}/sft.jsonl is not of data.source, which has no SFT trajectories; "
-            "add it to data.source or set another data.folder"
-        )
+        what = f"{folder}/sft.jsonl does not come from data.source, which has no SFT trajectories"
+        raise UserError(f"{what}; add it to data.source or set another data.folder")
     for note in public.notes:
         print(note)
     return public
 
 
 def local_hashes(config: Config) -> list[str | None]:
-    """Of each local source's content. A data set of the hub stands for itself,
-    so that what is prepared needs no network."""
+    """Return the content hash of each local source; None for a hub data set, so that no network is needed."""
     return [
         hash_files(find_source(source, config.data.divide).files) if local_path(source) else None
         for source in config.data.source
@@ -164,47 +143,42 @@ def local_hashes(config: Config) -> list[str | None]:
 
 
 def check_disjoint(folder: Path) -> None:
-    """No query is in two splits, whatever its case and spacing. Raises UserError naming one that is."""
+    """Raise UserError if a query is in two splits; case and spacing do not matter."""
     test, rl = (read_queries(folder / f"{split}_queries.jsonl") for split in ("test", "rl"))
     trajectories = read_trajectories(folder / "sft.jsonl") if (folder / "sft.jsonl").is_file() else []
     sft = {same_query(trajectory["messages"][0]["content"]) for trajectory in trajectories}
     texts = [{same_query(query.query) for query in queries} for queries in (test, rl)]
-    # as a world's items do
-    shares_texts = any(len(of_split) < len(queries) for of_split, queries in zip(texts, (test, rl), strict=True))
+    # items of a world may share a text but not a task
+    shares_texts = any(len(unique) < len(queries) for unique, queries in zip(texts, (test, rl), strict=True))
     tasks = [{same_query(query.task) for query in queries} for queries in (test, rl)] if shares_texts else texts
-    for one, other, names in ((*tasks, "test and RL"), (texts[0], sft, "test and SFT"), (texts[1], sft, "RL and SFT")):
-        if shared := sorted(one & other):
+    for a, b, names in ((*tasks, "test and RL"), (texts[0], sft, "test and SFT"), (texts[1], sft, "RL and SFT")):
+        if shared := sorted(a & b):
             raise UserError(f"{folder}: {names} share {len(shared)} queries, first: {shared[0]}")
     print(f"{len(test)} test, {len(rl)} RL and {len(sft)} SFT queries: no two splits share one")
 
 
 def refuse_changed(folder: Path) -> None:
-    """Raises UserError if somebody wrote or edited what is there: it would be lost."""
+    """Raise UserError for files that the user wrote or edited, because `prepare` would overwrite them."""
     manifest = manifest_of(folder)
-    if manifest and "data" not in manifest:  # half of it, by a preparation that was killed
+    if manifest and "data" not in manifest:  # left by a killed preparation
         return
-    made = manifest["splits"] if manifest else {}
+    splits = manifest["splits"] if manifest else {}
     others = [] if manifest else [folder / "manifest.json"]
     for path in filter(Path.is_file, [*(folder / f"{name}.jsonl" for name in FILES), *others]):
-        if path.stem not in made:
-            raise UserError(
-                f"{path} was not made here; name another data.folder, "
-                "or add the file to data.source if that is what you prepare"
-            )
-        if file_hash(path) != made[path.stem]["sha256"]:
-            raise UserError(f"{path} was changed since it was made; delete it, or name another data.folder")
+        if path.stem not in splits:
+            how = "name another data.folder, or add the file to data.source to prepare it"
+            raise UserError(f"{path} was not made by this script; {how}")
+        if file_hash(path) != splits[path.stem]["sha256"]:
+            raise UserError(f"{path} was changed after this script made it; delete it, or name another data.folder")
 
 
 def read_manifest(folder: Path, settings: dict) -> dict | None:
-    """The folder's manifest, if the folder holds exactly what these settings made."""
+    """Return the folder's manifest if its settings and all files are unchanged, otherwise None."""
     manifest = manifest_of(folder) or {"splits": {}}
-    files = {folder / f"{name}.jsonl": split["sha256"] for name, split in manifest["splits"].items()}
-    has_settings = all(manifest.get(key) == value for key, value in settings.items())
-    return (
-        manifest
-        if has_settings and all(file.is_file() and file_hash(file) == sha256 for file, sha256 in files.items())
-        else None
-    )
+    hashes = {folder / f"{name}.jsonl": split["sha256"] for name, split in manifest["splits"].items()}
+    is_same = all(manifest.get(key) == value for key, value in settings.items())
+    is_same = is_same and all(file.is_file() and file_hash(file) == sha256 for file, sha256 in hashes.items())
+    return manifest if is_same else None
 
 
 def file_hash(path: Path) -> str:

@@ -1,13 +1,13 @@
-"""Text search: BM25 without JAX, and how text becomes search terms (English singulars, Chinese pairs).
+"""Text search: BM25 without JAX, and the helpers that turn text into search terms.
 
-Where JAX is installed, bm25s starts it as it is imported, to pick a query's best texts by it; we pick them ourselves,
-and JAX, once started, takes three quarters of a GPU's memory, which is the policy's.
+bm25s starts JAX on import if JAX is installed, only to select the best documents, which we do ourselves. A started JAX
+reserves three quarters of the GPU memory, which the policy needs.
 """
 
 import sys
 
 _jax = sys.modules.get("jax")
-sys.modules["jax"] = None  # whoever imports it now is told that it is not there
+sys.modules["jax"] = None  # makes `import jax` raise ImportError
 try:
     from bm25s import BM25
     from bm25s.stopwords import STOPWORDS_EN
@@ -21,7 +21,7 @@ __all__ = ["BM25", "STOPWORDS_EN", "pairs", "singular"]
 
 
 def singular(word: str) -> str:
-    """An English word without its plural, roughly; the same for queries and documents, so that they meet.
+    """Return an English word without its plural ending, roughly. Queries and documents both pass through it.
 
     >>> singular("cities"), singular("temples"), singular("bus")
     ('city', 'temple', 'bus')
@@ -32,7 +32,7 @@ def singular(word: str) -> str:
 
 
 def pairs(word: str) -> list[str]:
-    """Neighbouring characters: Chinese is written without blanks between words.
+    """Return all pairs of neighbouring characters, the search terms of Chinese text, which has no spaces.
 
     >>> pairs("安静的")
     ['安静', '静的']

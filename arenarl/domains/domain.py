@@ -1,9 +1,8 @@
-"""Domains: what judging, training and evaluation need to know of the queries, besides the tools that answer them.
+"""The interface of a domain, and `make_domain`, which creates the one that `environment.domain` names.
 
-A domain has a rubric (`configs/rubrics/<name>_<language>.yaml`), and what it has more of its own: a truth, against
-which the embedded judge scores and which evaluation reports as it is; subtasks; data. Without a truth there are no
-`true/` metrics and no noise-free figures, and the judges are LLMs or one's own. `environment.domain` chooses. Imports
-of one domain's world stay behind `make_domain`.
+Every domain has a rubric (`configs/rubrics/<name>_<language>.yaml`). It may also have a truth, subtasks and data. The
+embedded judge scores by the truth, and evaluation reports it without noise. A domain without a truth has no `true/`
+metrics; its judges are LLMs or your own. Classes of one domain are imported only when `make_domain` needs them.
 """
 
 import random
@@ -37,9 +36,11 @@ DOMAINS = {
 }
 
 
-# Parts of a trajectory that a judge is shown: the final answer (3.2, ArenaRL); thoughts, tool calls and answer (3.3);
-# all, with tool results
+# The parts of a trajectory in a judge's prompt: the final answer (3.2, ArenaRL); thoughts, tool calls and answer (3.3);
+# everything, with tool results
 ViewKind = Literal["answer", "calls", "results"]
+Split = tuple[str, list[Any]]  # (file name, records)
+Watch = Callable[[list], Iterable]  # wraps queries while they are solved, to show the progress
 
 
 def mean_of(values: Iterable[float]) -> float:
@@ -49,135 +50,150 @@ def mean_of(values: Iterable[float]) -> float:
 
 
 class Truth:
-    """Noise-free findings on one trajectory. `dimensions` is all that a domain must say."""
+    """Noise-free findings on one trajectory. Only `dimensions` is required."""
 
     def dimensions(self) -> dict[str, float]:
-        """0 to 10 for every dimension of the rubric."""
+        """Return a score from 0 to 10 for every dimension of the rubric."""
         raise NotImplementedError
 
     def figures(self) -> dict[str, float]:
-        """Further figures of a table, in percent. A query of which one says nothing lacks it;
-        an invalid trajectory has 0 in each."""
+        """Return further table columns in percent, without columns that do not apply to the query.
+
+        An invalid trajectory counts as 0 in every column.
+        """
         return {}
 
     def passes(self) -> dict[str, bool]:
-        """What pass@k counts, besides a win over the stored baseline."""
+        """Return the criteria that pass@k counts, besides a win over the stored baseline."""
         return {}
 
     def findings(self) -> dict[str, Any]:
-        """For the record of an evaluated trajectory, as JSON."""
+        """Return the JSON values that evaluation stores with the trajectory."""
         return {"figures": {name: round(value, 1) for name, value in self.figures().items()}}
 
     def verified(self, is_correct: bool | None) -> "Truth":
-        """The same with what an LLM says of a known answer in place of the exact comparison; None:
-        no verdict could be had."""
+        """Return this truth with an LLM's verdict instead of the exact comparison; None: the LLM gave no verdict."""
         return self
 
     def checklist(self) -> dict[str, bool]:
-        """What the query's constraints ask for, by name: whether it is met.
-        The names are the same for every trajectory of a query."""
+        """Return which constraints of the query are met. All trajectories of a query have the same keys."""
         return {}
 
 
 class Domain:
-    """A rubric, and nothing else. What a domain has more, a class of its own says:
-    its name and those below that it has.
-    """
+    """A domain with a rubric only. Subclasses set `name`, and override the members below that they support."""
 
     name = ""
-    subtasks: tuple[str, ...] = ()  # in the order of tables; () takes those that the queries name
-    held_out: tuple[str, ...] = ()  # of these, tested only, unless `rl.subtasks` names them
-    compares_splits = False  # True: `splits` itself sees to it that no task is in two that must not share one
-    sources: tuple[Path, ...] = ()  # code that decides what `splits` makes; data that other code made is out of date
+    subtasks: tuple[str, ...] = ()  # in the order of tables; (): the subtasks of the queries
+    held_out: tuple[str, ...] = ()  # subtasks that are only tested, unless `rl.subtasks` names them
+    compares_splits = False  # True: `splits` checks by itself that splits share no task
+    sources: tuple[Path, ...] = ()  # the code of `splits`; data/prepare.py runs again when it changes
 
     def __init__(self, environment: EnvironmentConfig, data: DataConfig):
         self.environment, self.data = environment, data
 
-    # (query, messages) -> what is true of the trajectory; asked of queries that `has_truth` only
+    # (query, messages) -> the truth about the trajectory; called only for queries with `has_truth`
     examine: Callable[[Query, list[dict[str, Any]]], Truth] | None = None
-    # (environment, watch, client) -> (file name, records) of each split; `watch` hands on what takes time, one by one,
-    # `client` asks LLMs where the data wants one
-    splits: (
-        Callable[[Environment, Callable[[list], Iterable], "LLMClient | None"], Iterator[tuple[str, list[Any]]]] | None
-    ) = None
-    # (query, environment, rng, skill) -> a trajectory of a scripted teacher's
+    # (environment, watch, client) -> the splits; `client` calls LLMs if the data needs one
+    splits: Callable[[Environment, Watch, "LLMClient | None"], Iterator[Split]] | None = None
+    # (query, environment, rng, skill) -> a trajectory of the scripted teacher
     solve: Callable[..., Trajectory] | None = None
 
     def examine_view(self, query: Query, messages: list[dict[str, Any]]) -> Truth:
-        """Examine a view without tool results.
+        """Examine a view without tool results: the answer alone, or thoughts, calls and answer.
 
-        Args:
-            messages: the answer alone, or thoughts, calls and answer. A stated fact that they cannot check is believed.
+        Stated facts that such a view cannot check count as true.
         """
         return self.examine(query, messages)
 
     def has_truth(self, query: Query) -> bool:
-        """Whether the query's constraints hold what `examine` goes by; one of somebody's own may have none."""
+        """Return False if the query's constraints lack something that `examine` reads, as in a user's own queries."""
         return True
 
     def constraints_of(self, subtask: str) -> type[BaseModel] | None:
-        """The form of a query's constraints, for who reads them off its text; None: there is none."""
+        """Return the schema by which an LLM extracts the constraints from a query's text; None without one."""
         return None
 
     def contradictions(self, query: Query, trajectory: Trajectory) -> list[str]:
-        """Where an answer breaks the query's constraints by what it says itself:
-        what a reader can tell who does not know the world."""
+        """Return one sentence for each constraint that the answer's own words break, without using the truth."""
         return []
 
     @property
     def has_own_queries(self) -> bool:
-        """Whether somebody wrote those in `data.folder`, who must not lose them:
-        data/prepare.py leaves a manifest beside its own."""
+        """True if `data.folder` holds the user's own queries: queries without a manifest of data/prepare.py."""
         folder = Path(self.data.folder)
         return any(folder.glob("*_queries.jsonl")) and not (folder / "manifest.json").is_file()
 
     def subtasks_of(self, queries: Iterable[Query]) -> tuple[str, ...]:
-        """The domain's, then those that only the queries name."""
+        """Return the domain's subtasks, then further subtasks of the queries."""
         return tuple(dict.fromkeys([*self.subtasks, *(query.subtask for query in queries)]))
 
     def spread_over_subtasks(self, queries: list[Query], count: int) -> list[Query]:
-        """The first `count` queries, taken from the subtasks in turn."""
+        """Return the first `count` queries, taken from the subtasks in turn."""
         by_subtask = [[query for query in queries if query.subtask == subtask] for subtask in self.subtasks_of(queries)]
         return [query for turn in zip_longest(*by_subtask) for query in turn if query][:count]
 
     def read_split(self, name: str) -> list[Query]:
-        """The queries of `<data.folder>/<name>_queries.jsonl`.
-        Raises UserError if one is of another domain, or another config prepared them."""
+        """Read `<data.folder>/<name>_queries.jsonl`; raise UserError for queries of another domain or config."""
         refuse_other_data(self.data, self.environment, name)
         path = Path(self.data.folder) / f"{name}_queries.jsonl"
         queries = read_queries(path)
         if other := next((query for query in queries if query.domain != self.name), None):
-            what = f"query {other.query_id} is of the domain {other.domain}, environment.domain of {self.name}"
+            what = f"query {other.query_id} is of the domain {other.domain}, but environment.domain is {self.name}"
             raise UserError(f"{path}: {what}; change one of them")
         return queries
 
     def read_test_set(self) -> tuple[list[Query], dict[str, Trajectory]]:
-        """The test queries and their stored baselines by query id; none where the file is not there.
-        Raises UserError if a baseline is of no query, a second one of a query, or missing."""
+        """Return the test queries, and their stored baselines by query id if the file exists.
+
+        Raises UserError for a baseline without a query id, a second one of a query, or a query without one.
+        """
         queries, path = self.read_split("test"), Path(self.data.folder) / "test_baselines.jsonl"
         if not path.is_file():
             return queries, {}
         baselines: dict[str, Trajectory] = {}
         for number, record in enumerate(read_trajectories(path), start=1):
             if not isinstance(query_id := record.get("query_id"), str):
-                raise UserError(f"{path}, record {number}: query_id must be a text, the id of a test query")
+                raise UserError(f"{path}, record {number}: query_id must be the id of a test query, a text")
             if query_id in baselines:
-                raise UserError(f"{path}, record {number}: query {query_id} has a baseline already; leave one out")
+                raise UserError(f"{path}, record {number}: query {query_id} already has a baseline; delete one")
             baselines[query_id] = Trajectory.from_record(record)
         if missing := [query.query_id for query in queries if query.query_id not in baselines]:
-            raise UserError(f"{path} lacks {len(missing)} baselines, first {missing[0]}; prepare the data again")
+            what = f"{len(missing)} test queries have no baseline, first {missing[0]}"
+            raise UserError(f"{path}: {what}; prepare the data again")
         if unanswered := sum(not baseline.valid for baseline in baselines.values()):
-            what = f"{unanswered} of {len(baselines)} end without an answer, and judges see none"
-            say(f"{path}: {what}; put it in <answer> … </answer>")
+            say(f"{path}: {unanswered} of {len(baselines)} baselines have no answer; put it in <answer> … </answer>")
         return queries, baselines
+
+    def make_splits(
+        self, environment: Environment, watch: Watch, test: list[Query], rl: list[Query], sft: list[Query]
+    ) -> Iterator[Split]:
+        """Yield the splits by file name: test queries, stored baselines, RL queries, SFT trajectories.
+
+        The teacher solves the test and SFT queries. A stored baseline is the attempt of median quality.
+        """
+        data, seed, baselines = self.data, f"{self.name}{self.data.seed}", []
+        yield "test_queries", test
+        rng = random.Random(f"{seed}-baselines")
+        for query in watch(test):
+            attempts = [self.solve(query, environment, rng, data.baseline_skill) for _ in range(data.baseline_attempts)]
+            total = domain_rubric(query.domain, query.language).total
+            quality = [total(self.examine(query, attempt.messages).dimensions()) for attempt in attempts]
+            baselines.append(median_of(attempts, quality).to_record())
+        yield "test_baselines", baselines
+        yield "rl_queries", rl
+        rng = random.Random(f"{seed}-teacher")
+        pairs = zip(watch(sft), teacher_skills(data, rng, len(sft)), strict=True)
+        yield "sft", [self.solve(query, environment, rng, skill).to_record() for query, skill in pairs]
 
 
 def make_domain(environment: EnvironmentConfig, data: DataConfig) -> Domain:
-    """What `environment.domain` names: a domain of this project, a class as package.module:Class, or a rubric.
-    Raises UserError if there is no such class, or no rubric."""
+    """Create the domain that `environment.domain` names: one of DOMAINS, package.module:Class, or a rubric's name.
+
+    Raises UserError if the class cannot be imported or the rubric is missing.
+    """
     name = environment.domain
-    # of published queries (`data.source`) nobody here knows the truth
-    if (name in DOMAINS and not data.source) or ":" in name:
+    if (name in DOMAINS and not data.source) or ":" in name:  # published queries (`data.source`) have no truth
         domain = named(DOMAINS.get(name, name), "environment.domain")(environment, data)
     else:
         domain = Domain(environment, data)
@@ -187,20 +203,29 @@ def make_domain(environment: EnvironmentConfig, data: DataConfig) -> Domain:
 
 
 def median_of(trajectories: Sequence[Trajectory], quality: Sequence[float]) -> Trajectory:
-    """The one of median quality, the first of equals: a stored baseline."""
+    """Return the trajectory of median quality; the first of equal ones, the better of two middle ones."""
     return trajectories[sorted(range(len(trajectories)), key=lambda index: quality[index])[len(trajectories) // 2]]
 
 
+def even_counts(count: int, subtasks: Sequence[str]) -> list[tuple[str, int]]:
+    """Spread `count` over the subtasks; the first ones take the remainder.
+
+    >>> even_counts(5, ["a", "b", "c"])
+    [('a', 2), ('b', 2), ('c', 1)]
+    """
+    each, rest = divmod(count, len(subtasks))
+    return [(subtask, each + (index < rest)) for index, subtask in enumerate(subtasks)]
+
+
 def teacher_skills(data: DataConfig, rng: random.Random, count: int) -> list[float]:
-    """How skilled the teacher is in each of SFT's trajectories:
-    wholly in a share of them, `data.teacher_skill` in the others."""
+    """Draw the teacher's skill in each SFT trajectory: 1 in a share of them, otherwise `data.teacher_skill`."""
     return [1.0 if rng.random() < data.careful_share else data.teacher_skill for _ in range(count)]
 
 
 def needs(domain: Domain, part: str, purpose: str) -> Any:
-    """A part of the domain that it need not have. Raises UserError if it has none."""
-    if (had := getattr(domain, part)) is None:
-        own = "a class that has it: package.module:Class (docs/domains.md, Bring your own environment)"
+    """Return an optional member of the domain; raise UserError if it is None."""
+    if (member := getattr(domain, part)) is None:
+        own = "a class with this member: package.module:Class (docs/domains.md, Bring your own environment)"
         choice = f"choose one of {', '.join(DOMAINS)}, or write {own}"
         raise UserError(f"environment.domain={domain.name} has no {part}, which {purpose}; {choice}")
-    return had
+    return member

@@ -1,8 +1,7 @@
-"""Environments: tools with JSON schemas and the worlds behind them, all seeded and, but for the web,
-without network access.
+"""Environments: `make_environment` creates the tools, and the world behind them, that `environment.name` names.
 
-What the rollout engine needs from one, arenarl/rollout/environment.py says.
-Imports of one domain's world stay behind `make_environment`.
+All of ours are seeded, and only web search uses the network. arenarl/rollout/environment.py has the interface that the
+rollout engine needs. A domain's world is imported only when it is created.
 """
 
 import inspect
@@ -33,76 +32,75 @@ ENVIRONMENTS = {
 
 
 def environment_class(name: str) -> Any:
-    """What `environment.name` names: an environment of this project, or a class as package.module:Class.
-    Raises UserError if it cannot be imported."""
+    """Import what `environment.name` names, one of ENVIRONMENTS or package.module:Class; raise UserError on failure."""
     return named(ENVIRONMENTS.get(name, name), "environment.name")
 
 
 def environment_maker(
     config: EnvironmentConfig, language: str, client: "LLMClient | None" = None, limits: JudgesConfig | None = None
 ) -> Callable[[], Environment]:
-    """Makes instances of what `environment.name` names. With a `client`, an LLM invents tickets or writes snippets
-    where the config says so; with `limits`, the store that they name keeps the calls of MCP servers.
-    Raises UserError if the class that `name` names cannot be had. What is made raises it for one that fits no kind."""
+    """Return a function that creates instances of the environment that `environment.name` names.
+
+    LLMs that invent tickets or write snippets use the `client`. `limits` names the store for calls of MCP servers. A
+    class that cannot be imported raises UserError here; a class of an unknown kind raises it when it is called.
+    """
     if config.name == "mcp":
         open_toolbox = cache(partial(_open_toolbox, config, language, client, limits))
         return lambda: open_toolbox().make()
-    made = environment_class(config.name)
+    environment = environment_class(config.name)
     if config.name in ENVIRONMENTS:
-        make = partial(made.from_config, config, language, client)
-    elif is_client(made):
-        make = partial(OpenEnvEnvironment, made, config.server)
+        make = partial(environment.from_config, config, language, client)
+    elif is_client(environment):
+        make = partial(OpenEnvEnvironment, environment, config.server)
     else:
-        make = partial(_own, made, config, language)
-    return cache(make) if getattr(made, "shared", False) else make
+        make = partial(_make_own, environment, config, language)
+    return cache(make) if getattr(environment, "shared", False) else make
 
 
-_CALLED_WITH = {"reset": ("query",), "call": ("name", "arguments")}  # of a world of one's own, by position
+_PARAMETERS = {"reset": ("query",), "call": ("name", "arguments")}  # positional, in a user's environment
 
 
-def _own(maker: Any, config: EnvironmentConfig, language: str) -> Environment:
-    """What a class or a function makes: a world with call and tools is one of ours, of (config, language) or of
-    nothing; any other is TRL's.
-    Raises UserError if it is neither, or one of ours that the engine could not call."""
-    # where all arguments are optional, the kind decides
-    ways = [(config, language), ()] if hasattr(maker, "call") else [(), (config, language)]
-    arguments = next((way for way in ways if _takes(maker, way)), None)
-    named = f"environment.name: {config.name}"
+def _make_own(maker: Any, config: EnvironmentConfig, language: str) -> Environment:
+    """Call a user's class or function, with (config, language) or without arguments; raise UserError if neither works.
+
+    An instance made with arguments, or one with `call` and `tools`, follows our interface. Any other follows TRL's.
+    """
+    # for a maker that accepts both, `call` decides
+    choices = [(config, language), ()] if hasattr(maker, "call") else [(), (config, language)]
+    arguments = next((choice for choice in choices if _accepts(maker, choice)), None)
+    key = f"environment.name: {config.name}"
     if arguments is None:
-        raise UserError(f"{named} must be a class or a function of (config, language), or of nothing, as TRL's are")
+        raise UserError(f"{key} must be a class or a function of (config, language), or without parameters, as TRL's")
     world = maker(*arguments)
     if not (arguments or hasattr(world, "call") and hasattr(world, "tools")):
         return TRLEnvironment(world)
     if missing := [name for name in ("call", "tools", "reset") if not hasattr(world, name)]:
         like = "takes (config, language)" if arguments else "has call and tools"
-        raise UserError(f"{named} {like}, as our worlds do, but has no {' and no '.join(missing)}")
-    wrong = [name for name, given in _CALLED_WITH.items() if not _takes(getattr(world, name), given)]
-    if wrong:
-        what = " and ".join(f"{name} takes no ({', '.join(_CALLED_WITH[name])})" for name in wrong)
-        raise UserError(f"{named}.{what}; docs/domains.md shows a class")
+        raise UserError(f"{key} {like}, as our worlds do, but has no {' and no '.join(missing)}")
+    if wrong := [name for name, names in _PARAMETERS.items() if not _accepts(getattr(world, name), names)]:
+        what = " and ".join(f"{name} does not take ({', '.join(_PARAMETERS[name])})" for name in wrong)
+        raise UserError(f"{key}.{what}; docs/domains.md shows a class")
     return world
 
 
-def _takes(maker: Any, arguments: tuple[Any, ...]) -> bool:
-    """Whether it can be called with them. Of what has no signature nobody knows."""
+def _accepts(function: Any, arguments: tuple[Any, ...]) -> bool:
+    """Return whether the function can be called with these arguments; True for a builtin without a signature."""
     try:
-        inspect.signature(maker).bind(*arguments)
-    except TypeError:
-        return False
-    except ValueError:
-        pass
+        inspect.signature(function).bind(*arguments)
+    except (TypeError, ValueError) as error:
+        return isinstance(error, ValueError)
     return True
 
 
 def _open_toolbox(
     config: EnvironmentConfig, language: str, client: "LLMClient | None", limits: JudgesConfig | None
 ) -> "Toolbox":
-    """Raises UserError where the SDK, a server or a tool that the config names cannot be had."""
+    """Start the config's MCP servers; raise UserError if the SDK, a server or a tool is missing."""
     try:
         from arenarl.rollout.mcp_environment import Toolbox
     except ImportError as error:
-        needed = f"environment.name=mcp needs a package that is not installed ({error})"
-        raise UserError(f"{needed}: pip install mcp==2.3.0") from error
+        missing = f"environment.name=mcp needs a package that is not installed ({error})"
+        raise UserError(f"{missing}: pip install mcp==2.3.0") from error
 
     @cache
     def world_of(name: str) -> Environment:
@@ -112,5 +110,5 @@ def _open_toolbox(
 
 
 def make_environment(config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Environment:
-    """One instance. Raises UserError if the class, or what its search needs, cannot be had."""
+    """Create one instance; raise UserError if the class cannot be imported, or its search has no index or key."""
     return environment_maker(config, language, client)()

@@ -1,8 +1,8 @@
-"""Whether a query with a known answer was answered, by exact comparison (C.1 and C.2, InfoAgent).
+"""Compare an answer with the query's known answer, by exact match (C.1 and C.2, InfoAgent).
 
-The known answer stands in a query's `constraints`: `answer`, `answer_aliases`, `comparison` ("exact_match": as
-benchmarks of questions compare), and `entities`, the names that lead to it. Entities count as found by exact match of
-their names (Appendix E, its first method; the paper takes its third, a reranker).
+A query's `constraints` hold the known `answer`, `answer_aliases`, the `comparison` ("exact_match": by SQuAD's form),
+and `entities`, the names that lead to the answer. Entities are matched by their exact names, the first method of
+InfoAgent's Appendix E; the paper uses the third, a reranker.
 """
 
 import re
@@ -24,19 +24,19 @@ _IGNORANCE = re.compile(
 
 
 def has_answer(query: Query) -> bool:
-    """Raises UserError if what is known is no text: a year as a number could be compared with nothing."""
+    """Return whether the query has a known answer; raise UserError if it is not a text, such as a year as a number."""
     if "answer" not in query.constraints:
         return False
     answer, aliases = query.constraints["answer"], query.constraints.get("answer_aliases", [])
     if not isinstance(aliases, list | tuple) or not all(isinstance(known, str) for known in (answer, *aliases)):
-        what = "constraints.answer must be a text, and answer_aliases a list of texts"
-        raise UserError(f"query {query.query_id}: {what}")
+        raise UserError(f"query {query.query_id}: constraints.answer must be a text, answer_aliases a list of texts")
     return True
 
 
 def is_correct(constraints: dict[str, Any], answer: str) -> bool:
-    """Whether an answer is the known one, or an alias, but for capitals, blanks,
-    an article and the punctuation or Markdown at its edges.
+    """Return whether an answer equals the known answer or an alias after normalisation.
+
+    The default ignores case, spacing, a leading article, and punctuation or Markdown at both ends.
 
     >>> is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "), is_correct({"answer": "1"}, "in 1")
     (True, False)
@@ -46,7 +46,7 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
 
 
 def states_something(answer: str) -> bool:
-    """Return False for an empty answer and for one that says that nothing was found.
+    """Return False for an empty answer, and for one such as "not found".
 
     >>> [states_something(answer) for answer in ("1841", "not found", "I do not know.", "未找到", " ")]
     [True, False, False, False, False]
@@ -55,7 +55,8 @@ def states_something(answer: str) -> bool:
 
 
 def plain_form(text: str) -> str:
-    """
+    """Lower-case the text; remove extra spaces, a leading article, and punctuation at both ends.
+
     >>> plain_form(" The  Blue\\nHarbour. "), plain_form("**Paris**"), plain_form("《西湖》。")
     ('blue harbour', 'paris', '西湖')
     """
@@ -63,8 +64,7 @@ def plain_form(text: str) -> str:
 
 
 def squad_form(text: str) -> str:
-    """As SQuAD, Search-R1 and AgentGym-RL's SearchQA compare:
-    small letters, without punctuation, articles and further blanks.
+    """Lower-case the text; remove punctuation, articles and extra spaces, as SQuAD, Search-R1 and AgentGym-RL do.
 
     >>> squad_form("The  U.S.A., a\\ncountry")
     'usa country'
@@ -74,8 +74,10 @@ def squad_form(text: str) -> str:
 
 
 def entity_recall(query: Query, messages: list[dict[str, Any]]) -> float:
-    """Share of the query's entities that tool results name; 0 without any. East Kelmar names Kelmar too: the names of
-    others are not known here."""
-    shown = "\n".join(observation for turn in read_turns(messages) for observation in turn.observations).lower()
+    """Return the share of the query's entities that tool results name; 0 without entities.
+
+    A longer name counts for the shorter one within it: "East Kelmar" counts for "Kelmar".
+    """
+    results = "\n".join(observation for turn in read_turns(messages) for observation in turn.observations).lower()
     names = query.constraints.get("entities", ())
-    return sum(stands_in(name.lower(), shown) for name in names) / len(names) if names else 0.0
+    return sum(stands_in(name.lower(), results) for name in names) / len(names) if names else 0.0

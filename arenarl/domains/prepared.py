@@ -1,8 +1,7 @@
-"""Whether `data.folder` holds what a config names: data/prepare.py notes in its manifest.json what it made the files
-from.
+"""Check that the files in `data.folder` were prepared with the config's settings.
 
-A stage reads what is there. Without this, files of another seed or size would be trained on, or tested with, under the
-config's name. Data of somebody's own has no manifest and passes.
+data/prepare.py writes its settings into manifest.json beside the files, and each stage compares them with its own. So
+no stage trains or tests on files of another seed or size. A folder without a manifest, a user's own data, passes.
 """
 
 from dataclasses import asdict
@@ -15,73 +14,72 @@ from arenarl.run.settings import CALL_KEYS, differences, without
 from arenarl.system.atomic_files import hash_files, read_json
 from arenarl.system.errors import UserError
 
-_MAKES = {  # keys of `data` that make one split and no other
+_KEYS_OF_SPLIT = {  # keys of `data` that decide the content of one split only
     "sft": {"sft_size", "teacher_skill", "careful_share"},
     "rl": {"rl_size"},
     "test": {"test_per_subtask", "baseline_attempts", "baseline_skill"},
 }
-_OF_SOURCE = ("source", "divide", "language")  # that apply to published data as it is
-# that the files show
-_OF_ENVIRONMENT = {"sft": ("world_seed", "results"), "rl": ("world_seed",), "test": ("world_seed",)}
+_KEYS_OF_SOURCE = ("source", "divide", "language")  # keys of `data` that apply to undivided published data
+# keys of `environment` that decide the content of a split
+_ENVIRONMENT_KEYS = {"sft": ("world_seed", "results"), "rl": ("world_seed",), "test": ("world_seed",)}
 FILES = ("sft", "rl_queries", "test_queries", "test_baselines")
 
 
 def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, split: str) -> None:
-    """Raises UserError if data/prepare.py made `split` (sft, rl or test)
-    from other settings than these, or was stopped before its end."""
+    """Raise UserError if data/prepare.py made `split` (sft, rl or test) with other settings, or did not finish."""
     manifest = manifest_of(Path(data.folder))
     if manifest is None:
         return
     if "data" not in manifest:
-        raise UserError(f"{data.folder}: data/prepare.py has not come to its end there; run it again with this config")
-    made = over(asdict(DataConfig()), manifest["data"])
-    if _may_be_copies(made["source"], manifest.get("sources", []), data.source):
-        made["source"] = data.source
-    pairs = (made, manifest["environment"]), (asdict(data), asdict(environment))
-    if changed := differences(*_compared(*pairs, split=split)):
-        how = "python data/prepare.py with this config makes it anew"
-        otherwise = "else change these keys, or name another data.folder"
-        raise UserError(f"{data.folder} was prepared with other settings ({changed}); {how}; {otherwise}")
+        raise UserError(f"{data.folder}: data/prepare.py did not finish; run it again with this config")
+    old = over(asdict(DataConfig()), manifest["data"])
+    if _may_be_copies(old["source"], manifest.get("sources", []), data.source):
+        old["source"] = data.source
+    sections = (old, manifest["environment"]), (asdict(data), asdict(environment))
+    if changed := differences(*_deciding_settings(*sections, split=split)):
+        how = "rerun python data/prepare.py with this config, change these keys, or name another data.folder"
+        raise UserError(f"{data.folder} was prepared with other settings ({changed}); {how}")
 
 
-def _compared(*pairs: tuple[dict[str, Any], dict[str, Any]], split: str) -> list[dict[str, Any]]:
-    """Of each pair of sections, `data` and `environment`, what decides the split's content."""
-    unread = {"folder"}.union(CALL_KEYS, *(keys for name, keys in _MAKES.items() if name != split))
-    sections = [{"data": without(unread, data)} for data, _ in pairs]
+def _deciding_settings(*pairs: tuple[dict[str, Any], dict[str, Any]], split: str) -> list[dict[str, Any]]:
+    """Reduce each pair of sections, `data` and `environment`, to the keys that decide the content of `split`."""
+    others = {"folder"}.union(CALL_KEYS, *(keys for name, keys in _KEYS_OF_SPLIT.items() if name != split))
+    settings = [{"data": without(others, data)} for data, _ in pairs]
     if any(data["source"] and not data["divide"] for data, _ in pairs):
-        return [{"data": {key: section["data"][key] for key in _OF_SOURCE}} for section in sections]
-    if not any(data["source"] for data, _ in pairs):  # published data shows no world of ours
-        for section, (_, environment) in zip(sections, pairs, strict=True):
-            section["environment"] = {key: environment[key] for key in _OF_ENVIRONMENT[split]}
-    return sections
+        return [{"data": {key: section["data"][key] for key in _KEYS_OF_SOURCE}} for section in settings]
+    if not any(data["source"] for data, _ in pairs):  # published data does not depend on our environment
+        for section, (_, environment) in zip(settings, pairs, strict=True):
+            section["environment"] = {key: environment[key] for key in _ENVIRONMENT_KEYS[split]}
+    return settings
 
 
-def _may_be_copies(made: list[str], hashes: list[str | None], named: list[str]) -> bool:
-    """Whether a folder stands in for what else the names differ in:
-    a clone of a data set of the hub, at another place on another machine."""
-    was_local = [sha256 is not None for sha256 in hashes] or [False] * len(made)
-    pairs = zip(made, named, was_local, strict=False)
-    return len(made) == len(named) and all(one == other or local or _is_here(other) for one, other, local in pairs)
+def _may_be_copies(old: list[str], hashes: list[str | None], new: list[str]) -> bool:
+    """Return whether the sources may be the same data: equal names, or a local folder on either side.
+
+    A folder may be a clone of a hub data set, or lie at another path on another machine.
+    """
+    was_local = [sha256 is not None for sha256 in hashes] or [False] * len(old)
+    pairs = zip(old, new, was_local, strict=False)
+    return len(old) == len(new) and all(a == b or is_local or _exists(b) for a, b, is_local in pairs)
 
 
-def _is_here(source: str) -> bool:
+def _exists(source: str) -> bool:
     try:
         return Path(source).expanduser().exists()
-    except (OSError, RuntimeError):  # nobody's home, or a folder that may not be looked into
+    except (OSError, RuntimeError):  # an unknown home folder, or no permission
         return False
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:
-    """What data/prepare.py noted of its splits in a folder;
-    None if there is nothing of it, though perhaps a manifest of another program."""
+    """Read the manifest that data/prepare.py wrote into the folder; None without one, or for another program's."""
     manifest = read_json(folder / "manifest.json")
     splits = manifest.get("splits") if isinstance(manifest, dict) else None
     if not isinstance(splits, dict):
         return None
-    return manifest if all(isinstance(one, dict) and "sha256" in one for one in splits.values()) else None
+    return manifest if all(isinstance(split, dict) and "sha256" in split for split in splits.values()) else None
 
 
 def split_hashes(folder: str) -> dict[str, str]:
-    """sha256 of each split that is there, by its file's name; those of data/prepare.py stand in its manifest too."""
+    """Return the sha256 of each split's file that exists, by file name without suffix."""
     paths = {name: Path(folder) / f"{name}.jsonl" for name in FILES}
     return {name: hash_files([path]) for name, path in paths.items() if path.is_file()}

@@ -1,10 +1,9 @@
-"""Published data sets as this repository's splits: the authors' Open-Travel and Open-DeepResearch, DeepWriting-20K,
-from a folder or the hub.
+"""Convert published data sets into our splits: Open-Travel, Open-DeepResearch, DeepWriting-20K, or a folder of yours.
 
-`data.source` names them and data/prepare.py writes what `read_public_data` returns; from then on they are splits like
-any other. The authors published queries for RL, and test queries with a stored baseline each, but neither SFT
-trajectories nor a truth: the queries have no `constraints`, so an LLM has to judge. A data set without splits
-(DeepWriting-20K) is divided here. Which shapes of a record are understood stands in data/README.md.
+`data.source` names the data sets; data/prepare.py writes the splits that `read_public_data` returns. The authors
+published RL queries, and test queries with one stored baseline each. They published no SFT trajectories. Published
+queries have no `constraints`, so only an LLM can judge them. A data set without splits (DeepWriting-20K) is divided
+here. data/README.md lists the accepted record formats.
 """
 
 import random
@@ -32,13 +31,13 @@ from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, read_turns, same_query
 
 ENDS = (".jsonl", ".parquet")
-# a file's split: the first of which a word is in its name or folder
+# split -> words; a file belongs to the first split with a word in the file's path
 SPLITS = {"sft": ("sft",), "test": ("test",), "rl": ("train", "rl")}
 
 
 @dataclass
 class PublicData:
-    """The splits by file name, where they come from, and what a reader of them should know."""
+    """The splits by file name, the files they come from, and notes for the user."""
 
     splits: dict[str, list[Any]]
     origin: list[dict[str, Any]]
@@ -47,8 +46,7 @@ class PublicData:
 
 @dataclass(frozen=True)
 class Source:
-    """The JSONL and Parquet files of a data set, on this disk;
-    `revision` is the hub's commit, `unread` is what is of no split."""
+    """The local JSONL and Parquet files of a data set. `revision` is the hub's commit; `unread` files have no split."""
 
     name: str
     folder: Path
@@ -58,7 +56,7 @@ class Source:
 
     @property
     def label(self) -> str:
-        """What the ids of its records start with."""
+        """The first part of its records' ids."""
         return Path(self.name.partition("@")[0]).resolve().name.removesuffix(".jsonl").removesuffix(".parquet")
 
     def to_record(self) -> dict[str, Any]:
@@ -67,18 +65,15 @@ class Source:
 
 
 def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -> PublicData:
-    """All of the sources' files as splits, no query in two of them:
-    what a test query repeats is left out of the others.
+    """Read all sources into splits; each query is in one split only: the first of test, RL and SFT.
 
-    `domain` says whose rubric judges the queries. Tool calls of tools that are not among `tools` are kept, and counted.
-    With `divide`, what is neither called after tests nor after SFT is divided.
-
-    Raises:
-        UserError: names the source, or the file and line, and what to do.
+    `domain` has the rubric that judges the queries. Calls of tools outside `tools` are kept, and counted in a note.
+    With `divide`, records of files not named after tests or SFT are divided. A UserError names the source, or the file
+    and line, and the fix.
     """
-    found = [find_source(source, config.divide) for source in config.source]
+    sources = [find_source(source, config.divide) for source in config.source]
     records: dict[str, list[Record]] = {split: [] for split in SPLITS}
-    for source in found:
+    for source in sources:
         for path in source.files:
             inside = path.relative_to(source.folder)
             label = "-".join([source.label, *inside.with_suffix("").parts])
@@ -86,28 +81,26 @@ def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -
     notes = list(_divide(records, domain, config)) if config.divide else []
     for split in ("test", "rl"):
         if not records[split]:
-            names = ", ".join(str(path.relative_to(source.folder)) for source in found for path in source.files)
-            called = f"a file or its folder must be called {' or '.join(SPLITS[split])}"
-            raise UserError(f"data.source: no {split} queries in {names}; {called}")
+            names = ", ".join(str(path.relative_to(source.folder)) for source in sources for path in source.files)
+            rule = f"a file or its folder must be called {' or '.join(SPLITS[split])}"
+            raise UserError(f"data.source: no {split} queries in {names}; {rule}")
     splits = _make_splits(records, domain)
     for split, name in (("rl", "rl_queries"), ("sft", "sft")):
         if records[split] and not splits[name]:
-            taken = f"all {split} queries ({len(records[split])}) stand in another split already"
-            raise UserError(f"data.source: {taken}; name files with others")
-    if unread := [str(path.relative_to(source.folder)) for source in found for path in source.unread]:
+            what = f"all {split} queries ({len(records[split])}) are also in another split"
+            raise UserError(f"data.source: {what}; name files with other queries")
+    if unread := [str(path.relative_to(source.folder)) for source in sources for path in source.unread]:
         words = ", ".join(word for words in SPLITS.values() for word in words)
-        notes.append(f"not read, as no word of their names is {words}: {', '.join(unread)}")
+        notes.append(f"not read, because no word of their names is {words}: {', '.join(unread)}")
     notes += _describe_records(records, splits)
     notes += _describe_trajectories(splits, {tool["function"]["name"] for tool in tools})
-    return PublicData(splits, [source.to_record() for source in found], notes)
+    return PublicData(splits, [source.to_record() for source in sources], notes)
 
 
 def find_source(name: str, is_divided: bool = False) -> Source:
-    """A folder, a JSONL or a Parquet file on this disk, or else the hub's data set `owner/name` or
-    `owner/name@revision`.
+    """Find a local folder or file (JSONL, Parquet), or download the hub's data set `owner/name[@revision]`.
 
-    Raises:
-        UserError: there is neither, or it holds no such file, or none of a split where it is not to be divided.
+    Raises UserError if nothing is found, or no such file in it, or no file of a split unless `is_divided`.
     """
     path, revision = local_path(name), None
     if path and path.is_file():
@@ -117,7 +110,7 @@ def find_source(name: str, is_divided: bool = False) -> Source:
         candidates = [path for end in ENDS for pattern in ("*", "*/*") for path in folder.glob(pattern + end)]
     files = [path for path in sorted(candidates) if is_divided or _is_of_a_split(path.relative_to(folder))]
     if folders := [path for path in files if not path.is_file()]:
-        raise UserError(f"data.source: {folders[0]} is no file; move it away, or put the data there")
+        raise UserError(f"data.source: {folders[0]} is a folder, not a file; move it away, or put the data there")
     if not files:
         kind = "a .jsonl or .parquet file" if is_divided else "train.jsonl, test.jsonl or the like"
         raise UserError(f"data.source: {name} has no {kind}; name the folder that holds them")
@@ -125,8 +118,7 @@ def find_source(name: str, is_divided: bool = False) -> Source:
 
 
 def local_path(name: str) -> Path | None:
-    """Where a source lies on this disk; None for a data set of the hub.
-    Raises UserError for a path that leads nowhere."""
+    """Return the local path of a source, None for a hub data set; raise UserError for a path that does not exist."""
     path = Path(name).expanduser()
     if not path.exists() and (path.is_absolute() or path.suffix in ENDS or name.startswith(".")):
         raise UserError(f"data.source: {name} does not exist")
@@ -134,7 +126,7 @@ def local_path(name: str) -> Path | None:
 
 
 def split_of(path: Path) -> str | None:
-    """Which split a file is of, by the words of its path.
+    """Return a file's split by the words of its path; None without such a word.
 
     >>> split_of(Path("train/train.jsonl")), split_of(Path("train_sft.jsonl")), split_of(Path("test/direction.jsonl"))
     ('rl', 'sft', 'test')
@@ -144,53 +136,56 @@ def split_of(path: Path) -> str | None:
 
 
 def _is_of_a_split(path: Path) -> bool:
-    """And its folder, if it is in one, is called after a split, or `data` as on the hub:
-    what lies deeper down is of other data sets."""
+    """Return whether a file belongs to a split. Its folder must be named after a split too, or `data` as on the hub.
+
+    Other subfolders hold other data sets.
+    """
     return split_of(path) is not None and (path.parent in (Path(), Path("data")) or split_of(path.parent) is not None)
 
 
 def _download(name: str) -> tuple[Path, str]:
-    """The files of a data set of the hub, in its cache, and the commit that they are of."""
+    """Download a hub data set into the hub's cache; return its folder and commit."""
     import httpx
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import FileMetadataError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     repository, _, revision = name.partition("@")
-    wanted = {"repo_type": "dataset", "revision": revision or None, "allow_patterns": [f"*{end}" for end in ENDS]}
+    options = {"repo_type": "dataset", "revision": revision or None, "allow_patterns": [f"*{end}" for end in ENDS]}
     try:
-        folder = Path(snapshot_download(repository, **wanted))
+        folder = Path(snapshot_download(repository, **options))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, FileMetadataError, httpx.HTTPError) as error:
-        reason = f"the hub's data set of that name cannot be had: {str(error).splitlines()[0]}"
-        raise UserError(f"data.source: {name} is no folder here, and {reason}") from error
+        reason = f"the hub's data set of this name cannot be downloaded: {str(error).splitlines()[0]}"
+        raise UserError(f"data.source: {name} is not a local folder, and {reason}") from error
     return folder, folder.name
 
 
 def _divide(records: dict[str, list[Record]], domain: str, config: DataConfig) -> Iterator[str]:
-    """Draw the records for SFT, RL and, without others, tests from what stands under `rl`, by the sizes of the config;
-    notes on it.
-    Raises UserError if there are too few of them."""
-    tested = {same_query(read_query(record, domain).query) for record in records["test"]}
+    """Move records of `rl` to SFT, and to tests if the sources have none, by the config's sizes; yield notes.
+
+    Raises UserError for too few records.
+    """
+    test_texts = {same_query(read_query(record, domain).query) for record in records["test"]}
     pool = {same_query(read_query(record, domain).query): record for record in records["rl"]}
-    drawn = [record for text, record in sorted(pool.items()) if text not in tested]
+    drawn = [record for text, record in sorted(pool.items()) if text not in test_texts]
     random.Random(f"divide{config.seed}").shuffle(drawn)
-    sizes = {"test": 0 if tested else config.test_per_subtask, "sft": config.sft_size, "rl": config.rl_size}
+    sizes = {"test": 0 if test_texts else config.test_per_subtask, "sft": config.sft_size, "rl": config.rl_size}
     if len(drawn) <= sizes["test"] + sizes["sft"]:
-        raise UserError(
-            f"data.divide: {len(drawn)} different queries are too few for data.test_per_subtask={sizes['test']} and "
-            f"data.sft_size={sizes['sft']}, and some for RL; lower them"
-        )
+        what = f"data.test_per_subtask={sizes['test']} and data.sft_size={sizes['sft']}, and some for RL"
+        raise UserError(f"data.divide: {len(drawn)} different queries are too few for {what}; lower these sizes")
     yield f"divided by data.seed={config.seed}: {len(records['rl'])} records, {len(drawn)} different queries"
     records["rl"] = []
     for split, size in sizes.items():
         records[split] += drawn[:size]
         if len(drawn) < size:
-            yield f"{split}: {len(drawn)} in place of data.{split}_size={size}: there are no more"
+            yield f"{split}: {len(drawn)} queries instead of data.{split}_size={size}; the data set has no more"
         drawn = drawn[size:]
 
 
 def _make_splits(records: dict[str, list[Record]], domain: str) -> dict[str, list[Any]]:
-    """The splits by file name. A query counts where it stands first: test, RL, SFT;
-    there it may have several trajectories."""
+    """Return the splits by file name. A query is in the first of test, RL and SFT that has it.
+
+    SFT keeps all trajectories of a query.
+    """
     taken: set[str] = set()
 
     def unique(split: str) -> Iterator[tuple[Record, Query]]:
@@ -216,32 +211,32 @@ def _make_splits(records: dict[str, list[Record]], domain: str) -> dict[str, lis
 
 
 def _describe_records(records: dict[str, list[Record]], splits: dict[str, list[Any]]) -> Iterator[str]:
+    """Yield notes on records left out, unused fields, missing SFT trajectories and the missing truth."""
     kept = {"test": len(splits["test_queries"]), "rl": len(splits["rl_queries"]), "sft": len(splits.get("sft", []))}
     dropped = {split: len(records[split]) - count for split, count in kept.items()}
-    if told := [f"{count} {split}" for split, count in dropped.items() if count > 0]:
-        yield f"left out: {', '.join(told)} records whose query stands in their own or another split already"
+    if counts := [f"{count} {split}" for split, count in dropped.items() if count > 0]:
+        yield f"left out: {', '.join(counts)} records whose query is already in their own or another split"
     fields = Counter(name for split in records.values() for record in split for name in record.fields)
     if unused := Counter({name: count for name, count in fields.items() if name not in READ_FIELDS}):
-        yield f"fields that are not used: {_counts(unused)}"
+        yield f"unused fields: {_counts(unused)}"
     if not records["sft"]:
-        how = "add a file of some to data.source, its name with sft in it, or start RL from a model with rl.init"
+        how = "add a file with sft in its name to data.source, or start RL from a model with rl.init"
         yield f"no SFT trajectories: {how}"
-    yield "these queries have no truth to be judged by: take LLM judges, the embedded one refuses"
+    yield "these queries have no truth: use LLM judges, because the embedded judge refuses them"
 
 
 def _describe_trajectories(splits: dict[str, list[Any]], known: set[str]) -> Iterator[str]:
-    """How many have no answer, and how many call tools that the environment has not."""
+    """Yield how many trajectories have no answer, and how many call tools that are not `known`."""
     for name in ("test_baselines", "sft"):
         trajectories = splits.get(name, [])
         if unanswered := sum(not trajectory["valid"] for trajectory in trajectories):
-            yield f"{name}: {unanswered} of {len(trajectories)} end without an answer"
-        calls = (
-            [call.name for turn in read_turns(one["messages"]) for call in turn.tool_calls] for one in trajectories
-        )
-        called = [Counter(name for name in of_one if name not in known) for of_one in calls]
-        if unknown := sum(called, Counter()):
-            some = f"{sum(map(bool, called))} of {len(trajectories)}"
-            yield f"{name}: {some} call tools that the environment lacks, and are kept: {_counts(unknown)}"
+            yield f"{name}: {unanswered} of {len(trajectories)} have no answer"
+        turns = (read_turns(trajectory["messages"]) for trajectory in trajectories)
+        names = ([call.name for turn in each for call in turn.tool_calls] for each in turns)
+        counts = [Counter(tool for tool in each if tool not in known) for each in names]
+        if unknown := sum(counts, Counter()):
+            share = f"{sum(map(bool, counts))} of {len(trajectories)}"
+            yield f"{name}: {share} call tools that the environment lacks, and are kept: {_counts(unknown)}"
 
 
 def _counts(counter: Counter) -> str:

@@ -1,8 +1,8 @@
-"""A line of a published data set → a query, a trajectory: the shapes in which such files come, and what is refused.
+"""Convert a line of a published data set into a query and a trajectory.
 
-Files are JSONL or Parquet. Understood are OpenAI's chat messages (native tool calls, or Qwen3's in the text),
-ShareGPT's conversations and plain text; messages become turns by `trajectory`'s own functions, so that they have the
-form of rollouts. What is not understood ends with the file, the line and what to do.
+Files are JSONL or Parquet. Accepted are OpenAI's chat messages (native tool calls, or Qwen3's in the text), ShareGPT's
+conversations, and plain text. The functions of `trajectory` parse the messages, so they have the form of rollouts. An
+error names the file, the line and the fix.
 """
 
 import json
@@ -30,32 +30,31 @@ from arenarl.trajectory import (
     tool_message,
 )
 
-SUBTASKS = {  # Open-Travel's files and task types, as the paper's tables call them
+SUBTASKS = {  # Open-Travel's file and task names -> the names in the paper's tables
     "direction": "Direction",
     "one_day_travel": "1-Day",
     "compare_itinerary": "Compare",
     "search_around": "Search",
     "multi_day_travel": "M-Day",
 }
-UNSTATED = "unstated"  # the subtask of a query whose record does not tell it
+UNSTATED = "unstated"  # the subtask of a query whose record names none
 POINTER = "version https://git-lfs.github.com/spec/v1"
 LFS = "a Git LFS pointer, not the data; run git lfs pull in its clone, or name the hub's data set"
 
 QUERY_FIELDS = ("query", "question", "prompt")
 MESSAGE_FIELDS = ("messages", "conversations")
-# the last two: thinking in <think> tags, if any, then the text (DeepWriting-20K)
+# `solution` and `response` hold optional <think> tags, then the text (DeepWriting-20K)
 TRAJECTORY_FIELDS = (*MESSAGE_FIELDS, "solution", "response")
 BASELINE_FIELDS = ("reference", "baseline", *TRAJECTORY_FIELDS)
 SUBTASK_FIELDS = ("subtask", "task_type", "category")
 READ_FIELDS = {*QUERY_FIELDS, *BASELINE_FIELDS, *SUBTASK_FIELDS, "tools", "metadata"}
-# ShareGPT's names
+# ShareGPT's names -> ours
 ROLES = {"human": "user", "gpt": "assistant", "function_call": "assistant", "observation": "tool", "function": "tool"}
 
 
 @dataclass(frozen=True)
 class Record:
-    """A line of a file: where it stands, for errors; its fields, those of `metadata` among them;
-    the id that it gets here."""
+    """A line of a file: its place for errors, its fields with those of `metadata`, and its id."""
 
     where: str
     fields: dict[str, Any]
@@ -63,7 +62,7 @@ class Record:
     file_subtask: str
 
     def first(self, names: Sequence[str]) -> Any:
-        """The first of these fields that holds something."""
+        """Return the first non-empty value of these fields."""
         return next((self.fields[name] for name in names if self.fields.get(name)), None)
 
     @property
@@ -73,8 +72,10 @@ class Record:
 
 
 def read_records(path: Path, label: str) -> Iterator[Record]:
-    """The records of a file, blank lines left out; `label` and the line make their ids.
-    Raises UserError if it cannot be read, is a Git LFS pointer or empty, or a line holds no JSON object."""
+    """Yield the records of a file; `label` and the line number form their ids. Blank lines are skipped.
+
+    Raises UserError for an unreadable or empty file, a Git LFS pointer, and a line that is not a JSON object.
+    """
     is_empty = True
     for number, where, value in _parquet_rows(path) if path.suffix == ".parquet" else _json_lines(path):
         is_empty = False
@@ -86,9 +87,9 @@ def read_records(path: Path, label: str) -> Iterator[Record]:
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """(number, where it stands, object) of each line that is not blank."""
+    """Yield (line number, place for errors, object) for each line that is not blank."""
     for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
-        where, how = f"{path}, line {number}", "the file must hold a JSON object a line"
+        where, how = f"{path}, line {number}", "every line must be a JSON object"
         if number == 1 and line.startswith(POINTER):
             raise UserError(f"{where}: {LFS}")
         if not line.strip():
@@ -103,7 +104,7 @@ def _json_lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """The same of each row."""
+    """Yield (row number, place for errors, object) for each row."""
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import ParquetFile
 
@@ -111,47 +112,45 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
         with ParquetFile(path) as file:
             rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
             for number, row in enumerate(rows, start=1):
-                yield number, f"{path}, row {number}", _stated(row)
+                yield number, f"{path}, row {number}", _without_nulls(row)
     except (ArrowInvalid, OSError) as error:
-        with path.open("rb") as opened:
-            is_pointer = opened.read(len(POINTER)) == POINTER.encode()
-        wrong = LFS if is_pointer else f"not Parquet ({str(error).splitlines()[0]}); download it again"
-        raise UserError(f"{path}: {wrong}") from error
+        with path.open("rb") as file:
+            is_pointer = file.read(len(POINTER)) == POINTER.encode()
+        reason = LFS if is_pointer else f"not Parquet ({str(error).splitlines()[0]}); download it again"
+        raise UserError(f"{path}: {reason}") from error
 
 
-def _stated(value: Any) -> Any:
-    """A row without its nulls: a column of objects gives each the fields of all others,
-    a tool call the arguments of every other tool."""
+def _without_nulls(value: Any) -> Any:
+    """Remove nulls at every depth. A Parquet column of objects gives each object the fields of all others."""
     if isinstance(value, dict):
-        return {name: _stated(item) for name, item in value.items() if item is not None}
-    return [_stated(item) for item in value] if isinstance(value, list) else value
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def read_query(record: Record, domain: str) -> Query:
-    """Raises UserError if no field holds a query's text."""
+    """Return the record's query; raise UserError without a query text."""
     chat = record.first(QUERY_FIELDS) or record.first(MESSAGE_FIELDS) or []
     if isinstance(record.first(QUERY_FIELDS), str):
         chat = [{"role": "user", "content": chat}]
     text = next((message["content"] for message in _messages(chat, record.where) if message["role"] == "user"), "")
     if not text:
-        raise UserError(_lacking(record, "query", QUERY_FIELDS + MESSAGE_FIELDS))
+        raise _missing(record, "query", QUERY_FIELDS + MESSAGE_FIELDS)
     return Query(record.record_id, domain, record.subtask, language_of(text), text)
 
 
-def _lacking(record: Record, what: str, names: Sequence[str]) -> str:
+def _missing(record: Record, what: str, names: Sequence[str]) -> UserError:
     fields = ", ".join(record.fields) or "none"
-    return f"{record.where}: no {what}; its fields are {fields}, and one of {', '.join(names)} must hold it"
+    return UserError(f"{record.where}: no {what}; its fields are {fields}, and one of {', '.join(names)} must hold it")
 
 
 def read_trajectory(record: Record, query: Query, names: Sequence[str]) -> Trajectory:
-    """The trajectory that the first of these fields holds: chat messages, or the answer alone as text.
+    """Return the trajectory in the first field of `names`, messages or an answer; raise UserError without one.
 
-    It starts as rollouts do, from the query without a system message;
-    a last text without calls gets the form of an answer.
-    Raises UserError if none of the fields holds one."""
+    Like a rollout it starts with the query, without a system message. A last text without tool calls becomes an answer.
+    """
     messages = _messages(record.first(names) or [], record.where)
     if all(message["role"] != "assistant" for message in messages):
-        raise UserError(_lacking(record, "trajectory", names))
+        raise _missing(record, "trajectory", names)
     messages = prompt_messages(query) + messages[messages[0]["role"] == "user" :]
     last = messages[-1]
     if last["role"] == "assistant" and last["content"] and not parse_turn(last).tool_calls:
@@ -160,20 +159,20 @@ def read_trajectory(record: Record, query: Query, names: Sequence[str]) -> Traje
     return Trajectory(query.query_id, messages, "answer" if is_answered else "no_answer")
 
 
-def _messages(given: Any, where: str) -> list[dict[str, Any]]:
-    """Chat messages in `trajectory`'s form, from OpenAI's or ShareGPT's, a JSON string of them,
-    or the text of an answer."""
-    if isinstance(given, str):
-        parsed = _parsed(given)
-        given = parsed if isinstance(parsed, list) else [{"role": "assistant", "content": given}]
-    if not isinstance(given, list) or not all(isinstance(message, dict) for message in given):
+def _messages(chat: Any, where: str) -> list[dict[str, Any]]:
+    """Convert OpenAI's or ShareGPT's messages, their JSON string, or the text of an answer into our chat messages."""
+    if isinstance(chat, str):
+        parsed = _parse(chat)
+        chat = parsed if isinstance(parsed, list) else [{"role": "assistant", "content": chat}]
+    if not isinstance(chat, list) or not all(isinstance(message, dict) for message in chat):
         raise UserError(f"{where}: messages must be a list of objects with role and content, or from and value")
-    return [message for one in given if (message := _message(one, where))]
+    return [converted for message in chat if (converted := _message(message, where))]
 
 
-def _message(given: dict[str, Any], where: str) -> dict[str, Any] | None:
-    role = str(given.get("role") or given.get("from"))
-    content = given.get("content", given.get("value"))
+def _message(message: dict[str, Any], where: str) -> dict[str, Any] | None:
+    """Convert one message; None for a system message."""
+    role = str(message.get("role") or message.get("from"))
+    content = message.get("content", message.get("value"))
     text = json.dumps(content, ensure_ascii=False) if isinstance(content, dict) else text_of(content)
     match ROLES.get(role, role):
         case "system" | "developer":
@@ -184,38 +183,38 @@ def _message(given: dict[str, Any], where: str) -> dict[str, Any] | None:
             return tool_message(text)
         case "assistant":
             try:
-                calls = given_calls(given)
+                calls = given_calls(message)
             except ValueError as error:
                 raise UserError(f"{where}: {error}") from error
             text = _with_calls(text) if role == "function_call" else text
-            return reply_message({**given, "content": text}, calls)
+            return reply_message({**message, "content": text}, calls)
     known = f"system, user, assistant, tool, and ShareGPT's {', '.join(ROLES)}"
     raise UserError(f"{where}: a message of role {role}; known: {known}")
 
 
 def _with_calls(text: str) -> str:
-    """ShareGPT's `function_call`, a JSON object or a list of them, behind a thought or not, in the text form of calls.
+    """Convert ShareGPT's `function_call`, an optional thought and a JSON object or list, into Qwen3's text form.
 
     >>> _with_calls('<think>\\nhm\\n</think>\\n[{"name": "f"}, {"name": "g"}]').splitlines()[-3:]
     ['<tool_call>', '{"name": "g"}', '</tool_call>']
     """
-    thought, end, said = text.rpartition("</think>")
-    calls = _parsed(said)
-    raws = [json.dumps(call, ensure_ascii=False) for call in calls] if isinstance(calls, list) else [said.strip()]
+    thought, end, rest = text.rpartition("</think>")
+    calls = _parse(rest)
+    raws = [json.dumps(call, ensure_ascii=False) for call in calls] if isinstance(calls, list) else [rest.strip()]
     return (f"{thought}{end}\n\n" if end else "") + "\n".join(f"<tool_call>\n{raw}\n</tool_call>" for raw in raws)
 
 
 def tools_of(record: Record) -> list[Schema]:
-    """The tools that the trajectory could call, from a list or a JSON string."""
+    """Return the schemas of the trajectory's tools, from a list or a JSON string."""
     tools = record.fields.get("tools") or []
-    tools = _parsed(tools) if isinstance(tools, str) else tools
+    tools = _parse(tools) if isinstance(tools, str) else tools
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise UserError(f"{record.where}: tools must be a list of JSON schemas, or a JSON string of one")
     return [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools]
 
 
-def _parsed(text: str) -> Any | None:
-    """What the text says as JSON; None if it is none."""
+def _parse(text: str) -> Any | None:
+    """Parse JSON; None if the text is not valid JSON."""
     try:
         return parse_json(text, MAX_RECORD_NESTING)
     except ValueError:

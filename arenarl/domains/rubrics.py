@@ -1,7 +1,7 @@
-"""Rubrics: by which dimensions a judge scores, and what they weigh in the total.
+"""Rubrics: the dimensions that a judge scores, and their weights in the total.
 
-A domain's rubric stands in configs/rubrics/<domain>_<language>.yaml (3.3, ArenaRL). Totals are computed here from the
-scores, never read from a judge's arithmetic.
+A domain's rubric is in configs/rubrics/<domain>_<language>.yaml (3.3, ArenaRL). `Rubric.total` computes totals from the
+scores; a total in a judge's reply is ignored.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class _Part(BaseModel, extra="forbid"):
     @model_validator(mode="after")
     def _rewords_its_own(self) -> "_Part":
         if unknown := self.without_results.keys() - self.dimensions.keys():
-            what = "no dimension of this part has this name; rename it or add the dimension"
+            what = "not a dimension of this part; rename it or add the dimension"
             raise ValueError(f"without_results.{min(unknown)}: {what}")
         return self
 
@@ -39,10 +39,9 @@ _PARTS = TypeAdapter(Annotated[dict[Literal["path", "answer"], _Part], Field(min
 
 @dataclass(frozen=True)
 class Item:
-    """One dimension of a rubric. `part` is what it is about: path, the way to the answer, or answer;
-    `weight` is its weight there.
+    """A dimension of a rubric. `part` is "path" (the way to the answer) or "answer"; `weight` counts within the part.
 
-    `without_results`: the description for a judge that is not shown tool results; "" keeps `description`.
+    `without_results` is the description for a judge without tool results; "" keeps `description`.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Rubric:
-    """`parts` are the parts' weights in the total."""
+    """The dimensions, and the weight of each part in the total."""
 
     items: tuple[Item, ...]
     parts: Mapping[str, float]
@@ -65,13 +64,12 @@ class Rubric:
 
     @property
     def weights(self) -> dict[str, float]:
-        """What each dimension weighs in the total."""
+        """The weight of each dimension in the total."""
         whole = {part: sum(item.weight for item in self.items if item.part == part) for part in self.parts}
         return {item.name: self.parts[item.part] * item.weight / whole[item.part] for item in self.items}
 
     def for_view(self, kind: str) -> "Rubric":
-        """Return the rubric for a kind of view: "answer" drops the path's dimensions;
-        "answer" and "calls" take `without_results`."""
+        """Return the rubric for a view: "answer" drops the path; "answer" and "calls" use `without_results`."""
         if kind == "results":
             return self
         items = tuple(item for item in self.items if item.part == "answer") if kind == "answer" else self.items
@@ -79,10 +77,14 @@ class Rubric:
         return Rubric(shown, self.parts)
 
     def only(self, name: str) -> "Rubric":
+        """Return a rubric with this dimension alone."""
         return Rubric(tuple(item for item in self.items if item.name == name), self.parts)
 
     def total(self, scores: Mapping[str, float]) -> float:
-        """Weighted mean of the parts, each the weighted mean of its scores, 0 to 10. Only what was scored counts."""
+        """Return the weighted mean of the parts, 0 to 10; a part is the weighted mean of its scores.
+
+        Dimensions without a score do not count.
+        """
         means = {}
         for part in self.parts:
             weights = {item.name: item.weight for item in self.items if item.part == part and item.name in scores}
@@ -94,8 +96,7 @@ class Rubric:
 
 @lru_cache
 def domain_rubric(domain: str, language: str) -> Rubric:
-    """The rubric of a domain, the English one where the language is missing.
-    Raises UserError if there is none, or it is none."""
+    """Return the domain's rubric in this language, otherwise in English; raise UserError without a valid one."""
     paths = [path for path in (RUBRICS / f"{domain}_{language}.yaml", RUBRICS / f"{domain}_en.yaml") if path.exists()]
     if not paths:
         raise UserError(f"no rubric for the domain {domain}: write {RUBRICS / domain}_{language}.yaml")
@@ -103,16 +104,15 @@ def domain_rubric(domain: str, language: str) -> Rubric:
 
 
 def read_rubric(path: Path) -> Rubric:
-    """The rubric of a YAML such as those in configs/rubrics: parts with their weights, the dimensions of a part alike.
-    Raises UserError if there is no such file, or it holds no rubric."""
+    """Read a rubric from a YAML like those in configs/rubrics, with equal weights in a part, or raise UserError."""
     file = file_named(path)
     if not file.is_file():
         raise UserError(f"{path} does not exist; a rubric is a YAML such as configs/rubrics/writing_en.yaml")
     try:
         parts = _PARTS.validate_python(read_yaml(text_of_file(file)))
     except ValidationError as error:
-        problem = f"{first_problem(error)}; configs/rubrics/writing_en.yaml is one"
-        raise UserError(f"{path} is no rubric: {problem}") from error
+        problem = f"{first_problem(error)}; see configs/rubrics/writing_en.yaml for an example"
+        raise UserError(f"{path} is not a rubric: {problem}") from error
     except ValueError as error:
         raise UserError(f"{path} is not valid YAML: {error}") from error
     items = [
@@ -121,20 +121,19 @@ def read_rubric(path: Path) -> Rubric:
         for name, description in content.dimensions.items()
     ]
     if len({item.name for item in items}) < len(items):
-        raise UserError(f"{path} is no rubric: a dimension of the path and one of the answer have the same name")
+        raise UserError(f"{path} is not a rubric: path and answer have a dimension of the same name; rename one")
     return Rubric(tuple(items), {part: content.weight for part, content in parts.items()})
 
 
 def rubric_in_words(words: str) -> Rubric:
-    """One dimension, of which the words say what it is. Raises UserError without any."""
+    """Return a rubric with one dimension, `quality`, described by the words; raise UserError if they are empty."""
     if not words.strip():
         raise UserError("a rubric in words must say what a good answer is")
     return Rubric((Item("quality", "answer", 1.0, words.strip()),), {"answer": 1.0})
 
 
 def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
-    """Mean of a trajectory's scores on the rubric's items by their weights; None if one is missing. Eq.
-    13, Tournament-GRPO.
+    """Return the weighted mean of the scores; None if one is missing. Eq. 13, Tournament-GRPO.
 
     >>> weighted_mean({"a": 9.0, "b": 3.0}, {"a": 2, "b": 1})
     7.0

@@ -1,9 +1,8 @@
-"""Facts that a text states, found by their form, whatever it is about:
-¥1,290, 09:00-17:00, 5.2km, 1 h 20 min, G10, 2026-05-01, 12.5%, a URL.
+"""Find facts in a text by their form: ¥1,290, 09:00-17:00, 5.2km, 1 h 20 min, G10, 2026-05-01, 12.5%, a URL.
 
-Values are compared, not spellings: a price is a number, a distance metres, a duration minutes, a clock minutes of the
-day. Texts come from policies and web pages, which may write thousands of digits: digits are bounded, and boundaries are
-spelt out, as Chinese characters count as \\w.
+Facts have normalised values: a distance in metres, a duration in minutes, a clock time in minutes of the day. Texts of
+policies and web pages may hold thousands of digits, so every pattern bounds their number. Patterns spell out word
+boundaries, because Chinese characters count as \\w.
 """
 
 import re
@@ -11,22 +10,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-SERVICE_NUMBER = re.compile(r"(?<![A-Za-z0-9])([A-Z]{2}\d{4}|[GDCZTK]\d{1,4})(?![A-Za-z0-9])")  # of a flight or train
+SERVICE_NUMBER = re.compile(r"(?<![A-Za-z0-9])([A-Z]{2}\d{4}|[GDCZTK]\d{1,4})(?![A-Za-z0-9])")  # a flight or train
 DASH = r"[^\S\n]*(?:[-‐-―−－~～〜]|to|至|到)[^\S\n]*"
 HOURS = re.compile(rf"(\d{{1,2}}:\d\d){DASH}(\d{{1,2}}:\d\d)")
-_END = r"(?!\d|:\d)"  # of a clock time, which a colon may follow: 9:00: the museum
+_END = r"(?!\d|:\d)"  # the end of a clock time; a colon may follow, as in 9:00: the museum
 CLOCK = re.compile(rf"(?<![\d:])(\d{{1,2}}:\d\d){_END}")
 _YUAN = r"(\d{1,3}(?:,\d{3}){1,2}(?:\.\d{1,2})?|\d{1,7}(?:\.\d{1,2})?)"  # 30, 30.5 or 1,290
 PRICE = re.compile(rf"(?i)[¥￥]\s*{_YUAN}(?!\.?\d)|(?<![\d.]){_YUAN}\s*(?:元|(?:yuans?|RMB|CNY)(?![A-Za-z]))")
 DURATION = re.compile(
-    # 1 hour, 20 m: metres
+    # in "1 hour, 20 m" the m means metres
     r"(?i)(?<![\d.])(?:(\d{1,3})\s*(?:个?小时|h(?:(?:ou)?rs?)?\.?)(?!(?<=hour|ours), ?\d{1,2} ?m(?![A-Za-z]))"
     r"\s{0,9},?\s{0,9}(?:and\s*|零|又)?(\d{1,2})\s*(?:m(?:in(?:ute)?s?)?(?![A-Za-z²³])|分)"
     r"|(\d{1,7})\s*(?:min(?:ute)?s?(?![A-Za-z])|分钟))"
 )
-# a line of this kind states what no tool returns
-TOTAL = re.compile(r"total|budget|合计|总计|总共|预算|共计", re.IGNORECASE)
-# before a visit's hours
+TOTAL = re.compile(r"total|budget|合计|总计|总共|预算|共计", re.IGNORECASE)  # no tool returns a total
+# words that may precede the hours of a visit
 _LEADS = {"", "day", "第天", "morning", "afternoon", "evening", "早上", "上午", "中午", "下午", "晚上"}
 
 _OTHER_MONEY = re.compile(
@@ -60,21 +58,21 @@ _DATES = (
 )
 _WIDE_COLON = re.compile(r"(?<=\d)：(?=\d\d(?!\d|[:：]\d))")
 _NUMBERED = ("day", "for", "gate", "stop", "step", "table", *_MONTHS, *(name[:3] for name in _MONTHS))
-# "Day 2 - 4 pm", "2026-05-02 - 4 pm": no ranges
+# "Day 2 - 4 pm" and "2026-05-02 - 4 pm" are not ranges
 _NO_HOUR = "".join(rf"(?<!\b{word} )" for word in _NUMBERED) + r"(?<!-\d\d-)"
-_SHARED_MERIDIEM = re.compile(  # 2:00-4:00 PM, 2 - 4 pm: the first hour is written without
+_SHARED_MERIDIEM = re.compile(  # 2:00-4:00 PM, 2 - 4 pm: the first hour has no am or pm
     rf"(?i)(?<![A-Za-z\d:.]){_NO_HOUR}(\d{{1,2}})(?::(\d\d))?(?={DASH}(\d{{1,2}})(?::(\d\d))?\s?([ap])\.?m\b)"
 )
 _TWELVE_HOURS = re.compile(r"(?<![\d:.])(\d{1,2})(?::(\d\d))?\s?([ap])\.?m\b\.?", re.IGNORECASE)
 _CHINESE_HOURS = ("零", *"一二三四五六七八九十", "十一", "十二")
 _AFTER_NOON = r"中午|下午|晚上|傍晚|(?<![最早])晚"  # 最晚9:30 is "at the latest"
-# elsewhere 一点 is "a bit"
+# without a time of day before it, 一点 means "a bit"
 _CHINESE_NUMERAL = re.compile(r"(?<=上午|早上|中午|下午|晚上|傍晚|凌晨)\s?(十[一二]?|[一二两三四五六七八九])(?=点)")
 _CHINESE_CLOCK = re.compile(rf"({_AFTER_NOON})?(?<![\d.])(\d{{1,2}})点(?:(\d{{1,2}})分|(半))?")
 # 下午2:00-4:00
 _CHINESE_COLON = re.compile(rf"({_AFTER_NOON})\s?(\d{{1,2}}):(\d\d)(?:({DASH})(\d{{1,2}}):(\d\d))?{_END}")
-_LETTER = r"[^\W\d_\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"  # of a script that sets words apart
-# at a place within a word or a number
+_LETTER = r"[^\W\d_\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"  # of a script with spaces between words
+# matches inside a word or a number
 _WORD_GOES_ON = re.compile(rf"(?<={_LETTER})(?={_LETTER})|(?<=\d)(?=[.,]?\d)|(?<=\d[.,])(?=\d)")
 _THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?")
 _APPROXIMATE = re.compile(
@@ -84,8 +82,10 @@ _APPROXIMATE = re.compile(
 
 @dataclass(frozen=True)
 class Fact:
-    """`value`: a number, for hours (start, end), for a date (year or None, month, day), else a text. `within` is how
-    far a number may be off for what it says: half of its last place, or a tenth where the text says "about"."""
+    """A fact in a text. `value` is a number, (start, end) for hours, (year or None, month, day) for a date, or a text.
+
+    `within` is the tolerance of a number: half of its last place, or a tenth of it after a word such as "about".
+    """
 
     kind: str  # url, citation, date, hours, clock, service, percentage, price, duration, distance, number
     text: str
@@ -94,7 +94,7 @@ class Fact:
 
 
 def read_facts(text: str) -> Iterator[Fact]:
-    """The facts of a text, kind by kind. A number that is part of one is not read again as another."""
+    """Yield the facts of a text, kind by kind. Characters of one fact are not read again for another kind."""
     rest = with_clocks(text)
     for kind, pattern, read in _FORMS:
         for match in pattern.finditer(rest):
@@ -104,7 +104,7 @@ def read_facts(text: str) -> Iterator[Fact]:
 
 
 def with_clocks(text: str) -> str:
-    """The text with its clock times as 17:30, not as 5:30 pm, 5:30-6 pm, 下午5点半, 下午五点 or 下午5：30.
+    """Rewrite clock times such as 5:30 pm, 5:30-6 pm, 下午5点半, 下午五点 and 下午5：30 as 17:30.
 
     >>> with_clocks("5:30-6 pm, 11-1 PM, 下午五点半, 下午5：30-6:00")
     '17:30-18:00, 11:00-13:00,  17:30 , 17:30-18:00'
@@ -118,12 +118,12 @@ def with_clocks(text: str) -> str:
 
 
 def clocks_of(text: str) -> list[int]:
-    """All clock times of a text in their order, those of ranges too."""
+    """Return all clock times of a text in order, also both ends of ranges, in minutes of the day."""
     return [minutes_of(clock) for clock in CLOCK.findall(with_clocks(text))]
 
 
 def numbers_of(text: str) -> set[float]:
-    """Every number of a text, whatever it is part of, with and without commas for the thousands.
+    """Return every number in a text, also parts of dates; a comma for thousands is read both ways.
 
     >>> sorted(numbers_of("¥1,290.5 on 2026-05-01"))
     [1.0, 5.0, 290.5, 1290.5, 2026.0]
@@ -133,7 +133,7 @@ def numbers_of(text: str) -> set[float]:
 
 
 def place_of(words: str, text: str) -> int:
-    """Where a text first has these words as a whole, not as part of a longer word or number; -1: nowhere.
+    """Return the first index of these words in a text, not inside a longer word or number; -1 if there is none.
 
     >>> place_of("54,000", "954,000 or 54,000,000"), place_of("Ann", "Joanne, Ann"), place_of("西湖", "在西湖边")
     (-1, 8, 1)
@@ -145,11 +145,12 @@ def place_of(words: str, text: str) -> int:
 
 
 def stands_in(words: str, text: str) -> bool:
+    """Return whether a text has these words, not inside a longer word or number."""
     return place_of(words, text) >= 0
 
 
 def minutes_of(clock: str) -> int:
-    """Minutes since midnight.
+    """Convert HH:MM into minutes since midnight.
 
     >>> minutes_of("9:05")
     545
@@ -159,8 +160,9 @@ def minutes_of(clock: str) -> int:
 
 
 def is_open(opens: Any, closes: Any, clock: Any) -> bool:
-    """Whether opening hours include a clock time, also hours that end after midnight. All three are minutes, or all
-    three texts such as 09:05.
+    """Return whether opening hours include a clock time; they may end after midnight.
+
+    All three arguments are minutes, or all three are texts such as 09:05.
 
     >>> is_open(540, 1020, 1020), is_open("18:00", "02:00", "01:30")
     (False, True)
@@ -169,23 +171,23 @@ def is_open(opens: Any, closes: Any, clock: Any) -> bool:
 
 
 def starts_with_visit(text: str) -> bool:
-    """Whether a line starts with hours, as in "10:00-12:00 Lotus Park": when to be there, not when it is open."""
+    """Return whether a line starts with the hours of a visit, not opening hours: "10:00-12:00 Lotus Park"."""
     hours = HOURS.search(text)
     return hours is not None and re.sub(r"[\W\d]", "", text[: hours.start()]).lower() in _LEADS
 
 
 def duration_of(match: re.Match) -> int:
-    """Minutes of a match of DURATION."""
+    """Return the minutes of a match of DURATION."""
     return 60 * int(match[1] or 0) + int(match[2] or match[3])
 
 
 def price_of(match: re.Match) -> float:
-    """The number in a match of PRICE."""
+    """Return the number in a match of PRICE."""
     return float((match[1] or match[2]).replace(",", ""))
 
 
 def leaves_of(value: object, with_keys: bool = False) -> Iterator[str]:
-    """The texts and numbers of a JSON value, as texts; each behind its key, if these are asked for."""
+    """Yield the texts and numbers of a JSON value as texts; `with_keys` also yields each key before its value."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from (key,) if with_keys else ()
@@ -198,8 +200,9 @@ def leaves_of(value: object, with_keys: bool = False) -> Iterator[str]:
 
 
 def _date(match: re.Match) -> tuple[int | None, int, int] | None:
-    named = [number for number, name in enumerate(_MONTHS, start=1) if name.startswith(match["m"][:3])]
-    year, month, day = int(match["y"]) if match["y"] else None, named[0] if named else int(match["m"]), int(match["d"])
+    months = [number for number, name in enumerate(_MONTHS, start=1) if name.startswith(match["m"][:3])]
+    month = months[0] if months else int(match["m"])
+    year, day = int(match["y"]) if match["y"] else None, int(match["d"])
     return (year, month, day) if 1 <= month <= 12 and 1 <= day <= 31 else None
 
 
@@ -207,7 +210,7 @@ def _multiple(match: re.Match) -> float:
     return _MULTIPLES.get((match[2] or match[3] or "").lower(), 1)
 
 
-_FORMS = (  # in the order in which they are read
+_FORMS = (  # (kind, pattern, value of a match) in reading order
     ("url", _URL, lambda match: match.group().rstrip(".,;:!?*")),
     ("citation", _CITATION, lambda match: match[1] or match[2]),
     *(("date", pattern, _date) for pattern in _DATES),
@@ -225,6 +228,7 @@ _FORMS = (  # in the order in which they are read
 
 
 def _slack(kind: str, match: re.Match, value: Any) -> float:
+    """Return the tolerance of a number; see `Fact`."""
     if not isinstance(value, float | int) or kind == "clock":
         return 0.0
     if _APPROXIMATE.search(match.string[max(0, match.start() - 16) : match.start()]):
@@ -240,7 +244,7 @@ def _slack(kind: str, match: re.Match, value: Any) -> float:
 
 
 def _clock_of_shared(match: re.Match) -> str:
-    """Of the half of the day that its end is in, unless it would then come after it."""
+    """Put the start of a range into the half of the day of its end, or into the other half if it would come later."""
     if not 1 <= int(match[1]) <= 12:
         return match.group()
     start, end = (60 * (int(match[at]) % 12) + int(match[at + 1] or 0) for at in (1, 3))
@@ -249,7 +253,7 @@ def _clock_of_shared(match: re.Match) -> str:
 
 
 def _clock_of_colon(match: re.Match) -> str:
-    """A range may end on the next day."""
+    """Rewrite 下午2:00-4:00 as 14:00-16:00; a range may end on the next day."""
     start = _after_noon(match[1], int(match[2]))
     if not match[4]:
         return f"{start:02d}:{match[3]}"

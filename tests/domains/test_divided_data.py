@@ -1,5 +1,4 @@
-"""A published data set without splits, as DeepWriting-20K is:
-one Parquet file of queries, thinking and texts, divided for SFT, RL and tests."""
+"""A published data set without splits, such as DeepWriting-20K: one Parquet file, divided into SFT, RL and tests."""
 
 import random
 import re
@@ -37,13 +36,13 @@ def divided(*sources, sft=10, rl=10, test=2, seed=0):
 
 
 def texts(public):
-    """Of each split's queries."""
+    """Return the query texts of each split."""
     splits = public.splits
-    found = {name: [query.query for query in splits[f"{name}_queries"]] for name in ("test", "rl")}
-    return found | {"sft": [one["messages"][0]["content"] for one in splits["sft"]]}
+    queries = {name: [query.query for query in splits[f"{name}_queries"]] for name in ("test", "rl")}
+    return queries | {"sft": [trajectory["messages"][0]["content"] for trajectory in splits["sft"]]}
 
 
-def test_one_file_becomes_sft_rl_and_tests_of_the_sizes_asked_for_and_no_query_is_in_two(tmp_path):
+def test_one_file_is_divided_by_the_configured_sizes_and_no_query_is_in_two_splits(tmp_path):
     public = divided(parquet(tmp_path, map(record, range(40))))
     by_split = texts(public)
     assert {name: len(queries) for name, queries in by_split.items()} == {"test": 2, "sft": 10, "rl": 10}
@@ -51,17 +50,13 @@ def test_one_file_becomes_sft_rl_and_tests_of_the_sizes_asked_for_and_no_query_i
     rl = public.splits["rl_queries"]
     assert {(query.domain, query.language) for query in rl} == {("writing", "zh"), ("writing", "en")}
     assert public.notes[0] == "divided by data.seed=0: 40 records, 40 different queries"
-
-
-def test_a_solution_becomes_one_turn_of_thinking_and_text(tmp_path):
-    for one in divided(parquet(tmp_path, map(record, range(40)))).splits["sft"]:
-        trajectory = Trajectory.from_record(one)
+    for trajectory in map(Trajectory.from_record, public.splits["sft"]):
         (turn,) = read_turns(trajectory.messages)
         assert trajectory.valid and turn.thought.startswith("A poem, number")
         assert re.fullmatch(r"Roses are \d+\.\n\nViolets too\.", turn.answer)
 
 
-def test_the_split_hangs_on_the_seed_and_on_the_queries_alone(tmp_path):
+def test_the_division_depends_only_on_the_seed_and_the_queries(tmp_path):
     records = list(map(record, range(40)))
     first = texts(divided(parquet(tmp_path / "a", records)))
     random.Random(1).shuffle(records)
@@ -69,13 +64,13 @@ def test_the_split_hangs_on_the_seed_and_on_the_queries_alone(tmp_path):
     assert texts(divided(tmp_path / "b", seed=1)) != first
 
 
-def test_where_the_pool_ends_rl_gets_what_is_left_and_says_so(tmp_path):
+def test_rl_gets_the_rest_of_a_small_pool_with_a_note(tmp_path):
     public = divided(parquet(tmp_path, map(record, range(20))))
     assert len(public.splits["rl_queries"]) == 8
-    assert "rl: 8 in place of data.rl_size=10: there are no more" in public.notes
+    assert "rl: 8 queries instead of data.rl_size=10; the data set has no more" in public.notes
 
 
-def test_with_tests_of_its_own_nothing_is_held_out_and_what_they_hold_is_left_out(tmp_path):
+def test_a_given_test_file_is_used_and_its_queries_leave_the_pool(tmp_path):
     write_jsonl(tmp_path / "test.jsonl", [{"query": "Write  poem 1.", "reference": "Roses"}])
     by_split = texts(divided(parquet(tmp_path / "pool", map(record, range(21))), tmp_path / "test.jsonl"))
     assert {name: len(queries) for name, queries in by_split.items()} == {"test": 1, "sft": 10, "rl": 10}
@@ -86,7 +81,7 @@ def test_with_tests_of_its_own_nothing_is_held_out_and_what_they_hold_is_left_ou
     ("count", "says"),
     [(12, "12 different queries are too few for .*test_per_subtask=2 and data.sft_size=10"), (0, "is empty")],
 )
-def test_too_few_records_are_refused_with_their_number(count, says, tmp_path):
+def test_too_few_records_are_refused(count, says, tmp_path):
     with pytest.raises(UserError, match=says):
         divided(parquet(tmp_path, map(record, range(count))))
 
@@ -99,7 +94,7 @@ def test_too_few_records_are_refused_with_their_number(count, says, tmp_path):
         (b"", "not Parquet"),
     ],
 )
-def test_a_file_that_is_no_parquet_is_refused_in_one_line(content, says, tmp_path):
+def test_a_file_that_is_not_parquet_is_refused_in_one_line(content, says, tmp_path):
     (tmp_path / "texts.parquet").write_bytes(content)
     with pytest.raises(UserError, match=says) as refused:
         divided(tmp_path)
@@ -111,15 +106,15 @@ def test_a_record_without_a_text_is_named(tmp_path):
         divided(parquet(tmp_path, ({**record(number), "solution": None} for number in range(20))))
 
 
-def test_without_published_data_there_is_nothing_to_divide():
+def test_dividing_needs_published_data():
     with pytest.raises(UserError, match="data.divide=true: nothing to divide"):
         load_config(CONFIG, ["data.source=[]"])
 
 
 @pytest.mark.slow(seconds=5)
-def test_the_papers_config_divides_a_pool_of_twenty_thousand_into_ten_and_ten(tmp_path):
-    """Its hundred tests are taken from RL's, as the pool has no more."""
+def test_the_papers_config_divides_twenty_thousand_records(tmp_path):
+    """RL gets only 9,900 queries, because 100 of the 20,000 become tests."""
     parquet(tmp_path, map(record, range(20_000)))
     public = read_public_data(load_config(CONFIG, [f'data.source=["{tmp_path}"]']).data, "writing", ())
-    assert "rl: 9900 in place of data.rl_size=10000: there are no more" in public.notes
+    assert "rl: 9900 queries instead of data.rl_size=10000; the data set has no more" in public.notes
     assert {name: len(queries) for name, queries in texts(public).items()} == {"test": 100, "sft": 10_000, "rl": 9900}

@@ -1,5 +1,4 @@
-"""Domains: travel has all parts, a name with a rubric has none,
-and a run without a truth trains and evaluates without inventing one."""
+"""Domains: ours have every member, one with a rubric only has none, and without a truth no metric is invented."""
 
 import inspect
 import random
@@ -37,16 +36,16 @@ def config_of(folder, domain="parts:Poems", **keys):
 
 
 @pytest.mark.parametrize("name", DOMAINS)
-def test_a_domain_of_this_project_says_its_name_and_has_all_parts(name):
+def test_our_domains_have_a_name_and_every_member(name):
     domain = domain_of(config_of("", name))
     assert domain.name == name and set(domain.held_out) < set(domain.subtasks)
     assert None not in (domain.examine, domain.splits, domain.solve)
-    # data that other code made is out of date
+    # a change of the domain's own module makes the data outdated
     assert Path(inspect.getfile(type(domain))) in {source.resolve() for source in domain.sources}
     assert all(source.is_file() for source in domain.sources)
 
 
-def test_a_name_with_a_rubric_is_a_domain_without_a_truth_and_one_without_is_none(tmp_path, monkeypatch):
+def test_a_rubric_alone_makes_a_domain_without_a_truth_and_a_name_without_one_is_refused(tmp_path, monkeypatch):
     shutil.copy(RUBRICS / "writing_en.yaml", tmp_path / "poems_en.yaml")
     monkeypatch.setattr("arenarl.domains.rubrics.RUBRICS", tmp_path)
     assert domain_of(config_of("", "poems")).name == "poems" and examiner_of(config_of("", "poems")) is None
@@ -56,16 +55,15 @@ def test_a_name_with_a_rubric_is_a_domain_without_a_truth_and_one_without_is_non
         domain_of(config_of("", "nowhere:Weather"))
 
 
-def test_the_embedded_judge_is_refused_where_there_is_no_truth():
-    config = config_of("")
+def test_the_embedded_judge_is_refused_without_a_truth():
     with pytest.raises(UserError, match="writing has no examine, which the embedded judge scores by"):
-        trainer_judge_of(config)
+        trainer_judge_of(config_of(""))
 
 
-def test_subtasks_are_those_that_the_queries_name(tmp_path):
+def test_the_queries_name_the_subtasks(tmp_path):
     write_jsonl(tmp_path / "rl_queries.jsonl", [query("a", "poem"), query("b", "essay"), query("c", "poem")])
-    assert [one.query_id for one in training_queries_of(config_of(tmp_path))] == ["a", "b", "c"]
-    assert [one.query_id for one in training_queries_of(config_of(tmp_path, subtasks=["poem"]))] == ["a", "c"]
+    assert [query.query_id for query in training_queries_of(config_of(tmp_path))] == ["a", "b", "c"]
+    assert [query.query_id for query in training_queries_of(config_of(tmp_path, subtasks=["poem"]))] == ["a", "c"]
     with pytest.raises(UserError, match="unknown novel; known: poem, essay"):
         training_queries_of(config_of(tmp_path, subtasks=["novel"]))
 
@@ -74,7 +72,7 @@ def test_queries_of_another_domain_are_refused(tmp_path):
     for name in ("rl_queries", "test_queries"):
         write_jsonl(tmp_path / f"{name}.jsonl", [query("a"), query("b", domain="travel")])
     for read_split in (training_queries_of, lambda config: domain_of(config).read_test_set()):
-        with pytest.raises(UserError, match="query b is of the domain travel, environment.domain of writing"):
+        with pytest.raises(UserError, match="query b is of the domain travel, but environment.domain is writing"):
             read_split(config_of(tmp_path))
 
 
@@ -86,8 +84,8 @@ class Half(Truth):
         return {"rhymes": 100.0}
 
 
-def test_an_invalid_trajectory_has_zero_in_all_that_is_true_of_it_and_a_figure_counts_where_it_applies():
-    """Two poems, one of them invalid, and an essay, of which rhymes say nothing: 50 %."""
+def test_an_invalid_trajectory_counts_0_everywhere_and_a_column_counts_only_queries_it_applies_to():
+    """Of two poems one is invalid, and rhymes do not apply to the essay: 50 %."""
     silent = type("Silent", (Half,), {"figures": lambda self: {}})()
     cut = Trajectory("b", [], "max_tokens")
     cases = [Case(query("a"), written("a"), Half(), np.ones((1, 4))), Case(query("b"), cut, Half(), -np.ones((1, 4)))]
@@ -103,7 +101,7 @@ def test_an_invalid_trajectory_has_zero_in_all_that_is_true_of_it_and_a_figure_c
     assert cases[0].to_record()["findings"]["figures"] == {"rhymes": 100.0}
 
 
-def test_without_a_truth_nothing_of_it_is_in_the_figures_and_records():
+def test_without_a_truth_figures_and_records_have_none_of_its_columns():
     cases = baseline_cases([query("a")], {"a": written("a")}, None)
     cases[0].outcomes = np.ones((1, 4))
     summary = summarize(cases, 0, 0)
@@ -112,7 +110,7 @@ def test_without_a_truth_nothing_of_it_is_in_the_figures_and_records():
     assert cases[0].to_record()["findings"] == {}
 
 
-def test_the_median_is_the_first_of_equals_and_few_trajectories_are_wholly_careful():
+def test_the_median_is_the_first_of_equals_and_few_trajectories_have_full_skill():
     qualities = {(5, 1, 3, 2, 4): "c", (1, 1, 1, 1, 1): "c", (0, 9, 9, 9, 0): "b"}
     assert [median_of("abcde", quality) for quality in qualities] == list(qualities.values())
     skills = teacher_skills(DataConfig(teacher_skill=0.1, careful_share=0.25), random.Random(0), 400)

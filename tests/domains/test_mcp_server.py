@@ -1,4 +1,4 @@
-"""Our worlds as MCP servers, driven by the SDK's own client, and RL whose policy has its tools from there."""
+"""Our worlds as MCP servers: called by the SDK's client, and in RL whose tools come from a server."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from safetensors.torch import load_file  # noqa: E402
 from scripts import ROOT  # noqa: E402
 
 from arenarl.config.load import load_config  # noqa: E402
-from arenarl.config.schema import MCPServerConfig  # noqa: E402
+from arenarl.config.schema import Config, MCPServerConfig  # noqa: E402
 from arenarl.domains.environments import make_environment  # noqa: E402
 from arenarl.rollout.engine import RolloutEngine  # noqa: E402
 from arenarl.rollout.environment import observe  # noqa: E402
@@ -36,7 +36,7 @@ CALLS = {
 
 
 def options(name):
-    """The command line of a world's server in the form of its quickstart, and the config that this is."""
+    """Return the command line of a world's server with its quickstart config, and this config."""
     file = {"travel": "configs/quickstart.yaml", "research": "configs/research/quickstart.yaml"}[name]
     sets = ["environment.search.corpus_size=200"]
     command = ["-m", f"arenarl.domains.{name}.mcp_server", "--config", file, "--set", *sets]
@@ -59,36 +59,31 @@ async def use(server, calls):
         return tools, [await client.call_tool(name, arguments) for name, arguments in calls]
 
 
-@pytest.mark.slow(seconds=2)
-@pytest.mark.parametrize("name, reached", [("travel", in_a_pipe), ("research", over_http)])
-def test_any_client_finds_the_tools_of_a_world_and_their_results(name, reached, monkeypatch):
+@pytest.mark.slow(seconds=3)
+@pytest.mark.parametrize(
+    "name, connect, has_config",
+    [("travel", in_a_pipe, True), ("travel", in_a_pipe, False), ("research", over_http, True)],
+)
+def test_a_client_gets_a_worlds_tools_and_results(name, connect, has_config, monkeypatch):
+    """Without a config, all keys have their defaults: the paper's tools in full form, in Chinese."""
     monkeypatch.chdir(ROOT)
-    command, config = options(name)
-    ours = make_environment(config.environment, config.data.language)
-    with reached(command) as server:
+    command, config = options(name) if has_config else (["-m", f"arenarl.domains.{name}.mcp_server"], Config())
+    local = make_environment(config.environment, config.data.language)
+    with connect(command) as server:
         tools, results = asyncio.run(use(server, CALLS[name]))
-    described = [(tool.name, tool.description, tool.input_schema) for tool in tools]
     keys = ("name", "description", "parameters")
-    assert described == [tuple(tool["function"][key] for key in keys) for tool in ours.tools]
+    expected = [tuple(tool["function"][key] for key in keys) for tool in local.tools]
+    assert [(tool.name, tool.description, tool.input_schema) for tool in tools] == expected
     assert all(tool.annotations.read_only_hint for tool in tools)
-    for (called, arguments), result in zip(CALLS[name], results, strict=True):
+    for (tool, arguments), result in zip(CALLS[name], results, strict=True):
         (content,) = result.content
-        assert content.text == asyncio.run(observe(ours, called, arguments))
+        assert content.text == asyncio.run(observe(local, tool, arguments))
         assert result.is_error == content.text.startswith("Error")
     assert {result.is_error for result in results} == {True, False}
 
 
-@pytest.mark.slow(seconds=2)
-def test_without_a_config_the_tools_are_the_papers_in_full(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    with in_a_pipe(["-m", "arenarl.domains.travel.mcp_server"]) as server:
-        tools, (found,) = asyncio.run(use(server, [("search_poi", {"query": "公园"})]))
-    assert [tool.name for tool in tools][0] == "search_poi" and "start_lon" in tools[2].input_schema["properties"]
-    assert not found.is_error and found.content[0].text.startswith('{"pois": [')
-
-
 class Playback:
-    """A policy that asks for a place and a flight, and answers; what it writes follows from the request's seed."""
+    """A policy that searches a place and a flight, then answers; the request's seed decides its text."""
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
@@ -106,8 +101,7 @@ class Playback:
 
 @pytest.fixture(scope="module")
 def train(policy_path, tokenizer, taught, tmp_path_factory):
-    """`train(make)`: three steps with the tools of what `make` makes → trajectories, the policy's weights,
-    what was logged."""
+    """`train(make)` takes three steps with environments of `make` and returns (trajectories, weights, logs)."""
     config = options("travel")[1]
     config.policy.dtype, config.wandb.mode = "float32", "disabled"
     sizes = {"group_size": 4, "max_tokens": 500, "max_turns": 3, "anchor": False}
@@ -132,14 +126,14 @@ def train(policy_path, tokenizer, taught, tmp_path_factory):
 
 
 @pytest.mark.slow(seconds=10)
-def test_rl_with_the_tools_of_a_server_is_rl_with_those_in_this_process(train, tmp_path, monkeypatch):
+def test_rl_with_a_servers_tools_equals_rl_with_local_tools(train, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     command, config = options("travel")
-    ours = make_environment(config.environment, config.data.language)
-    here, weights_here, _ = train(lambda: ours)
+    environment = make_environment(config.environment, config.data.language)
+    expected, expected_weights, _ = train(lambda: environment)
     entry = MCPServerConfig(command=[sys.executable, *command])
     trajectories, weights, logged = train(maker_of(entry, store=tmp_path / "replies.sqlite"))
-    assert all(one.valid and one.meta["tool_calls"] == 2 for one in trajectories)
-    assert [one.messages for one in trajectories] == [one.messages for one in here]
-    assert all(weight.equal(weights_here[name]) for name, weight in weights.items())
+    assert all(trajectory.valid and trajectory.meta["tool_calls"] == 2 for trajectory in trajectories)
+    assert [trajectory.messages for trajectory in trajectories] == [trajectory.messages for trajectory in expected]
+    assert all(weight.equal(expected_weights[name]) for name, weight in weights.items())
     assert logged[-1]["mcp/hit_rate"] > 0.5 and logged[0]["mcp/call_s"] > 0

@@ -1,5 +1,4 @@
-"""Data that another config prepared is refused where a stage reads it,
-and what does not decide a split's content does not count."""
+"""A stage refuses data of another config, but only for settings that decide the content of its split."""
 
 import json
 import sys
@@ -19,10 +18,10 @@ from arenarl.tables.rows import TABLES, read_table, runs_of
 from arenarl.trajectory import Query, write_jsonl
 
 WORLD = EnvironmentConfig()
-# by a default's type; the language's is set to en below
+# another value for a key, by the type of its default; the fixture sets the language to en
 OTHER = {str: "zh", int: 7, float: 0.7, bool: True, list: ["x"], type(None): "x"}
 SPLITS = ("sft", "rl", "test")
-MAKES = {
+SPLITS_OF_KEY = {
     "sft_size": {"sft"}, "teacher_skill": {"sft"}, "careful_share": {"sft"}, "rl_size": {"rl"},
     "test_per_subtask": {"test"}, "baseline_attempts": {"test"}, "baseline_skill": {"test"}, "folder": set(),
 }  # fmt: skip
@@ -43,35 +42,35 @@ def is_refused(data, split, environment=WORLD):
 
 @pytest.fixture
 def data(tmp_path):
-    one = DataConfig(folder=str(tmp_path), language="en")
-    write_manifest(one)
-    return one
+    config = DataConfig(folder=str(tmp_path), language="en")
+    write_manifest(config)
+    return config
 
 
 @pytest.mark.parametrize(
     "key", [field.name for field in fields(DataConfig) if field.name not in ("folder", "research", "divide")]
 )
-def test_every_key_counts_for_the_splits_that_it_makes_and_for_no_other(data, key):
+def test_every_key_counts_exactly_for_the_splits_that_it_decides(data, key):
     changed = replace(data, **{key: OTHER[type(getattr(data, key))]})
     assert not any(is_refused(data, split) for split in SPLITS)
-    assert {split for split in SPLITS if is_refused(changed, split)} == MAKES.get(key, set(SPLITS))
+    assert {split for split in SPLITS if is_refused(changed, split)} == SPLITS_OF_KEY.get(key, set(SPLITS))
 
 
-def test_one_line_names_the_keys_with_both_values_and_what_makes_the_data_anew(data):
+def test_one_line_names_the_keys_both_values_and_the_fix(data):
     with pytest.raises(UserError) as error:
         refuse_other_data(replace(data, seed=5, test_per_subtask=1), EnvironmentConfig(world_seed=2), "test")
-    told = "data.seed 0 → 5, data.test_per_subtask 50 → 1, environment.world_seed 0 → 2"
-    said = f"{data.folder} was prepared with other settings ({told}); python data/prepare.py"
-    assert said in str(error.value) and "\n" not in str(error.value)
+    changes = "data.seed 0 → 5, data.test_per_subtask 50 → 1, environment.world_seed 0 → 2"
+    message = f"{data.folder} was prepared with other settings ({changes}); rerun python data/prepare.py"
+    assert message in str(error.value) and "\n" not in str(error.value)
 
 
-def test_the_world_counts_for_all_splits_and_the_form_of_its_results_for_sft(data):
+def test_the_world_counts_for_all_splits_and_the_form_of_results_for_sft(data):
     assert all(is_refused(data, split, EnvironmentConfig(world_seed=1)) for split in SPLITS)
     assert [split for split in SPLITS if is_refused(data, split, EnvironmentConfig(results="compact"))] == ["sft"]
     assert not is_refused(data, "rl", EnvironmentConfig(name="mcp"))
 
 
-def test_how_calls_are_made_does_not_count_and_a_key_that_did_not_exist_had_its_default(data):
+def test_settings_of_calls_do_not_count_and_a_key_missing_in_the_manifest_has_its_default(data):
     rephraser = replace(data.research.rephraser, timeout_s=1.0, price_in=3.0)
     assert not is_refused(replace(data, research=replace(data.research, rephraser=rephraser)), "test")
     path = Path(data.folder, "manifest.json")
@@ -81,7 +80,7 @@ def test_how_calls_are_made_does_not_count_and_a_key_that_did_not_exist_had_its_
     assert not is_refused(data, "sft") and is_refused(replace(data, careful_share=0.9), "sft")
 
 
-def test_published_data_may_come_from_a_clone_and_the_seed_counts_only_where_it_is_divided(tmp_path):
+def test_published_data_may_come_from_a_clone_and_the_seed_counts_only_if_divided(tmp_path):
     data = DataConfig(folder=str(tmp_path), source=["a/b"])
     write_manifest(data)
     clone = replace(data, source=[str(tmp_path)], seed=1, test_per_subtask=3)
@@ -97,22 +96,22 @@ def test_published_data_may_come_from_a_clone_and_the_seed_counts_only_where_it_
     assert not is_refused(replace(data, divide=True), "rl") and is_refused(replace(data, divide=True, seed=1), "rl")
 
 
-def test_data_of_somebodys_own_passes_and_a_folder_that_is_not_whole_does_not(tmp_path):
+def test_a_users_own_data_passes_and_unfinished_data_does_not(tmp_path):
     data = DataConfig(folder=str(tmp_path), seed=3)
-    for of_another_program in ("[]", '{"name": "x"}', '{"splits": ["train"]}'):
+    for foreign in ("[]", '{"name": "x"}', '{"splits": ["train"]}'):
         assert not any(is_refused(data, split) for split in SPLITS)
-        (tmp_path / "manifest.json").write_text(of_another_program)
+        (tmp_path / "manifest.json").write_text(foreign)
     assert not any(is_refused(data, split) for split in SPLITS)
-    (tmp_path / "manifest.json").write_text('{"splits": {}}')  # data/prepare.py was killed there
-    with pytest.raises(UserError, match="has not come to its end there; run it again"):
+    (tmp_path / "manifest.json").write_text('{"splits": {}}')  # left by a killed data/prepare.py
+    with pytest.raises(UserError, match="did not finish; run it again"):
         refuse_other_data(data, WORLD, "rl")
 
 
-def test_rl_and_evaluation_refuse_where_they_read_a_split_and_sft_before_it_loads_anything(data, monkeypatch):
+def test_rl_and_evaluation_refuse_when_they_read_a_split_and_sft_before_it_loads_anything(data, monkeypatch):
     for name in ("rl", "test"):
         write_jsonl(Path(data.folder, f"{name}_queries.jsonl"), [Query("1", "travel", "Search", "en", "Where to?")])
     Path(data.folder, "sft.jsonl").touch()
-    same, other = (Domain(EnvironmentConfig(), one) for one in (data, replace(data, seed=1)))
+    same, other = (Domain(EnvironmentConfig(), config) for config in (data, replace(data, seed=1)))
     same.name = other.name = "travel"
     for name in ("rl", "test"):
         assert len(same.read_split(name)) == 1
@@ -126,8 +125,8 @@ def test_rl_and_evaluation_refuse_where_they_read_a_split_and_sft_before_it_load
         train_sft.main()
 
 
-def test_shipped_configs_that_share_a_folder_agree_on_what_they_prepare(tmp_path, monkeypatch):
-    """Also a table's rows and its cold start, in full and in its quick form."""
+def test_shipped_configs_with_the_same_folder_prepare_the_same_data(tmp_path, monkeypatch):
+    """Also the rows and the cold start of each table, in full and quick form."""
     monkeypatch.chdir(ROOT)
     configs = {str(path.relative_to(CONFIGS)): load_config(path) for path in CONFIGS.rglob("*.yaml") if is_run(path)}
     for name in TABLES:
@@ -152,13 +151,13 @@ def test_shipped_configs_that_share_a_folder_agree_on_what_they_prepare(tmp_path
 
 
 def is_run(path):
-    """Whether a stage reads splits by it: benchmarks bring their own items."""
+    """Return whether a config reads splits; benchmarks have their own items."""
     return path.relative_to(CONFIGS).parts[0] not in (
         "benchmarks", "judges", "policies", "prompts", "rubrics", "environments", "launch", "tables",
     )  # fmt: skip
 
 
-def test_hashes_are_of_the_splits_that_are_there(tmp_path):
+def test_only_existing_splits_are_hashed(tmp_path):
     assert split_hashes(str(tmp_path)) == {}
     for name in FILES[1:]:
         (tmp_path / f"{name}.jsonl").write_text(name)

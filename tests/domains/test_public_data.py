@@ -1,5 +1,4 @@
-"""Published data as this repository's splits: records of our own invention in the published form,
-from folders and from a hub on localhost."""
+"""Published data as our splits: invented records in the published formats, from folders and a local hub."""
 
 import hashlib
 import json
@@ -32,7 +31,7 @@ def call(name, arguments, **more):
 
 
 def reference(answer):
-    """A stored baseline as the authors' evaluation reads one: chat messages that end with the answer as plain text."""
+    """Return a stored baseline in the authors' format: chat messages that end with the answer as plain text."""
     calls = [call("poi_search", {"keywords": "湖"})]
     return [
         {"role": "system", "content": "You are a travel agent."},
@@ -44,7 +43,7 @@ def reference(answer):
 
 @pytest.fixture
 def published(tmp_path):
-    """A folder laid out as Open-Travel is."""
+    """A folder with the layout of Open-Travel."""
     folder = tmp_path / "Open-Travel"
     write(folder / "train.jsonl", [{"query": f"周末去{place}玩，怎么安排？"} for place in "甲乙丙丁"])
     for name in TEST_FILES:
@@ -65,7 +64,7 @@ def load(*sources, tools=()):
 
 @pytest.fixture
 def prepare(prepare_script, monkeypatch, capsys):
-    """`prepare(*words)` runs the script's main in this process, in `tmp_path`, and returns what it printed."""
+    """`prepare(*words)` runs the script in this process, in `tmp_path`, and returns its output."""
 
     def run(*words):
         monkeypatch.setattr(sys, "argv", ["prepare.py", "--config", CONFIG, *map(str, words)])
@@ -76,13 +75,13 @@ def prepare(prepare_script, monkeypatch, capsys):
 
 
 def prepare_by_hub(folder, *words, environment=()):
-    """The script in a process of its own, because the hub's client reads its environment only once."""
+    """Run the script in a separate process, because the hub's client reads its environment only once."""
     command = [sys.executable, str(ROOT / "data" / "prepare.py"), "--config", CONFIG, *map(str, words)]
     variables = os.environ | {"HF_HOME": str(folder / "hub"), "HF_HUB_DISABLE_TELEMETRY": "1"} | dict(environment)
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=300)
 
 
-def test_the_published_layout_becomes_splits_with_the_papers_subtasks(published):
+def test_the_published_layout_gives_splits_with_the_papers_subtasks(published):
     splits = load(published).splits
     sizes = {name: len(records) for name, records in splits.items()}
     assert sizes == {"test_queries": 10, "test_baselines": 10, "rl_queries": 4}
@@ -102,8 +101,8 @@ def test_a_reference_becomes_a_valid_baseline_in_the_form_of_rollouts(published)
     assert [message["role"] for message in baseline.messages] == ["user", "assistant", "tool", "assistant"]
     assert baseline.messages[0]["content"] == query.query
     first, last = read_turns(baseline.messages)
-    (asked,) = first.tool_calls
-    assert (first.thought, asked.name, asked.arguments) == ("Where is it?", "poi_search", {"keywords": "湖"})
+    (search,) = first.tool_calls
+    assert (first.thought, search.name, search.arguments) == ("Where is it?", "poi_search", {"keywords": "湖"})
     assert first.observations == ['{"name": "湖"}< |im_end|>'] and last.thought == "That will do."
 
 
@@ -120,7 +119,7 @@ def test_a_reference_becomes_a_valid_baseline_in_the_form_of_rollouts(published)
     ],
     ids=["question", "string of messages", "answer as text", "parts", "sharegpt", "messages as a string"],
 )  # fmt: skip
-def test_the_usual_shapes_are_understood(tmp_path, record):
+def test_common_record_formats_are_accepted(tmp_path, record):
     write(tmp_path / "test.jsonl", [record])
     write(tmp_path / "train.jsonl", [{"query": "another"}])
     splits = load(tmp_path).splits
@@ -131,7 +130,7 @@ def test_the_usual_shapes_are_understood(tmp_path, record):
 def test_calls_in_sharegpt_and_in_qwens_text_are_the_same_calls(tmp_path):
     function = {"name": "search", "arguments": {"query": "x"}}
     text = f"<think>\nhm\n</think>\n\n<tool_call>\n{json.dumps(function)}\n</tool_call>"
-    thought = f"<think>\nhm\n</think>\n{json.dumps([function, function])}"  # several calls, as LLaMA-Factory reads them
+    thought = f"<think>\nhm\n</think>\n{json.dumps([function, function])}"  # several calls, in LLaMA-Factory's format
     records = [
         {"conversations": [{"from": "human", "value": "one"}, {"from": "function_call", "value": json.dumps(function)},
                            {"from": "observation", "value": "found"}, {"from": "gpt", "value": "a"}]},
@@ -144,27 +143,27 @@ def test_calls_in_sharegpt_and_in_qwens_text_are_the_same_calls(tmp_path):
     write(tmp_path / "test.jsonl", [{"query": "t", "reference": "a"}])
     write(tmp_path / "sft.jsonl", records)
     turns = [read_turns(record["messages"]) for record in load(tmp_path).splits["sft"]]
-    single, both, plain = turns
-    assert single[0].tool_calls == plain[0].tool_calls and all(two[1].answer == "a" for two in turns)
-    assert both[0].tool_calls == 2 * single[0].tool_calls and both[0].thought == "hm"
-    assert turns[0][0].tool_calls[0].arguments == {"query": "x"}
-    assert [two[0].observations for two in turns] == [["found"], ["found"], ['{"found": 1}']]
+    single, both, plain = (first for first, _ in turns)
+    assert single.tool_calls == plain.tool_calls and all(last.answer == "a" for _, last in turns)
+    assert both.tool_calls == 2 * single.tool_calls and both.thought == "hm"
+    assert single.tool_calls[0].arguments == {"query": "x"}
+    assert [first.observations for first, _ in turns] == [["found"], ["found"], ['{"found": 1}']]
 
 
-def test_a_call_in_parquet_has_no_argument_of_another_and_the_hub_s_folder_of_splits_is_found(tmp_path):
+def test_parquet_calls_keep_their_own_arguments_only_and_the_hubs_data_folder_is_found(tmp_path):
     import pyarrow.parquet
 
     (tmp_path / "data").mkdir()
     calls = [{"name": "search", "arguments": {"query": "x"}}, {"name": "browse", "arguments": {"url": "u"}}]
     properties = [{key: {"type": "string"} for key in call["arguments"]} for call in calls]
-    named = zip(calls, properties, strict=True)
-    tools = [{"name": call["name"], "parameters": {"properties": own}} for call, own in named]
+    pairs = zip(calls, properties, strict=True)
+    tools = [{"name": call["name"], "parameters": {"properties": own}} for call, own in pairs]
     messages = [
         {"role": "assistant", "content": None, "tool_calls": [{"function": call} for call in calls]},
         {"role": "assistant", "content": "a"},
     ]
-    taught = {"query": "s", "messages": messages, "tools": tools}
-    rows = {"train": {"query": "r"}, "test": {"query": "t", "reference": "a"}, "sft": taught}
+    sft = {"query": "s", "messages": messages, "tools": tools}
+    rows = {"train": {"query": "r"}, "test": {"query": "t", "reference": "a"}, "sft": sft}
     for name, row in rows.items():
         path = tmp_path / "data" / f"{name}-00000-of-00001.parquet"
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
@@ -174,7 +173,7 @@ def test_a_call_in_parquet_has_no_argument_of_another_and_the_hub_s_folder_of_sp
     assert [tool["function"] for tool in record["tools"]] == tools
 
 
-def test_no_query_is_in_two_splits_and_what_is_left_out_is_said(published):
+def test_no_query_is_in_two_splits_and_dropped_records_are_counted(published):
     test_query = "Direction：第1个问题"
     write(published / "train.jsonl", [{"query": query} for query in ("a", "A ", test_query, "b")])
     trajectories = [{"query": query, "messages": reference("x")} for query in ("c", "c", "B", "direction：第1个问题")]
@@ -187,13 +186,13 @@ def test_no_query_is_in_two_splits_and_what_is_left_out_is_said(published):
 
 
 @pytest.mark.parametrize("split", ["rl", "sft"])
-def test_a_split_that_is_empty_without_what_others_have_is_refused(published, split):
+def test_a_split_with_queries_of_other_splits_only_is_refused(published, split):
     test = read_jsonl(published / "test" / "direction.jsonl")
     again = [{"query": f" {record['query']} ", "messages": reference("!")} for record in test]
     write(published / f"{split}.jsonl", again)
     if split == "rl":
         (published / "train.jsonl").unlink()
-    with pytest.raises(UserError, match=f"all {split} queries \\(2\\) stand in another split already"):
+    with pytest.raises(UserError, match=f"all {split} queries \\(2\\) are also in another split"):
         load(published)
 
 
@@ -221,20 +220,19 @@ def test_calls_of_unknown_tools_are_kept_with_their_schemas_and_counted(publishe
     assert not any("Places." in tokenizer.decode(row["input_ids"]) for row in rows)
 
 
-def test_what_a_record_says_of_its_subtask_counts_and_other_fields_are_named(tmp_path):
+def test_a_records_own_subtask_is_used_and_unused_fields_are_reported(tmp_path):
     write(tmp_path / "train.jsonl", [{"query": "a", "category": "Technical Writing"}])
     metadata = {"task_type": "direction", "rubrics": ["r"]}
     write(tmp_path / "test.jsonl", [{"query": "b", "reference": "x", "metadata": metadata, "id": 7}])
     public = load(tmp_path)
     queries = public.splits["test_queries"] + public.splits["rl_queries"]
     assert [query.subtask for query in queries] == ["Direction", "Technical Writing"]
-    assert any("not used: rubrics (1), id (1)" in note for note in public.notes)
+    assert any("unused fields: rubrics (1), id (1)" in note for note in public.notes)
 
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 223371"
-
-
-CALLS_NOTHING = {"query": "a", "messages": [{"role": "assistant", "tool_calls": ["f"]}]}
+BAD_CALL = {"query": "a", "messages": [{"role": "assistant", "tool_calls": ["f"]}]}
+WIZARD = {"prompt": [{"role": "wizard", "content": "a"}]}
 
 
 @pytest.mark.parametrize(
@@ -245,36 +243,24 @@ CALLS_NOTHING = {"query": "a", "messages": [{"role": "assistant", "tool_calls": 
         ("train", [{"query": "a"}, "<html>"], "line 2: not JSON"),
         ("train", ["[", '{"query": "a"}', "]"], "line 1: not JSON"),
         ("train", ['[{"query": "a"}]'], "line 1: a list, not an object"),
-        (
-            "train",
-            [{"query": "a"}, "", {"text": "b", "id": 1}],
-            "line 3: no query; its fields are text, id, and one of",
-        ),
-        (
-            "train",
-            [{"prompt": [{"role": "wizard", "content": "a"}]}],
-            "line 1: a message of role wizard; known: system",
-        ),
+        ("train", [{"query": "a"}, "", {"text": "b", "id": 1}], "line 3: no query; its fields are text, id, and one"),
+        ("train", [WIZARD], "line 1: a message of role wizard; known: system"),
         ("train", [{"messages": ["a"]}], "line 1: messages must be a list of objects"),
-        (
-            "test",
-            [{"query": "a", "rubrics": ["r"]}],
-            "line 1: no trajectory; its fields are query, rubrics, and one of",
-        ),
+        ("test", [{"query": "a", "rubrics": ["r"]}], "line 1: no trajectory; its fields are query, rubrics, and one"),
         ("sft", [{"messages": [{"role": "user", "content": "a"}]}], "line 1: no trajectory"),
         ("sft", [{"query": "a", "messages": "b", "tools": "search"}], "line 1: tools must be a list of JSON schemas"),
-        ("sft", [CALLS_NOTHING], "line 1: tool_calls must be a list of objects"),
+        ("sft", [BAD_CALL], "line 1: tool_calls must be a list of objects"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_with_its_name_its_line_and_what_to_do(published, name, lines, says):
+def test_an_unreadable_file_is_refused_with_its_name_line_and_fix(published, name, lines, says):
     write(published / f"{name}.jsonl", lines)
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as error:
         load(published)
-    said = str(refusal.value)
-    assert str(published / f"{name}.jsonl") in said and says in said and "\n" not in said
+    message = str(error.value)
+    assert str(published / f"{name}.jsonl") in message and says in message and "\n" not in message
 
 
-def test_a_folder_without_a_split_and_one_above_two_data_sets_are_refused(published):
+def test_a_folder_without_a_split_or_above_two_data_sets_is_refused(published):
     (published / "train.jsonl").unlink()
     with pytest.raises(UserError, match="no rl queries in .*must be called train or rl"):
         load(published)
@@ -283,17 +269,17 @@ def test_a_folder_without_a_split_and_one_above_two_data_sets_are_refused(publis
 
 
 @pytest.mark.parametrize("path", ["my/sft.jsonl", "./Open-Travel", "/nowhere/Open-Travel"])
-def test_a_path_that_leads_nowhere_is_not_asked_of_the_hub(path):
+def test_a_missing_path_is_not_looked_up_on_the_hub(path):
     with pytest.raises(UserError, match=f"data.source: {path} does not exist"):
         find_source(path)
 
 
-def test_a_name_that_is_neither_here_nor_on_the_hub_is_refused_in_one_line():
-    with pytest.raises(UserError, match="is no folder here, and the hub's data set of that name cannot be had"):
+def test_a_name_that_is_neither_local_nor_on_the_hub_is_refused_in_one_line():
+    with pytest.raises(UserError, match="is not a local folder, and the hub.s data set of this name cannot be"):
         find_source("not/a/hub id")
 
 
-def test_prepared_once_it_is_left_alone_and_a_changed_source_is_prepared_again(published, prepare, tmp_path):
+def test_prepared_data_is_kept_until_a_source_changes(published, prepare, tmp_path):
     words = ("travel", "--from", published, "--set", "data.folder=data")
     printed = prepare(*words)
     assert "10 test, 4 RL and 0 SFT queries: no two splits share one" in printed and "no SFT trajectories" in printed
@@ -307,7 +293,7 @@ def test_prepared_once_it_is_left_alone_and_a_changed_source_is_prepared_again(p
     assert "up to date" not in printed and "10 test, 1 RL" in printed
 
 
-def test_the_scripts_read_the_splits_like_their_own(published, prepare, tmp_path):
+def test_the_scripts_read_the_prepared_splits(published, prepare, tmp_path):
     write(published / "sft.jsonl", [{"query": "s", "messages": reference("a")}])
     prepare("--from", published, "--set", "data.folder=data")
     config = load_config(CONFIG, ["data.folder=data", f"data.source=[{published}]", "rl.groups=4"])
@@ -319,18 +305,11 @@ def test_the_scripts_read_the_splits_like_their_own(published, prepare, tmp_path
     assert next(read_jsonl(tmp_path / "data" / "sft.jsonl"))["messages"][0]["content"] == "s"
 
 
-def test_splits_of_another_data_set_are_not_mixed_with_these(published, prepare, tmp_path):
-    write(tmp_path / "data" / "sft.jsonl", [{"messages": []}])
-    with pytest.raises(UserError, match=r"sft\.jsonl was not made here; name another data\.folder"):
-        prepare("--from", published, "--set", "data.folder=data")
-    assert not (tmp_path / "data" / "test_queries.jsonl").exists()
-
-
 COMMIT = "1" * 40
 
 
 def hub(folder, name):
-    """The part of the hub's API that a download asks, for one data set."""
+    """Return an application with the part of the hub's API that a download of one data set uses."""
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*.jsonl")}
 
     def etag(path):
@@ -361,7 +340,7 @@ def hub(folder, name):
 
 
 @pytest.mark.slow(seconds=6)
-def test_a_data_set_of_the_hub_is_downloaded_once_and_its_commit_noted(published):
+def test_a_hub_data_set_is_downloaded_once_and_its_commit_stored(published):
     folder = published.parent
     with serving(hub(published, "Alibaba-NLP/Open-Travel")) as url:
         address = {"HF_ENDPOINT": url.removesuffix("/v1")}
@@ -372,23 +351,21 @@ def test_a_data_set_of_the_hub_is_downloaded_once_and_its_commit_noted(published
     assert manifest["origin"][0]["revision"] == COMMIT and manifest["origin"][0]["source"] == "Alibaba-NLP/Open-Travel"
     assert manifest["splits"]["test_queries"]["records"] == 10
     assert missing.returncode == 2 and missing.stderr.count("\n") == 1
-    assert "nobody/Nothing is no folder here" in missing.stderr
+    assert "nobody/Nothing is not a local folder" in missing.stderr
     offline = {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    assert "up to date" in prepare_by_hub(folder, environment=offline).stdout  # what is prepared needs no network
-    # and the hub's cache is enough to prepare it again
+    assert "up to date" in prepare_by_hub(folder, environment=offline).stdout  # prepared data needs no network
+    # the hub's cache is enough to prepare it again
     elsewhere = prepare_by_hub(folder, "--set", "data.folder=again", environment=offline)
     assert elsewhere.returncode == 0 and (folder / "again" / "rl_queries.jsonl").is_file()
 
 
-def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path):
+def test_an_unreachable_hub_gives_one_line(tmp_path):
     done = prepare_by_hub(tmp_path, environment={"HF_ENDPOINT": "http://127.0.0.1:9"})
-    assert done.returncode == 2 and "cannot be had" in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 2 and "cannot be downloaded" in done.stderr and done.stderr.count("\n") == 1
 
 
-FIELDS = (
-    "query messages conversations tools metadata subtask reference role from content value tool_calls function name"
-)
-FIELDS = [*FIELDS.split(), "name", "arguments", "id", "type", "text", "reasoning_content"]
+FIELDS = """query messages conversations tools metadata subtask reference role from content value tool_calls function
+name name arguments id type text reasoning_content""".split()
 WORDS = ["user", "assistant", "tool", "system", "human", "gpt", "function_call", "observation", "f", "", "[]", "{}"]
 WORDS += ["<answer>a</answer>", "[1]", '<tool_call>{"name": "f", "arguments": {}}</tool_call>', "<|im_end|>", "\ud800"]
 WORDS += ["[" * 900 + "]" * 900, '{"a":' * 700 + "1" + "}" * 700]
@@ -400,8 +377,8 @@ ANYTHING = st.recursive(
 )
 FUNCTION = st.fixed_dictionaries({"name": ANYTHING, "arguments": ANYTHING})
 CALLS = ANYTHING | st.lists(st.fixed_dictionaries({"function": FUNCTION}), max_size=2)
-SAID = {"role": st.sampled_from(WORDS[:8]), "content": ANYTHING}
-MESSAGES = st.lists(st.fixed_dictionaries(SAID, optional={"tool_calls": CALLS}), max_size=4)
+MESSAGE = {"role": st.sampled_from(WORDS[:8]), "content": ANYTHING}
+MESSAGES = st.lists(st.fixed_dictionaries(MESSAGE, optional={"tool_calls": CALLS}), max_size=4)
 CHAT = st.fixed_dictionaries({"query": st.just("q2"), "messages": MESSAGES}, optional={"tools": ANYTHING})
 RECORDS = st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=6) | CHAT
 
@@ -414,7 +391,7 @@ def one_file(tmp_path_factory):
 @seed(25)
 @given(RECORDS)
 @settings(max_examples=150, deadline=None, database=None)
-def test_a_hostile_record_is_read_into_what_can_be_trained_on_or_refused_in_one_line(one_file, tokenizer, record):
+def test_a_hostile_record_can_be_tokenised_or_is_refused_in_one_line(one_file, tokenizer, record):
     write(one_file, [json.dumps(record)])
     write(one_file.with_name("test.jsonl"), [{"query": "q", "reference": "a"}])
     write(one_file.with_name("train.jsonl"), [{"query": "r"}])
@@ -431,10 +408,9 @@ def test_a_hostile_record_is_read_into_what_can_be_trained_on_or_refused_in_one_
 
 @pytest.mark.parametrize("depth", [50, 200, 500, 700, 900, 5000])
 @pytest.mark.parametrize("as_text", [False, True])
-def test_a_call_nested_beyond_any_use_is_kept_as_text_or_its_record_refused(published, depth, as_text):
+def test_a_deeply_nested_call_is_kept_as_text_or_its_record_refused(published, depth, as_text):
     arguments = '{"a":' * depth + "1" + "}" * depth
-    written = json.dumps(arguments) if as_text else arguments
-    call = '{"function": {"name": "f", "arguments": ' + written + "}}"
+    call = '{"function": {"name": "f", "arguments": ' + (json.dumps(arguments) if as_text else arguments) + "}}"
     line = '{"query": "q", "messages": [{"role": "assistant", "tool_calls": [' + call + "]}]}"
     write(published / "sft.jsonl", [line])
     if depth > MAX_RECORD_NESTING and not as_text:
@@ -446,12 +422,12 @@ def test_a_call_nested_beyond_any_use_is_kept_as_text_or_its_record_refused(publ
     assert turn.tool_calls[0].arguments == (json.loads(arguments) if depth < 64 else arguments)
 
 
-def test_files_of_no_split_are_named(published):
+def test_files_without_a_split_are_reported(published):
     write(published / "validation.jsonl", [{"query": "v"}])
-    assert "not read, as no word of their names is sft, test, train, rl: validation.jsonl" in load(published).notes
+    assert "not read, because no word of their names is sft, test, train, rl: validation.jsonl" in load(published).notes
 
 
-def test_a_word_of_chinese_makes_no_query_chinese(published):
+def test_one_chinese_word_does_not_make_a_query_chinese(published):
     texts = ("Please say what the name 西安 means in the stories that are told there.", "西安在哪里")
     write(published / "train.jsonl", [{"query": text} for text in texts])
     assert [query.language for query in load(published).splits["rl_queries"]] == ["en", "zh"]

@@ -10,7 +10,7 @@ PATH_SHARE = {"travel": 0.6, "research": 0.5, "writing": 0.0}
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("domain", PATH_SHARE)
-def test_a_rubric_weighs_path_and_answer_as_it_should(domain, language):
+def test_path_and_answer_have_the_papers_weights(domain, language):
     rubric = domain_rubric(domain, language)
     weights = rubric.weights
     assert sum(weights[item.name] for item in rubric.items if item.part == "path") == pytest.approx(PATH_SHARE[domain])
@@ -19,7 +19,7 @@ def test_a_rubric_weighs_path_and_answer_as_it_should(domain, language):
     assert all("\n" not in item.description for item in rubric.items)
 
 
-def test_the_travel_rubric_is_that_of_the_embedded_world_and_weighs_as_the_paper_does():
+def test_the_travel_rubric_has_the_truths_dimensions_and_the_papers_total():
     rubric = domain_rubric("travel", "zh")
     assert rubric.names == PATH_DIMENSIONS + ANSWER_DIMENSIONS and rubric.for_view("answer").names == ANSWER_DIMENSIONS
     for scores in np.random.default_rng(0).uniform(0, 10, (20, 7)):
@@ -30,42 +30,39 @@ def test_the_travel_rubric_is_that_of_the_embedded_world_and_weighs_as_the_paper
         assert rubric.for_view("answer").total(answer) == rubric.total(answer) == sum(scores[3:]) / 4
 
 
-def test_a_language_without_a_rubric_takes_the_english_one_and_a_domain_without_one_is_refused():
+def test_english_replaces_a_missing_language_and_a_domain_without_a_rubric_is_refused():
     assert domain_rubric("travel", "fr") == domain_rubric("travel", "en")
     with pytest.raises(UserError, match="no rubric for the domain cooking"):
         domain_rubric("cooking", "en")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("answer: {weight: 1, dimensions: {clear: It is clear}", "is not valid YAML"),
-        ("", "is no rubric: Input should be a valid dictionary"),
-        ("Is it clear?", "is no rubric"),
-        ("{}", "is no rubric"),
-        ("style: {weight: 1, dimensions: {clear: It is clear}}", "is no rubric: style"),
-        ("answer: {dimensions: {clear: It is clear}}", "is no rubric: answer.weight"),
-        ("answer: {weight: 0, dimensions: {clear: It is clear}}", "is no rubric: answer.weight"),
-        ("answer: {weight: yes, dimensions: {clear: It is clear}}", "is no rubric: answer.weight"),
-        ("answer: {weight: 1, dimensions: {}}", "is no rubric: answer.dimensions"),
-        ("answer: {weight: 1, dimensions: {clear: }}", "is no rubric: answer.dimensions.clear"),
+        ("", "is not a rubric: Input should be a valid dictionary"),
+        ("Is it clear?", "is not a rubric"),
+        ("{}", "is not a rubric"),
+        ("style: {weight: 1, dimensions: {clear: It is clear}}", "is not a rubric: style"),
+        ("answer: {dimensions: {clear: It is clear}}", "is not a rubric: answer.weight"),
+        ("answer: {weight: 0, dimensions: {clear: It is clear}}", "is not a rubric: answer.weight"),
+        ("answer: {weight: yes, dimensions: {clear: It is clear}}", "is not a rubric: answer.weight"),
+        ("answer: {weight: 1, dimensions: {}}", "is not a rubric: answer.dimensions"),
+        ("answer: {weight: 1, dimensions: {clear: }}", "is not a rubric: answer.dimensions.clear"),
         ("answer: {weight: 1, dimensions: {_clear: It is clear}}", "must be a word, such as answer_clarity"),
         ("answer: {weight: 1, dimensions: {model_config: It is clear}}", "must be a word"),
-        ("answer: {weight: 1, dimension: {clear: It is clear}}", "is no rubric: answer.dimension"),
-        (
-            "path: {weight: 1, dimensions: {clear: It is}}\nanswer: {weight: 1, dimensions: {clear: It is}}",
-            "have the same name",
-        ),
+        ("answer: {weight: 1, dimension: {clear: It is clear}}", "is not a rubric: answer.dimension"),
+        ("path: &part {weight: 1, dimensions: {clear: It is}}\nanswer: *part", "a dimension of the same name"),
     ],
 )
-def test_a_file_that_is_no_rubric_is_refused_in_a_line_that_says_where(text, said, tmp_path):
+def test_an_invalid_rubric_is_refused_in_one_line_with_its_path(text, message, tmp_path):
     path = tmp_path / "rubric.yaml"
     path.write_text(text)
-    with pytest.raises(UserError, match=said) as refused:
+    with pytest.raises(UserError, match=message) as error:
         read_rubric(path)
-    assert "\n" not in str(refused.value) and str(path) in str(refused.value)
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_said(tmp_path):
+def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(UserError, match="does not exist; a rubric is a YAML"):
         read_rubric(tmp_path / "rubric.yaml")

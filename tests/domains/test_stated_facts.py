@@ -1,5 +1,4 @@
-"""Clock times and other facts by their form, as people write them in plans:
-what is read of a text, and what only looks like one."""
+"""Clock times and other facts in the spellings of real plans, and texts that only look like facts."""
 
 import pytest
 
@@ -28,7 +27,7 @@ from arenarl.domains.stated_facts import clocks_of, read_facts, with_clocks
         ("1:23:45", []),
     ],
 )
-def test_clock_times_as_people_write_them(text, clocks):
+def test_clock_times_are_found_in_every_spelling(text, clocks):
     assert clocks_of(text) == clocks, with_clocks(text)
 
 
@@ -45,5 +44,5 @@ def test_clock_times_as_people_write_them(text, clocks):
         ("Day 1 - 9:00 AM: the museum", [("clock", 540), ("number", 1.0)]),
     ],
 )
-def test_facts_by_their_form(text, facts):
+def test_facts_are_found_by_their_form(text, facts):
     assert [(fact.kind, fact.value) for fact in read_facts(text)] == facts

@@ -209,7 +209,7 @@ def test_a_world_with_call_and_tools_is_ours_whether_it_takes_the_config_or_noth
     ("Nothing", "Nothing has neither call and tools, nor reset"), ("Undocumented", "Undocumented cannot be a tool"),
     ("NoTools", "NoTools takes .*, but has no tools"),
     ("NoReset", "NoReset has call and tools, as our worlds do, but has no reset"),
-    ("NoQuery", r"NoQuery.reset takes no \(query\)"), ("NoName", r"NoName.call takes no \(name, arguments\)"),
+    ("NoQuery", r"NoQuery.reset does not take \(query\)"), ("NoName", r"NoName.call does not take \(name, arguments\)"),
     ("Wants", "Wants must be a class or a function of"), ("constant", "constant must be a class or a function of"),
     ("Unreachable", "the first instance could not be made: ConnectionError: no server at"),
 ])  # fmt: skip

@@ -14,7 +14,8 @@ from parts import arena_of, trainer_judge_of
 
 from arenarl.config.load import load_config
 from arenarl.domains.domain import Truth
-from arenarl.domains.travel.teacher import HELD_OUT, Teacher
+from arenarl.domains.travel.queries import HELD_OUT
+from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.judge import cached_examiner
 from arenarl.studies.signal_and_noise import Judged, _properties, _row, measure

@@ -139,7 +139,7 @@ def test_equal_prompts_beside_others_are_groups_of_their_own():
         ({"judge": "vllm", "language": "fr"}, "choose en or zh"),
         ({"judge": "vllm", "rubric": " "}, "a rubric in words must say"),
         ({"judge": "vllm", "rubric": "nowhere.yaml"}, "nowhere.yaml does not exist"),
-        ({"judge": "vllm", "rubric": "configs/quickstart.yaml"}, "configs/quickstart.yaml is no rubric"),
+        ({"judge": "vllm", "rubric": "configs/quickstart.yaml"}, "configs/quickstart.yaml is not a rubric"),
         ({"judge": "openai"}, "set the environment variable OPENAI_API_KEY"),
         ({"judge": Number(), "rubric": "kind"}, "brings its own rubric"),
         ({"judge": Number}, "or make a Judge, whose compare is async"),

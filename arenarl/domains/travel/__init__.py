@@ -1,6 +1,5 @@
-"""Open-Travel (Section 5, ArenaRL): an embedded world, six tools over it, queries, a scripted teacher,
-and what is true of a trajectory.
+"""Open-Travel (Section 5, ArenaRL): an embedded world, six tools, queries, a scripted teacher, and the truth.
 
-Nothing outside imports it but what a config's `travel` names, and benchmarks of its tools. Open `world` first, then
-`tools`, which answers from it, and `truth`, by which the embedded judge scores; `queries` and `teacher` make the data.
+Read `world` first, then `tools`, which answer from it, and `truth`, by which the embedded judge scores. `queries` and
+`teacher` make the data. Other packages use this one through its domain and its tools.
 """

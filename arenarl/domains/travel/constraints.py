@@ -1,8 +1,7 @@
-"""The forms of a travel query's constraints, for an LLM that reads them off a text:
-the fields that `queries` draws and `truth` goes by.
+"""The schemas of a travel query's constraints, by which an LLM extracts them from a text.
 
-What a text does not say is null. Names of cities, kinds of place and wishes are brought to the world's words where it
-has them; others stay as they are, and the query then has no truth.
+They have the fields that `queries` draws and `truth` reads. A field without a value in the text is null. Cities, kinds
+of place and wishes are translated into the world's words. Words unknown to the world stay, and the query has no truth.
 """
 
 import datetime
@@ -42,15 +41,15 @@ _COST = "what counts most, a low price or a short time; null if not said"
 _STOPS = "all places of the way by their names as in the query, in its order: start, the ones between, end"
 
 
-def _ask_for_all(schema: dict[str, Any]) -> None:
-    """Who writes by the schema says null for what there is not; who reads a reply does not mind if it says nothing."""
+def _require_all(schema: dict[str, Any]) -> None:
+    """Make every field required in the schema, so that an LLM writes null; parsing still accepts missing fields."""
     schema |= {"additionalProperties": False, "required": list(schema["properties"])}
-    for said in schema["properties"].values():
-        said.pop("default", None)
+    for field in schema["properties"].values():
+        field.pop("default", None)
 
 
 class TravelConstraints(JSONReply):
-    model_config = ConfigDict(json_schema_extra=_ask_for_all, allow_inf_nan=False)
+    model_config = ConfigDict(json_schema_extra=_require_all, allow_inf_nan=False)
     needed: ClassVar[frozenset[str]]  # fields without which a query has no truth
 
 

@@ -1,8 +1,8 @@
-"""Where an answer breaks its query's constraints by what it says itself, as who knows no world can read it.
+"""Find contradictions between a travel answer and its query's constraints, without knowledge of the world.
 
-It reads prices, hours, distances, durations, numbers of flights and trains, names of stops and kinds of place, in
-English and Chinese. Where a text may be meant otherwise it says nothing: of several places with a price, one within the
-limit is enough. `truth` knows better; this is what an inspector of training data may go by.
+The inspection of training data uses them; the judge uses `truth`, which checks against the world. An answer is read for
+prices, hours, distances, durations, flight and train numbers, stops and kinds of place, in English and Chinese. An
+ambiguous text is not a contradiction: one of several prices within the limit is enough.
 """
 
 import re
@@ -16,7 +16,7 @@ from arenarl.domains.travel import constraints
 from arenarl.domains.travel.names import CATEGORIES, EVENING, EVENING_WORDS, MODES, NO_SUM, PREFIXES
 from arenarl.trajectory import Query
 
-_KINDS = {  # words besides the category's own by which an answer may name it
+_KINDS = {  # other words for a category in an answer
     "museum": ("palace", "memorial", "博物", "故宫", "纪念馆"),
     "temple": ("monastery", "pagoda", "shrine", "庙", "宫", "塔"),
     "gallery": ("art", "exhibition", "画廊", "艺术", "展"),
@@ -40,16 +40,15 @@ _AGAINST = re.compile(
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(r"[,，]|\bbut\b|而是|(?=\b(?:rather than|instead of)\b)|(?=而非)", re.IGNORECASE)
-# a stop's line begins with when to be there
+# the line of a stop begins with the time of the visit
 _VISIT = re.compile(rf"[^A-Za-z\d]{{0,40}}(\d{{1,2}}:\d\d)(?:{forms.DASH}\d{{1,2}}:\d\d)?(?!\d|:\d)")
-# prices and (departure, arrival) by the number of a flight or train
+# flight or train number -> prices, (departure, arrival) times
 _Journeys = dict[str, tuple[list[float], list[tuple[int, int]]]]
 _SHORTEST_OPENING = 3 * 60  # minutes: a shorter range may be a visit
 
 
 def contradictions_of(query: Query, answer: str) -> list[str]:
-    """A sentence for each constraint that the answer breaks by its own word.
-    Constraints in no form of `constraints` say nothing."""
+    """Return one sentence for each constraint that the answer contradicts; none for constraints of an unknown form."""
     if query.subtask not in constraints.FORMS or not answer.strip():
         return []
     try:
@@ -64,7 +63,7 @@ def _search(wanted: constraints.SearchConstraints, answer: str) -> Iterator[str]
     limit, radius, clock = wanted.max_price_yuan, wanted.radius_m, wanted.open_at
     if limit is not None and prices and min(prices) > limit:
         yield f"The answer states a price of {min(prices):g} yuan, but at most {limit:g} are asked for."
-    # metres are stated in kilometres with one decimal
+    # answers round distances to 0.1 km
     if radius is not None and distances and min(distances) > 1.02 * radius:
         nearest = f"The answer states a distance of {min(distances) / 1000:g} km"
         yield f"{nearest}, but the place is to lie within {radius / 1000:g} km."
@@ -74,28 +73,28 @@ def _search(wanted: constraints.SearchConstraints, answer: str) -> Iterator[str]
 
 def _days(wanted: constraints.DayConstraints, answer: str) -> Iterator[str]:
     lines = _lines(answer)
-    named = {line: [kind for kind in wanted.categories if _names(kind, line)] for line in lines}
-    stops = {kind: [line for line in lines if named[line] == [kind]] for kind in wanted.categories}
-    # with as many, one may be of the kind, whatever it is called
-    if sum(map(_is_of_a_stop, lines)) < len(wanted.categories):
+    kinds = {line: [kind for kind in wanted.categories if _names(kind, line)] for line in lines}
+    stops = {kind: [line for line in lines if kinds[line] == [kind]] for kind in wanted.categories}
+    # with enough stops, one of them may be of the kind under another name
+    if sum(map(_is_stop, lines)) < len(wanted.categories):
         for kind in wanted.categories:
-            # of a kind that the world lacks nobody can say
-            is_known = kind not in CATEGORIES or _names(kind, answer)
-            if not is_known and not any(word in answer.lower() for word in _KINDS[kind]):
+            # a kind without a word list cannot be checked
+            is_named = kind not in CATEGORIES or _names(kind, answer)
+            if not is_named and not any(word in answer.lower() for word in _KINDS[kind]):
                 yield f"The answer names no {kind}, which the query asks for."
-    for line in dict.fromkeys(line for found in stops.values() for line in found):
+    for line in dict.fromkeys(line for stop in stops.values() for line in stop):
         yield from _closed(line)
     if wanted.budget_yuan is not None:
         yield from _over_budget(wanted.budget_yuan, stops, lines)
-    if (found := stops.get(wanted.evening)) and _is_by_day(found, answer):
-        place = f"but the answer puts it at no evening hour: {found[0].strip()[:200]}"
+    if (evening := stops.get(wanted.evening)) and _is_by_day(evening, answer):
+        place = f"but the answer puts it at no evening hour: {evening[0].strip()[:200]}"
         yield f"The {wanted.evening} is to be visited in the evening, {place}"
     if wanted.from_city and not any(re.search(words, answer, re.IGNORECASE) for words in _JOURNEYS.values()):
         yield f"The answer does not say how to get there from {wanted.from_city}."
 
 
 def _closed(line: str) -> Iterator[str]:
-    """A stop at a time at which its own line says that it is closed."""
+    """Yield a sentence if a stop is visited outside the opening hours in its own line."""
     if SERVICE_NUMBER.search(line) or not (visit := _VISIT.match(line)):
         return
     ranges = _values(line[visit.end() :], "hours")
@@ -106,10 +105,10 @@ def _closed(line: str) -> Iterator[str]:
 
 
 def _over_budget(budget: float, stops: dict[str, list[str]], lines: Sequence[str]) -> Iterator[str]:
-    """By the first price of each kind of stop, or by a total that the answer states."""
+    """Yield a sentence if the first price of each kind of stop, or every stated total, exceeds the budget."""
     spent = 0.0
-    for found in stops.values():
-        prices = [price for line in found if not TOTAL.search(line) for price in _values(line, "price")]
+    for stop in stops.values():
+        prices = [price for line in stop if not TOTAL.search(line) for price in _values(line, "price")]
         spent += sum(prices[:1])
     sums = [line for line in lines if TOTAL.search(line) and not NO_SUM.search(line)]
     totals = [price for line in sums for price in _values(line, "price")]
@@ -119,12 +118,12 @@ def _over_budget(budget: float, stops: dict[str, list[str]], lines: Sequence[str
         yield f"The answer states a total of {min(totals):g} yuan, over the budget of {budget:g}."
 
 
-def _is_by_day(found: Sequence[str], answer: str) -> bool:
-    """Whether none of the lines that name a stop has it in the evening, by a clock or in words."""
-    clocks = [clock for line in found for clock in _values(line, "clock")]
-    clocks += [hours[0] for line in found if forms.starts_with_visit(line) for hours in _values(line, "hours")[:1]]
-    said_so = any(EVENING_WORDS.search(line) for line in found) or (not clocks and EVENING_WORDS.search(answer))
-    return not said_so and not any(clock >= minutes_of(EVENING) for clock in clocks)
+def _is_by_day(stop: Sequence[str], answer: str) -> bool:
+    """Return True if no line of the stop puts it in the evening, by a clock time or in words."""
+    clocks = [clock for line in stop for clock in _values(line, "clock")]
+    clocks += [hours[0] for line in stop if forms.starts_with_visit(line) for hours in _values(line, "hours")[:1]]
+    has_word = any(EVENING_WORDS.search(line) for line in stop) or (not clocks and EVENING_WORDS.search(answer))
+    return not has_word and not any(clock >= minutes_of(EVENING) for clock in clocks)
 
 
 def _compare(wanted: constraints.CompareConstraints, answer: str) -> Iterator[str]:
@@ -145,8 +144,10 @@ def _compare(wanted: constraints.CompareConstraints, answer: str) -> Iterator[st
 
 
 def _recommended(line: str) -> list[str]:
-    """The flights and trains that a line of advice is for;
-    where it also advises against some, those that a clause of their own recommends."""
+    """Return the flights and trains that a line of advice recommends.
+
+    If the line also advises against some, a clause must recommend exactly one.
+    """
     if not _AGAINST.search(line):
         return SERVICE_NUMBER.findall(line)
     clauses = [(clause, SERVICE_NUMBER.findall(clause)) for clause in _CLAUSE.split(line) if _RECOMMENDS.search(clause)]
@@ -156,7 +157,7 @@ def _recommended(line: str) -> list[str]:
 
 
 def _journeys(answer: str) -> _Journeys:
-    """The journeys that a line of their own states; lines with several numbers say nothing."""
+    """Read prices and times of journeys from lines with exactly one flight or train number."""
     journeys: _Journeys = {}
     for line in _lines(answer):
         if len(numbers := set(SERVICE_NUMBER.findall(line))) == 1:
@@ -168,8 +169,10 @@ def _journeys(answer: str) -> _Journeys:
 
 
 def _better(wanted: constraints.CompareConstraints, chosen: str | None, journeys: _Journeys) -> Iterator[str]:
-    """A journey that the answer states to be cheaper, or faster, than the one it recommends,
-    where no other wish can stand against it."""
+    """Yield a sentence if the answer states a better journey than the recommended one, by the query's priority.
+
+    With another limit, the better journey may break it, so nothing is yielded.
+    """
     if wanted.priority is None or wanted.arrive_by is not None:
         return
     if wanted.priority == "cheap":
@@ -186,7 +189,7 @@ def _better(wanted: constraints.CompareConstraints, chosen: str | None, journeys
 
 def _direction(wanted: constraints.DirectionConstraints, answer: str) -> Iterator[str]:
     for stop in wanted.stops:
-        # a name may be shortened to its first word, or its first two Chinese characters
+        # an answer may use only the first word, or the first two Chinese characters
         short = (stop.lower().split() or [stop])[0] if stop.isascii() else stop[:2].lower()
         if _place_of(stop, answer) < 0 and short not in answer.lower():
             yield f"The answer does not name the stop {stop}."
@@ -217,7 +220,7 @@ def _lines(answer: str) -> list[str]:
 
 
 def _values(text: str, kind: str) -> list:
-    """The values of a kind of fact, in the text's order."""
+    """Return the values of all facts of one kind."""
     return [fact.value for fact in read_facts(text) if fact.kind == kind]
 
 
@@ -226,19 +229,19 @@ def _is_open(hours: list[tuple[int, int]], minutes: int) -> bool:
 
 
 def _names(kind: str, text: str) -> bool:
-    """Whether a text names a kind of place by the word of the categories, which names of places end with."""
+    """Return whether a text has the word for a kind of place, which also ends the names of places."""
     in_english = re.search(rf"\b{re.escape(kind)}(?:e?s)?\b", text, re.IGNORECASE)
     return in_english is not None or (kind in CATEGORIES and CATEGORIES[kind] in text)
 
 
-def _is_of_a_stop(line: str) -> bool:
-    """Whether a line may be about a place to visit: it has a price or a time, and is of no journey, way or sum."""
+def _is_stop(line: str) -> bool:
+    """Return whether a line may describe a visit: it has a price or time, but no journey, way or total."""
     is_other = SERVICE_NUMBER.search(line) or TOTAL.search(line) or any(mode.search(line) for mode in MODES.values())
     return not is_other and any(fact.kind in ("price", "clock", "hours") for fact in read_facts(line))
 
 
 def _place_of(stop: str, text: str) -> int:
-    """Where a text first names a stop, in either language; -1: nowhere."""
+    """Return the first index at which a text names a stop, in either language; -1 if it does not."""
     first, _, kind = stop.lower().partition(" ")
     in_chinese = [zh + CATEGORIES[kind] for en, zh in PREFIXES if en.lower() == first and kind in CATEGORIES]
     return min((place for name in [stop.lower(), *in_chinese] if (place := text.lower().find(name)) >= 0), default=-1)

@@ -1,18 +1,17 @@
-"""Open-Travel as a domain: the embedded world's truth, the paper's five subtasks,
-the scripted teacher and its data (Section 5.1)."""
+"""Open-Travel as a domain (Section 5.1): subtasks, truth, scripted teacher and data of the embedded world."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from arenarl.domains.domain import Domain
+from arenarl.domains.domain import Domain, Split, Watch, even_counts
 from arenarl.domains.travel.constraints import FORMS
 from arenarl.domains.travel.contradictions import contradictions_of
-from arenarl.domains.travel.queries import SUBTASKS
-from arenarl.domains.travel.teacher import HELD_OUT, Teacher, travel_splits
+from arenarl.domains.travel.queries import HELD_OUT, SUBTASKS, make_queries
+from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.truth import TravelTruth, examine, has_truth
 from arenarl.domains.travel.view_truth import examine_view
@@ -29,10 +28,8 @@ class TravelDomain(Domain):
     name = "travel"
     subtasks = SUBTASKS
     held_out = (HELD_OUT,)
-    sources = (
-        *(HERE.parent / f"{name}.py" for name in ("domain", "rubrics", "stated_facts")),
-        *sorted(HERE.glob("*.py")),
-    )
+    sources = tuple(HERE.parent / f"{file}.py" for file in ("domain", "rubrics", "stated_facts"))
+    sources += tuple(sorted(HERE.glob("*.py")))
 
     @property
     def world(self) -> World:
@@ -57,9 +54,19 @@ class TravelDomain(Domain):
         return Teacher(self.world, environment).solve(query, rng, skill)
 
     def splits(
-        self,
-        environment: TravelEnvironment,
-        watch: Callable[[list], Iterable] = iter,
-        client: "LLMClient | None" = None,
-    ) -> Iterator[tuple[str, list[Any]]]:
-        return travel_splits(self.world, environment, self.data, watch)
+        self, environment: TravelEnvironment, watch: Watch = iter, client: "LLMClient | None" = None
+    ) -> Iterator[Split]:
+        """Draw the queries of all splits (Table 1), spread over the subtasks, and let the teacher solve them."""
+        data, taken = self.data, set()
+
+        def draw(split: str, count: int, subtasks: Sequence[str]) -> list[Query]:
+            queries, seed = [], f"{self.name}{data.seed}-{split}"
+            for subtask, size in even_counts(count, subtasks):
+                queries += make_queries(self.world, subtask, data.language, size, seed, taken)
+            random.Random(seed).shuffle(queries)
+            return queries
+
+        test = draw("test", len(SUBTASKS) * data.test_per_subtask, SUBTASKS)
+        rl = draw("rl", data.rl_size, SUBTASKS)
+        sft = draw("sft", data.sft_size, [subtask for subtask in SUBTASKS if subtask != HELD_OUT])
+        return self.make_splits(environment, watch, test, rl, sft)

@@ -1,7 +1,7 @@
-"""Flights and trains invented by an LLM, as in the paper (Appendices C, E.4, E.5), instead of by the embedded world.
+"""Flights and trains that an LLM invents, as in the paper (Appendices C, E.4, E.5), instead of the embedded world's.
 
-The reply store makes them a timetable: the same leg of the same day is asked for once. The embedded judge and the
-`true/` metrics know the world's timetable only, so runs with this one are for LLM judges.
+The reply store keeps them: the LLM is asked once for each leg and day. Use an LLM judge with this timetable, because
+the embedded judge and the `true/` metrics check against the world's.
 """
 
 from typing import Annotated
@@ -54,29 +54,31 @@ class Trains(JSONReply):
 
 
 class LLMTimetable:
-    """`await timetable.journeys(kind, date, from_city, to_city)`, with the keys of the world's cities,
-    or the names of others."""
+    """A timetable whose journeys an LLM invents."""
 
     def __init__(self, llm: LLMConfig, client: LLMClient, world: World, language: str):
         self.llm, self.client, self.world, self.language = llm, client, world, language
 
     async def journeys(self, kind: str, date: str, from_city: str, to_city: str) -> list[Journey] | None:
-        """None if no reply could be had."""
+        """Return the journeys of kind "flight" or "train"; None if the LLM gave no valid reply.
+
+        A city is named by its key in the world; other cities by their names.
+        """
         texts = prompt_texts("tickets", self.language)
         names = [quotable(self.world.city_name(city, self.language)) for city in (from_city, to_city)]
         task = texts[kind].format(date=date, from_city=names[0], to_city=names[1])
-        asked = f"{task.strip()}\n{texts['reply_' + kind].strip()}"
-        messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": asked}]
-        form = Flights if kind == "flight" else Trains
-        reply = await self.client.ask(self.llm, messages, form, texts["again"], about=f"{kind} {date}")
+        request = f"{task.strip()}\n{texts['reply_' + kind].strip()}"
+        messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": request}]
+        schema = Flights if kind == "flight" else Trains
+        reply = await self.client.ask(self.llm, messages, schema, texts["again"], about=f"{kind} {date}")
         return reply and [self._journey(kind, date, from_city, to_city, ticket) for ticket in reply.journeys]
 
     def _journey(self, kind: str, date: str, from_city: str, to_city: str, ticket: _Journey) -> Journey:
-        named = getattr(ticket, "transfer_city", None)
-        change = self.world.find_city(named) if named else None
+        transfer = getattr(ticket, "transfer_city", None)
+        if transfer and (city := self.world.find_city(transfer)):
+            transfer = city.key
         minutes = minutes_of(ticket.arrival_time) - minutes_of(ticket.departure_time)
         times = (ticket.departure_time, ticket.arrival_time, minutes, ticket.price_yuan)
-        # in the one language of the run
+        # in the run's language only
         terminals = (ticket.departure_terminal,) * 2 + (ticket.arrival_terminal,) * 2
-        via = change.key if change else named
-        return Journey(kind, ticket.number, date, from_city, to_city, *times, *terminals, via)
+        return Journey(kind, ticket.number, date, from_city, to_city, *times, *terminals, transfer)

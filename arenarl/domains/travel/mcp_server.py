@@ -1,5 +1,4 @@
-"""The travel world as an MCP server: `python -m arenarl.domains.travel.mcp_server`;
-arenarl/domains/mcp_server.py says how it is started."""
+"""Command for the travel world as an MCP server; arenarl/domains/mcp_server.py has its options."""
 
 from arenarl.domains.mcp_server import main
 

@@ -1,6 +1,7 @@
-"""The word lists behind the travel world: cities, categories, tags, name prefixes and streets, in English and Chinese.
+"""Word lists of the travel world in English and Chinese: cities, categories, tags, name prefixes and streets.
 
-Cities, their coordinates, airports and railway stations are real. Prefixes and streets only serve to make up places.
+Cities, their coordinates, airports and railway stations are real. Prefixes and streets form the names of fictional
+places. The patterns at the end recognise words of an answer.
 """
 
 import re
@@ -26,7 +27,7 @@ CATEGORIES = {
     "theater": "剧院", "mall": "商场", "restaurant": "餐厅", "cafe": "咖啡馆", "teahouse": "茶馆", "hotel": "酒店",
 }  # fmt: skip
 
-PRICES_YUAN = {  # what a person may pay there
+PRICES_YUAN = {  # possible prices per person
     "museum": range(0, 61, 10), "park": range(0, 41, 10), "temple": range(0, 41, 10), "gallery": range(10, 81, 10),
     "garden": range(10, 71, 10), "market": range(0, 41, 10), "theater": range(60, 151, 10), "mall": range(0, 41, 10),
     "restaurant": range(30, 121, 10), "cafe": range(20, 71, 10), "teahouse": range(30, 101, 10),
@@ -56,14 +57,13 @@ STREETS = (
     ("Huanghe", "黄河"), ("Xingfu", "幸福"),
 )  # fmt: skip
 
-MODES = {  # the words by which an answer may say how it goes
+MODES = {  # words for a mode of transport
     "driving": re.compile(r"driv|\bcar\b|taxi|驾车|开车|自驾|打车|出租", re.IGNORECASE),
     "walking": re.compile(r"walk|on foot|stroll|步行|走路|散步", re.IGNORECASE),
     "transit": re.compile(r"transit|metro|subway|\bbus|公交|地铁|巴士", re.IGNORECASE),
 }
 
-EVENING = "18:00"  # when an evening begins
+EVENING = "18:00"  # the start of the evening
 EVENING_WORDS = re.compile(r"evening|night|dinner|sunset|晚|夜", re.IGNORECASE)
-# its line states a price for several persons
-OF_SEVERAL = re.compile(r"for (?:two|\d)|people|[两\d]\s?人", re.IGNORECASE)
-NO_SUM = re.compile(rf"budget|预算|{OF_SEVERAL.pattern}", re.IGNORECASE)  # ... or the limit
+OF_SEVERAL = re.compile(r"for (?:two|\d)|people|[两\d]\s?人", re.IGNORECASE)  # a price for several persons
+NO_SUM = re.compile(rf"budget|预算|{OF_SEVERAL.pattern}", re.IGNORECASE)  # ... or the budget

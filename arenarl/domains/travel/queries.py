@@ -1,9 +1,9 @@
-"""Open-Travel's queries: constraints are drawn first, then said in Chinese or English (Section 5.1's five subtasks).
+"""Open-Travel's queries in the five subtasks of Section 5.1: draw constraints, then write them in Chinese or English.
 
-A query's `constraints` hold exactly what its text says, in the form that `truth` checks. A search has a place that fits
-it, a journey and a route meet their limits, and a budget buys the cheapest places that fit. That such a place is open
-in the evening is not looked at: of 1,000 1-Day queries 509 have an evening stop, of which 174 have no fitting place
-that is open then and 18 more none within the budget; of 1,000 of M-Day 502, 174 and 7.
+A query's `constraints` hold exactly what its text says, in the form that `truth` checks. Every search has a place that
+meets it, every journey and route can meet its limits, and every budget buys the cheapest places with the preference.
+Opening hours are not considered: 509 of 1,000 1-Day queries have an evening stop. For 174 of these no matching place is
+open in the evening, and for 18 more none within the budget (M-Day: 502, 174 and 7).
 """
 
 import random
@@ -15,10 +15,11 @@ from arenarl.domains.travel.world import World, distance_km
 from arenarl.trajectory import Query
 
 SUBTASKS = ("Direction", "1-Day", "Compare", "Search", "M-Day")
+HELD_OUT = "M-Day"  # excluded from SFT (5.1)
 Constraints = dict[str, Any]
-Texts = tuple[str, str]  # of a query, in English and Chinese
+Texts = tuple[str, str]  # a query in English and Chinese
 
-_MODES = {  # how to go, as a query says it: English, Chinese, mode
+_MODES = {  # the English phrase for a mode -> the Chinese one, the mode
     "by car": ("开车", "driving"),
     "with heavy luggage": ("带着大件行李", "driving"),
     "by metro": ("坐地铁", "transit"),
@@ -29,7 +30,7 @@ _MODES = {  # how to go, as a query says it: English, Chinese, mode
 
 
 def make_queries(world: World, subtask: str, language: str, count: int, seed: str, taken: set[str]) -> list[Query]:
-    """`count` queries of a subtask with texts that are not in `taken`, which grows by them."""
+    """Return `count` queries of a subtask whose texts are not in `taken`, and add the texts to it."""
     rng = random.Random(f"{seed}:{subtask}:{language}")
     draw, say = _SUBTASKS[subtask]
     queries: list[Query] = []
@@ -137,7 +138,7 @@ def _say_direction(world: World, wanted: Constraints) -> Texts:
     return english, f"{_MODES[wanted['phrase']][0]}，{way}怎么走{_if(wanted['max_minutes'], '，{}分钟内')}？"
 
 
-_SUBTASKS = {  # draw the constraints, say them in English and Chinese
+_SUBTASKS = {  # (draw the constraints, write them in both languages)
     "Direction": (_draw_direction, _say_direction),
     "1-Day": (_draw_day, _say_day),
     "Compare": (_draw_compare, _say_compare),
@@ -151,5 +152,5 @@ def _draw_date(rng: random.Random) -> str:
 
 
 def _if(value: object, phrase: str) -> str:
-    """The phrase with the value in it, or nothing if there is none."""
+    """Return the phrase with the value inserted; "" without a value."""
     return phrase.format(value) if value is not None else ""

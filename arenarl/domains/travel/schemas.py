@@ -1,6 +1,6 @@
-"""The JSON schemas of the six Open-Travel tools (Appendix C, ArenaRL), in English or Chinese, in full or compact form.
+"""JSON schemas of the six Open-Travel tools (Appendix C, ArenaRL), in English or Chinese, in full or compact form.
 
-The compact form names places instead of giving coordinates, so that a tiny policy need not copy long numbers.
+The compact form takes names of places instead of coordinates, so that a tiny policy need not copy long numbers.
 """
 
 from typing import Literal
@@ -71,7 +71,7 @@ _OPTIONAL = ("radius", "keyword", "via_points", "mode")
 
 
 def travel_schemas(results: Results, language: Language) -> list[Schema]:
-    """The six tools, in the order of the paper."""
+    """Return the six schemas in the paper's order."""
     ends = ["start", "end"] if results == "compact" else ["start_lon", "start_lat", "end_lon", "end_lat"]
     journey = ["date", "from_city", "to_city"]
     arguments = {
@@ -79,14 +79,14 @@ def travel_schemas(results: Results, language: Language) -> list[Schema]:
         "get_navigation": [*ends, "via_points", "mode"], "universal_search": ["query"],
         "search_flights": journey, "search_train_tickets": journey,
     }  # fmt: skip
-    translation = ("en", "zh").index(language)
-    described = _ARGUMENTS | (_COMPACT_ARGUMENTS if results == "compact" else {})
+    column = ("en", "zh").index(language)
+    descriptions = _ARGUMENTS | (_COMPACT_ARGUMENTS if results == "compact" else {})
 
     def argument_schema(name: str) -> Schema:
-        schema = {"type": "number" if name in _NUMBERS else "string", "description": described[name][translation]}
+        schema = {"type": "number" if name in _NUMBERS else "string", "description": descriptions[name][column]}
         return schema | ({"enum": ["driving", "walking", "transit"]} if name == "mode" else {})
 
     return [
-        tool_schema(name, description[translation], {key: argument_schema(key) for key in arguments[name]}, _OPTIONAL)
+        tool_schema(name, description[column], {key: argument_schema(key) for key in arguments[name]}, _OPTIONAL)
         for name, description in _TOOLS.items()
     ]

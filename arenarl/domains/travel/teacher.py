@@ -1,62 +1,47 @@
-"""Open-Travel's data: a scripted teacher's trajectories, stored baselines, and the splits (Section 5 of the paper).
+"""The scripted teacher of Open-Travel: it solves queries with the tools, for SFT and for stored baselines.
 
-The teacher really calls the tools and is of deliberately mixed quality: mostly careless, with each good habit off more
-often than on, at times careful, so that SFT teaches all it takes to plan well and leaves it to RL to choose that. Its
-trajectories have the same form as rollouts. The paper builds its data with closed models and experts; this stands in
-where neither can be had.
+It replaces the closed models and experts of the paper's data (Section 5). Its quality is mixed on purpose: each good
+habit is off more often than on, and few trajectories have all of them. So SFT shows every habit that a good plan needs,
+and RL learns to prefer the good habits. The trajectories have the form of rollouts.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from arenarl.config.schema import DataConfig
-from arenarl.domains.domain import median_of, teacher_skills
-from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.names import CATEGORIES, TAGS
-from arenarl.domains.travel.queries import SUBTASKS, make_queries
 from arenarl.domains.travel.tools import TravelEnvironment
-from arenarl.domains.travel.truth import Line, examine, read_lines
+from arenarl.domains.travel.truth import Line, read_lines
 from arenarl.domains.travel.world import Poi, World
 from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages
 
-HELD_OUT = "M-Day"  # excluded from SFT (5.1)
+# qualify: search with the user's wishes (cheap, quiet, open late), not only for the kind of place
+# complete: cover every part of the query
+# verify: check the way with get_navigation, with all stops
+# ground: state the facts that the tools returned, not typical ones
+# fit: choose by the constraints, not the first result
 HABITS = ("qualify", "complete", "verify", "ground", "fit")
-# qualify: searches for what the user asked (cheap, quiet, open late), not just for the kind of place · complete: covers
-# every part of the query · verify: checks the way with get_navigation, all stops included · ground: states the facts
-# that the tools returned, not typical ones · fit: chooses by the constraints, not the first result
-
-# what an ungrounded answer states
-_TYPICAL = {"price": "¥50", "hours": "09:00-18:00", "distance": "2.0km", "duration": "30min"}
+_TYPICAL = {"price": "¥50", "hours": "09:00-18:00", "distance": "2.0km", "duration": "30min"}  # stated without "ground"
 _CLOCKS = ("10:00", "12:00", "14:00", "16:00")  # of a day's stops
 
 
 @dataclass
 class Teacher:
-    """A scripted agent that solves queries through the tools.
-
-    `solve` draws its habits with probability `skill` each; the same random state gives the same trajectory.
-    """
+    """A scripted agent that solves queries with the tools."""
 
     world: World
     environment: TravelEnvironment
 
     def solve(self, query: Query, rng: random.Random, skill: float) -> Trajectory:
+        """Return a trajectory; each habit is on with probability `skill`, and nothing else is random."""
         attempt = _Attempt(self.world, self.environment, query, {habit: rng.random() < skill for habit in HABITS})
         attempt.answer(_SOLVERS[query.subtask](attempt))
         return Trajectory(query.query_id, attempt.messages, "answer", meta={"habits": attempt.habits})
 
-    def median(self, query: Query, rng: random.Random, skill: float, attempts: int) -> Trajectory:
-        """The attempt of median quality."""
-        solved = [self.solve(query, rng, skill) for _ in range(attempts)]
-        total = domain_rubric(query.domain, query.language).total
-        quality = [total(examine(self.world, query, trajectory.messages).dimensions()) for trajectory in solved]
-        return median_of(solved, quality)
-
 
 class _Attempt:
-    """The messages of one attempt as it goes, and the ways of saying things in each language and form."""
+    """The growing messages of one attempt, and helpers to call tools and write in each language and form."""
 
     def __init__(self, world: World, environment: TravelEnvironment, query: Query, habits: dict[str, bool]):
         self.world, self.environment, self.query, self.habits = world, environment, query, habits
@@ -86,13 +71,13 @@ class _Attempt:
         return self.world.cities[key].name_zh if self.is_zh else key
 
     def search_city(self, thought: str, category: str, is_cheap: bool, is_late: bool) -> list[Line]:
-        """The places that the guide has of a kind in the query's city."""
+        """Search the guide for a kind of place in the query's city; return the results with a place."""
         city, words = self.query.constraints["city"], self.words(category, is_cheap, is_late)
         text = f"{self.city(city)}{words}" if self.is_zh else f"{words} in {city}"
         return [line for line in self.call(thought, "universal_search", query=text) if line.pois]
 
     def words(self, category: str, is_cheap: bool, is_late: bool) -> str:
-        """A search's keywords: the kind of place, and what the user wants of it if the habit is there."""
+        """Return a search's keywords: the kind of place, and with the habit "qualify" the user's wishes."""
         wanted = ["late"] * is_late + ["cheap"] * is_cheap + [self.query.constraints["preference"]]
         wanted = wanted if self.habits["qualify"] else []
         if self.is_zh:
@@ -100,14 +85,13 @@ class _Attempt:
         return " ".join([*wanted, category])
 
     def facts(self, line: Line | None, *kinds: str) -> str:
-        """The facts of a result in the answer's form; typical ones if the habit of grounding is off or the tool did not
-        say."""
+        """Write facts of a result; typical facts without the habit "ground", or if the result lacks them."""
         known = dict(line.facts) if line and self.habits["ground"] else {}
         form = {"price": "¥{}", "hours": "{}", "distance": "{}km", "duration": "{}min"}
         return " ".join(form[kind].format(known[kind]) if kind in known else _TYPICAL[kind] for kind in kinds)
 
     def journeys(self, thought: str, tool: str) -> list[Line]:
-        """The flights or trains of the query's leg, which ends in the city to visit if it names no other."""
+        """Search flights or trains of the query's leg, which ends at `to_city`, otherwise at `city`."""
         wanted = self.query.constraints
         end = wanted["to_city"] if "to_city" in wanted else wanted["city"]
         leg = {"from_city": self.city(wanted["from_city"]), "to_city": self.city(end)}
@@ -124,7 +108,7 @@ class _Attempt:
         return self.call(thought, "get_navigation", **ends, **via, mode=mode)[0]
 
     def locate(self, name: str) -> Poi:
-        """Full results give coordinates only through search_poi; the compact form takes names."""
+        """Return the place of this name, after a search_poi call if the tools need its coordinates."""
         poi = self.world.find_poi(name)
         if not self.is_compact:
             thought = f"先查{poi.name_zh}的位置。" if self.is_zh else f"First I need to know where {poi.name_en} is."
@@ -148,12 +132,12 @@ def _solve_search(attempt: _Attempt) -> list[str]:
     if not found:
         return [attempt.say("nothing found", "I found no such place.", "没有找到合适的地方。")]
 
-    def met(line: Line) -> int:
-        """How much of what can be read off a result is met: price and hours."""
+    def count_met(line: Line) -> int:
+        """Count the met constraints on price and hours."""
         poi, price, clock = line.pois[0], wanted["max_price_yuan"], wanted["open_at"]
         return (clock is None or poi.opens <= clock < poi.closes) + (price is None or poi.price_yuan <= price)
 
-    line = max(found, key=met) if attempt.habits["fit"] else found[0]
+    line = max(found, key=count_met) if attempt.habits["fit"] else found[0]
     poi, facts = line.pois[0], attempt.facts(line, "price", "hours", "distance")
     english, chinese = f"I recommend {poi.name_en}: {facts}.", f"推荐{poi.name_zh}：{facts}。"
     return [attempt.say(f"{poi.name_en} {facts}", english, chinese)]
@@ -232,33 +216,3 @@ _SOLVERS: dict[str, Callable[[_Attempt], list[str]]] = {
     "Search": _solve_search,
     "M-Day": _solve_days,
 }
-
-
-def travel_splits(
-    world: World, environment: TravelEnvironment, config: DataConfig, watch: Callable[[list], Iterable] = iter
-) -> Iterator[tuple[str, list[Any]]]:
-    """The splits of Open-Travel by file name (Table 1): test queries, stored baselines, RL queries, SFT trajectories.
-
-    `watch` hands on the queries that the teacher solves, one by one, which is what takes the time.
-    """
-    teacher, taken, seed = Teacher(world, environment), set(), f"travel{config.seed}"
-
-    def draw(split: str, count: int, subtasks: Sequence[str]) -> list[Query]:
-        queries = []
-        for index, subtask in enumerate(subtasks):
-            size = count // len(subtasks) + (index < count % len(subtasks))
-            queries += make_queries(world, subtask, config.language, size, f"{seed}-{split}", taken)
-        random.Random(f"{seed}-{split}").shuffle(queries)
-        return queries
-
-    test = draw("test", len(SUBTASKS) * config.test_per_subtask, SUBTASKS)
-    rl = draw("rl", config.rl_size, SUBTASKS)
-    sft = draw("sft", config.sft_size, [subtask for subtask in SUBTASKS if subtask != HELD_OUT])
-    yield "test_queries", test
-    rng = random.Random(f"{seed}-baselines")
-    baselines = [teacher.median(query, rng, config.baseline_skill, config.baseline_attempts) for query in watch(test)]
-    yield "test_baselines", [baseline.to_record() for baseline in baselines]
-    yield "rl_queries", rl
-    rng = random.Random(f"{seed}-teacher")
-    skills = teacher_skills(config, rng, len(sft))
-    yield "sft", [teacher.solve(query, rng, skill).to_record() for query, skill in zip(watch(sft), skills, strict=True)]

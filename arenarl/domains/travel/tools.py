@@ -1,9 +1,9 @@
 """The six Open-Travel tools (Appendix C, ArenaRL) over the embedded world.
 
-Results come in two forms. `full` is JSON with all fields and takes coordinates, as with the paper's map service;
-`compact` is English, a line a record, and takes names, for a policy too small to copy coordinates. Facts look the same
-in both (¥20, 09:00-17:00, 5.2km, 18min), which `truth` relies on. Calls are answered at once and depend on their
-arguments alone.
+Results have two forms. `full` is JSON with all fields; its tools take coordinates, as the paper's map service does.
+`compact` is English with one line per record; its tools take names, for a policy too small to copy coordinates. Facts
+have the same spelling in both (¥20, 09:00-17:00, 5.2km, 18min), which `truth` relies on. A result depends only on the
+arguments of its call.
 """
 
 import datetime
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from arenarl.domains.travel.llm_timetable import LLMTimetable
     from arenarl.llm.client import LLMClient
 
-DEFAULT_YEAR = 2026  # of dates written without one
+DEFAULT_YEAR = 2026  # of dates without a year
 DEFAULT_RADIUS_M = 3000.0
 MAX_RADIUS_M = 50_000.0
 CHINA = ((73.0, 136.0), (18.0, 54.0))  # longitudes, latitudes
-NO_RESULTS = "no results"  # compact form
+NO_RESULTS = "no results"  # in the compact form
 _CITY_NAME = re.compile(r"(?=.{1,40}\Z)[^\W\d_]+(?:['’ -][^\W\d_]+){0,4}")
 _DATE = re.compile(r"(?:(20[0-9]{2})-)?([0-9]{1,2})-([0-9]{1,2})")
 _WORD = re.compile(r"[a-z0-9]+|[\u4e00-\u9fff]+")
-_EMPHASIS = 4  # how often city and category are repeated, so that they outweigh any mix of tags
+_EMPHASIS = 4  # repetitions of city and category in the guide, so that they outweigh any mix of tags
 
 
 class TravelEnvironment:
-    """An `Environment`."""
+    """The six tools as an `Environment`, shared by all trajectories."""
 
     shared = True
 
@@ -47,11 +47,12 @@ class TravelEnvironment:
         language: Language = "zh",
         timetable: "LLMTimetable | None" = None,
     ):
-        """`timetable` answers for flights and trains instead of the world; their calls then return awaitables."""
+        """With a `timetable`, flights and trains come from it instead of the world, and their calls are awaitable."""
         self.world = world
         self.results = results
-        self.language: Language = "en" if results == "compact" else language
-        self.max_results = 2 if results == "compact" else 5
+        self.is_compact = results == "compact"
+        self.language: Language = "en" if self.is_compact else language
+        self.max_results = 2 if self.is_compact else 5
         self.tools = travel_schemas(results, self.language)
         self._guide = PoiIndex(world, guide_words)
         self._addresses = PoiIndex(world, address_words)
@@ -63,7 +64,7 @@ class TravelEnvironment:
     def from_config(
         cls, config: EnvironmentConfig, language: Language, client: "LLMClient | None" = None
     ) -> "TravelEnvironment":
-        """With a `client`, an LLM invents tickets where `environment.tickets` says so."""
+        """Create the environment; with a `client`, an LLM invents tickets if `environment.tickets` is an LLM."""
         world, timetable = build_world(config.world_seed), None
         if client and config.tickets.name == "llm":
             from arenarl.domains.travel.llm_timetable import LLMTimetable
@@ -72,14 +73,9 @@ class TravelEnvironment:
         return cls(world, config.results, language, timetable)
 
     def add_tool(self, schema: Schema, answer: Callable[..., str]) -> None:
-        """One more tool: `answer` takes the schema's arguments by name,
-        and raises ToolError for what it cannot carry out."""
+        """Add a tool. `answer` takes the schema's arguments by name, and raises ToolError for a call that fails."""
         self.tools = [*self.tools, schema]
         self._handlers[schema["function"]["name"]] = answer
-
-    @property
-    def is_compact(self) -> bool:
-        return self.results == "compact"
 
     def reset(self, query: Any) -> None:
         pass
@@ -99,7 +95,7 @@ class TravelEnvironment:
         if not 100 <= radius <= MAX_RADIUS_M:
             raise ToolError(f"radius must be 100 to {MAX_RADIUS_M:.0f} metres, not {radius:g}.")
         center = self._find_place(location) if self.is_compact else _parse_point("location", location)
-        # not the centre itself
+        # without the centre itself
         around = [pair for pair in self.world.pois_within(center, radius / 1000) if pair[0] > 0.001]
         matches = _match_keyword(keyword, around)[: self.max_results]
         return self._show_pois([poi for _, poi in matches], [kilometres for kilometres, _ in matches])
@@ -124,18 +120,22 @@ class TravelEnvironment:
             return self._show_pois(pois)
         return _to_json({"results": [{"title": self._name(poi), "text": self._describe(poi)} for poi in pois]})
 
-    def _search_flights(self, date: str, from_city: str, to_city: str) -> str | Awaitable[str]:
-        return self._journeys("flight", self._check_leg(date, from_city, to_city))
+    def _search_flights(self, **leg: str) -> str | Awaitable[str]:
+        return self._journeys("flight", **leg)
 
-    def _search_train_tickets(self, date: str, from_city: str, to_city: str) -> str | Awaitable[str]:
-        return self._journeys("train", self._check_leg(date, from_city, to_city))
+    def _search_train_tickets(self, **leg: str) -> str | Awaitable[str]:
+        return self._journeys("train", **leg)
 
-    def _journeys(self, kind: str, leg: tuple[str, str, str]) -> str | Awaitable[str]:
+    def _journeys(self, kind: str, date: str, from_city: str, to_city: str) -> str | Awaitable[str]:
+        start, end = self._find_city("from_city", from_city), self._find_city("to_city", to_city)
+        if start == end:
+            raise ToolError(f"from_city and to_city are both {start}; they must differ.")
+        leg = _parse_date(date), start, end
         if self.timetable:
-            return self._invented(kind, leg)
+            return self._invent_journeys(kind, leg)
         return self._show_journeys(kind, self.world.flights(*leg) if kind == "flight" else self.world.trains(*leg))
 
-    async def _invented(self, kind: str, leg: tuple[str, str, str]) -> str:
+    async def _invent_journeys(self, kind: str, leg: tuple[str, str, str]) -> str:
         journeys = await self.timetable.journeys(kind, *leg)
         return "Error: the ticket service does not answer." if journeys is None else self._show_journeys(kind, journeys)
 
@@ -148,14 +148,8 @@ class TravelEnvironment:
         transfer = [self._show_journey(journey, "station") for journey in journeys if journey.via is not None]
         return _to_json({"direct": direct, "transfer": transfer})
 
-    def _check_leg(self, date: str, from_city: str, to_city: str) -> tuple[str, str, str]:
-        start, end = self._find_city("from_city", from_city), self._find_city("to_city", to_city)
-        if start == end:
-            raise ToolError(f"from_city and to_city are both {start}; they must differ.")
-        return _parse_date(date), start, end
-
     def _find_city(self, argument: str, name: str) -> str:
-        """Its key. An LLM that invents the timetable knows cities that the world does not have: of these, the name."""
+        """Return the city's key. With an LLM's timetable, a city unknown to the world keeps its name."""
         if city := self.world.find_city(name):
             return city.key
         if self.timetable and _CITY_NAME.fullmatch(name.strip()):
@@ -178,14 +172,11 @@ class TravelEnvironment:
 
     def _show_pois(self, pois: list[Poi], distances_km: Sequence[float] = ()) -> str:
         distances = [f"{kilometres:.1f}km" for kilometres in distances_km] or [""] * len(pois)
+        places, is_zh, records = list(zip(pois, distances, strict=True)), self.language == "zh", []
         if self.is_compact:
-            lines = []
-            for poi, distance in zip(pois, distances, strict=True):
-                facts = f"¥{poi.price_yuan} {poi.opens}-{poi.closes} {poi.rating} {distance}"
-                lines.append(f"{poi.name_en} {facts.rstrip()}")
-            return "\n".join(lines) or NO_RESULTS
-        is_zh, records = self.language == "zh", []
-        for poi, distance in zip(pois, distances, strict=True):
+            facts = "{0.name_en} ¥{0.price_yuan} {0.opens}-{0.closes} {0.rating} {1}".format
+            return "\n".join(facts(*place).rstrip() for place in places) or NO_RESULTS
+        for poi, distance in places:
             business = {
                 "cost": f"¥{poi.price_yuan}",
                 "rating": f"{poi.rating:.1f}",
@@ -203,7 +194,7 @@ class TravelEnvironment:
         return _to_json({"pois": records})
 
     def _describe(self, poi: Poi) -> str:
-        """A sentence or two, as a city guide would put it."""
+        """Describe a place in the words of a city guide."""
         city, hours = self.world.cities[poi.city], f"{poi.opens}-{poi.closes}"
         if self.language == "zh":
             kind, tags = CATEGORIES[poi.category], "、".join(TAGS[tag] for tag in poi.tags)
@@ -228,8 +219,10 @@ class TravelEnvironment:
 
 
 def _match_keyword(keyword: str, around: list[tuple[float, Poi]]) -> list[tuple[float, Poi]]:
-    """Those that match a word of the keyword, most matching words first, then nearest.
-    A category it names is a must."""
+    """Return the places that match a word of the keyword, most matching words first, then nearest.
+
+    If the keyword names categories, only their places match. Without a keyword all places match.
+    """
     words = set(query_tokens(keyword))
     if not words:
         return around
@@ -266,7 +259,7 @@ def _check_point(argument: str, point: Point) -> Point:
 
 
 def _parse_date(text: str) -> str:
-    """YYYY-MM-DD, of a day of this century; also of MM-DD."""
+    """Convert MM-DD or YYYY-MM-DD, in this century, into YYYY-MM-DD; raise ToolError for any other text."""
     try:
         year, month, day = _DATE.fullmatch(text.strip()).groups(DEFAULT_YEAR)
         return datetime.date(int(year), int(month), int(day)).isoformat()
@@ -285,7 +278,7 @@ def _show_route(route: Route) -> dict[str, str]:
 
 
 def _show_best(journeys: list[Journey]) -> str:
-    """The cheapest and the fastest journey by departure; the second cheapest too where one is both."""
+    """Write the cheapest and the fastest journey by departure; the two cheapest if one journey is both."""
     by_price = sorted(journeys, key=lambda journey: (journey.price_yuan, journey.minutes))
     fastest = min(journeys, key=lambda journey: (journey.minutes, journey.price_yuan))
     best = [by_price[0], fastest if fastest != by_price[0] else by_price[1]]
@@ -301,20 +294,19 @@ def _to_json(record: dict[str, Any]) -> str:
 
 
 class PoiIndex:
-    """BM25 over the places, one short list of words each, English and Chinese together. Hits of equal score come best
-    rated first.
+    """BM25 search over places, each described by a list of English and Chinese words; a tie goes to the better rating.
 
-    bm25s splits words for space-separated languages only, so it gets our own tokens: lower-case words of Latin text,
-    characters and pairs of characters of Chinese text.
+    bm25s can split only text with spaces, so it gets our own tokens: lower-case words of Latin text, and characters and
+    pairs of characters of Chinese text.
     """
 
     def __init__(self, world: World, describe: Callable[[World, Poi], list[str]]):
         self.pois = sorted(world.pois, key=lambda poi: (-poi.rating, poi.poi_id))
-        self._bm25 = BM25(b=0.0)  # every description is about a single place: length means nothing
+        self._bm25 = BM25(b=0.0)  # ignore the length: every description is about one place
         self._bm25.index([_document_tokens(describe(world, poi)) for poi in self.pois], show_progress=False)
 
     def search(self, text: str, limit: int) -> list[Poi]:
-        """The best places, best first; none of score 0."""
+        """Return at most `limit` places, best first, without places of score 0."""
         tokens = [token for token in query_tokens(text) if token in self._bm25.vocab_dict]
         if not tokens:
             return []
@@ -324,7 +316,7 @@ class PoiIndex:
 
 
 def guide_words(world: World, poi: Poi) -> list[str]:
-    """What a city guide says of a place: city, kind, name and tags in both languages."""
+    """Return the guide's words for a place: city, kind, name and tags in both languages."""
     city = world.cities[poi.city]
     tags = [word for tag in poi.tags for word in (tag, TAGS[tag])]
     kind = [city.key, city.name_zh, poi.category, CATEGORIES[poi.category]] * _EMPHASIS
@@ -336,7 +328,7 @@ def address_words(world: World, poi: Poi) -> list[str]:
 
 
 def query_tokens(text: str) -> list[str]:
-    """Distinct tokens of a query, in order. One-character Chinese words (寺) need the single characters.
+    """Return the distinct tokens of a query, in order, with single characters for one-character Chinese words (寺).
 
     >>> query_tokens("Quiet temples in Xi'an, 安静的寺")
     ['quiet', 'temple', 'in', 'xian', '安', '静', '的', '寺', '安静', '静的', '的寺']
@@ -351,11 +343,10 @@ def query_tokens(text: str) -> list[str]:
 
 
 def _document_tokens(words: Iterable[str]) -> list[str]:
-    """Like a query's, but single characters only where they are a word: else 安 would match both 西安 and 安静."""
-    found = [word for text in words for word in _words(text)]
-    return [token for word in found for token in ([word] if word.isascii() or len(word) == 1 else pairs(word))]
+    """Return a description's tokens, no single characters of longer Chinese words: 安 would match 西安 and 安静."""
+    split = [word for text in words for word in _words(text)]
+    return [token for word in split for token in ([word] if word.isascii() or len(word) == 1 else pairs(word))]
 
 
 def _words(text: str) -> list[str]:
-    words = _WORD.findall(text.lower().replace("'", "").replace("’", ""))
-    return [singular(word) for word in words]
+    return [singular(word) for word in _WORD.findall(text.lower().replace("'", "").replace("’", ""))]

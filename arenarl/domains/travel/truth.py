@@ -1,10 +1,8 @@
-"""What is true of a travel trajectory: which needs its calls covered, which facts its answer bears out,
-which constraints it meets.
+"""The noise-free truth about a travel trajectory: covered needs, grounded facts, met constraints.
 
-The embedded judge scores from this and adds noise; evaluation reports it as it is. It reads the same text an LLM judge
-would (tool calls, results and answer, Chinese or English, full or compact), finds entities by name and facts by their
-form (¥20, 09:00-17:00, 5.2km, 18min), and compares them with the tool results of the same trajectory and with the
-world.
+The embedded judge adds noise to it; evaluation reports it without noise. `examine` reads the text that an LLM judge
+reads: tool calls, results and answer, in Chinese or English, full or compact. It finds entities by name and facts by
+their form (¥20, 09:00-17:00, 5.2km, 18min), and compares them with the trajectory's tool results and the world.
 """
 
 import json
@@ -33,22 +31,20 @@ _NAME = re.compile(
     rf"(?:{_ENGLISH}) (?:{'|'.join(CATEGORIES)})|(?:{_CHINESE})(?:{'|'.join(CATEGORIES.values())})", re.IGNORECASE
 )
 _DISTANCE = re.compile(r"(?<![\d.])(\d{1,7}(?:\.\d{1,6})?)\s*(?:km|公里|千米)", re.IGNORECASE)
-# as results write them
+# the words of tool results
 _TOOLS_MODES = {"driving": ("driving", "驾车"), "walking": ("walking", "步行"), "transit": ("transit", "公交")}
 _KINDS = ("flight", "train")
 
 
 @dataclass
 class TravelTruth(Truth):
-    """Noise-free findings on one trajectory. Every list holds shares in [0, 1];
-    means of them become the dimension scores."""
+    """Noise-free findings on one trajectory. Lists hold shares in [0, 1]; their means give the dimension scores."""
 
-    needs: list[float] = field(default_factory=list)  # information the query calls for: did a tool result hold it?
-    usefulness: list[float] = field(default_factory=list)  # for each call: how well what came back fits the query
-    # facts the answer should state: did the policy get to see them?
-    evidence: list[float] = field(default_factory=list)
-    delivered: list[float] = field(default_factory=list)  # items the query asks for: are they in the answer?
-    constraints: dict[str, bool | None] = field(default_factory=dict)  # None: a reduced view says nothing about it
+    needs: list[float] = field(default_factory=list)  # per need of the query: a tool result has the information
+    usefulness: list[float] = field(default_factory=list)  # per call: how well its result fits the query
+    evidence: list[float] = field(default_factory=list)  # per expected fact: a tool result has it
+    delivered: list[float] = field(default_factory=list)  # per item the query asks for: the answer has it
+    constraints: dict[str, bool | None] = field(default_factory=dict)  # None: unknown in a reduced view
     facts_expected: int = 0
     facts_stated: int = 0
     facts_grounded: int = 0
@@ -56,12 +52,12 @@ class TravelTruth(Truth):
 
     @property
     def groundedness(self) -> float:
-        """Share of the stated facts that tool results of this trajectory bear out; 0 if it states none."""
+        """The share of stated facts that a tool result of this trajectory confirms; 0 without stated facts."""
         return self.facts_grounded / self.facts_stated if self.facts_stated else 0.0
 
     @property
     def invented_facts(self) -> float:
-        """Share of the stated facts that no tool result of this trajectory bears out; 0 if it states none."""
+        """The share of stated facts that no tool result of this trajectory confirms; 0 without stated facts."""
         return 1 - self.groundedness if self.facts_stated else 0.0
 
     @property
@@ -69,11 +65,10 @@ class TravelTruth(Truth):
         return mean_of([is_met for is_met in self.constraints.values() if is_met is not None])
 
     def dimensions(self) -> dict[str, float]:
-        """Scores from 0 to 10 for every dimension of the travel rubric."""
         lists = (self.needs, self.usefulness, self.evidence, self.delivered)
-        # so that an invented fact costs something
-        detailed = self.facts_grounded / max(1, self.facts_expected, self.facts_stated)
-        shares = (*map(mean_of, lists), self.constraints_met, detailed, self.clarity)
+        # `facts_stated` in the denominator makes an invented fact cost something
+        details = self.facts_grounded / max(1, self.facts_expected, self.facts_stated)
+        shares = (*map(mean_of, lists), self.constraints_met, details, self.clarity)
         return {name: 10.0 * share for name, share in zip(PATH_DIMENSIONS + ANSWER_DIMENSIONS, shares, strict=True)}
 
     def figures(self) -> dict[str, float]:
@@ -91,13 +86,13 @@ class TravelTruth(Truth):
 
 @dataclass
 class Line:
-    """What one line of an answer or one record of a tool result mentions."""
+    """The places, flight and train numbers, facts and clock time in a line of an answer or a record of a result."""
 
     text: str
     pois: list[Poi]
     numbers: list[str]
     facts: list[Fact]
-    clock: str | None  # such as 09:00
+    clock: str | None  # HH:MM
 
     @property
     def poi(self) -> Poi | None:
@@ -111,21 +106,20 @@ class Line:
 
 
 def read_lines(world: World, text: str) -> list[Line]:
-    """The lines of an answer or compact result, or the records of a JSON result."""
+    """Read the lines of an answer or compact result, or the records of a JSON result."""
     records = re.split(r"[\n;；。]", text)
     try:
         data = json.loads(text)
-        if isinstance(data, dict):  # a text for each dictionary inside the top-level lists
+        if isinstance(data, dict):  # every item of a top-level list is a record
             parts = [part for value in data.values() for part in (value if isinstance(value, list) else [value])]
             records = [" ".join(forms.leaves_of(part)) for part in parts]
     except (ValueError, RecursionError):
-        pass  # no JSON, a number of thousands of digits, or thousands of brackets: the lines
+        pass  # not JSON, or one with thousands of digits or brackets: read lines
     return [_read_line(world, record) for record in records if record.strip()]
 
 
 def read_answer(world: World, query: Query, turns: list[Turn]) -> list[Line]:
-    """The answer's lines, without the place that the query starts from:
-    "1.2km from Lotus Park" is about the place recommended."""
+    """Read the answer's lines. The query's `near` is removed: "1.2km from Lotus Park" describes another place."""
     near = world.find_poi(query.constraints.get("near") or "")
     lines = read_lines(world, last_answer(turns))
     for line in lines:
@@ -134,7 +128,7 @@ def read_answer(world: World, query: Query, turns: list[Turn]) -> list[Line]:
 
 
 def read_stops(answer: list[Line], wanted: dict) -> dict[str, tuple[Poi, str | None]]:
-    """By category, the first place in the query's city that the answer names, and the clock time of its line."""
+    """Return for each category the answer's first place in the query's city, and the clock time of its line."""
     stops: dict[str, tuple[Poi, str | None]] = {}
     for line in answer:
         if line.poi and line.poi.city == wanted["city"] and line.poi.category in wanted["categories"]:
@@ -143,27 +137,27 @@ def read_stops(answer: list[Line], wanted: dict) -> dict[str, tuple[Poi, str | N
 
 
 def examine(world: World, query: Query, messages: list[dict]) -> TravelTruth:
-    """Examine one trajectory that ended with an answer, of a query that `has_truth`."""
+    """Examine a trajectory that ended with an answer; its query must have a truth."""
     reading = _Reading(world, query, messages)
     _EXAMINERS[query.subtask](reading)
     truth, is_grounded = reading.truth, {}
     for line in reading.answer:
         for fact in line.facts:
             if fact[0] == "price" and line.entity is None and forms.TOTAL.search(line.text):
-                continue  # a sum, which no tool returns
-            is_of_route = fact in reading.routes and (fact[0] in ("distance", "duration") or line.entity is None)
-            about = None if is_of_route else line.entity
-            is_grounded[about, fact] = is_of_route or fact in reading.known[about]  # counts once, however often stated
+                continue  # a total, which no tool returns
+            is_route = fact in reading.routes and (fact[0] in ("distance", "duration") or line.entity is None)
+            about = None if is_route else line.entity
+            is_grounded[about, fact] = is_route or fact in reading.known[about]  # a repeated fact counts once
     truth.facts_stated, truth.facts_grounded = len(is_grounded), sum(is_grounded.values())
     truth.clarity = clarity_of(reading.answer)
     return truth
 
 
 class _Reading:
-    """One trajectory, read once.
+    """A parsed trajectory.
 
-    `calls`: (tool, records, is_new) of each call. `known`: the facts that tools returned, by place or journey.
-    `routes`: the facts that they returned about ways.
+    `calls` has (tool, records, is_new) for each call, `known` the returned facts by place or journey, and `routes` the
+    facts that get_navigation returned.
     """
 
     def __init__(self, world: World, query: Query, messages: list[dict]):
@@ -175,8 +169,8 @@ class _Reading:
         self.known: dict[str | None, set[Fact]] = defaultdict(set)
         for line in self.results:
             self.known[line.entity].update(line.facts)
-        ways = [line for tool, lines, _ in self.calls for line in lines if tool == "get_navigation"]
-        self.routes = {fact for line in ways for fact in line.facts}
+        routes = [line for tool, lines, _ in self.calls for line in lines if tool == "get_navigation"]
+        self.routes = {fact for line in routes for fact in line.facts}
 
     def _read_calls(self, turns: list[Turn]) -> Iterator[tuple[str, list[Line], bool]]:
         """Yield (tool, records, is_new) of every call; a failed call has no records."""
@@ -190,17 +184,17 @@ class _Reading:
                 seen.add(key)
 
     def rate_calls(self, useful: Callable[[str, list[Line]], float]) -> None:
-        """Record how useful each call is by its tool and records; a repeated call is of no use."""
+        """Record how useful each call is, by its tool and records; a repeated call counts 0."""
         self.truth.usefulness = [is_new * useful(tool, lines) for tool, lines, is_new in self.calls]
 
     def expect(self, known: set[Fact], *kinds: str) -> None:
-        """Record the kinds of facts that the answer should state, and for each whether the policy saw one."""
+        """Record which kinds of facts the answer should state, and whether the `known` facts include each kind."""
         self.truth.facts_expected += len(kinds)
         self.truth.evidence += [float(any(kind == fact[0] for fact in known)) for kind in kinds]
 
 
 def clarity_of(answer: list[Line]) -> float:
-    """Return the share of distinct lines; up to half of it is lost for lines without a place, journey or fact."""
+    """Return the share of distinct lines, reduced by up to half for lines without a place, journey or fact."""
     if not answer:
         return 0.0
     unique = len({line.text for line in answer}) / len(answer)
@@ -232,8 +226,7 @@ def _examine_search(reading: _Reading) -> None:
 
 
 def _examine_days(reading: _Reading) -> None:
-    """1-Day and M-Day: a stop for every category, tags and budget, open when visited,
-    an evening stop in the evening."""
+    """Examine 1-Day and M-Day: a stop for every category, its tag, its hours, the budget, an evening stop."""
     wanted, truth, categories = reading.wanted, reading.truth, reading.wanted["categories"]
 
     def fit(poi: Poi) -> float:
@@ -293,7 +286,7 @@ def _examine_compare(reading: _Reading) -> None:
         journey = next((journey for journey in named if journey.kind == kind), None)
         truth.delivered.append(float(journey is not None))
         reading.expect(reading.known[journey.number] if journey else set(), "price", "hours")
-    # the last journey named is the recommendation; the priority holds against all that the policy saw of both kinds
+    # the last named journey is the recommendation; it must be the best of all seen, with both kinds seen
     choice, key = named[-1] if named else None, "price_yuan" if wanted["priority"] == "cheap" else "minutes"
     saw_both = {journey.kind for journey in seen} == set(_KINDS)
     is_best = choice is not None and saw_both and getattr(choice, key) == min(getattr(journey, key) for journey in seen)
@@ -312,17 +305,17 @@ def _examine_direction(reading: _Reading) -> None:
     for mode, route in routes.items():
         facts[mode] = {("distance", f"{route.distance_km:.1f}"), ("duration", str(route.minutes))}
 
-    def shown(lines: list[Line]) -> set[str]:
-        """The modes whose whole way a line states."""
+    def modes_in(lines: list[Line]) -> set[str]:
+        """Return the modes for which a line states the whole route."""
         return {mode for mode in MODES for line in lines if facts[mode] <= set(line.facts)}
 
     def useful(tool: str, lines: list[Line]) -> float:
-        is_full_route = tool == "get_navigation" and shown(lines)
+        is_full_route = tool == "get_navigation" and modes_in(lines)
         is_locating = tool == "search_poi" and any(poi in stops for line in lines for poi in line.pois)
         return 1.0 if is_full_route or is_locating else 0.3 if lines else 0.0
 
     reading.rate_calls(useful)
-    modes = shown(reading.results)
+    modes = modes_in(reading.results)
     truth.needs = [float(wanted["mode"] in modes), float(len(modes) >= 2)]
     named, ids = [poi.poi_id for line in reading.answer for poi in line.pois], [poi.poi_id for poi in stops]
     truth.delivered = [float(stop in named) for stop in ids]
@@ -343,8 +336,7 @@ _EXAMINERS: dict[str, Callable[[_Reading], None]] = {
 
 
 def has_truth(world: World, query: Query) -> bool:
-    """Whether the query's constraints hold what its subtask is examined by, in their form, of places, cities,
-    kinds and tags of this world."""
+    """Return whether `examine` can check the query: every field it needs has a valid value from this world."""
     if (form := FORMS.get(query.subtask)) is None:
         return False
     try:
@@ -356,8 +348,8 @@ def has_truth(world: World, query: Query) -> bool:
         return False
 
     def values(*keys: str) -> list[str]:
-        given = [wanted[key] for key in keys if key in wanted]
-        return [name for value in given for name in (value if isinstance(value, list) else [value])]
+        present = [wanted[key] for key in keys if key in wanted]
+        return [name for value in present for name in (value if isinstance(value, list) else [value])]
 
     cities, kinds = values("from_city", "city", "to_city"), values("categories", "category")
     places = [world.find_poi(name) for name in values("stops", "near")]
@@ -375,8 +367,11 @@ def has_truth(world: World, query: Query) -> bool:
 
 
 def chosen_mode(lines: list[str]) -> str | None:
-    """How an answer goes: by the first line with a word of the tools for it, of two the first in MODES; else by the
-    first word that means one."""
+    """Return an answer's mode of transport; None without one.
+
+    The first line with a tool's word for a mode decides; within the line, the order of MODES. Without such a line, the
+    first word for a mode decides.
+    """
     for line in lines:
         for mode, words in _TOOLS_MODES.items():
             if any(word in line for word in words):
@@ -387,7 +382,7 @@ def chosen_mode(lines: list[str]) -> str | None:
 
 
 def _place_checks(poi: Poi, wanted: dict) -> dict[str, bool]:
-    """The constraints on a single place: preference, price, still open at a time."""
+    """Check the constraints on a single place: preference, price, opening hours."""
     checks = {wanted["preference"]: wanted["preference"] in poi.tags}
     if (limit := wanted.get("max_price_yuan")) is not None:
         checks["max_price"] = poi.price_yuan <= limit
@@ -403,10 +398,10 @@ def _read_line(world: World, text: str) -> Line:
     slot = ranges.pop(0)[0] if pois and forms.starts_with_visit(text) else None
     rest = forms.HOURS.sub(" ", text)
     numbers, clocks = forms.SERVICE_NUMBER.findall(text), [clock.zfill(5) for clock in forms.CLOCK.findall(rest)]
-    if numbers and len(clocks) >= 2:  # a timetable's departure and arrival in fields of their own
+    if numbers and len(clocks) >= 2:  # departure and arrival in separate fields
         ranges.append((clocks[0], clocks[1]))
     facts = [("hours", f"{start}-{end}") for start, end in ranges]
-    # as tool results write them: ¥1,290 is 1290, 1 h 20 min is 80
+    # in the spelling of tool results: ¥1,290 is 1290, 1 h 20 min is 80
     facts += [("price", f"{forms.price_of(match):.10g}") for match in forms.PRICE.finditer(rest)]
     facts += [("distance", f"{float(match[1]):.1f}") for match in _DISTANCE.finditer(rest)]
     facts += [("duration", str(forms.duration_of(match))) for match in forms.DURATION.finditer(rest)]

@@ -1,10 +1,9 @@
-"""The truth of a travel view without tool results: the answer alone, or thoughts,
-calls and answer (3.2 and 3.3, ArenaRL).
+"""The truth about a travel view without tool results: the answer alone, or thoughts, calls and answer.
 
-The judge knows which names are places, their city and kind, the form of flight and train numbers, and what each tool
-returns. It believes the prices, opening hours, distances, durations, tags and journeys that the answer states. A
-constraint about which the answer says nothing is None; without the place or journey it is False. Each call counts as
-having returned what it asked for.
+Sections 3.2 and 3.3 of ArenaRL define these views. The city and kind of every named place are known, the form of flight
+and train numbers, and what each tool returns. The prices, opening hours, distances, durations, tags and journeys in the
+answer count as true, and each call as successful. A constraint without a statement in the answer is None; without the
+place or journey it is False.
 """
 
 import json
@@ -29,35 +28,35 @@ _TAG_WORDS = {tag: re.compile(rf"{_NOT}\b{tag}\b(?! of\b)|(?<!不){word}", re.IG
 
 
 def examine_view(world: World, query: Query, messages: list[dict[str, Any]]) -> TravelTruth:
-    """Examine a view without tool results, of a query that `has_truth`."""
+    """Examine a view without tool results; its query must have a truth."""
     view = _View(world, query, messages)
     _EXAMINERS[query.subtask](view)
     truth = view.truth
-    # by kind, so that a moved price does not change their number
+    # `facts` has one entry per place and kind, so a second price does not change the number
     truth.facts_stated = truth.facts_grounded = len(view.facts)
     truth.clarity = clarity_of(view.answer)
     return truth
 
 
 class _View:
-    """The calls and the answer of a view, with the facts that the answer states.
+    """The parsed calls and answer of a view.
 
-    `facts`: values by (place or journey, kind), in the answer's order. A line without a name belongs to the name before
-    it. A line about a way, a ride or another visit belongs to None. `totals`: the sums that the answer states.
+    `facts` has the stated values by (place or journey, kind), in the answer's order. A line without a name belongs to
+    the name before it; a line about a route, a ride or another visit belongs to None. `totals` has the stated totals.
     """
 
     def __init__(self, world: World, query: Query, messages: list[dict[str, Any]]):
         turns = read_turns(messages)
         self.world, self.wanted, self.truth = world, query.constraints, TravelTruth()
-        self.calls = list(calls_of(turns))  # each with whether it is new
+        self.calls = list(calls_of(turns))  # (call, is_new)
         self.answer = read_answer(world, query, turns)
         self.facts: dict[tuple[str | None, str], list[str]] = defaultdict(list)
         self.totals: list[float] = []
         self.lines_about: dict[str | None, list[Line]] = defaultdict(list)
-        named = None
+        entity = None
         for line in self.answer:
-            named = line.entity or named
-            about = named if line.entity or not _is_of_way(line) else None
+            entity = line.entity or entity
+            about = entity if line.entity or not _is_about_way(line) else None
             self.lines_about[about].append(line)
             for kind, value in line.facts:
                 if line.entity or kind != "price" or not forms.TOTAL.search(line.text):
@@ -83,8 +82,7 @@ class _View:
         return next((fact.value for fact in facts if fact.kind == "distance"), None)
 
     def expect(self, entity: str | None, **tools: tuple[str, ...]) -> None:
-        """Record the kinds of facts that the answer should state,
-        and for each whether a call used a tool that returns it."""
+        """Record which kinds of facts the answer should state, and whether a call used a tool that returns each."""
         called = {call.name for call, _ in self.calls}
         self.truth.facts_expected += len(tools)
         self.truth.evidence += [float(entity is not None and not called.isdisjoint(names)) for names in tools.values()]
@@ -94,16 +92,16 @@ class _View:
         self.truth.needs.append(float(any(has(call) for call, _ in self.calls)))
 
     def rate_calls(self, useful: Callable[[ToolCall], float]) -> None:
-        """Record how useful each call is by its name and arguments; a repeated call is of no use."""
+        """Record how useful each call is, by its name and arguments; a repeated call counts 0."""
         self.truth.usefulness = [is_new * useful(call) for call, is_new in self.calls]
 
     def asks_for(self, call: ToolCall, *categories: str) -> bool:
-        """Whether a call asks for places of one of these kinds."""
+        """Return whether a call searches for places of one of these kinds."""
         words = [word for category in categories for word in (category, CATEGORIES[category])]
         return call.name in _PLACE_TOOLS and _names(call, words)
 
     def asks_for_journey(self, call: ToolCall, start: str, end: str) -> bool:
-        """Whether a call asks for flights or trains of the query's day between these cities."""
+        """Return whether a call searches flights or trains between these cities on the query's day."""
         if call.name not in _JOURNEY_TOOLS.values() or not isinstance(call.arguments, dict):
             return False
         cities = [self.world.find_city(str(call.arguments.get(key))) for key in ("from_city", "to_city")]
@@ -111,7 +109,7 @@ class _View:
         return is_of_day and [city and city.key for city in cities] == [start, end]
 
     def place_checks(self, poi: Poi | None) -> dict[str, bool | None]:
-        """The constraints on a single place, named as in `truth`."""
+        """Check the constraints on a single place, with the names of `truth`."""
         wanted, about = self.wanted, poi.poi_id if poi else None
         checks = {wanted["preference"]: self.says_tag(about, wanted["preference"])}
         if (limit := wanted.get("max_price_yuan")) is not None:
@@ -121,8 +119,7 @@ class _View:
         return checks if poi else dict.fromkeys(checks, False)
 
     def is_open(self, about: str | None, clock: str | None) -> bool | None:
-        """Whether one of the stated opening hours includes a clock time, also if they end after midnight;
-        None without hours or clock."""
+        """Return whether any stated opening hours include the clock time; None without hours or clock time."""
         stated = self.stated(about, "hours")
         return any(forms.is_open(*hours.split("-"), clock) for hours in stated) if stated and clock else None
 
@@ -131,7 +128,7 @@ class _View:
         return any(_TAG_WORDS[tag].search(line.text) for line in self.lines_about.get(about, [])) or None
 
     def is_in_evening(self, about: str) -> bool | None:
-        """Return whether the visit is in the evening, by its time or else by a word; None without both."""
+        """Return whether the visit is in the evening, by its clock time, otherwise by a word; None without both."""
         if clock := self.clock(about):
             return clock >= EVENING
         return any(EVENING_WORDS.search(line.text) for line in self.lines_about[about]) or None
@@ -185,7 +182,7 @@ def _examine_days(view: _View) -> None:
         has_tag = view.says_tag(stop, wanted["preference"]) if stop else False
         is_open = view.is_open(stop, view.clock(stop)) if stop else False
         truth.constraints |= {f"{wanted['preference']} {category}": has_tag, f"{category} open": is_open}
-    if (budget := wanted.get("budget_yuan")) is not None:  # met by the sum of the prices and by every stated total
+    if (budget := wanted.get("budget_yuan")) is not None:  # for the sum of the prices and every stated total
         prices = [price for stop in stops.values() if (price := view.amount(stop, "price")) is not None]
         sums = [*view.totals, *([sum(prices)] if prices else [])]
         truth.constraints["budget"] = _is_within(max(sums, default=None), budget)
@@ -215,7 +212,7 @@ def _examine_compare(view: _View) -> None:
 
 
 def _is_best(view: _View, choice: str, rivals: set[str]) -> bool | None:
-    """Return whether no other named journey is cheaper, or faster; None without figures to compare."""
+    """Return whether no rival is cheaper, or faster, by the query's priority; None without values to compare."""
 
     def cost(number: str) -> float | None:
         if view.wanted["priority"] == "cheap":
@@ -270,14 +267,14 @@ _EXAMINERS: dict[str, Callable[[_View], None]] = {
 }
 
 
-def _is_of_way(line: Line) -> bool:
-    """Return True for a line about a way, a ride or another visit instead of the place named before."""
+def _is_about_way(line: Line) -> bool:
+    """Return True for a line about a route, a ride or another visit instead of the place before it."""
     is_measured = any(kind in ("distance", "duration") for kind, _ in line.facts)
     return bool(is_measured or line.clock or forms.starts_with_visit(line.text) or _TRANSPORT.search(line.text))
 
 
 def _total_in(text: str) -> float | None:
-    """Return the price after a word for a sum, unless it is for several persons or includes a ride; None without one.
+    """Return the price after a word such as "total"; None without one, for several persons, or with a ride.
 
     >>> [_total_in(text) for text in ("Total ¥90, budget ¥100", "Total for two people: ¥180", "Budget: ¥100")]
     [90.0, None, None]

@@ -1,9 +1,8 @@
-"""A small travel world made from a seed: places to visit, timetables and routes in twelve Chinese cities.
+"""The embedded travel world, generated from a seed: places, timetables and routes in twelve Chinese cities.
 
 Cities, coordinates, airports and stations are real; the 576 places, their attributes and all timetables are fictional.
-They stand in for the Amap services and simulated tickets of the paper (Appendix C), so that every fact of an answer can
-be checked. The same seed gives the same world on every machine. A place's price, hours, rating and preferences are
-drawn independently.
+The world replaces the paper's Amap services and simulated tickets (Appendix C), so every fact of an answer can be
+checked. One seed gives the same world on every machine. Price, hours, rating and preferences are independent.
 """
 
 import random
@@ -14,11 +13,11 @@ from math import asin, cos, pi, radians, sin, sqrt
 
 from arenarl.domains.travel.names import CATEGORIES, CITY_ROWS, PREFERENCES, PREFIXES, PRICES_YUAN, STREETS
 
-CITY_RADIUS_KM = 5.0  # of a city's places around its centre
+CITY_RADIUS_KM = 5.0  # places lie this far from the centre at most
 PER_GROUP = 4  # places of one category in one city
-ROAD_FACTOR = 1.3  # how much longer a way is than the great circle
+ROAD_FACTOR = 1.3  # length of a way, divided by the great-circle distance
 SPEED_KMH = {"driving": 30.0, "walking": 4.8, "transit": 18.0}
-WAIT_MIN = {"driving": 3, "walking": 0, "transit": 8}  # for a taxi or a train, each leg
+WAIT_MIN = {"driving": 3, "walking": 0, "transit": 8}  # minutes before each leg
 Point = tuple[float, float]  # (longitude, latitude)
 
 
@@ -39,10 +38,12 @@ class City:
         return self.lon, self.lat
 
 
+Leg = tuple[str, City, City]  # (date, start, end)
+
+
 @dataclass(frozen=True, slots=True)
 class Poi:
-    """A place. `tags` holds one or two of PREFERENCES, and "cheap",
-    "late" and "top" as far as its city and category go."""
+    """A place. `tags` holds one or two of PREFERENCES; "cheap", "late" and "top" compare within city and category."""
 
     poi_id: str
     name_en: str
@@ -66,8 +67,7 @@ class Poi:
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """A flight or train that departs and arrives on the same day.
-    `via` is the city where one changes trains, None if direct."""
+    """A flight or train that arrives on the day of its departure. `via` is the city of a change; None if direct."""
 
     kind: str
     number: str
@@ -94,7 +94,7 @@ class Route:
 
 
 class World:
-    """Everything the travel tools know. Cities are named by key in all methods but `find_city`."""
+    """The places, timetables and routes behind the travel tools. All methods except `find_city` take a city's key."""
 
     def __init__(self, seed: int):
         self.seed = seed
@@ -110,22 +110,22 @@ class World:
         }
 
     def find_poi(self, name: str) -> Poi | None:
-        """The place of exactly this English or Chinese name; case and outer blanks do not matter."""
+        """Return the place with this English or Chinese name; case and outer spaces do not matter."""
         return self._by_name.get(name.strip().lower())
 
     def find_city(self, name: str) -> City | None:
-        """The city of this English or Chinese name: Xian, xi'an, 西安 and 西安市 are one."""
+        """Return the city with this English or Chinese name; Xian, xi'an, 西安 and 西安市 are the same."""
         return self._by_city_name.get(name.strip().lower().replace("'", "").replace("’", ""))
 
     def city_name(self, city: str, language: str) -> str:
-        """Of a city by its key; another, which only an LLM's timetable knows, is named by its name."""
+        """Return the city's name in a language; a city that only an LLM's timetable has keeps its name."""
         return getattr(self.cities[city], f"name_{language}") if city in self.cities else city
 
     def pois_in(self, city: str, category: str | None = None) -> tuple[Poi, ...]:
         return self._groups[city, category]
 
     def pois_within(self, center: Point, radius_km: float) -> list[tuple[float, Poi]]:
-        """(distance in km, place) of all places around `center`, nearest first."""
+        """Return (distance in km, place) for all places within the radius, nearest first."""
         found = []
         for city in self.cities.values():
             if distance_km(center, city.point) <= radius_km + 1.1 * CITY_RADIUS_KM:
@@ -133,7 +133,7 @@ class World:
         return sorted((pair for pair in found if pair[0] <= radius_km), key=lambda pair: (pair[0], pair[1].poi_id))
 
     def flights(self, date: str, from_city: str, to_city: str) -> list[Journey]:
-        """Three or four direct flights by departure. `date` is YYYY-MM-DD."""
+        """Return three or four direct flights by departure. `date` is YYYY-MM-DD."""
         start, end = self.cities[from_city], self.cities[to_city]
         rng = random.Random(f"{self.seed}:flight:{date}:{from_city}:{to_city}")
         km, journeys = distance_km(start.point, end.point), []
@@ -145,8 +145,7 @@ class World:
         return sorted(journeys, key=lambda journey: (journey.departs, journey.number))
 
     def trains(self, date: str, from_city: str, to_city: str) -> list[Journey]:
-        """Two or three direct trains and one with a change, by departure.
-        G trains are faster than D trains and cost more."""
+        """Return two or three direct trains and one with a change, by departure; G trains are faster than D trains."""
         start, end = self.cities[from_city], self.cities[to_city]
         rng = random.Random(f"{self.seed}:train:{date}:{from_city}:{to_city}")
         others = [city for city in self.cities.values() if city not in (start, end)]
@@ -164,11 +163,11 @@ class World:
         return sorted(journeys, key=lambda journey: (journey.departs, journey.number))
 
     def journeys(self, date: str, from_city: str, to_city: str) -> list[Journey]:
-        """All flights, then all trains."""
+        """Return all flights, then all trains."""
         return self.flights(date, from_city, to_city) + self.trains(date, from_city, to_city)
 
     def route(self, points: Sequence[Point], mode: str) -> Route:
-        """The way through all points, in order: the sum of its legs, each with its own fare and waiting time."""
+        """Return the way through all points: the sum of its legs, each with its own fare and waiting time."""
         legs = [_make_leg(start, end, mode) for start, end in zip(points, points[1:], strict=False)]
         kilometres = round(sum(leg.distance_km for leg in legs), 1)
         return Route(mode, kilometres, sum(leg.minutes for leg in legs), sum(leg.cost_yuan for leg in legs))
@@ -180,7 +179,7 @@ def build_world(seed: int = 0) -> World:
 
 
 def distance_km(a: Point, b: Point) -> float:
-    """Great-circle distance (haversine) of two (longitude, latitude) points in degrees.
+    """Return the great-circle distance (haversine) of two (longitude, latitude) points in degrees.
 
     >>> round(distance_km((116.4074, 39.9042), (121.4737, 31.2304)))  # Beijing to Shanghai
     1067
@@ -198,8 +197,7 @@ def _make_city(
 
 
 def _make_pois(seed: int, cities: dict[str, City]) -> list[Poi]:
-    """All places, grouped by city. Every prefix goes with every category once,
-    so that names are unique in the world."""
+    """Generate all places, city by city. Every prefix meets every category once, so names are unique."""
     prefixes = {
         category: random.Random(f"{seed}:prefixes:{category}").sample(PREFIXES, len(PREFIXES))
         for category in CATEGORIES
@@ -213,14 +211,13 @@ def _make_pois(seed: int, cities: dict[str, City]) -> list[Poi]:
 
 
 def _make_group(seed: int, city: City, category: str, names: Sequence[tuple[str, str]], first_id: int) -> list[Poi]:
-    """The places of one category in one city: distinct prices and ratings, two open late,
-    every preference at least once."""
+    """Generate one category in one city: distinct prices and ratings, two open late, every preference at least once."""
     rng = random.Random(f"{seed}:pois:{city.key}:{category}")
     prices = rng.sample(PRICES_YUAN[category], PER_GROUP)
     ratings = rng.sample(range(35, 51), PER_GROUP)
     late = rng.sample(range(PER_GROUP), 2)
     preferences = rng.sample(PREFERENCES, PER_GROUP)
-    versatile = rng.sample(range(PER_GROUP), 2)  # these also have their neighbour's preference
+    versatile = rng.sample(range(PER_GROUP), 2)  # these places also have their neighbour's preference
     pois = []
     for index, (name_en, name_zh) in enumerate(names):
         tags = (preferences[index],) + (preferences[index - 1],) * (index in versatile)
@@ -240,23 +237,17 @@ def _make_group(seed: int, city: City, category: str, names: Sequence[tuple[str,
 
 
 def _draw_point(rng: random.Random, city: City) -> Point:
-    """A point of the disc around the centre, six decimals."""
+    """Draw a point of the disc around the centre, with six decimals."""
     kilometres, angle = CITY_RADIUS_KM * sqrt(rng.random()), 2 * pi * rng.random()
     lat = city.lat + kilometres * sin(angle) / 111.2
     return round(city.lon + kilometres * cos(angle) / (111.2 * cos(radians(city.lat))), 6), round(lat, 6)
 
 
 def _make_journey(
-    rng: random.Random,
-    kind: str,
-    number: str,
-    leg: tuple[str, City, City],
-    minutes: int,
-    price: float,
-    via: str | None = None,
+    rng: random.Random, kind: str, number: str, leg: Leg, minutes: int, price: float, via: str | None = None
 ) -> Journey:
     date, start, end = leg
-    minutes = 5 * round(minutes / 5)  # timetables keep to five minutes
+    minutes = 5 * round(minutes / 5)  # timetables have steps of five minutes
     latest = 23 * 60 + 50 - minutes
     departs = rng.randint(min(6 * 60, latest), latest) // 5 * 5
     terminal = "airport" if kind == "flight" else "station"

@@ -1,5 +1,4 @@
 import random
-from types import SimpleNamespace
 
 import pytest
 from hostile import HOSTILE
@@ -20,7 +19,7 @@ WAY = {"stops": ["Lotus Park", "Jade Museum", "Pine Mall"], "mode": "walking", "
 JOURNEYS = "Train G10 08:00-12:00 ¥300\nFlight CA1234 09:00-10:40 ¥450\n"
 
 
-def said(subtask, wanted, answer):
+def contradictions(subtask, wanted, answer):
     return contradictions_of(Query("q", "travel", subtask, "en", "?", wanted), answer)
 
 
@@ -58,8 +57,8 @@ SOUND_ADVICE = [
 @pytest.mark.parametrize(
     ("subtask", "wanted", "answer"), [*SOUND, *(("Compare", COMPARE, JOURNEYS + advice) for advice in SOUND_ADVICE)]
 )
-def test_an_answer_that_keeps_to_the_constraints_is_not_blamed(subtask, wanted, answer):
-    assert said(subtask, wanted, answer) == []
+def test_an_answer_within_the_constraints_has_no_contradiction(subtask, wanted, answer):
+    assert contradictions(subtask, wanted, answer) == []
 
 
 @pytest.mark.parametrize(
@@ -83,51 +82,30 @@ def test_an_answer_that_keeps_to_the_constraints_is_not_blamed(subtask, wanted, 
         ("Direction", WAY, "Walk from Lotus Park to Pine Mall, 20min", ["stop Jade Museum"]),
         ("Direction", WAY, "Walk: Jade Museum > Lotus Park > Pine Mall", ["another order"]),
         ("Direction", WAY, "Lotus Park > Jade Museum > Pine Mall by taxi", ["by walking"]),
-        (
-            "Direction",
-            WAY,
-            "Lotus Park > Jade Museum > Pine Mall\nwalking 5km 1 h 15 min",
-            ["75 minutes", "60 at most"],
-        ),
+        ("Direction", WAY, "Lotus Park > Jade Museum > Pine Mall\nwalking 5km 1 h 15 min", ["75 min", "60 at most"]),
     ],
 )
-def test_what_breaks_a_constraint_by_its_own_word_is_said_in_one_sentence(subtask, wanted, answer, words):
-    (sentence,) = said(subtask, wanted, answer)
+def test_a_constraint_broken_by_the_answers_words_gives_one_sentence(subtask, wanted, answer, words):
+    (sentence,) = contradictions(subtask, wanted, answer)
     assert all(word in sentence for word in words)
 
 
 @pytest.mark.parametrize(("results", "language"), [("compact", "en"), ("full", "en"), ("full", "zh")])
-def test_who_is_blamed_meets_not_all_constraints_or_states_what_no_tool_returned(world, results, language):
-    """Truth is the referee. A careful teacher is hardly ever blamed:
-    its plans at times put a stop at an hour at which it is closed."""
+def test_contradictions_agree_with_the_truth_and_are_rare_for_a_careful_teacher(world, results, language):
+    """A careful teacher sometimes plans a stop for an hour at which it is closed."""
     environment, rng = TravelEnvironment(world, results, language), random.Random(1)
-    domain, blamed, count = TravelDomain(EnvironmentConfig(), DataConfig()), 0, 40
+    domain, found, count = TravelDomain(EnvironmentConfig(), DataConfig()), 0, 40
     for query in (query for name in SUBTASKS for query in make_queries(world, name, language, count, "blame", set())):
         for skill in (1.0, 0.5) if query.query_id.endswith("0") else (1.0,):
             trajectory = domain.solve(query, environment, rng, skill)
             if domain.contradictions(query, trajectory):
                 truth = domain.examine(query, trajectory.messages)
                 assert truth.constraints_met < 1 or (skill < 1 and truth.groundedness < 1)
-                blamed += skill == 1
-    assert blamed <= 0.1 * count * len(SUBTASKS)
+                found += skill == 1
+    assert found <= 0.1 * count * len(SUBTASKS)
 
 
-WORDS = [
-    "Lotus Museum",
-    "荷花公园",
-    "G10",
-    "¥",
-    "50",
-    "09:00",
-    "-",
-    "99:99",
-    "km",
-    "min",
-    "\n",
-    " ",
-    "晚上",
-    "9" * 5000,
-]
+WORDS = ["Lotus Museum", *"荷花公园 G10 ¥ 50 09:00 - 99:99 km min 晚上".split(), "\n", " ", "9" * 5000]
 VALUES = [*SEARCH.values(), *DAY.values(), *COMPARE.values(), *WAY.values(), "fast", "(", ["[", ")"], None, -1, 10**30]
 WANTED = st.dictionaries(st.sampled_from([*SEARCH, *DAY, *COMPARE, *WAY, "priority", "near"]), st.sampled_from(VALUES))
 
@@ -138,7 +116,5 @@ WANTED = st.dictionaries(st.sampled_from([*SEARCH, *DAY, *COMPARE, *WAY, "priori
     WANTED,
     st.lists(st.sampled_from([*WORDS, *HOSTILE]), max_size=30).map("".join),
 )
-def test_no_text_and_no_constraints_break_the_reading(subtask, wanted, answer):
-    query = Query("q", "travel", subtask, "en", "?", wanted)
-    found = TravelDomain(EnvironmentConfig(), DataConfig()).contradictions(query, SimpleNamespace(answer=answer))
-    assert all(isinstance(sentence, str) for sentence in found)
+def test_no_text_and_no_constraints_crash_it(subtask, wanted, answer):
+    assert all(isinstance(sentence, str) for sentence in contradictions(subtask, wanted, answer))

@@ -27,7 +27,7 @@ def answer(*lines):
 
 
 def look_up(name, environment=COMPACT, **arguments):
-    """The two messages of a call."""
+    """Return the messages of a call and its result."""
     function = {"type": "function", "function": {"name": name, "arguments": arguments}}
     return [
         {"role": "assistant", "reasoning_content": "", "content": "", "tool_calls": [function]},
@@ -44,16 +44,13 @@ def facts(poi):
 
 
 def truth_of(subtask, wanted, *messages):
-    flat = [message for one in messages for message in (one if isinstance(one, list) else [one])]
+    flat = [message for part in messages for message in (part if isinstance(part, list) else [part])]
     return examine(WORLD, Query("q", "travel", subtask, "en", "?", wanted), [{"role": "user", "content": "?"}, *flat])
 
 
 def facts_of(text):
     (line,) = read_lines(WORLD, text)
     return set(line.facts)
-
-
-# Reading
 
 
 @pytest.mark.parametrize(
@@ -74,11 +71,11 @@ def facts_of(text):
         ("minimum 3 minimal", set()), ("¥" + "9" * 8, set()), ("9" * 8 + "km", set()),
     ],
 )  # fmt: skip
-def test_facts_are_found_by_their_form_and_no_other_is_taken_for_one(text, expected):
+def test_facts_are_found_by_their_form_only(text, expected):
     assert facts_of(text) == expected
 
 
-def test_an_empty_text_has_no_lines_and_numbers_of_journeys_are_found():
+def test_an_empty_text_has_no_lines_and_journey_numbers_are_found():
     assert read_lines(WORLD, "") == []
     for text in ("Train G123 leaves", "火车 G123 出发", "推荐G123次列车", "乘坐G123航班", "（G123）", "G123"):
         assert read_lines(WORLD, text)[0].numbers == ["G123"]
@@ -120,14 +117,11 @@ def test_a_route_has_the_same_facts_in_every_form():
         assert set(read_lines(WORLD, environment.call("get_navigation", ends))[0].facts) == expected
 
 
-# Scores
-
-
 def test_dimensions_by_hand():
     truth = TravelTruth(needs=[1, 0], usefulness=[1, 0.5, 0], evidence=[1, 1, 0, 0], delivered=[1],
                   constraints={"a": True, "b": False, "c": False, "d": False},
                   facts_expected=4, facts_stated=5, facts_grounded=3, clarity=0.8)  # fmt: skip
-    expected = [5.0, 5.0, 5.0, 10.0, 2.5, 6.0, 8.0]  # details: 3 of 5, as more are stated than expected
+    expected = [5.0, 5.0, 5.0, 10.0, 2.5, 6.0, 8.0]  # details: 3 of 5, because 5 are stated and only 4 expected
     assert list(truth.dimensions().values()) == pytest.approx(expected)
     assert list(truth.dimensions()) == [*PATH_DIMENSIONS, *ANSWER_DIMENSIONS]
     assert total_score(truth.dimensions()) == pytest.approx(0.6 * 5 + 0.4 * 26.5 / 4)
@@ -138,23 +132,22 @@ def test_dimensions_by_hand():
 
 @each_environment
 @pytest.mark.parametrize("subtask", SUBTASKS)
-def test_the_full_skill_teacher_nearly_reaches_10_by_what_it_saw_and_the_zero_skill_one_does_not(environment, subtask):
+def test_the_teacher_with_full_skill_is_grounded_and_nearly_reaches_10_and_without_skill_does_not(environment, subtask):
     teacher, language = Teacher(WORLD, environment), "zh" if environment is CHINESE else "en"
     for query in make_queries(WORLD, subtask, language, 8, "truth", set()):
-        full, zero = (
-            examine(WORLD, query, teacher.solve(query, random.Random(0), skill).messages) for skill in (1.0, 0.0)
-        )
+        solved = [teacher.solve(query, random.Random(0), skill).messages for skill in (1.0, 0.0)]
+        full, zero = (examine(WORLD, query, messages) for messages in solved)
         assert total_score(full.dimensions()) > 9 and 2 < total_score(zero.dimensions()) < 8
         assert full.groundedness == 1.0
 
 
-def test_scores_stay_within_0_and_10_whatever_happens_to_a_trajectory(taught):
+def test_scores_stay_within_0_and_10_for_a_mangled_trajectory(taught):
     rng = random.Random(0)
-    for one in taught:
-        messages = [message for message in one.trajectory.messages if rng.random() < 0.8]
+    for pair in taught:
+        messages = [message for message in pair.trajectory.messages if rng.random() < 0.8]
         rng.shuffle(messages)
-        for some in (messages, messages * 3, messages + one.trajectory.messages[-1:]):
-            assert all(0 <= score <= 10 for score in examine(WORLD, one.query, some).dimensions().values())
+        for mangled in (messages, messages * 3, messages + pair.trajectory.messages[-1:]):
+            assert all(0 <= score <= 10 for score in examine(WORLD, pair.query, mangled).dimensions().values())
 
 
 @pytest.mark.parametrize(
@@ -163,16 +156,13 @@ def test_scores_stay_within_0_and_10_whatever_happens_to_a_trajectory(taught):
      "null", "[1]", '{"a": 1}', "99:99-99:99", "\ud800"],
     ids=range(11),
 )  # fmt: skip
-def test_no_answer_is_so_odd_that_it_cannot_be_examined(taught, text):
-    """A policy that repeats itself must cost a bad score, not the run."""
+def test_a_degenerate_answer_gets_a_score_instead_of_an_error(taught, text):
     for subtask in SUBTASKS:
-        one = next(one for one in taught if one.query.subtask == subtask)
-        for odd in (text, f"{POI.name_en} {text}"):
-            scores = examine(WORLD, one.query, [*one.trajectory.messages[:-1], answer(odd)]).dimensions()
+        pair = next(pair for pair in taught if pair.query.subtask == subtask)
+        for degenerate in (text, f"{POI.name_en} {text}"):
+            scores = examine(WORLD, pair.query, [*pair.trajectory.messages[:-1], answer(degenerate)]).dimensions()
             assert all(0 <= score <= 10 for score in scores.values())
 
-
-# Search
 
 NEAR = WORLD.pois_in("Wuhan", "mall")[0]
 PICK = WORLD.pois_in("Wuhan", "cafe")[0]
@@ -180,7 +170,7 @@ KM = distance_km(PICK.point, NEAR.point)
 
 
 def search_for(poi=PICK, **changes):
-    """Constraints that PICK meets exactly, but for the changes."""
+    """Return the truth of an answer that recommends `poi`; PICK meets the constraints exactly before the changes."""
     wanted = {"city": "Wuhan", "near": NEAR.name_en, "category": "cafe",
               "radius_m": KM * 1000 + 1, "preference": PICK.tags[0],
               "max_price_yuan": PICK.price_yuan, "open_at": PICK.opens} | changes  # fmt: skip
@@ -195,7 +185,7 @@ def search_for(poi=PICK, **changes):
         ({"category": "temple"}, ["category"]), ({"city": "Xian"}, ["category"]), ({"preference": "top"}, ["top"]),
     ],
 )  # fmt: skip
-def test_a_search_misses_constraints_one_by_one(changes, missed):
+def test_each_constraint_of_a_search_is_checked_on_its_own(changes, missed):
     constraints = search_for(**changes).constraints
     assert len(constraints) == 5 and "top" not in PICK.tags
     assert [name for name, is_met in constraints.items() if not is_met] == missed
@@ -204,30 +194,26 @@ def test_a_search_misses_constraints_one_by_one(changes, missed):
 SEARCH = {"city": "Wuhan", "near": NEAR.name_en, "category": "cafe", "radius_m": 5000, "preference": "quiet"}
 
 
-def test_no_pick_meets_no_constraint_and_one_in_another_city_is_neither_of_the_kind_nor_near():
+def test_an_answer_without_a_place_meets_no_constraint_and_a_place_in_another_city_misses_category_and_radius():
     truth = truth_of("Search", SEARCH, answer("I found none."))
     assert set(truth.constraints.values()) == {False} and truth.delivered == [0.0]
     constraints = search_for(WORLD.pois_in("Harbin", "cafe")[0]).constraints
     assert constraints["category"] is constraints["radius"] is False
 
 
-def test_the_place_a_recommendation_is_near_to_is_not_the_recommendation():
+def test_the_place_of_departure_is_not_the_recommendation():
     english = f"Near {NEAR.name_en}: {PICK.name_en} {facts(PICK)}"
     for text in (english, f"{NEAR.name_zh}附近的{PICK.name_zh}，{facts(PICK)}"):
         truth = truth_of("Search", SEARCH | {"radius_m": 50_000}, find(PICK), answer(text))
         assert truth.constraints["category"] and truth.groundedness == 1.0
 
 
-# Grounding
-
-
-def told(*lines, seen=(PICK,)):
-    """The truth of an answer after these places were looked up."""
+def recommend(*lines, seen=(PICK,)):
+    """Return the truth of an answer after these places were looked up."""
     return truth_of("Search", SEARCH, *map(find, seen), answer(*lines))
 
 
-def grounded(*lines, **seen):
-    truth = told(*lines, **seen)
+def counts(truth):
     return truth.facts_stated, truth.facts_grounded
 
 
@@ -235,16 +221,15 @@ PRICED = f"{PICK.name_en} ¥{PICK.price_yuan}"
 
 
 def test_one_true_and_one_invented_price_are_half_grounded():
-    truth = told(PRICED, f"{PICK.name_en} ¥{PICK.price_yuan + 1}")
-    assert (truth.facts_stated, truth.facts_grounded, truth.groundedness) == (2, 1, 0.5)
-    assert truth.figures()["invented_facts"] == 50.0
+    truth = recommend(PRICED, f"{PICK.name_en} ¥{PICK.price_yuan + 1}")
+    assert counts(truth) == (2, 1) and truth.groundedness == 0.5 and truth.figures()["invented_facts"] == 50.0
     assert truth.dimensions()["answer_details"] == pytest.approx(10 / 3)  # one of price, hours and distance
 
 
-def test_only_a_fact_of_that_place_that_the_policy_saw_is_grounded():
-    assert told(f"{PICK.name_en} {facts(PICK)}", seen=()).groundedness == 0.0
+def test_only_a_seen_fact_of_the_same_place_is_grounded():
+    assert recommend(f"{PICK.name_en} {facts(PICK)}", seen=()).groundedness == 0.0
     other = next(poi for poi in WORLD.pois_in("Wuhan", "cafe") if poi.price_yuan != PICK.price_yuan)
-    assert grounded(f"{PICK.name_en} ¥{other.price_yuan}", seen=(PICK, other)) == (1, 0)
+    assert counts(recommend(f"{PICK.name_en} ¥{other.price_yuan}", seen=(PICK, other))) == (1, 0)
 
 
 @each_environment
@@ -252,41 +237,40 @@ def test_an_answer_may_be_in_another_language_than_the_results(environment):
     messages = look_up("search_poi", environment, query=PICK.name_en)
     english = f"{PRICED}, open {PICK.opens} to {PICK.closes}"
     for text in (english, f"{PICK.name_zh}，{PICK.price_yuan}元，{PICK.opens}至{PICK.closes}"):
-        truth = truth_of("Search", SEARCH, messages, answer(text))
-        assert (truth.facts_stated, truth.facts_grounded) == (2, 2)
+        assert counts(truth_of("Search", SEARCH, messages, answer(text))) == (2, 2)
 
 
-def test_a_total_is_not_a_fact_to_be_found_but_only_a_price_of_nothing_in_particular_is_one():
+def test_a_total_price_without_a_place_is_not_a_stated_fact():
     for word in ("Total:", "Budget", "合计", "总共"):
-        assert grounded(PRICED, f"{word} ¥999") == (1, 1)
-    assert grounded(PRICED, f"On a budget: {PICK.name_en} ¥{PICK.price_yuan + 1}", "Total: 77.7km") == (3, 1)
+        assert counts(recommend(PRICED, f"{word} ¥999")) == (1, 1)
+    truth = recommend(PRICED, f"On a budget: {PICK.name_en} ¥{PICK.price_yuan + 1}", "Total: 77.7km")
+    assert counts(truth) == (3, 1)
 
 
-def test_every_invented_fact_lowers_the_details_once_there_are_more_than_expected():
+def test_invented_facts_lower_the_details_once_more_are_stated_than_expected():
     invented = [f"{PICK.name_en} ¥{PICK.price_yuan + number}" for number in range(1, 4)]
     answers = [[f"{PICK.name_en} {facts(PICK)}", *invented[:count]] for count in range(4)]
-    scores = [told(*lines).dimensions()["answer_details"] for lines in answers]
+    scores = [recommend(*lines).dimensions()["answer_details"] for lines in answers]
     assert scores == pytest.approx([20 / 3, 20 / 3, 20 / 4, 20 / 5])
 
 
-def test_a_fact_counts_once_however_often_it_is_said():
-    way = look_up("get_navigation", start=NEAR.name_en, end=PICK.name_en)
+def test_a_repeated_fact_counts_once():
+    route = look_up("get_navigation", start=NEAR.name_en, end=PICK.name_en)
     kilometres = WORLD.route([NEAR.point, PICK.point], "driving").distance_km
     lines = [f"{poi.name_en} {kilometres:.1f}km" for poi in WORLD.pois_in("Wuhan", "cafe")]
-    truth = truth_of("Search", SEARCH, way, answer(*lines))
-    assert (truth.facts_stated, truth.facts_grounded) == (1, 1)
-    assert grounded(f"{PRICED}, that is {PICK.price_yuan} yuan") == (1, 1)
-    often = told(*[f"{'very ' * count}good: {PRICED}" for count in range(6)])
-    assert often.dimensions()["answer_details"] <= told(PRICED).dimensions()["answer_details"]
+    assert counts(truth_of("Search", SEARCH, route, answer(*lines))) == (1, 1)
+    assert counts(recommend(f"{PRICED}, that is {PICK.price_yuan} yuan")) == (1, 1)
+    often = recommend(*[f"{'very ' * count}good: {PRICED}" for count in range(6)])
+    assert often.dimensions()["answer_details"] <= recommend(PRICED).dimensions()["answer_details"]
 
 
-def test_repeated_lines_and_lines_without_content_cost_clarity():
+def test_repeated_and_empty_lines_reduce_clarity():
     line = f"{PICK.name_en} {facts(PICK)}"
     answers = ([line], [line] * 4, [line, "I hope this helps", "Enjoy", "Bye"])
-    assert [told(*lines).clarity for lines in answers] == [1.0, 0.25, 0.625]
+    assert [recommend(*lines).clarity for lines in answers] == [1.0, 0.25, 0.625]
 
 
-def test_a_repeated_call_is_of_no_use_and_a_failed_or_empty_one_covers_no_need():
+def test_a_repeated_call_is_useless_and_a_failed_or_empty_call_covers_no_need():
     around = look_up("around_search", location=NEAR.name_en, radius=9000, keyword="cafe")
     wrong = look_up("around_search", location="Nowhere", radius=9000, keyword="cafe")
     empty = look_up("around_search", ENGLISH, location=f"{NEAR.lon},{NEAR.lat}", radius=100, keyword="cafe")
@@ -296,8 +280,6 @@ def test_a_repeated_call_is_of_no_use_and_a_failed_or_empty_one_covers_no_need()
     assert truth_of("Search", SEARCH, wrong, around, end).usefulness == [0.0, *once] and once[0] > 0
     assert [truth_of("Search", SEARCH, call, end).needs for call in (wrong, empty)] == [[0.0, 0.0], [0.0, 0.0]]
 
-
-# Days
 
 MUSEUM, MALL = WORLD.pois_in("Wuhan", "museum")[0], WORLD.pois_in("Wuhan", "mall")[1]
 
@@ -313,7 +295,7 @@ def at(clock, poi, name="name_en"):
 
 
 @pytest.mark.parametrize("name", ["name_en", "name_zh"])
-def test_a_day_that_meets_its_constraints_meets_all_but_the_tags_it_lacks(name):
+def test_a_day_plan_meets_all_constraints_except_missing_tags(name):
     preference = MUSEUM.tags[0]
     assert plan(at("10:00", MUSEUM, name), at("13:00", MALL, name)) == {
         "complete": True, "museum open": True, "mall open": True, "budget": True,
@@ -321,20 +303,20 @@ def test_a_day_that_meets_its_constraints_meets_all_but_the_tags_it_lacks(name):
     }  # fmt: skip
 
 
-def test_a_day_over_budget_by_one_yuan_is_over_budget_by_the_worlds_prices_whatever_the_answer_states():
+def test_the_budget_is_checked_against_the_worlds_prices_not_the_answers():
     over = {"budget_yuan": MUSEUM.price_yuan + MALL.price_yuan - 1}
     assert not plan(at("10:00", MUSEUM), at("13:00", MALL), **over)["budget"]
     assert not plan(f"10:00 {MUSEUM.name_en} ¥0", f"13:00 {MALL.name_en} ¥0", **over)["budget"]
 
 
-def test_a_stop_must_be_open_at_the_hour_it_is_planned_for():
-    """10:00-12:00 before a place is when to be there, not when it is open: large models write so."""
+def test_a_stop_must_be_open_at_its_planned_time():
+    """A range before a place, 10:00-12:00, is the time of the visit, as large models write it."""
     hours = {MUSEUM.opens: True, MUSEUM.closes: False, "07:59": False, "7:59": False, "23:00": False, "12:00": True}
     for clock, is_open in (hours | {"": False, "10:00-12:00": True}).items():
         assert plan(at(clock, MUSEUM), at("13:00", MALL))["museum open"] is is_open
 
 
-def test_a_missing_stop_and_one_in_another_city_miss_all_that_is_asked_of_it_and_the_budget():
+def test_a_missing_stop_or_one_in_another_city_misses_all_its_constraints_and_the_budget():
     for other in ([], [at("13:00", WORLD.pois_in("Xian", "mall")[0])]):
         constraints = plan(at("10:00", MUSEUM), *other)
         assert not any(constraints[name] for name in ("complete", "mall open", "budget", f"{MUSEUM.tags[0]} mall"))
@@ -346,19 +328,19 @@ def test_an_evening_stop_is_at_six_or_later():
         assert plan(at("10:00", MUSEUM), at(clock, MALL), evening="mall")["evening"] is is_evening
 
 
-@pytest.mark.parametrize(("clock", "same"), [
+@pytest.mark.parametrize(("clock", "usual"), [
     ("2:30 p.m.", "14:30"), ("12 AM", "00:00"), ("下午2点", "14:00"), ("晚上7：00", "19:00"), ("晚上七点半", "19:30"),
     ("Day 1 - 9:00 AM:", "09:00"), ("2:00-4:00 PM", "14:00-16:00"), ("下午2:00-4:00", "14:00-16:00"),
 ])  # fmt: skip
-def test_a_clock_time_counts_the_same_however_it_is_written(clock, same):
+def test_every_spelling_of_a_clock_time_counts_the_same(clock, usual):
     for evening in (None, "mall"):
-        written, usual = (plan(at(hour, MUSEUM), at(hour, MALL), evening=evening) for hour in (clock, same))
-        assert written == usual
+        first, second = (plan(at(hour, MUSEUM), at(hour, MALL), evening=evening) for hour in (clock, usual))
+        assert first == second
     assert facts_of(f"{MUSEUM.name_en} 9am-5:30pm") == {("hours", "09:00-17:30")}
 
 
 @pytest.mark.parametrize("lead", ["", "- ", "1. **", "上午", "Day 1: ", "2026-05-01 "])
-def test_hours_are_a_visits_before_the_place_and_its_own_after(lead):
+def test_hours_before_a_place_are_the_visits_and_after_it_the_opening_hours(lead):
     (line,) = read_lines(WORLD, f"{lead}10:00-12:00 {MUSEUM.name_en} {facts(MUSEUM)}")
     assert line.clock == "10:00"
     assert set(line.facts) == {("price", str(MUSEUM.price_yuan)), ("hours", f"{MUSEUM.opens}-{MUSEUM.closes}")}
@@ -367,8 +349,6 @@ def test_hours_are_a_visits_before_the_place_and_its_own_after(lead):
     (line,) = read_lines(WORLD, f"{lead}10:00-12:00 G123")
     assert line.facts == [("hours", "10:00-12:00")]
 
-
-# Compare
 
 FLIGHTS, TRAINS = WORLD.flights(*LEG.values()), WORLD.trains(*LEG.values())
 CHEAPEST = min(FLIGHTS + TRAINS, key=lambda journey: journey.price_yuan)
@@ -382,14 +362,14 @@ def compare(choice, *messages, **changes):
     return truth_of("Compare", wanted, *(messages or BOTH), named)
 
 
-def test_the_last_journey_named_is_the_choice_and_must_be_the_best_of_what_was_seen():
+def test_the_last_named_journey_is_the_choice_and_must_be_the_best_of_all_seen():
     for priority, best in (("cheap", CHEAPEST), ("fast", FASTEST)):
         for journey in FLIGHTS + TRAINS:
             constraints = compare(journey, priority=priority).constraints
             assert constraints == {"date and cities": True, priority: journey == best}
 
 
-def test_the_best_of_one_kind_and_a_journey_of_another_day_are_not_the_best():
+def test_the_best_of_one_kind_alone_or_of_another_day_does_not_count():
     half = look_up("search_flights" if CHEAPEST.kind == "flight" else "search_train_tickets", ENGLISH, **LEG)
     truth = compare(CHEAPEST, *half)
     assert not truth.constraints["cheap"] and sorted(truth.needs) == [0.0, 1.0]
@@ -406,8 +386,6 @@ def test_price_and_arrival_limits_are_inclusive():
     assert not missed["max_price"] and not missed["arrive_by"]
 
 
-# Direction
-
 STOPS = WORLD.pois_in("Wuhan")[3:20:8]
 NAMES = [poi.name_en for poi in STOPS]
 WAY = {"city": "Wuhan", "stops": NAMES, "mode": "transit"}
@@ -415,11 +393,11 @@ WAY = {"city": "Wuhan", "stops": NAMES, "mode": "transit"}
 
 def way(names, mode="transit", **changes):
     ends = {"start": NAMES[0], "end": NAMES[-1], "via_points": ";".join(NAMES[1:-1])}
-    said = answer(" > ".join(names), f"{mode} it is")
-    return truth_of("Direction", WAY | changes, look_up("get_navigation", **ends, mode=mode), said)
+    route = look_up("get_navigation", **ends, mode=mode)
+    return truth_of("Direction", WAY | changes, route, answer(" > ".join(names), f"{mode} it is"))
 
 
-def test_stops_must_come_in_order_and_by_the_mode_asked_for():
+def test_stops_must_be_in_order_and_the_mode_the_querys():
     assert len(NAMES) == 3 and way(NAMES).constraints == {"order": True, "mode": True}
     assert way([poi.name_zh for poi in STOPS]).constraints == {"order": True, "mode": True}
     assert way(NAMES[::-1]).constraints == {"order": False, "mode": True}
@@ -435,12 +413,12 @@ def test_stops_must_come_in_order_and_by_the_mode_asked_for():
         ("by car: walking 5 km", "walking"),
     ],
 )  # fmt: skip
-def test_a_mode_is_the_tools_word_for_it_or_the_first_that_means_one(text, mode):
+def test_a_mode_is_the_tools_word_for_it_or_the_first_word_for_one(text, mode):
     for wanted in ("driving", "walking", "transit"):
         assert truth_of("Direction", WAY | {"mode": wanted}, answer(text)).constraints["mode"] is (wanted == mode)
 
 
-def test_a_time_limit_is_met_only_by_a_way_that_was_looked_up_and_a_way_without_a_stop_covers_no_need():
+def test_only_a_route_with_all_stops_from_a_tool_meets_a_time_limit_and_covers_a_need():
     minutes = WORLD.route([poi.point for poi in STOPS], "transit").minutes
     assert way(NAMES, max_minutes=minutes).constraints["max_minutes"]
     assert not way(NAMES, max_minutes=minutes - 1).constraints["max_minutes"]
@@ -450,15 +428,14 @@ def test_a_time_limit_is_met_only_by_a_way_that_was_looked_up_and_a_way_without_
     assert truth_of("Direction", WAY | {"mode": "driving"}, short, answer("driving")).needs == [0.0, 0.0]
 
 
-def test_a_query_whose_constraints_lack_what_it_is_examined_by_has_no_truth(taught):
-    """Of no field left out does the examiner break: it is needed, and said to be, or it is not."""
-    for one in taught[::13]:
-        assert has_truth(WORLD, one.query)
-        for field in one.query.constraints:
-            without = {name: value for name, value in one.query.constraints.items() if name != field}
-            query = replace(one.query, constraints=without)
+def test_a_query_with_a_truth_can_be_examined_also_without_one_of_its_fields(taught):
+    for pair in taught[::13]:
+        assert has_truth(WORLD, pair.query)
+        for field in pair.query.constraints:
+            without = {name: value for name, value in pair.query.constraints.items() if name != field}
+            query = replace(pair.query, constraints=without)
             if has_truth(WORLD, query):
-                examine(WORLD, query, one.trajectory.messages)
+                examine(WORLD, query, pair.trajectory.messages)
 
 
 @pytest.mark.parametrize(("subtask", "changed"), [
@@ -468,7 +445,7 @@ def test_a_query_whose_constraints_lack_what_it_is_examined_by_has_no_truth(taug
     ("Direction", {"stops": [WORLD.pois_in("Wuhan")[0].name_en, WORLD.pois_in("Xian")[0].name_en], "city": None}),
     ("Direction", {"stops": [poi.name_en for poi in WORLD.pois_in("Wuhan")[:2]], "city": "Xian"}),
 ])  # fmt: skip
-def test_places_of_another_world_and_other_subtasks_have_no_truth(subtask, changed, taught):
-    known = next(one.query for one in taught if one.query.subtask == subtask or subtask == "packing")
+def test_unknown_places_and_subtasks_have_no_truth(subtask, changed, taught):
+    known = next(pair.query for pair in taught if pair.query.subtask == subtask or subtask == "packing")
     constraints = {key: value for key, value in known.constraints.items() if key != "date"} | changed
     assert not has_truth(WORLD, replace(known, subtask=subtask, constraints=constraints))

@@ -21,14 +21,14 @@ print(hashlib.sha256(repr((world.pois, legs)).encode()).hexdigest())
 """
 
 
-def test_the_same_seed_gives_the_same_world_in_every_process_and_another_seed_another():
-    one, other = printed_in_two_processes(FINGERPRINT)
-    assert one == other
+def test_a_seed_gives_the_same_world_in_every_process_and_another_seed_another_world():
+    first, second = printed_in_two_processes(FINGERPRINT)
+    assert first == second
     assert build_world(1).pois != WORLD.pois
     assert build_world(1).trains(DATE, "Beijing", "Wuhan") != WORLD.trains(DATE, "Beijing", "Wuhan")
 
 
-def test_there_are_twelve_cities_with_four_places_of_each_kind_and_every_prefix_goes_with_every_kind_once():
+def test_twelve_cities_have_four_places_of_each_kind_and_every_prefix_meets_every_kind_once():
     assert len(WORLD.cities) == 12 and len(CATEGORIES) == 12
     assert all(len(WORLD.pois_in(city)) == 48 for city in WORLD.cities)
     assert all(len(WORLD.pois_in(*group)) == 4 for group in GROUPS)
@@ -38,13 +38,13 @@ def test_there_are_twelve_cities_with_four_places_of_each_kind_and_every_prefix_
     assert {poi.name_zh for poi in WORLD.pois} == {zh + kind for _, zh in PREFIXES for kind in CATEGORIES.values()}
 
 
-def test_coordinates_are_in_china_and_places_near_their_city():
+def test_cities_lie_in_china_and_places_near_their_city():
     for city in WORLD.cities.values():
         assert 73 < city.lon < 136 and 18 < city.lat < 54
         assert all(distance_km((city.lon, city.lat), (poi.lon, poi.lat)) < 5.1 for poi in WORLD.pois_in(city.key))
 
 
-def test_tags_of_a_group_say_what_they_promise():
+def test_tags_agree_with_prices_ratings_and_hours():
     for pois in (WORLD.pois_in(*group) for group in GROUPS):
         assert len({poi.price_yuan for poi in pois}) == 4
         assert {poi for poi in pois if "cheap" in poi.tags} == set(sorted(pois, key=lambda poi: poi.price_yuan)[:2])
@@ -56,7 +56,7 @@ def test_tags_of_a_group_say_what_they_promise():
         assert all(1 <= len(set(poi.tags) & set(PREFERENCES)) <= 2 for poi in pois)
 
 
-def test_no_attribute_tells_of_another():
+def test_attributes_are_independent():
     for first, second in permutations(("cheap", "late", "top", *PREFERENCES), 2):
         if not {first, second} <= set(PREFERENCES):
             with_second = [first in poi.tags for poi in WORLD.pois if second in poi.tags]
@@ -76,9 +76,7 @@ def test_places_within_a_radius_come_nearest_first():
     poi = WORLD.pois[100]
     found = WORLD.pois_within(poi.point, 3.0)
     assert found[0] == (0.0, poi) and found == sorted(found, key=lambda pair: pair[0])
-    assert {other for _, other in found} == {
-        other for other in WORLD.pois if distance_km(poi.point, other.point) <= 3.0
-    }
+    assert {place for _, place in found} == {near for near in WORLD.pois if distance_km(poi.point, near.point) <= 3.0}
 
 
 def test_every_two_cities_have_flights_and_direct_and_transfer_trains():
@@ -106,8 +104,8 @@ def test_trains_are_mostly_cheaper_and_flights_faster_on_long_legs():
         assert max(j.minutes for j in WORLD.flights(DATE, *leg)) < min(j.minutes for j in WORLD.trains(DATE, *leg))
 
 
-def test_a_route_is_the_sum_of_its_legs_by_numbers_worked_by_hand():
-    # 0.1 degrees of latitude are 11.12 km as the crow flies, 14.46 km on the road
+def test_a_route_is_the_sum_of_its_legs():
+    # 0.1 degrees of latitude are 11.12 km in a straight line, 14.46 km on the road
     route = WORLD.route([(104.0, 30.5), (104.0, 30.6)], "driving")
     assert (route.distance_km, route.minutes, route.cost_yuan) == (14.5, 29 + 3, 39)
     points = [poi.point for poi in WORLD.pois_in("Wuhan")[:3]]
