@@ -1,11 +1,11 @@
-"""A browser as an environment of your own, through BrowserGym: WebArena's tasks, MiniWoB's pages, and others.
+"""A browser as your own environment, through BrowserGym: WebArena, MiniWoB and others.
 
     python train_rl.py --config mine.yaml --set environment.name=examples.browsergym_world:BrowserGymEnvironment
 
-A query's constraints name the `task` as BrowserGym does, without the first part ("webarena.310", "miniwob.click-test"),
-and the `seed` of a task that has several forms. The policy sees the goal and the page's accessibility tree, and acts by
-BrowserGym's calls. Playwright wants one process per browser, so each environment has its own; one that dies takes no
-other along. docs/domains.md says what to install.
+A query's constraints hold the `task` by BrowserGym's name without "browsergym/" ("webarena.310", "miniwob.click-test"),
+and the `seed` of a task with several forms. The policy reads the goal and the page's accessibility tree, and acts by
+BrowserGym's calls. Playwright needs one process per browser, so each environment has its own, and a crash affects only
+one environment. docs/domains.md lists the packages to install.
 """
 
 import asyncio
@@ -25,18 +25,17 @@ from arenarl.rollout.environment import Step, ToolError, check_call, tool_schema
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
-# alone it wants an older lxml
+# --no-deps, because its dependencies pin an older lxml
 INSTALL = "pip install --no-deps browsergym-core==0.14.3 && pip install playwright==1.44 beautifulsoup4 pyparsing"
-LONGEST = 20_000  # characters of a page that are shown. Our choice
+LONGEST = 20_000  # characters of a page in an observation. Our choice
 LONGEST_ACTION = 300  # characters
-PLAYWRIGHTS = Path.home() / ".cache" / "ms-playwright"  # where `playwright install chromium` puts its browser
+PLAYWRIGHTS = Path.home() / ".cache" / "ms-playwright"  # the target of `playwright install chromium`
 
 
 class BrowserGymEnvironment:
-    """Start a process with the first `reset`, and a browser with each.
+    """An environment that starts a process at its first `reset`, and a new browser at every `reset`.
 
-    Raises:
-        UserError: BrowserGym or a browser is missing.
+    The constructor raises UserError if BrowserGym or a browser is missing.
     """
 
     tools = [
@@ -57,29 +56,27 @@ class BrowserGymEnvironment:
         self._process = ProcessPoolExecutor(1, get_context("spawn"))
 
     async def reset(self, query: Query) -> str:
-        """The goal and the page. Raises UserError for a task that cannot be had."""
+        """Return the goal and the page; raise UserError for a task that does not exist or cannot start."""
         task, seed = query.constraints.get("task"), query.constraints.get("seed")
         if not isinstance(task, str) or "." not in task or type(seed) not in (int, type(None)):
-            raise UserError(
-                f"query {query.query_id}: constraints must have a task, such as miniwob.click-test, "
-                "and may have a seed, a whole number"
-            )
-        return await self._do(_begin, task, seed)
+            rule = "constraints must have a task, such as miniwob.click-test, and may have a seed, a whole number"
+            raise UserError(f"query {query.query_id}: {rule}")
+        return await self._run(_begin, task, seed)
 
     async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
         action = check_call(self.tools, name, arguments)["action"].strip()
         if len(action) > LONGEST_ACTION:
             raise ToolError(f"an action has at most {LONGEST_ACTION} characters.")
-        return await self._do(_act, action)
+        return await self._run(_act, action)
 
-    async def _do(self, function: Any, *arguments: Any) -> Any:
+    async def _run(self, function: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._process, function, *arguments)
 
     def close(self) -> None:
         """End the browser and its process."""
         try:
             self._process.submit(_end).result()
-        except Exception:  # it is gone already
+        except Exception:  # the process has already died
             pass
         self._process.shutdown()
 
@@ -88,16 +85,15 @@ class BrowserGymEnvironment:
 def need_package(name: str, pinned: str, how: str) -> None:
     """Raise UserError if the package is missing or of another version."""
     try:
-        found = version(name)
+        installed = version(name)
     except PackageNotFoundError:
-        found = None
-    if found != pinned:
-        raise UserError(
-            f"{name} {f'is {found}, not {pinned}' if found else 'is not installed'}; install it with: {how}"
-        )
+        installed = None
+    if installed != pinned:
+        what = f"is {installed}, not {pinned}" if installed else "is not installed"
+        raise UserError(f"{name} {what}; install it with: {how}")
 
 
-_open: list[Any] = []  # in a browser's own process: BrowserGym's environment
+_open: list[Any] = []  # BrowserGym's environment, in the browser's process
 
 
 def _begin(task: str, seed: int | None) -> str:
@@ -108,8 +104,8 @@ def _begin(task: str, seed: int | None) -> str:
         importlib.import_module(f"browsergym.{family}")
     except ImportError as error:
         raise UserError(f"{task}: {error}; pip install --no-deps browsergym-{family}==0.14.3") from error
-    except Exception as error:  # WebArena's package fetches data of its own as it is loaded
-        raise UserError(f"{task}: browsergym-{family} could not be loaded: {_in_one_line(error)}") from error
+    except Exception as error:  # WebArena's package downloads data on import
+        raise UserError(f"{task}: browsergym-{family} could not be loaded: {_one_line(error)}") from error
     import gymnasium
 
     try:
@@ -117,15 +113,15 @@ def _begin(task: str, seed: int | None) -> str:
     except gymnasium.error.UnregisteredEnv as error:
         raise UserError(f"BrowserGym has no task {task}: {error}") from error
     try:
-        seen, _ = _open[0].reset(seed=seed)
-    except AssertionError as error:  # so it says that an address is not set
-        raise UserError(f"{task}: {_in_one_line(error)}") from error
-    return f"{seen['goal']}\n{_shown(seen)}"
+        state, _ = _open[0].reset(seed=seed)
+    except AssertionError as error:  # a server's address is not set
+        raise UserError(f"{task}: {_one_line(error)}") from error
+    return f"{state['goal']}\n{_observation(state)}"
 
 
 def _act(action: str) -> Step:
-    seen, reward, is_met, is_cut, _ = _open[0].step(action)
-    return Step(_shown(seen), is_met or is_cut, float(reward))
+    state, reward, terminated, truncated, _ = _open[0].step(action)
+    return Step(_observation(state), terminated or truncated, float(reward))
 
 
 def _end() -> None:
@@ -133,27 +129,26 @@ def _end() -> None:
         _open.pop().close()
 
 
-def _shown(seen: dict[str, Any]) -> str:
-    """What went wrong with the last action, and the page; of a long one the beginning."""
+def _observation(state: dict[str, Any]) -> str:
+    """Return the error of the last action, if any, and the page, cut to LONGEST characters."""
     from browsergym.utils.obs import flatten_axtree_to_str
 
-    page = flatten_axtree_to_str(seen["axtree_object"])
-    error = f"Error: {seen['last_action_error']}\n" if seen["last_action_error"] else ""
+    page = flatten_axtree_to_str(state["axtree_object"])
+    error = f"Error: {state['last_action_error']}\n" if state["last_action_error"] else ""
     return error + (page if len(page) <= LONGEST else f"{page[:LONGEST]}\n… {len(page) - LONGEST} characters more")
 
 
-def _in_one_line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def _has_browser() -> bool:
     folder = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or PLAYWRIGHTS
-    return folder == "0" or any(Path(folder).glob("chromium-*"))  # 0: beside the package itself
+    return folder == "0" or any(Path(folder).glob("chromium-*"))  # 0: inside the playwright package
 
 
 def _prepare(family: str) -> None:
-    """MiniWoB's pages are those of its package, if no server is named;
-    Debian's Chromium stands in where Playwright has no browser."""
+    """Point MiniWoB to its package's pages unless MINIWOB_URL is set, and Playwright to Debian's Chromium if needed."""
     if family == "miniwob" and not os.environ.get("MINIWOB_URL"):
         need_package("miniwob", "1.1.0", "pip install miniwob==1.1.0")
         import miniwob

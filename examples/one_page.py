@@ -3,13 +3,13 @@
     ./reproduce.sh data && ./reproduce.sh sft    # once: the SFT policy of configs/quickstart.yaml, minutes on two cores
     python examples/one_page.py
 
-The steps of the paper (arXiv 2601.06487) come in their order: roll out a group (Section 4.2), play its tournament
+The steps of the paper (arXiv 2601.06487) come in order: roll out a group (Section 4.2), play its tournament
 (4.3, Algorithm 1), turn ranks into advantages (Eqs. 6 and 7), minimise the clipped loss with its KL term (Eq. 8). Only
 the travel world, its simulated judge and the text form of a turn are imported. tests/test_one_page.py holds rewards,
 advantages and loss equal to train_rl.py's for the same trajectories. train_rl.py adds what long runs need: tools and
 judges that fail, generation and judging side by side, checkpoints, vLLM, several GPUs.
 
-Suffixes name dimensions: G the N trajectories of a group, B those of a batch, T tokens.
+Suffixes name dimensions: G the N trajectories of a group, B the trajectories of a batch, T tokens.
 """
 
 import argparse
@@ -99,7 +99,7 @@ def roll_out(policy, tokenizer, world, queries, settings) -> list[list[Trajector
 
 
 def begin(tokenizer, query) -> Trajectory:
-    """A trajectory before its first turn. It stays `max_turns` until something else ends it."""
+    """Return a trajectory before its first turn; its stop reason stays `max_turns` until a turn ends it."""
     messages = prompt_messages(query)
     prompt_ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     return Trajectory(query.query_id, messages, "max_turns", prompt_ids=list(prompt_ids))
@@ -174,9 +174,9 @@ async def rank_groups(queries, groups, judge, seed) -> list[list[float]]:
 
 
 async def rank(query, group, judge, seed) -> list[float]:
-    """Rank a group (G,): 0 is best, equals share the mean of their ranks, invalid trajectories share the last.
+    """Rank a group (G,): 0 is best, equal trajectories share their mean rank, invalid ones share the last ranks.
 
-    Identical trajectories enter once. Trajectory 0 is the anchor; if it is invalid, the first valid one takes its part.
+    Identical trajectories enter once. Trajectory 0 is the anchor; if it is invalid, the first valid one replaces it.
     """
     members: dict[str, list[int]] = {}
     for row, trajectory in enumerate(group):
@@ -208,7 +208,7 @@ async def play(query, entrants, judge, seed) -> list[tuple[float, float]]:
     def mean_score(i, opponents) -> float:
         return round(fmean(scores[i, j] for j in opponents), 9) if opponents else 0.0
 
-    # Seeding: every trajectory meets the anchor, and its score is its seed (Eq. 4); the anchor's is its mean.
+    # Seeding: every trajectory meets the anchor, and its score is its seed (Eq. 4); the anchor has its mean score.
     await asyncio.gather(*(match(anchor, i) for i in others))
     met = {i: {anchor} for i in others} | {anchor: set(others)}
     lots = random.Random(seed).sample(range(n), n)
@@ -225,16 +225,16 @@ async def play(query, entrants, judge, seed) -> list[tuple[float, float]]:
             if None in (i, j):
                 places.append(j if i is None else i)
                 continue
-            so_far = {k: mean_score(k, met[k]) for k in (i, j)}  # a draw goes to the better one so far, then by lot
-            winner, loser = sorted((i, j), key=lambda k: (-scores[k, i + j - k], -so_far[k], seeds.index(k)))
-            if scores[i, j] == scores[j, i] and so_far[i] == so_far[j]:
+            means = {k: mean_score(k, met[k]) for k in (i, j)}  # they decide a draw; equal means: by lot
+            winner, loser = sorted((i, j), key=lambda k: (-scores[k, i + j - k], -means[k], seeds.index(k)))
+            if scores[i, j] == scores[j, i] and means[i] == means[j]:
                 by_lot.append((loser, winner))
             tiers[loser] = depth
             met[i].add(j), met[j].add(i)
             places.append(winner)
         depth += 1
     tiers[places[0]] = depth
-    for loser, winner in reversed(by_lot):  # the lot is no evidence: the loser shares the winner's tier
+    for loser, winner in reversed(by_lot):  # a lot is not evidence: the loser shares the winner's tier
         tiers[loser] = tiers[winner]
     if all(scores[i, j] == scores[j, i] for i, j in scores):
         return [(0.0, 0.0)] * n
@@ -278,7 +278,7 @@ def log_probabilities(model, trajectories, temperature) -> tuple[torch.Tensor, t
 
 
 def clipped_loss(policy_BT, old_BT, reference_BT, own_BT, advantages_B, settings) -> torch.Tensor:
-    """Average over the own tokens of each trajectory, then over trajectories. The KL estimate is Schulman's k3."""
+    """Average over the policy's own tokens of each trajectory, then over trajectories (Eq. 8); the KL term is k3."""
     ratio_BT = torch.exp(policy_BT - old_BT)
     clipped_BT = ratio_BT.clamp(1 - settings.epsilon, 1 + (settings.epsilon_high or settings.epsilon))
     gain_BT = torch.min(ratio_BT * advantages_B[:, None], clipped_BT * advantages_B[:, None])

@@ -1,10 +1,9 @@
-"""An example of the public environment interface: the paper's map and train tools (Appendix C, ArenaRL) over MCP
-servers of real services. Each tool is one function that makes the server's calls.
+"""The paper's map and train tools (Appendix C, ArenaRL) over MCP servers of real services, as an example of tools.
 
-`configs/environments/amap.yaml` names the functions in its renaming map. What Amap's server (PyPI's amap-mcp-server
-0.1.11) and 12306's (npm's 12306-mcp 0.3.2) take and return is read off their code; the services behind them were not
-asked: docs/domains.md has the shapes. Places look as the embedded world's, as far as the service says; fields that it
-leaves empty, which Amap writes as [], are left out.
+Each tool is one function that calls the server; `configs/environments/amap.yaml` names the functions. The formats come
+from the code of Amap's server (PyPI's amap-mcp-server 0.1.11) and 12306's (npm's 12306-mcp 0.3.2); the services behind
+them were never called. docs/domains.md lists the formats. Places have the fields of the embedded world's places, except
+those that the service leaves empty (Amap writes []).
 """
 
 import asyncio
@@ -19,29 +18,28 @@ from arenarl.llm.client import RunStopped
 from arenarl.rollout.environment import ToolError
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
-Call = Callable[..., Awaitable[str]]  # call(tool, **arguments): one call of the server's
-MAX_PLACES = 5  # as many as the embedded world shows
-MAX_STEPS = 10  # of a route's instructions
-MAX_TICKET_CHARS = 3000  # of direct trains, and of those with a change: some twenty trains. Our choice
-PAUSES_S = (0.5, 1.0, 2.0)  # before Amap is asked again that had too many calls in a second
+Call = Callable[..., Awaitable[str]]  # call(tool, **arguments): one call to the server
+MAX_PLACES = 5  # as in the embedded world
+MAX_STEPS = 10  # instructions of a route
+MAX_TICKET_CHARS = 3000  # per list of trains, direct or with a change: about twenty trains. Our choice
+PAUSES_S = (0.5, 1.0, 2.0)  # before a retry, after too many calls per second
 _TOO_MANY = re.compile(r"QPS_HAS_EXCEEDED|ACCESS_TOO_FREQUENT")
-_REFUSES_ALL = re.compile(
+_REFUSES_ALL = re.compile(  # Amap's errors for a bad key, or an account without quota
     r"INVALID_USER_(KEY|IP|SCODE)|USERKEY_|DAILY_QUERY_OVER_LIMIT|QUOTA_PLAN_RUN_OUT|INSUFFICIENT_PRIVILEGES"
 )
-# Amap's words for a key or an account that no call serves
 
 
 async def search_poi(call: Call, query: str) -> str:
-    """Names and ids by one call, then a call for each place's details."""
+    """Search places: one call for names and ids, then one for each place's details."""
     call = _patient(call)
     return await _places(call, await call("maps_text_search", keywords=query))
 
 
 async def around_search(call: Call, location: str, radius: float = 3000.0, keyword: str = "") -> str:
+    """Search places around a point, with their details."""
     call = _patient(call)
-    return await _places(
-        call, await call("maps_around_search", location=location, radius=str(round(radius)), keywords=keyword)
-    )
+    arguments = {"location": location, "radius": str(round(radius)), "keywords": keyword}
+    return await _places(call, await call("maps_around_search", **arguments))
 
 
 async def get_navigation(
@@ -53,21 +51,20 @@ async def get_navigation(
     via_points: str = "",
     mode: str = "driving",
 ) -> str:
-    """A call for each leg between two points; public transport needs the names of their cities too."""
+    """Plan a route: one call for each leg; public transport also needs the names of the cities."""
     call = _patient(call)
     via = [point.strip() for point in via_points.replace("；", ";").split(";") if point.strip()]
     points = [f"{start_lon:.6f},{start_lat:.6f}", *via, f"{end_lon:.6f},{end_lat:.6f}"]
     legs = await asyncio.gather(*(_leg(call, mode, *ends) for ends in pairwise(points)))
     total = [sum(leg[unit] for leg in legs) for unit in ("metres", "seconds")]
-    route = {
-        "route": {"mode": mode, **_as_distance(*total)},
-        "legs": [_as_distance(leg["metres"], leg["seconds"]) for leg in legs] if via else [],
-    }
-    return _to_json(route | {"steps": [step for leg in legs for step in leg["steps"]][:MAX_STEPS]})
+    route = {"mode": mode, **_as_distance(*total)}
+    distances = [_as_distance(leg["metres"], leg["seconds"]) for leg in legs] if via else []
+    steps = [step for leg in legs for step in leg["steps"]][:MAX_STEPS]
+    return _to_json({"route": route, "legs": distances, "steps": steps})
 
 
 async def search_train_tickets(call: Call, date: str, from_city: str, to_city: str) -> str:
-    """The stations' codes by one call, then direct trains and those with a change."""
+    """Search trains: one call for the stations' codes, then one each for direct trains and trains with a change."""
     names = [city.strip().removesuffix("市") for city in (from_city, to_city)]
     stations = _read(await call("get_station_code_of_citys", citys="|".join(names)))
     codes = []
@@ -76,17 +73,15 @@ async def search_train_tickets(call: Call, date: str, from_city: str, to_city: s
             raise ToolError(f"12306 knows no city {name}; write its Chinese name, such as 北京.")
         codes.append(station["station_code"])
     journey = {"date": date, "fromStation": codes[0], "toStation": codes[1]}
-    direct, transfer = await asyncio.gather(
-        call("get_tickets", **journey), _or_why(call("get_interline_tickets", **journey))
-    )
-    return _to_json({"direct": _shortened(direct.strip()), "transfer": _shortened(transfer.strip())})
+    transfer = _or_error(call("get_interline_tickets", **journey))
+    texts = await asyncio.gather(call("get_tickets", **journey), transfer)
+    return _to_json({kind: _shorten(text.strip()) for kind, text in zip(("direct", "transfer"), texts, strict=True)})
 
 
 def _patient(call: Call) -> Call:
-    """Amap's server, asked again where it had too many calls in a second.
-    Raises RunStopped where it refuses the key or has no quota left."""
+    """Retry calls to Amap after too many per second; raise RunStopped for a refused key or an empty quota."""
 
-    async def asked(tool: str, /, **arguments: Any) -> str:
+    async def call_patiently(tool: str, /, **arguments: Any) -> str:
         for attempt in count():
             try:
                 return await call(tool, **arguments)
@@ -97,11 +92,11 @@ def _patient(call: Call) -> Call:
                     raise
             await asyncio.sleep(PAUSES_S[attempt])
 
-    return asked
+    return call_patiently
 
 
-def _shortened(text: str) -> str:
-    """The first lines, as many as fit."""
+def _shorten(text: str) -> str:
+    """Keep the first lines up to MAX_TICKET_CHARS, at least one."""
     lines, length = text.splitlines(), 0
     for number, line in enumerate(lines):
         length += len(line) + 1
@@ -110,14 +105,14 @@ def _shortened(text: str) -> str:
     return text
 
 
-async def _places(call: Call, found: str) -> str:
-    pois = _part(_read(found), "pois", list)[:MAX_PLACES]
+async def _places(call: Call, reply: str) -> str:
+    pois = _part(_read(reply), "pois", list)[:MAX_PLACES]
     return _to_json({"pois": await asyncio.gather(*(_place(call, poi) for poi in pois))})
 
 
 async def _place(call: Call, poi: dict[str, Any]) -> dict[str, Any]:
-    """A place with its details; where they cannot be had, it says so."""
-    poi, details = _of_kind(poi, dict), None
+    """Return a place with its details, or with the error that prevented them."""
+    poi, details = _check_type(poi, dict), None
     try:
         poi = poi | _read(await call("maps_search_detail", id=str(poi.get("id"))))
     except ToolError as error:
@@ -125,39 +120,27 @@ async def _place(call: Call, poi: dict[str, Any]) -> dict[str, Any]:
     business = {name: poi.get(name) for name in ("cost", "rating", "business_area", "alias")}
     business["opening_hours"] = poi.get("opentime2") or poi.get("open_time")
     place = {name: poi.get(name) for name in ("name", "type", "address", "location", "city")}
-    return _filled(place | {"business": _filled(business), "details": details})
+    return _without_empty(place | {"business": _without_empty(business), "details": details})
 
 
 async def _leg(call: Call, mode: str, start: str, end: str) -> dict[str, Any]:
-    """{metres, seconds, steps} of the first route."""
+    """Return {metres, seconds, steps} of the first route."""
+    ends = {"origin": start, "destination": end}
     if mode == "transit":
         city, other = await asyncio.gather(_city(call, start), _city(call, end))
-        found = _read(
-            await call(
-                "maps_direction_transit_integrated_by_coordinates",
-                origin=start,
-                destination=end,
-                city=city,
-                cityd=other,
-            )
-        )
-        route = _part(found, "route", dict)
+        tool = "maps_direction_transit_integrated_by_coordinates"
+        route = _part(_read(await call(tool, **ends, city=city, cityd=other)), "route", dict)
         path = _first(route, "transits")
-        steps = [_ride(segment) for segment in _list(path, "segments")]
-        return {
-            "metres": _number(route, "distance"),
-            "seconds": _number(path, "duration"),
-            "steps": [step for step in steps if step],
-        }
-    found = _read(await call(f"maps_direction_{mode}_by_coordinates", origin=start, destination=end))
-    path = _first(_part(found, "route", dict), "paths")
+        steps = [step for segment in _list(path, "segments") if (step := _ride(segment))]
+        return {"metres": _number(route, "distance"), "seconds": _number(path, "duration"), "steps": steps}
+    route = _part(_read(await call(f"maps_direction_{mode}_by_coordinates", **ends)), "route", dict)
+    path = _first(route, "paths")
     steps = [_text(step, "instruction") for step in _list(path, "steps") if step.get("instruction")]
     return {"metres": _number(path, "distance"), "seconds": _number(path, "duration"), "steps": steps}
 
 
 async def _city(call: Call, point: str) -> str:
-    """The city of a point; of one in Beijing, Shanghai, Tianjin or Chongqing, where Amap leaves it empty,
-    the province."""
+    """Return the city of a point; the province in Beijing, Shanghai, Tianjin and Chongqing, whose city is empty."""
     address = _read(await call("maps_regeocode", location=point))
     if address.get("city") or address.get("province"):
         return _text(address, "city" if address.get("city") else "province")
@@ -165,8 +148,8 @@ async def _city(call: Call, point: str) -> str:
 
 
 def _ride(segment: dict[str, Any]) -> str:
-    """The lines that a part of a journey by public transport offers."""
-    bus, railway = (_of_kind(segment.get(name) or {}, dict) for name in ("bus", "railway"))
+    """Return the alternative lines of one segment by public transport."""
+    bus, railway = (_check_type(segment.get(name) or {}, dict) for name in ("bus", "railway"))
     rides = []
     for line in _list(bus, "buslines"):
         stops = [_text(_part(line, stop, dict), "name") for stop in ("departure_stop", "arrival_stop")]
@@ -174,60 +157,60 @@ def _ride(segment: dict[str, Any]) -> str:
     return " / ".join([*rides, *([_text(railway, "name")] if railway.get("name") else [])])
 
 
-async def _or_why(answer: Awaitable[str]) -> str:
+async def _or_error(reply: Awaitable[str]) -> str:
     try:
-        return await answer
+        return await reply
     except ToolError as error:
         return str(error)
 
 
 def _read(text: str) -> dict[str, Any]:
-    """Raises ToolError for what is no JSON object, as a page of a proxy."""
+    """Parse a JSON object; raise ToolError for any other text, such as a proxy's page."""
     try:
-        said = parse_json(text, MAX_RECORD_NESTING)
+        reply = parse_json(text, MAX_RECORD_NESTING)
     except ValueError as error:
         raise ToolError("the service's reply could not be read.") from error
-    return _of_kind(said, dict)
+    return _check_type(reply, dict)
 
 
-def _part(said: dict[str, Any], name: str, kind: type) -> Any:
-    return _of_kind(said.get(name), kind)
+def _part(reply: dict[str, Any], name: str, kind: type) -> Any:
+    return _check_type(reply.get(name), kind)
 
 
-def _first(said: dict[str, Any], name: str) -> dict[str, Any]:
-    if not (paths := _part(said, name, list)):
+def _first(reply: dict[str, Any], name: str) -> dict[str, Any]:
+    if not (paths := _part(reply, name, list)):
         raise ToolError("the service knows no route between these points.")
-    return _of_kind(paths[0], dict)
+    return _check_type(paths[0], dict)
 
 
-def _number(said: dict[str, Any], name: str) -> float:
+def _number(reply: dict[str, Any], name: str) -> float:
     try:
-        number = float(said[name])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ToolError(f"the service's reply has no {name}.") from error
+        number = float(reply[name])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        number = math.nan
     if not math.isfinite(number):
         raise ToolError(f"the service's reply has no {name}.")
     return number
 
 
-def _text(said: dict[str, Any], name: str) -> str:
-    if not (isinstance(text := said.get(name), str) and text):
+def _text(reply: dict[str, Any], name: str) -> str:
+    if not (isinstance(text := reply.get(name), str) and text):
         raise ToolError(f"the service's reply has no {name}.")
     return text
 
 
-def _list(said: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """Of objects; one that is missing is empty."""
-    return [_of_kind(one, dict) for one in _of_kind(said.get(name) or [], list)]
+def _list(reply: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return a list of objects; empty if it is missing."""
+    return [_check_type(item, dict) for item in _check_type(reply.get(name) or [], list)]
 
 
-def _of_kind(value: Any, kind: type) -> Any:
+def _check_type(value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
         raise ToolError("the service's reply could not be read.")
     return value
 
 
-def _filled(record: dict[str, Any]) -> dict[str, Any]:
+def _without_empty(record: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in record.items() if value not in (None, "", [], {})}
 
 

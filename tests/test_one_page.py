@@ -1,4 +1,4 @@
-"""examples/one_page.py computes what train_rl.py does: ranks, rewards, advantages, loss, the tokens of a rollout."""
+"""examples/one_page.py has the same ranks, rewards, advantages, loss and rollout tokens as train_rl.py."""
 
 import asyncio
 import importlib.util
@@ -41,7 +41,7 @@ def test_ranks_rewards_and_advantages_are_the_tournaments(page, taught, step):
         query = rng.choice(taught).query
         judge = make_judge(JudgeConfig(name="embedded", rounding=step), domain, examine, seed=size)
         group = [a_trajectory(rng, taught, query) for _ in range(size)]
-        group += rng.choices(group, k=1)  # one twice
+        group += rng.choices(group, k=1)  # a duplicate
 
         async def compare(i, j, query=query, group=group, judge=judge):
             return scores_and_detail(await judge.compare(query, group[i], group[j]))
@@ -62,7 +62,7 @@ def test_ranks_rewards_and_advantages_are_the_tournaments(page, taught, step):
 
 
 def a_trajectory(rng, taught, query) -> Trajectory:
-    """Return any teacher's trajectory as an attempt at the query; one in six has no answer."""
+    """Return a random teacher's trajectory as an attempt at the query; one in six has no answer."""
     messages = rng.choice(taught).trajectory.messages
     return Trajectory(query.query_id, messages, rng.choice(["answer"] * 5 + ["no_answer"]))
 
@@ -77,7 +77,7 @@ def test_the_loss_is_trls_for_the_same_trajectories(page, policy_path, model, to
     loss = page.clipped_loss(policy_BT, old_BT, reference_BT, own_BT, advantages_B, method.config.rl)
 
     def of_completions(values_BT):
-        """The page's columns begin with the prompt, TRL's with the completion."""
+        """Remove the prompt's columns, which TRL's arrays do not have."""
         rows = [row[len(trajectory.prompt_ids) - 1 :] for row, trajectory in zip(values_BT, batch, strict=True)]
         width = method.batch["completion_ids"].shape[1]
         return torch.stack([torch.nn.functional.pad(row, (0, width))[:width] for row in rows])
@@ -89,15 +89,12 @@ def test_the_loss_is_trls_for_the_same_trajectories(page, policy_path, model, to
 def test_a_greedy_rollout_has_the_engines_tokens(page, model, tokenizer, compact, taught):
     rollout = Config().rollout
     rollout.group_size, rollout.max_tokens, rollout.max_turn_tokens, rollout.max_turns = 2, 60, 20, 3
-    queries = [one.query for one in taught[::20]]
-    engine = RolloutEngine(
-        TransformersGenerator(model, tokenizer, 8), tokenizer, lambda: compact, rollout, schemas_in_prompt=False
-    )
+    queries, generator = [pair.query for pair in taught[::20]], TransformersGenerator(model, tokenizer, 8)
+    engine = RolloutEngine(generator, tokenizer, lambda: compact, rollout, schemas_in_prompt=False)
     groups = page.roll_out(model, tokenizer, compact, queries, rollout)
-    for mine, theirs in zip(groups, engine.roll_out_groups(queries, seed=0), strict=True):
-        assert mine[0].prompt_ids == theirs.trajectories[0].prompt_ids
-        assert mine[0].completion_ids == theirs.trajectories[0].completion_ids
-        assert mine[0].stop_reason == theirs.trajectories[0].stop_reason
+    for group, expected in zip(groups, engine.roll_out_groups(queries, seed=0), strict=True):
+        for name in ("prompt_ids", "completion_ids", "stop_reason"):
+            assert getattr(group[0], name) == getattr(expected.trajectories[0], name)
 
 
 def test_observations_are_tokenised_as_by_the_engine(page, tokenizer, compact):

@@ -1,4 +1,4 @@
-"""A browser through BrowserGym: pages of MiniWoB in a real Chromium, acted on by BrowserGym's calls."""
+"""A browser through BrowserGym: MiniWoB's pages in a real Chromium, with BrowserGym's calls."""
 
 import asyncio
 import re
@@ -22,11 +22,8 @@ def on(task, **constraints):
 
 
 def children():
-    return {
-        child.pid
-        for child in psutil.Process().children(recursive=True)
-        if "resource_tracker" not in " ".join(child.cmdline())
-    }
+    processes = psutil.Process().children(recursive=True)
+    return {process.pid for process in processes if "resource_tracker" not in " ".join(process.cmdline())}
 
 
 @pytest.fixture
@@ -34,10 +31,9 @@ def environment():
     pytest.importorskip("browsergym.miniwob")
     if not browsergym_world._has_browser() and shutil.which("chromium") is None:
         pytest.skip("no Chromium")
-    before = children()
-    one = make()
-    yield one
-    one.close()
+    before, environment = children(), make()
+    yield environment
+    environment.close()
     assert children() <= before
 
 
@@ -46,32 +42,29 @@ async def act(environment, *actions):
 
 
 @pytest.mark.browser
-def test_a_page_is_filled_in_sent_and_pays_and_another_follows_in_the_same_environment(environment):
+def test_a_page_is_filled_in_and_rewarded_and_the_environment_can_be_used_again(environment):
     async def fill():
-        seen = await environment.reset(on("miniwob.enter-text", seed=3))
-        field, button, wanted = (
-            re.search(r"\[(\d+)\] textbox", seen)[1],
-            re.search(r"\[(\d+)\] button 'Submit'", seen)[1],
-            seen.split('"')[1],
-        )
-        typed, sent = await act(environment, f"fill('{field}', '{wanted}')", f"click('{button}')")
-        assert wanted in typed.observation and not typed.done and (sent.done, sent.reward) == (True, 1.0)
-        assert await environment.reset(on("miniwob.enter-text", seed=3)) == seen
+        page = await environment.reset(on("miniwob.enter-text", seed=3))
+        field, button = (re.search(rf"\[(\d+)\] {kind}", page)[1] for kind in ("textbox", "button 'Submit'"))
+        text = page.split('"')[1]
+        typed, sent = await act(environment, f"fill('{field}', '{text}')", f"click('{button}')")
+        assert text in typed.observation and not typed.done and (sent.done, sent.reward) == (True, 1.0)
+        assert await environment.reset(on("miniwob.enter-text", seed=3)) == page
         [empty] = await act(environment, f"click('{button}')")
         assert (empty.done, empty.reward) == (True, 0.0)
-        again = await environment.reset(on("miniwob.click-test"))
-        [clicked] = await act(environment, f"click('{re.search(r'.([0-9]+). button', again)[1]}')")
+        page = await environment.reset(on("miniwob.click-test"))
+        [clicked] = await act(environment, f"click('{re.search(r'.([0-9]+). button', page)[1]}')")
         assert clicked.reward == 1.0
 
     asyncio.run(fill())
 
 
 @pytest.mark.browser
-def test_a_wrong_action_is_told_and_changes_nothing_and_a_dead_browser_is_a_crash(environment):
+def test_a_wrong_action_is_an_observation_and_a_dead_browser_a_crash(environment):
     async def wrong():
         await environment.reset(on("miniwob.click-test", seed=1))
         steps = await act(environment, "click('999')", "jump()", "import os", "x" * 400)
-        assert all(one.observation.startswith("Error: ") and not one.done for one in steps)
+        assert all(step.observation.startswith("Error: ") and not step.done for step in steps)
         for child in psutil.Process().children(recursive=True):
             child.kill()
         with pytest.raises(ToolCrash):
@@ -82,7 +75,7 @@ def test_a_wrong_action_is_told_and_changes_nothing_and_a_dead_browser_is_a_cras
 
 @pytest.mark.browser
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         (on("miniwob.no-such-page"), "BrowserGym has no task miniwob.no-such-page"),
         (on("nothing.1"), "pip install --no-deps browsergym-nothing==0.14.3"),
@@ -90,25 +83,25 @@ def test_a_wrong_action_is_told_and_changes_nothing_and_a_dead_browser_is_a_cras
         (on("miniwob.click-test", seed="3"), "and may have a seed, a whole number"),
     ],
 )
-def test_a_task_that_cannot_be_had_is_one_line(environment, query, said):
-    with pytest.raises(UserError, match=said):
+def test_an_unknown_task_gives_one_line(environment, query, message):
+    with pytest.raises(UserError, match=message):
         asyncio.run(environment.reset(query))
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("has_data", "said"), [(True, "WA_"), (False, "browsergym-webarena could not be loaded: ")])
-def test_webarena_without_its_servers_or_its_data_is_one_line(environment, has_data, said, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("has_data", "message"), [(True, "WA_"), (False, "browsergym-webarena could not be loaded: ")])
+def test_webarena_without_servers_or_data_gives_one_line(environment, has_data, message, tmp_path, monkeypatch):
     pytest.importorskip("webarena")
     (tmp_path / "tokenizers" / "punkt_tab").mkdir(parents=True)
     monkeypatch.setenv("NLTK_DATA", str(tmp_path) if has_data else "")
-    # the data is fetched as the package is loaded, wherever there is a network
+    # without this proxy, the import of the package would download the data
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match=said) as failed:
+    with pytest.raises(UserError, match=message) as error:
         asyncio.run(environment.reset(on("webarena.310")))
-    assert "\n" not in str(failed.value)
+    assert "\n" not in str(error.value)
 
 
-def test_what_is_missing_is_one_line(monkeypatch):
+def test_a_missing_package_or_browser_gives_one_line(monkeypatch):
     monkeypatch.setattr(browsergym_world, "need_package", browsergym_world.need_package.__wrapped__)
     monkeypatch.setattr(browsergym_world, "version", lambda name: "0.1.0")
     with pytest.raises(UserError, match="browsergym-core is 0.1.0, not 0.14.3; .* pip install"):

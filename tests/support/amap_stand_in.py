@@ -1,13 +1,12 @@
-"""Amap's REST endpoints on this machine, for a server that asks restapi.amap.com and cannot be told otherwise:
-a proxy for it that leads here.
+"""A local stand-in for Amap's REST endpoints, and a proxy that sends restapi.amap.com to it.
 
-`requests` takes the proxy from HTTPS_PROXY and whom to trust from REQUESTS_CA_BUNDLE, so the server runs unchanged. The
-shapes of the replies are assumed, from Amap's public documentation; the service was not asked.
+The library `requests` reads the proxy from HTTPS_PROXY and the certificate from REQUESTS_CA_BUNDLE, so Amap's server
+runs unchanged. The replies follow Amap's public documentation; the service itself was never called.
 """
 
 import asyncio
-import datetime
 import ssl
+import subprocess
 from contextlib import contextmanager
 
 from aiohttp import web
@@ -15,7 +14,7 @@ from aiohttp import web
 from arenarl.system.event_loops import LoopThread
 
 HOST = "restapi.amap.com"
-PLACES = {  # id → what Amap says of a place; what is empty is []
+PLACES = {  # id -> Amap's record of a place; [] is an empty field
     "B1": {
         "id": "B1", "name": "宽窄巷子", "type": "风景名胜", "typecode": "110000", "address": "金河路口宽窄巷子",
         "location": "104.053800,30.669600", "cityname": "成都市", "business_area": "宽窄巷子", "alias": [],
@@ -29,12 +28,8 @@ PLACES = {  # id → what Amap says of a place; what is empty is []
 }  # fmt: skip
 OK = {"status": "1", "info": "OK", "infocode": "10000"}
 STEP = {
-    "instruction": "沿金河路向东行驶300米",
-    "road": "金河路",
-    "distance": "300",
-    "orientation": "东",
-    "duration": "60",
-}
+    "instruction": "沿金河路向东行驶300米", "road": "金河路", "distance": "300", "orientation": "东", "duration": "60",
+}  # fmt: skip
 LINE = {
     "name": "地铁4号线", "departure_stop": {"name": "宽窄巷子"}, "arrival_stop": {"name": "骡马市"}, "distance": "900",
     "duration": "120",
@@ -45,10 +40,10 @@ SEGMENT = {
 
 
 class StandIn:
-    """`asked` has the path and the parameters of each request. A search for 满 is answered as one beyond the quota."""
+    """`requests` has the path and parameters of each request. A search for 满 exceeds the quota; one for 塌 fails."""
 
     def __init__(self):
-        self.asked = []
+        self.requests = []
 
     def app(self):
         app = web.Application()
@@ -56,23 +51,23 @@ class StandIn:
         return app
 
     async def _answer(self, request):
-        path, given = request.path, dict(request.query)
-        self.asked.append((path, given))
-        if given.get("keywords") == "满":
+        path, parameters = request.path, dict(request.query)
+        self.requests.append((path, parameters))
+        if parameters.get("keywords") == "满":
             return web.json_response({"status": "0", "info": "CUQPS_HAS_EXCEEDED_THE_LIMIT", "infocode": "10021"})
-        if given.get("keywords") == "塌":
+        if parameters.get("keywords") == "塌":
             return web.Response(status=502, text="<html>bad gateway</html>")
-        return web.json_response(OK | self._said(path, given))
+        return web.json_response(OK | self._content(path, parameters))
 
-    def _said(self, path, given):
+    def _content(self, path, parameters):
         if path == "/v3/place/detail":
-            return {"pois": [PLACES[given["id"]]]}
+            return {"pois": [PLACES[parameters["id"]]]}
         if path.startswith("/v3/place/"):
             return {"count": "2", "suggestion": {"keywords": [], "cities": []}, "pois": list(PLACES.values())}
-        if path == "/v3/geocode/regeo":  # of a point in a city of its own rank, the city is empty
-            province = "北京市" if given["location"] < "117" else "四川省"
+        if path == "/v3/geocode/regeo":  # Amap leaves the city empty in municipalities such as Beijing
+            province = "北京市" if parameters["location"] < "117" else "四川省"
             return {"regeocode": {"addressComponent": {"province": province, "city": [], "district": "x"}}}
-        route = {"origin": given["origin"], "destination": given["destination"]}
+        route = {"origin": parameters["origin"], "destination": parameters["destination"]}
         if path == "/v3/direction/transit/integrated":
             transit = {"duration": "600", "walking_distance": "200", "segments": [SEGMENT]}
             return {"route": {**route, "distance": "1200", "transits": [transit]}}
@@ -81,8 +76,8 @@ class StandIn:
 
 @contextmanager
 def standing_in(folder):
-    """(stand-in, the variables for the server's environment)"""
-    stand_in, thread, runner = StandIn(), LoopThread("amap"), None
+    """Yield (the stand-in, environment variables for the server)."""
+    stand_in, thread = StandIn(), LoopThread("amap")
     certificate, key = _certificate(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -110,7 +105,7 @@ async def _stop(proxy, runner):
 
 
 async def _tunnel(reader, writer, port):
-    """What a proxy does with CONNECT, but that every host is this machine."""
+    """Answer CONNECT as a proxy does, but connect every host to this machine."""
     await reader.readuntil(b"\r\n\r\n")
     inward, outward = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -129,26 +124,9 @@ async def _tunnel(reader, writer, port):
 
 
 def _certificate(folder):
-    """Files of a certificate for the host, which signs itself, and of its key."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, HOST)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(HOST)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
+    """Write a self-signed certificate for the host and its key; return both files."""
     files = folder / "amap.pem", folder / "amap.key"
-    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    plain = serialization.NoEncryption()
-    files[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={HOST}"]
+    command += ["-addext", f"subjectAltName=DNS:{HOST}", "-out", str(files[0]), "-keyout", str(files[1])]
+    subprocess.run(command, check=True, capture_output=True)
     return files

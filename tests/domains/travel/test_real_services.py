@@ -1,5 +1,4 @@
-"""The paper's tools over MCP servers of real services: in the shapes that these servers have, and,
-where Amap's is installed, through it."""
+"""The paper's tools over MCP servers of real services: replies in the servers' formats, and Amap's own server."""
 
 import asyncio
 import json
@@ -24,19 +23,18 @@ ROUTE = {"start_lon": 104.05, "start_lat": 30.67, "end_lon": 104.06, "end_lat": 
 
 
 class Service:
-    """Answers as a server's tools do: `said` by tool, a value, a ToolError, or an iterator of these;
-    notes what it was asked."""
+    """A server that records its `calls`. `replies` has for each tool a value, a ToolError, or an iterator of them."""
 
-    def __init__(self, **said):
-        self.said, self.asked = said, []
+    def __init__(self, **replies):
+        self.replies, self.calls = replies, []
 
     async def __call__(self, tool, /, **arguments):
-        self.asked.append((tool, arguments))
-        said = self.said[tool]
-        said = next(said) if hasattr(said, "__next__") else said
-        if isinstance(said, Exception):
-            raise said
-        return said if isinstance(said, str) else json.dumps(said)
+        self.calls.append((tool, arguments))
+        reply = self.replies[tool]
+        reply = next(reply) if hasattr(reply, "__next__") else reply
+        if isinstance(reply, Exception):
+            raise reply
+        return reply if isinstance(reply, str) else json.dumps(reply)
 
 
 def run(tool, service, **arguments):
@@ -45,20 +43,20 @@ def run(tool, service, **arguments):
 
 @pytest.fixture
 def amap(tmp_path):
-    """The environment of configs/environments/amap.yaml, as a run has it."""
+    """The environment section of a run with configs/environments/amap.yaml."""
     (tmp_path / "run.yaml").write_text(f"environment: {{base: {ROOT / 'configs' / 'environments' / 'amap.yaml'}}}\n")
     return load_config(tmp_path / "run.yaml").environment
 
 
 def test_the_config_gives_the_policy_the_papers_six_tools(amap):
-    offered = [name for server in amap.mcp for name in [*server.rename, *(server.allow or [])]]
-    assert sorted(offered) == sorted(tool["function"]["name"] for tool in travel_schemas("full", "zh"))
+    tools = [name for server in amap.mcp for name in [*server.rename, *(server.allow or [])]]
+    assert sorted(tools) == sorted(tool["function"]["name"] for tool in travel_schemas("full", "zh"))
     assert amap.name == "mcp" and amap.tickets.name == "llm" and amap.search.engine == "web"
     renamed = {name: tool for server in amap.mcp for name, tool in server.rename.items()}
     assert all(tool.like == "travel" and (tool.tool or hasattr(real_services, name)) for name, tool in renamed.items())
 
 
-def test_without_their_keys_the_services_are_refused_in_a_line(amap, monkeypatch):
+def test_a_service_without_its_key_is_refused_in_one_line(amap, monkeypatch):
     pytest.importorskip("mcp", reason="the SDK mcp is not installed: pip install mcp==2.3.0")
     monkeypatch.delenv("AMAP_MAPS_API_KEY", raising=False)
     amap.mcp = amap.mcp[:1]
@@ -66,21 +64,21 @@ def test_without_their_keys_the_services_are_refused_in_a_line(amap, monkeypatch
         make_environment(amap, "zh")
 
 
-def test_a_place_has_its_details_or_what_is_known_without_them():
+def test_a_place_has_its_details_or_the_reason_why_they_are_missing():
     found = {"pois": [{"id": "1", "name": "公园", "address": []}, {"id": "2", "name": "寺", "address": "路1号"}]}
     detail = {"id": "1", "location": "104.1,30.6", "rating": "4.5", "cost": [], "city": "成都市", "address": []}
     whole = Service(maps_text_search=found, maps_search_detail=detail)
     first = {"name": "公园", "location": "104.1,30.6", "city": "成都市", "business": {"rating": "4.5"}}
     assert run("search_poi", whole, query="公园")["pois"][0] == first
-    assert whole.asked[0] == ("maps_text_search", {"keywords": "公园"})
+    assert whole.calls[0] == ("maps_text_search", {"keywords": "公园"})
     without = Service(maps_around_search=found, maps_search_detail=ToolError("quota"))
-    why = {"details": "could not be had: quota"}
-    places = [{"name": "公园"} | why, {"name": "寺", "address": "路1号"} | why]
+    reason = {"details": "could not be had: quota"}
+    places = [{"name": "公园"} | reason, {"name": "寺", "address": "路1号"} | reason]
     assert run("around_search", without, location="1,2", radius=500.0)["pois"] == places
-    assert without.asked[0] == ("maps_around_search", {"location": "1,2", "radius": "500", "keywords": ""})
+    assert without.calls[0] == ("maps_around_search", {"location": "1,2", "radius": "500", "keywords": ""})
 
 
-def test_amap_is_asked_again_where_it_had_too_many_calls_and_no_more_where_it_refuses_the_key(monkeypatch):
+def test_a_call_is_retried_after_a_rate_limit_and_a_refused_key_stops_the_run(monkeypatch):
     monkeypatch.setattr(real_services, "PAUSES_S", (0.0, 0.0))
     busy = ToolError("Get poi detail failed: CUQPS_HAS_EXCEEDED_THE_LIMIT")
     found, details = {"pois": [{"id": "1", "name": "公园"}]}, iter([busy, busy, {"location": "104.1,30.6"}])
@@ -89,15 +87,15 @@ def test_amap_is_asked_again_where_it_had_too_many_calls_and_no_more_where_it_re
     with pytest.raises(ToolError, match="CUQPS"):
         run("search_poi", Service(maps_text_search=busy), query="公园")
     transit = ROUTE | {"mode": "transit"}
-    asked = {"search_poi": {"query": "公园"}, "around_search": {"location": "1,2"}, "get_navigation": transit}
-    for tool, arguments in asked.items():
+    calls = {"search_poi": {"query": "公园"}, "around_search": {"location": "1,2"}, "get_navigation": transit}
+    for tool, arguments in calls.items():
         replies = dict.fromkeys(("maps_search_detail", "maps_regeocode"), ToolError("failed: INVALID_USER_KEY"))
         service = Service(maps_text_search=found, maps_around_search=found, **replies)
         with pytest.raises(UserError, match="Amap refuses all calls: failed: INVALID_USER_KEY"):
             run(tool, service, **arguments)
 
 
-def test_of_many_trains_both_kinds_have_their_first_lines():
+def test_long_lists_of_trains_are_shortened():
     codes = {name: {"station_code": name} for name in ("北京", "上海")}
     train = "G{}(实际车次) 北京南(telecode: VNP) -> 上海虹桥 06:00 -> 12:00 历时：06:00\n- 二等座: 有票 553元\n"
     direct = "".join(train.format(number) for number in range(60))
@@ -109,17 +107,17 @@ def test_of_many_trains_both_kinds_have_their_first_lines():
     assert 20 < len(shown) and len(json.dumps(found, ensure_ascii=False)) < 8000
 
 
-def test_trains_take_the_codes_of_both_cities_and_tell_direct_ones_from_those_with_a_change():
+def test_trains_use_the_codes_of_both_cities_and_are_direct_or_with_a_change():
     codes = {"北京": {"station_code": "BJP"}, "上海": {"station_code": "SHH"}}
     refused = ToolError("too many calls")
     service = Service(get_station_code_of_citys=codes, get_tickets="G1 北京 -> 上海\n", get_interline_tickets=refused)
     found = run("search_train_tickets", service, date="2026-12-01", from_city="北京市", to_city="上海")
     assert found == {"direct": "G1 北京 -> 上海", "transfer": "too many calls"}
-    assert service.asked[:2] == [
+    assert service.calls[:2] == [
         ("get_station_code_of_citys", {"citys": "北京|上海"}),
         ("get_tickets", {"date": "2026-12-01", "fromStation": "BJP", "toStation": "SHH"})
     ]  # fmt: skip
-    service.said["get_station_code_of_citys"] = codes | {"上海": {"error": "未检索到城市。"}}
+    service.replies["get_station_code_of_citys"] = codes | {"上海": {"error": "未检索到城市。"}}
     with pytest.raises(ToolError, match="12306 knows no city 上海"):
         run("search_train_tickets", service, date="2026-12-01", from_city="北京", to_city="上海")
 
@@ -128,7 +126,7 @@ def test_trains_take_the_codes_of_both_cities_and_tell_direct_ones_from_those_wi
     not Path(SERVER).is_file(), reason=f"amap-mcp-server is not installed: {INSTALL}, or name it in AMAP_MCP_SERVER"
 )
 @pytest.mark.slow(seconds=4)
-def test_amaps_own_server_answers_from_a_stand_in_of_its_service(amap, tmp_path, monkeypatch):
+def test_amaps_own_server_works_with_a_stand_in_for_its_service(amap, tmp_path, monkeypatch):
     from amap_stand_in import standing_in
     from mcp_servers import environment_of, say
 
@@ -147,21 +145,21 @@ def test_amaps_own_server_answers_from_a_stand_in_of_its_service(amap, tmp_path,
         assert cafe["business"] == {"cost": "38.00", "rating": "4.5", "opening_hours": "10:00-22:00"}
         around = {"location": "104.05,30.67", "radius": 500, "keyword": "咖啡"}
         assert len(json.loads(say(environment, "around_search", **around))["pois"]) == 2
-        asked = {"key": "key-of-amap", "location": "104.05,30.67", "radius": "500", "keywords": "咖啡"}
-        assert stand_in.asked[3] == ("/v3/place/around", asked)
+        parameters = {"key": "key-of-amap", "location": "104.05,30.67", "radius": "500", "keywords": "咖啡"}
+        assert stand_in.requests[3] == ("/v3/place/around", parameters)
         driving = json.loads(say(environment, "get_navigation", **ROUTE, via_points="104.055,30.665"))
         assert driving["route"] == {"mode": "driving", "distance": "4.7km", "duration": "18min"}
         assert len(driving["legs"]) == 2
         transit = json.loads(say(environment, "get_navigation", **ROUTE, mode="transit"))
         assert transit["route"]["distance"] == "1.2km" and transit["steps"] == ["地铁4号线: 宽窄巷子 → 骡马市"]
-        cities = [(path, given.get("city")) for path, given in stand_in.asked]
+        cities = [(path, parameters.get("city")) for path, parameters in stand_in.requests]
         assert ("/v3/direction/transit/integrated", "北京市") in cities
         assert say(environment, "search_poi", query="满") == "Error: Text Search failed: CUQPS_HAS_EXCEEDED_THE_LIMIT"
         broken = say(environment, "search_poi", query="塌")
         assert broken.startswith("Error: Request failed: 502") and "key=***" in broken and "key-of-amap" not in broken
-        asked = len(stand_in.asked)
+        before = len(stand_in.requests)
         say(environment, "search_poi", query="宽窄巷子")
-        assert len(stand_in.asked) == asked  # kept
+        assert len(stand_in.requests) == before  # from the store
 
 
 SEGMENTS = [
@@ -173,7 +171,7 @@ ROUTES = ["<html>busy</html>", [], {}, {"route": []}, {"route": {"paths": []}}, 
 ROUTES += [{"route": {"paths": [{"distance": value, "duration": "1"}]}} for value in ([], "nan", "inf", 10**400)]
 
 
-def test_a_reply_in_another_shape_is_an_error_that_the_policy_sees():
+def test_a_malformed_reply_is_a_tool_error():
     for segments in SEGMENTS:
         route = {"distance": "100", "transits": [{"duration": "60", "segments": segments}]}
         replies = {"maps_direction_transit_integrated_by_coordinates": {"route": route}}
