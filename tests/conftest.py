@@ -1,5 +1,4 @@
-"""Parts that several test files share: the embedded world, teacher trajectories in compact English,
-a tiny random policy."""
+"""Shared fixtures: the embedded world, teacher trajectories in compact English, a tiny random policy, whole runs."""
 
 import importlib.util
 import os
@@ -19,10 +18,10 @@ from arenarl.domains.travel.world import World, build_world
 from arenarl.trajectory import Query, Trajectory, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[1]
-os.environ["PYTHONPATH"] = str(ROOT)  # for what tests start in folders of their own
-if importlib.util.find_spec("vllm") is None:  # its tests, in an environment of their own, take what there is
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # figures and numbers of processes are those of a machine without a GPU
-# a shell's background job ignores Ctrl-C, and so would what tests start
+os.environ["PYTHONPATH"] = str(ROOT)  # for subprocesses in other folders
+if importlib.util.find_spec("vllm") is None:  # vLLM's tests use the GPU, in a separate environment
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # expected figures and process counts are those of a CPU machine
+# background jobs of a shell ignore Ctrl-C, and their subprocesses would too
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -31,17 +30,15 @@ SHARED = ("pipeline", "real", "replayed", "researched", "written", "stopping")  
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a run of scripts are on one of xdist's workers, which runs it once:
-    in one group each, for xdist joins several to another."""
+    """Put tests that share a run of scripts on one worker of xdist, so that it runs once; one group per test."""
     for item in items:
         if shared := next((fixture for fixture in SHARED if fixture in getattr(item, "fixturenames", ())), None):
             item.add_marker(pytest.mark.xdist_group(shared))
 
 
 @pytest.fixture(autouse=True)
-def no_place_among_processes():
-    """A trainer under DeepSpeed notes in the environment which of how many processes it is:
-    scripts that later tests start would believe it."""
+def no_launcher_variables():
+    """Remove the rank and the number of processes that DeepSpeed writes into the environment after each test."""
     before = set(os.environ)
     yield
     for name in {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} - before:
@@ -60,7 +57,7 @@ def compact(world) -> TravelEnvironment:
 
 @dataclass(frozen=True)
 class Taught:
-    """A query with a trajectory of the scripted teacher's."""
+    """A query and the scripted teacher's trajectory."""
 
     query: Query
     trajectory: Trajectory
@@ -68,17 +65,17 @@ class Taught:
 
 @pytest.fixture(scope="session")
 def taught(world, compact) -> list[Taught]:
-    """40 trajectories for each subtask, of mixed quality."""
+    """40 trajectories of mixed quality for each subtask."""
     teacher, taken = Teacher(world, compact), set()
     queries = [query for subtask in SUBTASKS for query in make_queries(world, subtask, "en", 40, "tests", taken)]
-    return [Taught(query, teacher.solve(query, random.Random(index), 0.5)) for index, query in enumerate(queries)]
+    return [Taught(query, teacher.solve(query, random.Random(seed), 0.5)) for seed, query in enumerate(queries)]
 
 
 @pytest.fixture(scope="session")
 def sft_path(taught, tmp_path_factory) -> Path:
     """The trajectories of `taught` as an SFT split."""
     path = tmp_path_factory.mktemp("data") / "sft.jsonl"
-    write_jsonl(path, [one.trajectory.to_record() for one in taught])
+    write_jsonl(path, [pair.trajectory.to_record() for pair in taught])
     return path
 
 
@@ -89,10 +86,8 @@ def policy_path(sft_path, compact, tmp_path_factory) -> str:
     from arenarl.rollout.policy import prepare_initial_policy
     from arenarl.training.sft_data import training_texts
 
-    shape = ScratchConfig(
-        hidden_size=32, intermediate_size=64, num_layers=2, num_heads=2, num_kv_heads=1, vocab_size=700
-    )
-    folder = tmp_path_factory.mktemp("policy")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1}
+    shape, folder = ScratchConfig(**sizes, vocab_size=700), tmp_path_factory.mktemp("policy")
     return prepare_initial_policy(PolicyConfig(scratch=shape), folder, training_texts(sft_path), compact.tools, seed=0)
 
 
@@ -112,7 +107,7 @@ def model(policy_path) -> Any:
 
 @pytest.fixture(scope="session")
 def smollm2() -> str:
-    """The folder of SmolLM2-135M-Instruct, fetched once for all runs of the tests."""
+    """The folder of SmolLM2-135M-Instruct, downloaded once for all test runs."""
     from arenarl.rollout.policy import folder_of
 
     return str(ROOT / folder_of("smollm2-135m-instruct"))
@@ -120,8 +115,7 @@ def smollm2() -> str:
 
 @pytest.fixture(scope="session")
 def pipeline(tmp_path_factory):
-    """The folder in which data, SFT (ZeRO-3, two processes), RL (two processes)
-    and evaluation ran, and what evaluation printed."""
+    """The folder of a whole run (data, SFT with ZeRO-3, RL, evaluation; two processes), and evaluation's output."""
     from scripts import run_well
 
     folder = tmp_path_factory.mktemp("pipeline")
@@ -138,7 +132,7 @@ def folder(pipeline):
 
 @pytest.fixture
 def prepare_script(tmp_path, monkeypatch) -> ModuleType:
-    """data/prepare.py as a module, to be run in a folder of its own."""
+    """data/prepare.py as a module, in a temporary working directory."""
     monkeypatch.chdir(tmp_path)
     spec = importlib.util.spec_from_file_location("prepare", ROOT / "data" / "prepare.py")
     module = importlib.util.module_from_spec(spec)

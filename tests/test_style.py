@@ -1,4 +1,4 @@
-"""What the house style asks of every file, where a tool can see it."""
+"""Rules of the house style that a tool can check in every file."""
 
 import ast
 import re
@@ -15,24 +15,17 @@ def test_ruff_finds_nothing():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_nothing_stands_behind_what_starts_a_script():
-    """`python -m` would start it before that is defined, and tests, which import, would not see it."""
+def test_the_main_block_is_the_last_statement_of_a_file():
+    """A definition after it would be missing when the file runs as a script, and tests would not notice."""
+    files = [file for folder in ("", "data", "examples") for file in (ROOT / folder).glob("*.py")]
     late = []
-    for file in (
-        *ROOT.glob("*.py"),
-        *(ROOT / "data").glob("*.py"),
-        *(ROOT / "arenarl").rglob("*.py"),
-        *(ROOT / "examples").glob("*.py"),
-    ):
+    for file in [*files, *(ROOT / "arenarl").rglob("*.py")]:
         *others, _ = ast.parse(file.read_text(encoding="utf-8")).body or [None]
-        late += [file for one in others if isinstance(one, ast.If) and "__main__" in ast.unparse(one.test)]
+        late += [file for node in others if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)]
     assert late == []
 
 
-def test_every_slow_test_says_how_slow():
-    texts = {
-        file.name: file.read_text(encoding="utf-8")
-        for file in (ROOT / "tests").rglob("test_*.py")
-        if file != Path(__file__)
-    }
-    assert [name for name, text in texts.items() if re.search(r"mark\.slow\b(?!\(seconds=\d)", text)] == []
+def test_every_slow_test_states_its_seconds():
+    files = [file for file in (ROOT / "tests").rglob("test_*.py") if file != Path(__file__)]
+    pattern = re.compile(r"mark\.slow\b(?!\(seconds=\d)")
+    assert [file.name for file in files if pattern.search(file.read_text(encoding="utf-8"))] == []

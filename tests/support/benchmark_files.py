@@ -1,5 +1,4 @@
-"""Records in the forms of official benchmark files, made by us,
-and a run of `--benchmark` against the local judge server."""
+"""Invented records in the formats of official benchmark files, and a run of `--benchmark` with local servers."""
 
 import asyncio
 import base64
@@ -34,13 +33,13 @@ def write_csv(path, rows):
 
 
 def xor(text, key):
-    """Encrypted as official files are: XOR with the key's bytes again and again, in base64."""
+    """Encrypt a text as official files do: XOR with the repeated key, then base64."""
     data = text.encode()
     return base64.b64encode(bytes(byte ^ key[place % len(key)] for place, byte in enumerate(data))).decode()
 
 
 def hidden(text, canary):
-    """As BrowseComp hides it."""
+    """Encrypt a text as BrowseComp does."""
     return xor(text, hashlib.sha256(canary.encode()).digest())
 
 
@@ -58,12 +57,12 @@ def writing_records(count=3):
 
 
 def judge_server(log, **options):
-    """The application of a judge server that knows no queries, only benchmarks."""
+    """Return the application of a judge server for benchmarks, without queries."""
     return JudgeServer({}, lambda query, trajectory: None, JudgeConfig(), log=log.append, **options).app()
 
 
 class Policy:
-    """A chat-completions server that answers with what `say` makes of the last message; it counts its requests."""
+    """A chat-completions server that replies with `say(request)` and records its requests."""
 
     def __init__(self, say, delay_s=0.0):
         self.say, self.delay_s, self.asked = say, delay_s, []
@@ -88,30 +87,24 @@ def api(url, model):
 
 
 def settings(judge_url, policy_url=None, checkpoint=None, judge_keys=None, **keys):
-    """Overrides of the quickstart for a run in the working directory."""
+    """Return overrides of the quickstart for a run in the working directory."""
     judge = api(judge_url, SIMULATED_MODEL) | (judge_keys or {})
     values = {"name": "bench", "judge.eval": [judge], "evaluate.bootstrap": 50, "evaluate.decodings": ["sampled"]}
     values |= {"evaluate.api": {"closed": api(policy_url, "closed")}} if policy_url else {}
-    values |= (
-        {"evaluate.checkpoints": {"tiny": checkpoint}, "policy.dtype": "float32", "rollout.max_tokens": 24}
-        if checkpoint
-        else {}
-    )
+    if checkpoint:
+        values |= {"evaluate.checkpoints": {"tiny": checkpoint}, "policy.dtype": "float32", "rollout.max_tokens": 24}
     return [f"{key}={json.dumps(value)}" for key, value in (values | keys).items()]
 
 
 def run_here(root, wanted, say, count=None, seed=0, ports=(0, 0), options=None, judge=None, **keys):
-    """Run benchmarks on an API policy; what was asked of policy and judge.
-    The servers have `ports`, the judge's `options`."""
+    """Run benchmarks on an API policy; return the requests to policy and judge. `options` are the judge server's."""
     log, policy = [], Policy(say)
+    judge = judge or judge_server(log, **(options or {}))
     try:
-        with (
-            serving(judge or judge_server(log, **(options or {})), ports[0]) as judge_url,
-            serving(policy.app, ports[1]) as policy_url,
-        ):
+        with serving(judge, ports[0]) as judge_url, serving(policy.app, ports[1]) as policy_url:
             config = load_config(root / "configs" / "quickstart.yaml", settings(judge_url, policy_url, **keys))
             run_benchmarks(config, config.evaluated, wanted, count, seed)
     finally:
-        while _CLAIMS:  # as if the process had ended
+        while _CLAIMS:  # as at the end of a process
             _CLAIMS.pop().close()
     return policy.asked, log

@@ -1,5 +1,4 @@
-"""A headless Chromium for tests: the few WebDriver commands that they need,
-over chromedriver and the standard library."""
+"""A headless Chromium for tests: a few WebDriver commands over chromedriver and the standard library."""
 
 import base64
 import json
@@ -10,12 +9,12 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # what the WebDriver standard calls a reference to an element
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the WebDriver standard's key of an element reference
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def missing() -> str | None:
-    """Why there is no browser here, None if there is one."""
+    """Return the reason why no browser can start; None if one can."""
     if not any(map(shutil.which, NAMES)):
         return "no Chromium on the PATH (Debian: apt-get install chromium chromium-driver)"
     has_driver = shutil.which("chromedriver")
@@ -23,7 +22,7 @@ def missing() -> str | None:
 
 
 class Browser:
-    """A window of `width` x `height`; `close` ends the browser."""
+    """A browser window of `width` x `height`; `close` ends the browser."""
 
     def __init__(self, width: int, height: int, is_dark: bool = False):
         self.driver = subprocess.Popen(
@@ -62,11 +61,11 @@ class Browser:
         self._ask("POST", "/url", {"url": url})
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What the JavaScript function body `script` returns."""
+        """Return the result of the JavaScript function body `script`."""
         return self._ask("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def wait(self, condition: str, timeout_s: float = 10.0) -> Any:
-        """Wait until a JavaScript expression is true; returns it."""
+        """Wait until a JavaScript expression is true; return its value."""
         end = time.monotonic() + timeout_s
         while not (value := self.run(f"return {condition}")):
             assert time.monotonic() < end, f"never true: {condition}"
@@ -74,7 +73,7 @@ class Browser:
         return value
 
     def click(self, selector: str) -> None:
-        """A real click: it fails if something covers the element."""
+        """Click as a user does: it fails if something covers the element."""
         element = self._ask("POST", "/element", {"using": "css selector", "value": selector})[ELEMENT]
         self._ask("POST", f"/element/{element}/click", {})
 
@@ -86,7 +85,7 @@ class Browser:
         return base64.b64decode(self._ask("GET", "/screenshot"))
 
     def complaints(self) -> list[str]:
-        """What the page wrote to the console since the last time, violations of its own policy included."""
+        """Return the page's new console messages, with violations of its content security policy."""
         return [entry["message"] for entry in self._ask("POST", "/se/log", {"type": "browser"})]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Configs of small builds of training data, and the local server that plays all roles of one."""
+"""Configs of small builds of training data, and the local server that plays all their LLMs."""
 
 from contextlib import contextmanager
 
@@ -15,22 +15,17 @@ SMALL = (
 
 
 def build_yaml(folder, url, *overrides):
-    """configs/data/local.yaml with its calls sent to `url`, and the config that this and the overrides make."""
-    text = (CONFIGS / "data" / "local.yaml").read_text(encoding="utf-8").replace("http://127.0.0.1:8766/v1", url)
-    path = folder / "build.yaml"
-    path.write_text(
-        text.replace("../quickstart.yaml", str(CONFIGS / "quickstart.yaml")).replace(
-            "data/seeds/", f"{ROOT}/data/seeds/"
-        )
-    )
-    return path, load_config(
-        path, [*SMALL, f"data.folder={folder}/built", f"judge.store={folder}/replies.sqlite", *overrides]
-    )
+    """Write configs/data/local.yaml with its calls sent to `url`; return the path and the config with overrides."""
+    text, path = (CONFIGS / "data" / "local.yaml").read_text(encoding="utf-8"), folder / "build.yaml"
+    text = text.replace("http://127.0.0.1:8766/v1", url).replace("data/seeds/", f"{ROOT}/data/seeds/")
+    path.write_text(text.replace("../quickstart.yaml", str(CONFIGS / "quickstart.yaml")))
+    folders = f"data.folder={folder}/built", f"judge.store={folder}/replies.sqlite"
+    return path, load_config(path, [*SMALL, *folders, *overrides])
 
 
 @contextmanager
 def served_build(folder, *overrides, mistakes=0.2, inspector_error=0.1, **faults):
-    """(server, YAML, config) of a small build while its server runs."""
+    """Yield (server, YAML, config) of a small build while its server runs."""
     server = RoleServer(load_config(CONFIGS / "data" / "local.yaml"), mistakes, inspector_error, **faults)
     with serving(server.app()) as url:
         yield server, *build_yaml(folder, url, *overrides)

@@ -1,5 +1,7 @@
-"""An MCP server in which all goes wrong that can: `python faulty_mcp_server.py [--port N] [--option ...]`. It speaks
-the protocol by itself, without the SDK: so it starts at once, and says what no SDK would."""
+"""An MCP server with every kind of fault: `python faulty_mcp_server.py [--port N] [--option ...]`.
+
+It implements the protocol without the SDK, so it starts at once and can send what the SDK never would.
+"""
 
 import argparse
 import json
@@ -29,14 +31,14 @@ CONTENTS = {
 parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int)
 parser.add_argument("--twice", action="store_true", help="list echo twice")
-parser.add_argument("--pages", action="store_true", help="list a tool a page")
-parser.add_argument("--endless", action="store_true", help="list pages without an end")
-parser.add_argument("--modern", action="store_true", help="know nothing of the old handshake")
-parser.add_argument("--stall", action="store_true", help="start and say nothing")
-parser.add_argument("--refuse", action="store_true", help="end with a line on stderr")
-options = parser.parse_args(None if __name__ == "__main__" else [])  # pytest looks into every file for doctests
+parser.add_argument("--pages", action="store_true", help="list one tool per page")
+parser.add_argument("--endless", action="store_true", help="list pages without end")
+parser.add_argument("--modern", action="store_true", help="do not support the old handshake")
+parser.add_argument("--stall", action="store_true", help="start and send nothing")
+parser.add_argument("--refuse", action="store_true", help="exit with a line on stderr")
+options = parser.parse_args(None if __name__ == "__main__" else [])  # pytest imports every file for doctests
 writing, counted = threading.Lock(), 0
-waiting, busiest = [], 0  # calls of `wait` that are under way, and the most there were
+waiting, busiest = [], 0  # running calls of `wait`, and their largest number
 
 
 def list_tools(cursor):
@@ -80,7 +82,7 @@ def call_tool(name, given, request):
 
 
 def answer(message, request=""):
-    """The reply to a message, None to a notification."""
+    """Return the reply to a message; None for a notification."""
     if "id" not in message:
         return None
     parameters = message.get("params") or {}

@@ -1,4 +1,4 @@
-"""Rollout groups of known quality, and every method that can reward them."""
+"""Trajectories of known quality, and every method that can reward their groups."""
 
 from arenarl.config.schema import Config, TournamentConfig
 from arenarl.domains.travel.truth import TravelTruth
@@ -9,8 +9,8 @@ OTHERS = [
     "pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit", "ruler",
     "mixture",
 ]  # fmt: skip
-COARSE = ["brpo", "elo", "rubric_checklist"]  # rivals that promise no order
-# these three give the true order
+COARSE = ["brpo", "elo", "rubric_checklist"]  # methods that do not guarantee the order
+# the first three topologies give the true order
 METHODS = [("tournament", topology) for topology in list(TOPOLOGIES)[:3]] + [(name, None) for name in OTHERS]
 QUERY = Query("q", "travel", "Search", "en", "Find a cafe.")
 
@@ -23,21 +23,21 @@ def config_of(method, topology=None, **tournament):
 
 
 def attempt(quality, stop_reason="answer"):
-    """A trajectory whose answer states its quality."""
+    """Return a trajectory whose answer states its quality."""
     message = {"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{quality}\n</answer>"}
     meta = {"tool_calls": 1, "tool_errors": 0, "turns": 1}
     return Trajectory("q", [message], stop_reason, policy_mask_T=[1, 1], meta=meta)
 
 
 class Stated(TravelTruth):
-    """Its checklist asks whether the clarity is above some limits."""
+    """A truth with a checklist: whether the clarity is above several limits."""
 
     def checklist(self):
         return {f"above {limit}": self.clarity * 10 > limit for limit in (2, 4, 6, 8)}
 
 
 def truth_of(query, trajectory):
-    """Every dimension has the quality that the answer states."""
+    """Return a truth in which every dimension has the quality in the answer."""
     share = float(trajectory.answer or 0) / 10
     shares = [share]
     return Stated(shares, shares, shares, shares, {}, clarity=share)

@@ -1,4 +1,4 @@
-"""Texts that try to break out of where they are quoted, and replies that are no chat completion, or one that lies."""
+"""Texts that try to escape their quotation in a prompt, and replies that are malformed chat completions."""
 
 import copy
 import json
@@ -29,7 +29,7 @@ HOSTILE = [
 
 
 def completion_of(text='{"score": 4}', **changes):
-    """A chat completion, as JSON holds it."""
+    """Return a chat completion as a JSON value."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
     usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
     completion = {"id": "1", "object": "chat.completion", "created": 0, "model": "m-1"}
@@ -57,20 +57,21 @@ NO_COMPLETION = {  # name: the body of a reply with status 200
 }  # fmt: skip
 
 
-def mutated(rng, said):
-    """JSON with one to three values, anywhere in it, replaced by junk or left out."""
-    said = copy.deepcopy(said)
+def mutated(rng, reply):
+    """Return a JSON value with one to three values, at any depth, replaced by junk or removed."""
+    reply = copy.deepcopy(reply)
     for _ in range(rng.randint(1, 3)):
-        place, key = rng.choice(list(_places(said)) or [(None, None)])
-        if place is not None and rng.random() < 0.2:
-            del place[key]
-        elif place is not None:
-            place[key] = copy.deepcopy(rng.choice(JUNK))
-    return said
+        parent, key = rng.choice(list(_places(reply)) or [(None, None)])
+        if parent is not None and rng.random() < 0.2:
+            del parent[key]
+        elif parent is not None:
+            parent[key] = copy.deepcopy(rng.choice(JUNK))
+    return reply
 
 
-def _places(said):
-    pairs = said.items() if isinstance(said, dict) else enumerate(said) if isinstance(said, list) else ()
-    for key, value in list(pairs):
-        yield said, key
-        yield from _places(value)
+def _places(value):
+    """Yield (parent, key) of every nested value."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in list(pairs):
+        yield value, key
+        yield from _places(child)

@@ -1,4 +1,4 @@
-"""Real judge servers on localhost, for tests, and clients that ask them."""
+"""Real judge servers on localhost, and their clients."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from arenarl.system.event_loops import LoopThread
 
 @contextmanager
 def serving(app, port=0):
-    """The address of an aiohttp application that runs in a thread of its own."""
+    """Run an aiohttp application in its own thread and yield its address."""
     thread, runner = LoopThread("server"), web.AppRunner(app, shutdown_timeout=0.1)
 
     async def start():
@@ -43,8 +43,10 @@ def judge_of(url, client, **keys):
 
 
 class Script:
-    """A server that answers request number n with `replies[n]`, the last for all later:
-    text, (status, body, headers), seconds to wait."""
+    """A server that answers request n with `replies[n]`, and later ones with the last reply.
+
+    A reply is a text, (status, body, headers), or the seconds to wait before a score.
+    """
 
     def __init__(self, *replies):
         self.replies, self.requests, self.keys, self.times = list(replies), [], [], []
@@ -75,8 +77,7 @@ def llm(url, **keys):
 
 
 def by_prompt(play):
-    """An application that answers with `play(text, number)`, a response to the prompt's text when it comes for that
-    time, from 0."""
+    """Return an application that answers with `play(prompt, number)`; `number` counts this prompt's requests from 0."""
     seen = Counter()
 
     async def reply(request):
@@ -91,15 +92,13 @@ def by_prompt(play):
 
 @web.middleware
 async def hostile_half(request, handler):
-    """Of the prompts, by their hash, a half gets nothing but replies that are no completion,
-    or completions with junk in them."""
+    """Replace the replies to half of the prompts by malformed replies, or by completions with junk in them."""
     rng = random.Random(await request.text())
     reply = await handler(request)
     if reply.status != 200 or rng.random() < 0.5:
         return reply
-    said = json.loads(reply.body)
-    is_broken = rng.random() < 0.5
-    return raw(NO_COMPLETION[rng.choice(list(NO_COMPLETION))] if is_broken else json.dumps(mutated(rng, said)).encode())
+    body, is_broken = json.loads(reply.body), rng.random() < 0.5
+    return raw(NO_COMPLETION[rng.choice(list(NO_COMPLETION))] if is_broken else json.dumps(mutated(rng, body)).encode())
 
 
 def raw(body, status=200, **headers):

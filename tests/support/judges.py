@@ -13,7 +13,7 @@ def perfect(qualities):
 
 
 def scripted(half_scores, failed=()):
-    """A judge that gives each pair the same scores in both orders and no verdict on the pairs in `failed`."""
+    """A judge with the same scores for a pair in both orders, and no verdict for the pairs in `failed`."""
 
     async def compare(i, j):
         if {i, j} in failed:
@@ -24,7 +24,7 @@ def scripted(half_scores, failed=()):
 
 
 def noisy(name_of, seed=0, failure_rate=0.0):
-    """A judge with intransitive scores that depend on the trajectories' names only, not on their indices."""
+    """A judge with intransitive scores that depend only on the names of the trajectories, not on their indices."""
 
     async def compare(i, j):
         pair = Random(f"{seed} {name_of[i]} {name_of[j]}")

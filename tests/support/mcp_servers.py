@@ -1,4 +1,4 @@
-"""MCP servers to test with, and environments of their tools."""
+"""MCP servers for tests, and environments with their tools."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ FAULTY = str(Path(__file__).with_name("faulty_mcp_server.py"))
 
 
 def faulty(*options, **keys):
-    """The server of faulty_mcp_server.py in the config, started over stdin and stdout."""
+    """Return the config entry of faulty_mcp_server.py over stdin and stdout."""
     return MCPServerConfig(command=[sys.executable, FAULTY, *options], **keys)
 
 
@@ -30,12 +30,12 @@ def environment_of(*servers, **options):
 
 
 def ask(environment, *calls):
-    """What is to be seen after each of these (name, arguments), which are made at once."""
+    """Return the observations of these (name, arguments) calls, made at once."""
 
-    async def all_at_once():
+    async def call_all():
         return await asyncio.gather(*(step(environment, name, arguments) for name, arguments in calls))
 
-    return [one.observation for one in asyncio.run(all_at_once())]
+    return [result.observation for result in asyncio.run(call_all())]
 
 
 def say(environment, name, /, **arguments):
@@ -44,7 +44,7 @@ def say(environment, name, /, **arguments):
 
 @contextmanager
 def serving_http(*command, port=0):
-    """(address, process) of a server that takes `--port`, once it is there."""
+    """Start a server that takes `--port`; yield (address, process) once it listens."""
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         free.bind(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""A method's trainer on fixed trajectories and scores: everything between them and the loss is the real thing."""
+"""A method's trainer on fixed trajectories and scores; everything from there to the loss is real."""
 
 import re
 from pathlib import Path
@@ -25,8 +25,8 @@ QUERIES = [
 ]
 SEARCH = '{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}'
 INVALID = 7  # the last trajectory of the second group has no answer
-SCORES = [9, 3, 3, 5, 2, None, 8, None]  # a tie, a missing verdict, and the invalid one, which is not judged
-REWARDS = np.array([[0.9, 0.3, 0.3, 0.5], [0.2, np.nan, 0.8, 0.0]])  # pointwise, of 10; invalid is 0
+SCORES = [9, 3, 3, 5, 2, None, 8, None]  # with a tie, a missing verdict, and the invalid trajectory
+REWARDS = np.array([[0.9, 0.3, 0.3, 0.5], [0.2, np.nan, 0.8, 0.0]])  # pointwise: score / 10, 0 if invalid
 TINY = [
     "wandb.mode=disabled", "rollout.group_size=4", "rl.groups=2", "rl.micro_batch_size=8", "rl.updates_per_rollout=1",
     "rl.steps=2", "rl.save_steps=2", "rl.eval_steps=2",
@@ -34,8 +34,7 @@ TINY = [
 
 
 class Playback:
-    """A policy whose k-th trajectory is always the same; those with an odd number search first,
-    and some say more than others."""
+    """A policy whose k-th trajectory is fixed; an odd one searches first, and the thoughts have different lengths."""
 
     model = None
 
@@ -45,11 +44,8 @@ class Playback:
 
     async def generate(self, request):
         before = re.findall(r"look (\d+)", self.tokenizer.decode(request.token_ids))
-        if before:
-            row = int(before[-1])
-        else:
-            # the same for one that is begun again
-            row = self.rows.setdefault(request.seed, len(self.rows)) % len(SCORES)
+        # a restarted trajectory has the same seed, so it gets the same row
+        row = int(before[-1]) if before else self.rows.setdefault(request.seed, len(self.rows)) % len(SCORES)
         if row % 2 and not before:
             text = f"<think>\nlook {row}\n</think>\n\n<tool_call>\n{SEARCH}\n</tool_call>"
         else:
@@ -59,7 +55,7 @@ class Playback:
 
 
 class Scorer:
-    """Gives the k-th trajectory the k-th score, whether it sees it alone or beside another; None is no verdict."""
+    """A judge that gives the k-th trajectory the k-th score, alone or in a pair; None gives no verdict."""
 
     def __init__(self, scores):
         self.scores = scores
@@ -78,11 +74,10 @@ class Scorer:
 
 
 class Method:
-    """A config's trainer, TRL's or `ours`, with its rollouts made and scored:
-    `batch` is what TRL puts into its loss."""
+    """A config's trainer, TRL's or `ours`. After `roll_out`, `batch` has the inputs of TRL's loss."""
 
     def __init__(self, policy_path, model, tokenizer, compact, folder, name, *overrides, scores=SCORES, ours=False):
-        self.initial = model  # which nobody trains
+        self.initial = model  # stays untrained
         self.config = load_config(ROOT / "configs" / f"{name}.yaml", [*TINY, *overrides])
         engine = RolloutEngine(
             Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False
@@ -91,7 +86,7 @@ class Method:
         self.steps = KeptSteps(self.config, QUERIES, engine, arena, None, folder)
         trainer_class = OwnTokensTrainer if ours else GRPOTrainer
         self.trainer = make_trainer(self.config, policy_path, QUERIES, self.steps, trainer_class=trainer_class)
-        self.trainer.current_gradient_accumulation_steps = 1  # set by `train` otherwise
+        self.trainer.current_gradient_accumulation_steps = 1  # `train` would set it
 
     @property
     def outcomes(self):
@@ -110,26 +105,27 @@ class Method:
 
     @property
     def own(self):
-        """(8, T): the policy's own tokens."""
+        """The mask (8, T) of the policy's own tokens."""
         return (self.batch["completion_mask"] * self.batch["tool_mask"]).numpy().astype(bool)
 
     def logps(self, model):
-        """(8, T) log-probabilities of the completions at the rollout's temperature, row by row and without padding;
-        0 behind the end."""
+        """Return the log-probabilities (8, T) of the completions at the rollout's temperature; 0 after the end.
+
+        Each row is computed alone, without padding.
+        """
         temperature, batch = self.config.rollout.temperature, self.batch
         logps = np.zeros(batch["completion_ids"].shape)
         for row in range(len(logps)):
             prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()]
             completion = batch["completion_ids"][row][batch["completion_mask"][row].bool()]
             with torch.no_grad():
-                logits = (
-                    model(torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1].double() / temperature
-                )
+                logits = model(torch.cat([prompt, completion])[None]).logits[0, len(prompt) - 1 : -1]
+            logits = logits.double() / temperature
             logps[row, : len(completion)] = (logits.gather(1, completion[:, None])[:, 0] - logits.logsumexp(1)).numpy()
         return logps
 
     def loss(self, logps, old, ref):
-        """TRL's loss, for given (8, T) log-probabilities of the old and the reference policy."""
+        """Return TRL's loss for log-probabilities (8, T) of the old and the reference policy."""
         inputs = {**self.batch, "old_per_token_logps": torch.tensor(old, dtype=torch.float32)}
         if self.config.rl.beta:
             inputs["ref_per_token_logps"] = torch.tensor(ref, dtype=torch.float32)
@@ -137,7 +133,7 @@ class Method:
 
 
 def loss_by_hand(rl, max_tokens, logps, old, ref, own, advantages):
-    """Eq. 8 and its relatives, a number at a time; `advantages` are (8, T)."""
+    """Compute Eq. 8 and its variants number by number; `advantages` are (8, T)."""
     low, high = rl.epsilon, rl.epsilon if rl.epsilon_high is None else rl.epsilon_high
     by_row = []
     for row in range(len(logps)):
@@ -145,14 +141,12 @@ def loss_by_hand(rl, max_tokens, logps, old, ref, own, advantages):
         mean_log_ratio = sum(logps[row, t] - old[row, t] for t in tokens) / len(tokens)
         losses = []
         for t in tokens:
-            ratio = np.exp(
-                mean_log_ratio if rl.importance_sampling_level == "sequence" else logps[row, t] - old[row, t]
-            )
+            is_sequence = rl.importance_sampling_level == "sequence"
+            ratio = np.exp(mean_log_ratio if is_sequence else logps[row, t] - old[row, t])
             clipped = min(max(ratio, 1 - low), 1 + high)
-            away = ref[row, t] - logps[row, t]
-            losses.append(
-                -min(ratio * advantages[row, t], clipped * advantages[row, t]) + rl.beta * (np.exp(away) - away - 1)
-            )
+            distance = ref[row, t] - logps[row, t]
+            gain = min(ratio * advantages[row, t], clipped * advantages[row, t])
+            losses.append(-gain + rl.beta * (np.exp(distance) - distance - 1))
         by_row.append(losses)
     if rl.loss_type == "grpo":
         return sum(sum(losses) / len(losses) for losses in by_row) / len(by_row)

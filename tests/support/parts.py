@@ -1,4 +1,4 @@
-"""The parts that a whole config describes, as the scripts put them together."""
+"""Build the parts of a config as the scripts do."""
 
 from arenarl.domains.domain import Domain, make_domain
 from arenarl.judges.factory import make_judge
@@ -10,7 +10,7 @@ from arenarl.training.step import TrainingStep
 
 
 class Poems(Domain):
-    """A rubric, and nothing else."""
+    """A domain with a rubric only."""
 
     name = "writing"
 
@@ -37,10 +37,10 @@ def training_queries_of(config):
 
 
 class KeptSteps(TrainingStep):
-    """Keeps the groups and outcomes of every step."""
+    """A training step that keeps the groups and outcomes of every step."""
 
-    def __init__(self, *given):
-        super().__init__(*given)
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         self.all_groups, self.all_outcomes = [], []
 
     def finish(self, number):

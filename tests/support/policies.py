@@ -1,4 +1,4 @@
-"""Policies whose turns are written out."""
+"""Policies with prepared turns, and an environment that echoes its calls."""
 
 import asyncio
 import json
@@ -19,8 +19,7 @@ ANSWER = think("<answer>\nLotus Park ¥20\n</answer>")
 
 
 class Scripted:
-    """A generator that writes prepared texts: a list of turns for each query,
-    found by the query's text in the prompt."""
+    """A generator of prepared turns. `scripts` maps a query's text in the prompt to its list of turns."""
 
     def __init__(self, tokenizer, scripts):
         self.tokenizer, self.scripts = tokenizer, scripts
@@ -36,8 +35,10 @@ class Scripted:
 
 
 class Echo:
-    """An environment that returns a call's name and arguments, and notes both the call and its reset.
-    `slow` returns after `patience` others."""
+    """An environment that returns a call's name and arguments, and records calls and resets.
+
+    A call of `slow` returns after `patience` other calls.
+    """
 
     tools = []
 
@@ -60,7 +61,7 @@ def query(text="Find a quiet park.", query_id="q"):
 
 
 class HalfScripted:
-    """Puts every request through the model, then says what the script says."""
+    """A generator that runs the model on every request, but returns the scripted turn."""
 
     def __init__(self, model, scripted):
         self.model, self.scripted = model, scripted

@@ -1,4 +1,4 @@
-"""Starts the scripts as a user does: real subprocesses in a folder of their own, on a tiny run."""
+"""Start the scripts as a user does: real subprocesses in a separate folder, with a tiny run."""
 
 import json
 import os
@@ -23,7 +23,7 @@ ENVIRONMENT = {
 
 
 def command_of(script, *words, processes=None, config=CONFIG, **overrides):
-    """The command line of a script; `overrides` are keys with `__` for the dot."""
+    """Return the command line of a script; `overrides` are keys with `__` for the dot."""
     keys = TINY | {key.replace("__", "."): value for key, value in overrides.items()}
     launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", str(processes)] if processes else []
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
@@ -31,11 +31,9 @@ def command_of(script, *words, processes=None, config=CONFIG, **overrides):
 
 
 def run(folder, script, *words, extra_environment=None, **options):
-    environment = os.environ | ENVIRONMENT | (extra_environment or {})
+    process = {"cwd": folder, "env": os.environ | ENVIRONMENT | (extra_environment or {}), "timeout": 900}
     command = command_of(script, *words, **options)
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
-    )
+    return subprocess.run(command, capture_output=True, text=True, check=False, **process)
 
 
 def run_well(folder, script, *words, **options):
@@ -45,8 +43,7 @@ def run_well(folder, script, *words, **options):
 
 
 def zero_3(folder):
-    """ds_config.json for models as small as these: every weight is shared over the processes,
-    not only tensors above a million numbers."""
+    """Write ds_config.json for tiny models: shard every weight, not only tensors above a million numbers."""
     settings = read(ROOT / "ds_config.json")
     settings["zero_optimization"]["stage3_param_persistence_threshold"] = 0
     (folder / "zero_3.json").write_text(json.dumps(settings))
@@ -69,7 +66,7 @@ def differ(one, other):
 
 
 def start(folder, script, until, **options):
-    """A run under way in a session of its own, as a terminal would start it, once the file `until` is there."""
+    """Start a run in its own session, as a terminal does; return its process once the file `until` exists."""
     with (folder / "stderr.txt").open("w") as output:
         outputs = {"stdout": subprocess.DEVNULL, "stderr": output}
         command, environment = command_of(script, **options), os.environ | ENVIRONMENT
@@ -81,7 +78,7 @@ def start(folder, script, until, **options):
 
 
 def ends(process, folder):
-    """The exit code of a run that was disturbed, and its last line on stderr."""
+    """Wait for a run; return its exit code and its last line on stderr, which must not have a traceback."""
     code = process.wait(timeout=300)
     text = (folder / "stderr.txt").read_text()
     assert "Traceback" not in text, text[-4000:]
@@ -89,17 +86,14 @@ def ends(process, folder):
 
 
 def assert_a_whole_checkpoint_is_left(place):
-    """Once one was written (then the time up to it is) there always is one,
-    whatever else is being written or deleted."""
+    """Once a checkpoint was completed (elapsed.json exists), a complete one must exist at any time."""
     if (place / "elapsed.json").is_file():
         steps = [int(path.parent.name.split("-")[1]) for path in place.glob("checkpoint-*/whole.json")]
         assert read(place / f"checkpoint-{max(steps)}" / "trainer_state.json")["global_step"] == max(steps)
 
 
 def printed_in_two_processes(code: str) -> list[str]:
-    """What `code` prints in two processes with different hash seeds, by which Python orders sets."""
+    """Run `code` in two processes with different hash seeds, and so different orders of sets; return the outputs."""
     environments = [os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)} for seed in ("1", "2")]
-    return [
-        subprocess.run([sys.executable, "-c", code], env=one, capture_output=True, text=True, check=True).stdout
-        for one in environments
-    ]
+    options = {"capture_output": True, "text": True, "check": True}
+    return [subprocess.run([sys.executable, "-c", code], env=variables, **options).stdout for variables in environments]

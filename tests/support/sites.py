@@ -13,7 +13,7 @@ ARTICLE = """<html><head><title>Tide pools</title></head><body><nav>Home Login C
 
 
 HTML, GOOD = {"Content-Type": "text/html"}, ARTICLE.format("")
-PAGES = {  # path -> body and headers of pages that are always the same
+PAGES = {  # path -> (body, headers) of a fixed page
     "declared": (b"x" * 50_000_000, HTML), "klingon": (GOOD.encode(), {"Content-Type": "text/html; charset=klingon"}),
     "misdeclared": (GOOD.encode("gb18030"), {"Content-Type": "text/html; charset=utf-8"}),
     "paragraphs": (b"<p>" * 660_000, HTML),  # half a minute of parsing
@@ -25,7 +25,7 @@ PAGES = {  # path -> body and headers of pages that are always the same
 
 
 class Site:
-    """A web site with a good page, and a page for every fault."""
+    """A web site with a good page and one page for every fault."""
 
     def __init__(self):
         self.requests, self.bytes_sent = [], 0
@@ -84,7 +84,7 @@ class Site:
         return response
 
     async def plain(self, request):
-        """In the charset of the query, if it names one."""
+        """Return text in the charset that the query names, or UTF-8 with a byte order mark."""
         charset, headers = request.query.get("charset"), {"Content-Type": "text/plain"}
         if not charset:
             return web.Response(body=b"\xef\xbb\xbfOne.\nTwo.", headers=headers)

@@ -1,8 +1,7 @@
-"""Measures on a small random Qwen3 on the CPU what `arenarl.plan.memory` computes: bytes of states, of tensors kept for
-the backward pass, of what generating takes.
+"""Measure the bytes that `arenarl.plan.memory` computes, on a small random Qwen3 on the CPU.
 
-Run as a script it prints the states of a real ZeRO-3 engine (one process, whose share is all):
-DeepSpeed leaves its marks on a process.
+Measured are states, tensors saved for the backward pass, and generation. As a script it prints the states of a real
+ZeRO-3 engine with one process; a separate process, because DeepSpeed changes global state.
 """
 
 import json
@@ -28,7 +27,7 @@ TOKENS = 192
 
 
 def build_model(shape: Shape) -> Qwen3ForCausalLM:
-    """A random model, in bfloat16 or float32 by the shape's width."""
+    """Return a random model, in bfloat16 or float32 by the shape's width."""
     config = Qwen3Config(
         vocab_size=shape.vocabulary, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
@@ -43,12 +42,12 @@ def token_ids(shape: Shape, rows: int = 1, tokens: int = TOKENS) -> torch.Tensor
 
 
 class SavedBytes(torch.autograd.graph.saved_tensors_hooks):
-    """Adds up the storages that autograd keeps inside the block, each once, without those of `model`'s parameters."""
+    """Sum the storages that autograd saves inside the block, each once, without the parameters of `model`."""
 
     def __init__(self, model: torch.nn.Module):
         known = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         self.storages: dict[int, int] = {}
-        kept = []  # so that no storage is freed and its address used again while they are counted
+        kept = []  # prevents that a storage is freed and its address reused
 
         def pack(tensor: torch.Tensor) -> torch.Tensor:
             storage = tensor.untyped_storage()
@@ -69,7 +68,7 @@ class SavedBytes(torch.autograd.graph.saved_tensors_hooks):
 
 
 class PeakBytes(TorchDispatchMode):
-    """The most bytes that tensors made inside the block held at once, without `model`'s parameters."""
+    """Record the peak bytes of tensors created inside the block, without the parameters of `model`."""
 
     def __init__(self, model: torch.nn.Module):
         super().__init__()
@@ -91,10 +90,9 @@ class PeakBytes(TorchDispatchMode):
 
 
 def measured_activations(shape: Shape, checkpointing: bool) -> int:
-    """Bytes that autograd keeps for one trajectory; with checkpointing without the layer that is computed again,
-    and the rotations."""
+    """Return the bytes that autograd saves for one trajectory; with checkpointing, without the recomputed layer."""
     model = build_model(shape).train()
-    # the reentrant kind shows the hooks the layers' inputs; the other keeps the same tensors out of their sight
+    # only reentrant checkpointing saves the layers' inputs through these hooks
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": True})
     with SavedBytes(model) as saved:
@@ -103,7 +101,7 @@ def measured_activations(shape: Shape, checkpointing: bool) -> int:
 
 
 def measured_loss(shape: Shape) -> int:
-    """Bytes that a plain cross-entropy over whole logits keeps on top."""
+    """Return the additional bytes that a plain cross-entropy over all logits saves."""
     model, input_ids = build_model(shape).train(), token_ids(shape)
     with SavedBytes(model) as decoder:
         model(input_ids=input_ids, use_cache=False)
@@ -113,15 +111,17 @@ def measured_loss(shape: Shape) -> int:
 
 
 def measured_cache(shape: Shape) -> int:
-    """Bytes of the key-value cache of one trajectory."""
+    """Return the bytes of one trajectory's key-value cache."""
     with torch.no_grad():
         cache = build_model(shape).eval()(input_ids=token_ids(shape), use_cache=True).past_key_values
     return sum(tensor.nbytes for layer in cache.layers for tensor in (layer.keys, layer.values))
 
 
 def measured_generation(shape: Shape, rows: int, tokens: int) -> int:
-    """Bytes beside the weights, at most, while the transformers back end reads rows of different lengths in two turns
-    and goes on with a token."""
+    """Return the peak bytes beside the weights while the transformers back end generates.
+
+    Rows of different lengths are read in two turns, with one new token each.
+    """
     model, tokenizer = build_model(shape).eval(), SimpleNamespace(eos_token_id=-1)
     generator, caches = TransformersGenerator(model, tokenizer, rows), [TrajectoryCache() for _ in range(rows)]
     prompts = [[row + 1] * (tokens - row) for row in range(rows)]
@@ -135,7 +135,7 @@ def measured_generation(shape: Shape, rows: int, tokens: int) -> int:
 
 
 def measured_states(shape: Shape) -> dict[str, int]:
-    """Bytes of a ZeRO-3 engine of one process after one step, by configs/launch/zero3_gpu.json."""
+    """Return the bytes of a ZeRO-3 engine with one process after one step of configs/launch/zero3_gpu.json."""
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     import deepspeed
@@ -160,7 +160,7 @@ def measured_states(shape: Shape) -> dict[str, int]:
 
 
 def _without_auto(values: dict) -> dict:
-    """A DeepSpeed config without what a trainer would fill in."""
+    """Remove the values that a trainer would fill in from a DeepSpeed config."""
     known = {key: value for key, value in values.items() if value != "auto"}
     return {key: _without_auto(value) if isinstance(value, dict) else value for key, value in known.items()}
 

@@ -1,4 +1,4 @@
-"""A user's own world: one tool, a class with nothing but what the docs ask for."""
+"""A user's own world with one tool, and only the members that the docs require."""
 
 from arenarl.rollout.environment import tool_schema
 

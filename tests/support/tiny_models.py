@@ -1,5 +1,4 @@
-"""Configs of tiny random models: the parts that several kinds share, and models of images too,
-whose text's part is a config within theirs."""
+"""Configs of tiny random models: common parts, and vision models, whose text config is nested in theirs."""
 
 import transformers
 from transformers import Gemma3Config, PreTrainedModel, Qwen3_5Config
@@ -14,25 +13,22 @@ LINEAR = {
     "layer_types": ["linear_attention", "full_attention"],
 }  # fmt: skip
 WINDOWS = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
-_SEES = {"hidden_size": 16, "intermediate_size": 16, "patch_size": 4}
+_VISION = {"hidden_size": 16, "intermediate_size": 16, "patch_size": 4}
 
 
-def qwen3_5(**of_text) -> Qwen3_5Config:
-    """AutoModelForCausalLM makes another class of it than its architecture."""
-    seen = _SEES | {"depth": 1, "num_heads": 2, "out_hidden_size": 32, "num_position_embeddings": 16}
-    return Qwen3_5Config(
-        text_config=SMALL | LINEAR | of_text, vision_config=seen, architectures=["Qwen3_5ForConditionalGeneration"]
-    )
+def qwen3_5(**changes) -> Qwen3_5Config:
+    """Return a config for which AutoModelForCausalLM builds another class than its architecture."""
+    vision = _VISION | {"depth": 1, "num_heads": 2, "out_hidden_size": 32, "num_position_embeddings": 16}
+    architectures = ["Qwen3_5ForConditionalGeneration"]
+    return Qwen3_5Config(text_config=SMALL | LINEAR | changes, vision_config=vision, architectures=architectures)
 
 
-def gemma3(**of_text) -> Gemma3Config:
-    seen = _SEES | {"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16}
-    text = SMALL | WINDOWS | of_text
-    return Gemma3Config(
-        text_config=text, vision_config=seen, mm_tokens_per_image=4, architectures=["Gemma3ForConditionalGeneration"]
-    )
+def gemma3(**changes) -> Gemma3Config:
+    vision = _VISION | {"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16}
+    other = {"mm_tokens_per_image": 4, "architectures": ["Gemma3ForConditionalGeneration"]}
+    return Gemma3Config(text_config=SMALL | WINDOWS | changes, vision_config=vision, **other)
 
 
 def build(config) -> PreTrainedModel:
-    """In float32, for reading; of the class that the config names."""
+    """Build the class that the config names, in float32 and evaluation mode."""
     return getattr(transformers, config.architectures[0])(config).float().eval()

@@ -1,4 +1,4 @@
-"""Reads what W&B left on the disk offline: every start of a stage wrote a folder of its own."""
+"""Read W&B's offline folders: every start of a stage wrote one."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def starts(folder, run_id):
-    """The records of each start of a W&B run, the earliest first."""
+    """Return the records of each start of a W&B run, earliest first."""
     logs = sorted(Path(folder).glob(f"wandb/offline-run-*-{run_id}/run-{run_id}.wandb"))
     command = [str(Path(sys.executable).with_name("wandb")), "leet", "inspect", "--json"]
     outputs = [subprocess.run([*command, str(log)], capture_output=True, text=True, check=True).stdout for log in logs]
@@ -15,12 +15,12 @@ def starts(folder, run_id):
 
 
 def begun(records):
-    """What a start said of its W&B run: id, group, job type, config."""
+    """Return the W&B run of a start: id, group, job type, config."""
     return next(record["run"] for record in records if record["type"] == "run")
 
 
 def config(records):
-    """The W&B run's config after all that was added to it."""
+    """Return the W&B run's config after all updates."""
     whole = dict(begun(records)["config"]["update"])
     for record in records:
         if record["type"] == "config":
@@ -29,7 +29,7 @@ def config(records):
 
 
 def merged(many):
-    """Optimizer step -> what was logged of it over all starts; the later record wins."""
+    """Return the logs of all starts by optimizer step; a later record replaces an earlier one."""
     steps = {}
     for records in many:
         for record in records:
@@ -40,7 +40,7 @@ def merged(many):
 
 
 def summary(records):
-    """What a start left in the W&B run's summary."""
+    """Return the W&B run's summary after a start."""
     whole = {}
     for record in records:
         if record["type"] == "summary":

@@ -5,7 +5,7 @@ import selectors
 
 
 class VirtualClock(asyncio.SelectorEventLoop):
-    """`before_jump()` is called whenever all that could run has run and time is about to pass."""
+    """The event loop. It calls `before_jump()` before each jump, when nothing else can run."""
 
     def __init__(self, before_jump=lambda: None):
         self.now = 0.0
@@ -31,7 +31,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 def run_on_virtual_clock(main, before_jump=lambda: None):
-    """(what the coroutine returns, seconds that passed)."""
+    """Return (the coroutine's result, the virtual seconds that passed)."""
     with asyncio.Runner(loop_factory=lambda: VirtualClock(before_jump)) as runner:
         start = runner.get_loop().time()
         return runner.run(main), runner.get_loop().time() - start

@@ -1,5 +1,4 @@
-"""What vLLM 0.31 replies when it has no answer, word for word:
-tests/judges/test_vllm_judge.py holds a real server to it."""
+"""The exact error replies of vLLM 0.31; tests/judges/test_vllm_judge.py compares them with a real server's."""
 
 import json
 
@@ -7,11 +6,11 @@ from hostile import completion_of
 
 
 def refusal(status, message, kind, param=None):
-    """(status, body)"""
+    """Return (status, body)."""
     return status, json.dumps({"error": {"message": message, "type": kind, "param": param, "code": status}})
 
 
-BUSY = refusal(  # with --max-num-queued-reqs; without, it queues whatever comes
+BUSY = refusal(  # only with --max-num-queued-reqs; without it, vLLM queues every request
     503,
     "The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.",
     "Service Unavailable",
@@ -22,17 +21,16 @@ DEAD = refusal(
 
 
 def too_long(context, reply, prompt):
-    """A prompt of so many tokens and a reply of up to so many, for a server of this --max-model-len.
-    It stops counting where it is too much."""
+    """Return the refusal of `prompt` and `reply` tokens with --max-model-len `context`.
+
+    vLLM stops counting the prompt at the first token too many, and then writes "at least".
+    """
     at_least = "at least " if prompt == context - reply + 1 else ""
-    said = (
-        f"However, you requested {reply} output tokens and your prompt contains {at_least}{prompt} input tokens, "
-        f"for a total of {at_least}"
-    )
-    advice = "Please reduce the length of the input prompt or the number of requested output tokens."
     message = (
-        f"This model's maximum context length is {context} tokens. {said}{prompt + reply} tokens. "
-        f"{advice} (parameter=input_tokens, value={prompt})"
+        f"This model's maximum context length is {context} tokens. However, you requested {reply} output tokens and "
+        f"your prompt contains {at_least}{prompt} input tokens, for a total of {at_least}{prompt + reply} tokens. "
+        "Please reduce the length of the input prompt or the number of requested output tokens. "
+        f"(parameter=input_tokens, value={prompt})"
     )
     return refusal(400, message, "BadRequestError", "input_tokens")
 
@@ -47,7 +45,7 @@ def not_served(model):
 
 
 def broken_off(text):
-    """Paused, it answers what is under way with what it has, and status 200."""
-    said = completion_of(text)
-    said["choices"][0]["finish_reason"] = "abort"
-    return 200, json.dumps(said)
+    """Return the reply of a paused server to a running request: its text so far, with status 200."""
+    reply = completion_of(text)
+    reply["choices"][0]["finish_reason"] = "abort"
+    return 200, json.dumps(reply)

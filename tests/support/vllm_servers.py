@@ -1,4 +1,4 @@
-"""A real vLLM server, started as a user would, in an environment that has vLLM; and an HTTP server in its place."""
+"""A real vLLM server, started as a user does, and an HTTP server that stands in for it."""
 
 import os
 import subprocess
@@ -17,8 +17,10 @@ from arenarl.judges.local_server import free_port
 
 @contextmanager
 def vllm_server(folder, *flags, port=None, **overrides):
-    """(its address, its process), once it answers, with the policy of a tiny run in `folder`,
-    or of `overrides`: keys with `__` for the dot."""
+    """Serve the policy of a tiny run in `folder`; yield (address, process) once the server answers.
+
+    `overrides` are config keys with `__` for the dot.
+    """
     url = f"http://127.0.0.1:{port or free_port()}"
     keys = TINY | {"rollout.server_url": url} | {key.replace("__", "."): value for key, value in overrides.items()}
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
@@ -43,17 +45,17 @@ def _is_up(url):
 
 
 def end(process):
-    """Kill it and what it started."""
+    """Kill a process and its children."""
     if process.poll() is None:
-        for one in psutil.Process(process.pid).children(recursive=True):
-            one.kill()
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
         process.kill()
     process.wait()
 
 
 @contextmanager
 def serving(replies, status=200):
-    """(url, requests): an HTTP server that answers each path with what `replies` says, the rest with 404."""
+    """Yield (url, requests) of an HTTP server that answers the paths in `replies`, and others with 404."""
     requests = []
 
     async def answer(request):

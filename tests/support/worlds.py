@@ -1,4 +1,4 @@
-"""A world with a state: a counter that is to reach the query's goal, with what can go wrong in one."""
+"""A world with a state, a counter that must reach the query's goal, and a class of worlds that crash."""
 
 import random
 
@@ -6,12 +6,12 @@ from arenarl.rollout.environment import Step, ToolError, tool_schema
 
 
 class Counter:
-    """`act("up")` and `act("down")` move it; a step pays a tenth, the goal 1 more and the end."""
+    """The counter. `act("up")` and `act("down")` move it and pay 0.1; the goal pays 1 more and ends the trajectory."""
 
     needs_answer = False
     one_call_a_turn = True
     tools = [tool_schema("act", "Moves the counter.", {"action": {"type": "string", "enum": ["up", "down"]}})]
-    made, closed = 0, 0  # over all instances; a class of a test's own counts for itself
+    made, closed = 0, 0  # over all instances of a class; each subclass counts its own
 
     def __init__(self, config=None, language="en"):
         type(self).made += 1
@@ -35,7 +35,7 @@ class Counter:
 
 
 def mortal(share, kind=Counter, seed=0):
-    """A class of such worlds that die in a share of the calls."""
+    """Return a subclass whose instances crash in this share of the calls."""
     rng = random.Random(seed)
 
     class Mortal(kind):
