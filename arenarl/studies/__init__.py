@@ -1,7 +1,7 @@
-"""Measurements of the method itself, beside the papers' tables: each a command, `python -m arenarl.studies.<module>`.
+"""Measurements of the method beyond the papers' tables. Each is a command, `python -m arenarl.studies.<module>`.
 
 Rankings with known truth (`fidelity`, `noise_grid`, `rivals`), judges (`judge_reliability`, `judge_faults`,
-`signal_and_noise`), training data (`data_pipeline`, `data_quality`), a training step beside TRL's (`bench_training`),
-and all that one GPU can check (`gpu_check`). They use the library like any user; nothing below imports them. Open
-`fidelity` first.
+`signal_and_noise`), training data (`data_pipeline`, `data_quality`), a training step compared with TRL's
+(`bench_training`), and all that one GPU can check (`gpu_check`). They use the library as users do. Open `fidelity`
+first.
 """

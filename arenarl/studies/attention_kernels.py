@@ -1,10 +1,9 @@
-"""The machine, and which of torch's attention kernels this project's forward passes take on it.
+"""This machine's GPU, and the attention kernels that torch chooses for this project's forward passes.
 
     python -m arenarl.studies.attention_kernels
 
-A Qwen3 of one layer, whose heads are Qwen3-1.7B's, goes through what rollouts and training ask of attention: prompts, a
-decoded token, the next turn's tokens, a training step. torch chooses a kernel by device, dtype and mask. The last line
-is JSON.
+torch chooses a kernel by device, dtype and mask. A Qwen3 of one layer with Qwen3-1.7B's heads makes the passes of
+rollouts and training: prompts, a decoded token, the next turn's tokens, a training step. The last line is JSON.
 """
 
 import json
@@ -24,12 +23,12 @@ from arenarl.system.errors import guarded
 
 HEADS = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}  # Qwen3-1.7B's
 SIZES = {"hidden_size": 256, "intermediate_size": 256, "vocab_size": 256, "num_hidden_layers": 1}
-CHOICE = "aten::_scaled_dot_product_"  # what the profiler calls torch's choice, before its name
+CHOICE = "aten::_scaled_dot_product_"  # the profiler's prefix of torch's choice
 WORDS = ("flash", "fmha", "efficient", "attention", "cudnn")  # of a GPU kernel's name
 
 
 def machine() -> dict[str, Any]:
-    """The card, its driver and memory; None on a CPU."""
+    """Return the card, its driver and memory, and torch's version; no card on a CPU."""
     if not torch.cuda.is_available():
         return {"card": None, "torch": torch.__version__}
     query, drivers = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], []
@@ -42,10 +41,9 @@ def machine() -> dict[str, Any]:
 
 
 def passes(model: Qwen3ForCausalLM, length: int) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """What is passed, and the forward pass; to be called in this order, because turns continue prompts."""
+    """Yield each pass's name and the pass. Call them in this order, because turns continue prompts."""
     ids = torch.randint(model.config.vocab_size, (4, 2 * length)).tolist()
-    # of unlike length
-    turns, caches = [row[: length - 10 * number] for number, row in enumerate(ids)], [TrajectoryCache() for _ in ids]
+    turns, caches = [row[: length - 10 * k] for k, row in enumerate(ids)], [TrajectoryCache() for _ in ids]
     yield "prompts", lambda: encode_and_keep(model, turns, caches)
     batch = encode_and_keep(model, turns, caches)
     yield "a decoded token", lambda: batch.step(model, torch.zeros(len(ids), dtype=torch.long, device=model.device))
@@ -59,19 +57,18 @@ def passes(model: Qwen3ForCausalLM, length: int) -> Iterator[tuple[str, Callable
 
 
 def kernels_of(run: Callable[[], Any]) -> list[str]:
-    """torch's choices in a forward pass, such as `flash_attention`, then the names of a GPU's kernels."""
+    """Return torch's choices in a forward pass, such as `flash_attention`, then the names of GPU kernels."""
     activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * torch.cuda.is_available()]
     with profile(activities=activities) as profiler, torch.no_grad():
         run()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
     events = profiler.key_averages()
-    names = [event.key for event in events]
-    chosen = [name for name in names if name.startswith(CHOICE) and not name.endswith("backward")]
-    on_gpu = [event.key for event in events if event.device_type == DeviceType.CUDA]
+    names = {event.key for event in events}
+    chosen = {name.removeprefix(CHOICE) for name in names if name.startswith(CHOICE) and not name.endswith("backward")}
+    on_gpu = {event.key for event in events if event.device_type == DeviceType.CUDA}
     kernels = {name[:90] for name in on_gpu if any(word in name.lower() for word in WORDS)}
-    operations = {name for name in names if name.startswith("aten::")}
-    return sorted({name.removeprefix(CHOICE) for name in chosen}) + sorted(kernels - operations)
+    return sorted(chosen) + sorted(kernels - {name for name in names if name.startswith("aten::")})
 
 
 def main() -> None:
@@ -79,8 +76,8 @@ def main() -> None:
     device, length = ("cuda", 1024) if torch.cuda.is_available() else ("cpu", 32)
     figures = machine()
     for dtype in (torch.bfloat16, torch.float32):
-        config = Qwen3Config(**HEADS, **SIZES)
         with torch.device(device):
+            config = Qwen3Config(**HEADS, **SIZES)
             model = Qwen3ForCausalLM._from_config(config, dtype=dtype, attn_implementation="sdpa")
         for name, run in passes(model, length):
             figures[f"{str(dtype).removeprefix('torch.')}, {name}"] = kernels = kernels_of(run)

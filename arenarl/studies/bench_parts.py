@@ -1,39 +1,34 @@
-"""What the benches of a training step are made of: a scripted policy, a slow judge, and how much judging is hidden.
+"""Parts of the step benchmark: a scripted policy, a slow judge, and a measure of hidden judging.
 
-**The policy** has random weights, or those of a packaged model, and any size. It never ends a turn by itself, so that
-every step generates the same number of tokens; `Script` writes tool calls and answers over them.
+**The policy** has random weights, or those of a packaged model. It never ends a turn by itself, so every step generates
+the same number of tokens; `Script` overwrites them with tool calls and answers.
 
-**The judge** is a process of its own on localhost: `with delayed_judge(delay_s, concurrency) as url`. Each call takes
-`delay_s`. Like a real service it admits `concurrency` calls at once and refuses more. Its scores are drawn from what it
-is shown, so that the same tournament makes the same calls again.
+**The judge** takes `delay_s` a call and admits `concurrency` calls at once, like a remote service. The same tournament
+makes the same calls again, because scores depend only on the query and the trajectories shown.
 
-**Overlap**: how much of a step's judging can go on while the step generates and computes log-probabilities, and how
-much did. A call can start once both its trajectories have ended, if it is sure to be made (`sure_calls`); else once its
-group is complete and the matches that it waits for are over. From the times at which trajectories ended follows the
-least time at which any scheduler can end all judging (`least_end_s`). With E, when the step asks for its rewards:
+**Hidden judging** runs while the step generates and computes log-probabilities. A call can start once both its
+trajectories have ended, if it is sure to be made (`surely_meets`). Otherwise it waits for its whole group and for
+earlier matches. `least_end_s` computes the earliest end of all judging under any scheduler. E is the time when the step
+requests its rewards:
 
-    total      = least time that judging takes if all of it begins at E
-    least wait = least time that it goes on after E, beginning as early as the graph allows
-    wait       = seconds that the step really waited, from E on
+    total      = least duration of judging if all of it begins at E
+    least wait = least time from E to the end of judging if each call begins as early as possible
+    wait       = seconds that the step really waited after E
 
 `judge_hidden_possible` = (total - least wait) / total: the share of the judging that can be hidden at all.
-`judge_hidden_share` = (total - wait) / (total - least wait): how much of that was hidden. Both are strict: time of HTTP
-and of our own code counts as wait, and no scheduler may reach the least times.
+`judge_hidden_share` = (total - wait) / (total - least wait): how much of that share was hidden. Our own code's time
+counts as wait, and perhaps no scheduler reaches the least times.
 """
 
 import asyncio
 import random
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from operator import itemgetter
 from pathlib import Path
 
 import torch
-from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen3ForCausalLM
 
 from arenarl.config.schema import Config, ScratchConfig
@@ -41,16 +36,8 @@ from arenarl.domains.environments import make_environment
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.judges.judge import Verdict
 from arenarl.plan import memory
+from arenarl.rollout import policy as policies
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
-from arenarl.rollout.policy import (
-    PACKAGED,
-    build_scratch_model,
-    folder_of,
-    load_model,
-    load_tokenizer,
-    scratch_config,
-    train_tokenizer,
-)
 from arenarl.system.event_loops import LoopThread
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.ranking import Match, Ranking
@@ -59,17 +46,16 @@ from arenarl.training.judging import Judging
 from arenarl.training.sft_data import as_text
 from arenarl.trajectory import Query, Trajectory
 
-# beside `tiny`, which is the YAML's policy.scratch. Their tokenizer knows fewer tokens, and thinks nothing of the rest
+# besides `tiny`, which is the YAML's policy.scratch; their tokenizer has fewer tokens than the model
 SHAPES = {"qwen3-1.7b": memory.SHAPES["Qwen/Qwen3-1.7B"], "qwen3-8b": memory.SHAPES["Qwen/Qwen3-8B"]}
-GOING_ON = 0.6  # share of its turns, but for the last, that call a tool; the others answer
-GRACE_S = 60  # that a call may take above the judge's delay before it is given up
+TOOL_CALL_SHARE = 0.6  # of the turns before the last; the other turns answer
 
 Generate = Callable[[TurnRequest], Awaitable[GeneratedTurn]]
 
 
 class Script:
-    """Writes over a generated turn, whose length it keeps:
-    some of the policy's tokens as a thought, then a tool call or an answer."""
+    """Overwrites a generated turn with a thought, made of its own tokens, and a tool call or an answer; the length
+    stays."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, generate: Generate, turns: int):
         def encode(text: str) -> list[int]:
@@ -87,15 +73,16 @@ class Script:
     async def __call__(self, request: TurnRequest) -> GeneratedTurn:
         turn_ids = (await self.generate(request)).token_ids
         is_last = _count(self.header, request.token_ids) == self.turns
-        goes_on = not is_last and random.Random(request.seed).random() < GOING_ON
-        tail = [*(self.search if goes_on else self.answer), self.end]
-        said = turn_ids[len(self.head) : len(turn_ids) - len(tail)]
-        thought = [token if token in self.ordinary else self.filler for token in said]
+        has_call = not is_last and random.Random(request.seed).random() < TOOL_CALL_SHARE
+        tail = [*(self.search if has_call else self.answer), self.end]
+        kept = turn_ids[len(self.head) : len(turn_ids) - len(tail)]
+        thought = [token if token in self.ordinary else self.filler for token in kept]
         return GeneratedTurn([*self.head, *thought, *tail])
 
 
 def _count(part: list[int], token_ids: list[int]) -> int:
-    """
+    """Count where `part` occurs in `token_ids`.
+
     >>> _count([1, 2], [1, 2, 1, 1, 2])
     2
     """
@@ -107,16 +94,17 @@ def build_policy(
 ) -> tuple[str, int]:
     """Return a folder with a policy that never ends a turn, and its number of parameters.
 
-    A packaged model keeps its weights and its tokenizer.
-    Any other shape has random weights and a tokenizer of the embedded world's texts.
+    A packaged model keeps its weights and its tokenizer. Any other shape has random weights and a tokenizer trained on
+    the embedded world's texts.
 
     Args:
-        layers: keep only the first ones; None keeps all.
+        layers: number of first layers to keep; None keeps all.
     """
-    if shape in PACKAGED:
-        model, tokenizer = load_model(folder_of(shape), config.policy.dtype), load_tokenizer(folder_of(shape))
+    if shape in policies.PACKAGED:
+        source = policies.folder_of(shape)
+        model, tokenizer = policies.load_model(source, config.policy.dtype), policies.load_tokenizer(source)
     else:
-        tokenizer = _tokenizer_of_the_world(config, queries)
+        tokenizer = _world_tokenizer(config, queries)
         model = _random_model(config, shape, tokenizer)
     if layers:
         model.model.layers, model.config.num_hidden_layers = model.model.layers[:layers], layers
@@ -128,32 +116,32 @@ def build_policy(
     return str(folder), model.num_parameters()
 
 
-def _tokenizer_of_the_world(config: Config, queries: list[Query]) -> PreTrainedTokenizerBase:
+def _world_tokenizer(config: Config, queries: list[Query]) -> PreTrainedTokenizerBase:
     environment = make_environment(config.environment, config.data.language)
     teacher = Teacher(environment.world, environment)
-    taught = [teacher.solve(query, random.Random(index), 0.5) for index, query in enumerate(queries)]
-    texts = [message["content"] for trajectory in taught for message in as_text(trajectory.messages)]
-    return train_tokenizer(texts, environment.tools, config.policy.scratch.vocab_size)
+    trajectories = [teacher.solve(query, random.Random(index), 0.5) for index, query in enumerate(queries)]
+    texts = [message["content"] for trajectory in trajectories for message in as_text(trajectory.messages)]
+    return policies.train_tokenizer(texts, environment.tools, config.policy.scratch.vocab_size)
 
 
 def _random_model(config: Config, shape: str, tokenizer: PreTrainedTokenizerBase) -> Qwen3ForCausalLM:
     torch.manual_seed(config.seed)
     if shape not in SHAPES:
-        return build_scratch_model(config.policy.scratch, tokenizer).to(getattr(torch, config.policy.dtype))
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):  # a GPU draws a billion numbers in a moment
-        sizes = SHAPES[shape]
-        layer = (sizes.hidden, sizes.intermediate, sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_dim)
-        scratch = ScratchConfig(*layer, rope_theta=1e6, max_positions=40960)
-        # the tokenizer may know a part of the vocabulary
-        full = scratch_config(scratch, tokenizer, vocab_size=sizes.vocabulary, dtype=config.policy.dtype)
+        return policies.build_scratch_model(config.policy.scratch, tokenizer).to(getattr(torch, config.policy.dtype))
+    sizes = SHAPES[shape]
+    layer = (sizes.hidden, sizes.intermediate, sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_dim)
+    scratch = ScratchConfig(*layer, rope_theta=1e6, max_positions=40960)
+    # the model's full vocabulary, although the tokenizer uses a part of it
+    full = policies.scratch_config(scratch, tokenizer, vocab_size=sizes.vocabulary, dtype=config.policy.dtype)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):  # drawing the weights on a CPU is slow
         return Qwen3ForCausalLM._from_config(full)
 
 
 @torch.no_grad()
 def _never_end(model: PreTrainedModel, end: int) -> None:
-    """Make the first dimension of the residual stream a constant, and point the end of a turn against it.
+    """Make the first dimension of the residual stream constant, and give the end token a large negative weight on it.
 
-    A trained model's last norm divides that constant by about 40, so the weight against it is large.
+    The weight is large because a trained model's last norm divides the constant by about 40.
     """
     for layer in model.model.layers:
         layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0
@@ -161,60 +149,35 @@ def _never_end(model: PreTrainedModel, end: int) -> None:
     model.lm_head.weight[end, 0] = -3000
 
 
-def noisy_scores(group: int, shown: Sequence[int]) -> list[float]:
-    """A score for each trajectory shown: its quality, N(0, 1), and the call's noise on it, N(0, .7)."""
-    noise = random.Random(stable_seed("call", group, *shown))
-    return [random.Random(stable_seed("quality", group, i)).gauss() + noise.gauss(0, 0.7) for i in shown]
+class SlowJudge:
+    """A judge whose calls take `delay_s`, `concurrency` of them at once.
 
-
-async def serve(delay_s: float, concurrency: int) -> None:
-    """Answer POST /judge, `{"group": 0, "shown": [i, j]}`, with `{"scores": [...]}` after `delay_s`, until stdin ends.
-
-    Above `concurrency` calls at once the answer is 429. The port, a free one, is printed first.
+    All calls wait in one thread, whichever event loop makes them.
     """
-    under_way = 0
 
-    async def judge(request: web.Request) -> web.Response:
-        nonlocal under_way
-        asked = await request.json()
-        if under_way == concurrency:
-            raise web.HTTPTooManyRequests
-        under_way += 1
-        await asyncio.sleep(delay_s)
-        under_way -= 1
-        return web.json_response({"scores": noisy_scores(asked["group"], asked["shown"])})
+    def __init__(self, delay_s: float, concurrency: int):
+        self.delay_s, self.slots = delay_s, asyncio.Semaphore(concurrency)
+        self._thread = LoopThread("slow-judge")
 
-    app = web.Application()
-    app.router.add_post("/judge", judge)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    print(runner.addresses[0][1], flush=True)
-    await asyncio.to_thread(sys.stdin.read)
+    async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict:
+        await self._thread.run(self._wait())
+        scores = noisy_scores(query.query_id, [stable_seed(trajectory.messages) for trajectory in (first, second)])
+        return Verdict(tuple({"total": score} for score in scores), itemgetter("total"))
+
+    async def _wait(self) -> None:
+        async with self.slots:
+            await asyncio.sleep(self.delay_s)
 
 
-@contextmanager
-def delayed_judge(delay_s: float, concurrency: int) -> Iterator[str]:
-    """The URL of a judge that lives as long as the block.
-
-    It ends when its stdin does, so also where its parent is killed; Ctrl-C is not for it, but for its parent.
-    """
-    command = [sys.executable, "-m", "arenarl.studies.bench_parts", str(delay_s), str(concurrency)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            port = process.stdout.readline().strip()
-            if not port:
-                raise RuntimeError(f"the judge did not start: exit code {process.wait()}")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.kill()  # it holds nothing that needs an orderly end, and calls under way are not waited for
+def noisy_scores(query: str, trajectories: Sequence[int]) -> list[float]:
+    """Return a score for each trajectory of a call: its quality, N(0, 1), plus the call's noise on it, N(0, .7)."""
+    noise = random.Random(stable_seed("call", query, *trajectories))
+    return [random.Random(stable_seed("quality", query, i)).gauss() + noise.gauss(0, 0.7) for i in trajectories]
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """One step's judging. Seconds; `generation_s` is the time from the first trajectory's end to E."""
+    """One step's judging: number of calls, and seconds. `generation_s` runs from the first trajectory's end to E."""
 
     calls: int
     generation_s: float
@@ -229,7 +192,7 @@ class Overlap:
 
     @property
     def share(self) -> float | None:
-        """`judge_hidden_share`; None where nothing can be hidden."""
+        """`judge_hidden_share`; None if nothing can be hidden."""
         can_be_hidden_s = self.total_s - self.least_wait_s
         return (self.total_s - self.wait_s) / can_be_hidden_s if can_be_hidden_s else None
 
@@ -237,7 +200,7 @@ class Overlap:
 def measure_overlap(
     judging: Judging, topology: str, concurrency: int, delay_s: float, asked: float, answered: float
 ) -> Overlap:
-    """Of judging that was asked for its outcomes, E, and gave them, at these times by perf_counter."""
+    """Measure a step's judging, whose outcomes were requested at `asked` (E) and ready at `answered` (perf_counter)."""
     rankings = [outcome.ranking for outcome in judging.outcomes()]
     ended = [list(group.ended_G) for group in judging.groups]
     at_once = [[asked] * len(ended_G) for ended_G in ended]
@@ -253,13 +216,14 @@ def measure_overlap(
 def least_end_s(
     ended: Sequence[Sequence[float]], rankings: Sequence[Ranking], topology: str, concurrency: int, delay_s: float
 ) -> float:
-    """No scheduler is through with the groups' calls before, if trajectory g of group k ends at `ended[k][g]`.
+    """Return a time before which no scheduler can end all calls, if trajectory g of group k ends at `ended[k][g]`.
 
-    Calls that can start at `t` or later take `delay_s` for every `concurrency` of them, from `t` on; and if each has
-    `k` others after it, one by one, these come on top. This holds for every `t` and `k`.
+    The calls that cannot start before `t` need `delay_s` for every `concurrency` of them, from `t` on. If each is
+    followed by a chain of `after` later calls, these add `after` times `delay_s`. The bound is the maximum over all
+    `t` and `after`.
     """
     is_sure = surely_meets(topology) != "nobody"
-    calls: list[tuple[float, int]] = []  # (earliest start, calls that come after it, one by one)
+    calls: list[tuple[float, int]] = []  # (earliest start, length of the chain after it)
     for ended_G, ranking in zip(ended, rankings, strict=True):
         for match, after in zip(ranking.matches, chains_after(ranking.matches), strict=True):
             waits_for_two = is_sure and match.round == 0
@@ -273,46 +237,13 @@ def least_end_s(
 
 
 def chains_after(matches: Sequence[Match]) -> list[int]:
-    """For each match, the longest chain of later ones that wait for it: an entrant plays its matches one by one.
-    Sorted by round."""
+    """Return, for each match, the length of the longest chain of later matches that wait for it.
+
+    An entrant plays its matches one by one. `matches` are sorted by round.
+    """
     after = [0] * len(matches)
     for k in reversed(range(len(matches))):
         one, later = matches[k], range(k + 1, len(matches))
         shares = [n for n in later if {one.i, one.j} & {matches[n].i, matches[n].j}]
         after[k] = max((1 + after[n] for n in shares if matches[n].round > one.round), default=0)
     return after
-
-
-class HTTPJudge:
-    """A judge of trajectories at the address of a `delayed_judge`, which admits `concurrency` calls at once."""
-
-    def __init__(self, url: str, concurrency: int):
-        self.url, self.concurrency = url, concurrency
-
-    def __enter__(self) -> "HTTPJudge":
-        self._thread = LoopThread("http-judge")
-        self._thread.submit(self._open()).result()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._thread.submit(self._session.close()).result()
-        self._thread.close()
-
-    async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict:
-        asked = {"group": query.query_id, "shown": [stable_seed(one.messages) for one in (first, second)]}
-        scores = await self._thread.run(self._ask(asked))
-        return Verdict(tuple({"total": score} for score in scores), itemgetter("total"))
-
-    async def _open(self) -> None:
-        self._slots = asyncio.Semaphore(self.concurrency)
-        self._session = ClientSession(
-            self.url, connector=TCPConnector(limit=0), timeout=ClientTimeout(sock_read=GRACE_S), raise_for_status=True
-        )
-
-    async def _ask(self, asked: dict) -> list[float]:
-        async with self._slots, self._session.post("/judge", json=asked) as reply:
-            return (await reply.json())["scores"]
-
-
-if __name__ == "__main__":
-    asyncio.run(serve(float(sys.argv[1]), int(sys.argv[2])))

@@ -1,26 +1,21 @@
-"""What a training step costs beside plain TRL's, where its time goes,
-and how much of the judging it hides behind generation.
+"""Benchmark of a training step: its time compared with plain TRL's, the time of its parts, and hidden judging.
 
-    python -m arenarl.studies.bench_training --config configs/quickstart.yaml [--set key=value ...] [--groups 8]
-        [--group_size 16] [--pairs 6] …
+    python -m arenarl.studies.bench_training --config configs/quickstart.yaml [--groups 8] [--group_size 16] [--pairs 6]
 
-The policy has random weights, or those of a packaged model, and never ends a turn by itself, so that both steps
-generate just as many tokens; what a turn says is written over it afterwards (`bench_parts`). Two measurements for each
-`--shape`, on one process:
+The policy never ends a turn by itself, so both steps generate the same number of tokens; `bench_parts.Script` then
+writes tool calls and answers over them. One process makes two measurements for each `--shape`:
 
-1. One GRPOTrainer takes our step and TRL's own in turn, on the same prompts, with `--tokens` in every completion. TRL's
-   step is `GRPOTrainer` as it comes, but for attention and output head, which are ours in both: `model.generate`,
-   padded forward passes and update, a reward function that returns at once. Ours differs in what this project puts in
-   its place: the rollout engine with its back end, log-probabilities of own tokens, tournaments with a judge that
-   answers at once, the metrics. Ours goes first in every other pair. Each step is printed as soon as it ends.
-   `step_ratio_to_trl` is our median by TRL's, the first pair left out. `tokens_per_s` are generated tokens a second of
-   the rollout, `ms_per_token` its milliseconds a token of all rows together, prompts included. `peak_memory_gb` is the
-   process's on a CPU, and what torch allocated in our steps on a GPU; `planned_memory_gb` is what `arenarl.plan` says
-   of such a step.
-2. Rollouts of several turns with real tool calls, which end at different times, judged by an HTTP server that takes
-   `--delay_s` a call: `bench_parts` says what `judge_hidden_possible` and `judge_hidden_share` are.
+1. One GRPOTrainer alternates between our step and TRL's own, on the same prompts, with `--tokens` in every completion.
+   TRL's step is plain `GRPOTrainer` with a reward function that returns at once; attention and output head are ours in
+   both. Ours adds the rollout engine, log-probabilities of its own tokens, tournaments with an instant judge, and the
+   metrics. Ours goes first in every second pair. Medians leave out the first pair. `step_ratio_to_trl` is our median
+   divided by TRL's. `tokens_per_s` counts the rollout's generated tokens; `ms_per_token` is the rollout's time divided
+   by the tokens of one completion. `peak_memory_gb` is the process's on a CPU, torch's allocation in our steps on a
+   GPU; `planned_memory_gb` is `arenarl.plan`'s estimate of such a step.
+2. Rollouts of several turns with real tool calls, and a judge that takes `--delay_s` a call. `bench_parts` defines
+   `judge_hidden_possible` and `judge_hidden_share`.
 
-`--measure` chooses one of them. The last line is JSON, of the last shape; `rows` has all of them.
+`--measure` chooses one of them. The last line is JSON of the last shape; its `rows` has all shapes.
 """
 
 import argparse
@@ -42,7 +37,7 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import SaveStrategy
 from trl import GRPOTrainer
 
-from arenarl.config.command_line import parse_arguments
+from arenarl.config.command_line import at_least, parse_arguments
 from arenarl.config.schema import Config, EnvironmentConfig
 from arenarl.domains.domain import make_domain
 from arenarl.domains.environments import make_environment
@@ -56,8 +51,7 @@ from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.stage import fix_randomness
 from arenarl.run.timing import peak_memory_gb
-from arenarl.studies import bench_parts
-from arenarl.studies.bench_parts import SHAPES, Overlap, Script
+from arenarl.studies.bench_parts import SHAPES, Overlap, Script, SlowJudge, build_policy, measure_overlap
 from arenarl.system.errors import UserError, guarded
 from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
@@ -66,22 +60,21 @@ from arenarl.training.step import TrainingStep
 from arenarl.training.trl_internals import OwnTokensTrainer
 from arenarl.trajectory import Query, Trajectory, prompt_messages
 
-TURNS = 8  # of the second measurement, at most
+MAX_TURNS = 8  # of a trajectory in the second measurement
 PARTS = ("rollout", "forward", "judge")  # of our step, as the trainer logs them; the update is the rest
 
 
 class InstantJudge:
-    """Scores at once, and always the same trajectory alike."""
+    """Scores at once; a trajectory always gets the same score."""
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
-        totals = (stable_seed(one.messages) % 1000 / 100 for one in (first, second))
+        totals = (stable_seed(trajectory.messages) % 1000 / 100 for trajectory in (first, second))
         return Verdict(tuple({"total": total} for total in totals), itemgetter("total"))
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of ours or TRL's: its pair, seconds, bytes of the GPU at most (0 on a CPU),
-    and what the trainer logged."""
+    """One measured step, ours or TRL's. `memory`: peak bytes of the GPU, 0 on a CPU; `logged`: the trainer's log."""
 
     pair: int
     is_ours: bool
@@ -89,14 +82,9 @@ class Step:
     memory: int
     logged: dict[str, float]
 
-    def show(self) -> None:
-        parts = ", ".join(f"{part} {self.logged[f'time/{part}_s']:.3f}" for part in PARTS) if self.is_ours else ""
-        whose = "our" if self.is_ours else "TRL"
-        print(f"  pair {self.pair}: {whose} step {self.seconds:.3f} s{'; ' if parts else ''}{parts}", flush=True)
-
 
 def is_ours(step: int) -> bool:
-    """Whether a step is ours: the first of every even pair, the second of every odd one.
+    """Return True for the first step of every even pair and the second of every odd pair.
 
     >>> [is_ours(step) for step in range(8)]
     [True, False, False, True, True, False, False, True]
@@ -104,8 +92,8 @@ def is_ours(step: int) -> bool:
     return step % 4 in (0, 3)
 
 
-class TurnAbout(TrainerCallback):
-    """Makes the trainer's steps ours and TRL's own in turn, and measures them."""
+class AlternateSteps(TrainerCallback):
+    """Makes the trainer alternate between our steps and TRL's own, and measures them."""
 
     def __init__(self):
         self.trainer: GRPOTrainer | None = None  # set once it exists
@@ -128,34 +116,37 @@ class TurnAbout(TrainerCallback):
         self.memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        if len(self.steps) < state.global_step:  # the last log is of the whole training
-            step = state.global_step - 1
-            self.steps.append(Step(step // 2, is_ours(step), self.seconds, self.memory, dict(logs)))
-            self.steps[-1].show()
+        if len(self.steps) < state.global_step:  # false for the last log, which sums up the training
+            number = state.global_step - 1
+            step = Step(number // 2, is_ours(number), self.seconds, self.memory, dict(logs))
+            self.steps.append(step)
+            parts = "".join(f"{part} {logs[f'time/{part}_s']:.3f}, " for part in PARTS) if step.is_ours else ""
+            line = f"  pair {step.pair}: {'our' if step.is_ours else 'TRL'} step {step.seconds:.3f} s; {parts}"
+            print(line.rstrip(" ,;"), flush=True)
 
 
 class Bench:
-    """The parts that both measurements share, for one shape: policy, queries, trainers."""
+    """One shape's policy, queries and trainers, shared by both measurements."""
 
     def __init__(self, config: Config, shape: str, folder: Path, layers: int | None = None):
         self.config, self.folder, self.shape = config, folder, shape
         if shape in SHAPES:
             config.policy.dtype = "bfloat16"
         self.examine = make_examiner(make_domain(config.environment, config.data))
-        world, taken = make_environment(config.environment, config.data.language).world, set()
-        language = config.data.language
-        of_subtasks = [make_queries(world, name, language, 40, "bench", taken) for name in SUBTASKS]
-        self.queries = [query for queries in of_subtasks for query in queries]
-        self.policy, self.parameters = bench_parts.build_policy(config, shape, self.queries, folder / "policy", layers)
+        language, taken = config.data.language, set()
+        world = make_environment(config.environment, language).world
+        by_subtask = [make_queries(world, name, language, 40, "bench", taken) for name in SUBTASKS]
+        self.queries = [query for queries in by_subtask for query in queries]
+        self.policy, self.parameters = build_policy(config, shape, self.queries, folder / "policy", layers)
         self.tokenizer = load_tokenizer(self.policy)
 
     def trainer(
-        self, judge: Judge, prompts: list[str], steps: int, turns: int, turn_tokens: int, callbacks=(), ask=None
+        self, judge: Judge, prompts: list[str], steps: int, turns: int, turn_tokens: int, callbacks=(), on_reward=None
     ) -> GRPOTrainer:
-        """A GRPOTrainer with our rollouts and rewards, and with a reward that is there at once for steps without them.
+        """Return a GRPOTrainer with our rollouts and rewards. TRL's own steps get a reward at once.
 
         Args:
-            ask: called with the step's judging, before our reward function is.
+            on_reward: called with the step's judging before our reward function.
         """
         config = deepcopy(self.config)
         config.rl.steps, config.rl.learning_rate, config.rl.eval_steps, config.wandb.mode = steps, 0.0, 0, "disabled"
@@ -167,14 +158,14 @@ class Bench:
         verifier = Verifier(config.judge.verifier, None)
         arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
         step = TrainingStep(config, self.queries, engine, arena, self.examine, self.folder)
-        (reward,) = step.reward_funcs
+        (our_reward,) = step.reward_funcs
 
-        def reward_or_at_once(prompts: list, **given: Any) -> list[float]:
+        def reward(prompts: list, **columns: Any) -> list[float]:
             if trainer.rollout_func is None:  # TRL's own step
                 return [float(row % 2) for row in range(len(prompts))]
-            if ask:
-                ask(step.judging)
-            return reward(**given)
+            if on_reward:
+                on_reward(step.judging)
+            return our_reward(**columns)
 
         arguments = adapter.grpo_arguments(config, self.folder / "trainer", 1, use_cpu=not torch.cuda.is_available())
         arguments.save_strategy = SaveStrategy.NO
@@ -184,7 +175,7 @@ class Bench:
             train_dataset=Dataset.from_dict({"prompt": prompts}),
             processing_class=self.tokenizer,
             rollout_func=step.rollout_func,
-            reward_funcs=reward_or_at_once,
+            reward_funcs=reward,
             callbacks=list(callbacks),
             peft_config=lora_config(config.policy.lora_rank),
         )
@@ -192,21 +183,21 @@ class Bench:
         return trainer
 
     def measure_step(self, pairs: int, tokens: int) -> dict[str, Any]:
-        """Our step beside TRL's, and where the seconds of ours go; medians over all pairs but the first."""
+        """Compare our step with TRL's, and split ours into its parts; medians over all pairs but the first."""
         groups, size = self.config.rl.groups, self.config.rollout.group_size
         prompts: list[str] = []
         for pair in range(pairs + 1):
             queries = random.Random(pair).sample(self.queries, groups)
             names, rendered = [query.query_id for query in queries], [self._rendered(query) for query in queries]
             prompts += names + rendered if is_ours(2 * pair) else rendered + names
-        turn_about = TurnAbout()
-        turn_about.trainer = trainer = self.trainer(InstantJudge(), prompts, 2 * pairs + 2, 1, tokens, [turn_about])
+        alternate = AlternateSteps()
+        alternate.trainer = trainer = self.trainer(InstantJudge(), prompts, 2 * pairs + 2, 1, tokens, [alternate])
         trainer.train()
-        seen = [step.logged["num_tokens"] for step in turn_about.steps]  # so far, prompts included
+        seen = [step.logged["num_tokens"] for step in alternate.steps]  # so far, prompts included
         new = [after - before for before, after in zip([0, *seen[:-1]], seen, strict=True)]
         if new[::2] != new[1::2]:
-            raise RuntimeError(f"our steps and TRL's have other numbers of tokens: {new}")
-        ours, trl = ([step for step in turn_about.steps[2:] if step.is_ours == kind] for kind in (True, False))
+            raise RuntimeError(f"our steps and TRL's have different numbers of tokens: {new}")
+        ours, trl = ([step for step in alternate.steps[2:] if step.is_ours == kind] for kind in (True, False))
         parts = {part: median(step.logged[f"time/{part}_s"] for step in ours) for part in PARTS}
         step_s, trl_step_s = (median(step.seconds for step in kind) for kind in (ours, trl))
         return {
@@ -217,13 +208,13 @@ class Bench:
             "update_s": step_s - sum(parts.values()),
             "tokens_per_s": groups * size * tokens / parts["rollout"],
             "ms_per_token": parts["rollout"] / tokens * 1e3,
-            # of the process, where there is no GPU
+            # the process's memory if there is no GPU
             "peak_memory_gb": max(step.memory for step in ours) / 1e9 or peak_memory_gb() * 2**30 / 1e9,
             "planned_memory_gb": self._planned_gb(tokens),
         }
 
     def _planned_gb(self, tokens: int) -> float:
-        """What the plan says of a step whose completions have so many tokens."""
+        """Return the plan's memory for a step with `tokens` in each completion."""
         config = deepcopy(self.config)
         config.policy.model, config.rl.init, config.rl.eval_steps = self.policy, None, 0
         prompts = [self.tokenizer.encode(self._rendered(query)) for query in self.queries]
@@ -231,96 +222,73 @@ class Bench:
         return max(Stage(config, "rl").allocated.values()) / 1e9
 
     def measure_hidden(self, delay_s: float, turn_tokens: int) -> Overlap:
-        """How much of the judging of a step a slow judge leaves to be waited for; the second of two steps."""
-        groups, concurrency, asked = self.config.rl.groups, self.config.judge.concurrency, []
-        sampled = [query for step in range(2) for query in random.Random(-step - 1).sample(self.queries, groups)]
-        prompts = [query.query_id for query in sampled]
-        with bench_parts.delayed_judge(delay_s, concurrency) as url, bench_parts.HTTPJudge(url, concurrency) as judge:
+        """Train two steps with a slow judge and measure how much judging the second one hides."""
+        groups, concurrency = self.config.rl.groups, self.config.judge.concurrency
+        queries = [query for step in range(2) for query in random.Random(-step - 1).sample(self.queries, groups)]
+        waits = []
 
-            def ask(judging) -> None:
-                asked.append(judging)
-                start = perf_counter()
-                judging.outcomes()
-                waits.append((start, perf_counter()))
+        def wait(judging) -> None:
+            start = perf_counter()
+            judging.outcomes()
+            waits.append((judging, start, perf_counter()))
 
-            waits: list[tuple[float, float]] = []
-            self.trainer(judge, prompts, 2, TURNS, turn_tokens, ask=ask).train()
-        return bench_parts.measure_overlap(asked[-1], self.config.tournament.topology, concurrency, delay_s, *waits[-1])
+        prompts, judge = [query.query_id for query in queries], SlowJudge(delay_s, concurrency)
+        self.trainer(judge, prompts, 2, MAX_TURNS, turn_tokens, on_reward=wait).train()
+        judging, *times = waits[-1]
+        return measure_overlap(judging, self.config.tournament.topology, concurrency, delay_s, *times)
 
     def _rendered(self, query: Query) -> str:
-        """The query's prompt as text, which TRL then encodes into the tokens that our engine starts from."""
+        """Return the query's prompt as text; TRL encodes it into the tokens that our engine starts from."""
         messages = prompt_messages(query, system_prompt(self.config))
         return self.tokenizer.apply_chat_template(messages, tools=None, add_generation_prompt=True, tokenize=False)
 
 
-def show_step(row: dict[str, Any], given: argparse.Namespace) -> None:
-    """A shape's step beside TRL's, with what the figures are."""
-    s = {name.removesuffix("_s"): f"{seconds:.3f}" for name, seconds in row.items() if name.endswith("_s")}
-    text = f"""{row["shape"]}, {row["parameters"]:,} parameters, {row["backend"]} on {row["device"]}: \
-{given.groups} groups of {given.group_size}
-  our step    {s["step"]} s with {given.tokens} tokens in each completion: rollout {s["rollout"]}, \
-log-probabilities {s["forward"]}, waiting for the judge {s["judge"]}, update and the rest {s["update"]}
-  TRL's step  {s["trl_step"]} s; ours takes {row["step_ratio_to_trl"]:.3f} times as long (medians of {given.pairs} each)
-  {row["tokens_per_s"]:.0f} tokens a second of the rollout, {row["ms_per_token"]:.2f} ms a token of all rows; \
-{row["peak_memory_gb"]:.2f} GB at most, {row["planned_memory_gb"]:.2f} by arenarl.plan"""
-    print(text, flush=True)
-
-
-def show_hidden(row: dict[str, Any], overlap: Overlap, given: argparse.Namespace) -> None:
-    """What of the judging the shape's rollouts hide."""
-    share = "-" if overlap.share is None else f"{overlap.share:.3f}"
-    text = f"""  {overlap.calls} judge calls of {given.delay_s:g} s, {row["concurrency"]} at once: \
-{overlap.total_s:.2f} s if nothing were hidden; waited {overlap.wait_s:.2f} s, and at least \
-{overlap.least_wait_s:.2f} s in any case; trajectories ended over {overlap.generation_s:.2f} s
-  judge_hidden_possible {overlap.possible:.3f}: the share of the judging that the dependency graph allows before \
-rewards are asked for
-  judge_hidden_share    {share}: how much of that share was done by then"""
-    print(text, flush=True)
+def show(title: str, figures: dict[str, Any]) -> None:
+    values = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in figures.items()}
+    print(title, *(f"  {name:20} {value}" for name, value in values.items()), sep="\n", flush=True)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     shapes, measures = ["tiny", *SHAPES, *PACKAGED], ["step", "hidden"]
-    several = "policies (default: tiny, and with a GPU also qwen3-1.7b)"
-    parser.add_argument("--shape", nargs="+", choices=shapes, help=several)
-    beside = "a step beside TRL's, hidden judging"
-    parser.add_argument("--measure", nargs="+", choices=measures, default=measures, help=beside)
+    default = "policies (default: tiny, and with a GPU also qwen3-1.7b)"
+    parser.add_argument("--shape", nargs="+", choices=shapes, help=default)
+    both = "step: a step compared with TRL's; hidden: judging hidden by rollouts"
+    parser.add_argument("--measure", nargs="+", choices=measures, default=measures, help=both)
     parser.add_argument("--layers", type=int, help="keep only the policy's first layers (default: all)")
-    parser.add_argument("--groups", type=int, default=8, help="queries per step")
-    parser.add_argument("--group_size", type=int, default=16, help="trajectories per query")
-    parser.add_argument("--tokens", type=int, default=128, help="tokens per completion, for comparing steps")
-    parser.add_argument("--pairs", type=int, default=6, help="steps of each kind to compare")
-    parser.add_argument("--turn_tokens", type=int, default=96, help="tokens per turn, for measuring hidden judging")
-    parser.add_argument("--delay_s", type=float, default=1.0, help="seconds per judge call there")
+    parser.add_argument("--groups", type=at_least(1, int), default=8, help="queries per step")
+    parser.add_argument("--group_size", type=at_least(3, int), default=16, help="trajectories per query")
+    parser.add_argument("--tokens", type=at_least(64, int), default=128, help="step: tokens per completion")
+    parser.add_argument("--pairs", type=at_least(1, int), default=6, help="step: steps of each kind")
+    parser.add_argument("--turn_tokens", type=at_least(64, int), default=96, help="hidden: tokens per turn")
+    parser.add_argument("--delay_s", type=at_least(1e-3, float), default=1.0, help="hidden: seconds per judge call")
 
 
 def main() -> None:
     config, arguments = parse_arguments(__doc__, add_flags)
-    at_least = {"groups": 1, "group_size": 3, "tokens": 64, "pairs": 1, "turn_tokens": 64, "delay_s": 1e-3}
-    for name, least in at_least.items():
-        if getattr(arguments, name) < least:
-            raise UserError(f"--{name} {getattr(arguments, name)}: must be at least {least}")
     if config.rollout.backend != "transformers":
-        reason = "the benchmark does not know how to give vLLM its weights yet; leave the key out"
+        reason = "the benchmark cannot give its weights to vLLM; leave the key out"
         raise UserError(f"rollout.backend={config.rollout.backend}: {reason}")
     config.rl.groups, config.rollout.group_size = arguments.groups, arguments.group_size
     config.rl.micro_batch_size = math.gcd(config.rl.micro_batch_size, arguments.groups * arguments.group_size)
     config.reward.name, config.rl.updates_per_rollout = "tournament", 1
     config.environment = EnvironmentConfig(results="compact", schemas_in_prompt=False)
     fix_randomness(config)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     rows = []
     for shape in arguments.shape or ["tiny", *["qwen3-1.7b"] * torch.cuda.is_available()]:
         with tempfile.TemporaryDirectory() as folder:
             bench = Bench(deepcopy(config), shape, Path(folder), arguments.layers)
-            device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
             row = {"shape": shape, "parameters": bench.parameters, "concurrency": config.judge.concurrency}
             row |= {"backend": config.rollout.backend, "device": device}
+            sizes = f"{shape}, {arguments.groups} groups of {arguments.group_size}"
             if "step" in arguments.measure:
                 row |= bench.measure_step(arguments.pairs, arguments.tokens)
-                show_step(row, arguments)
+                show(f"{sizes}, {arguments.tokens} tokens each, medians of {arguments.pairs} pairs", row)
             if "hidden" in arguments.measure:
                 overlap = bench.measure_hidden(arguments.delay_s, arguments.turn_tokens)
-                row |= {"judge_hidden_share": overlap.share, "judge_hidden_possible": overlap.possible}
-                show_hidden(row, overlap, arguments)
+                shares = {"judge_hidden_share": overlap.share, "judge_hidden_possible": overlap.possible}
+                show(f"{sizes}, judge calls of {arguments.delay_s:g} s", vars(overlap) | shares)
+                row |= shares
         rows.append({name: round(value, 4) if isinstance(value, float) else value for name, value in row.items()})
     print(json.dumps(rows[-1] | {"rows": rows}))
 

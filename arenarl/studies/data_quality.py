@@ -1,7 +1,8 @@
-"""The data of two SFT policies: trajectories that passed inspection, and as many as the teacher left them.
+"""The data of two SFT policies: trajectories that passed inspection, and as many straight from the teacher.
 
-Run: `./reproduce.sh data_quality`, which trains and evaluates on both. Queries and teacher are the local server's, all
-simulated. The test queries, their baselines and RL's queries are the quickstart's; no query of theirs is in either.
+Run: `./reproduce.sh data_quality`, which trains and evaluates both policies. Queries and teacher are the local
+server's, all simulated. The test queries, their baselines and RL's queries are the quickstart's; neither SFT set
+contains any of these queries.
 """
 
 import argparse
@@ -12,25 +13,23 @@ from pathlib import Path
 from arenarl.config.command_line import add_overrides, as_overrides
 from arenarl.config.load import load_config
 from arenarl.studies.data_pipeline import served
-from arenarl.synthesis.inspection import Inspected
 from arenarl.synthesis.stages import run
 from arenarl.system.errors import UserError, guarded
 from arenarl.trajectory import Trajectory, read_jsonl, read_queries, same_query, write_jsonl
 
 QUICKSTART = Path("data/quickstart")
-SETTINGS = {  # beyond configs/data/local.yaml
+SETTINGS = {  # changes of configs/data/local.yaml
     "name": "data-quality",
     "data.folder": "data/quality",
     "data.sft_size": 12_000,  # the quickstart's
-    "data.test_per_subtask": 1,  # not used, nor its baselines and RL's queries
+    "data.test_per_subtask": 1,  # unused, like the baselines and RL's queries
     "data.baseline_attempts": 1,
-    "build.near_duplicate": 1.0,  # so small a world has not as many queries that are further apart
+    "build.near_duplicate": 1.0,  # the small world does not have enough queries that differ more
     "build.queries_per_call": 50,
     "build.extractor": {"name": "embedded"},
     "build.attempts": 1,
     "build.spare": 0.4,
 }
-ROWS = {"inspected": Path("data/quality-inspected"), "uninspected": Path("data/quality-uninspected")}
 
 
 def main() -> None:
@@ -39,29 +38,28 @@ def main() -> None:
     config = load_config("configs/data/local.yaml", [*as_overrides(SETTINGS), *parser.parse_args().overrides])
     with served(config):
         build = run(config, ["queries", "trajectories", "inspect"])
-    tested = [query for name in ("test", "rl") for query in read_queries(QUICKSTART / f"{name}_queries.jsonl")]
-    taken = {same_query(query.query) for query in tested}
-    passed = (
-        case.trajectory for case in map(Inspected.from_record, read_jsonl(build.path("inspected.jsonl"))) if case.passed
-    )
-    as_they_were = (Trajectory.from_record(record) for record in read_jsonl(build.path("trajectories.jsonl")))
-    for (name, folder), trajectories in zip(ROWS.items(), (passed, as_they_were), strict=True):
-        write_data(folder, trajectories, taken, config.data.sft_size)
-        print(f"{folder}: {config.data.sft_size} trajectories, {name}")
+    held_out = [query for name in ("test", "rl") for query in read_queries(QUICKSTART / f"{name}_queries.jsonl")]
+    taken, size = {same_query(query.query) for query in held_out}, config.data.sft_size
+    inspected = (record for record in read_jsonl(build.path("inspected.jsonl")) if record["passed"])
+    for name, records in (("inspected", inspected), ("uninspected", read_jsonl(build.path("trajectories.jsonl")))):
+        folder = Path(f"data/quality-{name}")
+        write_data(folder, map(Trajectory.from_record, records), taken, size)
+        print(f"{folder}: {size} trajectories, {name}")
 
 
 def write_data(folder: Path, trajectories: Iterable[Trajectory], taken: set[str], size: int) -> None:
-    """The first `size` trajectories whose query is not taken, and the quickstart's queries beside them. Raises
-    UserError if there are fewer."""
-    fresh = [trajectory for trajectory in trajectories if same_query(trajectory.messages[0]["content"]) not in taken][
-        :size
-    ]
+    """Write the first `size` trajectories whose query is not taken, and copy the quickstart's queries.
+
+    Raises:
+        UserError: there are fewer.
+    """
+    fresh = [trajectory for trajectory in trajectories if same_query(trajectory.messages[0]["content"]) not in taken]
     if len(fresh) < size:
         raise UserError(f"{folder}: {len(fresh)} trajectories of {size}; raise build.spare")
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("test_queries", "test_baselines", "rl_queries"):
         shutil.copyfile(QUICKSTART / f"{name}.jsonl", folder / f"{name}.jsonl")
-    write_jsonl(folder / "sft.jsonl", (trajectory.to_record() for trajectory in fresh))
+    write_jsonl(folder / "sft.jsonl", (trajectory.to_record() for trajectory in fresh[:size]))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
     ./reproduce.sh gpu_check [--minutes 8] [--short] [--parts NAME ...] [--again]
 
 results/gpu/<card>.json is rewritten after every part, so a kill keeps the figures of finished parts. A part that fails
-is recorded with its traceback, or its command's exit code and the end of its log, and the next part starts. Every part
-has a time limit, and `--minutes` limits all parts together. A part without time left is recorded as `not run`. Nothing
-is downloaded.
+is recorded with its traceback, or with its command's exit code and the end of its log, and the next part starts. Every
+part has a time limit, and `--minutes` limits all parts together. Nothing is downloaded.
 
 The same command resumes: parts that ended well are kept, unless the code, Python or a library has changed since;
 `--again` repeats them. `--short` takes the smallest sizes, also without a GPU. Its figures do not measure speed, so
@@ -36,7 +35,7 @@ from arenarl.system.repository import ROOT
 
 FOLDER = Path("results/gpu")
 WORK = Path("runs/gpu_check")
-LEAST_S = 15.0  # a part is not started with less time left. Our choice
+LEAST_S = 15.0  # a part does not start with less time left. Our choice
 CARD = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
 
 
@@ -70,7 +69,7 @@ def run_parts(
     """Run parts in their order and write `record` to `path` after each.
 
     Args:
-        about: kept with each part: date, commit and origin.
+        about: stored with each part: date, commit and origin.
         place: where parts run. All parts end by its `ends_at`; each part gets a copy with its own log and limit.
     """
     for part in parts:
@@ -94,15 +93,14 @@ def run_parts(
 
 
 def run_part(part: Part, place: Workplace) -> Figures:
-    """Run a part and return its figures or its error."""
+    """Run a part and return its status with its figures or its error."""
     try:
         return {"status": "ok", "figures": part.measure(place)}
     except Skipped as reason:
         return {"status": "skipped", "error": str(reason)}
-    except TimeRanOut as error:
-        return {"status": "time ran out", "error": _without_paths(str(error))}
-    except CommandFailed as error:
-        return {"status": "failed", "error": _without_paths(str(error))}
+    except (TimeRanOut, CommandFailed) as error:
+        status = "time ran out" if isinstance(error, TimeRanOut) else "failed"
+        return {"status": status, "error": _without_paths(str(error))}
     except Exception:
         return {"status": "failed", "error": _without_paths(traceback.format_exc() + place.tail())}
 
@@ -121,15 +119,15 @@ def has_ended_well(part: Part, outcome: Figures, current: Figures, work: Path) -
 
 
 def show(name: str, part: Figures) -> None:
-    print(f"{name:<13} {part['seconds']:6.1f} s  {part['status']}", flush=True)
-    for figure, value in part.get("figures", {}).items():
-        print(f"  {figure}: {format_value(value)}", flush=True)
-    if "error" in part:
-        print(*(f"  {line}" for line in part["error"].strip().splitlines()[-8:]), sep="\n", flush=True)
+    lines = [f"{name:<13} {part['seconds']:6.1f} s  {part['status']}"]
+    lines += [f"  {figure}: {format_value(value)}" for figure, value in part.get("figures", {}).items()]
+    lines += [f"  {line}" for line in part.get("error", "").strip().splitlines()[-8:]]
+    print(*lines, sep="\n", flush=True)
 
 
 def format_value(value: Any) -> str:
-    """
+    """Format a figure; a list by its first entry, "-" if there is none.
+
     >>> [format_value(value) for value in (0.123456, 1234567, ["flash_attention", "void kernel"], None)]
     ['0.1235', '1,234,567', 'flash_attention', '-']
     """
@@ -141,13 +139,13 @@ def format_value(value: Any) -> str:
 
 
 def results_table(results: Path) -> str:
-    """Every card's stored parts, as docs/paper_scale.md shows them."""
+    """Return docs/paper_scale.md's tables: the stored parts of every card."""
     records = [read_json(path) for path in sorted((results / FOLDER.name).glob("*.json"))]
     return "\n\n".join(map(_card_table, records)) or "not run"
 
 
 def _card_table(record: Figures) -> str:
-    """Return a table with a row for every part of a card, and what it ran on."""
+    """Return a row for every part of a card: outcome, seconds, figures or error, and what it ran on."""
     rows = []
     for name, part in record["parts"].items():
         figures = "; ".join(f"{figure} {format_value(value)}" for figure, value in part.get("figures", {}).items())
@@ -155,19 +153,19 @@ def _card_table(record: Figures) -> str:
         run_on = [part[key] for key in ("date", "commit") if key in part]
         if "origin" in part and part["origin"]["versions"]:
             run_on.append(f"torch {part['origin']['versions']['torch']}")
-        what = (figures or reason or "-").replace("|", "\\|")
-        rows.append([name, part["status"], format_value(part.get("seconds")), what, ", ".join(run_on) or "-"])
+        text = (figures or reason or "-").replace("|", "\\|")
+        rows.append([name, part["status"], format_value(part.get("seconds")), text, ", ".join(run_on) or "-"])
     return f"**{record['card']}**:\n\n{markdown.table(['part', 'outcome', 'seconds', 'figures', 'run on'], rows)}"
 
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    minutes = {"type": at_least(0.1, float), "default": 8.0}
-    parser.add_argument("--minutes", help="time for all parts together (default: 8)", **minutes)
-    smallest = "the smallest sizes, also without a GPU; figures to runs/gpu_check"
+    minutes = "time for all parts together (default: 8)"
+    parser.add_argument("--minutes", type=at_least(0.1, float), default=8.0, help=minutes)
+    smallest = "take the smallest sizes, also without a GPU; figures go to runs/gpu_check"
     parser.add_argument("--short", action="store_true", help=smallest)
     names = [part.name for part in PARTS]
-    parser.add_argument("--parts", nargs="+", choices=names, metavar="NAME", help="only these parts")
+    parser.add_argument("--parts", nargs="+", choices=names, metavar="NAME", help="run only these parts")
     parser.add_argument("--again", action="store_true", help="repeat parts that ended well before")
     return parser.parse_args()
 

@@ -1,11 +1,11 @@
-"""An RL run against a judge server that fails in every way it knows, beside one without faults,
-and the faulty one once more.
+"""RL with a judge server that fails in every known way, compared with a run without faults, and then repeated.
 
     python -m arenarl.studies.judge_faults --config configs/quickstart.yaml
 
-The last line is JSON: `fault_share` of the server's replies, `invented_scores` (verdicts that the run used and the
-server never gave), `failed_verdicts`, `throughput_ratio` (seconds with faults by seconds without), `calls_on_rerun`.
-Needs the run's data and SFT policy.
+The last line is JSON. `fault_share` is the faulty share of the server's replies. `invented_scores` counts verdicts that
+the run used and the server never gave. `failed_verdicts` counts missing verdicts. `throughput_ratio` is seconds with
+faults divided by seconds without. `calls_on_rerun` counts the server's calls in the repeated run. Needs the run's data
+and SFT policy.
 """
 
 import argparse
@@ -29,7 +29,7 @@ JUDGE = ROOT / "configs" / "judges" / "local_server.yaml"
 
 
 def train(config: str, name: str, init_run: str, steps: int, port: int, overrides: list[str]) -> tuple[float, list]:
-    """Train from nothing with the LLM judge; the seconds it took and TRL's log of every step."""
+    """Train from scratch with the LLM judge. Return the seconds and TRL's log of every step."""
     run = load_config(config, [*overrides, f"name={name}"])
     shutil.rmtree(run.run_dir, ignore_errors=True)
     keys = {
@@ -47,7 +47,7 @@ def train(config: str, name: str, init_run: str, steps: int, port: int, override
 
 
 def invented_scores(used: list[dict[str, Any]], served: list[dict[str, Any]]) -> int:
-    """How many of the verdicts used are none that the server gave to just that prompt."""
+    """Count the used verdicts that the server did not give to the same prompt."""
     given = {(line["messages"], json.dumps(line["reply"], sort_keys=True)) for line in served if line["reply"]}
     return sum((line["messages"], json.dumps(line["reply"], sort_keys=True)) not in given for line in used)
 
@@ -57,21 +57,24 @@ def main() -> None:
         parser.add_argument("--steps", type=int, default=20)
         parser.add_argument("--faults", type=float, default=0.3, help="share of faulty replies")
 
-    config, arguments = parse_arguments(__doc__, add_options)  # the run whose data and SFT policy are taken
+    config, arguments = parse_arguments(__doc__, add_options)
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    port = free_port()  # the same for all, since replies are kept by address
+    port = free_port()  # one for all runs, since replies are stored by address
+    init_run = config.rl.init_run or config.name
 
-    def run(name: str, faults: float, log: Path) -> tuple[float, list[dict[str, Any]]]:
-        init_run = config.rl.init_run or config.name
-        with running_server(arguments.config, arguments.overrides, port, "--faults", str(faults), "--log", str(log)):
-            return train(arguments.config, name, init_run, arguments.steps, port, arguments.overrides)
+    def run(name: str, faults: float, log: str) -> tuple[float, list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return the seconds, the trainer's log and the server's log."""
+        options = ("--faults", str(faults), "--log", str(FOLDER / log))
+        with running_server(arguments.config, arguments.overrides, port, *options):
+            trained = train(arguments.config, name, init_run, arguments.steps, port, arguments.overrides)
+        return *trained, list(read_jsonl(FOLDER / log))
 
-    seconds_without, _ = run("judge-faults-none", 0.0, FOLDER / "none.jsonl")
-    seconds, steps = run("judge-faults-some", arguments.faults, FOLDER / "some.jsonl")
+    seconds_without, _, _ = run("judge-faults-none", 0.0, "none.jsonl")
+    seconds, steps, served = run("judge-faults-some", arguments.faults, "some.jsonl")
     some = load_config(arguments.config, [*arguments.overrides, "name=judge-faults-some"]).run_dir
-    used, served = list(read_jsonl(some / "rl" / "verdicts-0.jsonl")), list(read_jsonl(FOLDER / "some.jsonl"))
-    run("judge-faults-some", arguments.faults, FOLDER / "again.jsonl")
+    used = list(read_jsonl(some / "rl" / "verdicts-0.jsonl"))
+    _, _, served_again = run("judge-faults-some", arguments.faults, "again.jsonl")
     curves = f"curves of both runs in {some}/wandb"
     print(f"{len(used)} verdicts used, {len(served)} requests served; logs in {FOLDER}; {curves}")
     figures = {
@@ -79,7 +82,7 @@ def main() -> None:
         "invented_scores": invented_scores(used, served),
         "failed_verdicts": int(sum(step.get("judge/failed_verdicts", 0) for step in steps)),
         "throughput_ratio": round(seconds / seconds_without, 2),
-        "calls_on_rerun": len(list(read_jsonl(FOLDER / "again.jsonl"))),
+        "calls_on_rerun": len(served_again),
     }
     print(json.dumps(figures))
 

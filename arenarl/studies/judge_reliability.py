@@ -1,14 +1,13 @@
-"""How good a judge is: does it contradict itself, does it see differences through its own noise,
-does it agree with labels?
+"""How good is a judge? Does it contradict itself, does it see differences despite its noise, does it agree with labels?
 
     python -m arenarl.studies.judge_reliability --config configs/quickstart.yaml
         [--judge configs/judges/qwen3_max.yaml] [--labels labels.jsonl]
 
-It judges groups of the scripted teacher's attempts at test queries: pointwise several times over (Fig. 1a) and pairwise
-in both orders. Agreement (Fig. 4b) is with `--labels`, JSONL of {"query": …, "first": trajectory, "second": trajectory,
-"label": first | tie | second}, or else with the domain's truth. Without --judge it asks the simulated judge through a
-local server. Prints a table, whether the judge can be used at all and, as its last line, JSON; writes all of it and a
-figure to results/judge_check, which the table of docs/judges.md is made of.
+The judge scores groups of the scripted teacher's attempts at test queries several times (Fig. 1a), and compares pairs
+in both orders. Agreement (Fig. 4b) is with the domain's truth, or with `--labels`: JSONL of {"query": …, "first":
+trajectory, "second": trajectory, "label": first | tie | second}. Without --judge, a local server runs the simulated
+judge. Prints the figures, whether a run can use the judge, and JSON in the last line. Writes a JSON file and a figure
+to results/judge_check, the source of docs/judges.md's table.
 """
 
 import argparse
@@ -29,7 +28,7 @@ from matplotlib.figure import Figure
 from pydantic import TypeAdapter
 from scipy.stats import binomtest
 
-from arenarl.config.command_line import add_overrides
+from arenarl.config.command_line import add_overrides, at_least
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.domains.domain import make_domain, needs
@@ -51,9 +50,9 @@ from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl, read
 
 FOLDER = "judge_check"  # of `results`
 LOCAL = CONFIGS / "judges" / "local_server.yaml"
-TIE_WIDTH = 0.25  # true qualities of 10 that differ by no more are a tie
+TIE_WIDTH = 0.25  # largest difference of true qualities, 0 to 10, that is a tie
 OUTCOMES = {"first": 1, "tie": 0, "second": -1}
-COLUMNS = {  # of the table in docs/judges.md, by the key of `findings`
+COLUMNS = {  # of docs/judges.md's table -> key of `findings`
     "parsed": "parse_rate", "failed": "failed_verdicts", "flips": "flip_rate", "ties": "tie_rate",
     "first place": "first_lead", "noise": "sigma_noise", "group": "sigma_group", "agreement": "agreement",
     "kappa": "kappa", "s": "seconds",
@@ -64,10 +63,10 @@ _QUERY = TypeAdapter(Query)
 
 @dataclass
 class Scores:
-    """Verdicts of a check; NaN where there was none.
+    """Verdicts of a check; NaN for a missing verdict.
 
-    `points_GNR` (groups, trajectories, repeats) are pointwise totals; `calls_PRO` (pairs, repeats, orders, 2) the
-    totals of each call, in the order shown; of the second order the second trajectory is shown first.
+    `points_GNR` (groups, trajectories, repeats) are pointwise totals. `calls_PRO` (pairs, repeats, orders, 2) are the
+    totals of each call in the order shown; the second order shows the second trajectory first.
     """
 
     points_GNR: np.ndarray
@@ -75,7 +74,7 @@ class Scores:
 
     @property
     def failed(self) -> int:
-        """Verdicts that could not be had."""
+        """Number of missing verdicts."""
         return int(np.isnan(self.points_GNR).sum() + np.isnan(self.calls_PRO[..., 0]).sum())
 
     @property
@@ -84,14 +83,16 @@ class Scores:
 
     @property
     def leads_PR(self) -> np.ndarray:
-        """By how much the first of a pair leads, both orders summed (Eq. 3)."""
+        """Lead of a pair's first trajectory, summed over both orders (Eq. 3)."""
         calls = self.calls_PRO
         return np.round(calls[:, :, 0, 0] + calls[:, :, 1, 1] - calls[:, :, 0, 1] - calls[:, :, 1, 0], 6)
 
 
 def teacher_groups(config: Config, count: int, size: int) -> list[RolloutGroup]:
-    """Attempts of all skills at test queries, spread over the subtasks;
-    a query without enough different ones is left out."""
+    """Return groups of different attempts, of all skills, at test queries from all subtasks.
+
+    A query without `size` different attempts is left out.
+    """
     domain = make_domain(config.environment, config.data)
     environment = make_environment(config.environment, config.data.language)
     solve = needs(domain, "solve", "makes the attempts to judge")
@@ -112,14 +113,14 @@ def teacher_groups(config: Config, count: int, size: int) -> list[RolloutGroup]:
 
 
 def neighbours(group: RolloutGroup) -> list[Pair]:
-    """Each trajectory with the next, around the group, of two the one pair; none with its like."""
+    """Pair each trajectory with the next, the last with the first; identical trajectories make no pair."""
     following = [*group.trajectories[1:], *group.trajectories[: len(group.trajectories) > 2]]
     pairs = zip(group.trajectories, following, strict=False)
-    return [(group.query, one, other) for one, other in pairs if one.messages != other.messages]
+    return [(group.query, first, second) for first, second in pairs if first.messages != second.messages]
 
 
 def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
-    """Pairs and their labels: 1 the first is better, 0 a tie, -1 the second is."""
+    """Return labelled pairs and their labels: 1 if the first is better, 0 for a tie, -1 if the second is."""
     pairs, labels = [], []
     for number, record in enumerate(read_jsonl(path), start=1):
         try:
@@ -128,42 +129,44 @@ def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
             labels.append(OUTCOMES[record["label"]])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            needed = f"query, first, second and a label of {', '.join(OUTCOMES)}"
-            raise UserError(f"{path}, line {number}: needs {needed} ({problem})") from error
+            keys = f"query, first, second and a label of {', '.join(OUTCOMES)}"
+            raise UserError(f"{path}, line {number}: needs {keys} ({problem})") from error
     return pairs, np.array(labels)
 
 
 def _attempt(record: dict[str, Any]) -> Trajectory:
-    """Raises TypeError and others if it holds no turns that a judge can be shown."""
+    """Return a trajectory; raise TypeError, ValueError or KeyError if a judge cannot be shown its turns."""
     attempt = Trajectory.from_record(record)
     if not all(isinstance(message["content"], str) for message in attempt.messages):
         raise TypeError("a message's content must be a text")
     read_turns(attempt.messages)
     if attempt.stop_reason == "answer" and not attempt.answer:
-        raise ValueError("an attempt that ended with an answer must end with <answer>…</answer> and nothing else")
+        raise ValueError("its last message must end with <answer>…</answer> and nothing after it")
     return attempt
 
 
 async def judge_all(judge: Judge, groups: Sequence[RolloutGroup], pairs: Sequence[Pair], repeats: int) -> Scores:
-    """All calls of a check, made at once."""
+    """Make all calls of a check at once."""
 
     async def call(query: Query, first: Trajectory, second: Trajectory, repeat: int) -> tuple[float, ...]:
         verdict = await judge.compare(query, first, second, repeat)
         return (math.nan, math.nan) if verdict is None else verdict.totals
 
-    orders = [(query, *pair) for query, one, other in pairs for pair in ((one, other), (other, one))]
-    compared = [call(query, first, second, repeat) for query, first, second in orders for repeat in range(repeats)]
-    points, *calls = await asyncio.gather(pointwise_scores(judge, groups, repeats), *compared)
+    orders = [(query, *order) for query, a, b in pairs for order in ((a, b), (b, a))]
+    comparisons = [call(*order, repeat) for order in orders for repeat in range(repeats)]
+    points, *calls = await asyncio.gather(pointwise_scores(judge, groups, repeats), *comparisons)
     return Scores(np.array(points), np.array(calls).reshape(len(pairs), 2, repeats, 2).swapaxes(1, 2))
 
 
 def findings(scores: Scores, truth_GN: np.ndarray, length_GN: np.ndarray, labels_P: np.ndarray) -> dict[str, Any]:
-    """The figures of a check.
+    """Return the figures of a check.
 
-    `flip_rate`: share of matches whose winner depends on who is shown first. `tie_rate`: drawn over both orders.
-    `consistency`: share of repeats of a match, two by two, with the same outcome. `first_lead`: points that being shown
-    first is worth. `sigma_group` and `sigma_noise`: see `repeated_scores.sigmas`. `snr`: their ratio. `length_bias`:
-    points that an answer e times as long gets beyond what its true quality explains.
+    - `flip_rate`: share of matches whose winner depends on the order shown.
+    - `tie_rate`: share of matches drawn over both orders.
+    - `consistency`: share of pairs of repeats with the same outcome.
+    - `first_lead`: points that the trajectory shown first gains.
+    - `sigma_group`, `sigma_noise`: see `repeated_scores.sigmas`; `snr` is their ratio.
+    - `length_bias`: points gained by an answer e times as long, beyond the effect of true quality.
     """
     points, leads = scores.points_GNR, scores.leads_PR
     first_leads = scores.calls_PRO[..., 0] - scores.calls_PRO[..., 1]  # (pairs, repeats, orders)
@@ -188,13 +191,14 @@ def findings(scores: Scores, truth_GN: np.ndarray, length_GN: np.ndarray, labels
 
 
 def conclusion(found: dict[str, Any], max_failure_share: float) -> str:
-    """Whether a run can use the judge at all: enough verdicts can be had, and where it and the labels name a winner it
-    is right more often than a coin (binomial test at 5 %, one-sided; rough, since a group's pairs share trajectories).
-    Our choice."""
+    """Return whether a run can use the judge, and why.
+
+    Enough calls must give a verdict. Where judge and label both name a winner, the judge must be right more often than
+    a coin: a one-sided binomial test at 5 %, rough because a group's pairs share trajectories. Our choice.
+    """
     if found["failed_verdicts"] > max_failure_share * found["verdicts"]:
         share = f"{found['failed_verdicts'] / found['verdicts']:.0%} failed"
-        limit = f"more than judge.max_failure_share={max_failure_share:g} lets a run go on with"
-        return f"not usable, too few verdicts: {share}, {limit}"
+        return f"not usable, too few verdicts: {share}, above judge.max_failure_share={max_failure_share:g}"
     wins, ties, losses = found["confusion"]
     right, wrong, undecided = wins[0] + losses[2], wins[2] + losses[0], ties[0] + ties[2]
     p = binomtest(right, right + wrong, alternative="greater").pvalue if right + wrong else 1.0
@@ -204,7 +208,10 @@ def conclusion(found: dict[str, Any], max_failure_share: float) -> str:
 
 
 def _length_bias(points_GN: np.ndarray, truth_GN: np.ndarray, length_GN: np.ndarray) -> float | None:
-    """Least squares of score on true quality and log length, all centred within the group."""
+    """Return the slope on log length of a least-squares fit of score on true quality and log length.
+
+    All three are centred within the group. None without scores, or if all answers have one length.
+    """
     arrays = (truth_GN, np.log(length_GN), points_GN)
     truth, length, points = ((values - values.mean(axis=1, keepdims=True)).ravel() for values in arrays)
     known = np.isfinite(points)
@@ -218,8 +225,7 @@ def _share(conditions: np.ndarray) -> float | None:
 
 
 def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
-    """One group's scores with their noise beside the spread of the group (Fig.
-    1a), and the confusion matrix (Fig. 4b)."""
+    """Plot one group's scores with their noise (Fig. 1a), and the confusion matrix (Fig. 4b)."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     group = scores.points_GNR[int(np.nanargmax(np.isfinite(scores.points_GNR).sum(axis=(1, 2))))]
@@ -243,7 +249,7 @@ def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
 
 
 def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int) -> dict:
-    """Judge, print the table, write it with the figure; returns what was found."""
+    """Judge groups and pairs, print and write the figures, and return them."""
     folder = Path(config.results) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     domain = make_domain(config.environment, config.data)
@@ -255,25 +261,24 @@ def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Pat
     else:
         pairs = [pair for group in groups for pair in neighbours(group)]
         labels_P = true_labels(examine, pairs)
-    judge, started = make_judge(config.judge.train, domain, examine, client, config.seed), time.monotonic()
+    judge, start = make_judge(config.judge.train, domain, examine, client, config.seed), time.monotonic()
     scores = asyncio.run(judge_all(judge, groups, pairs, repeats))
-    seconds = round(time.monotonic() - started)
+    seconds = round(time.monotonic() - start)
     if client:
         client.check()
     if scores.failed == scores.verdicts:
-        raise UserError(f"{name} gave no verdict. {client.report() if client else 'Its class says why, above'}")
+        raise UserError(f"{name} gave no verdict. {client.report() if client else 'Its class logged the reason above'}")
     truth_GN = np.array([[true_quality(examine, group.query, one) for one in group.trajectories] for group in groups])
     length_GN = np.array([[max(1, len(one.answer)) for one in group.trajectories] for group in groups])
     found = {"parse_rate": _parse_rate(client), **findings(scores, truth_GN, length_GN, labels_P)}
     if config.judge.train.name == "llm" and config.judge.train.temperature == 0:
         found |= dict.fromkeys(("consistency", "sigma_noise", "snr"))
-        advice = "set what a run will have, such as 0.7"
-        print(f"at judge.train.temperature=0 all replies to a prompt are alike, and repeats tell no noise; {advice}")
+        advice = "set the temperature of your runs, such as 0.7"
+        print(f"judge.train.temperature=0: all replies to a prompt are equal, so repeats show no noise; {advice}")
     found["conclusion"] = conclusion(found, config.judge.max_failure_share)
-    is_simulated = config.judge.train.is_simulated
-    size = truth_GN.shape[1]
-    shown = f"{name} (simulated)" if is_simulated else name
-    title = f"{shown}: {len(groups)} groups of {size}, {len(pairs)} pairs, {repeats} repeats"
+    is_simulated, size = config.judge.train.is_simulated, truth_GN.shape[1]
+    sizes = f"{len(groups)} groups of {size}, {len(pairs)} pairs, {repeats} repeats"
+    title = f"{name}{' (simulated)' if is_simulated else ''}: {sizes}"
     print(title)
     for figure, value in found.items():
         print(f"  {figure:16} {value}")
@@ -281,36 +286,36 @@ def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Pat
         print(client.report())
     with mpl.rc_context(STYLE):
         save_figure(draw(scores, found, title), folder / name)
-    asked = {"judge": name, "simulated": is_simulated, "groups": len(groups), "size": size}
-    asked |= {"repeats": repeats, "seconds": seconds}
-    write_json(folder / f"{name}.json", asked | found | {"provenance": provenance(config)})
+    about = {"judge": name, "simulated": is_simulated, "groups": len(groups), "size": size}
+    about |= {"repeats": repeats, "seconds": seconds}
+    write_json(folder / f"{name}.json", about | found | {"provenance": provenance(config)})
     print(f"written: {folder / name}.json, .png and .svg")
     return found
 
 
 def _parse_rate(client: LLMClient | None) -> float | None:
-    """Share of the replies that were what was asked for, those included that were asked for again."""
+    """Return the share of readable replies, counting repeated requests."""
     replies = client.usage.calls + client.usage.from_store if client else 0
     return rounded(1 - client.usage.unreadable / replies, 3) if replies else None
 
 
 def judges_table(results: Path) -> str:
-    """A row a judge that was checked: what `results`/judge_check has, as docs/judges.md shows it."""
+    """Return docs/judges.md's table: a row for each judge in `results`/judge_check."""
     rows = []
     for path in sorted((results / FOLDER).glob("*.json")):
-        one = read_json(path)
-        model = one["provenance"]["judge_train"]
-        if isinstance(model, dict):  # else a class of one's own, by its name
+        found = read_json(path)
+        model = found["provenance"]["judge_train"]
+        if isinstance(model, dict):  # otherwise the name of a user's class
             model = model["model"]
-        name = f"`{one['judge']}`, {'**simulated**' if one['simulated'] else model}"
-        asked = f"{one['groups']} of {one['size']}, {one['repeats']} times"
-        figures = ["-" if one[key] is None else f"{one[key]:g}" for key in COLUMNS.values()]
-        rows.append([name, asked, *figures, one["conclusion"].partition(":")[0]])
+        name = f"`{found['judge']}`, {'**simulated**' if found['simulated'] else model}"
+        sizes = f"{found['groups']} of {found['size']}, {found['repeats']} times"
+        figures = ["-" if found[key] is None else f"{found[key]:g}" for key in COLUMNS.values()]
+        rows.append([name, sizes, *figures, found["conclusion"].partition(":")[0]])
     return markdown.table(["judge", "groups", *COLUMNS, "usable"], rows)
 
 
 def true_labels(examine: Examiner, pairs: Sequence[Pair]) -> np.ndarray:
-    """Labels from the noise-free quality."""
+    """Return labels by the noise-free quality, as `read_labels` does."""
     qualities = np.array([[true_quality(examine, query, one) for one in pair] for query, *pair in pairs])
     leads = qualities[:, 0] - qualities[:, 1]
     return np.where(np.abs(leads) <= TIE_WIDTH, 0, np.sign(leads)).astype(int)
@@ -318,17 +323,14 @@ def true_labels(examine: Examiner, pairs: Sequence[Pair]) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--config", required=True, help="YAML of the run whose test queries and environment are used")
+    parser.add_argument("--config", required=True, help="the run's YAML, for its test queries and environment")
     parser.add_argument("--judge", help="a file in configs/judges (default: the simulated judge behind a local server)")
     parser.add_argument("--labels", type=Path, help="JSONL of labelled pairs")
-    parser.add_argument("--groups", type=int, default=25)
-    parser.add_argument("--size", type=int, default=8, help="trajectories per group")
-    parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--groups", type=at_least(1, int), default=25)
+    parser.add_argument("--size", type=at_least(2, int), default=8, help="trajectories per group")
+    parser.add_argument("--repeats", type=at_least(2, int), default=4)
     add_overrides(parser)
     arguments = parser.parse_args()
-    for name, least in (("groups", 1), ("size", 2), ("repeats", 2)):
-        if getattr(arguments, name) < least:
-            raise UserError(f"--{name} must be {least} or more")
     server, sets = nullcontext(), [f"judge.train.base={arguments.judge or LOCAL}"]
     if not arguments.judge:
         port = free_port()

@@ -2,11 +2,11 @@
 
     python -m arenarl.studies.rivals          # ./reproduce.sh fidelity --rivals
 
-Groups and judges are those of `fidelity`. A budget is a number of judge calls. Each method is measured with its own
-calls, with as many as ArenaRL's tournament takes at most, 4N - 4, and with as many as read and write as many tokens as
-that. How a judge errs that answers otherwise than with two scores is an assumption, and decides the result. One that
-lists scores has a drift for the whole group, the noise of a score each and a lead linear in the places, `times` as much
-as in a call of two. One that answers a checklist errs independently from answer to answer. No policy is trained here.
+Groups and judges are those of `fidelity`. Each method runs with three budgets of judge calls: its own calls, as many
+calls as ArenaRL's tournament takes at most (4N - 4), and as many calls as cost that tournament's tokens. How a judge
+errs when it does not answer with two scores is our assumption, and it decides the result. A listwise call has one drift
+for the group, noise for each score and a position bias linear in the places, all `times` as large as in a call of two.
+Answers to a checklist err independently. No policy is trained here.
 
 Writes results/ranking_fidelity/rivals.json. Not in the papers.
 """
@@ -23,14 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from arenarl.config.command_line import at_least
 from arenarl.report import markdown
-from arenarl.report.provenance import commit
 from arenarl.studies import simulated_rankings as simulated
-from arenarl.studies.fidelity import MODELS
+from arenarl.studies.fidelity import MODELS, model_headings
 from arenarl.studies.repeated_scores import mean_of_calls
-from arenarl.studies.simulated_rankings import NOISE, WARM_UP, Group, Noise, Tally
-from arenarl.system.atomic_files import write_text
+from arenarl.studies.simulated_rankings import NOISE, WARM_UP, Group, Noise, Row, Tally, rows_with
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.elo import Elo
 from arenarl.tournament.mixed_model import JudgeVariances
@@ -41,25 +38,23 @@ from arenarl.training.rewards.mixture import mixture_reward
 
 BUDGETS = ("own", "equal calls", "equal tokens")
 SIZES = (8, 16)
-ITEMS = 6  # of a checklist, about as many as the travel world's queries have constraints
-# correlation of what an item asks for with quality: the share of items met then correlates with quality by .83,
-# near what it is there
+ITEMS = 6  # of a checklist, about as many as a travel query has constraints
+# correlation of an item with quality: the share of items met then correlates with quality by .83, as in travel
 LOADING = 0.7
-# standard deviation of what it takes to succeed, over queries, beside 1 of quality:
-# half of the groups of 8 have one outcome
+# standard deviation of the difficulty over queries; quality has 1. In half of the groups of 8 all succeed or all fail
 DIFFICULTY = 2.0
 ALPHA = 3.0  # of `mixture`
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """What a judge reads and writes, in tokens. Our choice."""
+    """Tokens that a judge reads and writes. Our choice."""
 
     prompt: int = 800  # system prompt, rubric, query and task
     trajectory: int = 4000
-    scores: int = 60  # of a trajectory on all dimensions
-    listed: int = 50  # number, explanation and score
-    item: int = 8
+    scores: int = 60  # written for a trajectory, on all dimensions
+    listed: int = 50  # written for a trajectory in a listwise call: number, explanation and score
+    item: int = 8  # written for an item of a checklist
 
     @property
     def pair(self) -> int:
@@ -83,8 +78,10 @@ Rank = Callable[[Group, int, Tokens], Awaitable[Scores]]
 
 @dataclass(frozen=True)
 class Method:
-    """`own(size)` judge calls are what it takes for a group, `afforded(budget, size)` what as many tokens buy;
-    `rank(group, calls, tokens)` takes at most so many calls. Who is not flexible has its own calls only.
+    """A way to rank a group.
+
+    `own(size)` is its own number of judge calls, `afforded(budget, size)` the number that `budget` tokens pay for.
+    `rank(group, calls, tokens)` makes at most `calls` calls. An inflexible method runs with its own calls only.
     """
 
     own: Callable[[int], int]
@@ -94,12 +91,11 @@ class Method:
 
 
 def paired(topology: str, **params) -> Rank:
-    """Qualities by a tournament of pairs; `elo_matches` and `matches` follow the calls where the topology has such a
-    budget."""
+    """Rank by a tournament of pairs. `balanced` and `elo` play as many matches as the calls allow."""
     variances = JudgeVariances()
 
     async def rank(group: Group, calls: int, tokens: Tokens) -> Scores:
-        ranking = await _play(group, topology, calls // 2, variances, **params)
+        ranking = await _play(group, topology, calls // 2, variances=variances, **params)
         if params.get("ranking") == "scores":
             variances.observe(len(group.quality_G), scored_calls(ranking.matches))
         places = [None if place is None else -place for place in ranking.ranks_G]
@@ -108,13 +104,9 @@ def paired(topology: str, **params) -> Rank:
     return rank
 
 
-async def _play(
-    group: Group, topology: str, matches: int, variances: JudgeVariances | None = None, **params
-) -> Ranking:
-    budget = {"balanced": {"matches": matches}, "elo": {"elo_matches": matches}}.get(topology, {})
-    return await play_tournament(
-        topology, len(group.quality_G), group.compare, seed=group.seed, variances=variances, **budget, **params
-    )
+async def _play(group: Group, topology: str, matches: int, **params) -> Ranking:
+    params |= {"balanced": {"matches": matches}, "elo": {"elo_matches": matches}}.get(topology, {})
+    return await play_tournament(topology, len(group.quality_G), group.compare, seed=group.seed, **params)
 
 
 async def pointwise(group: Group, calls: int, tokens: Tokens) -> Scores:
@@ -122,7 +114,7 @@ async def pointwise(group: Group, calls: int, tokens: Tokens) -> Scores:
 
 
 def ruler(times: float) -> Rank:
-    """The mean of `calls` listwise calls, each in an order of its own."""
+    """Rank by the mean of `calls` listwise calls, each in its own random order."""
 
     async def rank(group: Group, calls: int, tokens: Tokens) -> Scores:
         scores = np.mean([group.listwise(call, times) for call in range(calls)], axis=0)
@@ -132,8 +124,7 @@ def ruler(times: float) -> Rank:
 
 
 async def brpo(group: Group, calls: int, tokens: Tokens) -> Scores:
-    """The sign against one random member; with more matches than that takes,
-    the mean sign against it and further ones."""
+    """Rank by the sign against one random reference; spare calls add further references, and signs are averaged."""
     size = len(group.quality_G)
     lots = Random(group.seed).sample(range(size), size)
     pairs = [(reference, other) for k, reference in enumerate(lots) for other in lots[k + 1 :]][: calls // 2]
@@ -141,15 +132,16 @@ async def brpo(group: Group, calls: int, tokens: Tokens) -> Scores:
     signs: list[list[float]] = [[] for _ in range(size)]
     for reference, other in pairs:
         (a, b), (d, c) = group.pair_scores[reference, other], group.pair_scores[other, reference]
-        lead = float(np.sign(b + d - a - c))  # of the other, over both orders
+        lead = float(np.sign(b + d - a - c))  # of `other`, over both orders
         signs[other].append(lead)
         if other in references:
             signs[reference].append(-lead)
-    return [fmean(of_one) if of_one else 0.0 for of_one in signs], 2 * len(pairs), 2 * len(pairs) * tokens.pair
+    scores = [fmean(signs_of_one) if signs_of_one else 0.0 for signs_of_one in signs]
+    return scores, 2 * len(pairs), 2 * len(pairs) * tokens.pair
 
 
 async def mixture(group: Group, calls: int, tokens: Tokens) -> Scores:
-    """A score of each, and matches: with its own calls the win rate over all pairs, with fewer Elo's ratings."""
+    """Combine a score of each trajectory with matches: win rates over all pairs, or with fewer calls Elo ratings."""
     size = len(group.quality_G)
     matches = max(1, (calls - size) // 2)
     if matches >= size * (size - 1) // 2:
@@ -158,15 +150,18 @@ async def mixture(group: Group, calls: int, tokens: Tokens) -> Scores:
     else:
         ranking = await _play(group, "elo", matches)
         won_G = elo_reward(ranking.scores_G, [True] * size)
-    # a spread of 1.6 points of 10
+    # one standard deviation of quality is 1.6 points of 10
     points_G = [min(1.0, max(0.0, 0.5 + 0.16 * score)) for score in group.pointwise(size)]
     read = size * tokens.single + ranking.judge_calls * tokens.pair
     return mixture_reward(points_G, won_G, ALPHA), size + ranking.judge_calls, read
 
 
 def checklist(by: str) -> Rank:
-    """The share of items met, each answer turned round at a rate that makes one item (`by` item), or the share of all
-    (`by` whole), as reliable as a pointwise score."""
+    """Rank by the share of items met, where the judge flips answers at random.
+
+    Args:
+        by: "item" makes one answer as reliable as a pointwise score, "whole" the share of all.
+    """
 
     async def rank(group: Group, calls: int, tokens: Tokens) -> Scores:
         size = len(group.quality_G)
@@ -180,16 +175,19 @@ def checklist(by: str) -> Rank:
 
 
 def items_met(quality_G: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Which items each trajectory meets, (size, ITEMS): some are easy and some hard, all have to do with quality."""
+    """Return which items each trajectory meets, (size, ITEMS): easy and hard ones, all correlated with quality."""
     limits = np.linspace(-1, 1, ITEMS)
-    asked = LOADING * quality_G[:, None] + np.sqrt(1 - LOADING**2) * rng.normal(size=(len(quality_G), ITEMS))
-    return asked > limits
+    levels_GK = LOADING * quality_G[:, None] + np.sqrt(1 - LOADING**2) * rng.normal(size=(len(quality_G), ITEMS))
+    return levels_GK > limits
 
 
 @lru_cache
 def flip_rate(noise: Noise, by: str) -> float:
-    """Asked twice, scores of noise s correlate by r = 1 / (1 + s²), yes-or-no answers by (1 - 2p)², and shares of K of
-    them, whose true variance is V, by (1 - 2p)² V / ((1 - 2p)² V + p(1 - p) / K)."""
+    """Return the flip rate p at which two askings agree as much as two scores do.
+
+    Repeated scores with noise s correlate by 1 / (1 + s²), yes-or-no answers by (1 - 2p)², and shares of K answers with
+    true variance V by (1 - 2p)² V / ((1 - 2p)² V + p(1 - p) / K).
+    """
     wanted = 1 / (1 + noise.independent**2 + noise.shared**2)
     if by == "item":
         return (1 - wanted**0.5) / 2
@@ -201,8 +199,7 @@ def flip_rate(noise: Noise, by: str) -> float:
 
 
 async def outcome_then_tournament(group: Group, calls: int, tokens: Tokens) -> Scores:
-    """Whether each succeeds, which is known without a judge;
-    where all do, or none, ArenaRL's tournament (Reasoning Arena's switch)."""
+    """Rank by success, which needs no judge; if all or none succeed, play ArenaRL's tournament (Reasoning Arena)."""
     needed = DIFFICULTY * np.random.default_rng(stable_seed(group.seed, "difficulty")).normal()
     solved_G = group.quality_G > needed
     if 0 < solved_G.sum() < len(solved_G):
@@ -211,14 +208,14 @@ async def outcome_then_tournament(group: Group, calls: int, tokens: Tokens) -> S
 
 
 def bracket_calls(size: int) -> int:
-    """What ArenaRL's tournament takes at most: all are compared in calls and tokens with that."""
+    """Return the most judge calls that ArenaRL's tournament takes, the budget of all methods."""
     return 2 * (2 * size - 2)
 
 
 def methods(tokens: Tokens) -> dict[str, Method]:
-    """Each with a memory of its own of the judge, where it has one."""
+    """Return all methods by name. Methods that estimate the judge's noise start without an estimate."""
 
-    def by_call(cost: int) -> Callable[[int, int], int]:
+    def calls_of(cost: int) -> Callable[[int, int], int]:
         return lambda budget, size: budget // cost
 
     def mixed(budget: int, size: int) -> int:
@@ -227,96 +224,85 @@ def methods(tokens: Tokens) -> dict[str, Method]:
     def elo_calls(size: int) -> int:
         return 2 * Elo(size).budget
 
-    def listed(budget: int, size: int) -> int:
-        return budget // tokens.listwise(size)
+    def listwise(times: float) -> Method:
+        return Method(lambda size: 1, lambda budget, size: budget // tokens.listwise(size), ruler(times))
 
-    pair, single, items = by_call(tokens.pair), by_call(tokens.single), by_call(tokens.checklist)
+    pair, single, items = calls_of(tokens.pair), calls_of(tokens.single), calls_of(tokens.checklist)
+    bracket, outcome_first = paired("seeded_single_elimination"), outcome_then_tournament
     return {
-        "ArenaRL: seeded single elimination": Method(
-            bracket_calls, pair, paired("seeded_single_elimination"), is_flexible=False
-        ),
+        "ArenaRL: seeded single elimination": Method(bracket_calls, pair, bracket, is_flexible=False),
         "`balanced`, 2n-2 matches, by scores (ours)": Method(bracket_calls, pair, paired("balanced", ranking="scores")),
         "pointwise scores": Method(lambda size: size, single, pointwise),
-        "RULER": Method(lambda size: 1, listed, ruler(1.0)),
-        "RULER, 1.5 times the noise": Method(lambda size: 1, listed, ruler(1.5)),
-        "RULER, 2 times the noise": Method(lambda size: 1, listed, ruler(2.0)),
+        "RULER": listwise(1.0),
+        "RULER, 1.5 times the noise": listwise(1.5),
+        "RULER, 2 times the noise": listwise(2.0),
         "BRPO": Method(lambda size: 2 * (size - 1), pair, brpo),
         "TournO: Elo": Method(elo_calls, pair, paired("elo")),
         "TournO: Elo's matches, Bradley-Terry": Method(elo_calls, pair, paired("elo", elo_estimate="bradley_terry")),
         "TournO: mixture": Method(lambda size: size + size * (size - 1), mixed, mixture),
         "checklist, an item as reliable as a score": Method(lambda size: size, items, checklist("item")),
         "checklist, the whole as reliable as a score": Method(lambda size: size, items, checklist("whole")),
-        "Reasoning Arena: outcome, else ArenaRL": Method(
-            bracket_calls, pair, outcome_then_tournament, is_flexible=False
-        ),
+        "Reasoning Arena: outcome, else ArenaRL": Method(bracket_calls, pair, outcome_first, is_flexible=False),
     }
 
 
 def cell(*settings: Any) -> list[dict[str, Any]]:
-    """Run `rows_of` in a process of its own."""
+    """Return `rows_of`, as a job of the process pool."""
     return asyncio.run(rows_of(*settings))
 
 
-async def rows_of(kind: str, strength: float, size: int, groups: int, seed: int) -> list[dict[str, Any]]:
-    """A row for each method and budget: its tau with one judge, and what that took on average."""
+async def rows_of(kind: str, strength: float, size: int, groups: int, seed: int) -> list[Row]:
+    """Return a row for each method and budget: its tau, and its mean calls and tokens per group."""
     noise, tokens, rows = NOISE[kind](strength), Tokens(), []
     budget = bracket_calls(size)
     for number, name in product(range(len(BUDGETS)), methods(tokens)):
-        method = methods(tokens)[name]  # with a memory that is new
-        calls = (method.own(size), budget, method.afforded(budget * tokens.pair, size))[number]
+        method = methods(tokens)[name]  # anew: it must not remember the judge from the budget before
         if number and not method.is_flexible:
             continue
-        tally, found = Tally(), []
+        calls = (method.own(size), budget, method.afforded(budget * tokens.pair, size))[number]
+        tally, spent = Tally(), []
         for group_number in range(-WARM_UP, groups):
             group = Group(size, noise, stable_seed(seed, kind, strength, size, group_number))
-            ranked: Scores = await method.rank(group, calls, tokens)
+            scores, judge_calls, tokens_used = await method.rank(group, calls, tokens)
             if group_number >= 0:
-                tally.add(group.quality_G, midranks(ranked[0]), (0, ranked[1], 0))
-                found.append(ranked[2])
-        found_row, kept = tally.row(), ("judge_calls", "tau", "tau_ci", "best_first")
-        figures = {key: found_row[key] for key in kept}
-        setting = {"noise": kind, "strength": strength, "group_size": size, "method": name, "budget": BUDGETS[number]}
-        rows.append(setting | figures | {"tokens": round(fmean(found)), "groups": groups})
+                tally.add(group.quality_G, midranks(scores), (0, judge_calls, 0))
+                spent.append(tokens_used)
+        figures = {key: tally.row()[key] for key in ("judge_calls", "tau", "tau_ci", "best_first")}
+        row = simulated.setting(kind, strength, size) | {"method": name, "budget": BUDGETS[number]} | figures
+        rows.append(row | {"tokens": round(fmean(spent)), "groups": groups})
     return rows
 
 
-def markdown_table(summary: dict[str, Any]) -> str:
-    """docs/methods.md's: tau with a method's own calls / as many calls as ArenaRL's tournament / as many tokens."""
-    parts = []
+def markdown_table(summary: Row) -> str:
+    """Return docs/methods.md's tables: tau with a method's own calls / as many calls as ArenaRL's tournament / as many
+    tokens."""
+    tables = []
     for size in dict.fromkeys(row["group_size"] for row in summary["rows"]):
-        rows = [row for row in summary["rows"] if row["group_size"] == size]
+        rows = rows_with(summary["rows"], group_size=size)
         found = {(row["method"], row["noise"], row["budget"]): row for row in rows}
         lines = []
         for method in dict.fromkeys(row["method"] for row in rows):
             own = found[method, MODELS[0][0], "own"]
-            cells = [" / ".join(_tau(found.get((method, kind, budget))) for budget in BUDGETS) for kind, _ in MODELS]
+            keys = [[(method, kind, budget) for budget in BUDGETS] for kind, _ in MODELS]
+            cells = [" / ".join(f"{found[key]['tau']:.3f}" if key in found else "-" for key in of) for of in keys]
             lines.append([method, f"{own['judge_calls']:g}", f"{own['tokens'] / 1000:.0f}", *cells])
-        noises = [f"{kind} noise, {strength:g}" for kind, strength in MODELS]
-        parts.append(markdown.table([f"N={size}", "judge calls", "thousand tokens", *noises], lines))
-    return "\n\n".join(parts)
-
-
-def _tau(row: dict[str, Any] | None) -> str:
-    return f"{row['tau']:.3f}" if row else "-"
+        tables.append(markdown.table([f"N={size}", "judge calls", "thousand tokens", *model_headings()], lines))
+    return "\n\n".join(tables)
 
 
 def main() -> None:
-    parser = simulated.study_parser(__doc__, 300, "in a cell")
-    parser.add_argument("--sizes", type=at_least(2, int), nargs="+", default=list(SIZES), help="group sizes")
-    arguments = parser.parse_args()
+    arguments = simulated.study_parser(__doc__, "groups in a cell", SIZES).parse_args()
     start = time.perf_counter()
     jobs = [(cell, *model, size, arguments.groups, arguments.seed) for model, size in product(MODELS, arguments.sizes)]
     found = simulated.run_jobs("rivals", jobs, arguments.processes)
     rows = [row for job in sorted(jobs, key=lambda job: arguments.sizes.index(job[3])) for row in found[job]]
-    flips = [
-        {"noise": kind, "strength": strength}
-        | {by: round(flip_rate(NOISE[kind](strength), by), 3) for by in ("item", "whole")}
-        for kind, strength in MODELS
-    ]
+    flips = []
+    for kind, strength in MODELS:
+        rates = {by: round(flip_rate(NOISE[kind](strength), by), 3) for by in ("item", "whole")}
+        flips.append({"noise": kind, "strength": strength} | rates)
     seconds = round(time.perf_counter() - start)
-    summary = {"judge": "simulated", "seed": arguments.seed, "commit": commit(), "seconds": seconds}
-    summary |= {"tokens_of": asdict(Tokens()), "flip_rates": flips, "rows": rows}
-    write_text(arguments.out / "rivals.json", simulated.one_row_a_line(summary))
+    found = {"seconds": seconds, "tokens_of": asdict(Tokens()), "flip_rates": flips, "rows": rows}
+    summary = simulated.write_study(arguments, "rivals.json", found)
     print("Kendall's tau: a method's own calls / as many calls as ArenaRL's tournament at most / as many tokens")
     print(markdown_table(summary))
     print(f"groups and judges are simulated; {seconds} s; written: {arguments.out}/rivals.json")

@@ -1,15 +1,14 @@
-"""How well can the judge tell a group's trajectories apart, and does that change while the policy trains? Fig.
-1a, ArenaRL.
+"""How well does the judge tell a group's trajectories apart, and does that change during training? Fig. 1a, ArenaRL.
 
     python -m arenarl.studies.signal_and_noise --config configs/quickstart.yaml
 
-Takes the groups that train_rl.py kept (every `rl.eval_steps` steps, from the SFT policy's on), asks the training judge
-pointwise about each valid trajectory several times over, and plays the config's tournament, whatever the run was
-rewarded by. Whether scores and ranks follow the true quality or something else is told by Kendall's tau within the
-group; that needs the embedded world.
+Reads the groups that train_rl.py stored, every `rl.eval_steps` steps from the SFT policy on. The training judge scores
+each valid trajectory several times, and plays the config's tournament, whatever the run's reward was. Kendall's tau
+within the group shows whether scores and ranks follow the true quality or something else; that needs the embedded
+world.
 
-Writes results/<run>/discrimination.json and a figure.
-The paper shows one query; here figures are over all groups of a step.
+Writes results/<run>/discrimination.json and a figure. The paper shows one query; here figures are over all groups of a
+step.
 """
 
 import asyncio
@@ -39,26 +38,27 @@ from arenarl.training.metrics import rank_correlation
 from arenarl.training.queries import training_queries
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
+Order = Sequence[float | None]  # one value per trajectory; higher is better
+
 
 def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
-    """A row for each kept step of the run, its groups taken together;
-    invalid trajectories, and groups with fewer than two valid, left out.
+    """Return a row for each stored step of the run, over all its groups with two or more valid trajectories.
 
-    `trajectory` and `answer`, by what the judge was shown: `sigma_group` and `sigma_noise` (see
-    `repeated_scores.sigmas`) and `snr`, their ratio: about 1 where different trajectories differ by noise alone.
-    Trajectories are identical if the judge is shown the same text of them: the messages, or the answer. They share one
-    true score, so a group counts them once. A group with fewer than two distinct ones counts in none of the three
-    figures; `groups` is how many groups count. `sigma_quality`: the spread without noise, of the groups and
-    trajectories of `trajectory`. Noise that sticks to a trajectory is in sigma_group alone: asking again does not show
-    it. `tau`: signal -> property -> mean of Kendall's tau-b over groups (and rounds), over all valid trajectories,
-    identical ones included; 0 where the signal tells no two apart; a property that is the same for all is left out.
-    `calls`: judge calls a group, by signal; `one_round` has one for each distinct trajectory.
+    - `trajectory` and `answer`, by what the judge was shown: `sigma_group`, `sigma_noise` (see
+      `repeated_scores.sigmas`) and their ratio `snr`, about 1 if different trajectories differ by noise alone.
+      Trajectories with the same shown text share one true score, so they count once. `groups` is the number of groups
+      with two or more distinct trajectories; only these count. Noise that sticks to a trajectory is part of
+      sigma_group: repeats cannot show it.
+    - `sigma_quality`: the spread of the true quality over the trajectories of `trajectory`.
+    - `tau`: signal -> property -> mean Kendall's tau-b over groups and rounds, over all valid trajectories, identical
+      ones included. A signal without differences counts as 0; a property without differences is left out.
+    - `calls`: judge calls per group, by signal. `one_round` has one call for each distinct trajectory.
 
     Raises:
-        UserError: no groups were kept.
+        UserError: no groups are stored.
     """
     if repeats < 2:
-        raise UserError("--repeats must be 2 or more: the noise is what repeats differ by")
+        raise UserError(f"--repeats {repeats}: must be at least 2, because the noise is the difference of repeats")
     domain = make_domain(config.environment, config.data)
     groups_by_step = kept_groups(config, domain)
     needs(domain, "examine", "tells what the judge should have seen")
@@ -78,41 +78,43 @@ def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
 
 
 def kept_groups(config: Config, domain: Domain) -> dict[int, list[RolloutGroup]]:
-    """Optimizer step -> the groups that the run kept of it."""
+    """Return the run's stored groups by optimizer step."""
     path = config.run_dir / "rl" / "groups.jsonl"
     if not path.is_file():
-        raise UserError(f"{path} does not exist; run train_rl.py with this config, its rl.eval_steps above 0")
-    asked = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
-    queries = {query.query_id: query for query in asked}
+        raise UserError(f"{path} does not exist; run train_rl.py with this config and rl.eval_steps above 0")
+    queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
+    query_of = {query.query_id: query for query in queries}
     groups: dict[int, list[RolloutGroup]] = {}
     for record in read_jsonl(path):
-        trajectories = [Trajectory.from_record(one) for one in record["trajectories"]]
-        groups.setdefault(record["step"], []).append(RolloutGroup(queries[record["query_id"]], trajectories))
+        trajectories = list(map(Trajectory.from_record, record["trajectories"]))
+        groups.setdefault(record["step"], []).append(RolloutGroup(query_of[record["query_id"]], trajectories))
     return groups
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The valid trajectories of a group (V,) and what the judge made of them;
-    `points` are (V, rounds), by what it was shown."""
+    """A group's valid trajectories (V,) with rewards and scores. `points`: (V, rounds) by what the judge was shown."""
 
     query: Query
     trajectories_V: list[Trajectory]
-    rewards_V: list[float | None]  # of their ranks
+    rewards_V: list[float | None]  # of the tournament's ranks
     calls: int  # of the tournament
     points: dict[str, np.ndarray]
 
     def distinct(self, seen: str = "trajectory") -> tuple[np.ndarray, np.ndarray]:
-        """Return the first row of each distinct trajectory, and for each (V,) the index of its distinct one;
-        `seen`: what the judge is shown."""
+        """Return the first row of each distinct trajectory, and the index (V,) of each row's distinct trajectory.
+
+        Args:
+            seen: what the judge is shown, `trajectory` or `answer`.
+        """
         texts_V = [one.answer if seen == "answer" else repr(one.messages) for one in self.trajectories_V]
         return np.unique(texts_V, return_index=True, return_inverse=True)[1:]
 
-    def signals(self, quality_V: list[float]) -> dict[str, list[Sequence[float | None]]]:
-        """Signal -> the orders (V,) that it gave: one for each round, or one alone.
+    def signals(self, quality_V: list[float]) -> dict[str, list[Order]]:
+        """Return the orders (V,) of each signal: one for each round, or only one.
 
-        `as_many_calls` has the tournament's number of calls, at least a round of them and at most all, from every round
-        on in turn. Trajectories with the same messages share theirs, as they enter a tournament once.
+        `as_many_calls` uses the tournament's number of calls, but at least one round and at most all rounds. It has an
+        order for every round to start from. Trajectories with the same messages share their calls, as in a tournament.
         """
         whole, answer = self.points.values()
         first, copies_V = self.distinct()
@@ -130,16 +132,16 @@ class Judged:
 
 
 def judge_step(arena: Arena, groups: Sequence[RolloutGroup], repeats: int) -> list[Judged]:
-    """A step's groups, those with two valid trajectories or more, judged in both ways."""
+    """Judge a step's groups with two or more valid trajectories, by tournament and pointwise."""
     outcomes = arena.reward_groups(groups)
     arena.learn(len(groups[0].trajectories), [outcome.scored_calls for outcome in outcomes])
     valid = [[index for index, one in enumerate(group.trajectories) if one.valid] for group in groups]
     kept = [group for group in zip(groups, outcomes, valid, strict=True) if len(group[2]) > 1]
-    shown = [replace(group, trajectories=[group.trajectories[row] for row in rows]) for group, _, rows in kept]
+    cut = [replace(group, trajectories=[group.trajectories[row] for row in rows]) for group, _, rows in kept]
     judge = arena.referee.judge
-    points = {seen: asyncio.run(pointwise_scores(judge, shown, repeats, seen == "answer")) for seen in SEEN}
+    points = {seen: asyncio.run(pointwise_scores(judge, cut, repeats, seen == "answer")) for seen in SEEN}
     judged = []
-    for index, (group, (_, outcome, rows)) in enumerate(zip(shown, kept, strict=True)):
+    for index, (group, (_, outcome, rows)) in enumerate(zip(cut, kept, strict=True)):
         rewards_V = [outcome.rewards_G[row] for row in rows]
         points_of_group = {seen: scores[index] for seen, scores in points.items()}
         judged.append(Judged(group.query, group.trajectories, rewards_V, outcome.judge_calls, points_of_group))
@@ -147,24 +149,24 @@ def judge_step(arena: Arena, groups: Sequence[RolloutGroup], repeats: int) -> li
 
 
 def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
-    found = [_properties(one.query, one.trajectories_V, examine) for one in judged]
-    signals = [one.signals(properties["quality"]) for one, properties in zip(judged, found, strict=True)]
-    rounds, distinct = judged[0].points["trajectory"].shape[1], np.mean([len(one.distinct()[0]) for one in judged])
-    qualities = [np.array(properties["quality"])[:, None] for properties in found]
-    true = _spread([points[one.distinct()[0]] for one, points in zip(judged, qualities, strict=True)])
-    names = dict.fromkeys(name for properties in found for name in properties)
-    matches = np.mean([one.calls for one in judged])
+    properties = [_properties(group.query, group.trajectories_V, examine) for group in judged]
+    signals = [group.signals(values["quality"]) for group, values in zip(judged, properties, strict=True)]
+    first = [group.distinct()[0] for group in judged]
+    qualities = [np.array(values["quality"])[rows, None] for values, rows in zip(properties, first, strict=True)]
+    rounds, distinct = judged[0].points["trajectory"].shape[1], np.mean(list(map(len, first)))
+    matches = np.mean([group.calls for group in judged])
     calls = {"one_round": distinct, "mean_of_rounds": rounds * distinct, "ranks": matches}
+    names = dict.fromkeys(name for values in properties for name in values)
     return {
         "groups": len(judged),
-        "trajectories": sum(len(one.trajectories_V) for one in judged),
-        "sigma_quality": true["sigma_group"],
-        **{seen: _spread([one.points[seen][one.distinct(seen)[0]] for one in judged]) for seen in SEEN},
-        "failed_calls": sum(int(np.isnan(scores).sum()) for one in judged for scores in one.points.values()),
+        "trajectories": sum(len(group.trajectories_V) for group in judged),
+        "sigma_quality": _spread(qualities)["sigma_group"],
+        **{seen: _spread([group.points[seen][group.distinct(seen)[0]] for group in judged]) for seen in SEEN},
+        "failed_calls": sum(int(np.isnan(scores).sum()) for group in judged for scores in group.points.values()),
         "calls": {name: rounded(number) for name, number in calls.items()},
         "tau": {
             signal: {
-                name: _mean_tau([one[signal] for one in signals], [one.get(name, []) for one in found])
+                name: _mean_tau([orders[signal] for orders in signals], [values.get(name, []) for values in properties])
                 for name in names
             }
             for signal in SIGNALS
@@ -173,38 +175,31 @@ def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
 
 
 def _spread(scores: list[np.ndarray]) -> dict[str, Any]:
-    """Spread, noise and their ratio over groups of distinct trajectories (D, repeats); None where no group has two."""
+    """Return spread, noise and their ratio over groups of distinct trajectories (D, repeats); None if all have one."""
     counted = [points for points in scores if len(points) > 1]
     sigma_group, sigma_noise = sigmas(counted) if counted else (math.nan, math.nan)
     snr = sigma_group / sigma_noise if sigma_noise else math.nan
-    figures = {"sigma_group": rounded(sigma_group), "sigma_noise": rounded(sigma_noise), "snr": rounded(snr)}
-    return {"groups": len(counted), **figures}
+    figures = {"sigma_group": sigma_group, "sigma_noise": sigma_noise, "snr": snr}
+    return {"groups": len(counted)} | {name: rounded(value) for name, value in figures.items()}
 
 
 def _properties(query: Query, trajectories: Sequence[Trajectory], examine: Examiner) -> dict[str, list[float]]:
-    """Of those, what the truth says of all trajectories of the group."""
-    # which says so of a query without a truth
-    quality_V = [true_quality(examine, query, trajectory) for trajectory in trajectories]
+    """Return the values (V,) of each property that the truth has for all trajectories of the group."""
+    quality_V = [true_quality(examine, query, trajectory) for trajectory in trajectories]  # raises without a truth
     figures = [examine(query, trajectory).figures() for trajectory in trajectories]
-    names = [name for name in figures[0] if name not in KEPT_BY_TABLES]
+    names = [name for name in figures[0] if name not in KEPT_BY_TABLES and all(name in one for one in figures)]
     return {
         "quality": quality_V,
         "answer_chars": [len(trajectory.answer) for trajectory in trajectories],
         "tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
-        **{name: [one[name] for one in figures] for name in names if all(name in one for one in figures)},
+        **{name: [one[name] for one in figures] for name in names},
     }
 
 
-def _mean_tau(
-    orders_by_group: Sequence[list[Sequence[float | None]]], property_by_group: Sequence[list[float]]
-) -> float | None:
-    """None if the property differs in no group."""
-    taus = [
-        rank_correlation(order, values)
-        for orders, values in zip(orders_by_group, property_by_group, strict=True)
-        if len(set(values)) > 1
-        for order in orders
-    ]
+def _mean_tau(orders_by_group: Sequence[list[Order]], values_by_group: Sequence[list[float]]) -> float | None:
+    """Return the mean tau of orders to a property; None if the property differs in no group."""
+    pairs = zip(orders_by_group, values_by_group, strict=True)
+    taus = [rank_correlation(order, values) for orders, values in pairs if len(set(values)) > 1 for order in orders]
     return rounded(float(np.mean(np.nan_to_num(taus)))) if taus else None
 
 
@@ -217,11 +212,11 @@ def main() -> None:
     judge = config.judge.train
     path = config.results_dir / "discrimination.json"
     name = "simulated" if judge.is_simulated else judge.model or judge.name
-    head = {"run": config.run_name, "seed": config.seed, "judge": name}
-    write_json(path, head | {"repeats": arguments.repeats, "rows": rows, "provenance": provenance(config)})
+    head = {"run": config.run_name, "seed": config.seed, "judge": name, "repeats": arguments.repeats}
+    write_json(path, head | {"rows": rows, "provenance": provenance(config)})
     figure = draw([rows], config.results_dir / "figures" / "discrimination")
     print(table(rows))
-    print(f"{head['judge']} judge; written: {path}, {figure}")
+    print(f"{name} judge; written: {path}, {figure}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""What `signal_and_noise` measured, for readers: its table and its figure (Fig.
-1a, ArenaRL), of a run or over a table's seeds."""
+"""Table and figure of the results of `signal_and_noise`, for one run or over a table's seeds (Fig. 1a, ArenaRL)."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +13,9 @@ from matplotlib.figure import Figure
 from arenarl.report import markdown
 from arenarl.report.figures import LINES, STYLE, plot_band, save_figure
 
-SIGNALS = {  # what may order a group -> what it is called
+Rows = dict[int, dict[str, Any]]  # step -> row of `signal_and_noise.measure`
+
+SIGNALS = {  # orders of a group -> label
     "quality": "the truth itself",
     "ranks": "tournament",
     "as_many_calls": "pointwise, as many calls",
@@ -23,8 +24,8 @@ SIGNALS = {  # what may order a group -> what it is called
     "answer_mean_of_rounds": "answer only, mean of all rounds",
     "answer_one_round": "answer only, one round",
 }
-TOLD = ("ranks", "as_many_calls", "one_round", "answer_one_round")  # those that tables and figures show
-PROPERTIES = {  # what it may follow -> its name; the figures of the domain's truth come after
+SHOWN = ("ranks", "as_many_calls", "one_round", "answer_one_round")  # signals in tables and figures
+PROPERTIES = {  # properties that an order is compared with -> label; the figures of the domain's truth come after
     "quality": "true quality",
     "answer_chars": "answer length",
     "tool_calls": "tool calls",
@@ -32,41 +33,42 @@ PROPERTIES = {  # what it may follow -> its name; the figures of the domain's tr
 SEEN = {"trajectory": "whole trajectory", "answer": "answer only"}  # by the judge, when it scores pointwise
 
 
-def told(row: dict[str, Any]) -> dict[str, float | None]:
-    """Heading -> figure of a step: distinct trajectories a group, groups with two or more, their spread and noise,
-    and tau to the true quality.
+def step_figures(row: dict[str, Any]) -> dict[str, float | None]:
+    """Return a step's figures for a table, by heading. Spread and noise are those of whole trajectories' scores.
 
-    Spread and noise are those of whole trajectories' scores.
-    None where no group counts, and where a stored row lacks the figure.
+    A figure is None if no group counts or a stored row lacks it.
     """
     spread = row["trajectory"]
     return {
-        "distinct": row["calls"]["one_round"],
+        "distinct": row["calls"]["one_round"],  # trajectories a group
         "groups counted": spread.get("groups"),
         "sigma_quality": row["sigma_quality"],
         "sigma_group": spread["sigma_group"],
         "sigma_noise": spread["sigma_noise"],
         "SNR": spread["snr"],
-        **{f"tau: {SIGNALS[name]}": row["tau"][name]["quality"] for name in TOLD},
+        **{f"tau: {SIGNALS[name]}": row["tau"][name]["quality"] for name in SHOWN},
     }
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
-    """A line a step."""
+    """Return a table with a line for each step."""
     if not rows:
         return ""
-    lines = [
-        ["-" if cell is None else str(cell) for cell in (row["step"], row["groups"], *told(row).values())]
-        for row in rows
-    ]
-    return markdown.table(["step", "groups", *told(rows[0])], lines)
+    lines = [(row["step"], row["groups"], *step_figures(row).values()) for row in rows]
+    cells = [["-" if figure is None else str(figure) for figure in line] for line in lines]
+    return markdown.table(["step", "groups", *step_figures(rows[0])], cells)
 
 
 def draw(rows_by_seed: Sequence[list[dict[str, Any]]], path: Path) -> Path:
-    """Spread and noise over training, agreement with the truth, and what the signals follow; one list of rows a seed.
-    Returns the SVG.
+    """Plot spread and noise over training, agreement with the truth, and the signals' tau to each property.
 
-    Lines are means over seeds at the steps that all of them have, bands go from the lowest to the highest.
+    Lines are means over seeds at the steps that all seeds have; bands go from the lowest to the highest seed.
+
+    Args:
+        rows_by_seed: one list of `measure`'s rows per seed.
+
+    Returns:
+        The SVG.
     """
     by_seed = [{row["step"]: row for row in rows} for rows in rows_by_seed]
     steps = sorted(set.intersection(*map(set, by_seed)))
@@ -79,7 +81,7 @@ def draw(rows_by_seed: Sequence[list[dict[str, Any]]], path: Path) -> Path:
             _plot_lines(axes, by_seed, steps, lines | {"spread of the true quality": ("sigma_quality",)})
             axes.set_ylim(bottom=0)
             axes.set_title(f"standard deviation, {SEEN[seen]}, points of 10")
-        _plot_lines(truth, by_seed, steps, {SIGNALS[name]: ("tau", name, "quality") for name in TOLD})
+        _plot_lines(truth, by_seed, steps, {SIGNALS[name]: ("tau", name, "quality") for name in SHOWN})
         truth.set_title("Kendall's tau to the true quality")
         for axes in (whole, answer, truth):
             axes.set_xlabel("optimizer step")
@@ -89,18 +91,16 @@ def draw(rows_by_seed: Sequence[list[dict[str, Any]]], path: Path) -> Path:
         return save_figure(figure, path)
 
 
-def _plot_lines(
-    axes: Axes, by_seed: Sequence[dict[int, dict]], steps: list[int], lines: dict[str, tuple[str, ...]]
-) -> None:
+def _plot_lines(axes: Axes, by_seed: Sequence[Rows], steps: list[int], lines: dict[str, tuple[str, ...]]) -> None:
     axes.set_xticks(steps)
     for (label, keys), line in zip(lines.items(), LINES, strict=False):
         values = np.array([[_value(rows[step], *keys) for step in steps] for rows in by_seed])
         plot_band(axes, steps, values.mean(axis=0), (values.min(axis=0), values.max(axis=0)), label=label, **line)
 
 
-def _plot_properties(axes: Axes, by_seed: Sequence[dict[int, dict]], step: int) -> None:
-    """What each signal follows at a step, beside what the truth itself would."""
-    names = ("quality", *TOLD)
+def _plot_properties(axes: Axes, by_seed: Sequence[Rows], step: int) -> None:
+    """Plot each signal's tau to each property at a step, next to that of the true quality."""
+    names = ("quality", *SHOWN)
     properties = list(by_seed[0][step]["tau"]["quality"])
     for k, name in enumerate(names):
         values = np.array([[_value(rows[step], "tau", name, key) for key in properties] for rows in by_seed])
@@ -110,8 +110,8 @@ def _plot_properties(axes: Axes, by_seed: Sequence[dict[int, dict]], step: int) 
         style = {key: LINES[k][key] for key in ("color", "marker")} | {"linestyle": "", "capsize": 2}
         axes.errorbar(places, means, abs(bounds - means), label=SIGNALS[name], **style)
     axes.axhline(0, color="#666666", linewidth=0.8, linestyle=":")
-    named = [PROPERTIES.get(name, name.replace("_", " ")).replace(" ", "\n") for name in properties]
-    axes.set_xticks(range(len(properties)), named)
+    labels = [PROPERTIES.get(name, name.replace("_", " ")).replace(" ", "\n") for name in properties]
+    axes.set_xticks(range(len(properties)), labels)
     axes.grid(visible=False, axis="x")
     axes.set_title(f"Kendall's tau to …, step {step}")
     axes.legend(fontsize=8)

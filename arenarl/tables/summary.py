@@ -21,7 +21,7 @@ from arenarl.config.command_line import as_overrides
 from arenarl.config.load import load_config
 from arenarl.domains.domain import make_domain
 from arenarl.report.summary import heading
-from arenarl.studies.signal_figures import told
+from arenarl.studies.signal_figures import step_figures
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
@@ -148,7 +148,7 @@ def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str
     if not rows_by_seed:
         return []
     steps = sorted(set.intersection(*({row["step"] for row in rows} for rows in rows_by_seed)))
-    at = {step: [told(row) for rows in rows_by_seed for row in rows if row["step"] == step] for step in steps}
+    at = {step: [step_figures(row) for rows in rows_by_seed for row in rows if row["step"] == step] for step in steps}
     return [
         {"step": step, "told": {name: _mean_if_all([row[name] for row in rows]) for name in rows[0]}}
         for step, rows in at.items()

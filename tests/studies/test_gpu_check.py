@@ -1,6 +1,6 @@
-"""The GPU check on a CPU: all parts at their smallest, and what is left on disk when one is killed,
-fails or takes too long."""
+"""The GPU check on a CPU: its parts at their smallest, and the record after a kill, a failure or a timeout."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -11,69 +11,74 @@ import psutil
 import pytest
 
 from arenarl.studies import gpu_check
+from arenarl.studies.bench_training import add_flags
 from arenarl.studies.gpu_parts import PARTS, Part, Skipped, Workplace
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 
 FIGURES = Path("runs/gpu_check/cpu_short.json")
 ABOUT = {"date": "2026-11-27", "commit": "abc", "origin": {"python": "3.12.0", "versions": {"torch": "2.11.0"}}}
+BENCHES = ("qwen3_1.7b", "tiny")  # test_bench_training.py runs their command
+CHECKED = [part.name for part in PARTS if part.name not in (*BENCHES, "ppo", "agentevol")]
 
 
-def command(*words):
-    return [sys.executable, "-m", "arenarl.studies.gpu_check", "--short", "--minutes", "60", *words]
-
-
-@pytest.mark.slow(seconds=240)
-def test_every_part_runs_at_its_smallest_and_a_second_start_keeps_them(tmp_path):
-    done = subprocess.run(command(), cwd=tmp_path, capture_output=True, text=True, timeout=3600, check=False)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    record = read_json(tmp_path / FIGURES)
-    parts = record["parts"]
-    assert list(parts) == [part.name for part in PARTS]
-    assert record["card"] == "cpu"
-    assert parts["data"]["origin"]["versions"]["torch"]
-    # neither is there
-    assert {name for name, part in parts.items() if part["status"] != "ok"} == {"smollm2_135m", "vllm"}
-    for name in ("qwen3_1.7b", "tiny"):
-        figures = parts[name]["figures"]
-        wanted = {"ms_per_token", "tokens_per_s", "rollout_s", "forward_s", "update_s", "peak_memory_gb"}
-        wanted |= {"planned_memory_gb"}
-        assert wanted | {"step_s", "trl_step_s", "step_ratio_to_trl"} <= set(figures)
-        assert all(figures[figure] > 0 for figure in wanted)
-    assert parts["environment"]["figures"]["bfloat16, a decoded token"] and parts["rl"]["figures"]["grad_norm"] > 0
-    assert parts["kill_resume"]["figures"] == {"killed_at": "checkpoint-1", "groups_and_curve": "identical"}
-    assert all(parts[name]["figures"]["optimizer_steps"] >= 2 for name in ("dpo", "agentevol"))
-    assert "critic/error" in parts["ppo"]["figures"]
-    assert all(f"{name} " in done.stdout for name in parts)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
-    again = subprocess.run(command(), cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
-    assert again.returncode == 0 and again.stdout.count("kept") == len(PARTS) - 2, again.stdout
-    assert read_json(tmp_path / FIGURES)["parts"] == parts | {
-        name: read_json(tmp_path / FIGURES)["parts"][name] for name in ("smollm2_135m", "vllm")
-    }
-
-
-@pytest.mark.slow(seconds=40)
-def test_a_kill_leaves_the_figures_of_finished_parts_and_no_process(tmp_path):
+@pytest.mark.slow(seconds=140)
+def test_a_killed_check_keeps_finished_parts_and_the_next_start_runs_the_others(tmp_path):
+    command = [sys.executable, "-m", "arenarl.studies.gpu_check", "--short", "--minutes", "60", "--parts", *CHECKED]
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            command("--parts", "data", "sft_zero3"), cwd=tmp_path, stdout=log, stderr=log, start_new_session=True
-        )
-    deadline = time.monotonic() + 300
-    while (read_json(tmp_path / FIGURES) or {"parts": {"sft_zero3": {}}})["parts"]["sft_zero3"].get(
-        "status"
-    ) != "interrupted":
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+
+    def parts():
+        return (read_json(tmp_path / FIGURES) or {"parts": {}})["parts"]
+
+    deadline = time.monotonic() + 600
+    while parts().get("sft_zero3", {}).get("status") != "interrupted":
         assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
         time.sleep(0.05)
     time.sleep(1)  # the part's command has started
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
-    process.wait(timeout=60)
-    parts = read_json(tmp_path / FIGURES)["parts"]
-    assert parts["data"]["status"] == "ok" and parts["data"]["figures"]["sft"] > 0
-    assert parts["sft_zero3"] == {"status": "interrupted"} and parts["rl"] == {"status": "not run"}
-    _, alive = psutil.wait_procs(children, timeout=60)
+    process.wait(timeout=600)
+    before = parts()
+    assert before["data"]["status"] == "ok" and before["data"]["figures"]["sft"] > 0
+    assert before["sft_zero3"] == {"status": "interrupted"} and before["rl"] == {"status": "not run"}
+    _, alive = psutil.wait_procs(children, timeout=600)  # they end once their imports are done
     assert children and alive == []
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=3600, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    after = parts()
+    assert list(after) == [part.name for part in PARTS]
+    assert [name for name in after if f"{name:<13} kept" in done.stdout] == ["environment", "data", "sft"]
+    assert all(after[name] == before[name] for name in ("environment", "data", "sft"))
+    assert after["data"]["origin"]["versions"]["torch"]
+    assert {name for name in CHECKED if after[name]["status"] == "skipped"} == {"smollm2_135m", "vllm"}
+    assert all(after[name]["status"] == "ok" for name in CHECKED if name not in ("smollm2_135m", "vllm"))
+    figures = {name: after[name].get("figures") for name in CHECKED}
+    assert figures["environment"]["bfloat16, a decoded token"]
+    assert figures["rl"]["grad_norm"] > 0 and figures["rl"]["step_s"] > 0
+    assert figures["kill_resume"] == {"killed_at": "checkpoint-1", "groups_and_curve": "identical"}
+    assert figures["dpo"]["optimizer_steps"] >= 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "runs"]
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_a_bench_part_calls_the_benchmark_with_its_options_and_reads_its_last_line(name, tmp_path, monkeypatch):
+    commands = []
+
+    def run(place, command, folder=None):
+        commands.append(command)
+        return 'pair 0\n{"step_s": 1.5, "shape": "tiny", "device": "cpu", "rows": []}\nwarning\n'
+
+    monkeypatch.setattr(Workplace, "run", run)
+    [part] = [part for part in PARTS if part.name == name]
+    sizes = {"pairs": 1, "groups": 1, "group_size": 3, "tokens": 64}
+    assert part.measure(workplace(tmp_path, 60)) == sizes | {"step_s": 1.5, "shape": "tiny"}
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    arguments, others = parser.parse_known_args(commands[0][3:])
+    assert arguments.shape == ["tiny"] and arguments.measure == ["step"] and sizes.items() <= vars(arguments).items()
+    assert others[0] == "--config" and ("policy.lora_rank=32" in others) == (name == "qwen3_1.7b")
 
 
 def test_figures_of_other_code_stay_until_their_part_runs_again(tmp_path, monkeypatch):
@@ -116,7 +121,7 @@ OWN_PARTS = (
 
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
-    """The file after parts that end in every way."""
+    """The record after parts that end in every possible way."""
     monkeypatch.chdir(tmp_path)
     parts = {part.name: {"status": "not run"} for part in (*OWN_PARTS, Part("never", broken, 60))}
     record = {"card": "NVIDIA H100", "parts": parts}
@@ -144,7 +149,7 @@ def test_parts_without_time_are_recorded_as_not_run(tmp_path, monkeypatch, capsy
     assert capsys.readouterr().out.count("not run: the time is over") == len(OWN_PARTS)
 
 
-def test_the_document_has_a_row_for_every_part_whatever_became_of_it(recorded, tmp_path):
+def test_the_document_has_a_row_for_every_part_and_its_outcome(recorded, tmp_path):
     table = gpu_check.results_table(tmp_path).splitlines()
     assert table[0] == "**NVIDIA H100**:" and len(table) == 4 + len(recorded["parts"])
     assert table[4].startswith("| fine | ok |")
@@ -155,7 +160,7 @@ def test_the_document_has_a_row_for_every_part_whatever_became_of_it(recorded, t
     assert gpu_check.results_table(tmp_path / "none") == "not run"
 
 
-def test_without_a_gpu_it_says_what_to_add(tmp_path, monkeypatch):
+def test_without_a_gpu_the_error_names_the_option_to_add(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["gpu_check"])
     with pytest.raises(UserError, match="^torch finds no GPU; .*--short"):

@@ -1,17 +1,17 @@
-"""The grid of noises, small: differences over the same groups, and what it writes."""
+"""The grid of noises on small groups: differences over the same groups, and the files it writes."""
 
 import json
-import subprocess
 import sys
 from statistics import fmean
 
 import pytest
 
+from arenarl.studies import noise_grid, simulated_rankings
 from arenarl.studies.noise_grid import METHODS, STRENGTHS, cell_rows, markdown_table, run
-from arenarl.studies.simulated_rankings import NOISE, pointwise_key, simulate
+from arenarl.studies.simulated_rankings import NOISE, difference, pointwise_key, simulate
 
 
-def test_a_difference_is_that_of_the_same_groups_at_as_many_calls():
+def test_a_difference_is_over_the_same_groups_at_as_many_calls():
     tallies = simulate("shared", 1.0, 4, 5, 0)
     rows = {(row["topology"], row["params"], row["ranking"]): row for row in cell_rows("shared", 1.0, 4, 5, 0)}
     assert set(rows) == {key for key in tallies if key[0] != "pointwise"}
@@ -25,25 +25,23 @@ def test_a_difference_is_that_of_the_same_groups_at_as_many_calls():
         assert row["judge_calls"] == fmean(calls for _, calls, _ in pointwise.cost)
 
 
-@pytest.mark.slow(seconds=4)
-def test_a_tournament_wins_where_noise_is_shared_and_not_where_it_sticks():
-    found = {
-        kind: {row["params"]: row for row in cell_rows(kind, 2.0, 5, 50, 0) if row["topology"] == "balanced"}
-        for kind in ("shared", "sticking")
-    }
-    assert found["shared"]["matches=2n-2"]["ci"][0] > 0.1
-    assert abs(found["sticking"]["matches=2n-2"]["difference"]) < 0.1
+def test_a_tournament_wins_if_noise_is_shared_and_not_if_it_sticks():
+    key, found = ("balanced", "matches=2n-2", "scores"), {}
+    for kind in ("shared", "sticking"):
+        tallies = simulate(kind, 2.0, 5, 50, 0, [("balanced", {"matches": "2n-2"})])
+        found[kind] = difference(tallies[key], tallies[pointwise_key(*key[:2])])
+    assert found["shared"]["ci"][0] > 0.1 and abs(found["sticking"]["difference"]) < 0.1
 
 
-def test_it_runs_as_a_command_over_all_kinds_and_strengths(tmp_path):
-    command = [sys.executable, "-m", "arenarl.studies.noise_grid", "--size", "3", "--groups", "2", "--out", "out"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    grid = json.loads((tmp_path / "out" / "grid.json").read_text())
-    assert {(row["noise"], row["strength"]) for row in grid["rows"]} == {
-        (kind, strength) for kind in NOISE for strength in STRENGTHS
-    }
-    assert markdown_table(grid) in done.stdout
+def test_it_writes_all_kinds_and_strengths(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(simulated_rankings, "WARM_UP", 0)
+    monkeypatch.setattr(sys, "argv", f"_ --size 3 --groups 2 --out {tmp_path}".split())
+    noise_grid.main()
+    out, grid = capsys.readouterr().out, json.loads((tmp_path / "grid.json").read_text())
+    cells = {(row["noise"], row["strength"]) for row in grid["rows"]}
+    assert cells == {(kind, strength) for kind in NOISE for strength in STRENGTHS}
+    assert markdown_table(grid) in out
     assert len(markdown_table(grid).splitlines()) == 2 + len(METHODS) * len(NOISE)
-    assert "simulated" in done.stdout.splitlines()[-1] and grid["judge"] == "simulated"
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"grid.json", "noise_grid.png", "noise_grid.svg"}
+    assert "simulated" in out.splitlines()[-1] and grid["judge"] == "simulated"
+    assert {path.name for path in tmp_path.iterdir()} == {"grid.json", "noise_grid.png", "noise_grid.svg"}
     assert run(3, 2, 0, 1)["rows"] == grid["rows"]

@@ -1,9 +1,8 @@
-"""Rivals on simulated groups: what each takes of a budget, and that a judge without errors makes them true."""
+"""Rivals on simulated groups: their calls and tokens, and true rankings with a judge without errors."""
 
 import asyncio
 import json
 import random
-import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
+from arenarl.studies import rivals
 from arenarl.studies.rivals import (
     BUDGETS,
     ITEMS,
@@ -30,6 +30,7 @@ from arenarl.tournament.ranking import midranks
 
 EXACT = Noise(independent=0.0, position=0.0)
 NOISY = Noise(independent=1.0)
+LOUDER = (", 1.5 times the noise", ", 2 times the noise")
 TOKENS = Tokens(prompt=100, trajectory=1000, scores=50, listed=25, item=5)
 
 
@@ -46,13 +47,13 @@ def tau(name, noise, calls=None, groups=40, size=8):
     return np.mean(tally.tau)
 
 
-def test_a_call_costs_what_it_shows_and_what_is_written():
+def test_a_call_costs_the_tokens_read_and_written():
     assert (TOKENS.pair, TOKENS.single, TOKENS.listwise(8)) == (100 + 2 * 1050, 100 + 1050, 100 + 8 * 1025)
     assert TOKENS.checklist == 100 + 1000 + 5 * ITEMS
 
 
 @pytest.mark.parametrize("size", [8, 16])
-def test_what_a_method_takes_is_its_own_or_within_the_brackets_calls_and_tokens(size):
+def test_a_method_makes_its_own_calls_or_stays_within_the_budget(size):
     group, budget = Group(size, NOISY, 0), bracket_calls(size)
     assert budget == 4 * size - 4
     for name, method in methods(TOKENS).items():
@@ -63,27 +64,26 @@ def test_what_a_method_takes_is_its_own_or_within_the_brackets_calls_and_tokens(
             _, calls, tokens = ranked(name, group, budget)
             assert budget - 2 <= calls <= budget
             _, calls, tokens = ranked(name, group, method.afforded(budget * TOKENS.pair, size))
-            assert budget * TOKENS.pair - 2 * max(TOKENS.pair, TOKENS.listwise(size)) < tokens <= budget * TOKENS.pair
+            rest = budget * TOKENS.pair - tokens
+            assert 0 <= rest < 2 * max(TOKENS.pair, TOKENS.listwise(size))
     own = [methods(TOKENS)[name].own(8) for name in ("RULER", "BRPO", "TournO: Elo", "TournO: mixture")]
     assert own == [1, 14, 48, 64]
     assert 1 < methods(TOKENS)["RULER"].afforded(budget * TOKENS.pair, size) < budget
 
 
-def test_without_errors_methods_that_score_are_true_and_those_that_count_wins_nearly_so():
+def test_without_errors_scores_rank_truly_and_wins_nearly_so():
     for name in ("pointwise scores", "RULER", "RULER, 2 times the noise", "TournO: mixture"):
         assert tau(name, EXACT) > 0.93  # scores are rounded
     assert tau("TournO: Elo", EXACT) > 0.8 and tau("TournO: Elo's matches, Bradley-Terry", EXACT) > 0.85
-    assert 0.3 < tau("BRPO", EXACT) < 0.75  # it tells the better from the worse than one member, no more
+    assert 0.3 < tau("BRPO", EXACT) < 0.75  # it only splits the group into better and worse than one member
 
 
-def test_a_listwise_judge_that_errs_more_is_less_true_and_its_mean_over_calls_truer():
-    once, half_more, twice = (
-        tau(name, NOISY) for name in ("RULER", "RULER, 1.5 times the noise", "RULER, 2 times the noise")
-    )
-    assert once > half_more > twice > 0.1 and tau("RULER", NOISY, calls=12) > once + 0.1
+def test_listwise_ranking_is_less_true_with_more_noise_and_truer_with_more_calls():
+    single, half_more, double = (tau(f"RULER{noise}", NOISY) for noise in ("", *LOUDER))
+    assert single > half_more > double > 0.1 and tau("RULER", NOISY, calls=12) > single + 0.1
 
 
-def test_a_listwise_calls_drift_is_nobodys_lead_and_position_is():
+def test_a_listwise_calls_drift_changes_no_rank_and_its_position_bias_does():
     assert tau("RULER", Noise(independent=0.0, shared=3.0, position=0.0)) > 0.93
     group = Group(5, Noise(independent=0.0, position=1.0), 3)
     leads = np.stack([group.listwise(call) - group.quality_G for call in range(200)])
@@ -91,13 +91,13 @@ def test_a_listwise_calls_drift_is_nobodys_lead_and_position_is():
     assert np.ptp(group.listwise(0, times=3.0) - group.quality_G) == pytest.approx(6.0, abs=0.3)
 
 
-def test_brpo_is_the_sign_against_one_member_and_with_more_calls_against_further_ones():
+def test_brpo_scores_by_the_sign_against_one_reference_and_with_more_calls_several():
     group = Group(4, EXACT, 1)
-    quality_G = np.round(4 * group.quality_G)  # as the judge sees it: two of them draw
+    quality_G = np.round(4 * group.quality_G)  # the judge's rounded scores; two are equal
     scores, calls, _ = asyncio.run(brpo(group, 6, TOKENS))
     (reference,) = [g for g in range(4) if scores[g] == 0]
     assert calls == 6 and scores == [float(np.sign(quality - quality_G[reference])) for quality in quality_G]
-    scores, calls, _ = asyncio.run(brpo(group, 10, TOKENS))  # three matches with the first, two with a second
+    scores, calls, _ = asyncio.run(brpo(group, 10, TOKENS))  # three matches with the first reference, two with a second
     second = next(g for g in random.Random(1).sample(range(4), 4) if g != reference)
     expected = [
         np.mean([np.sign(quality - quality_G[other]) for other in (reference, second) if other != g])
@@ -106,9 +106,8 @@ def test_brpo_is_the_sign_against_one_member_and_with_more_calls_against_further
     assert calls == 10 and scores == expected
 
 
-def test_so_many_items_that_go_with_quality_so_much_are_what_the_travel_world_has(world, compact, taught):
-    """Of groups of a teacher's attempts of all skills, as judge_check has them: constraints a query, and the
-    correlation within groups."""
+def test_number_of_items_and_their_correlation_with_quality_are_the_travel_worlds(world, compact, taught):
+    """Measured on groups of the teacher's attempts of all skills, as in judge_check; correlation within groups."""
     teacher, counts, qualities, shares = Teacher(world, compact), [], [], []
     for number, one in enumerate(taught[::3]):
         attempts = [teacher.solve(one.query, random.Random(f"{number} {k}"), k / 8) for k in range(8)]
@@ -124,34 +123,33 @@ def test_so_many_items_that_go_with_quality_so_much_are_what_the_travel_world_ha
 
 
 @pytest.mark.parametrize("by", ["item", "whole"])
-def test_answers_agree_with_themselves_as_scores_do(by):
-    """By item, or as a share of all: correlation of two askings is 1 / (1 + s²)."""
+def test_repeated_answers_correlate_as_repeated_scores_do(by):
+    """Two askings correlate by 1 / (1 + s²), item by item or as shares of all items."""
     rng = np.random.default_rng(1)
     rate = flip_rate(NOISY, by)
     met = items_met(rng.normal(size=20_000), rng)
-    asked = [met ^ (rng.random(met.shape) < rate) for _ in range(2)]
+    askings = [met ^ (rng.random(met.shape) < rate) for _ in range(2)]
     if by == "item":
         assert (1 - 2 * rate) ** 2 == pytest.approx(0.5)
     else:
-        assert np.corrcoef(*(one.mean(axis=1) for one in asked))[0, 1] == pytest.approx(0.5, abs=0.02)
+        assert np.corrcoef(*(answers.mean(axis=1) for answers in askings))[0, 1] == pytest.approx(0.5, abs=0.02)
     assert flip_rate(EXACT, by) == pytest.approx(0.0, abs=1e-3)
 
 
-def test_where_outcomes_differ_they_decide_and_nobody_is_asked():
-    asked = [asyncio.run(outcome_then_tournament(Group(8, EXACT, seed), 28, TOKENS)) for seed in range(200)]
-    free = [scores for scores, calls, _ in asked if calls == 0]
+def test_differing_outcomes_decide_without_a_judge_call():
+    results = [asyncio.run(outcome_then_tournament(Group(8, EXACT, seed), 28, TOKENS)) for seed in range(200)]
+    free = [scores for scores, calls, _ in results if calls == 0]
     assert all(set(scores) == {0.0, 1.0} for scores in free) and 70 < len(free) < 130
 
 
-@pytest.mark.slow(seconds=8)
-def test_it_runs_as_a_command(tmp_path):
-    options = "--sizes 4 --groups 2 --processes 1".split()
-    command = [sys.executable, "-m", "arenarl.studies.rivals", *options, "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    summary = json.loads((tmp_path / "rivals.json").read_text())
-    assert summary["judge"] == "simulated"
-    assert markdown_table(summary) in done.stdout
-    assert "simulated" in done.stdout.splitlines()[-1]
+@pytest.mark.slow(seconds=4)
+def test_it_writes_every_budget_and_noise(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(rivals, "WARM_UP", 0)
+    monkeypatch.setattr(sys, "argv", f"_ --sizes 4 --groups 2 --processes 1 --out {tmp_path}".split())
+    rivals.main()
+    out, summary = capsys.readouterr().out, json.loads((tmp_path / "rivals.json").read_text())
+    assert markdown_table(summary) in out
+    assert "simulated" in out.splitlines()[-1] and summary["judge"] == "simulated"
     assert {row["budget"] for row in summary["rows"]} == set(BUDGETS)
     assert {row["noise"] for row in summary["rows"]} == {kind for kind, _ in MODELS}
     assert {"tau", "tau_ci", "judge_calls", "tokens", "best_first"} <= set(summary["rows"][0])

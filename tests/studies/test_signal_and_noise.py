@@ -1,4 +1,4 @@
-"""What a judge tells apart, on kept groups of the scripted teacher's and judges whose noise is known."""
+"""Signal and noise of judges with known noise, on stored groups of the scripted teacher's attempts."""
 
 import json
 import random
@@ -34,13 +34,15 @@ EXACT = [
 EXACT += ["judge.train.rounding=0.001"]
 STEPS = (0, 10)
 
-OF_TRAVEL = {"groundedness", "constraints_met"}  # what its truth has besides
+OF_TRAVEL = {"groundedness", "constraints_met"}  # further properties of its truth
 
 
 @pytest.fixture
 def config_of(taught, world, compact, tmp_path, monkeypatch):
-    """Makes a config, given what it changes, and a run of it that kept groups;
-    the last of each step has one valid trajectory only."""
+    """Return a function that makes a config from overrides, and stores a run's groups.
+
+    One group of each step has an invalid trajectory, another one has only one valid trajectory.
+    """
     monkeypatch.chdir(tmp_path)
     queries = [one.query for one in taught[3::25] if one.query.subtask != HELD_OUT]
     write_jsonl(Path("data") / "rl_queries.jsonl", queries)
@@ -66,7 +68,7 @@ def config_of(taught, world, compact, tmp_path, monkeypatch):
     return make
 
 
-def test_a_row_a_step_without_the_invalid(config_of):
+def test_each_step_has_a_row_without_invalid_trajectories(config_of):
     rows = measure(config_of(), repeats=3)
     kept = len(list(read_jsonl(Path("runs/quickstart/rl/groups.jsonl")))) // len(STEPS)
     assert [row["step"] for row in rows] == list(STEPS)
@@ -82,7 +84,7 @@ def test_a_row_a_step_without_the_invalid(config_of):
     assert table(rows).count("\n") == 1 + len(rows)
 
 
-def test_the_tournament_is_the_one_that_the_run_was_rewarded_by(config_of):
+def test_the_tournament_is_the_one_of_the_runs_rewards(config_of):
     (row, _) = measure(config_of(), repeats=2)
     taus = []
     for record in read_jsonl(Path("runs/quickstart/rl/groups.jsonl")):
@@ -94,7 +96,7 @@ def test_the_tournament_is_the_one_that_the_run_was_rewarded_by(config_of):
 
 
 @pytest.mark.parametrize("reward", ["pointwise_answer", "tournament_grpo"])
-def test_it_is_played_whatever_the_run_was_rewarded_by(config_of, reward):
+def test_the_tournament_is_played_whatever_the_runs_reward(config_of, reward):
     assert measure(config_of(), repeats=2) == measure(config_of(f"reward.name={reward}"), repeats=2)
 
 
@@ -106,18 +108,18 @@ def test_a_judge_without_errors_has_no_noise_and_the_true_order(config_of):
         assert row["tau"][signal] == row["tau"]["quality"]
 
 
-def test_noise_of_a_call_is_seen_and_what_sticks_is_not(config_of):
+def test_a_calls_noise_is_measured_and_sticking_noise_is_not(config_of):
     configs = (config_of(*EXACT, f"judge.train.sigma_call={sigma}") for sigma in (0.1, 0.2))
-    one, twice = (measure(config, repeats=4)[0]["trajectory"] for config in configs)
-    assert 0 < one["sigma_noise"] < 0.2  # less than was put in, where a score would leave 0 to 10
-    assert twice["sigma_noise"] == pytest.approx(2 * one["sigma_noise"], rel=0.1)
-    assert twice["snr"] == pytest.approx(one["snr"] / 2, rel=0.1)
+    single, double = (measure(config, repeats=4)[0]["trajectory"] for config in configs)
+    assert 0 < single["sigma_noise"] < 0.2  # clipping to 0 to 10 reduces the noise
+    assert double["sigma_noise"] == pytest.approx(2 * single["sigma_noise"], rel=0.1)
+    assert double["snr"] == pytest.approx(single["snr"] / 2, rel=0.1)
     (sticking, _) = measure(config_of(*EXACT, "judge.train.sigma_sticky=1"), repeats=2)
     assert sticking["trajectory"]["sigma_noise"] == 0 and sticking["tau"]["one_round"]["quality"] < 1
 
 
 def attempt(call, answer):
-    """A trajectory with one call, told apart by its name, and an answer."""
+    """Return a trajectory with one call of this name and an answer."""
     calls = [{"type": "function", "function": {"name": call, "arguments": {}}}]
     messages = [
         {"role": "assistant", "content": "", "tool_calls": calls},
@@ -144,11 +146,11 @@ class Known(Truth):
 
 
 def test_identical_trajectories_count_once_and_a_group_of_one_does_not_count():
-    """Whole: rounds (1, 5) and (3, 7), so sigma_group is the root of 8; trajectories (1, 3)
-    and (5, 7), so sigma_noise is the root of 2.
+    """By hand.
 
-    Of the answers, x stands in three trajectories: rounds (2, 4) and (2, 6)
-    of x and y, so sigma_group is the root of (2 + 8) / 2.
+    Whole trajectories: rounds (1, 5) and (3, 7), so sigma_group is the root of 8; trajectories (1, 3) and (5, 7), so
+    sigma_noise is the root of 2. Answers: x counts once; rounds (2, 4) and (2, 6) of x and y, so sigma_group is the
+    root of (2 + 8) / 2.
     """
     one, same, two, other_path = attempt("a", "x"), attempt("a", "x"), attempt("b", "y"), attempt("c", "x")
     groups = [
@@ -156,32 +158,34 @@ def test_identical_trajectories_count_once_and_a_group_of_one_does_not_count():
         judged([one, same], [[9, 5], [9, 5]], [[9, 5], [9, 5]]),
     ]
     quality = {"a": 4.0, "b": 6.0, "c": 8.0}
-    row = _row(
-        groups, lambda query, trajectory: Known(quality[trajectory.messages[0]["tool_calls"][0]["function"]["name"]])
-    )
+
+    def examine(query, trajectory):
+        return Known(quality[trajectory.messages[0]["tool_calls"][0]["function"]["name"]])
+
+    row = _row(groups, examine)
     assert row["trajectory"] == {"groups": 1, "sigma_group": 2.8284, "sigma_noise": 1.4142, "snr": 2.0}
     assert row["answer"] == {"groups": 1, "sigma_group": 2.2361, "sigma_noise": 1.0, "snr": 2.2361}
     assert row["sigma_quality"] == 1.4142 and row["trajectories"] == 5 and row["calls"]["one_round"] == 1.5
-    more = judged([one, other_path], [[1, 3], [5, 7]], [[2, 2], [2, 2]])  # two trajectories, one answer
-    row = _row([more], lambda query, trajectory: Known(5.0))
+    two_paths = judged([one, other_path], [[1, 3], [5, 7]], [[2, 2], [2, 2]])  # two trajectories, one answer
+    row = _row([two_paths], lambda query, trajectory: Known(5.0))
     assert row["trajectory"]["snr"] == 2.0
     assert row["answer"] == {"groups": 0, "sigma_group": None, "sigma_noise": None, "snr": None}
 
 
-def test_a_step_whose_groups_are_all_identical_has_no_spread_and_is_drawn():
+def test_a_step_with_only_identical_trajectories_has_no_spread():
     same = judged([attempt("a", "x")] * 3, [[1, 3]] * 3, [[1, 3]] * 3)
     row = {"step": 0} | _row([same], lambda query, trajectory: Known(5.0))
     assert row["sigma_quality"] is None and row["trajectory"]["groups"] == 0
     assert "| 0 | 1 | 1.0 | 0 | - | - | - | - |" in table([row])
 
 
-def test_a_judge_that_gives_all_the_same_score_follows_nothing(config_of):
+def test_a_judge_with_one_score_for_all_follows_nothing(config_of):
     (row, _) = measure(config_of(*EXACT, "judge.train.rounding=100"), repeats=2)
     assert set(row["tau"]["one_round"].values()) <= {0, None} and row["tau"]["ranks"]["quality"] == 0
     assert all(row[seen] == {"groups": row["groups"], "sigma_group": 0, "sigma_noise": 0, "snr": None} for seen in SEEN)
 
 
-def test_without_kept_groups_or_repeats_it_says_what_to_do(config_of, tmp_path):
+def test_without_stored_groups_or_repeats_the_error_says_what_to_do(config_of, tmp_path):
     with pytest.raises(UserError, match="--repeats"):
         measure(config_of(), repeats=1)
     with pytest.raises(UserError, match="run train_rl.py"):
@@ -201,8 +205,8 @@ def test_it_runs_as_a_command(config_of, tmp_path):
     assert (tmp_path / "results" / "quickstart" / "figures" / "discrimination.svg").is_file()
 
 
-def test_a_query_without_a_truth_is_refused_in_a_line():
+def test_a_query_without_a_truth_is_an_error():
     query = Query("q7", "travel", "Search", "en", "?")
+    message = {"role": "assistant", "content": "<answer>\nx\n</answer>"}
     with pytest.raises(UserError, match="query q7 has no truth"):
-        message = {"role": "assistant", "content": "<answer>\nx\n</answer>"}
         _properties(query, [Trajectory("q7", [message], "answer")], lambda *_: None)
