@@ -1,16 +1,17 @@
-"""The papers' tables and figures on a laptop: a file of configs/tables lists the rows, each a run for every seed.
+"""The papers' tables and figures on a laptop. A file of configs/tables lists the rows, each a run for every seed.
 
     python -m arenarl.tables table2 [table3 ...] [--quick] [--row NAME ...] [--seed 5 ...] [--again]
 
-A finished seed is written at once to results/<table>/rows.jsonl. From the seeds that the table lists, `pages`
-makes table.json, a figure and the documents' tables. `--again` reruns rows that are stored and compares the results.
-Your own file in configs/tables runs the same way; its comparisons are a family of their own, so that no star of a
-shipped table depends on them.
+Each finished run is stored at once in results/<table>/rows.jsonl. From the seeds that the table lists, `pages` makes
+table.json, a figure and the documents' tables. `--again` repeats stored runs and compares the results. Your own file in
+configs/tables runs the same way. Its comparisons are a family of their own, so no star of a shipped table depends on
+them.
 """
 
 import argparse
 from pathlib import Path
 
+from arenarl.config.command_line import at_least
 from arenarl.system.errors import UserError, guarded
 from arenarl.tables.rows import TABLES, read_table, runs_of
 
@@ -19,16 +20,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("tables", nargs="+", metavar="TABLE", help=f"one of {', '.join(TABLES)}; or all")
     parser.add_argument("--row", action="append", default=[], dest="rows", help="only this row; may be repeated")
-    several = {"action": "append", "default": [], "dest": "seeds", "type": int}
-    parser.add_argument("--seed", help="this seed instead of the table's; may be repeated", **several)
-    smoke = "smoke test with one seed and a few steps, minutes; writes to runs/quick"
+    seed = "this seed instead of the table's; may be repeated"
+    parser.add_argument("--seed", action="append", default=[], dest="seeds", type=int, help=seed)
+    smoke = "smoke test of minutes with one seed and a few steps; writes to runs/quick"
     parser.add_argument("--quick", action="store_true", help=smoke)
-    again = "rerun rows that are stored, and compare; writes to runs/again"
+    again = "repeat stored runs and compare the results; writes to runs/again"
     parser.add_argument("--again", action="store_true", help=again)
-    parser.add_argument("--workers", type=int, default=2, help="concurrent runs, one core each (default: 2)")
+    workers = "concurrent runs, one core each (default: 2)"
+    parser.add_argument("--workers", type=at_least(1, int), default=2, help=workers)
     arguments = parser.parse_args()
-    if arguments.workers < 1:
-        raise UserError(f"--workers {arguments.workers}: name at least 1")
 
     names = list(TABLES) if arguments.tables == ["all"] else arguments.tables
     tables = {name: read_table(name) for name in names}
@@ -42,11 +42,10 @@ def main() -> None:
         rows = [row for row in arguments.rows if row in table.rows or len(tables) == 1]
         if rows or not arguments.rows:
             runs += runs_of(name, table, rows, arguments.seeds, folder, arguments.quick)
-
     if not runs:
         raise UserError(f"{', '.join(names)}: nothing to run; name a --seed")
 
-    from arenarl.tables.pages import write_tables  # which load scipy and matplotlib
+    from arenarl.tables.pages import write_tables  # imported here because these load scipy and matplotlib
     from arenarl.tables.runner import missing_runs, run_all
     from arenarl.tables.summary import compare_with_stored
 
@@ -58,8 +57,8 @@ def main() -> None:
     else:
         shipped = {name: read_table(name) for name in TABLES}
         for family in (shipped, *({name: table} for name, table in tables.items() if name not in shipped)):
-            if asked := [name for name in names if name in family]:
-                print(write_tables(asked, family, results, folder, arguments.quick))
+            if chosen := [name for name in names if name in family]:
+                print(write_tables(chosen, family, results, folder, arguments.quick))
     if failures:
         raise UserError("; ".join(failures))
 

@@ -1,5 +1,7 @@
-"""Every config key with its values, default and meaning, for docs/config.md: read off the schema, where each key's
-comment is its documentation."""
+"""docs/config.md's tables: every config key with its values, default and meaning, from the schema.
+
+The comment of each key in the schema is its documentation.
+"""
 
 import ast
 import io
@@ -14,27 +16,32 @@ from pydantic import TypeAdapter
 from arenarl.config import schema
 from arenarl.report import markdown
 
+Classes = dict[str, ast.ClassDef]
+
 _BOUNDS = {
     "minimum": "≥", "ge": "≥", "exclusiveMinimum": ">", "gt": ">",
     "maximum": "≤", "le": "≤", "exclusiveMaximum": "<", "lt": "<",
 }  # fmt: skip
+_TYPES = {"string": "text", "boolean": "true, false", "object": "mapping", None: "any"}
 
 
 def config_tables() -> str:
-    """A table a section, in the order of the schema; a section that stands in several places only where it is first."""
+    """Return a table for each section, in the schema's order. A section used in several places is shown once."""
     source = Path(schema.__file__).read_text(encoding="utf-8")
     classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
     comments = _comments(source)
     parts = []
     for prefix, name in _sections(classes, "Config", "", set()):
         inherited = [base.id for base in classes[name].bases if isinstance(base, ast.Name)]
-        fields = {field.target.id: field for one in (*inherited, name) for field in _fields(classes[one])}
+        fields = {field.target.id: field for part in (*inherited, name) for field in _fields(classes[part])}
         section = getattr(schema, name)
         types, defaults, rows = get_type_hints(section, include_extras=True), section(), []
         for key, field in fields.items():
             values, default = "", ""
-            if not _classes_in(field.annotation, classes):  # of a section, whose keys have their own
-                values, default = in_words(TypeAdapter(types[key]).json_schema()), _default(getattr(defaults, key))
+            if not _classes_in(field.annotation, classes):  # a section's keys have their own rows
+                value = getattr(defaults, key)
+                default = f"`{value if isinstance(value, str) else json.dumps(value)}`"
+                values = in_words(TypeAdapter(types[key]).json_schema())
             if any(cells := [values, default, _meaning(field, comments)]):
                 rows.append([f"`{prefix}{key}`", *cells])
         doc = " ".join((ast.get_docstring(classes[name]) or "").split())
@@ -43,8 +50,8 @@ def config_tables() -> str:
     return "\n\n".join(parts)
 
 
-def _sections(classes: dict[str, ast.ClassDef], name: str, prefix: str, seen: set[str]) -> Iterator[tuple[str, str]]:
-    """(dotted prefix, class) of a section and of all within it."""
+def _sections(classes: Classes, name: str, prefix: str, seen: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield (dotted prefix, class name) of a section and of all sections within it."""
     if name in seen:
         return
     seen.add(name)
@@ -54,7 +61,7 @@ def _sections(classes: dict[str, ast.ClassDef], name: str, prefix: str, seen: se
             yield from _sections(classes, inner, f"{prefix}{field.target.id}.", seen)
 
 
-def _classes_in(annotation: ast.expr, classes: dict[str, ast.ClassDef]) -> list[str]:
+def _classes_in(annotation: ast.expr, classes: Classes) -> list[str]:
     return [node.id for node in ast.walk(annotation) if isinstance(node, ast.Name) and node.id in classes]
 
 
@@ -63,7 +70,7 @@ def _fields(section: ast.ClassDef) -> list[ast.AnnAssign]:
 
 
 def in_words(kind: dict[str, Any]) -> str:
-    """A JSON schema as one would say it.
+    """Describe a JSON schema in words.
 
     >>> in_words({"anyOf": [{"exclusiveMinimum": 0, "type": "integer"}, {"type": "null"}]})
     'integer > 0, null'
@@ -74,31 +81,22 @@ def in_words(kind: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in kind.get("enum", [kind.get("const")]))
     if kind.get("type") == "array":
         return f"list of {in_words(kind['items'])}"
-    names = {"string": "text", "boolean": "true, false", "object": "mapping", None: "any"}
     bounds = " and ".join(f"{sign} {kind[bound]:g}" for bound, sign in _BOUNDS.items() if bound in kind)
-    return f"{names.get(kind.get('type'), kind.get('type'))} {bounds}".strip()
-
-
-def _default(value: Any) -> str:
-    """As YAML would have it."""
-    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+    return f"{_TYPES.get(kind.get('type'), kind.get('type'))} {bounds}".strip()
 
 
 def _meaning(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str:
-    """The comments on the field's own lines, and on the lines of comment alone that follow it."""
-    found = [comments[number][0] for number in range(field.lineno, field.end_lineno + 1) if number in comments]
+    """Return the comments on the field's lines, and on the comment lines that follow it."""
+    texts = [comments[number][0] for number in range(field.lineno, field.end_lineno + 1) if number in comments]
     line = field.end_lineno + 1
     while line in comments and comments[line][1]:
-        found.append(comments[line][0])
+        texts.append(comments[line][0])
         line += 1
-    return " ".join(found).replace("|", "\\|").replace("<", "\\<")  # a <name> would be taken for HTML
+    return " ".join(texts).replace("|", "\\|").replace("<", "\\<")  # without a backslash, <name> would be HTML
 
 
 def _comments(source: str) -> dict[int, tuple[str, bool]]:
-    """Line number -> (comment, whether it stands alone)."""
+    """Return line number -> (comment, True if the line has nothing else)."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {
-        one.start[0]: (one.string.lstrip("# "), one.line.strip().startswith("#"))
-        for one in tokens
-        if one.type == tokenize.COMMENT
-    }
+    comments = [token for token in tokens if token.type == tokenize.COMMENT]
+    return {token.start[0]: (token.string.lstrip("# "), token.line.strip().startswith("#")) for token in comments}

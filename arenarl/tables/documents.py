@@ -1,4 +1,4 @@
-"""Fills in what README and docs say of results and configs: each generated part between its markers.
+"""Fills in the generated parts of README and docs, each between its markers, from results/ and the schema.
 
 python -m arenarl.tables.documents
 """
@@ -21,20 +21,20 @@ from arenarl.studies.gpu_check import results_table as gpu_table
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import guarded
 from arenarl.tables.config_keys import config_tables
-from arenarl.tables.pages import beside_paper, method_table, short_table, told_apart
+from arenarl.tables.pages import beside_paper, method_table, short_table, significant_rows
 from arenarl.tables.power import power_table
 from arenarl.tables.rows import FOLDER, TABLES, Table, read_table
 
-Leads = dict[float, dict[str, Any] | None]  # place on the axis -> the comparison there, None where it is not all there
-Part = Callable[[Path], str]  # what a marker stands for, out of results/; 'not run' where that has none
+Leads = dict[float, dict[str, Any] | None]  # place on the axis -> the comparison there; None if runs are missing
+Part = Callable[[Path], str]  # renders a generated part from results/; 'not run' without results
 
-TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")  # columns of ROWS
-# of RESEARCH_ROWS
+# columns of ROWS, RESEARCH_ROWS and WRITING_ROWS
+TRAVEL = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")
 RESEARCH = (
     "win_rate_valid", "valid_rate", "accuracy", "pass_at_4", "entity_recall", "facts_covered", "quality", "tool_calls",
 )  # fmt: skip
-WRITING = ("win_rate", "quality", "valid_rate", "constraints_met", "length_of_asked")  # of WRITING_ROWS
-# folder of results/ (with -seedN appended for other seeds) -> what the row is, its config; what a table has is not here
+WRITING = ("win_rate", "quality", "valid_rate", "constraints_met", "length_of_asked")
+# folder of results/, -seedN appended for other seeds -> method, config; rows of the papers' tables are not listed here
 ROWS = {
     "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
     "quickstart-noise-free": ("ArenaRL, trained with a judge that makes no errors", "configs/methods/noise_free.yaml"),
@@ -59,7 +59,7 @@ REAL_ROWS = {
     "smollm2-balanced": ("balanced matches, ranked by scores (ours)", "configs/travel/smollm2_135m_balanced.yaml"),
     "smollm2-schemas": ("SFT with the tools' schemas in the prompt", "configs/travel/smollm2_135m_schemas.yaml"),
 }
-RIVALS = (  # rows of table3: rivals, beside the tournament and as many scores
+RIVALS = (  # rows of table3: the tournament, as many scores, rivals
     "seeded_single_elimination", "balanced", "pointwise_matched", "ruler", "brpo", "mixture", "elo", "rubric_checklist"
 )  # fmt: skip
 RESEARCH_ROWS = {
@@ -70,16 +70,16 @@ RESEARCH_ROWS = {
 }
 QUALITY_ROWS = {
     "data-quality-inspected": ("SFT on inspected trajectories", "configs/data/quality_inspected.yaml"),
-    "data-quality-uninspected": ("SFT on trajectories as they were", "configs/data/quality_uninspected.yaml"),
+    "data-quality-uninspected": ("SFT on uninspected trajectories", "configs/data/quality_uninspected.yaml"),
 }
 WRITING_ROWS = {
     "writing": ("ArenaRL", "configs/writing/quickstart.yaml"),
-    "writing-length": ("ArenaRL, trained with a judge that pays for length", "configs/writing/quickstart_length.yaml"),
+    "writing-length": ("ArenaRL, trained with a judge that rewards length", "configs/writing/quickstart_length.yaml"),
 }
 
 
 def quickstart_ending(results: Path) -> str:
-    """The last lines that `./reproduce.sh quickstart` prints, from its summary."""
+    """Return the last lines that `./reproduce.sh quickstart` prints, from its summary."""
     summary, printed = read_json(results / "quickstart" / "summary.json"), io.StringIO()
     if not summary:
         return "    not run"
@@ -91,83 +91,74 @@ def quickstart_ending(results: Path) -> str:
     return "\n".join(f"    {line}".rstrip() for line in printed.getvalue().splitlines())
 
 
-def worth(results: Path) -> str:
-    """When a tournament is worth its calls, in a sentence; nothing until it was run."""
-    summary = read_json(results / "noise_strength" / "table.json")
-    return worth_sentence(read_table("noise_strength", FOLDER), summary) if summary else ""
-
-
 def worth_sentence(table: Table, summary: dict[str, Any]) -> str:
     """Return README's sentence on when a tournament is worth its calls.
 
-    It says by judge noise where ArenaRL is significantly ahead of scores, where behind, and where neither; and the same
-    of `balanced`.
-
-    Empty until every row of these comparisons has all its seeds.
+    It lists the levels of judge noise at which ArenaRL is significantly ahead of scores, behind, or neither, and the
+    same for `balanced`. Empty until every row of these comparisons has all its seeds.
     """
     one, two, balanced = leads = [
-        _leads(table, summary, who, scores)
-        for who, scores in (("ArenaRL", "one score"), ("ArenaRL", "two scores"), ("balanced (ours)", "two scores"))
+        _leads(table, summary, series, scores)
+        for series, scores in (("ArenaRL", "one score"), ("ArenaRL", "two scores"), ("balanced (ours)", "two scores"))
     ]
-    compared = [lead for by_noise in leads for lead in by_noise.values()]
-    if None in compared:
+    comparisons = [lead for by_noise in leads for lead in by_noise.values()]
+    if None in comparisons:
         return ""
-    seeds = sorted({len(lead["seeds"]) for lead in compared})
+    seeds = sorted({len(lead["seeds"]) for lead in comparisons})
     return (
         "Win rates by judge noise, as a multiple of the spread within a group. Against one score per "
-        f"trajectory, the greedy sample's included ({_calls(summary, one)} times its judge calls), "
-        f"ArenaRL is {_found(one)}. Against two scores ({_calls(summary, two)} times its calls), "
-        f"it is {_found(two)}; `balanced` against two scores is {_found(balanced)} (`./reproduce.sh "
+        f"trajectory, the greedy sample's included ({_calls_ratio(summary, one)} times its judge calls), "
+        f"ArenaRL is {_outcomes(one)}. Against two scores ({_calls_ratio(summary, two)} times its calls), "
+        f"it is {_outcomes(two)}; `balanced` against two scores is {_outcomes(balanced)} (`./reproduce.sh "
         f"noise_strength`, {listed(map(str, seeds))} seeds, **simulated**)."
     )
 
 
-def _leads(table: Table, summary: dict[str, Any], who: str, scores: str) -> Leads:
-    """How far the series `who` is before `scores`, where both have a row;
-    without all planned seeds a comparison has no p."""
-    compared = {tuple(figures["rows"]): figures for figures in summary["comparisons"] if figures["p"] is not None}
+def _leads(table: Table, summary: dict[str, Any], series: str, scores: str) -> Leads:
+    """Return the comparisons of `series` with `scores`, where both have a row. Without all planned seeds there is no p,
+    and the value is None."""
+    finished = {tuple(figures["rows"]): figures for figures in summary["comparisons"] if figures["p"] is not None}
     panels = (None, table.rows[table.reference].panel)
     rows = {(row.series, row.at): name for name, row in table.rows.items() if row.panel in panels}
-    places = [at for series, at in rows if series == who and (scores, at) in rows]
-    pairs = {at: (rows[who, at], rows[scores, at]) for at in places}
-    return {at: compared.get(pair) for at, pair in pairs.items() if pair in table.pairs}
+    places = [at for name, at in rows if name == series and (scores, at) in rows]
+    pairs = {at: (rows[series, at], rows[scores, at]) for at in places}
+    return {at: finished.get(pair) for at, pair in pairs.items() if pair in table.pairs}
 
 
-def _calls(summary: dict[str, Any], leads: Leads) -> str:
-    """The judge calls of the scores, as a multiple of those of what they are compared with."""
+def _calls_ratio(summary: dict[str, Any], leads: Leads) -> str:
+    """Return the scores' judge calls divided by those of the series they are compared with."""
     calls = {row["row"]: row["judge_calls"] for row in summary["rows"]}
     ours, theirs = (sum(calls[lead["rows"][side]] for lead in leads.values()) for side in (0, 1))
     return f"{theirs / ours:.1f}"
 
 
-def _found(leads: Leads) -> str:
-    """`significantly ahead at 2 and 3 (+4.0 and +5.0)`, and what else there is."""
+def _outcomes(leads: Leads) -> str:
+    """Return text such as `significantly ahead at 2 and 3 (+4.0 and +5.0) and significantly behind at 0 (-4.0)`."""
     ahead, behind, level = "significantly ahead", "significantly behind", "not statistically distinguishable"
     places: dict[str, list[float]] = {ahead: [], behind: [], level: []}
     for at, lead in leads.items():
         places[level if not lead["is_beyond_chance"] else ahead if lead["difference"] > 0 else behind].append(at)
     points = {at: f"{lead['difference']:+z.1f}" for at, lead in leads.items()}
     return listed(
-        f"{what} at {listed(f'{at:g}' for at in noise)} ({listed(points[at] for at in noise)})"
-        for what, noise in places.items()
-        if noise
+        f"{outcome} at {listed(f'{at:g}' for at in levels)} ({listed(points[at] for at in levels)})"
+        for outcome, levels in places.items()
+        if levels
     )
 
 
 def results_table(results: Path, rows: dict[str, tuple[str, str]] = ROWS, columns: tuple[str, ...] = TRAVEL) -> str:
-    """A row a method, seed, checkpoint and decoding; 'not run' where there is no summary."""
+    """Return a row for each method, seed, checkpoint and decoding; 'not run' without a summary."""
     lines = []
     for folder, (method, config) in rows.items():
-        found = policies(results, folder)
-        if not found:
-            lines.append([method, f"`{config}`", "-", "-", *["not run"] * len(columns)])
-        for seed, policy, figures in found:
-            lines.append([method, f"`{config}`", seed, policy, *(format_figure(figures.get(name)) for name in columns)])
+        lines += [
+            [method, f"`{config}`", seed, policy, *(format_figure(figures.get(name)) for name in columns)]
+            for seed, policy, figures in policies(results, folder)
+        ] or [[method, f"`{config}`", "-", "-", *["not run"] * len(columns)]]
     return markdown.table(["method", "config", "seed", "checkpoint", *map(heading, columns)], lines)
 
 
 def policies(results: Path, run: str) -> list[tuple[str, str, dict[str, Any]]]:
-    """(seed, checkpoint and decoding, figures) of all that was evaluated of a run and of its other seeds."""
+    """Return (seed, checkpoint and decoding, figures) of all evaluations of a run and of its other seeds."""
     return [
         (str(summary["seed"]), f"{name}, {decoding}", figures)
         for summary in read_summaries(results, run)
@@ -176,29 +167,29 @@ def policies(results: Path, run: str) -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
-def stored(path: str, *show: Callable[[Any], str]) -> Part:
-    """The tables that a study makes of what it found, which is at `path` in results/."""
+def of_study(path: str, *renders: Callable[[Any], str]) -> Part:
+    """Return a part that renders the JSON file of a study, at `path` in results/."""
 
     def render(results: Path) -> str:
-        found = read_json(results / path)
-        return "\n\n".join(part(found) for part in show) if found else "not run"
+        stored = read_json(results / path)
+        return "\n\n".join(part(stored) for part in renders) if stored else "not run"
 
     return render
 
 
-def of_table(name: str, *show: Callable[[Table, dict[str, Any], Path], str]) -> Part:
-    """Parts of a table of the papers, by functions of the table, its table.json and results/."""
+def of_table(name: str, *renders: Callable[[Table, dict[str, Any], Path], str], missing: str = "not run") -> Part:
+    """Return a part that renders a table of the papers from the table, its table.json and results/."""
 
     def render(results: Path) -> str:
-        summary = read_json(results / name / "table.json")
-        return "\n\n".join(part(read_table(name, FOLDER), summary, results) for part in show) if summary else "not run"
+        table, summary = read_table(name, FOLDER), read_json(results / name / "table.json")
+        return "\n\n".join(part(table, summary, results) for part in renders) if summary else missing
 
     return render
 
 
 def research_criteria(results: Path) -> str:
-    """Render a line for each seed, checkpoint and decoding: valid share;
-    over valid reports, the win rate by criterion and their mean."""
+    """Return a line for each seed, checkpoint and decoding: valid share, win rate by criterion over valid reports, and
+    their mean."""
     lines, criteria = [], {}
     for folder, (method, _) in RESEARCH_ROWS.items():
         for seed, policy, figures in policies(results, folder):
@@ -211,11 +202,11 @@ def research_criteria(results: Path) -> str:
     return markdown.table(heads, lines) if lines else "not run"
 
 
-GENERATED = {  # document -> marker -> what stands between it and its end
+GENERATED = {  # document -> marker -> the part between its start and its end
     "README.md": {
         "quickstart": quickstart_ending,
-        "methods": of_table("table3", method_table, lambda table, summary, _: told_apart(table, summary)),
-        "worth": worth,
+        "methods": of_table("table3", method_table, lambda table, summary, _: significant_rows(table, summary)),
+        "worth": of_table("noise_strength", lambda table, summary, _: worth_sentence(table, summary), missing=""),
     },
     "docs/results.md": {
         "results": results_table,
@@ -228,17 +219,17 @@ GENERATED = {  # document -> marker -> what stands between it and its end
     }
     | {name: of_table(name, short_table) for name in TABLES},
     "docs/tournament.md": {
-        "fidelity": stored("ranking_fidelity/summary.json", fidelity.markdown_table, fidelity.markdown_differences),
-        "noise_grid": stored("ranking_fidelity/grid.json", noise_grid.markdown_table),
+        "fidelity": of_study("ranking_fidelity/summary.json", fidelity.markdown_table, fidelity.markdown_differences),
+        "noise_grid": of_study("ranking_fidelity/grid.json", noise_grid.markdown_table),
     },
     "docs/benchmarks.md": {name: partial(over_runs, name) for name in PAPER_TABLES},
     "docs/methods.md": {
-        "rivals": stored("ranking_fidelity/rivals.json", rivals.markdown_table),
+        "rivals": of_study("ranking_fidelity/rivals.json", rivals.markdown_table),
         "rivals_trained": of_table("table3", partial(method_table, names=RIVALS)),
     },
     "docs/judges.md": {"judge_check": judge_reliability.judges_table},
     "docs/data.md": {
-        "data_pipeline": stored("data_pipeline.json", data_pipeline.tables),
+        "data_pipeline": of_study("data_pipeline.json", data_pipeline.tables),
         "data_quality": partial(results_table, rows=QUALITY_ROWS),
     },
     "docs/paper_scale.md": {"scale": scale.scale_table, "fits": lambda results: scale.fits_table(), "gpu": gpu_table},

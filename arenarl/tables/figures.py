@@ -1,5 +1,5 @@
-"""A table's figure, in the style of a run's (`report/figures.py`):
-every row's figure with its interval and its seeds, and the learning curves."""
+"""Figures of a table, in the style of a run's (`report/figures.py`): every row with its interval and seeds, learning
+curves, and, for a table with an axis, the series along the axis and against their cost."""
 
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,14 @@ from arenarl.report.summary import heading
 from arenarl.studies import signal_figures
 from arenarl.tables.rows import Table
 
+Found = dict[str, dict[int, dict[str, Any]]]  # row -> seed -> run
+
 FILES = {"win_rate": "win_rates"}
-# of the axis: how far the lines of a panel are moved against each other, so that their bars do not cover each other
-_APART = 0.05
+_SHIFT = 0.05  # along the axis, between the lines of a panel, so that their bars do not overlap
 
 
-def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[str, Any]]], folder: Path) -> list[str]:
-    """Write the figures into `folder`, as PNG and SVG; their names."""
-    curves = {row: [run["curve"] for run in seeds.values() if run["curve"]] for row, seeds in found.items()}
+def draw(summary: dict[str, Any], table: Table, found: Found, folder: Path) -> list[str]:
+    """Write the figures into `folder`, as PNG and SVG; return their names."""
     with mpl.rc_context(STYLE):
         figures = {FILES.get(table.figure, table.figure): all_rows(table, summary, found)}
         if table.axis:
@@ -28,6 +28,7 @@ def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[
             if _has_truth(summary):
                 figures["cost"] = against_cost(table, summary)
         else:
+            curves = {row: [run["curve"] for run in seeds.values() if run["curve"]] for row, seeds in found.items()}
             figures["curves"] = learning_curves({row: of for row, of in curves.items() if of}, table, summary)
         for name, figure in figures.items():
             save_figure(figure, folder / name)
@@ -40,8 +41,8 @@ def draw(summary: dict[str, Any], table: Table, found: dict[str, dict[int, dict[
     return names
 
 
-def all_rows(table: Table, summary: dict[str, Any], found: dict[str, dict[int, dict[str, Any]]]) -> Figure:
-    """A line for each row: mean and 95 % interval over seeds, the seeds as small dots."""
+def all_rows(table: Table, summary: dict[str, Any], found: Found) -> Figure:
+    """Plot a line for each row: mean and 95 % interval over seeds, and a tick for each seed."""
     rows = [row for row in summary["rows"] if row["seeds"]][::-1]
     figure = Figure(figsize=(8.0, 0.9 + 0.34 * len(rows)), layout="constrained")
     axes = figure.subplots()
@@ -52,22 +53,20 @@ def all_rows(table: Table, summary: dict[str, Any], found: dict[str, dict[int, d
         bounds = [[row["mean"] - low], [high - row["mean"]]]
         axes.errorbar(row["mean"], place, xerr=bounds, color=LINES[0]["color"], marker="o", capsize=3)
     axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
-    axes.set_xlabel(
-        f"{_described(table, summary, ' of sampled trajectories')}\ndot and bar: mean, 95 % over seeds; ticks: seeds"
-    )
+    label = _axis_label(table, summary, " of sampled trajectories")
+    axes.set_xlabel(f"{label}\ndot and bar: mean, 95 % over seeds; ticks: seeds")
     axes.set_title(summary["title"])
     return figure
 
 
 def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table, summary: dict[str, Any]) -> Figure:
-    """The panels over training, means over seeds; bands of the reference only, from its lowest seed to its highest."""
+    """Plot the panels over training, means over seeds; the reference has a band from its lowest to its highest seed."""
     panels = _panels(table, summary)
     figure = Figure(figsize=(9.5, 3.6), layout="constrained")
     colours = mpl.colormaps["cividis"](np.linspace(0, 0.9, len(curves)))
     for axes, (name, title) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for place, (row, seeds) in enumerate(curves.items()):
-            length = max(map(len, seeds))
-            whole = [points for points in seeds if len(points) == length]
+            whole = [points for points in seeds if len(points) == max(map(len, seeds))]
             values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in whole])
             share = [point["step"] / seeds[0][-1]["step"] for point in seeds[0]]
             line = LINES[place % len(LINES)] | {"color": colours[place], "label": table.rows[row].label}
@@ -82,7 +81,7 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
 
 
 def against_axis(table: Table, summary: dict[str, Any]) -> Figure:
-    """The panels, one above the other, against the axis: a line a series, a column a panel; bars: 95 % over seeds."""
+    """Plot each figure (rows of panels) against the axis, a line for each series; bars are 95 % over seeds."""
     figures = _panels(table, summary)
     figure = Figure(figsize=(9.5, 2.8 * len(figures)), layout="constrained")
     grid = figure.subplots(len(figures), len(table.panels), sharex=True, sharey="row", squeeze=False)
@@ -91,9 +90,9 @@ def against_axis(table: Table, summary: dict[str, Any]) -> Figure:
             lines = _series(table, summary, panel)
             for number, (line, (series, points)) in enumerate(zip(LINES, lines.items(), strict=False)):
                 means = np.array([one["figures"][name]["mean"] for one in points.values()])
-                # NaN of one seed: no bar
+                # one seed has NaN, and no bar
                 bounds = np.array([one["figures"][name]["ci"] for one in points.values()], dtype=float)
-                places = np.array(list(points)) + _APART * (number - (len(lines) - 1) / 2)
+                places = np.array(list(points)) + _SHIFT * (number - (len(lines) - 1) / 2)
                 axes.errorbar(places, means, yerr=np.abs(bounds.T - means), capsize=2, label=series, **line)
             axes.set_title(f"{title}\n{panel}" if panel else title)
     grid[0, 0].set_xticks(sorted({row.at for row in table.rows.values() if row.at is not None}))
@@ -103,7 +102,7 @@ def against_axis(table: Table, summary: dict[str, Any]) -> Figure:
 
 
 def against_cost(table: Table, summary: dict[str, Any]) -> Figure:
-    """True quality against the judge calls of a run: a point a row, marked by its series; a column a panel."""
+    """Plot true quality against a run's judge calls, a point for each row, marked by its series."""
     figure = Figure(figsize=(9.5, 3.2), layout="constrained")
     grid = figure.subplots(1, len(table.panels), sharex=True, sharey=True, squeeze=False)[0]
     for axes, panel in zip(grid, table.panels, strict=True):
@@ -118,27 +117,26 @@ def against_cost(table: Table, summary: dict[str, Any]) -> Figure:
 
 
 def _series(table: Table, summary: dict[str, Any], panel: str | None) -> dict[str, dict[float, dict[str, Any]]]:
-    """Series -> place on the axis -> the row's summary, in the order of the axis; of the panel's rows that were run."""
+    """Return series -> place on the axis -> the row's summary, for the rows of a panel that were run."""
     series: dict[str, dict[float, dict[str, Any]]] = {}
-    for row in sorted((row for row in summary["rows"] if row["seeds"]), key=lambda row: table.rows[row["row"]].at or 0):
+    for row in sorted(summary["rows"], key=lambda row: table.rows[row["row"]].at or 0):
         point = table.rows[row["row"]]
-        if point.series is not None and point.panel in (None, panel):
+        if row["seeds"] and point.series is not None and point.panel in (None, panel):
             series.setdefault(point.series, {})[point.at] = row
     return series
 
 
 def _panels(table: Table, summary: dict[str, Any]) -> dict[str, str]:
-    """Figure -> title; one where the table's is true quality itself, or there is no truth."""
+    """Return figure -> title: the table's figure, and the true quality if there is a truth."""
     quality = {"quality": "true quality, 0 to 10"} if _has_truth(summary) else {}
-    return {table.figure: _described(table, summary)} | quality
+    return {table.figure: _axis_label(table, summary)} | quality
 
 
 def _has_truth(summary: dict[str, Any]) -> bool:
-    """Whether all rows that were run have a true quality."""
     return all("quality" in row["figures"] for row in summary["rows"] if row["seeds"])
 
 
-def _described(table: Table, summary: dict[str, Any], of: str = "") -> str:
+def _axis_label(table: Table, summary: dict[str, Any], of: str = "") -> str:
     name = heading(table.figure).removesuffix(" %")
     judge = f", {' and '.join(summary['judge'])} judge" if table.figure == "win_rate" else ""
     return f"{name}{of}{judge}{', %' if heading(table.figure).endswith(' %') else ''}"

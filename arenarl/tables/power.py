@@ -1,7 +1,7 @@
-"""How many seeds a comparison needs before it is run again: a priori power of the paired t test over training seeds.
+"""How many seeds a comparison needs: a priori power of the paired t test over training seeds.
 
-The spread of the differences is that of the first five seeds;
-the differences to be seen are fixed beforehand and are not those that came out.
+The spread of the differences is that of the first five seeds. The differences to detect are fixed beforehand; they are
+not the measured ones.
 """
 
 from itertools import count
@@ -13,14 +13,14 @@ from scipy.stats import f, ncf
 from arenarl.report import markdown
 from arenarl.tables.over_seeds import FIRST_SEEDS
 from arenarl.tables.rows import FOLDER, TABLES, read_table
-from arenarl.tables.summary import Found, merged, read_found
+from arenarl.tables.summary import merged, read_found
 
 DIFFERENCES = (3.0, 1.5)  # points of a win rate
 POWER = 0.8
 
 
 def seeds_needed(spread: float, difference: float, alpha: float = 0.05) -> int:
-    """The fewest seeds with which a two-sided paired t test at level `alpha` sees `difference` in at least 80 % of
+    """Return the fewest seeds with which a two-sided paired t test at level `alpha` detects `difference` in 80 % of
     repetitions.
 
     `spread` is the standard deviation of the paired differences between two rows.
@@ -34,36 +34,29 @@ def seeds_needed(spread: float, difference: float, alpha: float = 0.05) -> int:
 
 
 def _power(effect: float, seeds: int, alpha: float) -> float:
-    """Of t², which is F's: the noncentral t itself gives NaN for a large effect."""
+    """Return the power by the distribution of t², an F: the noncentral t gives NaN for a large effect."""
     return float(ncf.sf(f.isf(alpha, 1, seeds - 1), 1, seeds - 1, seeds * effect**2))
 
 
 def power_table(results: Path) -> str:
-    """A line for each primary comparison of win rates whose rows both have the first five seeds;
-    a comparison of several tables has one."""
+    """Return a line for each primary comparison of win rates, if both rows have the first five seeds."""
     tables = {name: table for name in TABLES if (table := read_table(name, FOLDER)).figure == "win_rate"}
     where: dict[frozenset[str], list[str]] = {}
     for name, table in tables.items():
         for pair in table.primary:
             where.setdefault(frozenset(pair), []).append(name)
     seeds_of = merged({name: read_found(name, table, results) for name, table in tables.items()})
-    strictest = 0.05 / len(where)  # what Holm asks of the smallest p
+    strictest = 0.05 / len(where)  # Holm's level for the smallest p
     lines = []
     for pair, names in where.items():
         table = tables[names[0]]
-        rows = next(one for one in table.pairs if frozenset(one) == pair)
-        differences = _differences(seeds_of, rows)
+        rows = next(rows for rows in table.pairs if frozenset(rows) == pair)
+        a, b = ({seed: run["figures"]["win_rate"] for seed, run in seeds_of.get(row, {}).items()} for row in rows)
+        differences = [a[seed] - b[seed] for seed in FIRST_SEEDS if seed in a and seed in b]
         if len(differences) == len(FIRST_SEEDS):
             spread = float(np.std(differences, ddof=1))
-            needed = [f"{seeds_needed(spread, one)} ({seeds_needed(spread, one, strictest)})" for one in DIFFERENCES]
+            needed = [f"{seeds_needed(spread, d)} ({seeds_needed(spread, d, strictest)})" for d in DIFFERENCES]
             compared = " minus ".join(table.rows[row].label for row in rows)
             lines.append([compared, ", ".join(names), f"{spread:.1f}", *needed])
-    seeds = [f"seeds for {one:g} points" for one in DIFFERENCES]
+    seeds = [f"seeds for {difference:g} points" for difference in DIFFERENCES]
     return markdown.table(["compared", "tables", "spread of differences", *seeds], lines)
-
-
-def _differences(seeds_of: Found, pair: tuple[str, str]) -> list[float]:
-    """Of win rates, over those of the first seeds that both rows have."""
-    one, other = (seeds_of.get(row, {}) for row in pair)
-    seeds = [seed for seed in FIRST_SEEDS if seed in one and seed in other]
-    return [one[seed]["figures"]["win_rate"] - other[seed]["figures"]["win_rate"] for seed in seeds]

@@ -1,7 +1,7 @@
 """Finished runs on disk: results/<table>/rows.jsonl has a line for each row and seed.
 
-A run is written as soon as it ends. The file is replaced as a whole under a lock, so that a kill leaves it as it was
-before or after, and processes that finish runs of one table at the same time keep each other's lines.
+A run is written as soon as it ends. The file is replaced as a whole under a lock. So a kill leaves the old file or the
+new one, and processes that finish runs of one table at the same time keep each other's lines.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ from arenarl.trajectory import read_jsonl
 FILE = "rows.jsonl"
 _KEYS = {"row", "seed", "settings", "figures", "by_subtask", "judge_calls", "curve", "seconds", "judge"}
 
-Stored = dict[tuple[str, int], dict[str, Any]]  # (row, seed) -> what the run found
+Stored = dict[tuple[str, int], dict[str, Any]]  # (row, seed) -> the run's results
 
 
 def read_runs(folder: Path) -> Stored:
@@ -32,7 +32,7 @@ def read_runs(folder: Path) -> Stored:
     for number, run in enumerate(read_jsonl(path) if path.is_file() else (), start=1):
         is_run = isinstance(run, dict) and run.keys() >= _KEYS
         if not is_run or type(run["row"]) is not str or type(run["seed"]) is not int:
-            raise UserError(f"{path}, line {number} is not a finished run; delete the line, and the run is repeated")
+            raise UserError(f"{path}, line {number} is not a finished run; delete the line to repeat the run")
         if (run["row"], run["seed"]) in runs:
             raise UserError(f"{path}, line {number} repeats row {run['row']}, seed {run['seed']}; delete one of them")
         runs[run["row"], run["seed"]] = run
@@ -43,7 +43,7 @@ def store_run(folder: Path, run: dict[str, Any]) -> None:
     """Write a finished run; it replaces an earlier one of the same row and seed."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
-        with suppress(OSError):  # a file system without locks: only one process may write there
+        with suppress(OSError):  # a file system without locks allows only one writing process
             fcntl.flock(lock, fcntl.LOCK_EX)
         runs = read_runs(folder) | {(run["row"], run["seed"]): run}
         write_lines(folder / FILE, (runs[key] for key in sorted(runs)))

@@ -1,5 +1,4 @@
-"""README and docs say what is there: stages, paths, metrics, packages, tables from results,
-commands that parse and examples that run."""
+"""README and docs match the project: stages, paths, metrics, packages, generated tables, commands and examples."""
 
 import asyncio
 import re
@@ -38,24 +37,23 @@ from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [
-    "README.md",
-    "data/README.md",
-    "configs/launch/README.md",
-    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
-]
-DOCUMENTS = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
+PAGES = [ROOT / name for name in ("README.md", "data/README.md", "configs/launch/README.md")]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+DOCUMENTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 TEXTS = "\n".join(DOCUMENTS.values())
 REPRODUCE = (ROOT / "reproduce.sh").read_text(encoding="utf-8")
-STAGES = {
-    word
-    for names in re.findall(r"^  (\w+(?: \| \w+)*)\) shift", REPRODUCE, re.MULTILINE)
-    for word in names.split(" | ")
-} | set(TABLES)
+
+
+def stages_in(pattern, text):
+    """Return the words of alternatives such as `sft | rl` that the pattern finds."""
+    return {word for names in re.findall(pattern, text, re.MULTILINE) for word in names.split(" | ")}
+
+
+STAGES = stages_in(r"^  (\w+(?: \| \w+)*)\) shift", REPRODUCE) | set(TABLES)
 
 
 def commands():
-    """(document, line) of every command in a document's indented blocks, continued lines joined."""
+    """Yield (document, line) of every command in a document's indented blocks, continued lines joined."""
     for document, text in DOCUMENTS.items():
         for line in text.replace("\\\n", " ").splitlines():
             if re.match(r" {4}(?:\./reproduce|python|torchrun|sbatch|CONFIG=)", line):
@@ -68,16 +66,13 @@ def test_the_readme_is_short_and_has_no_row_that_was_not_run():
 
 def test_the_map_names_exactly_the_packages():
     named = re.findall(r"^    arenarl/(\w+)", README, re.MULTILINE)
-    packages = {
-        path.name for path in (ROOT / "arenarl").iterdir() if path.is_dir() and (path / "__init__.py").is_file()
-    }
+    packages = {path.parent.name for path in (ROOT / "arenarl").glob("*/__init__.py")}
     assert len(named) == len(set(named)) <= 20 and set(named) == packages | {"trajectory"}
 
 
 def test_every_page_of_docs_is_in_its_index():
-    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} == set(
-        re.findall(r"\]\((\w+\.md)\)", DOCUMENTS["docs/README.md"])
-    )
+    linked = set(re.findall(r"\]\((\w+\.md)\)", DOCUMENTS["docs/README.md"]))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} == linked
 
 
 def test_every_stage_in_a_document_is_one_that_reproduce_sh_has():
@@ -88,19 +83,12 @@ def test_every_stage_in_a_document_is_one_that_reproduce_sh_has():
 
 def test_every_stage_that_the_usage_names_is_in_a_document_and_can_be_called():
     usage = REPRODUCE.split("usage() {")[1].split("exit 2")[0]
-    stages = {
-        word
-        for names in re.findall(r'^ *echo "  (\w+(?: \| \w+)*)  ', usage, re.MULTILINE)
-        for word in names.split(" | ")
-    }
-    assert stages == STAGES
-    named = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS)) | set(
-        re.findall(r"`(\w+)`", DOCUMENTS["docs/running.md"])
-    )
-    assert stages and stages <= named, stages - named
+    assert stages_in(r'^ *echo "  (\w+(?: \| \w+)*)  ', usage) == STAGES
+    named = re.findall(r"\./reproduce\.sh (\w+)", TEXTS) + re.findall(r"`(\w+)`", DOCUMENTS["docs/running.md"])
+    assert STAGES - set(named) == set()
 
 
-PARTS = "judges|policies|environments|launch|prompts|rubrics|tables"  # folders of configs/ that hold parts of runs
+PARTS = "judges|policies|environments|launch|prompts|rubrics|tables"  # folders of configs/ without whole runs
 
 
 def test_every_reward_is_explained():
@@ -113,7 +101,7 @@ def test_every_config_in_a_document_exists_and_loads(path):
     assert load_config(ROOT / path).name
 
 
-def test_every_key_in_a_command_is_one_and_takes_its_value(tmp_path, monkeypatch):
+def test_every_key_in_a_command_exists_and_takes_its_value(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     for document, command in commands():
         words = shlex.split(command)
@@ -121,7 +109,7 @@ def test_every_key_in_a_command_is_one_and_takes_its_value(tmp_path, monkeypatch
         if sets and "..." not in command:
             yamls = [word for word in words if re.fullmatch(r"(?:CONFIG=)?configs/(?!judges).*\.yaml", word)]
             config = [*yamls, "configs/quickstart.yaml"][0].removeprefix("CONFIG=")
-            assert load_config(config, [one for one in sets if ":With" not in one]), (document, command)
+            assert load_config(config, [change for change in sets if ":With" not in change]), (document, command)
 
 
 def test_every_script_and_module_in_a_command_exists():
@@ -144,7 +132,7 @@ def test_vllm_has_one_version_everywhere():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["optional-dependencies"]["vllm"] == [pinned]
     assert set(re.findall(r"\bvllm(?:-cpu)?==[\d.]+", TEXTS)) == {pinned}
-    assert not re.search(r"vllm(?:-cpu)?==\d|vLLM \d", REPRODUCE)  # which reads it from requirements.txt
+    assert not re.search(r"vllm(?:-cpu)?==\d|vLLM \d", REPRODUCE)  # reproduce.sh reads it from requirements.txt
 
 
 def test_every_link_leads_to_a_file():
@@ -157,10 +145,8 @@ def test_every_anchor_is_a_heading():
     for document, text in DOCUMENTS.items():
         for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#([^)]+)\)", text):
             page = (ROOT / document).parent.joinpath(target).read_text(encoding="utf-8") if target else text
-            anchors = [
-                re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-                for title in re.findall(r"^#+ (.+)", page, re.MULTILINE)
-            ]
+            titles = re.findall(r"^#+ (.+)", page, re.MULTILINE)
+            anchors = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
             assert anchor in anchors, (document, target, anchor)
 
 
@@ -189,40 +175,31 @@ def test_every_logged_metric_is_explained():
     assert [name for name in sorted(names | statistics.COMMON) if f"`{name}`" not in explained] == []
 
 
-def test_every_marker_stands_once_and_every_generated_part_has_one():
+def test_every_generated_part_has_one_start_and_one_end_marker():
     for document, parts in GENERATED.items():
-        assert set(re.findall(r"<!-- (\w+) -->", DOCUMENTS[document])) == set(parts)
-        for marker in parts:
-            assert (
-                DOCUMENTS[document].count(f"<!-- {marker} -->") == DOCUMENTS[document].count(f"<!-- /{marker} -->") == 1
-            )
+        for slash in ("", "/"):
+            assert sorted(re.findall(rf"<!-- {slash}(\w+) -->", DOCUMENTS[document])) == sorted(parts)
 
 
 def examples(page):
     return re.findall(r"```python\n(.*?)```", DOCUMENTS[page], re.DOTALL)
 
 
-EXAMPLES = dict(
-    zip(("tournament", "judge"), (examples(page)[0] for page in ("docs/tournament.md", "docs/judges.md")), strict=True)
-)
+EXAMPLES = {"judge": examples("docs/judges.md")[0], "topology": examples("docs/tournament.md")[1]}
 EXAMPLES |= dict(zip(("tools", "environment", "domain", "world"), examples("docs/domains.md"), strict=True))
-EXAMPLES |= {
-    "topology": examples("docs/tournament.md")[1],
-    "reward": examples("docs/methods.md")[0],
-    "ranked": examples("docs/methods.md")[1],
-}
+EXAMPLES |= dict(zip(("reward", "ranked"), examples("docs/methods.md"), strict=True))
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tournament.md"])
 def test_the_tournament_example_ranks(page, capsys):
     example = examples(page)[0]
-    exec(example, {})  # noqa: S102 - it is our own
+    exec(example, {})  # noqa: S102 - our own text
     assert capsys.readouterr().out == "[3.0, 0.0, 2.0, 1.0] 10\n"
 
 
 @pytest.fixture
 def saved(tmp_path, monkeypatch):
-    """Saves an example as a user would; the name of its class in a config."""
+    """Return a function that saves an example's module and returns the name for a config."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def save(example, name):
@@ -259,12 +236,12 @@ def test_the_environment_example_answers(saved):
     assert weather.call("forcast", {}).startswith("Error: unknown tool")
 
 
-def test_the_example_of_a_world_with_a_state_opens(saved):
+def test_the_example_of_a_world_with_a_state_works(saved):
     safe = make_environment(EnvironmentConfig(name=saved("world", "Safe")), "en")
     query = Query("q", "safe", "", "en", "Open it.", {"numbers": [7, 3]})
     assert safe.reset(query) == "A safe with 2 numbers."
-    steps = [asyncio.run(step(safe, "turn", {"to": number})) for number in ("7", 100, 5, 3)]
-    assert [(one.observation, one.done, one.reward) for one in steps] == [
+    results = [asyncio.run(step(safe, "turn", {"to": number})) for number in ("7", 100, 5, 3)]
+    assert [(result.observation, result.done, result.reward) for result in results] == [
         ("Click.", False, 1.0),
         ("Error: to does not fit: 100 is greater than the maximum of 99.", False, None),
         ("Error: nothing clicks.", False, None),
@@ -273,9 +250,8 @@ def test_the_example_of_a_world_with_a_state_opens(saved):
 
 
 def test_the_domain_example_has_a_truth_that_the_embedded_judge_scores_by(saved, tmp_path, monkeypatch):
-    (tmp_path / "weather_en.yaml").write_text(
-        "answer: {weight: 1.0, dimensions: {answer_correct: right or wrong}}\n", encoding="utf-8"
-    )
+    rubric = "answer: {weight: 1.0, dimensions: {answer_correct: right or wrong}}\n"
+    (tmp_path / "weather_en.yaml").write_text(rubric, encoding="utf-8")
     monkeypatch.setattr(rubrics, "RUBRICS", tmp_path)
     environment = EnvironmentConfig(domain=saved("domain", "WeatherDomain"))
     config = Config(environment=environment, judge=JudgesConfig(train=JudgeConfig(noise="none")))
@@ -283,13 +259,12 @@ def test_the_domain_example_has_a_truth_that_the_embedded_judge_scores_by(saved,
     judge = trainer_judge_of(config, examine=examine)
     right, wrong = answered("sunny"), answered("rain")
     assert asyncio.run(judge.compare(query, right, wrong)).totals == (10.0, 0.0)
-    figures = evaluation.figures_of(
-        [evaluation.Case(query, one, examine(query, one), np.zeros((1, 1))) for one in (right, wrong)], 0, 0
-    )
+    cases = [evaluation.Case(query, answer, examine(query, answer), np.zeros((1, 1))) for answer in (right, wrong)]
+    figures = evaluation.figures_of(cases, 0, 0)
     assert figures["correct"]["mean"] == 50.0 and figures["quality"]["mean"] == 5.0
 
 
-def test_the_topology_example_ranks_and_is_a_config_s(saved):
+def test_the_topology_example_ranks_and_works_in_a_config(saved):
     name = saved("topology", "Ring")
     quality = [3.0, 9.0, 5.0, 7.0]
 
@@ -310,12 +285,12 @@ def test_the_reward_example_rewards(saved):
     judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
     trajectories = [graded(8.0), graded(8.0, "max_turns"), graded(5.0, "tool_crash")]
     (outcome,) = arena_of(config, judge).reward_groups([RolloutGroup(QUERY, trajectories)])
-    total = judge_total(judge, trajectories[0])
+    [total] = asyncio.run(judge.score(QUERY, trajectories[0])).totals
     assert outcome.rewards_G == [pytest.approx((total - 0.5) / 10), 0.0, None]  # one tool call
     assert (outcome.ranks_G, outcome.judge_calls, outcome.failed_calls) == ([0.0, 1.0, None], 1, 0)
 
 
-def test_the_example_of_a_rank_less_a_penalty_plays_the_tournament_and_counts_its_calls(saved):
+def test_the_example_of_ranks_with_a_penalty_plays_the_tournament_and_counts_its_calls(saved):
     judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
     valid = [graded(score) for score in (3.0, 9.0, 5.0, 7.0)]
     trajectories = [*valid, graded(9.0, "max_turns"), graded(9.0, "tool_crash")]
@@ -326,37 +301,31 @@ def test_the_example_of_a_rank_less_a_penalty_plays_the_tournament_and_counts_it
     assert outcome.judge_calls == plain.judge_calls and outcome.failed_calls == 0
 
 
-def judge_total(judge, trajectory):
-    return asyncio.run(judge.score(QUERY, trajectory)).totals[0]
-
-
 @pytest.fixture(scope="module")
 def committed_results(tmp_path_factory):
-    """results/ as committed: a run of one's own writes there, and the documents go on saying what was committed.
-    Without git, as it lies here."""
+    """The committed results/, because a user's own runs write there; without git, the folder as it is."""
     folder = tmp_path_factory.mktemp("committed")
     archive = subprocess.run(["git", "archive", "HEAD", "results"], cwd=ROOT, capture_output=True, check=False)
     if archive.returncode:
         return ROOT / "results"
-    # tarfile's own way of doing this safely needs Python 3.11.4
+    # tar, because tarfile's safe extraction needs Python 3.11.4
     subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
     return folder / "results"
 
 
-@pytest.mark.parametrize(
-    ("document", "marker"), [(document, marker) for document, parts in GENERATED.items() for marker in parts]
-)
-def test_the_generated_parts_are_what_results_and_schema_render(document, marker, committed_results):
-    """Those that are committed, or those that lie here and are about to be."""
+MARKERS = [(document, marker) for document, parts in GENERATED.items() for marker in parts]
+
+
+@pytest.mark.parametrize(("document", "marker"), MARKERS)
+def test_the_generated_parts_are_up_to_date(document, marker, committed_results):
+    """With the committed results, or with the present ones, which are about to be committed."""
     written = DOCUMENTS[document].split(f"<!-- {marker} -->\n")[1].split(f"<!-- /{marker} -->")[0]
     render = GENERATED[document][marker]
     assert written == render(committed_results) + "\n" or written == render(ROOT / "results") + "\n"
 
 
-@pytest.mark.parametrize(
-    ("document", "marker"), [(document, marker) for document, parts in GENERATED.items() for marker in parts]
-)
-def test_a_part_whose_results_are_not_there_is_no_traceback(document, marker, tmp_path):
+@pytest.mark.parametrize(("document", "marker"), MARKERS)
+def test_a_part_without_results_renders_without_an_error(document, marker, tmp_path):
     text = GENERATED[document][marker](tmp_path)
     if marker in ("quickstart", "fidelity", "noise_grid", "data_pipeline"):
         assert text.strip() == "not run"

@@ -1,4 +1,4 @@
-"""How many seeds a comparison needs, against drawn experiments."""
+"""The number of seeds that a comparison needs, checked against simulated experiments."""
 
 from pathlib import Path
 
@@ -13,17 +13,17 @@ RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
 @pytest.mark.parametrize(("spread", "difference"), [(1.0, 1.5), (2.0, 3.0), (2.5, 1.5), (0.3, 3.0)])
-def test_with_so_many_seeds_and_with_none_fewer_four_of_five_drawn_experiments_see_the_difference(spread, difference):
+def test_the_number_of_seeds_is_the_least_with_which_four_of_five_experiments_detect_the_difference(spread, difference):
     seeds = seeds_needed(spread, difference)
     drawn = np.random.default_rng(0).normal(difference, spread, size=(20_000, seeds))
 
-    def seen(count):
+    def power(count):
         return np.mean(ttest_1samp(drawn[:, :count], 0, axis=1).pvalue < 0.05)
 
-    assert seen(seeds) > POWER - 0.01 and (seeds == 2 or seen(seeds - 1) < POWER + 0.01)
+    assert power(seeds) > POWER - 0.01 and (seeds == 2 or power(seeds - 1) < POWER + 0.01)
 
 
-def test_the_spread_is_that_of_runs_with_the_rows_settings_whichever_table_has_them(tmp_path):
+def test_the_spread_uses_runs_of_every_table_but_only_with_the_rows_settings(tmp_path):
     def of_swiss():
         return [line for line in power_table(tmp_path).splitlines() if line.startswith("| Swiss")]
 

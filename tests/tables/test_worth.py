@@ -1,4 +1,4 @@
-"""README's sentence about noise."""
+"""README's sentence on judge noise and the worth of a tournament."""
 
 import pytest
 
@@ -12,8 +12,11 @@ def table():
 
 
 def summary_of(table, leads, unfinished=()):
-    """`leads`: series -> by the noise how far ArenaRL is before these scores, or `balanced` before two;
-    four points or more are significant."""
+    """Return a table.json with these leads; four points or more are significant.
+
+    Args:
+        leads: series -> noise -> lead of ArenaRL over these scores, or of `balanced` over two scores.
+    """
     place = {name: (row.series, row.at) for name, row in table.rows.items()}
     comparisons = []
     for pair in table.pairs:
@@ -26,7 +29,7 @@ def summary_of(table, leads, unfinished=()):
     return {"comparisons": comparisons, "rows": rows}
 
 
-def test_it_says_where_arenarl_is_ahead_behind_and_neither_and_at_how_many_calls(table):
+def test_the_sentence_lists_noise_levels_ahead_behind_and_neither_and_the_calls(table):
     leads = {
         "one score": {0: -4.5, 1: 1.2, 2: 4.0, 3: 6.1},
         "two scores": {1: -0.04, 2: 0.5, 3: 3.0},
@@ -46,6 +49,6 @@ def test_it_says_where_arenarl_is_ahead_behind_and_neither_and_at_how_many_calls
 @pytest.mark.parametrize(
     "pair", [("tournament_noise_3", "pointwise_twice_noise_3"), ("seeded_single_elimination", "pointwise_anchor")]
 )
-def test_until_all_of_its_rows_have_all_seeds_it_says_nothing(pair, table):
+def test_the_sentence_is_empty_until_all_rows_have_all_seeds(pair, table):
     assert worth_sentence(table, summary_of(table, {}, [pair])) == ""
     assert worth_sentence(table, summary_of(table, {}) | {"comparisons": []}) == ""
