@@ -1,9 +1,9 @@
-"""Tournaments of a rollout group: topologies, matches and rankings (ArenaRL, Section 4; Tournament-GRPO's group stage;
-`balanced`, ours).
+"""Tournaments that rank one rollout group: topologies, matches and rankings.
 
     from arenarl.tournament import run_tournament, play_tournament
 
-Knows nothing of trajectories, judges or training: it is handed a function that compares two indices.
+Topologies come from ArenaRL (Section 4) and Tournament-GRPO (group stage); `balanced` is ours. The package works on
+indices: the caller passes a function that compares two of them. It needs no trajectories, judges or training code.
 """
 
 from arenarl.tournament.play import play_tournament, run_tournament

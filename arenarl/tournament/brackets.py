@@ -1,16 +1,16 @@
-"""Knockouts: single elimination, seeded by lot or against the anchor, and double elimination.
+"""Knockouts: single elimination, seeded at random or against the anchor, and double elimination.
 
-A bracket is walked anew from its first round after every result, as far as the results go: what the walk finds open is
-ready. Ranked by depth of survival, inside a tier by the mean of an entrant's match scores. Rules where the paper is
-silent:
+After every result the bracket is walked again from the first round; matches that can start now are ready. Entrants are
+ranked by the round in which they are out (their tier), inside a tier by their mean match score. Our rules, where the
+paper is silent:
 
-- Byes stay in the bracket as entrants that everybody beats without a match.
-- After a draw or a failed match the entrant with the better mean score so far goes on. Between equals that is the lot's
-  choice and no evidence: there the loser takes the tier that the winner reaches.
-- Whoever goes on from a failed match against somebody without any score so far passes, and has beaten nobody: the round
-  does not count towards its tier, until it beats somebody who got as far. Without a single verdict an entrant is not
-  ranked; all others are.
-- A pair that has met is not judged again: its verdict stands for the second meeting too, which delays nobody.
+- A bye is a place in the bracket that every entrant beats without a match.
+- After a draw or a failed match, the entrant with the better mean score so far advances. If these are equal, the
+  seeding order decides. That is not evidence, so the loser gets the tier that the winner reaches.
+- An entrant that advances from a failed match against an opponent without any score has a pass, not a win. The pass
+  does not count towards its tier, until it beats an opponent that got as far. An entrant without any verdict is not
+  ranked.
+- A pair that meets again is not judged again. Its first verdict counts for the second meeting.
 """
 
 from dataclasses import dataclass
@@ -34,19 +34,17 @@ BYE = -1
 
 
 class Out(NamedTuple):
-    """An elimination; `depth` orders them, higher is later, passes not counted."""
+    """An elimination. A higher `depth` is a later round; passes are not counted."""
 
     loser: int
     winner: int
     depth: int
-    is_by_lot: bool
+    is_tiebreak: bool
 
 
 class BracketWalk:
-    """How far the results carry a bracket: what can start, who is out, who is left at the end.
-
-    `order` settles what nothing else does; `met` are the opponents that each entrant had before the bracket.
-    """
+    """The state of a bracket after some results: ready matches, eliminations, rounds and the champion.
+    `order` is the seeding order, `met` the opponents that each entrant met before the bracket."""
 
     def __init__(self, results: Results, order: list[int], met: dict[int, set[int]] | None = None):
         self.results = results
@@ -60,13 +58,13 @@ class BracketWalk:
         self.passes = dict.fromkeys(order, 0)
 
     def play_single(self, places: list[int | None]) -> "BracketWalk":
-        """Play a single elimination, with a bye behind the first place where a round has an odd number of places."""
+        """Play a single elimination. A round with an odd number of places gets a bye after the first place."""
         while len(places) > 1:
             if len(places) % 2:
                 places.insert(1, BYE)
             winners, _ = self.play_round(places, depth=len(self.rounds))
             matches = zip(places[::2], places[1::2], winners, strict=True)
-            self.rounds.append([Place(*(None if who == BYE else who for who in match)) for match in matches])
+            self.rounds.append([Place(*(None if place == BYE else place for place in match)) for match in matches])
             places = winners
         self.champion = places[0]
         return self
@@ -74,8 +72,8 @@ class BracketWalk:
     def play_round(
         self, places: list[int | None], depth: int | None = None
     ) -> tuple[list[int | None], list[int | None]]:
-        """Winners and losers of neighbours' matches, None while unknown.
-        Losers are out at `depth`; without one, they are not."""
+        """Play neighbouring places; return winners and losers, None while unknown.
+        Losers are out at `depth`. If `depth` is None, they stay in the tournament."""
         pairs = [self._meet(a, b, depth) for a, b in zip(places[::2], places[1::2], strict=True)]
         return [winner for winner, _ in pairs], [loser for _, loser in pairs]
 
@@ -88,27 +86,27 @@ class BracketWalk:
         if (a, b) not in self.results:
             self.ready.append(Pairing(a, b, wait))
             return None, None
-        winner, loser, is_by_lot, is_pass = self._decide(a, b)
+        winner, loser, is_tiebreak, is_pass = self._decide(a, b)
         self.passes[winner] = self.passes[winner] + 1 if is_pass else min(self.passes[winner], self.passes[loser])
         self.waits[a] = self.waits[b] = wait + (b not in self.met[a])
         self.met[a].add(b)
         self.met[b].add(a)
         if depth is not None:
-            self.outs.append(Out(loser, winner, depth - self.passes[loser], is_by_lot))
+            self.outs.append(Out(loser, winner, depth - self.passes[loser], is_tiebreak))
         return winner, loser
 
     def _decide(self, a: int, b: int) -> tuple[int, int, bool, bool]:
-        """(winner, loser, whether by lot, whether the winner passes)."""
+        """Return (winner, loser, is decided by the seeding order, is a pass of the winner)."""
         scores = self.results[a, b]
         if scores and scores[0] != scores[1]:
             return (a, b, False, False) if scores[0] > scores[1] else (b, a, False, False)
-        so_far = {i: mean_score(self.results, i, self.met[i]) for i in (a, b)}
-        winner, loser = sorted((a, b), key=lambda i: (so_far[i] is None, -(so_far[i] or 0.0), self.place[i]))
-        return winner, loser, so_far[a] == so_far[b], scores is None and so_far[loser] is None
+        means = {i: mean_score(self.results, i, self.met[i]) for i in (a, b)}
+        winner, loser = sorted((a, b), key=lambda i: (means[i] is None, -(means[i] or 0.0), self.place[i]))
+        return winner, loser, means[a] == means[b], scores is None and means[loser] is None
 
 
 class Bracket(Topology):
-    """What all knockouts share: how a walk becomes matches and standings."""
+    """Base class of the knockouts: turns a walk into ready matches and standings."""
 
     def ready(self, results: Results) -> list[Pairing]:
         return self._walk(results).ready
@@ -117,7 +115,7 @@ class Bracket(Topology):
         walk = self._walk(results)
         tiers: dict[int | None, float] = {walk.champion: inf}
         for out in reversed(walk.outs):
-            tiers[out.loser] = tiers[out.winner] if out.is_by_lot else out.depth
+            tiers[out.loser] = tiers[out.winner] if out.is_tiebreak else out.depth
         scores = self._scores(results, walk)
         return [None if score is None else Standing((tiers[i], score), score) for i, score in enumerate(scores)]
 
@@ -133,10 +131,8 @@ class Bracket(Topology):
 
 
 class SingleElimination(Bracket):
-    """A knockout with seeds by lot, N-1 matches: what the paper's seeding is measured against.
-
-    A perfect judge puts the true best first, and inside a tier the better before the worse.
-    """
+    """A knockout with random seeds, N-1 matches: the control for the paper's seeding.
+    A perfect judge puts the true best first, and gives the true order inside each tier."""
 
     def _walk(self, results: Results) -> BracketWalk:
         return BracketWalk(results, self.lots).play_single(filled("standard", self.lots))
@@ -144,15 +140,15 @@ class SingleElimination(Bracket):
 
 @dataclass(frozen=True)
 class SeededSingleElimination(Bracket):
-    """Seeding against the anchor, then a knockout; at most 2N-2 matches. Section 4.3 and Algorithm 1, ArenaRL.
+    """Seeding by matches with the anchor, then a knockout; at most 2N-2 matches. Section 4.3, Algorithm 1, ArenaRL.
 
-    Inside a tier the `accumulate`d scores decide: `mean` of all an entrant's matches, or `sum` of its seeding score and
-    its bracket scores, failed ones made up for. Matches of the seeding count again in the bracket and are not played
-    twice. Equal seeding scores are placed by lot, entrants without one come last. A perfect judge gives the true order,
-    with the parameters as they are by default.
+    `accumulate` orders entrants inside a tier: `mean` of all match scores, or `sum` of the seeding score and the
+    bracket scores, scaled up for failed matches. Seeding matches also count in the bracket and are not played twice.
+    The random order breaks ties between seeding scores; entrants without a score are seeded last. With the default
+    parameters, a perfect judge gives the true order.
 
-    `placement: algorithm1` is the paper's filling from front and back, defined there for powers of two. Elsewhere a
-    round with an odd number of places gives the bye to the place of seed 1, whoever holds it by then.
+    `placement: algorithm1` fills the bracket from front and back, as in the paper, which defines it for powers of two.
+    For other sizes, a round with an odd number of places gives a bye to the place of seed 1, whoever holds it.
     """
 
     surely_meets: ClassVar = "anchor"
@@ -189,13 +185,13 @@ class SeededSingleElimination(Bracket):
 
 
 class DoubleElimination(Bracket):
-    """A knockout with seeds by lot in which the second defeat eliminates, at most 2N-2 matches. Section 4.4, ArenaRL.
+    """A knockout with random seeds in which the second defeat eliminates; at most 2N-2 matches. Section 4.4, ArenaRL.
 
-    Losers drop into a second bracket, whose winner meets the unbeaten one in a single final. Each round drops in
-    reverse order, so that a pair meets again late and seldom; where it does, the first verdict stands: asking the judge
-    again buys no new opinion. So one verdict can cost both lives, and the final is mostly decided before it comes. A
-    perfect judge loses nothing by it: it puts the true best first and the true second best second, and inside a tier
-    the better first.
+    Losers drop into a second bracket; its winner meets the unbeaten entrant in a single final. Each round drops its
+    losers in reverse order, so that pairs rarely meet again. If they do, the first verdict counts again, because a
+    second call would bring no new opinion. So one verdict can count as both defeats, and most finals are decided by an
+    earlier match. A perfect judge puts the true best first and the second best second, and gives the true order inside
+    each tier.
     """
 
     def _walk(self, results: Results) -> BracketWalk:
@@ -215,7 +211,9 @@ class DoubleElimination(Bracket):
 
 
 def scaled_sum(scores: list[float | None]) -> float:
-    """The mean of the scores that are known, times the number of all: a failed match is no 0. Without any, 0.
+    """Return the mean of the known scores times the number of all scores; 0 without any known score.
+
+    A sum would count a failed match as 0.
 
     >>> scaled_sum([12.0, 8.0]), scaled_sum([12.0, None, 9.0])
     (20.0, 31.5)
@@ -225,12 +223,12 @@ def scaled_sum(scores: list[float | None]) -> float:
 
 
 def filled(placement: str, seeds: list[int]) -> list[int | None]:
-    """The entrants in bracket order, given best seed first, with byes where seeds are missing."""
+    """Return the entrants in bracket order, with byes for missing seeds. `seeds` has the best seed first."""
     return [seeds[k] if k < len(seeds) else BYE for k in PLACEMENTS[placement](len(seeds))]
 
 
 def standard_placement(size: int) -> list[int]:
-    """Seeds (0 is best) in bracket order, where the best two can meet only in the final; seeds >= `size` are byes.
+    """Return seeds (0 is best) in bracket order, so that the best two meet in the final. Seeds >= `size` are byes.
 
     >>> standard_placement(6)
     [0, 7, 3, 4, 1, 6, 2, 5]
@@ -242,9 +240,10 @@ def standard_placement(size: int) -> list[int]:
 
 
 def algorithm1_placement(size: int) -> list[int]:
-    """Pairs (first, last), (second, last but one), …, filled in turn from the front and from the back of the bracket.
+    """Return seeds in the paper's bracket order. Lines 13-23 of Algorithm 1, ArenaRL.
 
-    With an odd size the best seed stands alone in front. Lines 13-23 of Algorithm 1, ArenaRL.
+    The pairs (first, last), (second, last but one), … fill the bracket in turn from the front and from the back. With
+    an odd size, the best seed stands alone in front.
 
     >>> algorithm1_placement(8)
     [0, 7, 2, 5, 3, 4, 1, 6]

@@ -1,7 +1,7 @@
-"""One judge call, whatever it does: what it replied, read and checked, or the reason why there is no verdict.
+"""Run one judge call safely: return its checked reply, or the reason for the missing verdict.
 
-Every tournament's calls end here, so that a judge that raises, hangs,
-is cancelled or answers nonsense fails its call and nothing else.
+All tournaments call judges through this module. A judge that raises, hangs, is cancelled or returns an invalid reply
+fails only its own call.
 """
 
 import asyncio
@@ -15,27 +15,25 @@ Verdict = TypeVar("Verdict")
 async def attempt(
     ask: Callable[[], Awaitable[Any]], read: Callable[[Any], Verdict], timeout_s: float | None
 ) -> tuple[Verdict | None, str | None]:
-    """(`read(await ask())`, None), or (None, the reason) if either raises,
-    `ask` returns None or takes longer than `timeout_s`."""
+    """Return (`read(await ask())`, None), or (None, reason) after an error, a reply of None or a timeout."""
     try:
         reply = await within(timeout_s, ask)
-        return (None, "the judge returned None: no verdict could be had") if reply is None else (read(reply), None)
+        return (None, "the judge returned None instead of a verdict") if reply is None else (read(reply), None)
     except asyncio.CancelledError as error:
-        # it is the tournament that is cancelled, and not something inside the judge
-        if asyncio.current_task().cancelling():
+        if asyncio.current_task().cancelling():  # the tournament is cancelled, not something inside the judge
             raise
         return None, f"CancelledError: {error}"
-    except Exception as error:  # noqa: BLE001 - a judge may fail in any way; the match keeps how
+    except Exception as error:  # noqa: BLE001 - a judge may fail in any way; the match keeps the reason
         return None, f"{type(error).__name__}: {error}"
 
 
-def is_number(said: Any) -> bool:
-    """Truth values, which Python counts as numbers, are none."""
-    return isinstance(said, Real) and not isinstance(said, bool)
+def is_number(value: Any) -> bool:
+    """Return True for a real number, but not for a bool."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 async def within(timeout_s: float | None, ask: Callable[[], Awaitable[Any]]) -> Any:
-    """`await ask()`. Raises TimeoutError, which says so, if that takes longer than `timeout_s`."""
+    """Return `await ask()`. Raises TimeoutError after `timeout_s` seconds."""
     clock = asyncio.timeout(timeout_s)
     try:
         async with clock:

@@ -1,9 +1,9 @@
-"""Elo: matches go where the outcome is least certain, ratings follow the verdicts; TournO's batched Elo, as a topology.
+"""TournO's batched Elo as a topology: play the pairs with the least certain outcome, and update ratings.
 
-Departs from it: both orders are asked (Eq. 3, ArenaRL), a draw is half a win, no pair is judged twice, and the budget
-of matches is spent, as nothing here depends on when ratings have settled. Since a pair meets once, how often the two
-have played at all stands for how often they have met. Elo's ratings depend on the order of the matches; the
-Bradley-Terry estimate of the same outcomes does not.
+Differs from TournO: both orders are judged (Eq. 3, ArenaRL), a draw is half a win, and no pair is judged twice. The
+budget of matches is always spent, even if ratings settle early. The number of matches that two entrants
+have played replaces the number of their meetings. Elo ratings depend on the order of the matches; the Bradley-Terry
+estimate from the same outcomes does not.
 """
 
 import math
@@ -11,23 +11,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from arenarl.tournament.schedules import DECIMALS, Pairing, Results, Standing, Topology, check_choice
+from arenarl.tournament.schedules import DECIMALS, Pairing, Results, Standing, Topology, check_choice, outcome
 
-K = 32.0  # points that a match is about, TournO's
-SCALE = 400.0 / math.log(10)  # Elo points of a unit of log odds
-# that everybody has against an entrant of rating 0: without any, who won all would have no estimate. Our choice
+K = 32.0  # Elo points at stake in a match; TournO's value
+SCALE = 400.0 / math.log(10)  # Elo points per unit of log odds
+# Our choice: draws of every entrant with an entrant of rating 0. Without them, an entrant that won all its matches
+# would have an infinite rating.
 PRIOR_DRAWS = 1.0
 
-Outcome = tuple[int, int, float]  # (i, j, what i won of it: 1, .5 or 0)
+Outcome = tuple[int, int, float]  # (i, j, the share that i won: 1, .5 or 0)
 
 
 @dataclass(frozen=True)
 class Elo(Topology):
-    """⌈N log₂ N⌉ matches, or `elo_matches`, at most one a pair, in batches of ⌊N/2⌋; ranked by rating.
+    """⌈N log₂ N⌉ matches, or `elo_matches`, at most one per pair, in batches of ⌊N/2⌋; ranked by rating.
 
-    A batch takes the pairs with the largest p(1 - p) + 1 / (1 + matches that the two have played), p being the chance
-    to win by the ratings before it; equal ones by lot. `elo_estimate`: `sequential` ratings, from match to match, or
-    `bradley_terry`. Failed matches count towards the budget and rate nobody. Promises no exact order.
+    A batch takes the pairs with the largest p(1 - p) + 1 / (1 + matches of the two entrants). p is the chance to win,
+    from the ratings before the batch. The random order breaks ties. `elo_estimate` is `sequential` (ratings updated
+    match by match) or `bradley_terry`. Failed matches count towards the budget but change no rating. A perfect judge
+    need not give the exact order.
     """
 
     elo_matches: int | None = None
@@ -38,6 +40,7 @@ class Elo(Topology):
 
     @property
     def budget(self) -> int:
+        """The number of matches to play."""
         wanted = math.ceil(self.size * math.log2(self.size)) if self.elo_matches is None else self.elo_matches
         return min(wanted, self.size * (self.size - 1) // 2)
 
@@ -62,19 +65,17 @@ class Elo(Topology):
         return ratings
 
     def _outcomes(self, results: Results) -> list[Outcome]:
-        """Of the matches with a verdict, batch by batch, inside a batch by lot: whatever came first."""
+        """Return the outcomes of the matches with a verdict, batch by batch.
+        Inside a batch they follow the random order, not the order of arrival."""
         place = {entrant: k for k, entrant in enumerate(self.lots)}
         pairs, batch = [pair for pair in results if place[pair[0]] < place[pair[1]]], max(1, self.size // 2)
-        outcomes = []
         for k in range(0, len(pairs), batch):
-            for i, j in sorted(pairs[k : k + batch], key=lambda pair: (place[pair[0]], place[pair[1]])):
-                if scores := results[i, j]:
-                    outcomes.append((i, j, 0.5 + 0.5 * ((scores[0] > scores[1]) - (scores[0] < scores[1]))))
-        return outcomes
+            pairs[k : k + batch] = sorted(pairs[k : k + batch], key=lambda pair: (place[pair[0]], place[pair[1]]))
+        return [(i, j, 0.5 + 0.5 * outcome(results[i, j])) for i, j in pairs if results[i, j]]
 
     def _most_uncertain(self, results: Results, count: int) -> list[tuple[int, int]]:
         ratings, played = self._ratings(self._outcomes(results)), [0] * self.size
-        for i, _ in results:  # which holds each match from both sides
+        for i, _ in results:  # holds each match from both sides
             played[i] += 1
         variance = {}
         for i, j in combinations(self.lots, 2):
@@ -82,8 +83,7 @@ class Elo(Topology):
                 p = chance(ratings[i] - ratings[j])
                 variance[i, j] = round(p * (1 - p), DECIMALS)
         batch = []
-        for _ in range(count):
-            # of equal ones the first
+        for _ in range(count):  # `max` takes the first of equal pairs
             batch.append(max(variance, key=lambda pair: variance[pair] + 1 / (1 + played[pair[0]] + played[pair[1]])))
             del variance[batch[-1]]
             for entrant in batch[-1]:
@@ -92,7 +92,7 @@ class Elo(Topology):
 
 
 def chance(lead: float) -> float:
-    """To win, of who leads by so many Elo points.
+    """Return the chance to win with a lead of `lead` Elo points.
 
     >>> chance(0.0), round(chance(400.0), 4)
     (0.5, 0.9091)
@@ -101,11 +101,10 @@ def chance(lead: float) -> float:
 
 
 def bradley_terry(size: int, outcomes: Sequence[Outcome]) -> list[float]:
-    """Ratings (size,) in Elo points of the most likely Bradley-Terry model, a draw being half a win of each; in any
-    order of the outcomes the same.
+    """Return the maximum-likelihood Bradley-Terry ratings (size,) in Elo points, whatever the order of the outcomes.
 
-    Everybody also drew `PRIOR_DRAWS` times with an entrant of rating 0.
-    By the minorization-maximization steps of Hunter (2004).
+    A draw is half a win for each. Every entrant has `PRIOR_DRAWS` further draws with an entrant of rating 0. The solver
+    uses the minorization-maximization steps of Hunter (2004).
 
     >>> [round(rating) for rating in bradley_terry(3, [(0, 1, 1.0), (1, 2, 1.0)])]
     [191, 0, -191]
@@ -121,7 +120,7 @@ def bradley_terry(size: int, outcomes: Sequence[Outcome]) -> list[float]:
         met = []
         for i, s in enumerate(strength):
             met.append(PRIOR_DRAWS / (s + 1) + sum(1 / (s + strength[j]) for j in sorted(rivals[i])))
-        strength, before = [of / against for of, against in zip(won, met, strict=True)], strength
-        if max(abs(math.log(now / then)) for now, then in zip(strength, before, strict=True)) < 1e-10:
+        strength, before = [wins / expected for wins, expected in zip(won, met, strict=True)], strength
+        if max(abs(math.log(new / old)) for new, old in zip(strength, before, strict=True)) < 1e-10:
             break
     return [SCALE * math.log(s) for s in strength]

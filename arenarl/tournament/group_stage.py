@@ -1,16 +1,16 @@
-"""Tournament-GRPO's tournament: groups judged whole, their winners go on and score points,
-all of it repeated (Algorithm 1 there).
+"""The group stage of Tournament-GRPO (Algorithm 1): the judge picks the best of each group, winners advance and score
+points, and the tournament is repeated.
 
-The topology `group_stage` of `play.py`. A judge call shows a group and names its best, so there are no pairs, no scores
-and no second order: order bias is met by drawing who is shown where. Where the paper is silent:
+This is the topology `group_stage` of `play.py`. A judge call shows a whole group, not a pair, and returns no scores.
+The random order of each group averages out the judge's order bias. Our rules, where the paper is silent:
 
-- Sizes that do not divide (the paper's do): as few groups as hold all, as even as possible. A group of at most
-  `winners` goes on whole without a call and scores as winners do (Eq. 5): points count the rounds survived. Otherwise
-  even a perfect judge would not always put the best first.
-- Lots are drawn ahead, for the winners' seats instead of their names. A group is judged as soon as its own members are
-  known, and who meets whom depends on the verdicts but not on when they came.
-- A call without a verdict voids its repeat: nobody goes on from it, and points won elsewhere in that repeat would
-  favour those who were judged. The complete repeats are counted; without one, the group is unranked.
+- Sizes that do not divide evenly: as few groups as possible, with sizes as even as possible. A group of at most
+  `winners` entrants advances without a call and scores like winners (Eq. 5), so points count the rounds survived.
+  Otherwise even a perfect judge would not always put the best first.
+- Groups are drawn in advance, for the seats of the winners and not for their names. So a group is judged as soon as its
+  own members are known, and the pairings do not depend on the time at which verdicts arrive.
+- A failed call voids its repeat: no entrant of its group can advance, and points won elsewhere in the repeat would
+  favour the entrants that were judged. Only complete repeats count; without any, the group has no ranks.
 """
 
 import asyncio
@@ -28,16 +28,15 @@ from arenarl.tournament.ranking import Ranking, rank_trajectories
 from arenarl.tournament.schedules import DECIMALS, Standing, check_parameters
 
 Choose = Callable[[tuple[int, ...], int], Awaitable[Sequence[int] | None]]
-Seat = tuple[int, int]  # (entrant, calls that its place waited for, one after the other)
+Seat = tuple[int, int]  # (entrant, length of the chain of calls before it)
 
 
 @dataclass(frozen=True)
 class GroupStage:
-    """The parameters M, G, K_win, K_final and omega of Algorithm 1, Tournament-GRPO;
-    the defaults are the best row of Table 2.
+    """The parameters M, G, K_win, K_final and omega of Algorithm 1, Tournament-GRPO. Defaults: the best row of Table 2.
 
-    A win in round t is worth `weights[t]`, in later rounds the last of them; the paper has 1 throughout (4.1). Raises
-    ValueError where Algorithm 1 says nothing or does not end.
+    A win in round t gives `weights[t]` points; later rounds give the last weight. The paper uses 1 throughout (4.1).
+    Raises ValueError for values with which Algorithm 1 is undefined or does not end.
     """
 
     repeats: int = 8
@@ -50,18 +49,16 @@ class GroupStage:
         if self.repeats < 1:
             raise ValueError(f"repeats={self.repeats}: play at least one tournament")
         if not 1 <= self.winners < self.group:
-            allowed = f"must be from 1 to group-1={self.group - 1}, or a call would decide nothing"
-            raise ValueError(f"winners={self.winners}: {allowed}")
+            raise ValueError(f"winners={self.winners}: must be from 1 to group-1={self.group - 1}")
         if self.final < self.winners:
-            allowed = f"must be at least winners={self.winners}, or no round would ever be the last"
-            raise ValueError(f"final={self.final}: {allowed}")
+            raise ValueError(f"final={self.final}: must be at least winners={self.winners}, or the rounds never end")
         if not self.weights or not all(isfinite(weight) and weight > 0 for weight in self.weights):
-            allowed = "name the points of a win, above 0, for at least the first round"
-            raise ValueError(f"weights={list(self.weights)}: {allowed}")
+            raise ValueError(f"weights={list(self.weights)}: must hold the points of a win per round, all above 0")
 
     def draw_rounds(self, size: int, seed: int) -> list[list[list[int]]]:
-        """The lots of one repeat: rounds of groups of places.
-        Place p is entrant p, after the first round the last one's p-th winner.
+        """Return the random groups of one repeat: rounds of groups of places.
+
+        In the first round place p is entrant p, later the p-th winner of the previous round.
 
         >>> GroupStage(group=2, winners=1, final=1).draw_rounds(5, seed=0)
         [[[3, 4], [0, 1], [2]], [[1, 2], [0]], [[1, 0]]]
@@ -69,20 +66,21 @@ class GroupStage:
         rng = Random(seed)
         rounds = []
         while size > self.final:
-            lots = rng.sample(range(size), size)
+            places = rng.sample(range(size), size)
             cuts = accumulate(self.group_sizes(size), initial=0)
-            rounds.append([lots[start:stop] for start, stop in pairwise(cuts)])
-            size = sum(min(len(drawn), self.winners) for drawn in rounds[-1])
+            rounds.append([places[start:stop] for start, stop in pairwise(cuts)])
+            size = sum(min(len(group), self.winners) for group in rounds[-1])
         return rounds
 
     def group_sizes(self, size: int) -> list[int]:
-        """As few groups as hold all, as even as possible; filled one by one if evenly none would be above `winners`.
+        """Return the sizes of as few groups as possible, as even as possible.
 
-        >>> (
-        ...     [GroupStage(group=4, winners=2).group_sizes(size) for size in (8, 9)],
-        ...     GroupStage(group=4, winners=3, final=3).group_sizes(6),
-        ... )
-        ([[4, 4], [3, 3, 3]], [4, 2])
+        If even groups would not exceed `winners`, groups are filled one after the other.
+
+        >>> [GroupStage(group=4, winners=2).group_sizes(size) for size in (8, 9)]
+        [[4, 4], [3, 3, 3]]
+        >>> GroupStage(group=4, winners=3, final=3).group_sizes(6)
+        [4, 2]
         """
         count = -(-size // self.group)
         even = [size // count + (k < size % count) for k in range(count)]
@@ -92,11 +90,8 @@ class GroupStage:
 
 @dataclass(frozen=True)
 class GroupCall:
-    """One judge call: `winners` among the trajectories `shown`, both in the order shown;
-    None, and why, if there was no verdict.
-
-    `round` counts the calls, one after the other, that it waited for.
-    """
+    """A judge call: the `winners` among the trajectories `shown`, in the order shown; or None and the `error`.
+    `round` is the length of the chain of calls that had to end before it."""
 
     shown: tuple[int, ...]
     winners: tuple[int, ...] | None
@@ -107,8 +102,7 @@ class GroupCall:
 
 @dataclass(frozen=True)
 class GroupStageRanking(Ranking):
-    """A ranking by points over all complete repeats; `group_calls`, sorted by repeat and round,
-    stand in for the matches."""
+    """A ranking by points over all complete repeats. `group_calls`, sorted by repeat and round, replace the matches."""
 
     group_calls: list[GroupCall] = field(default_factory=list)
 
@@ -118,7 +112,7 @@ class GroupStageRanking(Ranking):
 
     @property
     def critical_path(self) -> int:
-        """The longest chain of calls that waited for each other."""
+        """The length of the longest chain of calls that waited for each other."""
         return max((call.round + 1 for call in self.group_calls), default=0)
 
     @property
@@ -139,16 +133,15 @@ async def play_group_stage(
     timeout_s: float | None,
     **params,
 ) -> GroupStageRanking:
-    """Rank a group of trajectories by the points that they win in repeated tournaments of groups.
-    Algorithm 1, Tournament-GRPO.
+    """Rank trajectories by their points in repeated group tournaments. Algorithm 1, Tournament-GRPO.
 
-    `choose(indices, winners)` is one judge call that shows the trajectories `indices` in that order and returns the
-    indices of the best `winners` of them, in any order, or None. What it raises, a call longer than `timeout_s` and a
-    wrong answer are no verdict either; `failed_matches` keeps the reasons. `members` are the trajectories of each
-    entrant (`group_entrants`), `params` the fields of `GroupStage`. At most `final` entrants play nothing and tie, as
-    Algorithm 1 has it.
+    `choose(indices, winners)` is one judge call. It shows the trajectories in that order and returns the indices of the
+    best `winners`, in any order. The call fails if it returns None or a wrong answer, raises, or takes longer than
+    `timeout_s`; `failed_matches` holds the reasons. `members` holds the trajectories of each entrant
+    (`group_entrants`), `params` the fields of `GroupStage`. A group of at most `final` entrants is not judged and ties,
+    as in Algorithm 1.
 
-    Raises ValueError for parameters that do not exist or cannot work.
+    Raises ValueError for unknown or invalid parameters.
 
     >>> from arenarl.tournament import run_tournament
     >>> async def choose(indices, winners):
@@ -160,34 +153,31 @@ async def play_group_stage(
     stage = GroupStage(**params)
     calls: list[GroupCall] = []
 
-    async def judge(shown: tuple[int, ...], repeat: int, waited: int) -> GroupCall:
-        async with limit:
-            read = partial(_read_winners, shown, stage.winners)
-            winners, error = await attempt(partial(choose, shown, stage.winners), read, timeout_s)
-        return GroupCall(shown, winners, repeat, waited, error)
-
     async def meet(places: list[tuple[asyncio.Future, int]], repeat: int) -> list[Seat] | None:
-        """Who goes on from a group, once the groups that its members come from are decided; None without a verdict."""
-        before = [await sent_on for sent_on, _ in places]
-        if None in before:
+        """Wait for the groups of the members, judge them, and return the winners; None without a verdict."""
+        earlier = [await group for group, _ in places]
+        if None in earlier:
             return None
-        seats = [sent_on[k] for sent_on, (_, k) in zip(before, places, strict=True)]
+        seats = [seats[k] for seats, (_, k) in zip(earlier, places, strict=True)]
         if len(seats) <= stage.winners:
             return seats
         waited = max(waited for _, waited in seats)
-        call = await judge(tuple(members[entrant][0] for entrant, _ in seats), repeat, waited)
-        calls.append(call)
-        return call.winners and [(entrant, waited + 1) for entrant, _ in seats if members[entrant][0] in call.winners]
+        shown = tuple(members[entrant][0] for entrant, _ in seats)
+        async with limit:
+            read = partial(_read_winners, shown, stage.winners)
+            winners, error = await attempt(partial(choose, shown, stage.winners), read, timeout_s)
+        calls.append(GroupCall(shown, winners, repeat, waited, error))
+        return winners and [(entrant, waited + 1) for entrant, _ in seats if members[entrant][0] in winners]
 
     def start(repeat: int) -> list[list[asyncio.Task]]:
-        """A task for every group of every round."""
+        """Create a task for every group of every round."""
         entry = asyncio.get_running_loop().create_future()
         entry.set_result([(entrant, 0) for entrant in range(len(members))])
         places, rounds = [(entry, k) for k in range(len(members))], []
         for groups in stage.draw_rounds(len(members), stable_seed(seed, repeat)):
-            rounds.append([tasks.create_task(meet([places[p] for p in drawn], repeat)) for drawn in groups])
-            drawn = zip(rounds[-1], groups, strict=True)
-            places = [(task, k) for task, group in drawn for k in range(min(len(group), stage.winners))]
+            rounds.append([tasks.create_task(meet([places[p] for p in group], repeat)) for group in groups])
+            pairs = zip(rounds[-1], groups, strict=True)
+            places = [(task, k) for task, group in pairs for k in range(min(len(group), stage.winners))]
         return rounds
 
     async with asyncio.TaskGroup() as tasks:
@@ -207,7 +197,7 @@ def _read_winners(shown: tuple[int, ...], winners: int, reply: Sequence[int]) ->
 def _standings(
     size: int, results: list[list[list[list[Seat] | None]]], weights: Sequence[float]
 ) -> list[Standing | None]:
-    """Points over the complete repeats (Eq. 5, Tournament-GRPO), None for all if there is none."""
+    """Return the points over all complete repeats (Eq. 5, Tournament-GRPO); None for all entrants without any."""
     complete = [rounds for rounds in results if all(None not in groups for groups in rounds)]
     points = [0.0] * size
     for rounds in complete:

@@ -1,16 +1,15 @@
-"""Qualities from single judge calls: what a match says beyond who won it.
+"""Estimate the quality of trajectories from single judge calls with a mixed-effects model (`ranking: scores`).
 
-Stands beside the topologies: `play.py` hands over the calls of a group, whatever schedule chose them, and ranks by what
-comes back. A call shows trajectories i and j, in this order, and scores both; quality, position, shared and noise are
-normal:
+`play.py` passes the calls of a group, from any topology, and ranks by the estimates. A call shows trajectories i and j,
+in this order, and scores both. Quality q, position, shared and noise are normal:
 
     score_i = mean + position/2 + q_i + shared + noise_i
     score_j = mean - position/2 + q_j + shared + noise_j
 
-So the difference d and the sum t of the two scores are independent given q, `shared` is in t alone, the position in d
-alone, and generalised least squares is a ridge regression with one weight. Not in the paper; our choice. An effect of
-the pair, common to both of its calls, is not modelled: where matches close cycles it shows in the residuals and counts
-as noise, which is nearly as good.
+Given q, the difference d and the sum t of the two scores are independent. Only t contains `shared`, only d contains the
+position. So generalised least squares becomes a ridge regression with one weight. Not in the paper; our choice. An
+effect of the pair on both of its calls is not modelled. Where matches close cycles, it appears in the residuals and
+counts as noise, which is nearly as good.
 """
 
 from collections.abc import Sequence
@@ -24,15 +23,15 @@ from arenarl.tournament.schedules import DECIMALS
 Calls = Sequence[tuple[int, int, float, float]]  # (first, second, score_first, score_second)
 
 PRIOR_DF = 4.0  # the prior's weight, in degrees of freedom
-MIN_QUALITY_SHARE = 0.01  # of the variance of a score: where the scores hold only noise the ridge stays finite
+MIN_QUALITY_SHARE = 0.01  # of the variance of a score; keeps the ridge finite if the scores hold only noise
 
 
 @dataclass
 class JudgeVariances:
-    """Running estimate of a judge's variances over the groups of a run; all of its state are sums, so JSON holds it.
+    """A running estimate of a judge's variances over the groups of a run. All fields are numbers, so it fits in JSON.
 
-    Each call fades what was seen before by exp(-1 / memory). The prior gives quality, shared and noise a third of the
-    scores' variance each; it is the estimate while there is no other and fades as degrees of freedom (`_df`) come in.
+    Each call reduces the weight of earlier calls by exp(-1 / memory). The prior gives quality, shared and noise one
+    third of the scores' variance each. Its influence falls as degrees of freedom (`_df`) grow.
     """
 
     memory: float = 2000.0  # calls
@@ -49,22 +48,22 @@ class JudgeVariances:
     def observe(self, size: int, calls: Calls) -> None:
         """Add the calls of one group of `size` entrants.
 
-        Regressing d and t on q leaves residuals with E[ss] = df · var(d | q) and df · var(t | q). With G = Z'Z, the
-        centred design's, d gives q^ = G⁺Z'd, whose square has the mean rank(G) · quality + tr(G⁺) · var(d | q).
+        The residuals of regressing d and t on q have E[ss] = df · var(d | q) and df · var(t | q). Let Z be the centred
+        design and G = Z'Z. The estimate q^ = G⁺Z'd has E|q^|² = rank(G) · quality + tr(G⁺) · var(d | q).
         """
         if not calls:
             return
         _, d, t = _observations(size, calls)
         scores = np.array(calls)[:, 2:]
         from_d, from_t = _least_squares(*d), _least_squares(*t)
-        of_group = {
+        group_sums = {
             "score_ss": np.square(scores - scores.mean()).sum(), "score_df": scores.size - 1,
             "difference_ss": from_d.residual_ss, "difference_df": from_d.residual_df,
             "sum_ss": from_t.residual_ss, "sum_df": from_t.residual_df,
             "quality_ss": from_d.solution_ss, "quality_df": from_d.rank, "quality_error": from_d.solution_error,
         }  # fmt: skip
         keep = np.exp(-len(calls) / self.memory)
-        for name, value in of_group.items():
+        for name, value in group_sums.items():
             setattr(self, name, float(keep * getattr(self, name) + value))
 
     @property
@@ -74,13 +73,13 @@ class JudgeVariances:
 
     @property
     def shared(self) -> float:
-        """Variance of what a call adds to both its scores: var(t | q) = 4 shared + 2 noise."""
+        """Variance of the effect that a call adds to both scores: var(t | q) = 4 shared + 2 noise."""
         var_t = (PRIOR_DF * 6 * self._prior + self.sum_ss) / (PRIOR_DF + self.sum_df)
         return max(0.0, var_t - 2 * self.noise) / 4
 
     @property
     def quality(self) -> float:
-        """Variance of the qualities in a group: the squares of q^ less the noise in them."""
+        """Variance of the qualities in a group: the squares of q^ minus their noise."""
         noiseless_ss = self.quality_ss - 2 * self.noise * self.quality_error
         estimate = (PRIOR_DF * self._prior + noiseless_ss) / (PRIOR_DF + self.quality_df)
         return max(MIN_QUALITY_SHARE * 3 * self._prior, estimate)
@@ -91,11 +90,10 @@ class JudgeVariances:
 
 
 def quality_from_calls(size: int, calls: Calls, variances: JudgeVariances | None = None) -> list[float | None]:
-    """Best linear unbiased predictions of `size` qualities, each as the mean score to expect of its entrant from one
-    call.
+    """Return the best linear unbiased predictions of `size` qualities, as expected scores of one call.
 
-    None for an entrant without a call. The calls count with `variances`, which stays as it is, towards the variances;
-    alone, they are drawn to the prior. Rounded to 9 decimals, so that equal evidence gives equal values.
+    An entrant without a call gets None. The variances are estimated from these calls and `variances`, which is not
+    changed. Values are rounded to 9 decimals, so that equal evidence gives equal values.
 
     >>> quality_from_calls(3, [(0, 1, 7, 4), (1, 0, 5, 7)])
     [6.692622951, 4.807377049, None]
@@ -116,11 +114,11 @@ def quality_from_calls(size: int, calls: Calls, variances: JudgeVariances | None
 def _solve(
     design_d: np.ndarray, d: np.ndarray, design_t: np.ndarray, t: np.ndarray, variances: JudgeVariances
 ) -> np.ndarray:
-    """The qualities (size,): (D'D + w T'T + r I) q = D'd + w T't with w = var(d | q) / var(t | q)
-    and r = var(d | q) / quality.
+    """Solve (D'D + w T'T + r I) q = D'd + w T't for the qualities q (size,).
 
-    These are Henderson's mixed-model equations times var(d | q); t is centred, which takes the mean out. The position
-    is one more unknown of d and has a quality's variance: a free one would leave nothing to a single order.
+    Here w = var(d | q) / var(t | q) and r = var(d | q) / quality. These are Henderson's mixed-model equations times
+    var(d | q). Centring t removes the mean. The position is one more unknown in d, with the variance of a quality: a
+    free position would explain all of a single order.
     """
     weight = variances.noise / (variances.noise + 2 * variances.shared)
     ridge = 2 * variances.noise / variances.quality
@@ -131,7 +129,8 @@ def _solve(
 
 
 def _observations(size: int, calls: Calls) -> tuple[np.ndarray, tuple, tuple]:
-    """Who was judged (size,), then d and t (calls,), each behind its design: e_i - e_j and e_i + e_j, (calls, size)."""
+    """Return the mask of judged entrants (size,), then (design, d) and (design, t).
+    The designs are e_i - e_j and e_i + e_j, with shape (calls, size); d and t have shape (calls,)."""
     table = np.array(calls, dtype=float)
     first, second = np.eye(size)[table[:, :2].astype(int).T]
     score_first, score_second = table[:, 2:].T
@@ -140,8 +139,7 @@ def _observations(size: int, calls: Calls) -> tuple[np.ndarray, tuple, tuple]:
 
 
 class Fit(NamedTuple):
-    """A regression's |q^|², the rank of its design, tr(G⁺), and its residual sum of squares with the degrees of
-    freedom."""
+    """A regression: |q^|², the rank of the design, tr(G⁺), the residual sum of squares and its degrees of freedom."""
 
     solution_ss: float
     rank: int
@@ -151,7 +149,7 @@ class Fit(NamedTuple):
 
 
 def _least_squares(design: np.ndarray, y: np.ndarray) -> Fit:
-    """Regression of y (calls,) on the design (calls, size) and an intercept, of all solutions the shortest."""
+    """Regress y (calls,) on the design (calls, size) and an intercept; take the minimum-norm solution."""
     design, y = design - design.mean(0), y - y.mean()
     gram = design.T @ design
     inverse = np.linalg.pinv(gram, rcond=1e-9, hermitian=True)

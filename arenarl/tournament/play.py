@@ -1,10 +1,9 @@
-"""Plays a topology with a judge: from pairwise verdicts to a ranking of one rollout group.
+"""Play a topology with a judge: from pairwise verdicts to the ranking of one rollout group.
 
-Stands between the judge (`compare`) and the rewards, and knows neither: it runs matches as soon as their entrants are
-known, both orders at once (Eq. 3, ArenaRL), never a pair twice, and turns the standings into ranks. Needs neither torch
-nor TRL; Swiss takes networkx, `ranking="scores"` numpy. A match counts only if both orders got a verdict: a single
-order carries the judge's position bias, so its score is kept with the match but decides nothing. A call that fails, for
-whatever reason, fails its match and nothing else.
+Runs between the judge (`compare`) and the rewards. A match starts when its entrants are known, with both orders at once
+(Eq. 3, ArenaRL); no pair plays twice. A match counts only if both orders have a verdict, because a single order carries
+the judge's position bias. The single score is stored but decides nothing. A failed call fails only its match. Swiss
+needs networkx, `ranking="scores"` needs numpy; nothing here needs torch or TRL.
 """
 
 import asyncio
@@ -21,13 +20,11 @@ from arenarl.tournament.topologies import build_topology, resolve_ranking
 if TYPE_CHECKING:
     from arenarl.tournament.mixed_model import JudgeVariances
 
-__all__ = ["Call", "Choose", "Compare", "Match", "Ranking", "play_tournament", "run_tournament"]
-
 Compare = Callable[[int, int], Awaitable[tuple | None]]
 
 
 def run_tournament(topology: str, group_size: int, compare: Compare, seed: int = 0, **params) -> Ranking:
-    """`play_tournament` for callers without an event loop.
+    """Run `play_tournament` for a caller without an event loop.
 
     >>> async def compare(i, j):
     ...     return 10 - i, 10 - j
@@ -38,7 +35,7 @@ def run_tournament(topology: str, group_size: int, compare: Compare, seed: int =
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(play_tournament(topology, group_size, compare, seed, **params))
-    raise RuntimeError("run_tournament cannot run inside an event loop: await play_tournament(...) instead")
+    raise RuntimeError("run_tournament cannot run inside an event loop; await play_tournament(...) instead")
 
 
 async def play_tournament(
@@ -56,26 +53,27 @@ async def play_tournament(
     variances: "JudgeVariances | None" = None,
     **params,
 ) -> Ranking:
-    """Rank a group of `group_size` trajectories, of which trajectory 0 is the anchor.
+    """Rank a group of `group_size` trajectories. Trajectory 0 is the anchor.
 
-    `compare(i, j)` is one judge call with i shown first: it returns `(score_i, score_j)` or
-    `(score_i, score_j, detail)`. If it returns None or anything else, raises, or takes longer than `timeout_s`, its
-    match has failed. `entrants` (G,): equal keys name identical trajectories, which enter once and share the rank.
-    `valid_G` (G,): invalid ones are not judged and share the last midrank; if that is the anchor, the first valid
-    trajectory takes its part. `limit` bounds the judge calls under way and can be shared by groups. `seed` draws the
-    topology's lots, `params` are its parameters.
+    Args:
+        compare: `compare(i, j)` is one judge call with i shown first. It returns `(score_i, score_j)` or `(score_i,
+            score_j, detail)`. The match fails if it raises or returns anything else. The topology `group_stage` takes
+            `choose` instead, see `play_group_stage`.
+        seed: for the topology's random order.
+        entrants: (G,) equal keys mark identical trajectories, which enter once and share the rank.
+        valid_G: (G,) invalid trajectories are not judged and share the last midrank. If the anchor is invalid, the
+            first valid trajectory replaces it.
+        limit: bounds the concurrent judge calls; groups can share it.
+        timeout_s: a call that takes longer fails.
+        ranking: `bracket` ranks by the topology's rules, `scores` by the qualities that a mixed-effects model estimates
+            from all scores. None takes the topology's default.
+        variances: the model's estimate from earlier groups, read only. Add this group with
+            `variances.observe(group_size, scored_calls(ranking.matches))`.
+        params: the topology's parameters.
 
-    `ranking`: by the topology's own rules (`bracket`), or by the qualities that a mixed-effects model estimates from
-    all scores (`scores`; needs numpy); None takes the topology's default. `variances` is what the model learned from
-    earlier groups; it is only read: hand it `scored_calls(ranking.matches)` to learn from this one.
+    If all verdicts failed, the group has no ranks. If all verdicts are ties, all ranks are equal, whatever the scores.
 
-    `group_stage` has judge calls that show many trajectories,
-    and `choose` in place of `compare`: see `play_group_stage`.
-
-    A group whose verdicts all failed has no ranks. One whose verdicts all tied has equal ranks, whatever the scores:
-    they differ only from match to match, and nobody was preferred to anybody.
-
-    Raises ValueError for an unknown topology, parameter or ranking, a group without trajectories, or a wrong length.
+    Raises ValueError for an unknown topology, parameter or ranking, an empty group, or a wrong length.
     """
     ranking = resolve_ranking(topology, ranking)
     members = group_entrants(group_size, entrants, valid_G)
@@ -86,7 +84,7 @@ async def play_tournament(
         return Ranking(*rank_trajectories(group_size, members, [Standing((0.0,), None)] * len(members)), [])
     results, matches = await _play(schedule, members, compare, bidirectional, limit or nullcontext(), timeout_s)
     if ranking == "scores":
-        from arenarl.tournament.mixed_model import quality_from_calls  # only here: it needs numpy
+        from arenarl.tournament.mixed_model import quality_from_calls  # imported late: it needs numpy
 
         qualities_G = quality_from_calls(group_size, scored_calls(matches), variances)
         qualities = [qualities_G[trajectories[0]] for trajectories in members]
@@ -108,21 +106,20 @@ async def _play(
     limit: AbstractAsyncContextManager,
     timeout_s: float | None,
 ) -> tuple[Results, list[Match]]:
-    """Play all that the schedule names, each match as soon as it is named;
-    results by entrant, matches by trajectory."""
+    """Play each match as soon as the schedule returns it. Results hold entrants, matches hold trajectories."""
     results: Results = {}
-    calls: dict[frozenset[int], list[Call]] = {}  # by the two entrants, from the start of their match on
+    calls: dict[frozenset[int], list[Call]] = {}  # by pair of entrants; added when the match starts
     matches: list[Match] = []
 
     async def judge(pairing: Pairing, first: int, second: int) -> None:
         async with limit:
             verdict, error = await attempt(lambda: compare(first, second), _read_scores, timeout_s)
-        of_match = calls[frozenset(pairing[:2])]
-        of_match.append(Call(first, second, *(verdict or (None, None)), error))
-        if len(of_match) == 1 + bidirectional:
+        match_calls = calls[frozenset(pairing[:2])]
+        match_calls.append(Call(first, second, *(verdict or (None, None)), error))
+        if len(match_calls) == 1 + bidirectional:
             a, b, depth = pairing
             i, j = members[a][0], members[b][0]
-            match = Match(i, j, depth, tuple(sorted(of_match, key=lambda call: call.first != i)))
+            match = Match(i, j, depth, tuple(sorted(match_calls, key=lambda call: call.first != i)))
             matches.append(match)
             results[a, b], results[b, a] = match.scores, match.scores and match.scores[::-1]
             start_ready()
@@ -143,8 +140,8 @@ async def _play(
 
 
 def _read_scores(reply: Any) -> tuple[tuple[float, float], Any]:
-    """(scores, detail). Raises ValueError for anything but two numbers whose sums and squares are finite,
-    with or without a detail."""
+    """Return (scores, detail). Raises ValueError unless the reply is two numbers within ±1e100, with or without detail.
+    The bound keeps sums and squares of scores finite."""
     if not isinstance(reply, (tuple, list)) or len(reply) not in (2, 3):
         raise ValueError(f"compare must return 2 scores, or 2 scores and a detail, not {reply!r}")
     for score in reply[:2]:

@@ -1,11 +1,10 @@
-"""What a tournament leaves behind: calls, matches, and the ranking of one rollout group.
+"""Results of a tournament: judge calls, matches, and the ranking of one rollout group.
 
-Between the topologies, which know entrants, and the callers, who know trajectories: identical trajectories are one
-entrant and share its rank. `play.py` (pairs) and `group_stage.py` (groups judged whole) both end here. Needs only the
-standard library.
+Topologies schedule entrants, callers hold trajectories, and this module maps between them: identical trajectories form
+one entrant and share its rank. `play.py` (pairs) and `group_stage.py` (groups judged whole) build their results here.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -15,8 +14,7 @@ from arenarl.tournament.schedules import DECIMALS, Place, Standing
 
 @dataclass(frozen=True)
 class Call:
-    """One judge call: `scores` of the trajectories shown first and second, None where it failed,
-    and then `error` says why."""
+    """A judge call: the scores of the trajectories shown `first` and `second`, or None and the `error`."""
 
     first: int
     second: int
@@ -27,7 +25,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Match:
-    """A comparison of trajectories i and j; `round` counts the matches, one after the other, that it waited for."""
+    """The judge calls that compare trajectories i and j.
+    `round` is the length of the chain of matches that had to end before this one started."""
 
     i: int
     j: int
@@ -36,26 +35,26 @@ class Match:
 
     @property
     def scores(self) -> tuple[float, float] | None:
-        """(score_i, score_j) summed over the orders, None if any call failed. Eq. 3, ArenaRL."""
+        """(score_i, score_j) summed over both orders; None if any call failed. Eq. 3, ArenaRL."""
         if any(call.scores is None for call in self.calls):
             return None
-        seen_from_i = [call.scores if call.first == self.i else call.scores[::-1] for call in self.calls]
-        score_i, score_j = map(sum, zip(*seen_from_i, strict=True))
+        scores = [call.scores if call.first == self.i else call.scores[::-1] for call in self.calls]
+        score_i, score_j = map(sum, zip(*scores, strict=True))
         return round(score_i, DECIMALS), round(score_j, DECIMALS)
 
     @property
     def error(self) -> str | None:
-        """Why there is no verdict."""
+        """The reason of the first failed call; None if no call failed."""
         return next((call.error for call in self.calls if call.error), None)
 
     @property
     def is_tie(self) -> bool:
-        """Whether both have the same score; a failed match is no tie."""
+        """True if both scores are equal. A failed match is not a tie."""
         return self.scores is not None and self.scores[0] == self.scores[1]
 
     @property
     def is_flip(self) -> bool:
-        """Whether the two orders name different winners."""
+        """True if the two orders have different winners."""
         if len(self.calls) < 2 or self.scores is None:
             return False
         (a, b), (c, d) = (call.scores for call in self.calls)
@@ -64,11 +63,11 @@ class Match:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The outcome of one group: `ranks_G` and `scores_G` are (G,), indexed as the trajectories.
+    """The ranking of one group. `ranks_G` and `scores_G` have shape (G,) and the order of the trajectories.
 
-    Rank 0 is best, equal evidence shares a midrank, None marks a trajectory without a single verdict. Scores are the
-    topology's own (win share, mean score), None also where nothing was judged. Matches are sorted by round. `bracket`
-    holds the rounds of a single knockout, byes and pairs that had met before included; other topologies have none.
+    Rank 0 is best. Equal evidence shares a midrank. A trajectory without any verdict has rank None. Scores depend on
+    the topology (win share, mean score); they are None where nothing was judged. Matches are sorted by round. `bracket`
+    holds the rounds of a single knockout, including byes and pairs that met before; it is empty for other topologies.
     """
 
     ranks_G: list[float | None]
@@ -82,12 +81,12 @@ class Ranking:
 
     @property
     def critical_path(self) -> int:
-        """The longest chain of matches that waited for each other."""
+        """The length of the longest chain of matches that waited for each other."""
         return max((match.round + 1 for match in self.matches), default=0)
 
     @property
     def failed_matches(self) -> list[Match]:
-        """The matches without a verdict; `error` says why."""
+        """The matches without a verdict; their `error` holds the reason."""
         return [match for match in self.matches if match.scores is None]
 
     @property
@@ -96,27 +95,27 @@ class Ranking:
 
     @property
     def tie_rate(self) -> float | None:
-        """Share of drawn matches among those with a verdict, None without any."""
-        return self._judged_share(lambda match: match.is_tie)
+        """Share of ties among the matches with a verdict; None without any verdict."""
+        return _share_true(match.is_tie for match in self.matches if match.scores)
 
     @property
     def flip_rate(self) -> float | None:
-        """Share of matches whose winner depends on the order shown, among those with a verdict; None without any."""
-        return self._judged_share(lambda match: match.is_flip)
+        """Share of flips (see `is_flip`) among the matches with a verdict; None without any verdict."""
+        return _share_true(match.is_flip for match in self.matches if match.scores)
 
-    def _judged_share(self, condition: Callable[[Match], bool]) -> float | None:
-        judged = [match for match in self.matches if match.scores is not None]
-        return sum(map(condition, judged)) / len(judged) if judged else None
+
+def _share_true(flags: Iterable[bool]) -> float | None:
+    flags = list(flags)
+    return sum(flags) / len(flags) if flags else None
 
 
 def scored_calls(matches: Sequence[Match]) -> list[tuple[int, int, float, float]]:
-    """(first, second, score_first, score_second) of all calls that count: what `mixed_model.py` estimates from."""
-    judged = [match for match in matches if match.scores is not None]
-    return [(call.first, call.second, *call.scores) for match in judged for call in match.calls]
+    """Return (first, second, score_first, score_second) for every call of the matches with a verdict."""
+    return [(call.first, call.second, *call.scores) for match in matches if match.scores for call in match.calls]
 
 
 def midranks(keys_G: Sequence[Any | None]) -> list[float | None]:
-    """Ranks of the keys, 0 for the highest; equal keys share the mean of the ranks they take up, None stays None.
+    """Rank the keys. The highest key has rank 0, equal keys share the mean of their ranks, None stays None.
 
     >>> midranks([7, 9, 7, None])
     [1.5, 0.0, 1.5, None]
@@ -128,12 +127,12 @@ def midranks(keys_G: Sequence[Any | None]) -> list[float | None]:
 
 
 def group_entrants(group_size: int, keys: Sequence[Hashable] | None, valid_G: Sequence[bool] | None) -> list[list[int]]:
-    """The valid trajectories, identical ones together, in the order of their first member."""
+    """Group the valid trajectories into entrants: identical trajectories together, ordered by their first index."""
     if group_size < 1:
         raise ValueError(f"a tournament needs group_size >= 1, not {group_size}")
-    for name, given in (("entrants", keys), ("valid_G", valid_G)):
-        if given is not None and len(given) != group_size:
-            raise ValueError(f"{name} has {len(given)} items for group_size {group_size}")
+    for name, values in (("entrants", keys), ("valid_G", valid_G)):
+        if values is not None and len(values) != group_size:
+            raise ValueError(f"{name} has {len(values)} items for group_size {group_size}")
     members: dict[Hashable, list[int]] = {}
     for g in range(group_size):
         if valid_G is None or valid_G[g]:
@@ -144,7 +143,8 @@ def group_entrants(group_size: int, keys: Sequence[Hashable] | None, valid_G: Se
 def rank_trajectories(
     group_size: int, members: list[list[int]], standings: list[Standing | None]
 ) -> tuple[list[float | None], list[float | None]]:
-    """(ranks_G, scores_G): the entrants' standings spread over the trajectories; the invalid ones stand below all."""
+    """Return (ranks_G, scores_G): the entrants' standings, spread over their trajectories.
+    Invalid trajectories rank below all entrants. If no entrant has a standing, nothing has a rank."""
     is_unjudged = bool(standings) and not any(standings)
     keys_G: list[tuple | None] = [None if is_unjudged else (-inf,)] * group_size
     scores_G: list[float | None] = [None] * group_size

@@ -1,11 +1,11 @@
-"""What a topology is, and the ones that know all their matches from the start: round robin, anchor, random reference,
+"""The base class of all topologies, and the topologies with a fixed schedule: round robin, anchor, random reference,
 balanced.
 
-A topology is a pure schedule: it does no I/O, and what it says follows from the results so far. `play.py` asks `ready`
-before the first result and after each, and starts at once what it names, so a match never waits for a round to end; at
-the end it asks for `standings`. Entrants are 0 … size-1 and entrant 0 is the anchor. `brackets.py` and `swiss.py` hold
-the schedules that depend on results, `topologies.py` finds them all by name.
-Departs from the paper where it is silent: draws and failed matches. `balanced` is ours.
+A topology is a pure schedule: no I/O, its output depends only on the results so far. `play.py` calls `ready` at the
+start and after each result, and starts the returned matches at once. So a match never waits for a round to end. After
+the last match it calls `standings`. Entrants are 0 … size-1; entrant 0 is the anchor. `brackets.py`, `swiss.py` and
+`elo.py` hold the schedules that depend on results. `topologies.py` finds all of them by name. Not in the paper: the
+treatment of draws and failed matches, and `balanced`.
 """
 
 import re
@@ -19,15 +19,14 @@ from random import Random
 from statistics import fmean
 from typing import ClassVar, Literal, NamedTuple
 
-# results[i, j] is (score_i, score_j), or None for a failed match.
-# In the order of the verdicts, [i, j] and [j, i] together.
+# results[i, j] is (score_i, score_j), or None for a failed match. In order of arrival; [j, i] follows [i, j].
 Results = dict[tuple[int, int], tuple[float, float] | None]
 
-DECIMALS = 9  # scores closer than this are equal: float noise must not decide a match or a rank
+DECIMALS = 9  # round scores to this many decimals: float noise must not decide a match or a rank
 
 
 class Pairing(NamedTuple):
-    """A match to play; `round` counts the matches, one after the other, that it had to wait for."""
+    """A match to play. `round` is the length of the chain of matches that had to end before it."""
 
     i: int
     j: int
@@ -35,7 +34,7 @@ class Pairing(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A match's place in a bracket. `i` or `j` is None for a bye, `winner` goes on to the next round."""
+    """A match in a bracket. `i` or `j` is None for a bye; `winner` plays in the next round."""
 
     i: int | None
     j: int | None
@@ -43,7 +42,7 @@ class Place(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What an entrant is ranked by (`key`: higher is better, compared item by item) and the score to report."""
+    """An entrant's ranking key (higher is better, compared item by item) and its reported score."""
 
     key: tuple[float, ...]
     score: float | None
@@ -55,12 +54,10 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class Topology:
-    """Base of all schedules, those of one's own included; `seed` draws the lots where a schedule needs any, further
-    fields are its parameters.
-    """
+    """Base class of all schedules. `seed` fixes the random order of the entrants; further fields are parameters."""
 
-    rankings: ClassVar[tuple[str, ...]] = ("bracket", "scores")  # what its matches can be ranked by, the default first
-    # whom an entrant meets whoever else enters
+    rankings: ClassVar[tuple[str, ...]] = ("bracket", "scores")  # valid values of `ranking`, the default first
+    # the opponents that every entrant is certain to meet, whatever the other entrants and the results
     surely_meets: ClassVar[Literal["nobody", "anchor", "everyone"]] = "nobody"
 
     size: int
@@ -68,28 +65,25 @@ class Topology:
 
     @cached_property
     def lots(self) -> list[int]:
-        """The entrants in a random order."""
+        """The entrants in random order."""
         return Random(self.seed).sample(range(self.size), self.size)
 
     def ready(self, results: Results) -> list[Pairing]:
-        """The matches that can start now. One that was named for fewer results may be missing, or named again."""
+        """Return the matches that can start now. Matches returned earlier may be left out or repeated."""
         raise NotImplementedError
 
     def standings(self, results: Results) -> list[Standing | None]:
-        """One standing an entrant, None where no match of it got a verdict."""
+        """Return one standing per entrant; None for an entrant without any verdict."""
         raise NotImplementedError
 
     def bracket(self, results: Results) -> list[list[Place]]:
-        """For a single knockout: its rounds, to be drawn as a tree. Empty for everything else."""
+        """Return the rounds of a single knockout, for drawing it as a tree; an empty list for other schedules."""
         return []
 
 
 class RoundRobin(Topology):
-    """Everyone meets everyone, N(N-1)/2 matches, ranked by the share of matches won.
-
-    A draw is a win for neither, and failed matches leave the share. A perfect judge gives the true order. Eq.
-    4, ArenaRL.
-    """
+    """All pairs play: N(N-1)/2 matches, ranked by the share of matches won. Eq. 4, ArenaRL.
+    A draw counts as a win for neither. Failed matches do not count. A perfect judge gives the true order."""
 
     surely_meets: ClassVar = "everyone"
 
@@ -105,10 +99,8 @@ class RoundRobin(Topology):
 
 
 class Anchor(Topology):
-    """Everyone meets the anchor, N-1 matches, ranked by own score; the anchor's is its mean.
-
-    A perfect judge gives the true order. Section 4.2, ArenaRL.
-    """
+    """All entrants play the anchor: N-1 matches, ranked by score; the anchor's score is its mean. Section 4.2, ArenaRL.
+    A perfect judge gives the true order."""
 
     surely_meets: ClassVar = "anchor"
 
@@ -120,10 +112,10 @@ class Anchor(Topology):
 
 
 class RandomReference(Topology):
-    """Everyone meets one entrant, drawn by lot, N-1 matches; ranked by the outcome:
-    1 for a win, -1 for a loss, 0 for a draw and the reference.
+    """All entrants play one random entrant, the reference: N-1 matches. BRPO, Writing-Zero (arXiv 2506.00103).
 
-    A perfect judge tells who is better than the reference, and no more. BRPO, Writing-Zero (arXiv 2506.00103).
+    Ranked by the outcome: 1 for a win, -1 for a loss, 0 for a draw and for the reference. A perfect judge only
+    separates the entrants above the reference from those below it.
     """
 
     def ready(self, results: Results) -> list[Pairing]:
@@ -131,25 +123,21 @@ class RandomReference(Topology):
 
     def standings(self, results: Results) -> list[Standing | None]:
         reference, others = self.lots[0], self.lots[1:]
-        signs = {
-            i: float((scores[0] > scores[1]) - (scores[0] < scores[1]))
-            for i in others
-            if (scores := results.get((i, reference)))
-        }
-        if signs:
-            signs[reference] = 0.0
-        return [Standing.of_score(signs[i]) if i in signs else None for i in range(self.size)]
+        scores = {i: results.get((i, reference)) for i in others}
+        outcomes = {i: float(outcome(pair)) for i, pair in scores.items() if pair}
+        if outcomes:
+            outcomes[reference] = 0.0
+        return [Standing.of_score(outcomes[i]) if i in outcomes else None for i in range(self.size)]
 
 
 @dataclass(frozen=True)
 class Balanced(Topology):
-    """`matches` spread evenly over the group, all ready at once,
-    ranked by the qualities that explain their scores best.
+    """A fixed number of matches, spread evenly over the group and all ready at once. Not in the paper.
 
-    `matches` is a number, or a multiple of the entrants n like `2n-2` or `n/2` (rounded down); no pair meets twice, so
-    there are at most N(N-1)/2. Numbers of matches differ by one at most, and from N-1 on everyone is linked with
-    everyone by a chain of matches. Promises no exact order: the estimate draws those with less evidence closer to the
-    mean. Not in the paper.
+    Ranked by the qualities that a mixed-effects model estimates from the scores. `matches` is a number, or a formula in
+    the number of entrants n, such as `2n-2` or `n/2` (rounded down). No pair meets twice, so N(N-1)/2 is the maximum.
+    Entrants differ by at most one match. From N-1 matches on, a chain of matches connects any two entrants. A perfect
+    judge need not give the exact order: the model shrinks entrants with less evidence towards the mean.
     """
 
     rankings: ClassVar[tuple[str, ...]] = ("scores",)
@@ -167,13 +155,12 @@ class Balanced(Topology):
 
 
 def circulant_pairs(size: int, matches: int, random: Random) -> list[tuple[int, int]]:
-    """`matches` different pairs of 0 … size-1, each in as many as any other, give or take one;
-    connected from size-1 on.
+    """Return `matches` different pairs of 0 … size-1. Places differ by at most one pair.
 
-    An offset d pairs every place p with p+d, in a circle. Offsets are used up in random order but for 1, the first,
-    whose pairs form one ring. The order is drawn again where the last, cut short, serves some places twice and others
-    not at all. That cannot go on forever: last of all, size/2 suits a cut at half the places or before, and 2 any other
-    cut.
+    From size-1 pairs on, the pairs connect all places. The places form a circle; offset d pairs every place p with p+d.
+    Offset 1 comes first, because its pairs form one ring; the other offsets follow in random order. The order is drawn
+    again if the last, incomplete offset uses some places twice and others never. A fitting order always exists: a last
+    offset of size/2 fits up to half of the places, a last offset of 2 fits more.
     """
     while True:
         offsets = [1, *random.sample(range(2, size // 2 + 1), max(0, size // 2 - 1))]
@@ -185,7 +172,7 @@ def circulant_pairs(size: int, matches: int, random: Random) -> list[tuple[int, 
 
 
 def _pairs_at(offset: int, size: int) -> Iterable[tuple[int, int]]:
-    """All pairs at this distance in the circle, every other one of each cycle first."""
+    """Yield all pairs at this distance in the circle, first every second pair of each cycle, then the rest."""
     cycles, length = gcd(offset, size), size // gcd(offset, size)
     for parity in (0, 1) if length > 2 else (0,):
         for start in range(cycles):
@@ -194,39 +181,44 @@ def _pairs_at(offset: int, size: int) -> Iterable[tuple[int, int]]:
 
 
 def parse_budget(matches: int | str, size: int) -> int:
-    """How many matches `matches` grants a group of `size`, at most one a pair.
+    """Return the number of matches for a group of `size`, at most one per pair.
 
     >>> parse_budget("2n-2", 16), parse_budget("n/2", 7), parse_budget("3n/2 + 1", 8), parse_budget(20, 4)
     (30, 3, 13, 6)
     """
     form = re.fullmatch(r"(?:(\d*)n(?:/([1-9]\d*))?)?([+-]?\d+)?", str(matches).replace(" ", ""))
     if form is None or not str(matches).strip() or isinstance(matches, bool):
-        raise ValueError(f"matches={matches!r}: must be a number or like 2n-2, n or n/2, with n the entrants")
+        raise ValueError(f"matches={matches!r}: must be a number, or a formula in the entrants n: 2n-2, n or n/2")
     multiple, divisor, constant = form.groups()
     per_entrant = int(multiple or 1) * size // int(divisor or 1) if "n" in form[0] else 0
     return min(max(0, per_entrant + int(constant or 0)), size * (size - 1) // 2)
 
 
 def anchor_scores(results: Results, size: int) -> list[float | None]:
-    """Scores from the matches with the anchor, None where they all failed. Section 4.2, ArenaRL."""
+    """Return each entrant's mean score in matches with the anchor; None if all failed. Section 4.2, ArenaRL."""
     others = range(1, size)
     return [mean_score(results, 0, others)] + [mean_score(results, i, [0]) for i in others]
 
 
 def mean_score(results: Results, i: int, opponents: Iterable[int]) -> float | None:
-    """The mean of the scores of i against these opponents; None without a verdict."""
+    """Return the mean score of i against these opponents; None without any verdict."""
     scores = [results[i, j][0] for j in opponents if results.get((i, j))]
     return round(fmean(scores), DECIMALS) if scores else None
 
 
-def check_parameters(name: str, known: Iterable[str], given: Iterable[str]) -> None:
-    """Raises ValueError if a given parameter is not known."""
-    if unknown := sorted(set(given) - set(known)):
-        raise ValueError(f"{name} has no parameter {', '.join(unknown)}; it has: {', '.join(known) or 'none'}")
+def outcome(scores: tuple[float, float]) -> int:
+    """Return 1 if the first score is higher, -1 if it is lower, 0 for a draw."""
+    return (scores[0] > scores[1]) - (scores[0] < scores[1])
+
+
+def check_parameters(name: str, valid: Iterable[str], params: Iterable[str]) -> None:
+    """Raise ValueError if a parameter is not valid."""
+    if unknown := sorted(set(params) - set(valid)):
+        raise ValueError(f"{name} has no parameter {', '.join(unknown)}; it has: {', '.join(valid) or 'none'}")
 
 
 def check_choice(what: str, value: str, choices: Iterable[str]) -> None:
-    """Raises ValueError, with the nearest choice, if the value is none of them."""
+    """Raise ValueError, with the nearest choice, if the value is not one of the choices."""
     if value not in choices:
         nearest = get_close_matches(str(value), choices, n=1, cutoff=0)[0]
         raise ValueError(f"unknown {what} {value!r}; did you mean {nearest!r}? (one of: {', '.join(choices)})")

@@ -1,33 +1,33 @@
-"""Swiss system: everyone plays every round, against someone with about the same record. Section 4.5, ArenaRL.
+"""The Swiss system: all entrants play each round, against opponents with a similar record. Section 4.5, ArenaRL.
 
-The rounds played are read off the results, which come in order: no round can start before the last one is over. The
-paper leaves open: draws (half a point each), byes (a point, and no opponent), failed matches (no point, and the round
-does not count for the two), and whom to pair where score groups are odd or have met (a maximum-weight matching, lots
-among equals).
+A round starts when the previous round has ended, so the number of results gives the current round. Our rules where the
+paper is silent: a draw gives half a point each. A bye gives one point and no opponent. A failed match gives no point,
+and the round does not count for its two entrants. A maximum-weight matching chooses the pairs; the random order breaks
+ties.
 """
 
-from arenarl.tournament.schedules import DECIMALS, Pairing, Results, Standing, Topology
+from arenarl.tournament.schedules import DECIMALS, Pairing, Results, Standing, Topology, outcome
 
 
 class Swiss(Topology):
-    """ceil(log2 N) rounds of floor(N/2) matches, ranked by points, then by the sum of the opponents' (Buchholz).
+    """ceil(log2 N) rounds of floor(N/2) matches, ranked by points, then by the sum of the opponents' points (Buchholz).
 
-    The best scores are paired with each other as far as that leaves everyone an opponent they have not met, which with
-    so few rounds they all have. The bye goes to the lowest-scored that had none yet. A perfect judge puts the true best
-    first, alone with a full score. Where matches failed, both figures are taken per round that counts; points are the
-    reported score.
+    Entrants meet opponents with close points whom they have not met before; with so few rounds one always exists. The
+    bye goes to the entrant with the fewest points among those without a bye. Points and Buchholz are averaged over the
+    rounds that count. The reported score is the sum of points. A perfect judge puts the true best first, alone with a
+    full score.
     """
 
     @property
     def rounds(self) -> int:
-        """ceil(log2 N)"""
+        """ceil(log2 N)."""
         return (self.size - 1).bit_length()
 
     def ready(self, results: Results) -> list[Pairing]:
-        done, has_begun = divmod(len(results) // 2, self.size // 2)
-        if has_begun or done == self.rounds:
+        played_rounds, is_running = divmod(len(results) // 2, self.size // 2)
+        if is_running or played_rounds == self.rounds:
             return []
-        return [Pairing(i, j, done) for i, j in self._closest_pairs(results)]
+        return [Pairing(i, j, played_rounds) for i, j in self._closest_pairs(results)]
 
     def standings(self, results: Results) -> list[Standing | None]:
         points, byes = self._points(results), self._byes(results)
@@ -45,28 +45,27 @@ class Swiss(Topology):
         points = [float(i in byes) for i in range(self.size)]
         for (i, _), scores in results.items():
             if scores:
-                points[i] += 1.0 if scores[0] > scores[1] else 0.5 * (scores[0] == scores[1])
+                points[i] += 0.5 + 0.5 * outcome(scores)
         return points
 
     def _byes(self, results: Results) -> list[int]:
-        """Who sat out each round played."""
+        """Return the entrant with the bye in each round played."""
         if self.size % 2 == 0:
             return []
         played = [i for i, _ in results]
-        a_round = self.size - 1
-        rounds = [set(played[k : k + a_round]) for k in range(0, len(played), a_round)]
+        rounds = [set(played[k : k + self.size - 1]) for k in range(0, len(played), self.size - 1)]
         return [next(i for i in self.lots if i not in playing) for playing in rounds]
 
     def _closest_pairs(self, results: Results) -> list[tuple[int, int]]:
-        """Pair off everyone with nobody they have met, and the closest in points; if one is left, with the next bye.
+        """Pair entrants that have not met and are close in points; with an odd size, also choose the bye.
 
-        Gaps count by their square, twice for an entrant above the gap that had a bye, and any gap below a higher score
-        counts more than all those below lower ones.
+        The cost of a pair is its squared gap in points, doubled if the higher entrant had a bye. A gap below a higher
+        score costs more than all gaps below lower scores together.
         """
-        import networkx  # only here: it takes half a second to load
+        import networkx  # imported late: it takes half a second to load
 
         points, byes = self._points(results), self._byes(results)
-        bye = self.size  # one more node; the others are places in the lots, so that renaming entrants changes nothing
+        bye = self.size  # an extra node; other nodes are places in `lots`, so that renaming entrants changes nothing
         lowest = min(points[i] for i in self.lots if i not in byes)
         graph = networkx.Graph()
         for p, i in enumerate(self.lots):

@@ -1,8 +1,7 @@
-"""The topologies by name: five of ArenaRL's, its single elimination without seeding, Tournament-GRPO's, two rivals',
-and `balanced`, ours.
+"""The topologies by name: six from ArenaRL, one from Tournament-GRPO, two from other papers, and our `balanced`.
 
-What each costs and promises is said in its docstring; `schedules.py` says what a topology is. `group_stage` has no
-pairs and is none of them: it is listed here, and `group_stage.py` plays it. A schedule of one's own is named as
+The docstring of each class gives its cost and what a perfect judge gets. `schedules.py` defines the interface.
+`group_stage` has no pairs: only its name is here, and `group_stage.py` plays it. A user's own schedule is named
 package.module:Class.
 """
 
@@ -39,46 +38,38 @@ ALL_TOPOLOGIES = [*TOPOLOGIES, "group_stage"]
 
 
 def build_topology(name: str, size: int, seed: int = 0, **params) -> Topology:
-    """The schedule of pairs called `name` for `size` entrants.
-    Raises ValueError for an unknown name, parameter or value."""
+    """Return the schedule `name` for `size` entrants. Raises ValueError for an unknown name, parameter or value."""
     check_parameters(name, parameters_of(name), params)
     return topology_class(name)(size, seed, **params)
 
 
 def topology_class(name: str) -> type[Topology]:
-    """The schedule called `name`, or the class that package.module:Class names.
-
-    Raises:
-        UserError: it cannot be imported.
-        ValueError: there is no such schedule, or the class is none.
-    """
+    """Return the class of a schedule; `name` is one of ours or package.module:Class.
+    Raises UserError if the class cannot be imported, ValueError if the name is unknown or the class not a Topology."""
     if ":" not in name:
         check_choice("topology", name, TOPOLOGIES)
         return TOPOLOGIES[name]
-    found = named(name, "tournament.topology")
-    if not (isinstance(found, type) and issubclass(found, Topology)):
-        raise ValueError(f"{name} is no class derived from arenarl.tournament.schedules.Topology")
-    return found
+    kind = named(name, "tournament.topology")
+    if not (isinstance(kind, type) and issubclass(kind, Topology)):
+        raise ValueError(f"{name} is not a subclass of arenarl.tournament.schedules.Topology")
+    return kind
 
 
 def parameters_of(name: str) -> list[str]:
-    """The parameters of the schedule called `name`. Raises ValueError for an unknown name."""
+    """Return the parameter names of a schedule. Raises ValueError for an unknown name."""
     return [field.name for field in fields(topology_class(name))][2:]
 
 
 def surely_meets(name: str) -> str:
-    """Whom an entrant meets whoever else enters; in a group stage, which has no pairs, nobody."""
+    """Return `Topology.surely_meets` of a schedule; "nobody" for the group stage, which has no pairs."""
     return "nobody" if name == "group_stage" else topology_class(name).surely_meets
 
 
 def rehearse(name: str, group_size: int) -> None:
-    """Play a schedule of one's own with invented verdicts, with some of them and with none, for two entrants,
-    three and whole groups.
-
-    Raises ValueError if it raises, names what is no pair of entrants, or has other standings than one an entrant.
-    """
+    """Test a user's own schedule: play it with invented verdicts for two entrants, three, and full groups.
+    Raises ValueError if the schedule raises an error, returns an invalid pair, or returns wrong standings."""
     for size in sorted({2, 3, group_size - 1, group_size} - {1}):
-        for misses in (0, 2, 1):  # none; every other one; all
+        for misses in (0, 2, 1):
             try:
                 _rehearse(build_topology(name, size), size, misses)
             except Exception as error:
@@ -86,12 +77,13 @@ def rehearse(name: str, group_size: int) -> None:
 
 
 def _rehearse(schedule: Topology, size: int, misses: int) -> None:
+    """Play the schedule once. Every `misses`-th match fails; 0 means that no match fails."""
     results: Results = {}
     waiting: dict[frozenset[int], tuple[int, int]] = {}
     while True:
         for i, j, _ in schedule.ready(dict(results)):
             if i == j or not {i, j} <= set(range(size)):
-                raise ValueError(f"{i} and {j} are no pair of 0 … {size - 1}")
+                raise ValueError(f"({i}, {j}) is not a pair of entrants from 0 to {size - 1}")
             if (i, j) not in results:
                 waiting.setdefault(frozenset((i, j)), (i, j))
         if not waiting:
@@ -101,19 +93,16 @@ def _rehearse(schedule: Topology, size: int, misses: int) -> None:
         results[i, j], results[j, i] = (None, None) if failed else ((float(i), float(j)), (float(j), float(i)))
     if schedule.rankings[0] == "bracket":
         standings = schedule.standings(results)
-        if len(standings) != size or not all(one is None or isinstance(one, Standing) for one in standings):
-            raise ValueError(f"its standings are {standings}, not a Standing or None for each entrant")
-        sorted(one.key for one in standings if one)  # which must be comparable
+        if len(standings) != size or not all(entrant is None or isinstance(entrant, Standing) for entrant in standings):
+            raise ValueError(f"standings must return a Standing or None for each entrant, not {standings}")
+        sorted(entrant.key for entrant in standings if entrant)  # raises if keys cannot be compared
 
 
 def resolve_ranking(name: str, ranking: str | None) -> str:
-    """`ranking`, or the default of the topology called `name`.
-
-    Raises ValueError for a topology that does not exist and a ranking that it does not have.
-    """
+    """Return `ranking`, or the default ranking of the topology `name`. Raises ValueError if either is unknown."""
     if ":" not in name:
         check_choice("topology", name, ALL_TOPOLOGIES)
-    # choices of winners hold no scores
+    # a group stage has no scores, only winners
     rankings = ("bracket",) if name == "group_stage" else topology_class(name).rankings
     ranking = ranking or rankings[0]
     check_choice(f"ranking of {name}", ranking, rankings)
@@ -121,18 +110,17 @@ def resolve_ranking(name: str, ranking: str | None) -> str:
 
 
 def paper_calls(topology: str, group_size: int) -> int | None:
-    """Judge calls that the paper counts for a group: two a comparison (Eq. 3).
-    None for a topology that is not the paper's.
+    """Return ArenaRL's number of judge calls for a group, two per match (Eq. 3); None for other papers' topologies.
 
-    Comparisons are the 'Comparison Cost' of Table 2, ArenaRL, with two exceptions. For Swiss the table has the
-    complexity N log N; Section 4.5 counts log2 N rounds (here rounded up) of N/2 (here down) matches. Single
-    elimination without seeding is not in the table: the N-1 that Section 4.3 counts for the bracket.
+    Matches are the 'Comparison Cost' of Table 2, ArenaRL, with two exceptions. For Swiss, the table has only the
+    complexity N log N, so we take Section 4.5: log2 N rounds (rounded up) of N/2 matches (rounded down). Single
+    elimination without seeding is not in the table: N-1 matches, as in the bracket of Section 4.3.
 
     >>> [paper_calls(name, 16) for name in ("anchor", "seeded_single_elimination", "swiss", "round_robin", "balanced")]
     [30, 60, 64, 240, None]
     """
     n = group_size
-    comparisons = {
+    matches = {
         "round_robin": n * (n - 1) // 2,
         "anchor": n - 1,
         "seeded_single_elimination": 2 * n - 2,
@@ -140,4 +128,4 @@ def paper_calls(topology: str, group_size: int) -> int | None:
         "double_elimination": 2 * n - 2,
         "swiss": (n - 1).bit_length() * (n // 2),
     }
-    return 2 * comparisons[topology] if topology in comparisons else None
+    return 2 * matches[topology] if topology in matches else None

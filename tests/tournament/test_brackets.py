@@ -1,4 +1,4 @@
-"""Knockouts worked by hand, match by match, and what their failures and draws do."""
+"""Knockouts worked by hand, match by match, and the effect of failures and draws."""
 
 import asyncio
 from itertools import combinations
@@ -22,8 +22,12 @@ def shuffled(size, seed=0):
 
 @pytest.fixture
 def lots_in_order(monkeypatch):
-    """Entrants are drawn as 0, 1, 2, …"""
+    """The random order of the entrants is 0, 1, 2, …"""
     monkeypatch.setattr("arenarl.tournament.schedules.Topology.lots", property(lambda self: list(range(self.size))))
+
+
+def scores_of(qualities):
+    return {(i, j): (qualities[i], qualities[j]) for i, j in combinations(range(len(qualities)), 2)}
 
 
 def played(ranking):
@@ -31,7 +35,7 @@ def played(ranking):
 
 
 @each_size
-def test_the_bracket_saves_exactly_the_matches_of_the_anchor(size):
+def test_the_bracket_does_not_repeat_the_matches_of_the_anchor(size):
     ranking = run_tournament(SEEDED, size, noisy(range(size)))
     bracket = [match for match in ranking.matches if match.round > 0]
     assert not any(0 in (match.i, match.j) for match in bracket)
@@ -39,29 +43,25 @@ def test_the_bracket_saves_exactly_the_matches_of_the_anchor(size):
 
 
 @pytest.mark.parametrize(("size", "calls"), [(8, 24.5), (16, 56.25)])
-def test_the_anchors_verdicts_save_the_calls_that_docs_name(size, calls):
-    """In a bracket of 8 the anchor plays 3, 3, 2, 2, 1, 1, 1, 1 matches as it is best to last:
-    1.75 on average, 3.5 calls of 28."""
-    # the anchor is trajectory 0
-    qualities = [[rank, *(other for other in range(size) if other != rank)] for rank in range(size)]
-    made = [run_tournament(SEEDED, size, perfect(quality)).judge_calls for quality in qualities]
-    assert sum(made) / size == calls
+def test_seeding_matches_save_as_many_calls_as_the_docs_state(size, calls):
+    """In a bracket of 8 an anchor of rank 0 … 7 plays 3, 3, 2, 2, 1, 1, 1, 1 matches: 3.5 of 28 calls on average."""
+    qualities = [[rank, *(other for other in range(size) if other != rank)] for rank in range(size)]  # anchor first
+    assert sum(run_tournament(SEEDED, size, perfect(quality)).judge_calls for quality in qualities) / size == calls
 
 
 def test_a_seeded_bracket_of_four_worked_by_hand():
     # Seeding (both orders): anchor (12 + 8 + 16) / 3 = 12; 1: 10, 2: 14, 3: 13. Seeds 2, 3, 0, 1.
-    # Semi-finals 2 v 1 and 3 v 0; 0 has already met 3 and won 16:13. 2 beats 1 by 16:12.
-    # Final 2 v 0: 14:8 from the seeding.
+    # Semi-finals 2 v 1 and 3 v 0; 0 beat 3 by 16:13 in the seeding. 2 beats 1 by 16:12. Final 2 v 0: 14:8, also known.
     scores = {(0, 1): (6, 5), (0, 2): (4, 7), (0, 3): (8, 6.5), (1, 2): (6, 8)}
     ranking = run_tournament(SEEDED, 4, scripted(scores))
     assert played(ranking) == {(0, 1): 0, (0, 2): 0, (0, 3): 0, (2, 1): 1}
     assert ranking.scores_G == [12.0, (10 + 12) / 2, (14 + 16) / 2, 13.0]
-    assert ranking.ranks_G == [1.0, 3.0, 0.0, 2.0]  # inside the semi-finals' tier 13 beats 11
+    assert ranking.ranks_G == [1.0, 3.0, 0.0, 2.0]  # losers of the semi-finals: 13 beats 11
     assert (ranking.judge_calls, ranking.critical_path) == (8, 2)
 
 
 @each_size
-def test_standard_placement_lets_seeds_meet_as_late_as_they_can(size):
+def test_in_standard_placement_better_seeds_meet_later(size):
     places = standard_placement(size)
     assert sorted(places) == list(range(len(places)))
     assert all(pair[0] < size for pair in zip(places[::2], places[1::2], strict=True))  # no bye meets a bye
@@ -78,47 +78,40 @@ def test_byes_go_to_the_best_seeds_and_cost_no_match():
 
 
 @each_size
-def test_algorithm1_placement_plays_every_size_and_finds_the_best(size):
+def test_with_algorithm1_placement_a_perfect_judge_finds_the_best_at_every_size(size):
     qualities = shuffled(size, seed=1)
     ranks = run_tournament(SEEDED, size, perfect(qualities), placement="algorithm1", accumulate="sum").ranks_G
     assert ranks[qualities.index(max(qualities))] == 0.0
     assert sorted(ranks) == list(range(size))
 
 
-def test_a_draw_sends_the_better_score_so_far_on():
+def test_after_a_draw_or_a_failed_match_the_better_score_so_far_advances():
     # Seeds 1, 2, 0, 3. Semi-finals: 1 and 3 draw, 2 beats 0; 1 loses the final.
-    # Means of the tier below: 0 has 10, 3 has 9.
+    # Losers of the semi-finals: 0 has the mean 10, 3 has 9.
     scores = {(0, 1): (5, 9), (0, 2): (5, 7), (0, 3): (5, 3), (1, 3): (6, 6), (1, 2): (7, 8)}
-    ranking = run_tournament(SEEDED, 4, scripted(scores))
-    assert ranking.ranks_G == [2.0, 1.0, 0.0, 3.0]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_draw_or_a_failed_final_between_equals_gives_both_the_tier_that_one_reaches(seed):
-    # 1 and 2 are seeds 1 and 2 in the lot's order and meet in the final; nothing tells them apart.
-    qualities = [5, 9, 9, 1]
-    assert run_tournament(SEEDED, 4, perfect(qualities), seed=seed).ranks_G == [2.0, 0.5, 0.5, 3.0]
-    scores = {(i, j): (qualities[i], qualities[j]) for i, j in combinations(range(4), 2)}
-    assert run_tournament(SEEDED, 4, scripted(scores, failed=[{1, 2}]), seed=seed).ranks_G == [2.0, 0.5, 0.5, 3.0]
-
-
-def test_after_a_failed_match_the_better_score_so_far_goes_on():
-    qualities = [1, 9, 7, 5]  # semi-finals 1 v 0 and 2 v 3; the latter fails
-    scores = {(i, j): (qualities[i], qualities[j]) for i, j in combinations(range(4), 2)}
-    ranking = run_tournament(SEEDED, 4, scripted(scores, failed=[{2, 3}]))
+    assert run_tournament(SEEDED, 4, scripted(scores)).ranks_G == [2.0, 1.0, 0.0, 3.0]
+    # Semi-finals 1 v 0 and 2 v 3; 2 v 3 fails.
+    ranking = run_tournament(SEEDED, 4, scripted(scores_of([1, 9, 7, 5]), failed=[{2, 3}]))
     assert ranking.ranks_G == [3.0, 0.0, 1.0, 2.0]
     assert [{match.i, match.j} for match in ranking.failed_matches] == [{2, 3}]
 
 
-def test_a_trajectory_without_a_seeding_score_is_seeded_last_and_can_still_win():
+@pytest.mark.parametrize("seed", range(5))
+def test_a_draw_or_a_failed_final_between_equals_gives_both_the_same_rank(seed):
+    qualities = [5, 9, 9, 1]  # 1 and 2 are the best seeds in random order, and meet in the final
+    assert run_tournament(SEEDED, 4, perfect(qualities), seed=seed).ranks_G == [2.0, 0.5, 0.5, 3.0]
+    judge = scripted(scores_of(qualities), failed=[{1, 2}])
+    assert run_tournament(SEEDED, 4, judge, seed=seed).ranks_G == [2.0, 0.5, 0.5, 3.0]
+
+
+def test_an_entrant_without_a_seeding_score_is_seeded_last_and_can_still_win():
     scores = {(0, 1): (5, 8), (0, 2): (5, 6), (1, 3): (6, 9), (2, 3): (4, 9)}
     ranking = run_tournament(SEEDED, 4, scripted(scores, failed=[{0, 3}]))
     assert ranking.ranks_G[3] == 0.0
 
 
 def test_a_match_starts_when_both_entrants_are_known():
-    # Seeds are the indices shifted by the weak anchor: 1 … 7, 0.
-    # Match 4 v 5 hangs until the other half has its finalist.
+    # The seeds are 1 … 7, then the weak anchor 0. Match 4 v 5 waits until match 2 v 3 starts in the other half.
     started, finalist_known = [], asyncio.Event()
 
     async def compare(i, j):
@@ -136,12 +129,12 @@ def test_a_match_starts_when_both_entrants_are_known():
 
 
 def test_algorithm_1_on_a_group_of_eight_worked_by_hand():
-    """Both orders agree, so a match's scores are twice those given here."""
+    """Both orders agree, so the scores of a match are twice the numbers given here."""
     seeding = dict(enumerate([(5, 8), (6, 4), (5, 7), (7, 3), (4, 9), (5, 6), (6, 2)], start=1))
     seeding = {(0, i): scores for i, scores in seeding.items()}
     # Lines 3-9: s_anc = 2 (5+6+5+7+4+5+6) / 7 = 76/7 = 10.86; the others 16, 8, 14, 6, 18, 12, 4. Seeds: 5, 1, 3, 6, 0,
     # 2, 4, 7. Lines 14-23: seeds 1 v 8, 3 v 6, 4 v 5, 2 v 7 from front to back: 5 v 7, 3 v 2, 6 v 0, 1 v 4.
-    quarters = {(5, 7): (8, 5), (3, 2): (6, 7), (1, 4): (9, 4)}  # 6 v 0 is known: 6:5. An upset: 2 beats 3.
+    quarters = {(5, 7): (8, 5), (3, 2): (6, 7), (1, 4): (9, 4)}  # 6 v 0 is known: 6:5. 2 beats 3 against the seeding.
     halves = {(5, 2): (7, 6), (6, 1): (7, 5)}  # 6 beats 1
     final = {(5, 6): (6, 8)}
     judge = scripted(seeding | quarters | halves | final)
@@ -155,7 +148,7 @@ def test_algorithm_1_on_a_group_of_eight_worked_by_hand():
     assert ranking.ranks_G == [5.0, 2.0, 3.0, 4.0, 6.5, 1.0, 0.0, 6.5]
 
 
-def test_random_seeds_are_no_anchor(lots_in_order):
+def test_single_elimination_of_five_worked_by_hand(lots_in_order):
     # Standard placement of 0 … 4: 0 has a bye, 3 v 4, 1 and 2 have byes and meet.
     ranking = run_tournament(SINGLE, 5, perfect([9, 5, 8, 6, 7]))
     assert played(ranking) == {(3, 4): 0, (1, 2): 0, (0, 4): 1, (0, 2): 2}
@@ -163,8 +156,8 @@ def test_random_seeds_are_no_anchor(lots_in_order):
 
 
 def test_double_elimination_of_four_worked_by_hand(lots_in_order):
-    # Winners: 0 beats 3, 2 upsets 1; 0 beats 2. Losers: 1 beats 3, then 2 and 1 have met: 2 is through without a call.
-    # The final 0 v 2 has been played as well: 0 wins.
+    # Winners: 0 beats 3, 2 beats 1; 0 beats 2. Losers: 1 beats 3; 2 v 1 is known, so 2 advances without a call.
+    # The final 0 v 2 is known as well: 0 wins.
     scores = {(0, 3): (9, 1), (1, 2): (4, 5), (0, 2): (9, 6), (3, 1): (2, 7)}
     ranking = run_tournament(DOUBLE, 4, scripted(scores))
     assert played(ranking) == {(0, 3): 0, (1, 2): 0, (0, 2): 1, (3, 1): 1}
@@ -173,15 +166,14 @@ def test_double_elimination_of_four_worked_by_hand(lots_in_order):
 
 
 def test_a_pair_that_meets_again_in_double_elimination_is_not_judged_again(lots_in_order):
-    # Winners: 0 beats 3, 2 beats 1, 2 beats 0. Losers: 1 beats 3, then 0.
-    # The final 2 v 1 was played in the first round.
+    # Winners: 0 beats 3, 2 beats 1, 2 beats 0. Losers: 1 beats 3, then 0. The final 2 v 1 is known from round one.
     scores = {(0, 3): (5, 4), (1, 2): (4, 5), (0, 2): (6, 7), (3, 1): (2, 7), (0, 1): (3, 8)}
     ranking = run_tournament(DOUBLE, 4, scripted(scores))
     assert ranking.ranks_G == [2.0, 1.0, 0.0, 3.0]
     assert ranking.critical_path == 3 and len(ranking.matches) == 5
 
 
-def test_the_once_beaten_can_win_double_elimination():
+def test_an_entrant_with_one_defeat_can_win_double_elimination():
     defeats = set()
     for seed in range(40):
         ranking = run_tournament(DOUBLE, 16, noisy(range(16), seed), seed=seed)
@@ -204,8 +196,8 @@ def test_double_elimination_eliminates_by_two_defeats(size):
         ranking = run_tournament(DOUBLE, size, noisy(range(size), seed), seed=seed)
         walk = DoubleElimination(size, seed)._walk(verdicts_of(ranking.matches))
         assert walk.ready == [] and len(walk.outs) == size - 1
-        seats = [(match.scores, k, (match.i, match.j)[k]) for match in ranking.matches for k in (0, 1)]
-        defeats = [sum(scores[k] < scores[1 - k] for scores, k, who in seats if who == i) for i in range(size)]
+        losers = [match.i if match.scores[0] < match.scores[1] else match.j for match in ranking.matches]
+        defeats = [losers.count(i) for i in range(size)]
         assert all(1 <= defeats[out.loser] <= 2 for out in walk.outs) and defeats[walk.champion] <= 1
         assert sum(defeats) == len(ranking.matches)
 
@@ -218,41 +210,36 @@ def test_a_perfect_judge_puts_the_best_two_of_double_elimination_first(size):
         assert (ranks[qualities.index(size)], ranks[qualities.index(size - 1)]) == (0.0, 1.0)
 
 
-def test_after_a_failed_match_of_two_without_a_score_the_one_that_goes_on_has_beaten_nobody(lots_in_order):
-    # 0 v 3 fails and 0 passes; 1 beats 2 and then 0.
-    # So 0 has lost once and won nothing, like 2, and 8 points are more than 7.
-    for of_0, ranks in ((8, [1.0, 0.0, 2.0, None]), (6, [2.0, 0.0, 1.0, None])):
-        judge = scripted({(1, 2): (9, 7), (0, 1): (of_0, 9)}, failed=[{0, 3}])
-        assert run_tournament(SINGLE, 4, judge).ranks_G == ranks
+def test_a_pass_does_not_count_as_a_win(lots_in_order):
+    # 0 v 3 fails and 0 has a pass; 1 beats 2 and then 0. So 0 has no win and one defeat, like 2, and points decide.
+    for points, ranks_G in ((8, [1.0, 0.0, 2.0, None]), (6, [2.0, 0.0, 1.0, None])):
+        judge = scripted({(1, 2): (9, 7), (0, 1): (points, 9)}, failed=[{0, 3}])
+        assert run_tournament(SINGLE, 4, judge).ranks_G == ranks_G
 
 
-def test_whoever_passed_and_beats_somebody_has_got_as_far(lots_in_order):
-    # Standard placement of 0 … 7: 0 v 7 fails and 0 passes, then beats 3, who had won a match, and loses to 1,
-    # the champion.
-    scores = {(i, j): (20 - i, 20 - j) for i, j in combinations(range(8), 2)}
-    scores |= {(0, 3): (1, 0), (0, 1): (1, 2), (0, 2): (1, 2)}
+def test_a_pass_counts_after_a_win_against_an_opponent_that_got_as_far(lots_in_order):
+    # Standard placement of 0 … 7: 0 v 7 fails and 0 has a pass, then beats 3, which has a win, and loses to 1.
+    scores = scores_of(range(20, 12, -1)) | {(0, 3): (1, 0), (0, 1): (1, 2), (0, 2): (1, 2)}
     ranking = run_tournament(SINGLE, 8, scripted(scores, failed=[{0, 7}]))
     assert ranking.ranks_G[:2] == [1.0, 0.0] and ranking.ranks_G[7] is None
 
 
-def test_a_failed_match_costs_the_passed_over_no_rank_in_double_elimination(lots_in_order):
-    # 0 v 3 fails, 3 drops, beats 2 and loses to 0, whom 1 had beaten.
-    scores = {(i, j): (9 - i, 9 - j) for i, j in combinations(range(4), 2)} | {(0, 1): (8, 9), (2, 3): (5, 6)}
+def test_after_a_failed_match_the_loser_is_still_ranked_in_double_elimination(lots_in_order):
+    # 0 v 3 fails; 3 drops, beats 2 and loses to 0, which lost to 1.
+    scores = scores_of([9, 8, 7, 6]) | {(0, 1): (8, 9), (2, 3): (5, 6)}
     ranking = run_tournament(DOUBLE, 4, scripted(scores, failed=[{0, 3}]))
     assert ranking.ranks_G[1] == 0.0 and None not in ranking.ranks_G
 
 
-def test_in_a_seeded_group_only_those_without_any_verdict_are_unranked():
-    # Seeds 0, 1, then 2, 3 and 4 without a score, whose matches all fail.
-    scores = {(i, j): (9 - i, 9 - j) for i, j in combinations(range(5), 2)}
-    failed = [{0, 2}, {0, 3}, {0, 4}, {2, 3}, {2, 4}, {3, 4}, {1, 2}, {1, 3}, {1, 4}]
-    ranking = run_tournament(SEEDED, 5, scripted(scores, failed))
+def test_in_a_seeded_group_only_entrants_without_any_verdict_are_unranked():
+    # Seeds 0, 1, then 2, 3 and 4 without a score; only the match 0 v 1 does not fail.
+    failed = [set(pair) for pair in combinations(range(5), 2) if pair != (0, 1)]
+    ranking = run_tournament(SEEDED, 5, scripted(scores_of([9, 8, 7, 6, 5]), failed))
     assert ranking.ranks_G == [0.0, 1.0, None, None, None]
 
 
-def test_a_missing_score_is_no_0_in_a_sum():
-    # Seeding: 1 has 18, 0 has (10 + 10) / 2 = 10; 2 has none, loses its semi-final to 1 with 12, and 3, with 14,
-    # loses that to 0 with 10.
+def test_a_missing_score_does_not_count_as_0_in_a_sum():
+    # Seeding: 1 has 18, 0 has (10 + 10) / 2 = 10, 3 has 8, 2 has none. Semi-finals: 2 loses to 1 with 12, 3 loses to 0.
     scores = {(0, 1): (5, 9), (0, 3): (5, 4), (1, 2): (9, 6)}
     ranking = run_tournament(SEEDED, 4, scripted(scores, failed=[{0, 2}]), accumulate="sum")
     assert ranking.scores_G == [30.0, 54.0, 24.0, 16.0]
@@ -261,19 +248,19 @@ def test_a_missing_score_is_no_0_in_a_sum():
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(2, 17), st.integers(0, 2**32), st.floats(0, 1))
-def test_nobody_stands_above_the_one_who_knocked_it_out_nor_by_passes_alone_above_anybody(size, seed, failure_share):
+def test_no_entrant_ranks_above_its_conqueror_or_by_passes_alone(size, seed, failure_share):
     ranking = run_tournament(SINGLE, size, noisy(range(size), seed, failure_share), seed=seed)
     verdicts = verdicts_of([match for match in ranking.matches if match.scores])
     wins, ranks = [pair for pair, (first, second) in verdicts.items() if first > second], ranking.ranks_G
     assert all(ranks[winner] < ranks[loser] for winner, loser in wins)
-    if size & (size - 1) == 0:  # a bye, the lot's, does count
+    if size & (size - 1) == 0:  # for other sizes, byes count like wins
         winners = {winner for winner, _ in wins}
         losers = [g for g in range(size) if ranks[g] is not None and g not in winners]
         assert all(ranks[winner] < ranks[loser] for winner in winners for loser in losers)
 
 
 @pytest.mark.parametrize("topology", [SINGLE, DOUBLE])
-def test_after_a_failed_match_somebody_with_a_score_beats_somebody_without(topology, lots_in_order):
+def test_after_a_failed_match_an_entrant_with_a_score_beats_one_without(topology, lots_in_order):
     # Three entrants: 0 has a bye, 2 beats 1; the final fails. 2 has a score, 0 has none.
     ranking = run_tournament(topology, 3, scripted({(1, 2): (3, 4)}, failed=[{0, 2}, {0, 1}]))
     assert ranking.ranks_G == [None, 1.0, 0.0]

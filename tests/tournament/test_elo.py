@@ -1,4 +1,4 @@
-"""Elo: its ratings by hand, where its matches go, and an estimate that knows no order."""
+"""Elo: ratings worked by hand, the choice of matches, and the Bradley-Terry estimate."""
 
 import math
 import random
@@ -6,12 +6,12 @@ import random
 import pytest
 from judges import perfect
 
-from arenarl.tournament.elo import Elo, bradley_terry
+from arenarl.tournament.elo import Elo, bradley_terry, chance
 from arenarl.tournament.play import run_tournament
 
 
 def results_of(*matches):
-    """Of (i, j, score of i, score of j), None for a match that failed."""
+    """Return the results of matches (i, j, score of i, score of j). A score of None marks a failed match."""
     results = {}
     for i, j, *scores in matches:
         results[i, j], results[j, i] = (None, None) if None in scores else (tuple(scores), tuple(scores[::-1]))
@@ -19,7 +19,7 @@ def results_of(*matches):
 
 
 def test_three_matches_of_three_by_hand():
-    """K = 32: 16 points for the first win; then 32 times what was not expected. One match a batch, as ⌊3/2⌋ is 1."""
+    """K = 32: a win gives 32 (1 - expected) points, so 16 at first. A batch has ⌊3/2⌋ = 1 match."""
     schedule, order, results = Elo(3, seed=1), [], {}
     while ready := schedule.ready(results):
         ((i, j, number),) = ready
@@ -34,11 +34,10 @@ def test_three_matches_of_three_by_hand():
         ratings[worst] -= gain
     assert [standing.score for standing in schedule.standings(results)] == pytest.approx(ratings)
     assert len(order) == 3 and ratings[0] > ratings[1] > ratings[2]
-    first = order[0]
-    assert len(set(first) & set(order[1])) == 1  # who has played least goes on
+    assert len(set(order[0]) & set(order[1])) == 1  # the entrant without a match plays next
 
 
-def test_a_draw_is_half_a_win_and_a_failed_match_rates_nobody():
+def test_a_draw_is_half_a_win_and_a_failed_match_changes_no_rating():
     schedule = Elo(2)
     ((i, j, _),) = schedule.ready({})
     assert [standing.score for standing in schedule.standings(results_of((i, j, 5, 5)))] == [0.0, 0.0]
@@ -47,8 +46,8 @@ def test_a_draw_is_half_a_win_and_a_failed_match_rates_nobody():
     assert schedule.standings(results_of((i, j, None, 5))) == [None, None]
 
 
-def test_a_batch_goes_to_those_who_played_least_and_are_closest_in_rating():
-    """After the first batch of four, winners have 16 and losers -16: p(1 - p) is .25 between equals, .248 across."""
+def test_a_batch_pairs_entrants_with_few_matches_and_close_ratings():
+    """After the first batch of four, winners have 16 and losers -16: p(1 - p) is .25 for equals, .248 for others."""
     schedule = Elo(4, seed=3)
     first = schedule.ready({})
     assert sorted(entrant for pairing in first for entrant in pairing[:2]) == [0, 1, 2, 3]
@@ -61,22 +60,22 @@ def test_a_batch_goes_to_those_who_played_least_and_are_closest_in_rating():
 
 
 @pytest.mark.parametrize(("size", "matches"), [(2, 1), (3, 3), (4, 6), (8, 24), (16, 64)])
-def test_n_log_n_matches_at_most_one_a_pair(size, matches):
+def test_the_budget_is_n_log_n_matches_at_most_one_per_pair(size, matches):
     assert Elo(size).budget == matches == len(run_tournament("elo", size, perfect(list(range(size)))).matches)
     assert Elo(size, elo_matches=2).budget == min(2, size * (size - 1) // 2)
 
 
 @pytest.mark.parametrize("estimate", ["sequential", "bradley_terry"])
 def test_a_perfect_judge_puts_the_best_first_nearly_always(estimate):
-    found = 0
+    successes = 0
     for seed in range(40):
         qualities = random.Random(seed).sample(range(100), 8)
         ranks = run_tournament("elo", 8, perfect(qualities), seed=seed, elo_estimate=estimate).ranks_G
-        found += ranks[qualities.index(max(qualities))] == 0
-    assert found >= 38
+        successes += ranks[qualities.index(max(qualities))] == 0
+    assert successes >= 38
 
 
-def test_bradley_terry_knows_no_order_where_sequential_ratings_do():
+def test_bradley_terry_does_not_depend_on_the_order_of_the_outcomes():
     outcomes = [(0, 1, 1.0), (1, 2, 1.0), (2, 0, 0.5), (0, 3, 1.0), (3, 2, 0.0), (1, 3, 0.5)]
     expected = bradley_terry(4, outcomes)
     for seed in range(10):
@@ -86,12 +85,9 @@ def test_bradley_terry_knows_no_order_where_sequential_ratings_do():
 
 
 def test_bradley_terry_is_where_the_gradient_is_zero():
-    """Wins are as many as expected, the draw with the entrant of rating 0 included."""
+    """Wins equal expected wins, including the draw with the entrant of rating 0."""
     outcomes = [(0, 1, 1.0), (0, 2, 1.0), (1, 2, 0.5), (2, 3, 1.0), (3, 0, 1.0)]
     ratings = bradley_terry(4, outcomes)
-
-    def chance(lead):
-        return 1 / (1 + 10 ** (-lead / 400))
 
     for entrant, rating in enumerate(ratings):
         surplus = 0.5 - chance(rating)

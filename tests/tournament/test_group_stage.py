@@ -9,8 +9,8 @@ from arenarl.tournament.play import play_tournament, run_tournament
 
 PAIRS = {"group": 2, "winners": 1, "final": 1}  # the two structures of Section 4.1
 FOURS = {"group": 4, "winners": 2, "final": 2}
-OTHERS = [dict(zip(PAIRS, numbers, strict=True)) for numbers in ((4, 3, 3), (3, 1, 2), (5, 4, 6))]
-each_structure = pytest.mark.parametrize("structure", [PAIRS, FOURS, *OTHERS], ids=str)
+UNEVEN = [dict(zip(PAIRS, numbers, strict=True)) for numbers in ((4, 3, 3), (3, 1, 2), (5, 4, 6))]
+each_structure = pytest.mark.parametrize("structure", [PAIRS, FOURS, *UNEVEN], ids=str)
 QUALITIES = [1, 4, 2, 3]
 
 
@@ -24,7 +24,7 @@ def perfect(qualities, calls=None):
 
 
 def noisy(seed):
-    """Verdicts that depend on what is shown alone; a tenth of the calls fails."""
+    """A judge whose verdicts depend only on the trajectories shown; a tenth of the calls fails."""
 
     async def choose(indices, winners):
         rng = random.Random(repr((seed, indices)))
@@ -38,7 +38,7 @@ def play(group_size, choose, seed=0, **params):
 
 
 def test_algorithm_1_by_hand():
-    """Four of qualities 1, 4, 2, 3, in pairs, twice. The lots of seed 1, then who wins:
+    """Four of qualities 1, 4, 2, 3, in pairs, twice. The groups of seed 1 and their winners:
 
     first repeat    2-1 → 1, 0-3 → 3, then 3-1 → 1
     second repeat   2-0 → 2, 1-3 → 1, then 2-1 → 1
@@ -52,66 +52,66 @@ def test_algorithm_1_by_hand():
         GroupCall((2, 0), (2,), repeat=1, round=0),
         GroupCall((2, 1), (1,), repeat=1, round=1),
     ]
-    assert ranking.scores_G == [0.0, 4.0, 1.0, 1.0]
-    assert ranking.ranks_G == [3.0, 0.0, 1.5, 1.5]
+    assert (ranking.scores_G, ranking.ranks_G) == ([0.0, 4.0, 1.0, 1.0], [3.0, 0.0, 1.5, 1.5])
     assert (ranking.judge_calls, ranking.critical_path, ranking.matches, ranking.failed_matches) == (6, 2, [], [])
     assert ranking.tie_rate is None and ranking.flip_rate is None
 
 
-def test_later_rounds_pay_their_own_weight_and_the_last_weight_holds_on():
+def test_each_round_has_its_weight_and_later_rounds_have_the_last_one():
     assert play(4, perfect(QUALITIES), seed=1, repeats=2, weights=[1, 3], **PAIRS).scores_G == [0.0, 8.0, 1.0, 1.0]
-    paid = play(8, perfect(range(8)), repeats=1, weights=[1, 3], **PAIRS)
-    assert paid.scores_G[7] == 1 + 3 + 3 and sum(paid.scores_G) == 4 * 1 + 2 * 3 + 3
+    scores_G = play(8, perfect(range(8)), repeats=1, weights=[1, 3], **PAIRS).scores_G
+    assert scores_G[7] == 1 + 3 + 3 and sum(scores_G) == 4 * 1 + 2 * 3 + 3
 
 
 @pytest.mark.parametrize(("size", "structure", "calls", "rounds"), [
     (8, PAIRS, 7, 3), (16, PAIRS, 15, 4), (8, FOURS, 3, 2), (16, FOURS, 7, 3)
 ])  # fmt: skip
-def test_where_sizes_divide_calls_and_rounds_are_the_papers(size, structure, calls, rounds):
+def test_for_sizes_that_divide_evenly_calls_and_rounds_equal_the_papers(size, structure, calls, rounds):
     """Section 4.5: sum of K/G (K_win/G)^t over log_{G/K_win}(K/K_final) rounds, M times."""
     ranking = play(size, perfect(range(size)), repeats=5, **structure)
     assert (ranking.judge_calls, ranking.critical_path) == (5 * calls, rounds)
     assert {len(call.shown) for call in ranking.group_calls} == {structure["group"]}
-    assert play(8, perfect(range(8))) == play(8, perfect(range(8)), repeats=8, weights=(1,), **FOURS)  # its best row
+    # the defaults are the paper's best row
+    assert play(8, perfect(range(8))) == play(8, perfect(range(8)), repeats=8, weights=(1,), **FOURS)
 
 
 @each_structure
 @pytest.mark.parametrize("size", range(1, 18))
-def test_every_size_is_drawn_into_groups_that_end(size, structure):
+def test_the_rounds_of_every_size_hold_all_entrants_and_end(size, structure):
     left = size
     for groups in GroupStage(**structure).draw_rounds(size, 7):
         assert left > structure["final"]
-        assert sorted(place for drawn in groups for place in drawn) == list(range(left))
-        sizes = [len(drawn) for drawn in groups]
-        assert max(sizes) <= structure["group"] and max(sizes) > structure["winners"]
+        assert sorted(place for group in groups for place in group) == list(range(left))
+        sizes = list(map(len, groups))
+        assert structure["winners"] < max(sizes) <= structure["group"]
         left = sum(min(count, structure["winners"]) for count in sizes)
-    assert left <= structure["final"] or size <= structure["final"]
+    assert left <= structure["final"]
 
 
 @each_structure
 @pytest.mark.parametrize("size", range(1, 18))
-def test_a_perfect_judge_puts_the_best_on_top_at_every_size(size, structure):
+def test_a_perfect_judge_gives_the_best_the_top_score_at_every_size(size, structure):
     for seed in range(3):
         qualities = random.Random(seed).sample(range(size), size)
         ranking = play(size, perfect(qualities), seed, repeats=3, **structure)
         assert ranking.scores_G[qualities.index(size - 1)] == max(ranking.scores_G)
         assert sum(ranking.ranks_G) == size * (size - 1) / 2
-        played = size > structure["final"]
-        assert bool(ranking.judge_calls) == (ranking.ranks_G != [(size - 1) / 2] * size) == played
+        is_judged = size > structure["final"]
+        assert bool(ranking.judge_calls) == (ranking.ranks_G != [(size - 1) / 2] * size) == is_judged
         assert all(structure["winners"] < len(call.shown) <= structure["group"] for call in ranking.group_calls)
 
 
-def test_a_group_that_passes_whole_scores_without_a_call():
-    """Three in pairs: one is spared the first round and has one point when the two others have one between them."""
+def test_a_group_of_at_most_winners_scores_without_a_call():
+    """Three in pairs: one entrant is alone in its group in the first round and gets a point."""
     ranking = play(3, perfect([2, 1, 0]), repeats=1, **PAIRS)
     first, final = ranking.group_calls
-    spared = ({0, 1, 2} - set(first.shown)).pop()
-    assert spared in final.shown and (first.round, final.round) == (0, 1)
-    assert sum(ranking.scores_G) == 3 and ranking.scores_G[spared] == (2 if spared == 0 else 1)
+    (alone,) = {0, 1, 2} - set(first.shown)
+    assert alone in final.shown and (first.round, final.round) == (0, 1)
+    assert sum(ranking.scores_G) == 3 and ranking.scores_G[alone] == (2 if alone == 0 else 1)
 
 
 @each_structure
-def test_a_calls_round_is_the_longest_chain_of_calls_that_its_members_come_from(structure):
+def test_the_round_of_a_call_is_the_longest_chain_of_calls_before_it(structure):
     ranking = play(17, perfect(range(17)), repeats=4, **structure)
     for repeat in range(4):
         chain = dict.fromkeys(range(17), 0)
@@ -122,7 +122,7 @@ def test_a_calls_round_is_the_longest_chain_of_calls_that_its_members_come_from(
 
 @each_structure
 @pytest.mark.parametrize("size", [5, 8, 13])
-def test_one_call_at_a_time_gives_what_all_at_once_give(size, structure):
+def test_sequential_and_concurrent_calls_give_equal_rankings(size, structure):
     async def slow(indices, winners):
         await asyncio.sleep(random.random() / 1000)
         return await noisy(3)(indices, winners)
@@ -133,7 +133,7 @@ def test_one_call_at_a_time_gives_what_all_at_once_give(size, structure):
     assert asyncio.run(one_by_one()) == play(size, slow, 4, **structure) == play(size, noisy(3), 4, **structure)
 
 
-def test_the_first_round_of_all_repeats_is_judged_at_once_and_never_more_than_the_limit():
+def test_the_first_rounds_of_all_repeats_run_at_once_within_the_limit():
     waiting, most, together = 0, 0, asyncio.Event()
 
     async def choose(indices, winners):
@@ -157,8 +157,8 @@ def test_the_first_round_of_all_repeats_is_judged_at_once_and_never_more_than_th
     assert not asyncio.run(limited()).failed_matches and most == 3
 
 
-def test_a_group_is_judged_as_soon_as_its_own_members_are_known():
-    """Eight in pairs: a first-round call hangs until a call of the second round is under way."""
+def test_a_group_starts_when_its_own_members_are_known():
+    """Eight in pairs: a first-round call waits until a second-round call starts."""
     started, is_second = [], asyncio.Event()
 
     async def choose(indices, winners):
@@ -177,7 +177,7 @@ async def _raise():
 
 
 FAILURES = {
-    "no verdict": lambda indices: None,
+    "None instead of a verdict": lambda indices: None,
     "ConnectionError: no judge": lambda indices: _raise(),
     "not [3, 1]": lambda indices: [3, 1],
     "not []": lambda indices: [],
@@ -189,7 +189,7 @@ FAILURES = {
 
 @pytest.mark.parametrize("reason", FAILURES)
 def test_a_call_without_a_verdict_voids_its_repeat_and_no_other(reason):
-    """The hand-worked tournament: 2-0 opens the second repeat, and only the first one's points are left."""
+    """The hand-worked tournament: 2-0 is in the second repeat, so only the points of the first repeat count."""
 
     async def choose(indices, winners):
         if indices == (2, 0):
@@ -198,14 +198,13 @@ def test_a_call_without_a_verdict_voids_its_repeat_and_no_other(reason):
         return await perfect(QUALITIES)(indices, winners)
 
     ranking = play(4, choose, seed=1, repeats=2, timeout_s=0.05, **PAIRS)
-    assert ranking.scores_G == [0.0, 2.0, 0.0, 1.0]
-    assert ranking.ranks_G == [2.5, 0.0, 2.5, 1.0]
+    assert (ranking.scores_G, ranking.ranks_G) == ([0.0, 2.0, 0.0, 1.0], [2.5, 0.0, 2.5, 1.0])
     (failed,) = ranking.failed_matches
     assert failed == replace(failed, shown=(2, 0), winners=None, repeat=1, round=0) and reason in failed.error
-    assert ranking.judge_calls == 5  # the final that waited for it is not played
+    assert ranking.judge_calls == 5  # the final after it is not judged
 
 
-def test_a_group_without_a_complete_repeat_is_unranked_invalid_ones_included():
+def test_without_a_complete_repeat_there_are_no_ranks_for_invalid_trajectories_either():
     async def choose(indices, winners):
         return None if 3 in indices else indices[:winners]
 
@@ -215,30 +214,26 @@ def test_a_group_without_a_complete_repeat_is_unranked_invalid_ones_included():
 
 
 def test_identical_trajectories_enter_once_and_invalid_ones_share_the_last_midrank():
-    calls = []
-    keys, valid_G = ["a", "b", "a", "c", "b", "d"], [True] * 5 + [False]
-    ranking = play(6, perfect([3, 9, 3, 1, 9, 7], calls), repeats=6, entrants=keys, valid_G=valid_G, **PAIRS)
+    calls, valid_G = [], [True] * 5 + [False]
+    ranking = play(6, perfect([3, 9, 3, 1, 9, 7], calls), repeats=6, entrants="abacbd", valid_G=valid_G, **PAIRS)
     assert {index for shown in calls for index in shown} == {0, 1, 3}
     assert ranking.scores_G[0] == ranking.scores_G[2] and ranking.scores_G[1] == ranking.scores_G[4]
     assert ranking.ranks_G[1] == ranking.ranks_G[4] == 0.5 and (ranking.ranks_G[5], ranking.scores_G[5]) == (5, None)
 
 
-def test_at_most_final_entrants_play_nothing_and_tie():
+def test_at_most_final_entrants_are_not_judged_and_tie():
     assert play(3, perfect([]), entrants=[0, 0, 0]).ranks_G == [1.0] * 3
     ranking = play(3, perfect([]), valid_G=[True, False, True])
     assert (ranking.ranks_G, ranking.scores_G) == ([0.5, 2.0, 0.5], [0.0, None, 0.0])
     assert (ranking.judge_calls, ranking.critical_path) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"repeats": 0}, "repeats=0"), ({"winners": 4}, "winners=4"), ({"winners": 0}, "winners=0"),
-        ({"final": 1}, "final=1"), ({"weights": []}, "weights"), ({"weights": [1, 0]}, "weights"),
-        ({"weights": [float("nan")]}, "weights"), ({"matches": 3}, "no parameter matches; it has: repeats, group"),
-        ({"ranking": "scores"}, "ranking of group_stage"),
-    ],
-)  # fmt: skip
-def test_parameters_that_cannot_work_are_refused_by_name(wrong, named):
-    with pytest.raises(ValueError, match=named):
-        play(8, perfect(range(8)), **wrong)
+@pytest.mark.parametrize(("params", "problem"), [
+    ({"repeats": 0}, "repeats=0"), ({"winners": 4}, "winners=4"), ({"winners": 0}, "winners=0"),
+    ({"final": 1}, "final=1"), ({"weights": []}, "weights"), ({"weights": [1, 0]}, "weights"),
+    ({"weights": [float("nan")]}, "weights"), ({"matches": 3}, "no parameter matches; it has: repeats, group"),
+    ({"ranking": "scores"}, "ranking of group_stage"),
+])  # fmt: skip
+def test_errors_name_the_wrong_parameter(params, problem):
+    with pytest.raises(ValueError, match=problem):
+        play(8, perfect(range(8)), **params)

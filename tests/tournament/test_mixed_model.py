@@ -1,4 +1,4 @@
-"""The estimator against dense textbook formulas, its invariances, and the variances it recovers."""
+"""The estimator: equal to dense textbook formulas, its invariances, and the recovery of known variances."""
 
 import json
 from dataclasses import asdict
@@ -16,7 +16,7 @@ QUALITY, NOISE, SHARED = 1.2, 0.6, 0.4
 
 
 def known_variances(quality=QUALITY, noise=NOISE, shared=SHARED) -> JudgeVariances:
-    """A state that has seen so much that one more group does not move it."""
+    """A state with so many observations that one more group does not change it."""
     much = 1e13
     variances = {"score": 1.0, "difference": 2 * noise, "sum": 4 * shared + 2 * noise, "quality": quality}
     squares = {f"{name}_ss": variance * much for name, variance in variances.items()}
@@ -24,25 +24,25 @@ def known_variances(quality=QUALITY, noise=NOISE, shared=SHARED) -> JudgeVarianc
 
 
 def simulated_calls(rng, size, quality=1.0, noise=0.5, shared=0.5, position=0.3, is_bidirectional=True):
-    """The true qualities (size,) and the calls of one group."""
+    """Return the true qualities (size,) and the calls of one group."""
     quality_G = rng.normal(scale=quality**0.5, size=size)
     calls = []
     for pair in [(i, (i + k) % size) for k in (1, 2) for i in range(size)]:
         for i, j in [pair, pair[::-1]][: 1 + is_bidirectional]:
-            in_call = rng.normal(scale=shared**0.5)
-            own = rng.normal(scale=noise**0.5, size=2)
-            calls.append((i, j, quality_G[i] + position + in_call + own[0], quality_G[j] + in_call + own[1]))
+            effect = rng.normal(scale=shared**0.5)
+            errors = rng.normal(scale=noise**0.5, size=2)
+            calls.append((i, j, quality_G[i] + position + effect + errors[0], quality_G[j] + effect + errors[1]))
     return quality_G, calls
 
 
 def random_calls(rng, size, count):
-    """Any calls: repeats, single orders, entrants without a call; scores a judge could give."""
+    """Return random calls: repeats, single orders, entrants without a call, typical scores."""
     pairs = [rng.choice(size, 2, replace=False) for _ in range(count)]
     return [(int(i), int(j), *map(float, rng.integers(0, 21, 2) / 2)) for i, j in pairs]
 
 
 def dense_blup(size, calls, quality, noise, shared):
-    """The mean by generalised least squares, then E(q | scores), with the covariance written out score by score."""
+    """Return the mean by generalised least squares plus E(q | scores), from the full covariance of the scores."""
     shown = np.array([entrant for i, j, _, _ in calls for entrant in (i, j)])
     scores = np.array([score for call in calls for score in call[2:]])
     call, position = np.repeat(np.arange(len(calls)), 2), np.tile([0.5, -0.5], len(calls))
@@ -55,36 +55,35 @@ def dense_blup(size, calls, quality, noise, shared):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_it_is_the_textbook_blup(seed):
+def test_the_estimate_equals_the_textbook_blup(seed):
     rng = np.random.default_rng(seed)
     size = int(rng.integers(2, 7))
     calls = random_calls(rng, size, int(rng.integers(1, 15)))
     expected = dense_blup(size, calls, QUALITY, NOISE, SHARED)
-    found = quality_from_calls(size, calls, known_variances())
+    qualities = quality_from_calls(size, calls, known_variances())
     judged = {i for call in calls for i in call[:2]}
-    assert [i for i in range(size) if found[i] is not None] == sorted(judged)
-    for i in judged:
-        assert found[i] == pytest.approx(expected[i], abs=1e-6)
+    assert {i for i, quality in enumerate(qualities) if quality is not None} == judged
+    assert [qualities[i] for i in judged] == pytest.approx([expected[i] for i in judged], abs=1e-6)
 
 
 def test_one_match_by_hand():
-    # Shown first and second, 0 leads by 2 and by 4. Both orders leave the position apart, so with q1 = -q0 and the
-    # ridge 2 noise / quality = 1 the normal equation is (2 · 2 + 1) q0 = 2 + 4. The mean score is 5.
+    # Entrant 0 leads by 2 if shown first, by 4 if shown second. Both orders cancel the position. With q1 = -q0 and the
+    # ridge 2 noise / quality = 1, the normal equation is (2 · 2 + 1) q0 = 2 + 4. The mean score is 5.
     state = known_variances(quality=1.0, noise=0.5, shared=0.0)
     assert quality_from_calls(2, [(0, 1, 6, 4), (1, 0, 3, 7)], state) == pytest.approx([5 + 6 / 5, 5 - 6 / 5])
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 9), st.integers(1, 25), st.booleans())
-def test_invariances(seed, size, count, is_pooled):
+def test_shifts_orders_labels_and_scales_change_the_estimate_as_expected(seed, size, count, is_pooled):
     rng = np.random.default_rng(seed)
     calls = random_calls(rng, size, count)
     state = known_variances() if is_pooled else None
     base = quality_from_calls(size, calls, state)
 
-    def expect(found, values):
-        assert [v is None for v in found] == [v is None for v in values]
-        assert [v for v in found if v is not None] == pytest.approx([v for v in values if v is not None], abs=1e-6)
+    def expect(qualities, values):
+        assert [v is None for v in qualities] == [v is None for v in values]
+        assert [v for v in qualities if v is not None] == pytest.approx([v for v in values if v is not None], abs=1e-6)
 
     shifted = [(i, j, a + 3.25, b + 3.25) for i, j, a, b in calls]
     expect(quality_from_calls(size, shifted, state), [None if v is None else v + 3.25 for v in base])
@@ -109,7 +108,10 @@ def test_equal_scores_share_a_midrank(size, state):
 def test_the_winner_leads_in_a_group_of_two():
     assert midranks(quality_from_calls(2, [(0, 1, 4, 6), (1, 0, 7, 3)])) == [1.0, 0.0]
     assert midranks(quality_from_calls(2, [(0, 1, 4, 6)])) == [1.0, 0.0]
-    assert midranks(quality_from_calls(2, [(0, 1, 6, 4), (1, 0, 6, 4)])) == [0.5, 0.5]  # the position explains it all
+    assert midranks(quality_from_calls(2, [(0, 1, 6, 4), (1, 0, 6, 4)])) == [
+        0.5,
+        0.5,
+    ]  # explained by position
 
 
 @pytest.mark.parametrize("noise, shared", [(1.0, 0.0), (0.49, 0.49), (0.25, 2.25), (0.0, 0.0)])
@@ -132,7 +134,7 @@ def test_old_groups_are_forgotten():
     assert state.noise == pytest.approx(0.25, rel=0.2)
 
 
-def test_the_state_survives_json_and_ranking_leaves_it_alone():
+def test_the_state_survives_json_and_ranking_does_not_change_it():
     rng = np.random.default_rng(3)
     state = JudgeVariances(memory=300)
     state.observe(5, simulated_calls(rng, 5)[1])
@@ -144,24 +146,23 @@ def test_the_state_survives_json_and_ranking_leaves_it_alone():
     assert json.dumps(asdict(state)) == saved
 
 
-def test_pooled_variances_rank_nearer_the_truth_than_wrong_ones():
+def test_pooled_variances_rank_closer_to_the_truth_than_wrong_variances():
     rng = np.random.default_rng(4)
     pooled, wrong = JudgeVariances(), known_variances(quality=1, noise=2.25, shared=0)
     error = {"pooled": 0.0, "wrong": 0.0}
     for _ in range(100):
         quality_G, calls = simulated_calls(rng, 8, noise=0.25, shared=2.25)
         for name, state in (("pooled", pooled), ("wrong", wrong)):
-            found = np.array(quality_from_calls(8, calls, state))
-            error[name] += np.square(found - found.mean() - quality_G + quality_G.mean()).sum()
+            estimate = np.array(quality_from_calls(8, calls, state))
+            error[name] += np.square(estimate - estimate.mean() - quality_G + quality_G.mean()).sum()
         pooled.observe(8, calls)
     assert error["pooled"] < 0.8 * error["wrong"]
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 17))
-def test_whatever_was_judged_has_a_finite_quality(seed, size):
+def test_every_judged_entrant_has_a_finite_quality(seed, size):
     rng = np.random.default_rng(seed)
     calls = random_calls(rng, size, int(rng.integers(1, 40)))
-    found = quality_from_calls(size, calls)
-    assert all(np.isfinite(v) for v in found if v is not None)
-    assert {i for i, v in enumerate(found) if v is not None} == {i for call in calls for i in call[:2]}
+    qualities = quality_from_calls(size, calls)
+    assert {i for i, v in enumerate(qualities) if v is not None and np.isfinite(v)} == {i for c in calls for i in c[:2]}

@@ -1,4 +1,4 @@
-"""A topology of one's own: what it takes, and that one that cannot rank is refused before anything is played."""
+"""A user's own topology: its interface, and errors of a class that cannot rank, before any match."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from arenarl.tournament.schedules import Anchor, Pairing, RoundRobin, Standing, 
 
 @pytest.fixture
 def load(tmp_path, monkeypatch):
-    """The quickstart's config with the class `Own` of this text."""
+    """`load(text)` returns the quickstart's config with the class `Own` from this text."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def load(text, *overrides):
@@ -30,7 +30,7 @@ async def compare(i, j):
     return i, j
 
 
-def test_a_class_that_changes_one_of_ours_or_is_ranked_by_scores_alone_will_do(load):
+def test_a_subclass_of_a_topology_and_a_schedule_ranked_by_scores_only_are_valid(load):
     config = load("class Own(RoundRobin):\n    pass")
     assert run_tournament(config.tournament.topology, 4, compare).ranks_G == [3, 2, 1, 0]
     chain = "return [Pairing(i, i - 1, 0) for i in range(1, self.size)]"
@@ -38,7 +38,7 @@ def test_a_class_that_changes_one_of_ours_or_is_ranked_by_scores_alone_will_do(l
     assert run_tournament(load(pairs).tournament.topology, 3, compare).ranks_G == [2, 1, 0]
 
 
-def test_its_parameters_are_keys_of_the_tournament(load):
+def test_parameters_must_be_keys_of_the_tournament_section(load):
     text = "@dataclass(frozen=True)\nclass Own(Anchor):\n    {name}: str = 'n'"
     assert load(text.format(name="matches"), "tournament.matches=3n").tournament.matches == "3n"
     with pytest.raises(UserError, match="has parameters that tournament lacks: depth"):
@@ -50,19 +50,19 @@ STANDINGS = "class Own(Anchor):\n    def standings(self, results):\n        retu
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("Own = 3", "is no class derived from arenarl.tournament.schedules.Topology"),
-    ("class Own:\n    pass", "is no class derived from arenarl.tournament.schedules.Topology"),
+    ("Own = 3", "is not a subclass of arenarl.tournament.schedules.Topology"),
+    ("class Own:\n    pass", "is not a subclass of arenarl.tournament.schedules.Topology"),
     ("class Other(Anchor):\n    pass", "tournament.topology: .* cannot be imported"),
     ("class Own(Topology):\n    pass", "cannot rank 2 entrants: NotImplementedError"),
-    (READY.format("Pairing(0, 0, 0)"), "0 and 0 are no pair of 0 … 1"),
-    (READY.format("Pairing(0, self.size, 0)"), "0 and 2 are no pair"),
+    (READY.format("Pairing(0, 0, 0)"), r"\(0, 0\) is not a pair of entrants from 0 to 1"),
+    (READY.format("Pairing(0, self.size, 0)"), r"\(0, 2\) is not a pair"),
     (READY.format("(0, 1)"), "cannot rank 2 entrants: ValueError"),
-    (STANDINGS.format("[Standing.of_score(1.0)]"), "not a Standing or None for each entrant"),
+    (STANDINGS.format("[Standing.of_score(1.0)]"), "must return a Standing or None for each entrant"),
     (STANDINGS.format("[Standing((results[0, 1][0],), None)] * self.size"), "TypeError"),
     (STANDINGS.format("[Standing((float(self.size > 2) / (self.size - 3),), 1.0)] * self.size"),
      "cannot rank 3 entrants: ZeroDivisionError"),
 ])  # fmt: skip
-def test_one_that_cannot_rank_is_refused_in_one_line(load, text, words):
+def test_a_class_that_cannot_rank_is_an_error_of_one_line(load, text, words):
     with pytest.raises(UserError, match=words) as caught:
         load(text)
     assert "\n" not in str(caught.value)

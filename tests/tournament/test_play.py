@@ -12,7 +12,7 @@ from arenarl.tournament.ranking import Call, scored_calls
 from arenarl.tournament.topologies import TOPOLOGIES
 
 each_topology = pytest.mark.parametrize("topology", TOPOLOGIES)
-each_that_orders = pytest.mark.parametrize("topology", ["round_robin", "anchor", "seeded_single_elimination"])
+each_exact_topology = pytest.mark.parametrize("topology", ["round_robin", "anchor", "seeded_single_elimination"])
 
 
 def judge_of(qualities, calls=None, first_bonus=0.0):
@@ -24,7 +24,7 @@ def judge_of(qualities, calls=None, first_bonus=0.0):
     return compare
 
 
-@each_that_orders
+@each_exact_topology
 def test_both_orders_cancel_a_position_bias(topology):
     ranking = run_tournament(topology, 4, judge_of([4, 3, 2, 1], first_bonus=5))
     assert ranking.ranks_G == [0.0, 1.0, 2.0, 3.0]
@@ -44,8 +44,8 @@ def test_both_orders_of_a_match_are_judged_at_once():
     assert run_tournament("anchor", 2, compare).tie_rate == 1.0
 
 
-def test_a_match_sums_both_orders_and_keeps_details_and_single_scores():
-    # Eq. 3 by hand: 0 has 7 shown first and 6 shown second, 1 has 5 and 9.
+def test_a_match_sums_both_orders_and_keeps_its_calls():
+    # Eq. 3 by hand: trajectory 0 has 7 if shown first and 6 if shown second, trajectory 1 has 9 and 5.
     async def compare(i, j):
         return *((7, 5) if i == 0 else (9, 6)), f"{i} before {j}"
 
@@ -68,7 +68,7 @@ def test_tie_rate_and_flip_rate_are_shares_of_the_matches_with_a_verdict():
 
 
 @each_topology
-def test_a_match_with_one_order_missing_has_failed_and_counts_no_score(topology):
+def test_a_match_with_one_failed_order_fails_and_has_no_score(topology):
     async def compare(i, j):
         return None if (i, j) == (1, 0) else (9 - i, 9 - j)
 
@@ -80,65 +80,55 @@ def test_a_match_with_one_order_missing_has_failed_and_counts_no_score(topology)
 
 
 @each_topology
-def test_a_group_whose_verdicts_all_failed_has_no_ranks_invalid_ones_included(topology):
+def test_a_group_whose_verdicts_all_failed_has_no_ranks_for_invalid_trajectories_either(topology):
     async def compare(i, j):
         return None
 
     ranking = run_tournament(topology, 6, compare, valid_G=[True] * 5 + [False])
-    assert ranking.ranks_G == [None] * 6
-    assert ranking.tie_rate is None
+    assert ranking.ranks_G == [None] * 6 and ranking.tie_rate is None
     assert len(ranking.failed_matches) == len(ranking.matches) > 0
 
 
 @each_topology
-def test_a_group_whose_verdicts_all_tied_still_puts_the_invalid_last(topology):
+def test_invalid_trajectories_are_last_even_if_all_verdicts_are_ties(topology):
     ranking = run_tournament(topology, 5, judge_of([5] * 5), valid_G=[True] * 4 + [False])
     assert ranking.ranks_G == [1.5, 1.5, 1.5, 1.5, 4.0]
 
 
-@each_that_orders
+@each_exact_topology
 def test_identical_trajectories_enter_once_and_share_the_rank(topology):
-    calls = []
-    ranking = run_tournament(topology, 5, judge_of([3, 9, 3, 1, 9], calls), entrants=["a", "b", "a", "c", "b"])
-    assert ranking.ranks_G == [2.5, 0.5, 2.5, 4.0, 0.5]
+    ranking = run_tournament(topology, 5, judge_of([3, 9, 3, 1, 9], calls := []), entrants="abacb")
+    assert ranking.ranks_G == [2.5, 0.5, 2.5, 4.0, 0.5] and ranking.scores_G[0] == ranking.scores_G[2]
     assert {index for pair in calls for index in pair} == {0, 1, 3}
-    assert ranking.scores_G[0] == ranking.scores_G[2]
 
 
-@each_topology
-def test_trajectories_that_are_all_identical_share_one_midrank_without_a_call(topology):
-    ranking = run_tournament(topology, 4, judge_of([], calls := []), entrants=[0, 0, 0, 0])
-    assert ranking.ranks_G == [1.5] * 4
-    assert (calls, ranking.judge_calls, ranking.critical_path) == ([], 0, 0)
-
-
-@each_that_orders
+@each_exact_topology
 def test_invalid_trajectories_are_not_judged_and_share_the_last_midrank(topology):
-    calls = []
-    ranking = run_tournament(topology, 5, judge_of([9, 1, 8, 5, 7], calls), valid_G=[True, False, True, False, True])
-    assert ranking.ranks_G == [0.0, 3.5, 1.0, 3.5, 2.0]
-    assert ranking.scores_G[1] is None
+    valid_G = [True, False, True, False, True]
+    ranking = run_tournament(topology, 5, judge_of([9, 1, 8, 5, 7], calls := []), valid_G=valid_G)
+    assert ranking.ranks_G == [0.0, 3.5, 1.0, 3.5, 2.0] and ranking.scores_G[1] is None
     assert {index for pair in calls for index in pair} == {0, 2, 4}
 
 
-def test_the_first_valid_trajectory_takes_the_part_of_an_invalid_anchor():
+def test_the_first_valid_trajectory_replaces_an_invalid_anchor():
     ranking = run_tournament("anchor", 4, judge_of([9, 1, 8, 5]), valid_G=[False, True, True, True])
     assert [(match.i, match.j) for match in ranking.matches] == [(1, 2), (1, 3)]
     assert ranking.ranks_G == [3.0, 2.0, 0.0, 1.0]
 
 
 @each_topology
-def test_a_single_valid_trajectory_is_first_and_none_is_no_order(topology):
-    one = run_tournament(topology, 3, judge_of([]), valid_G=[False, True, False])
-    none = run_tournament(topology, 3, judge_of([]), valid_G=[False] * 3)
-    assert one.ranks_G == [1.5, 0.0, 1.5]
-    assert none.ranks_G == [1.0] * 3
-    assert one.scores_G == none.scores_G == [None] * 3
-    assert one.matches == none.matches == []
+@pytest.mark.parametrize(("keys", "ranks_G"), [
+    ({"entrants": [0, 0, 0]}, [1.0] * 3), ({"valid_G": [False] * 3}, [1.0] * 3),
+    ({"valid_G": [False, True, False]}, [1.5, 0.0, 1.5]),
+])  # fmt: skip
+def test_a_group_with_fewer_than_two_entrants_is_ranked_without_a_call(topology, keys, ranks_G):
+    ranking = run_tournament(topology, 3, judge_of([]), **keys)
+    assert (ranking.ranks_G, ranking.scores_G) == (ranks_G, [None] * 3)
+    assert (ranking.matches, ranking.judge_calls, ranking.critical_path) == ([], 0, 0)
 
 
 def failing(fail, pair=(1, 2)):
-    """A judge that does `await fail()` on one pair, shown in this order, and puts lower indices first on all others."""
+    """A judge that returns `await fail()` for one pair in this order, and prefers lower indices in all other calls."""
 
     async def compare(i, j):
         return await fail() if (i, j) == pair else (9 - i, 9 - j)
@@ -157,29 +147,25 @@ async def slow():
     await asyncio.sleep(60)
 
 
-def replying(reply):
-    async def fail():
-        return reply
-
-    return fail
+def returning(reply):
+    return lambda: asyncio.sleep(0, reply)
 
 
 @each_topology
 @pytest.mark.parametrize(("fail", "reason"), [
     (raising(ConnectionError("judge is gone")), "ConnectionError: judge is gone"), (slow, "no verdict within 0.05 s"),
     (raising(asyncio.CancelledError("not by the tournament")), "CancelledError: not by the tournament"),
-    (replying(None), "no verdict could be had"),
-    *((replying(reply), "must return 2 scores") for reply in ((1,), 3, "ab cd")),
-    *((replying(reply), "must return numbers within") for reply in (
+    (returning(None), "the judge returned None instead of a verdict"),
+    *((returning(reply), "must return 2 scores") for reply in ((1,), 3, "ab cd")),
+    *((returning(reply), "must return numbers within") for reply in (
         ("a", "b"), (1, float("nan")), (float("inf"), 1), (1e308, 1), ("9", b"3"), (True, 1))),
 ])  # fmt: skip
-def test_a_call_that_fails_fails_its_match_with_the_reason_and_the_rest_goes_on(topology, fail, reason):
+def test_a_failed_call_fails_only_its_match_and_keeps_the_reason(topology, fail, reason):
     played = False
-    for seed in range(3):  # by lot, 1 and 2 need not meet
+    for seed in range(3):  # 1 and 2 do not meet at every seed
         ranking = run_tournament(topology, 3, failing(fail), timeout_s=0.05, seed=seed)
         failed = [match for match in ranking.matches if {match.i, match.j} == {1, 2}]
-        assert ranking.failed_matches == failed
-        assert len(ranking.matches) >= 2
+        assert ranking.failed_matches == failed and len(ranking.matches) >= 2
         for match in failed:
             played = True
             errors = {(call.first, call.second): call.error for call in match.calls}
@@ -213,12 +199,12 @@ def test_a_keyboard_interrupt_stops_everything():
         run_tournament("round_robin", 2, failing(raising(KeyboardInterrupt), (0, 1)))
 
 
-def test_ranking_by_scores_is_by_the_mixed_model_of_the_calls_that_count():
+def test_ranking_by_scores_uses_the_mixed_model_of_the_calls_in_valid_matches():
     variances = JudgeVariances()
     variances.observe(2, [(0, 1, 9, 3), (1, 0, 4, 8)])
     before = asdict(variances)
     compare = scripted({(0, 2): (6, 5), (0, 3): (4, 7)}, failed=[{0, 4}])
-    # Trajectory 1 is identical with 0: the entrants are 0, 2, 3 and 4.
+    # Trajectories 0 and 1 are identical: the entrants are 0, 2, 3 and 4.
     ranking = run_tournament("anchor", 5, compare, entrants="aabcd", ranking="scores", variances=variances)
     calls = [(0, 2, 6, 5), (2, 0, 5, 6), (0, 3, 4, 7), (3, 0, 7, 4)]
     assert scored_calls(ranking.matches) == calls
@@ -228,7 +214,7 @@ def test_ranking_by_scores_is_by_the_mixed_model_of_the_calls_that_count():
     assert asdict(variances) == before
 
 
-def test_an_empty_group_wrong_lengths_and_a_running_loop_are_errors():
+def test_an_empty_group_wrong_lengths_and_a_running_event_loop_are_errors():
     for size, keys, problem in ((0, {}, "group_size >= 1, not 0"), (4, {"entrants": [0, 1]}, "entrants has 2 items"),
                                 (4, {"valid_G": [True] * 3}, "valid_G has 3 items for group_size 4")):  # fmt: skip
         with pytest.raises(ValueError, match=problem):

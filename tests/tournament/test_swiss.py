@@ -1,4 +1,4 @@
-"""The Swiss system: rounds, byes, score groups, Buchholz."""
+"""The Swiss system: rounds, byes, pairs of equal records, Buchholz."""
 
 from random import Random
 
@@ -12,13 +12,12 @@ each_size = pytest.mark.parametrize("size", range(2, 18))
 
 
 def rounds_of(ranking):
-    """The matches of each round."""
     return [[match for match in ranking.matches if match.round == k] for k in range(ranking.critical_path)]
 
 
 @each_size
 @pytest.mark.parametrize("failure_rate", [0.0, 0.3])
-def test_swiss_plays_its_rounds_with_one_match_or_one_bye_an_entrant(size, failure_rate):
+def test_in_each_round_each_entrant_has_one_match_or_the_bye_and_no_entrant_has_two_byes(size, failure_rate):
     for seed in range(8):
         ranking = run_tournament("swiss", size, noisy(range(size), seed, failure_rate), seed=seed)
         rounds = rounds_of(ranking)
@@ -33,21 +32,20 @@ def test_swiss_plays_its_rounds_with_one_match_or_one_bye_an_entrant(size, failu
 
 @each_size
 def test_a_perfect_judge_puts_the_best_first_alone_with_a_full_score(size):
-    """And without byes, everyone meets an equal record."""
+    """Without byes, the first rounds pair equal records."""
     for seed in range(20):
         qualities, points = Random(seed).sample(range(size), size), [0] * size
         ranking = run_tournament("swiss", size, perfect(qualities), seed=seed)
         best = qualities.index(size - 1)
         assert ranking.ranks_G[best] == 0.0
         assert [g for g, total in enumerate(ranking.scores_G) if total == Swiss(size).rounds] == [best]
-        for matches in rounds_of(ranking)[:3] if size in (2, 4, 8, 16) else ():  # later, equals may all have met
+        for matches in rounds_of(ranking)[:3] if size in (2, 4, 8, 16) else ():  # later, all equal records may have met
             assert all(points[match.i] == points[match.j] for match in matches)
             for match in matches:
                 points[match.i if match.scores[0] > match.scores[1] else match.j] += 1
 
 
 def test_points_and_buchholz_worked_by_hand(monkeypatch):
-    # By lot 0, 1, 2, 3, 4. Round 1: 4 has the bye; whoever meets, 0 and 1 beat 2 and 3, but 0 draws where it meets 1.
     monkeypatch.setattr("arenarl.tournament.schedules.Topology.lots", property(lambda self: list(range(self.size))))
     results = {}
 
@@ -59,25 +57,23 @@ def test_points_and_buchholz_worked_by_hand(monkeypatch):
         return {frozenset(pairing[:2]) for pairing in pairings}
 
     schedule = Swiss(3)
-    (first,) = play(schedule, [5, 4, 3])  # one match; the other entrant rests and has a point
-    resting = ({0, 1, 2} - first).pop()
-    loser = max(first)
-    (second,) = play(schedule, [5, 5, 5])  # a draw; the loser rests, for it has least
+    (first,) = play(schedule, [5, 4, 3])  # one match; the resting entrant has a bye, so one point
+    (resting,), loser = {0, 1, 2} - first, max(first)
+    (second,) = play(schedule, [5, 5, 5])  # a draw; the loser has the bye, because it has the fewest points
     assert second == {resting, min(first)}
     assert schedule.ready(results) == []
     points = {resting: 1.5, min(first): 1.5, loser: 1.0}
     standings = schedule.standings(results)
     assert [standings[i].score for i in range(3)] == [points[i] for i in range(3)]
-    # Buchholz: the resting met one with 1.5, the other winner met 1.0 and 1.5, the loser 1.5; shares of two rounds.
-    assert standings[resting].key == (0.75, 0.75)
-    assert standings[min(first)].key == (0.75, 1.25)
-    assert standings[loser].key == (0.5, 0.75)
+    # Buchholz per round, of two: `resting` met 1.5 points, `min(first)` met 1.0 and 1.5, `loser` met 1.5.
+    keys = [standings[entrant].key for entrant in (resting, min(first), loser)]
+    assert keys == [(0.75, 0.75), (0.75, 1.25), (0.5, 0.75)]
 
 
-def test_a_failed_match_leaves_the_share_of_points():
+def test_a_failed_match_does_not_lower_the_points_per_round():
     scores = {(i, j): (9 - i, 9 - j) for i in range(4) for j in range(i + 1, 4)}
     whole = run_tournament("swiss", 4, scripted(scores))
     (last,) = [match for match in whole.matches if match.round == 1 and 0 in (match.i, match.j)]
     ranking = run_tournament("swiss", 4, scripted(scores, failed=[{last.i, last.j}]))
-    assert ranking.scores_G[0] == 1.0 and ranking.ranks_G[0] < 2  # one match, won: as good a share as before
+    assert ranking.scores_G[0] == 1.0 and ranking.ranks_G[0] < 2  # one match, one win
     assert len(ranking.failed_matches) == 1
