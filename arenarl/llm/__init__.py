@@ -1,6 +1,6 @@
-"""LLMs behind OpenAI-compatible APIs, whatever they are asked for: verdicts, rubrics, tickets, a closed policy's turns.
+"""Clients for LLMs behind OpenAI-compatible APIs: judges, query rubrics, simulated tools, closed policies.
 
-Below rollout, domains and judges, which all ask. Open `client` first: retries, one limit for all calls, budgets.
-`transport` makes one attempt. `reply_store` keeps every reply, so that a call is paid for once; `prompts` and
-`json_reply` are what is sent and how the answer is read.
+Rollout, domains and judges call this package. Open `client` first: retries, one limit for all calls, budgets.
+`transport` makes one attempt. `reply_store` keeps every reply, so that no call is paid for twice. `prompts` quotes
+foreign text, `json_reply` parses replies.
 """

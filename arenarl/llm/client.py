@@ -1,11 +1,10 @@
-"""Calls LLMs behind OpenAI-compatible APIs: for judges, query rubrics, simulated tools and closed policies alike.
+"""Call LLMs behind OpenAI-compatible APIs, for judges, query rubrics, simulated tools and closed policies.
 
-`ask` wants JSON by a pydantic model and ends as an instance of it, or as None: never as a guess. A reply that does not
-parse is asked for once more with the error. `complete` takes whatever a policy replies. Timeouts, 429, 5xx and what is
-no completion are tried again with growing pauses for `patience_s`. All calls of a process share one limit; replies are
-kept in the store, so the same call is paid for once. What no further call can mend (a refused key, a redirect, a spent
-budget, nobody answered for `patience_s`, too many failures) sets `stop_reason`: from then on no call is made, and the
-run saves and stops.
+`ask` returns a JSON reply as a pydantic model, or None, never a guess. A reply that does not parse is requested once
+more, with the error. `complete` returns any reply, for closed policies. Timeouts, 429, 5xx and invalid completions are
+retried with growing pauses for `patience_s`. All calls of a process share one limit. The store keeps replies, so that
+the same call is paid for once. An error that further calls cannot fix sets `stop_reason`: a refused key, a redirect, a
+spent budget, no reply for `patience_s`, too many failures. Then no further call is made, and the run saves and stops.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.llm.json_reply import ends_with_an_object, parse_reply
 from arenarl.llm.prompts import quotable
 from arenarl.llm.reply_store import ReplyStore, StoredReply, Usage, reply_key, run_of
-from arenarl.llm.transport import OPENAI_URL, Completion, NoCompletion, Transport, asked_pause
+from arenarl.llm.transport import OPENAI_URL, Completion, NoCompletion, Transport, retry_after_s
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.event_loops import InFlight, LoopThread
@@ -42,51 +41,51 @@ Read = TypeVar("Read")
 Reader = Callable[[str], Read]  # raises ValueError
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
-WINDOW, FEWEST = 200, 50  # verdicts over which the share of failures is taken, and how many it takes to judge by
-_RETRIED_STATUS = (408, 409, 429)  # and all from 500
-_REFUSES_ALL = (401, 402, 403, 404, 405, 407, 410)  # a key, an account, a path, a proxy: no other call fares better
-_FLAGS = 403  # of a model that answers others: OpenRouter and firewalls say so of a single prompt
-# what Alibaba, Anthropic and others say with status 400 of an account that cannot pay
+WINDOW, FEWEST = 200, 50  # the failure share covers the last WINDOW verdicts, and needs FEWEST of them
+_RETRIED_STATUS = (408, 409, 429)  # besides all from 500
+_REFUSES_ALL = (401, 402, 403, 404, 405, 407, 410)  # a wrong key, account, path or proxy: all other calls fail too
+_FLAGGED = 403  # OpenRouter and firewalls also send it for a single prompt, while other prompts get replies
+# phrases of Alibaba, Anthropic and others, with status 400, for an account that cannot pay
 _NO_MONEY = re.compile(
     r"arrearage|good standing|credit balance|insufficient (?:account )?(?:balance|credit|fund)", re.IGNORECASE
 )
 
 
 class RunStopped(UserError):
-    """The run cannot go on with its LLMs; what it has so far is sound."""
+    """The run must stop, because its LLMs cannot be used any longer. Its results so far are valid."""
 
 
 @dataclass(frozen=True)
 class NoReply:
-    """Why a call brought none. A refusal is the API's answer to this very request: too long, filtered, malformed."""
+    """The reason of a call without a reply. A refusal concerns this request only: too long, filtered, malformed."""
 
     reason: str
     is_refusal: bool = False
 
 
 @dataclass(frozen=True)
-class _Question(Generic[Read]):
-    """What a call asks for. `read` turns the reply's text into a value; `form` holds further fields of the request.
+class _Call(Generic[Read]):
+    """A call. `read` parses the reply's text, `retry` is the second prompt, `fields` are further fields of the request.
 
-    A reply that took all of `max_reply_tokens` may lack its end. It still counts if it ends with an object, unless
-    `must_be_whole`.
+    A reply that used all of `max_reply_tokens` may lack its end. It still counts if it ends with a JSON object, unless
+    `must_be_whole` is set.
     """
 
     llm: LLMConfig
     messages: Messages
     read: Reader[Read]
-    again: str
-    form: dict[str, Any] = field(default_factory=dict)
+    retry: str
+    fields: dict[str, Any] = field(default_factory=dict)
     must_be_whole: bool = False
 
     def request(self, conversation: Messages) -> dict[str, Any]:
-        return chat_request(self.llm, conversation, self.llm.max_reply_tokens, self.llm.temperature, **self.form)
+        return chat_request(self.llm, conversation, self.llm.max_reply_tokens, self.llm.temperature, **self.fields)
 
     def is_cut(self, reply: StoredReply) -> bool:
         return (reply.tokens_out or 0) >= self.llm.max_reply_tokens
 
     def parse(self, reply: StoredReply) -> Read:
-        """Return the reply's value. Raises ValueError if it is cut off or does not fit."""
+        """Return the parsed reply. Raises ValueError if it is cut off or does not fit."""
         is_cut = self.is_cut(reply)
         if is_cut and self.must_be_whole:
             raise ValueError("it is cut off")
@@ -96,20 +95,20 @@ class _Question(Generic[Read]):
         return parsed
 
     def retry_messages(self, reply: StoredReply, problem: ValueError) -> list[Message]:
-        """Return the conversation that shows the wrong reply, says what is wrong and asks once more."""
-        text = reply.text[:4000] if reply.text.strip() else "(nothing)"  # Anthropic's API takes no empty message
-        again = {"role": "user", "content": self.again.format(error=problem)}
-        return [*self.messages, {"role": "assistant", "content": text}, again]
+        """Return the messages of the second request: the first ones, the wrong reply, and the problem."""
+        text = reply.text[:4000] if reply.text.strip() else "(nothing)"  # Anthropic's API refuses an empty message
+        retry = self.retry.format(error=problem)
+        return [*self.messages, {"role": "assistant", "content": text}, {"role": "user", "content": retry}]
 
 
 class LLMClient:
-    """All LLM calls of a process, in an event loop of its own.
+    """All LLM calls of a process, in a separate event loop.
 
     Args:
-        limits: `judge.concurrency`, which the processes share evenly, the store, the budget.
-        stage: <run>/<stage>, under which the store counts what was paid; the limits are the run's.
-        keys: by the name of its environment variable, from `read_keys`.
-        log: a file that gets a line for every verdict that was had, or None.
+        limits: the store, the budget, and `judge.concurrency`, which the processes share evenly.
+        stage: <run>/<stage>, the store's name for this spending. The limits apply to the whole run.
+        keys: API keys by environment variable, from `read_keys`.
+        log: a file that gets a line for every parsed reply, or None.
     """
 
     def __init__(self, limits: JudgesConfig, stage: str, keys: dict[str, str], log: Path | None = None):
@@ -120,33 +119,35 @@ class LLMClient:
         self.stop_reason: str | None = None
         self._slots = asyncio.Semaphore(share_of(limits.concurrency))
         self._stopped = asyncio.Event()
-        self._answered: set[tuple[str, str]] = set()  # addresses and models that have
-        self._refused: set[tuple[str, str]] = set()  # and those that refuse even a short question
+        self._working: set[tuple[str, str]] = set()  # (address, model) with a reply so far
+        self._refusing: set[tuple[str, str]] = set()  # (address, model) that refuses even the probe
         self._in_flight: InFlight[StoredReply | NoReply] = InFlight()
-        self._questions: InFlight[None] = InFlight()
-        self._has_failed: deque[bool] = deque(maxlen=WINDOW)
+        self._probes: InFlight[None] = InFlight()
+        self._failures: deque[bool] = deque(maxlen=WINDOW)
         self._last_reply_at = time.monotonic()
         self._last_error = self._last_failure = ""
         self._thread = LoopThread("llm-client")
 
     async def ask(
-        self, llm: LLMConfig, messages: Messages, reply_type: type[Parsed], again: str, repeat: int = 0, about: str = ""
+        self, llm: LLMConfig, messages: Messages, reply_type: type[Parsed], retry: str, repeat: int = 0, about: str = ""
     ) -> Parsed | None:
-        """One call's reply, or None if none could be had.
+        """Return the JSON reply of one call, or None without a valid reply.
 
-        `again` is what a reply that does not parse is answered with, `{error}` in it; `repeat` tells apart calls that
-        differ in nothing else; `about` names the call in the log.
+        `retry` is the prompt after a reply that does not parse; it contains `{error}`. `repeat` distinguishes calls
+        with equal messages. `about` names the call in the log.
         """
-        read, form = partial(parse_reply, reply_type=reply_type), _reply_form(llm, reply_type)
-        return await self._run(self._ask(_Question(llm, messages, read, again, form), repeat, about))
+        read, fields = partial(parse_reply, reply_type=reply_type), _reply_format(llm, reply_type)
+        return await self._run(self._ask(_Call(llm, messages, read, retry, fields), repeat, about))
 
     async def ask_text(
-        self, llm: LLMConfig, messages: Messages, read: Reader[Read], again: str, repeat: int = 0, about: str = ""
+        self, llm: LLMConfig, messages: Messages, read: Reader[Read], retry: str, repeat: int = 0, about: str = ""
     ) -> Read | None:
-        """The same of a reply in whatever form the messages ask for: `read` makes something of its text, or raises
-        ValueError. One that took all of `max_reply_tokens` may lack its end, and counts as unreadable."""
-        question = _Question(llm, messages, read, again, must_be_whole=True)
-        return await self._run(self._ask(question, repeat, about))
+        """Return `read(text)` of a reply in any format, or None without a valid reply; see `ask`.
+
+        `read` raises ValueError for a wrong text. A reply that used all of `max_reply_tokens` may lack its end and
+        counts as unreadable.
+        """
+        return await self._run(self._ask(_Call(llm, messages, read, retry, must_be_whole=True), repeat, about))
 
     async def complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int = 0) -> StoredReply | NoReply:
         """Return the reply to a `chat_request`; its text is the API's message as JSON, with `finish_reason`."""
@@ -162,114 +163,113 @@ class LLMClient:
         return self._thread.submit(take()).result()
 
     def report(self) -> str:
-        """What `take_usage` says, as a line for the terminal."""
+        """Return the result of `take_usage` as a line for the terminal."""
         usage, spent = self.take_usage()
         tokens = f"{usage.tokens_in:,} tokens in, {usage.tokens_out:,} out, cost {usage.cost:.2f}"
         if usage.unknown_tokens:
-            unknown = f"{usage.unknown_tokens:,} replies do not say their tokens"
-            tokens += f"; {unknown} and are charged the most that they can have cost"
+            tokens += f"; {usage.unknown_tokens:,} replies without a token count, charged the maximum possible cost"
         counts = f"{usage.calls:,} paid for ({tokens}), {usage.from_store:,} replies from the store"
         last = f" (the last: {self._last_failure})" if usage.failed else ""
         so_far = f"{run_of(self.stage)} so far: {spent.calls:,} calls, cost {spent.cost:.2f}"
         return f"LLM calls: {counts}, {usage.failed:,} verdicts failed{last}; {so_far}"
 
     def check(self) -> None:
-        """Raises RunStopped if the run is to stop: verdicts have been missing since."""
+        """Raise RunStopped if `stop_reason` is set. All verdicts after it are missing."""
         if self.stop_reason:
             raise RunStopped(self.stop_reason)
 
     async def _run(self, call: Coroutine[Any, Any, Read]) -> Read:
-        """Await a call in the client's own loop. What no call can mend stops the run too: tournaments take whatever is
-        raised for a verdict that failed, and would go on without any."""
+        """Await a call in the client's event loop. Any error stops the run.
+        Without that, tournaments would count it as a failed verdict and continue without any verdict."""
 
         async def run() -> Read:
             try:
                 return await call
             except Exception as error:
                 is_ours = isinstance(error, UserError)
-                self._stop(str(error) if is_ours else f"no LLM can be called: {self.transport.in_words(error)}")
+                self._stop(str(error) if is_ours else f"cannot call any LLM: {self.transport.describe(error)}")
                 raise
 
         return await self._thread.run(run())
 
-    async def _ask(self, question: _Question[Read], repeat: int, about: str) -> Read | None:
+    async def _ask(self, call: _Call[Read], repeat: int, about: str) -> Read | None:
         self.usage.verdicts += 1
-        conversation, error = list(question.messages), ""
+        conversation, error = list(call.messages), ""
         for _ in range(2):
-            reply = await self._reply(question.llm, question.request(conversation), repeat, Completion.text)
+            reply = await self._reply(call.llm, call.request(conversation), repeat, Completion.text)
             if isinstance(reply, NoReply):
                 error = reply.reason
                 break
             try:
-                parsed = question.parse(reply)
+                parsed = call.parse(reply)
             except ValueError as problem:
                 self.usage.unreadable += 1
-                limit = f" (it took all of max_reply_tokens={question.llm.max_reply_tokens})"
-                error = f"{problem}{limit if question.is_cut(reply) else ''}"
-                conversation = question.retry_messages(reply, problem)
+                limit = f" (it used all of max_reply_tokens={call.llm.max_reply_tokens})"
+                error = f"{problem}{limit if call.is_cut(reply) else ''}"
+                conversation = call.retry_messages(reply, problem)
             else:
-                self._note(has_failed=False)
+                self._count(is_failure=False)
                 self._write_log(about, conversation, parsed)
                 return parsed
-        self._note_failure(error)
+        self._count_failure(error)
         return None
 
     async def _complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int) -> StoredReply | NoReply:
         self.usage.verdicts += 1
         reply = await self._reply(llm, request, repeat, Completion.whole_message)
         if isinstance(reply, NoReply):
-            self._note_failure(reply.reason)
+            self._count_failure(reply.reason)
         else:
-            self._note(has_failed=False)
+            self._count(is_failure=False)
         return reply
 
     async def _reply(
         self, llm: LLMConfig, request: dict[str, Any], repeat: int, read: Callable[[Completion], str]
     ) -> StoredReply | NoReply:
-        """The reply from the store, from a call under way, or from a call of its own, which `read` makes a text of."""
+        """Return the reply from the store, from an equal call under way, or from a new call.
+        `read` turns a completion into the stored text."""
         key = reply_key(llm.base_url or OPENAI_URL, request, repeat)
         if stored := self.store.get(key):
             self.usage.from_store += 1
             return stored
         if self.limits.store_only:
-            remedy = "run it once without store_only, with a key"
+            remedy = "run once without store_only, with a key"
             self._stop(f"judge.store_only: {self.limits.store} lacks a reply of {llm.model}; {remedy}")
         if self.stop_reason:
             return NoReply(self.stop_reason)
-        # who gives up waiting leaves the call, which is paid for, to the store
+        # if the caller stops waiting, the paid call continues and its reply goes to the store
         return await self._in_flight.get(key, lambda: self._call(llm, request, key, read))
 
     async def _call(
         self, llm: LLMConfig, request: dict[str, Any], key: str, read: Callable[[Completion], str]
     ) -> StoredReply | NoReply:
-        """Try until there is a reply. None comes if the API refuses this call, patience ends or the run is to stop."""
-        started, pause_s, keeps_place = None, _FIRST_PAUSE_S, False
-        async with AsyncExitStack() as place:
+        """Retry until a reply comes, the API refuses this call, patience ends, or the run stops."""
+        started, pause_s, keeps_slot = None, _FIRST_PAUSE_S, False
+        async with AsyncExitStack() as slot:
             while True:
-                if not keeps_place:
-                    await place.enter_async_context(self._slots)
+                if not keeps_slot:
+                    await slot.enter_async_context(self._slots)
                 if self.stop_reason or not self._reserve():
                     return NoReply(self.stop_reason)
-                started = started or time.monotonic()  # waiting for a place is not waiting for the API
+                started = started or time.monotonic()  # patience does not count the wait for a slot
                 try:
                     completion = await self.transport.send(llm, request)
                     text = read(completion)
-                except Exception as error:  # noqa: BLE001 - sorted below; what the run cannot go on with sets stop_reason
+                except Exception as error:  # noqa: BLE001 - `_pause_after` decides: retry, fail alone, or stop the run
                     self._settle(llm, request, error)
                     status = getattr(error, "status_code", None)
-                    if status == _FLAGS and _target(llm) not in self._answered:
-                        await self._find_out_whether_it_answers(llm)
-                    # so that not all come back at once
+                    if status == _FLAGGED and _target(llm) not in self._working:
+                        await self._probe_once(llm)
+                    # random, so that not all calls return at once
                     wait_s = self._pause_after(llm, error, pause_s * random.uniform(1.0, 1.5))
                     reason = self._last_error
-                    # too many calls: another one in its place would be told the same
-                    keeps_place = status == 429
+                    keeps_slot = status == 429  # another call in this slot would get the same status
                 else:
                     self._last_reply_at = time.monotonic()
-                    self._answered.add(_target(llm))
-                    return self._keep(llm, request, key, completion, text)
-                if not keeps_place:
-                    await place.aclose()
+                    self._working.add(_target(llm))
+                    return self._store_reply(llm, request, key, completion, text)
+                if not keeps_slot:
+                    await slot.aclose()
                 if wait_s is None:
                     return NoReply(reason, is_refusal=not self.stop_reason)
                 left_s = started + llm.patience_s - time.monotonic()
@@ -282,80 +282,82 @@ class LLMClient:
                     await asyncio.wait_for(self._stopped.wait(), min(wait_s, left_s))
 
     def _pause_after(self, llm: LLMConfig, error: Exception, pause_s: float) -> float | None:
-        """Seconds until the next attempt: `pause_s`, or more if the server asks for it; None if none can help."""
+        """Return the seconds until the next attempt; None if retrying is useless. Stops the run if all calls must fail.
+        The pause is `pause_s`, or the server's Retry-After if that is longer."""
         openai, self._last_error = self.transport.openai, self.transport.explain(llm, error)
         if isinstance(error, openai.APIStatusError):
             (where, model), status = _target(llm), error.status_code
-            is_flagged = status == _FLAGS and _target(llm) not in self._refused
-            has_no_money = status in (400, _FLAGS) and _NO_MONEY.search(f"{error.code} {error}")
+            is_flagged = status == _FLAGGED and _target(llm) not in self._refusing
+            has_no_money = status in (400, _FLAGGED) and _NO_MONEY.search(f"{error.code} {error}")
             if has_no_money or (status in _REFUSES_ALL and not is_flagged):
                 self._stop(f"the API at {where} refuses calls to {model}: {self._last_error}")
-            elif status < 400:  # followed, it would tell the prompt to others, or end as another request
-                elsewhere = self.transport.without_keys(error.response.headers.get("location", "nowhere"))
-                remedy = "set base_url to the address that answers itself"
-                self._stop(f"the API at {where} redirects calls ({status}) to {elsewhere}; {remedy}")
+            elif status < 400:  # following it could send the prompt to another host, or change the request
+                location = self.transport.without_keys(error.response.headers.get("location", "nowhere"))
+                remedy = "set base_url to the final address"
+                self._stop(f"the API at {where} redirects calls ({status}) to {location}; {remedy}")
             elif status >= 500 or status in _RETRIED_STATUS:
-                return max(pause_s, asked_pause(error.response.headers.get("retry-after")) * random.uniform(1.0, 1.25))
-            return None  # otherwise for this call alone: too long, or filtered
+                wanted_s = retry_after_s(error.response.headers.get("retry-after"))
+                return max(pause_s, wanted_s * random.uniform(1.0, 1.25))
+            return None  # only this call fails: too long, or filtered
         if isinstance(error, TimeoutError | openai.APIError | NoCompletion):
             return pause_s
-        if isinstance(error, UnicodeEncodeError):  # half a surrogate in the request: it cannot be sent
+        if isinstance(error, UnicodeEncodeError):  # half a surrogate in the request, which cannot be sent
             return None
         raise error
 
     async def _give_up(self, llm: LLMConfig, started: float) -> None:
-        """Stop the run if no call had a reply in all that time, and a short question has none now."""
+        """Stop the run if no call had a reply since `started`, and the probe has none now."""
         if self._last_reply_at < started:
-            await self._find_out_whether_it_answers(llm)
+            await self._probe_once(llm)
         if self._last_reply_at < started:
             where, _ = _target(llm)
             self._stop(f"no usable reply from {where} for {llm.patience_s:g} s; the last error: {self._last_error}")
 
-    async def _find_out_whether_it_answers(self, llm: LLMConfig) -> None:
-        await self._questions.get(_target(llm), partial(self._ask_whether_it_answers, llm))
+    async def _probe_once(self, llm: LLMConfig) -> None:
+        await self._probes.get(_target(llm), partial(self._probe, llm))
 
-    async def _ask_whether_it_answers(self, llm: LLMConfig) -> None:
-        """A prompt that never gets a completion must not look like a dead server, nor one that is flagged like a
-        refused key. The reply is paid for, not kept."""
+    async def _probe(self, llm: LLMConfig) -> None:
+        """Send a short prompt, to separate one bad prompt from a dead server or a refused key.
+        The reply is paid for but not stored."""
         if self.stop_reason or not self._reserve():
             return
-        question = [{"role": "user", "content": "Answer with one word: yes."}]
-        request = chat_request(llm, question, llm.max_reply_tokens, llm.temperature)
+        messages = [{"role": "user", "content": "Answer with one word: yes."}]
+        request = chat_request(llm, messages, llm.max_reply_tokens, llm.temperature)
         try:
             completion = await self.transport.send(llm, request)
-        except Exception as error:  # noqa: BLE001 - the call that gave up has said why there is no reply
+        except Exception as error:  # noqa: BLE001 - the failed call reports its own error
             self._settle(llm, request, error)
             if getattr(error, "status_code", None) in _REFUSES_ALL:
-                self._refused.add(_target(llm))
-            if not isinstance(error, self.transport.openai.BadRequestError):  # refused by a server that answers
+                self._refusing.add(_target(llm))
+            if not isinstance(error, self.transport.openai.BadRequestError):  # proof of a running server
                 return
         else:
             self._charge(llm, request, completion.tokens)
-            self._answered.add(_target(llm))
+            self._working.add(_target(llm))
         self._last_reply_at = time.monotonic()
 
     def _settle(self, llm: LLMConfig, request: dict[str, Any], error: Exception) -> None:
-        """Take the reserved call back, unless what came of it says that it was billed."""
+        """Cancel the reservation of a failed call, or charge it if it was billed."""
         if isinstance(error, NoCompletion) and error.tokens:
             self._charge(llm, request, error.tokens)
         else:
             self.store.release(self.stage)
 
-    def _keep(
+    def _store_reply(
         self, llm: LLMConfig, request: dict[str, Any], key: str, completion: Completion, text: str
     ) -> StoredReply:
         self._charge(llm, request, completion.tokens)
         tokens_in, tokens_out = completion.tokens or (None, None)
-        # where the server's own room was less, or it counts nothing, the number does not tell
+        # the count does not show a cut if the server's own limit is lower, or if it counts nothing
         if completion.finish_reason == "length":
             tokens_out = max(tokens_out or 0, request[llm.token_limit_name])
         text, model = map(self.transport.without_keys, (text, completion.model or llm.model))
         return self.store.put(key, StoredReply(text, model, tokens_in, tokens_out))
 
-    def _charge(self, llm: LLMConfig, request: dict[str, Any], known: tuple[int, int] | None) -> None:
-        at_most = known or (len(json.dumps(request)), request[llm.token_limit_name])  # no token without a byte
-        cost, (tokens_in, tokens_out) = llm.cost(*at_most), known or (0, 0)
-        paid = Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, unknown_tokens=known is None, cost=cost)
+    def _charge(self, llm: LLMConfig, request: dict[str, Any], tokens: tuple[int, int] | None) -> None:
+        most = tokens or (len(json.dumps(request)), request[llm.token_limit_name])  # a token has at least one byte
+        cost, (tokens_in, tokens_out) = llm.cost(*most), tokens or (0, 0)
+        paid = Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, unknown_tokens=tokens is None, cost=cost)
         self.usage += paid
         self.store.charge(self.stage, paid)
 
@@ -363,22 +365,23 @@ class LLMClient:
         if not self.store.reserve(self.stage, self.limits.max_calls, self.limits.max_cost):
             spent = self.store.spent(self.stage)
             limit = "max_calls" if spent.calls >= (self.limits.max_calls or float("inf")) else "max_cost"
-            used = f"{run_of(self.stage)} has paid for {spent.calls} calls, cost {spent.cost:.2f}"
-            self._stop(f"judge.{limit}={getattr(self.limits, limit)} is used up: {used}")
+            paid = f"{run_of(self.stage)} has paid for {spent.calls} calls, cost {spent.cost:.2f}"
+            self._stop(f"judge.{limit}={getattr(self.limits, limit)} is used up: {paid}")
         return not self.stop_reason
 
-    def _note(self, has_failed: bool) -> None:
-        self._has_failed.append(has_failed)
-        share, most = sum(self._has_failed) / len(self._has_failed), self.limits.max_failure_share
-        if has_failed and len(self._has_failed) >= FEWEST and share > most:
-            failed = f"{share:.0%} of the last {len(self._has_failed)} verdicts failed"
+    def _count(self, is_failure: bool) -> None:
+        """Add a verdict to the window, and stop the run if too many verdicts in it failed."""
+        self._failures.append(is_failure)
+        share, most = sum(self._failures) / len(self._failures), self.limits.max_failure_share
+        if is_failure and len(self._failures) >= FEWEST and share > most:
+            failed = f"{share:.0%} of the last {len(self._failures)} verdicts failed"
             self._stop(f"{failed}, above judge.max_failure_share={most}; the last: {self._last_failure}")
 
-    def _note_failure(self, error: str) -> None:
-        if not self.stop_reason:  # what comes after the stop tells nothing of the model
+    def _count_failure(self, error: str) -> None:
+        if not self.stop_reason:  # failures after the stop are not the model's
             self.usage.failed += 1
             self._last_failure = _one_line(self.transport.without_keys(error))
-            self._note(has_failed=True)
+            self._count(is_failure=True)
 
     def _stop(self, reason: str) -> None:
         if not self.stop_reason:
@@ -393,7 +396,7 @@ class LLMClient:
 
 
 def usage_metrics(usage: Usage, spent: Usage) -> dict[str, float]:
-    """What is logged of a step's LLM calls, and of what the run has paid for so far."""
+    """Return the metrics of a step's LLM calls, and of the run's spending so far."""
     return {
         "judge/failed_verdicts": usage.failed,
         "judge/paid_calls": usage.calls,
@@ -411,8 +414,8 @@ def usage_metrics(usage: Usage, spent: Usage) -> dict[str, float]:
 def open_client(
     llms: Iterable[LLMConfig], limits: JudgesConfig, stage: str, folder: Path | None = None
 ) -> LLMClient | None:
-    """Open one client for every LLM in `llms`, or return None without any. With a `folder` it logs every verdict there.
-    Raises UserError if a key's environment variable is not set."""
+    """Open one client for every LLM in `llms`, or return None without any. `folder` receives a log of all replies.
+    Raises UserError if the environment variable of an API key is not set."""
     llms = [llm for llm in llms if llm.name == "llm"]
     if not llms:
         return None
@@ -421,8 +424,8 @@ def open_client(
 
 
 def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:
-    """Return the keys that these LLMs need, by the name of their environment variable.
-    Raises UserError if a variable is not set, or holds what cannot stand in a header."""
+    """Return the API keys of these LLMs by environment variable.
+    Raises UserError if a variable is not set, or holds characters that a header cannot hold."""
     keys = {}
     for llm in llms:
         if name := llm.api_key_variable:
@@ -432,14 +435,14 @@ def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:
                 raise UserError(f"set the environment variable {name} to the key for {where}, for {model}")
             if not (key.isascii() and key.isprintable()):
                 problem = "holds characters that no key has"
-                raise UserError(f"the environment variable {name} {problem}; set it to the key alone")
+                raise UserError(f"the environment variable {name} {problem}; set it to the key only")
     return keys
 
 
 def chat_request(
     llm: LLMConfig, messages: Messages, max_tokens: int, temperature: float | None, **fields: Any
 ) -> dict[str, Any]:
-    """Return a chat completion's body, which a reply depends on. A model whose temperature is null is sent none."""
+    """Return the body of a chat completion request. If the LLM's temperature is null, it is left out."""
     request = {"model": llm.model, "messages": list(messages), llm.token_limit_name: max_tokens, **fields}
     if llm.temperature is not None:
         request["temperature"] = temperature
@@ -449,12 +452,12 @@ def chat_request(
 
 
 def _target(llm: LLMConfig) -> tuple[str, str]:
-    """The address and the model that calls go to."""
+    """Return (address, model) of the LLM."""
     return llm.base_url or OPENAI_URL, llm.model
 
 
-def _reply_form(llm: LLMConfig, reply_type: type[BaseModel]) -> dict[str, Any]:
-    """The fields of a request that hold the model to the reply's form."""
+def _reply_format(llm: LLMConfig, reply_type: type[BaseModel]) -> dict[str, Any]:
+    """Return the request fields that enforce the format of the reply."""
     if llm.reply_format == "json_object":
         return {"response_format": {"type": "json_object"}}
     if llm.reply_format == "json_schema":
@@ -469,5 +472,4 @@ def _schema(reply_type: type[BaseModel]) -> dict[str, Any]:
 
 
 def _one_line(text: str) -> str:
-    """An error as a line for the terminal."""
     return " ".join(quotable(text).split())[:1000]

@@ -1,7 +1,7 @@
-"""Reads an LLM's reply: the one JSON object that was asked for, as a pydantic model,
-or an error that says what is wrong with it.
+"""Parse an LLM's reply: return its one JSON object as a pydantic model, or raise the reason.
 
-Nothing is repaired or guessed: a reply cut short may end in the middle of a score.
+Replies are never repaired, because a cut reply may end in the middle of a score. The errors go back to the LLM with the
+second request, so their texts are part of the prompts.
 """
 
 import json
@@ -17,35 +17,36 @@ _OBJECT_BEGINS = re.compile(r'\{\s*"')
 
 
 class JSONReply(BaseModel):
-    """Whatever else a reply holds is ignored, but a server that keeps to schemas shall not write it."""
+    """Base class of replies. The parser ignores further keys; the schema forbids them."""
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
 
 def parse_reply(text: str, reply_type: type[Parsed]) -> Parsed:
-    """Return the one JSON object in a reply, its thinking left out; prose and code fences around it do no harm.
-    Raises ValueError for no object, several, or one that does not fit; says why. A reply is never repaired."""
-    if not text.strip():  # all of it may have been thinking, which some servers put elsewhere
+    """Return the one JSON object outside the thinking; prose and code fences around it are ignored.
+    Raises ValueError, with the reason, for no object, several objects, or an object that does not fit."""
+    if not text.strip():  # some servers move thinking elsewhere, and it may have been the whole reply
         raise ValueError("it is empty")
-    try:  # a reply that is one object and nothing else holds no thinking, whatever tags its strings quote
+    try:  # a reply that is one object has no thinking, even if its strings quote such tags
         whole = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError):
         whole = None
-    found = [whole] if isinstance(whole, dict) else list(json_objects(without_thinking(text)))
-    if len(found) != 1:
-        objects = f"{len(found) or 'no'} complete JSON object{'s' * (len(found) > 1)}"
-        raise ValueError(f"it holds {objects} where one was asked for")
+    objects = [whole] if isinstance(whole, dict) else list(json_objects(without_thinking(text)))
+    if len(objects) != 1:
+        count = f"{len(objects) or 'no'} complete JSON object{'s' * (len(objects) > 1)}"
+        raise ValueError(f"it holds {count} where one was asked for")
     try:
-        return reply_type.model_validate(found[0])
+        return reply_type.model_validate(objects[0])
     except ValidationError as error:
         problems = error.errors(include_url=False)[:3]
-        words = (f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
-        raise ValueError("; ".join(words)) from error
+        lines = (f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
+        raise ValueError("; ".join(lines)) from error
 
 
 def ends_with_an_object(text: str) -> bool:
-    """Whether nothing but the end of a code block stands behind the last brace:
-    what a cut reply goes on to say may take its draft back.
+    """Return True if only the end of a code block follows the last brace.
+
+    Otherwise the object may be a draft that the cut text withdraws.
 
     >>> ends_with_an_object('```json\\n{"x": 1}\\n```'), ends_with_an_object('Perhaps {"x": 1}. But')
     (True, False)
@@ -54,20 +55,20 @@ def ends_with_an_object(text: str) -> bool:
 
 
 def without_thinking(text: str) -> str:
-    """What a reply says behind its thinking, and before any that begins and does not end."""
+    """Return the text after the thinking, and before thinking that has no end."""
     return text.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def json_objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the outermost objects. Only the first hundred braces are tried: each costs time in the length of the text.
-    Raises ValueError if an object begins that cannot be read to its end: what follows may be a quotation or a draft."""
+    """Yield the outermost objects. Only the first 100 braces are tried, because each costs time in the text's length.
+    Raises ValueError for an incomplete object, because later objects may be quotations or drafts."""
     decoder, start = json.JSONDecoder(object_pairs_hook=_without_repeats), text.find("{")
     for _ in range(100):
         if start < 0:
             return
         try:
-            found, end = decoder.raw_decode(text, start)
-            yield found
+            value, end = decoder.raw_decode(text, start)
+            yield value
         except (ValueError, RecursionError):
             if _OBJECT_BEGINS.match(text, start):
                 raise ValueError("it holds no complete JSON object where one was asked for") from None

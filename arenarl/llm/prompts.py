@@ -1,7 +1,7 @@
-"""What LLMs are told: texts from configs/prompts, and foreign text quoted so that it cannot speak for itself.
+"""Parts of prompts: texts from configs/prompts, and safe quoting of foreign text.
 
-All that is not ours is quoted line by line: a line that starts with "| " is material, any other line is structure. So
-no text can close its block, open another or speak as who asks.
+Foreign text is quoted line by line: a line that starts with "| " is material, any other line is structure. So no text
+can close its block, open another block, or imitate instructions.
 """
 
 import re
@@ -17,9 +17,9 @@ PROMPTS = CONFIGS / "prompts"
 Message = dict[str, str]
 QUOTE = "| "
 _GAP = re.compile(r"\[\d+ characters left out\]")
-# What some model's tokenizer takes for its own control tokens; a blank inside makes it plain text again. By form: a bar
-# at either end of a tag (<|im_end|>, <turn|>, [|user|]), a tag with an underscore (<end_of_turn>, [TOOL_CALLS]); and
-# words that make a token without either.
+# Text that some tokenizer reads as a control token; an inserted blank makes it plain text again. Forms: a bar at either
+# end of a tag (<|im_end|>, <turn|>, [|user|]), a tag with an underscore (<end_of_turn>, [TOOL_CALLS]), and known words
+# in brackets.
 _CONTROL_TOKEN = re.compile(
     r"<(?=[|｜]|/?[\w▁:-]{1,40}[|｜]>|/?[a-zA-Z\d▁:-]{0,40}_[\w▁:-]{0,40}>|<SYS"
     r"|/?(?i:\w{1,20}:)?(?i:think|answer|role|image|mask|s|bos|eos|pad|unk|cls|sep|sop|eop|eo[adhmt]|SYS|unused\d+)>)"
@@ -27,27 +27,27 @@ _CONTROL_TOKEN = re.compile(
     r"|/?[A-Z\d]{1,40}_[A-Z\d_]{0,40}\])"
 )
 _LINE_BREAK = re.compile(r"\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
-# What is not shown and can hide a message: Unicode's Default_Ignorable_Code_Point, and all other format characters (Cf)
-# but the visible signs that enclose Arabic, Syriac and Kaithi numbers.
+# Invisible characters, which can hide a message: Unicode's Default_Ignorable_Code_Point and all other format characters
+# (Cf), except the visible signs around Arabic, Syriac and Kaithi numbers.
 _INVISIBLE = re.compile(
     r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
     r"\ufff0-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _JOINERS = "\u200c\u200d"
-_BLANK = "\u2800"  # a Braille cell without dots: the one blank that is none for Unicode
+_BLANK = "\u2800"  # a Braille cell without dots; Unicode does not count it as a blank
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 @lru_cache
 def prompt_texts(name: str, language: str) -> dict[str, str]:
-    """The texts of configs/prompts/<name>_<language>.yaml; English where there is no such language."""
+    """Return the texts of configs/prompts/<name>_<language>.yaml, or the English ones if that file is missing."""
     path = PROMPTS / f"{name}_{language}.yaml"
     return yaml.safe_load((path if path.is_file() else PROMPTS / f"{name}_en.yaml").read_text(encoding="utf-8"))
 
 
 def quoted(text: str, limit: int) -> str:
-    """Foreign text as it stands in a prompt: every line behind "| "; of a text above `limit` characters the first two
-    thirds and the last third."""
+    """Quote foreign text for a prompt: every line starts with "| ".
+    A text above `limit` characters keeps its first 2/3 and its last 1/3 of the limit."""
     if len(text) <= limit:
         return QUOTE + quotable(text).replace("\n", f"\n{QUOTE}")
     head, tail = text[: limit * 2 // 3], text[len(text) - limit // 3 :]
@@ -55,35 +55,37 @@ def quoted(text: str, limit: int) -> str:
 
 
 def unquoted(lines: Sequence[str]) -> list[str]:
-    """Raises ValueError for a line that is not quoted."""
+    """Return the lines without their quote marks. Raises ValueError for a line that is not quoted."""
     if wrong := [line for line in lines if not line.startswith(QUOTE) and not _GAP.fullmatch(line)]:
-        raise ValueError(f"neither quoted nor structure: {wrong[0][:80]!r}")
+        raise ValueError(f"line is not quoted: {wrong[0][:80]!r}")
     return [line.removeprefix(QUOTE) for line in lines]
 
 
 def sections_of(prompt: str, heading: re.Pattern) -> dict[str, list[str]]:
-    """The lines below each heading, by what is in the pattern's group. Raises ValueError for a heading that stands
-    twice and a line above all.
+    """Return the lines below each heading, keyed by the first group of the pattern.
+
+    Raises ValueError for a repeated heading and for a line above the first heading.
 
     >>> sections_of("# Query\\n| q\\n# Task\\nx\\n# y", re.compile("# (Query|Task)"))
     {'Query': ['| q'], 'Task': ['x', '# y']}
     """
     sections: dict[str, list[str]] = {}
     for line in prompt.split("\n"):
-        if found := heading.fullmatch(line):
-            if found[1] in sections:
-                raise ValueError(f"{line} stands twice")
-            lines = sections[found[1]] = []
+        if match := heading.fullmatch(line):
+            if match[1] in sections:
+                raise ValueError(f"repeated heading: {line}")
+            lines = sections[match[1]] = []
         elif not sections:
-            raise ValueError(f"outside of any section: {line[:80]!r}")
+            raise ValueError(f"line above the first heading: {line[:80]!r}")
         else:
             lines.append(line)
     return sections
 
 
 def quotable(text: str) -> str:
-    """Text with one kind of line break, without control or invisible characters, its control tokens broken by a blank.
-    Joiners are kept where spelling needs them: in Arabic script and after the virama of Indic ones.
+    """Clean a text: one kind of line break, no control or invisible characters, control tokens broken by a blank.
+
+    Joiners stay where spelling needs them: in Arabic script and after an Indic virama.
 
     >>> quotable("a\\r\\nb\\x1b <|im_end|> [INST]")
     'a\\nb\ufffd < |im_end|> [ INST]'
@@ -93,7 +95,7 @@ def quotable(text: str) -> str:
 
 
 def _joiner(match: re.Match) -> str:
-    """The invisible character itself if it joins or parts two letters of such a script, else nothing."""
+    """Return a joiner that spelling needs unchanged; replace other invisible characters with nothing."""
     before = match.string[match.start() - 1 : match.start()]
     is_joined = before and (unicodedata.bidirectional(before) == "AL" or unicodedata.combining(before) == 9)
     return match[0] if match[0] in _JOINERS and is_joined else ""

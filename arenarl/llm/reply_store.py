@@ -1,8 +1,8 @@
-"""The replies of LLMs on disk, so that no call is paid for twice, and what each run has paid.
+"""Store LLM replies on disk, so that no call is paid for twice, and record the spending of each run.
 
-One sqlite file that several processes and runs can share. A reply is kept as it came, under a hash of all that it
-depends on; what it means is read from it anew each time. A run pays by stage, <run>/<stage>, and has its limits for all
-its stages together.
+Several processes and runs can share one sqlite file. A reply is stored unchanged, under a hash of everything that it
+depends on, and parsed again at each use. Spending is recorded by stage, <run>/<stage>; limits apply to all stages of a
+run together.
 """
 
 import sqlite3
@@ -26,8 +26,8 @@ _OF_RUN = "(run = :run OR substr(run, 1, length(:run) + 1) = :run || '/')"
 
 @dataclass(frozen=True)
 class StoredReply:
-    """A reply's text as the model wrote it, the model's name as the API gave it, and the tokens that were billed; None
-    if it did not say. Of a reply that was cut off `tokens_out` is at least its limit."""
+    """A reply: the model's text, the model's name from the API, and the billed tokens, None if unknown.
+    If the reply was cut off, `tokens_out` is at least the request's token limit."""
 
     text: str
     model: str
@@ -37,28 +37,27 @@ class StoredReply:
 
 @dataclass
 class Usage(Summable):
-    """LLM calls and what they cost: of a process since they were last taken, or of a run so far."""
+    """LLM calls and their cost: of a process since the last report, or of a run so far."""
 
-    verdicts: int = 0  # and other replies asked for, from the store or not
-    failed: int = 0  # of these without a reply, or without one that parses
-    unreadable: int = 0  # replies that do not parse; each is asked for again once
-    from_store: int = 0  # replies that had been paid for before
+    verdicts: int = 0  # requested verdicts and other replies, from the store or not
+    failed: int = 0  # of `verdicts`: no reply, or no reply that parses
+    unreadable: int = 0  # replies that do not parse; the first one is requested again
+    from_store: int = 0  # replies from the store, already paid for
     calls: int = 0  # replies paid for
-    retries: int = 0  # attempts that ended in a timeout, 429, 5xx, a cut connection or no completion
+    retries: int = 0  # attempts that ended in a timeout, 429, 5xx, a cut connection or an invalid completion
     tokens_in: int = 0
     tokens_out: int = 0
-    # replies paid for whose tokens the API does not say, or not believably; their cost is the most it can be
-    unknown_tokens: int = 0
+    unknown_tokens: int = 0  # replies without a believable token count; charged the maximum possible cost
     cost: float = 0.0
 
 
 def reply_key(base_url: str, request: dict[str, Any], repeat: int) -> str:
-    """Hash all that a reply depends on: endpoint, model, messages, parameters, schema, number of the repeat."""
+    """Hash everything that a reply depends on: endpoint, model, messages, parameters, schema, repeat number."""
     return json_hash([base_url, request, repeat])
 
 
 def run_of(stage: str) -> str:
-    """The run that a stage is of: one without a name of its own is the run.
+    """Return the run of a stage <run>/<stage>. A name without a slash is the run itself.
 
     >>> run_of("quickstart/rl"), run_of("quickstart")
     ('quickstart', 'quickstart')
@@ -67,8 +66,8 @@ def run_of(stage: str) -> str:
 
 
 class ReplyStore:
-    """Replies by key and spending by stage. To be used from one thread.
-    All methods raise UserError if the file cannot be used: a full disk, another table, a lock that stays."""
+    """Replies by key and spending by stage, for use from one thread.
+    All methods raise UserError if the file is unusable: a full disk, a missing table, a lock that stays."""
 
     def __init__(self, path: Path):
         self._path, self._db = path, open_database(path, _SCHEMA, "judge.store")
@@ -77,7 +76,7 @@ class ReplyStore:
         try:
             return self._db.execute(statement, values)
         except sqlite3.Error as error:
-            remedy = "change judge.store, or make room and start it again"
+            remedy = "change judge.store, or free disk space and restart"
             raise UserError(f"cannot use {self._path}: {error}; {remedy}") from error
 
     def get(self, key: str) -> StoredReply | None:
@@ -85,14 +84,14 @@ class ReplyStore:
         return StoredReply(*row) if row else None
 
     def put(self, key: str, reply: StoredReply) -> StoredReply:
-        """Keep a reply; returns the one that counts, which is another process's if it came first."""
+        """Store a reply and return the stored one: the first writer wins, so it can be another process's reply."""
         row = (key, reply.model, reply.text, reply.tokens_in, reply.tokens_out, time.time())
         self._execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?, ?)", row)
         return self.get(key)
 
     def reserve(self, stage: str, max_calls: int | None, max_cost: float | None) -> bool:
-        """Count one more call of the stage, unless that would go beyond what its run may pay. Exact over processes for
-        calls; by cost, calls that are under way when the limit is reached still end."""
+        """Reserve one call for the stage; return False if that would exceed a limit of its run.
+        `max_calls` is exact over all processes. When `max_cost` is reached, calls already under way still end."""
         self._execute("INSERT OR IGNORE INTO spent (run) VALUES (?)", (stage,))
         within = "(:calls IS NULL OR total(calls) < :calls) AND (:cost IS NULL OR total(cost) < :cost)"
         reserve = (
@@ -102,16 +101,16 @@ class ReplyStore:
         return self._execute(reserve, limits).rowcount == 1
 
     def release(self, stage: str) -> None:
-        """Take back a reserved call that brought no reply."""
+        """Cancel the reservation of a call without a reply."""
         self._execute("UPDATE spent SET calls = calls - 1 WHERE run = ?", (stage,))
 
     def charge(self, stage: str, paid: Usage) -> None:
-        """Add what a reserved call's reply cost."""
+        """Add the tokens and the cost of a reserved call."""
         add = "UPDATE spent SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?, cost = cost + ? WHERE run = ?"
         self._execute(add, (paid.tokens_in, paid.tokens_out, paid.cost, stage))
 
     def spent(self, stage: str) -> Usage:
-        """Calls, tokens and cost that all stages of its run have paid for, over all processes and restarts."""
+        """Return the calls, tokens and cost of the stage's whole run, over all stages, processes and restarts."""
         totals = "coalesce(sum(calls), 0), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), total(cost)"
         row = self._execute(f"SELECT {totals} FROM spent WHERE {_OF_RUN}", {"run": run_of(stage)}).fetchone()
         return Usage(**dict(zip(("calls", "tokens_in", "tokens_out", "cost"), row, strict=True)))

@@ -1,8 +1,8 @@
-"""One attempt at an OpenAI-compatible API: send the request, read the completion, say what an error means.
+"""Make one attempt at an OpenAI-compatible API: send the request, parse the completion, explain errors.
 
-Gateways send HTML, errors, event streams, nothing or half a completion with status 200, and vLLM what it has of a
-reply that is aborted. Whatever is no whole completion is a `NoCompletion` with its reason, which the client counts and
-tries again; a completion whose usage cannot be believed is kept, its tokens unknown.
+With status 200, gateways may send HTML, errors, event streams, nothing or half a completion; vLLM sends the start of an
+aborted reply. Anything but a complete completion raises `NoCompletion`, which the client counts and retries. A
+completion with an impossible token count is kept, with unknown tokens.
 """
 
 import asyncio
@@ -25,19 +25,18 @@ if TYPE_CHECKING:
     import openai
 
 OPENAI_URL = "https://api.openai.com/v1"
-# finish reasons of a reply that the server did not bring to its end: vLLM's, SGLang's, gateways'
-_BROKEN_OFF = ("abort", "error")
-_MOST_TOKENS = 10_000_000  # that a model reads or writes in one call: a larger count is none
-_MOST_WORDS = 500  # characters of an API's error that are shown
-_SHORTEST_KEY = 8  # characters; a shorter one, such as EMPTY for a server of one's own, may be a word of a reply
-_PROXIES = "mend or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
-# vLLM's, OpenAI's and others' words for a prompt that is too long: no status says it
+_ABORTED = ("abort", "error")  # finish reasons of an unfinished reply: from vLLM, SGLang and gateways
+_MAX_TOKENS = 10_000_000  # read or written in one call; a larger count is not believed
+_MAX_ERROR_CHARS = 500  # shown of an API's error
+_MIN_KEY_CHARS = 8  # a shorter key, such as EMPTY for a local server, may be a word of a reply
+_PROXIES = "correct or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
+# phrases of vLLM, OpenAI and others for a prompt that is too long, which has no status of its own
 _TOO_LONG = re.compile(r"context.length|max_model_len|too long|maximum.{0,40}tokens", re.IGNORECASE)
 _REPLY_FORMAT = re.compile(r"response_?format|json_schema|json_object")
 
 
 class NoCompletion(ValueError):
-    """A reply with status 200 that is no chat completion; `tokens` (in, out) if it was billed all the same."""
+    """A reply with status 200 that is not a chat completion. `tokens` is (in, out) if it was billed, else None."""
 
     def __init__(self, reason: str, tokens: tuple[int, int] | None = None):
         super().__init__(reason)
@@ -46,7 +45,7 @@ class NoCompletion(ValueError):
 
 @dataclass(frozen=True)
 class Completion:
-    """The first choice; `tokens` (in, out) as billed, None where the API does not say, or says what cannot be."""
+    """The first choice of a chat completion. `tokens` is (in, out) as billed, None if missing or impossible."""
 
     message: dict[str, Any]
     finish_reason: Any
@@ -54,11 +53,11 @@ class Completion:
     tokens: tuple[int, int] | None
 
     def text(self) -> str:
-        """The message's text alone."""
+        """Return the text of the message."""
         return text_of(self.message.get("content"))
 
     def whole_message(self) -> str:
-        """The message as JSON, with `finish_reason`. Raises NoCompletion if its tool calls are none."""
+        """Return the message as JSON, with `finish_reason`. Raises NoCompletion for malformed tool calls."""
         try:
             _ToolCalls.model_validate(self.message)
         except ValidationError as error:
@@ -67,44 +66,44 @@ class Completion:
 
 
 class Transport:
-    """Sends requests to the APIs of any number of LLMs. `keys` by the name of their environment variable."""
+    """Sends requests to the APIs of any number of LLMs. `keys` maps environment variables to API keys."""
 
     def __init__(self, keys: dict[str, str]):
-        import openai  # only here: it takes a second, and most runs ask no LLM
+        import openai  # imported late: it takes a second, and most runs call no LLM
 
         self.openai, self.keys = openai, keys
         self._apis: dict[tuple[str, str | None], openai.AsyncOpenAI] = {}
 
     async def send(self, llm: LLMConfig, request: dict[str, Any]) -> Completion:
-        """Make one attempt. Raises TimeoutError, NoCompletion, and whatever the SDK raises."""
+        """Make one attempt. Raises TimeoutError, NoCompletion, and the errors of the SDK."""
         async with asyncio.timeout(llm.timeout_s):
             response = await self._api(llm).chat.completions.with_raw_response.create(**request)
         return read_completion(response.content)
 
     def without_keys(self, text: str) -> str:
-        """Redact API keys: an API may repeat one in an error, and in a reply too."""
+        """Redact API keys, which an API may repeat in errors and replies."""
         for key in self.keys.values():
-            text = text.replace(key, "***") if len(key) >= _SHORTEST_KEY else text
+            text = text.replace(key, "***") if len(key) >= _MIN_KEY_CHARS else text
         return text
 
-    def in_words(self, error: Exception) -> str:
-        """What an error says, without keys."""
+    def describe(self, error: Exception) -> str:
+        """Return the error as text, without API keys."""
         if isinstance(error, TimeoutError):
             return "no reply in time"
-        cause = f" ({error.__cause__!r})" if error.__cause__ else ""  # a connection error alone says nothing
+        cause = f" ({error.__cause__!r})" if error.__cause__ else ""  # a connection error alone has no details
         return self.without_keys(f"{type(error).__name__}: {error}{cause}")
 
     def explain(self, llm: LLMConfig, error: Exception) -> str:
-        """What an attempt's error says, and what to change where the error tells."""
-        return self.in_words(error)[:_MOST_WORDS] + _remedy(llm, error)
+        """Return the error of an attempt as text, with the key to change if the error implies one."""
+        return self.describe(error)[:_MAX_ERROR_CHARS] + _remedy(llm, error)
 
     def _api(self, llm: LLMConfig) -> "openai.AsyncOpenAI":
         url, variable = endpoint = (llm.base_url or OPENAI_URL, llm.api_key_variable)
         if endpoint not in self._apis:
             try:
                 http = self.openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_as_utf8]})
-            except Exception as error:  # socks:// without its package, a port or certificates that are not there
-                raise UserError(f"no connection to {url} can be made: {self.in_words(error)}; {_PROXIES}") from error
+            except Exception as error:  # socks:// without its package, a wrong port, missing certificates
+                raise UserError(f"cannot open a connection to {url}: {self.describe(error)}; {_PROXIES}") from error
             self._apis[endpoint] = self.openai.AsyncOpenAI(
                 base_url=url, api_key=self.keys.get(variable, "none"), max_retries=0, timeout=None, http_client=http
             )
@@ -112,23 +111,23 @@ class Transport:
 
 
 def _remedy(llm: LLMConfig, error: Exception) -> str:
-    status, words = getattr(error, "status_code", None), str(error)
+    status, text = getattr(error, "status_code", None), str(error)
     if isinstance(error, TimeoutError):
         return f"; raise timeout_s={llm.timeout_s:g}, or lower judge.concurrency"
     if status == 404:
-        return "; set model to a name that the API serves, base_url to its address"
+        return "; set model to a name that the API serves, and base_url to its address"
     if status in (401, 403) and llm.api_key_variable:
-        return f"; set {llm.api_key_variable} to a key that may ask this model"
-    if status in (400, 422) and _REPLY_FORMAT.search(words):
+        return f"; set {llm.api_key_variable} to a key with access to this model"
+    if status in (400, 422) and _REPLY_FORMAT.search(text):
         return "; set reply_format to json_object or none"
-    if status in (400, 413, 422) and _TOO_LONG.search(words):
-        shown = "what a prompt shows (a judge's max_result_chars, max_text_chars)"
-        return f"; lower max_reply_tokens or {shown}, or serve with a larger --max-model-len"
+    if status in (400, 413, 422) and _TOO_LONG.search(text):
+        keys = "max_reply_tokens or a judge's max_result_chars or max_text_chars"
+        return f"; lower {keys}, or serve with a larger --max-model-len"
     return ""
 
 
-def asked_pause(retry_after: str | None) -> float:
-    """Seconds that a server asks for, by their number or by a date; 0 for what is neither."""
+def retry_after_s(retry_after: str | None) -> float:
+    """Return the seconds of a Retry-After header, a number or a date; 0 for anything else."""
     try:
         seconds = float(retry_after or 0)
     except ValueError:
@@ -140,7 +139,7 @@ def asked_pause(retry_after: str | None) -> float:
 
 
 async def _as_utf8(response: Any) -> None:
-    """Whatever charset a server names: some raise, and some take time in the square of a text's length."""
+    """Ignore the server's charset: some charsets raise, and some need quadratic time."""
     response.encoding = "utf-8"
 
 
@@ -160,23 +159,23 @@ class _Choices(_Strict):
     choices: Annotated[list[Any], Field(min_length=1)]
 
 
-class _Billed(_Strict):
-    prompt_tokens: Annotated[int, Field(gt=0, le=_MOST_TOKENS)]
-    completion_tokens: Annotated[int, Field(ge=0, le=_MOST_TOKENS)]
+class _BilledUsage(_Strict):
+    prompt_tokens: Annotated[int, Field(gt=0, le=_MAX_TOKENS)]
+    completion_tokens: Annotated[int, Field(ge=0, le=_MAX_TOKENS)]
     total_tokens: Any = None
 
 
-class _Called(_Strict):
+class _ToolCall(_Strict):
     id: str | None = None
     function: dict[str, Any] | None = None
 
 
 class _ToolCalls(_Strict):
-    tool_calls: list[_Called] | None = None
+    tool_calls: list[_ToolCall] | None = None
 
 
 def read_completion(body: bytes) -> Completion:
-    """Raises NoCompletion.
+    """Parse the body of a reply with status 200. Raises NoCompletion for anything but a complete chat completion.
 
     >>> read_completion(b'{"choices": [{"message": {"content": "yes"}}], "usage": {"prompt_tokens": -9}}')
     Completion(message={'content': 'yes'}, finish_reason=None, model=None, tokens=None)
@@ -184,30 +183,30 @@ def read_completion(body: bytes) -> Completion:
     try:
         reply = json.loads(storable(json.dumps(json.loads(body), ensure_ascii=False)))
     except (ValueError, RecursionError):
-        raise NoCompletion(_reason(body, "no JSON")) from None
+        raise NoCompletion(_reason(body, "not JSON")) from None
     tokens = _tokens(reply)
     try:
         choice = _Choices.model_validate(reply).choices[0]
         _Choice.model_validate(choice)
     except ValidationError as error:
         raise NoCompletion(_reason(body, first_problem(error)), tokens) from None
-    if (finish := choice.get("finish_reason")) in _BROKEN_OFF:
-        raise NoCompletion(f"status 200, but the server broke the reply off (finish_reason {finish})", tokens)
+    if (finish := choice.get("finish_reason")) in _ABORTED:
+        raise NoCompletion(f"status 200, but the server aborted the reply (finish_reason {finish})", tokens)
     model = reply.get("model")
     return Completion(choice["message"], finish, model if isinstance(model, str) else None, tokens)
 
 
 def _tokens(reply: Any) -> tuple[int, int] | None:
-    """Gemini and Grok bill thinking as reply, but count it in the total alone, not in `completion_tokens`."""
+    """Return the billed (in, out), with thinking: Gemini and Grok count it only in `total_tokens`."""
     try:
-        usage = _Billed.model_validate(reply.get("usage") if isinstance(reply, dict) else None)
+        usage = _BilledUsage.model_validate(reply.get("usage") if isinstance(reply, dict) else None)
     except ValidationError:
         return None
     beyond_prompt = usage.total_tokens - usage.prompt_tokens if type(usage.total_tokens) is int else 0
-    has_thinking = usage.completion_tokens < beyond_prompt <= _MOST_TOKENS
+    has_thinking = usage.completion_tokens < beyond_prompt <= _MAX_TOKENS
     return usage.prompt_tokens, beyond_prompt if has_thinking else usage.completion_tokens
 
 
 def _reason(body: bytes, problem: str) -> str:
-    shown = body[:100].decode("utf-8", "replace")
-    return f"status 200, but no chat completion ({problem}): {shown!r}; base_url may not be that of the API"
+    start = body[:100].decode("utf-8", "replace")
+    return f"status 200, but no chat completion ({problem}): {start!r}; check that base_url is the address of the API"

@@ -1,5 +1,4 @@
-"""The client against real HTTP servers on localhost: what it retries, what it believes, what stops it,
-what it never says."""
+"""The client against real HTTP servers on localhost: retries, parsing, limits, stops, and secret keys."""
 
 import asyncio
 import email.utils
@@ -21,6 +20,7 @@ from vllm_replies import BUSY, DEAD, broken_off, not_served, reply_too_long, too
 from arenarl.config.schema import LLMConfig
 from arenarl.judges.llm import OneScore, scores_reply, winners_reply
 from arenarl.judges.local_server import free_port
+from arenarl.llm import client as client_module
 from arenarl.llm.client import RunStopped, read_keys
 from arenarl.llm.json_reply import parse_reply
 from arenarl.llm.reply_store import Usage
@@ -32,14 +32,14 @@ AGAIN = "No: {error}. Again."
 
 
 def ask(client, config, repeat=0, text="this"):
-    """The score of one call's reply, or None."""
+    """Return the score of one call, or None."""
     messages = [MESSAGES[0], {"role": "user", "content": text}]
     reply = asyncio.run(client.ask(config, messages, OneScore, AGAIN, repeat))
     return reply and reply.score
 
 
 def ask_all(client, config, texts=(), repeats=()):
-    """One call for each text, or each repeat, all at once."""
+    """Return the scores of one call per text and per repeat, all at once."""
 
     async def many():
         calls = [client.ask(config, [{"role": "user", "content": text}], OneScore, AGAIN) for text in texts]
@@ -77,35 +77,35 @@ def test_the_one_json_object_of_a_reply_is_read(text):
     f'{{"reason": "it says "give me {GOOD}", an injection", {GOOD[1:]}',
     f'{{"agent_1": 1, "agent_1": 2, "detail": {GOOD}}}',
 ])  # fmt: skip
-def test_anything_else_is_no_reply_and_never_repaired(text):
+def test_any_other_reply_is_an_error_and_is_not_repaired(text):
     with pytest.raises(ValueError, match=r"."):
         parse_reply(text, SCORES)
 
 
-def test_winners_must_be_as_many_as_wanted_shown_and_different():
+def test_winners_must_be_different_valid_and_of_the_right_number():
     assert parse_reply('{"winners": [3, 1]}', winners_reply(3, 2)).winners == [3, 1]
     for wrong in ("[1]", "[1, 2, 3]", "[1, 1]", "[0, 1]", "[1, 4]", "[1.5, 2]", '["1", "2"]'):
         with pytest.raises(ValueError, match="winners"):
             parse_reply(f'{{"winners": {wrong}}}', winners_reply(3, 2))
 
 
-def test_a_reply_that_does_not_parse_is_asked_for_once_more_with_the_error(tmp_path):
+def test_a_reply_that_does_not_parse_is_requested_once_more_with_the_error(tmp_path):
     script = Script("Seven!", '{"score": 7}', '{"score": 99}')
     with serving(script.app) as url:
         client = client_of(tmp_path)
         assert ask(client, llm(url)) == 7 and ask(client, llm(url), 1) is None
     first, second, third, fourth = (request["messages"] for request in script.requests)
-    again = second[3]["content"]
-    said = [{"role": "assistant", "content": "Seven!"}, {"role": "user", "content": again}]
-    assert first == third == MESSAGES and second == [*MESSAGES, *said] and "no complete JSON object" in again
+    retry = second[3]["content"]
+    exchange = [{"role": "assistant", "content": "Seven!"}, {"role": "user", "content": retry}]
+    assert first == third == MESSAGES and second == [*MESSAGES, *exchange] and "no complete JSON object" in retry
     assert "score: Input should be less than or equal to 10" in fourth[3]["content"]
     usage, spent = client.take_usage()
     assert usage == Usage(verdicts=2, failed=1, unreadable=3, calls=4, tokens_in=4000, tokens_out=40)
     assert spent.calls == 4 and client.take_usage()[0].calls == 0
 
 
-def test_what_a_reply_that_was_cut_says_last_may_take_its_draft_back(tmp_path):
-    """Each of the script's replies has ten tokens, the most it may have."""
+def test_a_draft_in_a_cut_reply_does_not_count(tmp_path):
+    """All replies have ten tokens, the maximum."""
     draft = 'A first impression: {"score": 2}. But checking the price, which was never returned, so'
     for name, replies, score, unreadable in (
         ("draft", (draft, '{"score": 9}'), 9, 1),
@@ -115,22 +115,22 @@ def test_what_a_reply_that_was_cut_says_last_may_take_its_draft_back(tmp_path):
         with serving(Script(*replies).app) as url:
             client = client_of(tmp_path / name)
             assert ask(client, llm(url, max_reply_tokens=10)) == score and client.usage.unreadable == unreadable
-    reason = "it holds no complete JSON object where one was asked for (it took all of max_reply_tokens=10)"
+    reason = "it holds no complete JSON object where one was asked for (it used all of max_reply_tokens=10)"
     assert f"(the last: {reason})" in client.report()
 
 
 @pytest.mark.parametrize("usage", [None, {"prompt_tokens": 5, "completion_tokens": 7}])
-def test_a_text_that_the_server_cut_off_is_not_whole_whatever_its_count_of_tokens(tmp_path, usage):
+def test_a_text_that_the_server_cut_is_unreadable_whatever_its_token_count(tmp_path, usage):
     cut = completion_of("GRADE: COR", usage=usage)
     cut["choices"][0]["finish_reason"] = "length"
     with serving(Script((200, json.dumps(cut), {})).app) as url:
         client = client_of(tmp_path)
         for _ in range(2):  # from the server, and from the store
             assert asyncio.run(client.ask_text(llm(url), MESSAGES, str, AGAIN)) is None
-    assert "it is cut off (it took all of max_reply_tokens=2048)" in client.report()
+    assert "it is cut off (it used all of max_reply_tokens=2048)" in client.report()
 
 
-def test_the_request_asks_for_the_schema_or_as_the_config_says(tmp_path):
+def test_the_config_sets_the_reply_format_of_the_request(tmp_path):
     script = Script('{"score": 7}')
     with serving(script.app) as url:
         client = client_of(tmp_path)
@@ -139,59 +139,40 @@ def test_the_request_asks_for_the_schema_or_as_the_config_says(tmp_path):
         ask(client, llm(url, reply_format="json_object", temperature=None, extra_body={"x": 1}, **limit))
         ask(client, llm(url, reply_format="none"))
     schema, json_object, none = script.requests
-    form = schema["response_format"]
-    assert form["type"] == "json_schema" and form["json_schema"]["strict"] is True
-    assert form["json_schema"]["schema"].items() >= {"additionalProperties": False, "required": ["score"]}.items()
+    reply_format = schema["response_format"]
+    assert reply_format["type"] == "json_schema" and reply_format["json_schema"]["strict"] is True
+    expected = {"additionalProperties": False, "required": ["score"]}
+    assert reply_format["json_schema"]["schema"].items() >= expected.items()
     assert schema["temperature"] == 0.0 and schema["max_tokens"] == 2048
-    others = {"response_format": {"type": "json_object"}, "x": 1}
-    assert json_object == {"model": "m", "messages": MESSAGES, "max_completion_tokens": 5} | others
+    fields = {"response_format": {"type": "json_object"}, "x": 1}
+    assert json_object == {"model": "m", "messages": MESSAGES, "max_completion_tokens": 5} | fields
     assert "response_format" not in none
 
 
-@pytest.mark.slow(seconds=5)
-def test_what_may_pass_is_tried_again_and_retry_after_is_kept_to(tmp_path):
-    later = email.utils.formatdate(time.time() + 4, usegmt=True)
+@pytest.mark.slow(seconds=4)
+def test_temporary_errors_are_retried_and_retry_after_is_respected(tmp_path, monkeypatch):
+    monkeypatch.setattr(client_module, "_LONGEST_PAUSE_S", 0.1)
+    client = client_of(tmp_path)  # loads the SDK, which takes time
+    later = email.utils.formatdate(time.time() + 3, usegmt=True)
     refusals = (429, "{}", {"Retry-After": later}), (500, "{}", {}), (503, "no json", {}), (*BUSY, {}), (*DEAD, {})
     script = Script(*refusals, 30.0, (200, "{}", {}), (200, '{"choi', {}), '{"score": 4}')
     with serving(script.app) as url:
-        client = client_of(tmp_path)
         assert ask(client, llm(url, timeout_s=1.0, patience_s=120.0)) == 4
     assert client.take_usage()[0].retries == 8 and client.stop_reason is None
     assert script.times[1] - script.times[0] > 1.5  # dates are whole seconds
 
 
-def test_a_call_that_the_api_refuses_fails_alone(tmp_path):
-    with serving(Script(error("too long"), '{"score": 4}').app) as url:
-        client = client_of(tmp_path)
-        assert [ask(client, llm(url), repeat) for repeat in range(2)] == [None, 4] and client.stop_reason is None
-
-
-def test_a_prompt_that_is_flagged_with_403_fails_alone_and_after_a_restart_too(tmp_path):
-    flags = by_prompt(lambda text, number: raw(b"{}", 403) if "flagged" in text else completion('{"score": 4}'))
-    with serving(flags) as url:
-        for _ in range(2):
-            client = client_of(tmp_path)
-            assert [ask(client, llm(url), text=text) for text in ("fine", "flagged", "fine too")] == [4, None, 4]
-            assert client.stop_reason is None and client.take_usage()[0].failed == 1
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_prompt_that_is_flagged_fails_alone_where_the_question_meets_a_passing_error(tmp_path, status):
+@pytest.mark.parametrize("probe_status", [200, 429, 503])
+def test_a_prompt_flagged_with_403_fails_alone_whatever_the_probe_gets_also_after_a_restart(tmp_path, probe_status):
     def reply(text, number):
-        refused = 403 if "flagged" in text else status if "one word" in text else None
-        return raw(b'{"error": {"message": "no"}}', refused) if refused else completion('{"score": 4}')
+        status = 403 if "flagged" in text else probe_status if "one word" in text else 200
+        return completion('{"score": 4}') if status == 200 else raw(b'{"error": {"message": "no"}}', status)
 
     with serving(by_prompt(reply)) as url:
-        client = client_of(tmp_path)
-        assert [ask(client, llm(url), text=text) for text in ("flagged", "fine")] == [None, 4]
-    assert client.stop_reason is None
-
-
-def test_refused_calls_cost_nothing_of_the_budget(tmp_path):
-    with serving(Script(error("key disabled", 403)).app) as url:
-        client = client_of(tmp_path)
-        assert ask_all(client, llm(url), repeats=range(8)) == [None] * 8 and client.stop_reason
-    assert client.take_usage()[1] == Usage()
+        for _ in range(2):
+            client = client_of(tmp_path)
+            assert [ask(client, llm(url), text=text) for text in ("flagged", "fine", "flagged too")] == [None, 4, None]
+            assert client.stop_reason is None and client.take_usage()[0].failed == 2
 
 
 @pytest.mark.parametrize(("status", "message", "requests"), [
@@ -200,27 +181,25 @@ def test_refused_calls_cost_nothing_of_the_budget(tmp_path):
     (400, "Your credit balance is too low to access the API.", 1),
     (400, "Access denied, please make sure your account is in good standing.", 1),
 ])  # fmt: skip
-def test_a_refused_key_account_or_model_stops_the_run_at_once_and_the_key_is_not_told(
-    tmp_path, status, message, requests
-):
-    """A closed policy's query would count as not answered. After a status of 403 a short question tells a refused key
-    from a prompt that was flagged, also where the store has replies from before."""
+def test_a_refused_key_account_or_model_stops_the_run_and_the_key_stays_secret(tmp_path, status, message, requests):
+    """After status 403 a probe separates a refused key from a flagged prompt. Refused calls cost nothing."""
     script = Script('{"score": 4}', error(message, status))
     with serving(script.app) as url:
         config = llm(url, api_key_variable="K")
         assert ask(client_of(tmp_path, keys={"K": "sk-MARKED"}), config) == 4
         client = client_of(tmp_path, keys={"K": "sk-MARKED"}, log=tmp_path / "log.jsonl")
         assert [ask(client, config, repeat) for repeat in range(3)] == [4, None, None]
+    assert client.take_usage()[1].calls == 1
     assert script.keys == ["Bearer sk-MARKED"] * (1 + requests)
     with pytest.raises(RunStopped, match=f"^the API at {url} refuses calls to m: ") as stopped:
         client.check()
     assert ("***" in str(stopped.value)) == ("MARKED" in message)
-    remedy = "; set model to a name that the API serves, base_url to its address"
+    remedy = "; set model to a name that the API serves, and base_url to its address"
     assert str(stopped.value).endswith(remedy) == (status == 404)
     assert all(b"sk-MARKED" not in path.read_bytes() for path in tmp_path.rglob("*"))
 
 
-def test_a_key_is_read_by_the_name_of_its_variable_without_blanks_and_refused_if_it_is_none(monkeypatch):
+def test_keys_are_read_from_their_variables_without_blanks_and_checked(monkeypatch):
     config = [LLMConfig(model="m", api_key_variable="SOME_KEY")]
     monkeypatch.delenv("SOME_KEY", raising=False)
     with pytest.raises(UserError, match="set the environment variable SOME_KEY"):
@@ -234,8 +213,8 @@ def test_a_key_is_read_by_the_name_of_its_variable_without_blanks_and_refused_if
             read_keys(config)
 
 
-def test_the_same_call_is_paid_for_once_from_one_event_loop_after_another(tmp_path):
-    """Also where the reply holds half a surrogate."""
+def test_equal_calls_from_several_event_loops_are_paid_for_once(tmp_path):
+    """The reply contains half a surrogate."""
     script = Script('\ud83d {"score": 5}')
     with serving(script.app) as url:
         client = client_of(tmp_path)
@@ -246,7 +225,7 @@ def test_the_same_call_is_paid_for_once_from_one_event_loop_after_another(tmp_pa
     assert (usage.verdicts, usage.calls) == (21, 1) and spent == Usage(calls=1, tokens_in=1000, tokens_out=10)
 
 
-def test_who_gives_up_waiting_leaves_the_reply_to_the_store(tmp_path):
+def test_the_store_gets_the_reply_of_a_cancelled_call(tmp_path):
     script = Script(0.5)
     with serving(script.app) as url:
         client = client_of(tmp_path)
@@ -261,7 +240,7 @@ def test_who_gives_up_waiting_leaves_the_reply_to_the_store(tmp_path):
     assert len(script.requests) == 1
 
 
-def test_with_the_store_only_no_call_is_made_and_a_missing_reply_stops_the_run(tmp_path):
+def test_with_store_only_a_missing_reply_stops_the_run_without_a_call(tmp_path):
     script = Script('{"score": 5}')
     with serving(script.app) as url:
         ask(client_of(tmp_path), llm(url))
@@ -270,7 +249,7 @@ def test_with_the_store_only_no_call_is_made_and_a_missing_reply_stops_the_run(t
     assert len(script.requests) == 1 and "lacks a reply of m" in client.stop_reason
 
 
-def test_the_budget_stops_the_run_after_exactly_the_calls_it_may_pay_for(tmp_path):
+def test_the_budget_stops_the_run_after_exactly_the_permitted_calls(tmp_path):
     script = Script('{"score": 5}')
     with serving(script.app) as url:
         client = client_of(tmp_path, max_calls=7)
@@ -286,24 +265,14 @@ def test_the_budget_stops_the_run_after_exactly_the_calls_it_may_pay_for(tmp_pat
     assert dear.take_usage()[1] == Usage(calls=3, tokens_in=3000, tokens_out=30, cost=pytest.approx(0.033))
 
 
-def test_the_budget_is_that_of_all_stages_of_a_run(tmp_path):
-    with serving(Script('{"score": 5}').app) as url:
-        stages = ("a/rl", "a/evaluate", "b/rl")
-        training, evaluation, other = (client_of(tmp_path, stage, max_calls=3) for stage in stages)
-        assert ask(training, llm(url)) and ask(training, llm(url), 1) and ask(evaluation, llm(url), 2)
-        assert ask(evaluation, llm(url), 3) is None and ask(training, llm(url), 4) is None and ask(other, llm(url), 5)
-    reason = "judge.max_calls=3 is used up: a has paid for 3 calls, cost 0.00"
-    assert training.stop_reason == evaluation.stop_reason == reason and "a so far: 3 calls" in evaluation.report()
-
-
-def test_with_the_server_down_it_waits_for_as_long_as_its_patience_and_then_stops_the_run(tmp_path):
+def test_a_call_waits_for_a_server_until_patience_ends_and_then_stops_the_run(tmp_path):
     port, script, replies = free_port(), Script('{"score": 5}'), []
     url = f"http://127.0.0.1:{port}/v1"
-    for_good = client_of(tmp_path / "good")
-    assert [ask(for_good, llm(url, patience_s=1.0), repeat) for repeat in range(2)] == [None, None]
+    impatient = client_of(tmp_path / "impatient")
+    assert [ask(impatient, llm(url, patience_s=1.0), repeat) for repeat in range(2)] == [None, None]
     reason = f"no usable reply from {url} for 1 s; the last error: APIConnectionError"
-    assert for_good.stop_reason.startswith(reason) and "\n" not in for_good.stop_reason
-    assert for_good.take_usage()[1].calls == 0
+    assert impatient.stop_reason.startswith(reason) and "\n" not in impatient.stop_reason
+    assert impatient.take_usage()[1].calls == 0
     client = client_of(tmp_path)
     asking = threading.Thread(target=lambda: replies.append(ask(client, llm(url, patience_s=30.0))))
     asking.start()
@@ -314,18 +283,18 @@ def test_with_the_server_down_it_waits_for_as_long_as_its_patience_and_then_stop
 
 
 @pytest.mark.parametrize("refusal", [too_long(1024, 512, 513), too_long(8192, 2048, 9000), reply_too_long(1024, 2048)])
-def test_a_prompt_that_vllm_has_no_room_for_fails_alone_at_once_and_the_line_says_what_to_change(tmp_path, refusal):
+def test_a_prompt_too_long_for_vllm_fails_alone_and_the_report_names_the_keys_to_change(tmp_path, refusal):
     replies = {"long": raw(refusal[1].encode(), refusal[0]), "short": completion('{"score": 4}')}
     with serving(by_prompt(lambda text, number: replies[text])) as url:
         client = client_of(tmp_path)
         assert ask_all(client, llm(url, patience_s=600.0), ["long", "short"]) == [None, 4]
     assert client.stop_reason is None and (client.usage.failed, client.usage.retries) == (1, 0)
     report = client.report()
-    assert "1 verdicts failed (the last: BadRequestError: " in report and "; lower max_reply_tokens or " in report
-    assert "serve with a larger --max-model-len); " in report
+    assert "1 verdicts failed (the last: BadRequestError: " in report
+    assert "; lower max_reply_tokens or a judge's " in report and "a larger --max-model-len); " in report
 
 
-def test_too_many_failed_verdicts_stop_the_run_with_what_to_change(tmp_path):
+def test_too_many_failed_verdicts_stop_the_run_with_the_key_to_change(tmp_path):
     status, body = too_long(1024, 512, 513)
     with serving(by_prompt(lambda text, number: raw(body.encode(), status))) as url:
         client = client_of(tmp_path, max_failure_share=0.5)
@@ -342,9 +311,7 @@ def test_too_many_failed_verdicts_stop_the_run_with_what_to_change(tmp_path):
     ((200, NO_COMPLETION["html"].decode(), {}), {}, "<!DOCTYPE html>"),
     ((429, "{}", {"Retry-After": "3600"}), {}, "RateLimitError"),
 ])  # fmt: skip
-def test_if_nobody_is_answered_for_as_long_as_patience_the_run_stops_with_the_last_error(
-    tmp_path, reply, options, words
-):
+def test_without_any_reply_the_run_stops_after_patience_with_the_last_error(tmp_path, reply, options, words):
     with serving(Script(reply).app) as url:
         client, started = client_of(tmp_path), time.monotonic()
         assert ask_all(client, llm(url, patience_s=0.3, **options), "abc") == [None] * 3
@@ -352,9 +319,8 @@ def test_if_nobody_is_answered_for_as_long_as_patience_the_run_stops_with_the_la
     assert client.stop_reason.startswith(f"no usable reply from {url} for 0.3 s; ") and words in client.stop_reason
 
 
-def test_over_a_restart_of_vllm_no_verdict_is_lost_and_nothing_half_is_kept(tmp_path):
-    """First it answers a third of the calls with half a reply, cuts a third off and lets a third wait until its port is
-    closed."""
+def test_a_restart_of_vllm_loses_no_verdict_and_stores_no_half_reply(tmp_path):
+    """Before the restart, one third of the calls gets half a reply, one third is cut off, one third gets no reply."""
     port, texts, arrived, replies = free_port(), [f"prompt {number}" for number in range(30)], [], []
 
     async def ending(request):
@@ -384,14 +350,14 @@ def test_over_a_restart_of_vllm_no_verdict_is_lost_and_nothing_half_is_kept(tmp_
 
 
 def ask_as_one_of_two(rank, url, folder):
-    """A process of its own, with 30 calls to make."""
+    """Make 30 calls in a separate process."""
     os.environ.update(RANK=str(rank), WORLD_SIZE="2")
     client = client_of(folder, concurrency=5, max_calls=40)
     ask_all(client, llm(url, timeout_s=60.0), repeats=range(100 * rank, 100 * rank + 30))
 
 
-def test_two_processes_together_keep_to_the_limit_and_spend_the_budget_to_the_last_call(tmp_path):
-    """The first calls wait for each other, so that both processes are seen at work at once."""
+def test_two_processes_share_the_limit_and_spend_the_budget_exactly(tmp_path):
+    """The first calls wait for each other, so that both processes work at the same time."""
     counts, is_full = {"now": 0, "most": 0, "all": 0}, asyncio.Event()
 
     async def reply(request):
@@ -419,29 +385,26 @@ def test_two_processes_together_keep_to_the_limit_and_spend_the_budget_to_the_la
 
 
 def serve_slowly(port):
-    """A process of its own: half a second a reply."""
     web.run_app(Script(0.5).app, host="127.0.0.1", port=port, print=None)
 
 
-@pytest.mark.slow(seconds=11)
-def test_verdicts_of_half_a_second_take_little_more_than_their_share_of_the_limit(tmp_path):
-    """64 at once: 500 / 64 x 0.5 s. The bound here is far above that, for machines with other work to do;
-    one at a time takes 250 s."""
-    port, count = free_port(), 500
+@pytest.mark.slow(seconds=5)
+def test_64_calls_run_at_once_and_need_little_memory(tmp_path):
+    """Ideal: 200 / 64 x 0.5 s; one at a time: 100 s. The bound allows for a busy machine."""
+    port, count = free_port(), 200
     server = multiprocessing.get_context("spawn").Process(target=serve_slowly, args=(port,), daemon=True)
     server.start()
     client, config = client_of(tmp_path), llm(f"http://127.0.0.1:{port}/v1", timeout_s=30.0, patience_s=60.0)
     assert ask_all(client, config, repeats=range(count)) == [1] * count
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     assert ask_all(client, config, repeats=range(count, 2 * count)) == [1] * count
-    took = time.monotonic() - started
+    duration_s = time.monotonic() - started
     server.terminate()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024  # kilobytes
-    print(f"{took / (count / 64 * 0.5):.2f} of the bound")
-    assert took < 50
+    assert duration_s < 20
 
 
-def test_whatever_is_no_completion_is_asked_for_again(tmp_path):
+def test_an_invalid_completion_is_requested_again(tmp_path):
     twice = by_prompt(lambda name, number: completion('{"score": 4}') if number else raw(NO_COMPLETION[name]))
     with serving(twice) as url:
         client = client_of(tmp_path)
@@ -450,22 +413,16 @@ def test_whatever_is_no_completion_is_asked_for_again(tmp_path):
     assert (usage.retries, usage.verdicts, usage.failed) == (count, count, 0) and client.stop_reason is None
 
 
-def test_what_never_becomes_a_completion_is_a_counted_failure_and_too_many_stop_the_run(tmp_path):
-    names = [f"{name} {copy}" for name in NO_COMPLETION for copy in range(2)]
-    good = [f"good {number}" for number in range(20)]
-
+def test_a_call_that_gets_only_invalid_completions_is_a_counted_failure(tmp_path):
     def reply(name, number):
-        return raw(NO_COMPLETION[name.rpartition(" ")[0]]) if name in names else completion('{"score": 4}')
+        return raw(NO_COMPLETION[name]) if name in NO_COMPLETION else completion('{"score": 4}')
 
     with serving(by_prompt(reply)) as url:
         client = client_of(tmp_path, max_failure_share=1.0)
-        replies = ask_all(client, llm(url, patience_s=3.0, timeout_s=60.0), [*names, *good])
-        strict = client_of(tmp_path / "strict", max_failure_share=0.4)
-        ask_all(strict, llm(url, patience_s=3.0, timeout_s=60.0), [*names, *good])
-    assert replies == [None] * len(names) + [4.0] * len(good)
-    assert client.take_usage()[0].failed == len(names) and client.stop_reason is None
-    last = "the last: NoCompletion: status 200, but no chat completion"
-    assert f"judge.max_failure_share=0.4; {last}" in strict.stop_reason
+        replies = ask_all(client, llm(url, patience_s=2.0, timeout_s=60.0), [*NO_COMPLETION, "good", "fine"])
+    assert replies == [None] * len(NO_COMPLETION) + [4.0] * 2
+    assert client.usage.failed == len(NO_COMPLETION) and client.stop_reason is None
+    assert "(the last: NoCompletion: status 200, but no chat completion" in client.report()
 
 
 ODD_HEADERS = [
@@ -474,7 +431,7 @@ ODD_HEADERS = [
 ]  # fmt: skip
 
 
-def test_any_status_with_any_body_and_headers_is_a_counted_failure_or_one_line(tmp_path):
+def test_any_status_body_and_headers_give_a_counted_failure_or_a_stop_reason_of_one_line(tmp_path):
     rng = random.Random(0)
     odd_errors = b'{"error": {"code": {}, "type": [], "param": 7}}', b'{"error": [[]]}', b"x" * 1_000_000
     bodies = [*NO_COMPLETION.values(), *odd_errors]
@@ -489,8 +446,8 @@ def test_any_status_with_any_body_and_headers_is_a_counted_failure_or_one_line(t
         for text in map(str, range(len(served))):
             client = client_of(tmp_path, max_failure_share=1.0)
             assert ask_all(client, llm(url, patience_s=0.01), [text]) == [None]
-            stopped = client.stop_reason
-            assert client.take_usage()[0].failed == 1 if stopped is None else stopped.isprintable()
+            reason = client.stop_reason
+            assert client.take_usage()[0].failed == 1 if reason is None else reason.isprintable()
 
 
 def test_a_prompt_that_cannot_be_sent_fails_alone(tmp_path):
@@ -510,8 +467,8 @@ def test_a_list_of_text_parts_is_text(tmp_path):
 @pytest.mark.parametrize("usage", [
     None, {"prompt_tokens": -(10**9), "completion_tokens": -(10**9)}, {"prompt_tokens": 10**30, "completion_tokens": 1},
 ])  # fmt: skip
-def test_a_verdict_without_believable_usage_is_kept_and_charged_as_the_most_it_can_have_cost(tmp_path, usage):
-    """3 calls of at most 100 tokens for the reply, at 100 a token."""
+def test_a_reply_with_impossible_usage_is_kept_and_charged_the_maximum_cost(tmp_path, usage):
+    """3 calls with at most 100 reply tokens, each at a price of 100."""
     with serving(Script((200, json.dumps(completion_of(usage=usage)), {})).app) as url:
         client = client_of(tmp_path, max_cost=25_000.0)
         config = llm(url, price_in=0.0, price_out=1e8, max_reply_tokens=100)
@@ -522,7 +479,7 @@ def test_a_verdict_without_believable_usage_is_kept_and_charged_as_the_most_it_c
     assert spent == Usage(calls=3, cost=30_000.0)
 
 
-def test_what_is_no_completion_but_was_billed_counts_as_paid(tmp_path):
+def test_an_invalid_completion_that_was_billed_counts_as_paid(tmp_path):
     billed = json.dumps(completion_of(choices=[])).encode()
     with serving(by_prompt(lambda text, number: completion('{"score": 4}') if number else raw(billed))) as url:
         client = client_of(tmp_path)
@@ -530,56 +487,52 @@ def test_what_is_no_completion_but_was_billed_counts_as_paid(tmp_path):
     assert client.take_usage()[1] == Usage(calls=2, tokens_in=2000, tokens_out=20)
 
 
-@pytest.mark.parametrize("said", ["3600", "Wed, 21 Oct 2099 07:28:00 GMT"])
-def test_what_one_call_is_told_to_wait_does_not_stop_a_run_whose_other_calls_are_answered(tmp_path, said):
+@pytest.mark.parametrize("retry_after", ["3600", "Wed, 21 Oct 2099 07:28:00 GMT"])
+def test_a_long_retry_after_of_one_call_does_not_stop_the_run(tmp_path, retry_after):
     def play(text, number):
         is_busy = text == "busy 2" or (text == "busy 1" and not number)
-        return raw(b"{}", 429, **{"Retry-After": said}) if is_busy else completion('{"score": 4}')
+        return raw(b"{}", 429, **{"Retry-After": retry_after}) if is_busy else completion('{"score": 4}')
 
     with serving(by_prompt(play)) as url:
         client, started = client_of(tmp_path), time.monotonic()
-        replies = ask_all(client, llm(url, patience_s=4.0, timeout_s=60.0), ["busy 1", "busy 2", *map(str, range(20))])
-    # the first was asked again before its patience was over
-    assert replies == [4, None, *[4] * 20] and time.monotonic() - started > 3.9
+        replies = ask_all(client, llm(url, patience_s=3.0, timeout_s=60.0), ["busy 1", "busy 2", *map(str, range(20))])
+    # "busy 1" got its last attempt when patience ended
+    assert replies == [4, None, *[4] * 20] and time.monotonic() - started > 2.9
     assert client.stop_reason is None and client.take_usage()[0].failed == 1
 
 
-@pytest.mark.parametrize("never", [b"{}", b'{"error": "upstream"}', b"", b"<!DOCTYPE html>"])
-def test_a_prompt_that_never_gets_a_completion_fails_alone_even_if_it_is_the_only_one_under_way(tmp_path, never):
-    with serving(by_prompt(lambda text, number: raw(never) if text == "poison" else completion("Yes."))) as url:
+@pytest.mark.parametrize("is_up", [True, False])
+def test_a_prompt_without_a_completion_fails_alone_if_the_probe_gets_a_reply_or_a_refusal(tmp_path, is_up):
+    def reply(text, number):
+        if text == "poison":
+            return raw(b'{"error": "upstream"}', 200 if is_up else 503)
+        return completion("Yes.") if is_up else raw(b"{}", 400)
+
+    with serving(by_prompt(reply)) as url:
         client = client_of(tmp_path)
         assert ask_all(client, llm(url, patience_s=0.3), ["poison"]) == [None] and client.stop_reason is None
     usage, spent = client.take_usage()
-    assert (usage.failed, usage.calls, spent.calls) == (1, 1, 1)
+    assert (usage.failed, usage.calls, spent.calls) == (1, is_up, is_up)
 
 
-def test_a_server_that_refuses_the_short_question_is_there(tmp_path):
-    with serving(by_prompt(lambda text, number: raw(b"{}", 503 if text == "poison" else 400))) as url:
-        client = client_of(tmp_path)
-        assert ask_all(client, llm(url, patience_s=0.3), ["poison"]) == [None] and client.stop_reason is None
-
-
-def test_waiting_for_a_place_is_not_waiting_for_the_api(tmp_path):
-    """One place, taken for 0.4 s by the first call: the second's first attempt is refused after more than its patience,
-    and made again."""
+def test_patience_does_not_count_the_wait_for_a_slot(tmp_path):
+    """One slot, taken for 0.4 s by the first call: the second call is refused later than its patience, and retried."""
     script = Script(0.4, (429, "{}", {}), '{"score": 4}')
     with serving(script.app) as url:
         assert ask_all(client_of(tmp_path, concurrency=1), llm(url, patience_s=0.3), "ab") == [1, 4]
 
 
 @pytest.mark.parametrize(("concurrency", "headers"), [(1, {}), (3, {"Retry-After": "0.1"})])
-def test_under_a_rate_limit_all_calls_are_answered_for_those_that_wait_keep_their_places(
-    tmp_path, concurrency, headers
-):
-    last, begun, answered, most = [0.0], set(), set(), [0]
+def test_under_a_rate_limit_waiting_calls_keep_their_slots_and_all_get_replies(tmp_path, concurrency, headers):
+    last, started, done, most = [0.0], set(), set(), [0]
 
     def play(text, number):
-        begun.add(text)
-        most[0] = max(most[0], len(begun - answered))
+        started.add(text)
+        most[0] = max(most[0], len(started - done))
         if time.monotonic() - last[0] < 0.1:
             return raw(b"{}", 429, **headers)
         last[0] = time.monotonic()
-        answered.add(text)
+        done.add(text)
         return completion('{"score": 4}')
 
     with serving(by_prompt(play)) as url:
@@ -588,12 +541,12 @@ def test_under_a_rate_limit_all_calls_are_answered_for_those_that_wait_keep_thei
     assert None not in replies and most[0] <= concurrency and client.stop_reason is None
 
 
-@pytest.mark.parametrize("said", ["0", "-5", "nan", "Wed, 21 Oct 2015 07:28:00 GMT", "soon", "Wed, 99 Oct 2015"])
-def test_pauses_grow_whatever_the_server_says(tmp_path, said):
-    script = Script((429, "{}", {"Retry-After": said}))
+@pytest.mark.parametrize("retry_after", ["0", "-5", "nan", "Wed, 21 Oct 2015 07:28:00 GMT", "soon", "Wed, 99 Oct 2015"])
+def test_pauses_grow_whatever_the_retry_after(tmp_path, retry_after):
+    script = Script((429, "{}", {"Retry-After": retry_after}))
     with serving(script.app) as url:
         ask(client_of(tmp_path), llm(url, patience_s=0.9))
-    # after 0, 0.1, 0.3, 0.7 s, each longer or shorter by a quarter, and in the end
+    # at about 0, 0.1, 0.3 and 0.7 s, and when patience ends
     assert 2 <= len(script.requests) <= 6
 
 
@@ -605,17 +558,17 @@ def test_a_redirect_is_not_followed_and_stops_the_run(tmp_path, status):
         script.replies = [(status, "", {"Location": f"{other}/chat/completions"})]
         client = client_of(tmp_path)
         assert ask(client, llm(url)) is None and not elsewhere.requests and len(script.requests) == 1
-    redirects = f"the API at {url} redirects calls ({status}) to {other}/chat/completions; set base_url to"
-    assert client.stop_reason.startswith(redirects)
+    reason = f"the API at {url} redirects calls ({status}) to {other}/chat/completions; set base_url to"
+    assert client.stop_reason.startswith(reason)
 
 
-def test_a_key_that_a_reply_repeats_is_in_no_file(tmp_path):
-    """In its text, in its model's name, and where it is spelt with an escape within the JSON that the model wrote."""
+def test_no_file_contains_a_key_that_a_reply_repeats(tmp_path):
+    """The key is in the text, in the model's name, and escaped in the JSON of the text."""
     key = "sk-MARKED-1"
-    said = completion_of(f'{key} {{"score": 4, "correctness": "{key}", "more": "sk-\\u004dARKED-1"}}', model=key)
-    with serving(Script((200, json.dumps(said), {})).app) as url:
+    reply = completion_of(f'{key} {{"score": 4, "correctness": "{key}", "more": "sk-\\u004dARKED-1"}}', model=key)
+    with serving(Script((200, json.dumps(reply), {})).app) as url:
         client = client_of(tmp_path, keys={"K": key, "L": "4"}, log=tmp_path / "log.jsonl")
-        assert ask(client, llm(url, api_key_variable="K")) == 4  # a key as short as L's is no secret
+        assert ask(client, llm(url, api_key_variable="K")) == 4  # the short key "4" is not redacted
     assert all(key.encode() not in path.read_bytes() for path in tmp_path.rglob("*"))
     assert (tmp_path / "log.jsonl").stat().st_size
 
@@ -624,26 +577,26 @@ def test_a_key_that_a_reply_repeats_is_in_no_file(tmp_path):
     ("ALL_PROXY", "socks://127.0.0.1:1"), ("HTTPS_PROXY", "http://127.0.0.1:none"), ("SSL_CERT_FILE", "/no/such.pem"),
     (None, None),
 ])  # fmt: skip
-def test_what_no_call_can_mend_stops_the_run_though_tournaments_take_it_for_failed_verdicts(
+def test_an_error_of_every_call_stops_the_run_though_tournaments_see_failed_verdicts(
     tmp_path, monkeypatch, variable, value
 ):
-    """What a shell says of proxies and certificates; without that, a store whose table is gone."""
+    """Wrong proxies and certificates in the environment; or, without a variable, a store without its table."""
     with serving(Script('{"score": 4}').app) as url:
         client = client_of(tmp_path)
         if variable:
             monkeypatch.setenv(variable, value)
         else:
             sqlite3.connect(tmp_path / "replies.sqlite").execute("DROP TABLE replies")
-        call = attempt(lambda: client.ask(llm(url), MESSAGES, OneScore, AGAIN), lambda said: said, None)
+        call = attempt(lambda: client.ask(llm(url), MESSAGES, OneScore, AGAIN), lambda reply: reply, None)
         verdict, reason = asyncio.run(call)
     assert verdict is None and reason.startswith("UserError: ")
-    lost = r"cannot use .*replies\.sqlite: no such table: replies; change judge\.store"
-    with pytest.raises(RunStopped, match=variable or lost):
+    no_table = r"cannot use .*replies\.sqlite: no such table: replies; change judge\.store"
+    with pytest.raises(RunStopped, match=variable or no_table):
         client.check()
     assert client.take_usage()[1].calls == 0
 
 
-def test_a_form_of_reply_that_the_api_does_not_know_is_told_with_the_key_to_change(tmp_path):
+def test_an_unsupported_reply_format_is_reported_with_the_key_to_change(tmp_path):
     with serving(Script(error("This response_format type is unavailable now")).app) as url:
         client = client_of(tmp_path)
         assert ask(client, llm(url)) is None
@@ -651,8 +604,8 @@ def test_a_form_of_reply_that_the_api_does_not_know_is_told_with_the_key_to_chan
 
 
 @pytest.mark.parametrize("content", ["", None, " \n"])
-def test_an_empty_reply_is_told_as_such_and_sent_back_as_words(tmp_path, content):
-    """Anthropic's API refuses a message without text."""
+def test_an_empty_reply_is_reported_and_sent_back_as_nonempty_text(tmp_path, content):
+    """Anthropic's API refuses an empty message."""
     empty = (200, json.dumps(completion_of(content)), {})
     script = Script(empty, '{"score": 4}', empty)
     with serving(script.app) as url:

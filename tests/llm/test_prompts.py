@@ -1,5 +1,4 @@
-"""What becomes of foreign text in a prompt: it hides nothing, no tokenizer takes it for control tokens,
-and ordinary text stays as it is."""
+"""Foreign text in prompts: no hidden characters, no control tokens of any tokenizer, ordinary text unchanged."""
 
 import sys
 import unicodedata
@@ -32,38 +31,38 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("text", ORDINARY)
-def test_ordinary_text_of_every_language_stays_as_it_is(text):
+def test_ordinary_text_of_every_language_is_unchanged(text):
     assert quotable(text) == text
 
 
 @pytest.mark.parametrize("token", TOKENS)
-def test_no_model_familys_control_token_is_left_whole(token):
+def test_control_tokens_of_all_model_families_are_broken(token):
     assert token not in quotable(f"a{token}b") and quotable(f"a{token}b").replace(" ", "") == f"a{token}b"
 
 
-def test_no_character_that_is_not_shown_is_left():
-    """But signs that enclose numbers, which are."""
-    unshown = [char for char in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(char) in ("Cf", "Cc", "Cs")]
-    left = [char for char in unshown if char in quotable(f"a{char}b")]
+def test_invisible_characters_are_removed_but_visible_format_characters_stay():
+    """The visible ones are signs around numbers."""
+    formats = [char for char in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(char) in ("Cf", "Cc", "Cs")]
+    left = [char for char in formats if char in quotable(f"a{char}b")]
     signs = ("NUMBER", "SIGN", "MARK", "END OF AYAH")
-    shown = [char for char in left if any(sign in unicodedata.name(char, "") for sign in signs)]
-    assert left == ["\t", "\n", *shown]
+    visible = [char for char in left if any(sign in unicodedata.name(char, "") for sign in signs)]
+    assert left == ["\t", "\n", *visible]
     hidden = "\u00ad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e\u200b\u200c\u200d\u3164\ufe0f\uffa0\ufff9"
     assert all(quotable(f"a{char}b") == "ab" for char in f"{hidden}\U000e0041\U000e0101")
     assert quotable("a\u2800b") == "a b"
 
 
-def test_of_joiners_one_is_left_where_a_script_spells_with_it():
+def test_joiners_stay_only_where_spelling_needs_them():
     assert quotable("م\u200c\u200c\u200dخ") == "م\u200cخ" and quotable("a\u200db, 👨\u200d👩, \u200cم") == "ab, 👨👩, م"
 
 
 @seed(0)
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([*HOSTILE, *TOKENS]) | st.text(max_size=5)).map("".join))
-def test_what_is_quotable_stays_so(text):
+def test_quotable_is_idempotent(text):
     assert quotable(quotable(text)) == quotable(text)
 
 
 @pytest.mark.parametrize("text", ["<" + "_" * 10**6, "<_" * 10**5, "[A_" * 10**5, "<a:" * 10**5, "\u200c" * 10**5])
-def test_a_megabyte_takes_no_longer_than_its_length(text):
+def test_quotable_handles_a_megabyte(text):
     assert len(quotable(text)) <= 2 * len(text)

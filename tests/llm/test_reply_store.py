@@ -10,7 +10,7 @@ from arenarl.system.errors import UserError
 REPLY = StoredReply('{"score": 7}', "m-2026", 100, 10)
 
 
-def test_a_reply_is_had_again_and_the_first_of_two_counts(tmp_path):
+def test_the_store_returns_a_reply_again_and_keeps_the_first_of_two(tmp_path):
     store = ReplyStore(tmp_path / "deep" / "replies.sqlite")
     assert store.get("k") is None
     assert store.put("k", REPLY) == REPLY == store.get("k")
@@ -18,7 +18,7 @@ def test_a_reply_is_had_again_and_the_first_of_two_counts(tmp_path):
     assert ReplyStore(tmp_path / "deep" / "replies.sqlite").get("k") == REPLY
 
 
-def test_a_key_depends_on_everything_that_a_reply_depends_on():
+def test_a_key_depends_on_every_part_of_the_request():
     request = {"model": "m", "messages": [{"role": "user", "content": "q"}], "temperature": 0.0}
     keys = {
         reply_key("u", request, 0), reply_key("v", request, 0), reply_key("u", request, 1),
@@ -30,7 +30,7 @@ def test_a_key_depends_on_everything_that_a_reply_depends_on():
     assert len(keys) == 7 and reply_key("u", dict(reversed(request.items())), 0) in keys
 
 
-def test_the_key_is_that_of_the_replies_which_earlier_runs_have_stored():
+def test_keys_do_not_change_between_versions():
     request = {"model": "m", "messages": [{"role": "user", "content": "q é"}], "temperature": 0.5, "max_tokens": 9}
     assert reply_key("http://u/v1", request, 2) == "55eb835004feec6ead2060b997b0fed098905b92067ec7ab11e98f56ed7dc2dc"
 
@@ -41,14 +41,12 @@ def test_a_run_cannot_reserve_more_calls_than_it_may_pay_for(tmp_path):
     store.release("run")
     assert store.reserve("run", 3, None) and store.reserve("other", 3, None)
     store.charge("run", Usage(tokens_in=100, tokens_out=10, cost=0.5))
-    assert (
-        store.spent("run") == Usage(calls=3, tokens_in=100, tokens_out=10, cost=0.5)
-        and store.spent("nobody") == Usage()
-    )
+    assert store.spent("run") == Usage(calls=3, tokens_in=100, tokens_out=10, cost=0.5)
+    assert store.spent("unknown") == Usage()
     assert not store.reserve("run", None, 0.5) and store.reserve("run", None, 0.51)
 
 
-def test_a_run_has_its_limits_for_all_its_stages_together(tmp_path):
+def test_limits_apply_to_all_stages_of_a_run_together(tmp_path):
     store = ReplyStore(tmp_path / "s")
     assert store.reserve("run/data", 3, None) and store.reserve("run/rl", 3, None) and store.reserve("run", 3, None)
     assert not any(store.reserve(stage, 3, None) for stage in ("run/rl", "run/evaluate", "run"))
@@ -60,32 +58,30 @@ def test_a_run_has_its_limits_for_all_its_stages_together(tmp_path):
     assert not store.reserve("run/rl", None, 0.5) and store.reserve("run/rl", None, 0.51)
 
 
-def test_a_store_that_cannot_be_used_is_refused_in_one_line(tmp_path):
-    (tmp_path / "text").write_text("no database " * 100)
-    with pytest.raises(UserError, match=r"judge\.store"):
-        ReplyStore(tmp_path / "text")
-    with pytest.raises(UserError, match=r"judge\.store"):
-        ReplyStore(tmp_path / "text" / "below")
+def test_an_unusable_store_is_an_error_that_names_its_key(tmp_path):
+    (tmp_path / "text").write_text("not a database " * 100)
+    for path in (tmp_path / "text", tmp_path / "text" / "below"):
+        with pytest.raises(UserError, match=r"judge\.store"):
+            ReplyStore(path)
 
 
 WRITER = """
 import sys
 from arenarl.llm.reply_store import *
 store, number = ReplyStore(__import__("pathlib").Path(sys.argv[1])), int(sys.argv[2])
-won = 0
+first = 0
 for key in range(200):
-    won += store.put(str(key), StoredReply(str(number), "m", 1, 1)).text == str(number)
+    first += store.put(str(key), StoredReply(str(number), "m", 1, 1)).text == str(number)
     if store.reserve("run", 500, None):
         store.charge("run", Usage(tokens_in=2, tokens_out=3, cost=0.25))
-print(won)
+print(first)
 """
 
 
 def test_four_processes_can_write_at_once_and_agree(tmp_path):
     command = [sys.executable, "-c", WRITER, str(tmp_path / "s")]
     writers = [subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True) for number in range(4)]
-    won = [json.loads(writer.communicate(timeout=120)[0]) for writer in writers]
-    assert sum(won) == 200
+    assert sum(json.loads(writer.communicate(timeout=120)[0]) for writer in writers) == 200
     assert ReplyStore(tmp_path / "s").spent("run") == Usage(calls=500, tokens_in=1000, tokens_out=1500, cost=125.0)
 
 
@@ -107,6 +103,6 @@ print([opener.exitcode for opener in openers])
 """
 
 
-def test_processes_that_open_a_new_store_at_the_same_moment_all_get_it(tmp_path):
+def test_processes_can_create_a_store_at_the_same_moment(tmp_path):
     done = subprocess.run([sys.executable, "-c", OPENERS, str(tmp_path)], capture_output=True, text=True, timeout=300)
     assert done.stdout == "[0, 0, 0, 0]\n", done.stderr
