@@ -1,8 +1,7 @@
-"""How the local judge server answers the judge prompts of public benchmarks, official ones and ours:
-in their form, with an invented verdict.
+"""Replies of the local judge server to the judge prompts of public benchmarks: the right format, an invented verdict.
 
-It knows a prompt by the form that it asks for. Answers count as correct if they hold the correct answer as it is
-written; scores are drawn from the prompt, so that the same one always gets the same.
+A prompt is recognized by the format that it requests. A response is correct if it contains the correct answer
+literally. Scores are random with the prompt as seed, so that equal prompts get equal scores.
 """
 
 import json
@@ -26,9 +25,8 @@ _RESPONSE = re.compile(
 
 
 def benchmark_reply(messages: list[dict[str, Any]]) -> Reply | None:
-    """The reply to a benchmark's prompt; None for any other.
-    Where a reply was refused, the prompt is the first user message."""
-    prompt = next((message["content"] for message in messages if message["role"] == "user"), "")
+    """Return the reply to a benchmark's prompt; None for any other prompt."""
+    prompt = next((message["content"] for message in messages if message["role"] == "user"), "")  # others are retries
     reply = next((make for form, make in _FORMS.items() if form in prompt), None)
     return reply and reply(prompt, random.Random(stable_seed(prompt)))
 
@@ -45,19 +43,15 @@ def _criteria(prompt: str, rng: random.Random) -> Reply:
     listed = re.search(r"<criteria_list>\n(.*?)\n</criteria_list>", prompt, re.DOTALL)
     criteria = json.loads(re.sub(r"^\| ", "", listed[1], flags=re.MULTILINE)) if listed else {}
 
-    def scored(one: dict[str, str]) -> dict[str, Any]:
-        return {
-            "criterion": one["criterion"],
-            "analysis": "so it seems",
-            "article_1_score": rng.randint(0, 20) / 2,
-            "article_2_score": 7.5,
-        }
+    def scored(item: dict[str, str]) -> dict[str, Any]:
+        scores = {"article_1_score": rng.randint(0, 20) / 2, "article_2_score": 7.5}
+        return {"criterion": item["criterion"], "analysis": "so it seems"} | scores
 
-    return {dimension: [scored(one) for one in ones] for dimension, ones in criteria.items()}
+    return {dimension: [scored(item) for item in items] for dimension, items in criteria.items()}
 
 
 def _cleaned(prompt: str, rng: random.Random) -> Reply:
-    """The article without marks such as [1]."""
+    """Return the article without marks such as [1]."""
     article = re.search(
         r"(?:Article content:|文章内容：)\n\"?(.*?)\"?\n\n?(?:# Task|Please return|请返回)", prompt, re.DOTALL
     )
@@ -74,13 +68,12 @@ def _graded(prompt: str, rng: random.Random) -> Reply:
 
 
 def _is_right(prompt: str) -> bool:
-    """Whether the response holds the correct answer as it is written.
-    Of fields that stand in examples too, the last counts."""
+    """Return True if the response contains the correct answer. Earlier matches of a field are examples."""
     correct, response = _CORRECT.findall(prompt), _RESPONSE.findall(prompt)
     return bool(correct and response) and correct[-1].strip().casefold() in response[-1].casefold()
 
 
-# what only prompts of a form hold; last those that a query may hold too
+# text that identifies a format -> its reply; texts that queries may contain come last
 _FORMS: dict[str, Callable[[str, random.Random], Reply]] = {
     '"article_1_score"': _criteria,
     "checklist_content": _checklist,

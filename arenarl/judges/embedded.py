@@ -1,9 +1,8 @@
-"""The embedded judge: the world's truth on the rubric's dimensions, plus a documented noise model;
-`noise: none` is the truth itself.
+"""The embedded judge, a simulation: the world's true scores on the rubric's dimensions plus noise.
 
-It examines what an LLM judge is shown (judges/view.py), and nothing else. It is a simulation: results from it are
-labelled so wherever they appear. A call that shows several trajectories has one drift term for all of them, pointwise
-calls do not share it with anyone: that is the paper's case against pointwise scores.
+`noise: none` returns the truth. The judge sees only the views that an LLM judge sees (judges/view.py). All reports
+label its results as simulated. All trajectories of one call share one drift term; each pointwise call has its own. This
+models the paper's argument against pointwise scores.
 """
 
 import json
@@ -20,24 +19,17 @@ from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory
 
-OVERALL = "overall"  # beside the rubric's dimensions: the total
+OVERALL = "overall"  # the total, as an additional dimension
 _LISTWISE = "score_together"
-# points: standard deviation of quality in a group, as the tables' runs have it (1.4 to 1.8, results/LOG.md)
-SPREAD = 1.6
+SPREAD = 1.6  # points: standard deviation of quality in a group; 1.4 to 1.8 in our runs (results/LOG.md)
 
 
 class EmbeddedJudge:
-    """Score views by the domain's truth, plus noise.
-    The noise depends only on seed, query, kind of call, views and repeat.
-
-    Args:
-        examine: (query, view) -> Truth, from the domain.
-    """
+    """Score views by the domain's truth plus noise. `examine` is the domain's (query, view) -> Truth.
+    The noise depends only on seed, query, kind of call, views and repeat."""
 
     def __init__(self, config: JudgeConfig, examine: Examiner, seed: int):
-        self.config = config
-        self.examine = examine
-        self.seed = seed
+        self.config, self.examine, self.seed = config, examine, seed
 
     def weights(self, query: Query) -> dict[str, float]:
         return rubric_of(query).for_view(view_kind(self.config)).weights
@@ -53,33 +45,33 @@ class EmbeddedJudge:
     async def choose(
         self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0
     ) -> list[int]:
-        """The highest totals of one call; of equal ones those shown first."""
+        """Return the positions of the highest totals; of equal totals, the one shown first."""
         totals = self.verdict(query, self.views(*trajectories), tuple(self.weights(query)), ("choose", repeat)).totals
         return sorted(range(len(totals)), key=lambda position: -totals[position])[:winners]
 
     async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float:
-        """The true total with the noise of a single score: nothing averages out, unlike in a total of seven scores."""
+        """Return the true total with the noise of one score. A total over seven dimensions has less noise."""
         return self._scores(query, [trajectory], OVERALL, ("score_overall", repeat))[0]
 
     async def score_dimension(self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0) -> float:
-        """Every call drifts on its own, so a mean over dimensions averages the drift out as well, at as many calls."""
+        """Return one dimension's score. Each call has its own drift, which a mean over dimensions averages out."""
         return self._scores(query, [trajectory], dimension, ("score_dimension", dimension, repeat))[0]
 
     async def score_together(self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0) -> list[float]:
-        """One drift for all, the noise of a single score each, and a lead that falls evenly over the places:
-        `listwise_noise` times as much."""
+        """Return one score per trajectory: a shared drift, noise per score, and a lead that falls evenly by position.
+        All three are multiplied by `listwise_noise`."""
         return self._scores(query, trajectories, OVERALL, (_LISTWISE, repeat))
 
     def checklist(self, query: Query) -> dict[str, float]:
-        """The query's constraints, of equal weight."""
-        (nothing,) = self.views(Trajectory(query.query_id, [], "no_answer"))
-        if not (items := self._examined(query, nothing).checklist()):
+        """Return the query's constraints, with equal weights."""
+        (empty,) = self.views(Trajectory(query.query_id, [], "no_answer"))
+        if not (items := self._examined(query, empty).checklist()):
             problem = f"query {query.query_id} has no constraints for a checklist"
-            raise UserError(f"judge: {problem}; take another reward, or an LLM judge")
+            raise UserError(f"judge: {problem}; use another reward or an LLM judge")
         return dict.fromkeys(items, 1.0)
 
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool]:
-        """The truth, of which each answer is turned round with the chance `flip_rate`, independently."""
+        """Return the true result of each item, flipped independently with probability `flip_rate`."""
         (view,) = self.views(trajectory)
         met = self._examined(query, view).checklist()
         text, rate = json.dumps(view.messages, sort_keys=True), self.flip_rate(query)
@@ -87,10 +79,11 @@ class EmbeddedJudge:
         return {name: bool(is_met ^ (rng.random() < rate)) for name, is_met in met.items()}
 
     def flip_rate(self, query: Query) -> float:
-        """Of an item: the config's, or the one that makes an answer as reliable as a pointwise score of the whole.
+        """Return the flip rate of a checklist item: the config's, or one as reliable as a pointwise score.
 
-        Asked again, a score agrees with itself with the correlation r = spread² / (spread² + noise²); an answer that is
-        yes as often as no, and turned round with chance p, with (1 - 2p)². Both are the same at p = (1 - sqrt(r)) / 2.
+        Two scores of the same trajectory have the correlation r = spread² / (spread² + noise²). Two answers that are
+        yes half of the time and flip with probability p have the correlation (1 - 2p)².
+        Both correlations are equal at p = (1 - sqrt(r)) / 2.
         """
         config = self.config
         if config.noise == "none" or config.flip_rate is not None:
@@ -100,7 +93,7 @@ class EmbeddedJudge:
         return (1 - math.sqrt(SPREAD**2 / (SPREAD**2 + noise))) / 2
 
     def views(self, *trajectories: Trajectory) -> list[View]:
-        """Return this judge's views of the trajectories, for every call but an answer-only score."""
+        """Return this judge's views of the trajectories, for all calls except answer-only scores."""
         return [view_of(trajectory, view_kind(self.config)) for trajectory in trajectories]
 
     def _scores(self, query: Query, trajectories: Sequence[Trajectory], dimension: str, call: tuple) -> list[float]:
@@ -108,10 +101,8 @@ class EmbeddedJudge:
         return [scores[dimension] for scores in verdict.dimensions]
 
     def verdict(self, query: Query, views: Sequence[View], dimensions: tuple[str, ...], call: tuple) -> Verdict:
-        """Scores on `dimensions`, of which `overall` is the total; `call` tells apart calls that show the same.
-
-        Position bias falls evenly from whoever is shown first to whoever is shown last; their mean is 0.
-        """
+        """Return noisy scores on `dimensions`, `overall` included. `call` distinguishes calls with equal views.
+        The position bias falls evenly from the first view to the last; its mean is 0."""
         config, total = self.config, rubric_of(query).total
         truths = [self._truth(query, view) for view in views]
         if config.noise == "none":
@@ -122,8 +113,8 @@ class EmbeddedJudge:
         drift = rng.normal(0.0, times * config.sigma_call)
         scores = []
         for position, (truth, text, view) in enumerate(zip(truths, texts, views, strict=True)):
-            of_text = np.random.default_rng(stable_seed(self.seed, "taste", query.query_id, text))
-            taste = of_text.normal(0.0, config.sigma_sticky)
+            taste_rng = np.random.default_rng(stable_seed(self.seed, "taste", query.query_id, text))
+            taste = taste_rng.normal(0.0, config.sigma_sticky)
             lead = times * config.position_bias * (1 - 2 * position / (len(views) - 1)) if len(views) > 1 else 0.0
             length = config.length_bias * math.log(max(1, len(view.answer)) / config.typical_chars)
             independent = rng.normal(0.0, times * config.sigma_independent, len(dimensions))
@@ -134,8 +125,7 @@ class EmbeddedJudge:
         return Verdict(tuple(scores), total)
 
     def _truth(self, query: Query, view: View) -> dict[str, float]:
-        """Return the view's true scores by dimension, and as `overall` the total of the dimensions that the view
-        shows."""
+        """Return the view's true scores by dimension, and `overall`: the total of the visible dimensions."""
         rubric, dimensions = rubric_of(query).for_view(view.kind), self._examined(query, view).dimensions()
         return {**dimensions, OVERALL: rubric.total({name: dimensions[name] for name in rubric.names})}
 

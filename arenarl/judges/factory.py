@@ -1,5 +1,4 @@
-"""The judges that `judge.train`, `judge.eval` and `judge.watch` name.
-What does not fit the domain is refused here, before any work."""
+"""Build the judges of `judge.train`, `judge.eval` and `judge.watch`, and reject judges that do not fit the domain."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -30,18 +29,15 @@ def make_judge(
     seed: int = 0,
     purpose: str = "train",
 ) -> Judge:
-    """A judge; an embedded one's noise derives from the run's seed and its purpose.
-
-    Raises:
-        UserError: the class that `name` names cannot be had, or the embedded judge has no truth to score against.
-    """
+    """Return the judge of a config. The simulated judge's noise depends on `seed` and `purpose`.
+    Raises UserError if the judge's class cannot be imported, or the simulated judge finds no truth in the domain."""
     if config.name == "llm":
         rubric = _query_rubrics(Path(config.query_rubrics), domain) if config.query_rubrics else rubric_of
         return LLMJudge(config, client, rubric)
     if config.name == "embedded":
         if domain.data.source:
             problem = "published queries (data.source) have no truth for the embedded judge"
-            raise UserError(f"judge: {problem}; take an LLM judge, such as configs/judges/qwen3_max.yaml")
+            raise UserError(f"judge: {problem}; use an LLM judge, such as configs/judges/qwen3_max.yaml")
         needs(domain, "examine", "the embedded judge scores by; take another judge (configs/judges), or another domain")
         return EmbeddedJudge(config, examine, stable_seed(seed, "judge", purpose))
     return OwnJudge.of(config)
@@ -54,29 +50,25 @@ def make_judges(
     client: LLMClient | None = None,
     seed: int = 0,
 ) -> list[Judge]:
-    """The judges of `judge.eval`, each with noise of its own."""
+    """Return the judges of `judge.eval`, with independent noise."""
     return [make_judge(config, domain, examine, client, seed, f"eval{index}") for index, config in enumerate(configs)]
 
 
 def refuse_without_truth(key: str, judges: Iterable[JudgeConfig], domain: Domain, queries: Sequence[Query]) -> None:
-    """Raises UserError if an embedded judge is to score trajectories of queries without a truth."""
+    """Raise UserError if a simulated judge would score queries without a truth."""
     missing = [query.query_id for query in queries if not domain.has_truth(query)]
     if missing and any(judge.name == "embedded" for judge in judges):
-        those = f"{len(missing)} of {len(queries)} queries, first {missing[0]},"
-        raise UserError(f"{key}: {those} have no truth for the embedded judge: {NO_TRUTH}")
+        count = f"{len(missing)} of {len(queries)} queries, first {missing[0]},"
+        raise UserError(f"{key}: {count} have no truth for the embedded judge: {NO_TRUTH}")
 
 
 def refuse_answers_alone(config: Config, is_training: bool) -> None:
-    """Refuse answer-only judging by a built-in judge in worlds whose trajectories end without an answer.
-
-    Raises:
-        UserError: with the key to change.
-    """
+    """Raise UserError if a built-in judge would see only answers, but trajectories end without an answer."""
     if trait(environment_class(config.environment.name), "needs_answer"):
         return
     problem = f"trajectories in {config.environment.name} end without an answer"
     if is_training and config.judge.train.name in _BUILT_IN and config.reward.name == "pointwise_answer":
-        raise UserError(f"reward.name=pointwise_answer: {problem}; set pointwise_trajectory")
+        raise UserError(f"reward.name=pointwise_answer: {problem}; set it to pointwise_trajectory")
     judges = {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
     if is_training:
         judges |= {"judge.train": config.judge.train} | config.judge.watching
@@ -86,13 +78,13 @@ def refuse_answers_alone(config: Config, is_training: bool) -> None:
 
 
 def refuse_without_checklist(reward: str, judge: Judge, queries: Sequence[Query]) -> None:
-    """Raises UserError if the reward goes by checklists, and the judge has none for a query."""
+    """Raise UserError if the reward needs checklists and the judge has none for a query."""
     for query in queries if reward == "rubric_checklist" else ():
         judge.checklist(query)
 
 
 def _query_rubrics(path: Path, domain: Domain) -> Callable[[Query], Rubric]:
-    """The written rubric of a query. Raises UserError if a query of the RL split has none."""
+    """Return a function from a query to its written rubric. Raises UserError if a query of the RL split has none."""
     rubrics = read_query_rubrics(path)
     missing = [query.query_id for query in domain.read_split("rl") if query.query_id not in rubrics]
     if missing:
@@ -101,8 +93,8 @@ def _query_rubrics(path: Path, domain: Domain) -> Callable[[Query], Rubric]:
 
     def written_rubric(query: Query) -> Rubric:
         if query.query_id not in rubrics:
-            advice = "leave query_rubrics out where others are judged"
-            raise UserError(f"{path} has no rubric for query {query.query_id}, which is not of RL's; {advice}")
+            problem = f"{path} has no rubric for query {query.query_id}, which is not in the RL split"
+            raise UserError(f"{problem}; remove query_rubrics from this judge")
         return rubrics[query.query_id]
 
     return written_rubric

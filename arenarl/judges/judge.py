@@ -1,8 +1,7 @@
-"""What a judge is: who compares trajectories, with a verdict of scores by the rubric's dimensions, or None;
-and what is true of a trajectory.
+"""The judge protocol, verdicts, and the true quality of a trajectory.
 
-Rewards and evaluation know this protocol alone; `embedded` and `llm` are the judges that there are, a class of one's
-own a third, which `own` holds to it.
+A judge compares trajectories and returns a verdict: scores on the rubric's dimensions, or None. Rewards and evaluation
+depend only on this protocol. Judges: `embedded` (simulated), `llm`, and a user's own class, which `own` checks.
 """
 
 import json
@@ -18,79 +17,74 @@ from arenarl.judges.view import View
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
 
-NO_TRUTH = (
-    "its constraints lack what the domain's truth goes by; take an LLM judge (configs/judges), or one of your own"
-)
-# (query, trajectory or view) -> its truth; None if the query has none
+NO_TRUTH = "its constraints lack a key of the domain's truth; take an LLM judge (configs/judges), or your own judge"
+# (query, trajectory or view) -> its truth; None if the query has no truth
 Examiner = Callable[[Query, Trajectory | View], Truth | None]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One judge call's scores: for each trajectory that it showed, in that order, dimension -> 0..10."""
+    """The scores of one judge call: per trajectory, in the order shown, a dict of dimension -> 0..10."""
 
     dimensions: tuple[dict[str, float], ...]
-    total: Callable[[Mapping[str, float]], float]  # of such scores, 0..10: `Rubric.total`
+    total: Callable[[Mapping[str, float]], float]  # scores by dimension -> total 0..10, usually `Rubric.total`
 
     @property
     def totals(self) -> tuple[float, ...]:
-        """Computed here and never read from a judge's arithmetic."""
+        """Totals by the rubric's weights. A total in a judge's reply is ignored."""
         return tuple(map(self.total, self.dimensions))
 
 
 class Judge(Protocol):
-    """Who judges trajectories. A method that a class leaves out gives no verdict."""
+    """The interface of judges. Each async method is one judge call; it returns None without a verdict.
+    A class may leave methods out: their calls have no verdict. `repeat` distinguishes calls with equal arguments."""
 
     def __init__(self, config: JudgeConfig):
-        """Of its part of the config, which a class without this method ignores."""
+        """Take the judge's section of the config. Optional."""
 
     def weights(self, query: Query) -> dict[str, float]:
-        """What each dimension of this query's rubric weighs in the total."""
+        """Return the weight of each dimension of the query's rubric in the total."""
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
-        """One call that shows `first` before `second` (3.3). None if no verdict could be had."""
+        """Score two trajectories in one call, `first` shown before `second` (Section 3.3)."""
 
     async def score(
         self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0
     ) -> Verdict | None:
-        """One pointwise call (3.2). None if no verdict could be had."""
+        """Score one trajectory (pointwise, Section 3.2). `answer_only` shows only the answer."""
 
     async def choose(
         self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0
     ) -> list[int] | None:
-        """One call that shows all in this order: positions of the best `winners`. Eq. 4, Tournament-GRPO.
-        None: no verdict."""
+        """Return the positions of the best `winners` in the order shown. Eq. 4, Tournament-GRPO."""
 
     async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
-        """One call for one number, 0..10, that the judge itself weighs.
-        Implicit scoring (Appendix E), Tournament-GRPO."""
+        """Return one overall score 0..10, weighted by the judge. Implicit scoring (Appendix E), Tournament-GRPO."""
 
     async def score_dimension(
         self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0
     ) -> float | None:
-        """One call about one dimension of the rubric, 0..10. Explicit scoring (Appendix E), Tournament-GRPO."""
+        """Return the score 0..10 on one dimension. Explicit scoring (Appendix E), Tournament-GRPO."""
 
     async def score_together(
         self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0
     ) -> list[float] | None:
-        """One listwise call that shows all in this order: a score each, 0..10 (RULER).
-        None: no verdict on all of them."""
+        """Return a score 0..10 for each trajectory, shown in this order in one listwise call (RULER)."""
 
     def checklist(self, query: Query) -> dict[str, float]:
-        """What each item of this query's checklist weighs."""
+        """Return the weight of each item of the query's checklist."""
 
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
-        """One call that says of every item of the checklist whether it is met (Rubrics as Rewards).
-        None: no verdict on all of them."""
+        """Return for every checklist item whether the trajectory meets it (Rubrics as Rewards)."""
 
 
 def rubric_of(query: Query) -> Rubric:
-    """Its domain's."""
+    """Return the rubric of the query's domain and language."""
     return domain_rubric(query.domain, query.language)
 
 
 def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> float:
-    """Noise-free total of the embedded judge, 0 to 10; 0 if the trajectory is invalid.
+    """Return the simulated judge's total without noise, 0 to 10; 0 for an invalid trajectory.
     Raises UserError if the query has no truth."""
     if (truth := examine(query, trajectory)) is None:
         raise UserError(f"query {query.query_id} has no truth: {NO_TRUTH}")
@@ -98,7 +92,7 @@ def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> flo
 
 
 def make_examiner(domain: Domain) -> Examiner | None:
-    """Return the domain's examiner; None if the domain has no truth."""
+    """Return the domain's examiner, with a cache; None if the domain has no truth."""
     if domain.examine is None:
         return None
     return cached_examiner(
@@ -112,7 +106,7 @@ def cached_examiner(
     examine_view: Callable[[Query, list[dict]], Truth | None] | None = None,
 ) -> Examiner:
     """Return an examiner that examines each trajectory or view once.
-    Views without tool results go to `examine_view`, if given."""
+    Views without tool results go to `examine_view`, if it is not None."""
 
     @lru_cache(maxsize=4096)
     def by_text(query: Query, text: str, kind: ViewKind) -> Truth | None:
@@ -125,5 +119,5 @@ def cached_examiner(
 
 
 def scores_and_detail(verdict: Verdict | None) -> tuple | None:
-    """A verdict on two as a tournament takes it: their totals, and the scores by dimension to keep with the match."""
+    """Convert a verdict for the tournament: (total, total, scores by dimension as the match's detail)."""
     return None if verdict is None else (*verdict.totals, list(verdict.dimensions))

@@ -1,6 +1,6 @@
-"""A local HTTP server with OpenAI's chat-completions interface, faults on request, and a command line.
+"""Base of the local HTTP servers with OpenAI's chat-completions interface: optional faults and a command line.
 
-`JudgeServer` (judges/server.py) and `RoleServer` (synthesis/server.py) say what it replies.
+`JudgeServer` (judges/server.py) and `RoleServer` (synthesis/server.py) define the replies.
 """
 
 import argparse
@@ -28,23 +28,22 @@ from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import text_of
 
 FAULTS = ("rate_limit", "error_500", "hang", "cut", "truncated", "prose", "wrong_range", "missing")
-# rate_limit: 429 with Retry-After · hang: no reply for `hang_s` · cut: the connection closes within the body · and in
-# the reply's text: truncated JSON, prose around whole JSON (which can still be read), a score out of range, a missing
-# number
+# rate_limit: 429 with Retry-After · hang: no reply for `hang_s` · cut: the connection closes within the body. In the
+# reply's text: truncated JSON, prose around complete JSON (still readable), a score out of range, a missing number
 Reply = dict[str, Any] | list[dict[str, Any]] | str
 
 
 @dataclass(kw_only=True)
 class LocalServer:
-    """Answers requests, some of them with faults. Subclasses define `reply`.
+    """Replies to requests, some of them with faults. Subclasses define `reply`.
 
     Args:
-        faults: share of the requests that get one of `kinds`, each as often.
-        delay_s: seconds that a reply takes.
-        hang_s: seconds that a hanging request hangs.
-        key: the API key to accept; None accepts any.
-        log: called for every request with its model, the hash of its messages, the kind of fault or None, the reply
-            if it was sent whole, and the text that was sent.
+        faults: share of requests with a fault from `kinds`, all kinds equally often.
+        delay_s: seconds per reply.
+        hang_s: seconds until a hanging request ends.
+        key: the valid API key; None accepts any key.
+        log: called for every request with its model, the hash of its messages, the fault or None, the reply if it was
+            sent unchanged, and the text sent.
     """
 
     seed: int = 0
@@ -55,18 +54,15 @@ class LocalServer:
     key: str | None = None
     log: Callable[[dict[str, Any]], None] = lambda line: None
 
-    models = ()  # names that the server lists
+    models = ()  # names in the server's list of models
 
     def __post_init__(self) -> None:
         self.seen: Counter[str] = Counter()  # replies sent, by the hash of the messages
         self._rng = random.Random(stable_seed(self.seed, "faults"))
 
     async def reply(self, body: dict[str, Any], repeat: int) -> Reply:
-        """Return the reply to a request that was answered `repeat` times before.
-
-        Raises:
-            ValueError, LookupError: the server does not know such a prompt.
-        """
+        """Return the reply to a request that already had `repeat` replies.
+        Raises ValueError or LookupError for an unknown prompt."""
         raise NotImplementedError
 
     def app(self) -> web.Application:
@@ -89,9 +85,9 @@ class LocalServer:
         try:
             reply = await self.reply(body, self.seen[name] if body.get("temperature") else 0)
         except (ValueError, LookupError) as error:
-            return _refusal(400, f"not a prompt of ours: {error}")
+            return _refusal(400, f"unknown prompt: {error}")
         is_sent = fault not in ("rate_limit", "error_500", "hang", "cut")
-        self.seen[name] += is_sent  # so that what is asked again for want of a reply is the same request
+        self.seen[name] += is_sent  # a retry after a missing reply is not a repeat
         await asyncio.sleep(self.delay_s)
         text = spoil(reply if isinstance(reply, str) else json.dumps(reply), reply, fault)
         self.log({"model": body.get("model"), "messages": name, "fault": fault,
@@ -122,7 +118,7 @@ def _refusal(status: int, message: str, headers: Mapping[str, str] | None = None
 
 
 def _completion(body: dict[str, Any], text: str) -> dict[str, Any]:
-    """OpenAI's form. Tokens are counted as a quarter of the characters."""
+    """Return a chat completion in OpenAI's format. One token is four characters."""
     prompt, reply = sum(len(text_of(message.get("content"))) for message in body["messages"]) // 4, len(text) // 4
     return {
         "id": "chatcmpl-0", "object": "chat.completion", "created": 0, "model": body["model"],
@@ -132,8 +128,8 @@ def _completion(body: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def spoil(text: str, reply: Reply, fault: str | None) -> str:
-    """Return the reply's text with its fault, if it is one of the text.
-    If the reply is not JSON, its last word is wrong or missing."""
+    """Return the reply's text with the fault, if the fault concerns the text.
+    If the reply is not JSON, its last word becomes wrong or missing."""
     if fault == "truncated":
         return text[: len(text) * 2 // 3]
     if fault == "prose":
@@ -144,17 +140,17 @@ def spoil(text: str, reply: Reply, fault: str | None) -> str:
     if isinstance(reply, str):
         without = re.sub(r"(?m)^confidence.*", "", text).rstrip()
         return re.sub(r"\w+\W*$", "0" if fault == "wrong_range" else "", without)
-    spoilt = json.loads(text)
-    inner = _innermost(spoilt)
+    wrong = json.loads(text)
+    inner = _innermost(wrong)
     first = next(iter(inner))
     inner[first] = [99] if first in ("winners", "scores") else 11.0
     if fault == "missing":
         del inner[first]
-    return json.dumps(spoilt)
+    return json.dumps(wrong)
 
 
 def _innermost(reply: Any) -> dict[str, Any]:
-    """The first object within that holds none."""
+    """Return the first object that contains no further object."""
     inner = reply[0] if isinstance(reply, list) else next(iter(reply.values()))
     is_deeper = isinstance(inner, dict) or (isinstance(inner, list) and inner and isinstance(inner[0], dict))
     return _innermost(inner) if is_deeper else reply
@@ -165,11 +161,8 @@ def serve(
 ) -> None:
     """Parse the command line and serve `make(config, **options)` until a signal ends it.
 
-    Args:
-        shares: further options from 0 to 1: name → (default, help).
-
-    Raises:
-        UserError: the port cannot be used.
+    `shares` are further options with values from 0 to 1: name → (default, help). Raises UserError if the port is
+    unusable.
     """
 
     def add_options(parser: argparse.ArgumentParser) -> None:
@@ -178,7 +171,7 @@ def serve(
             parser.add_argument(f"--{name.replace('_', '-')}", type=share, default=default, help=text)
         parser.add_argument("--kinds", nargs="+", default=FAULTS, choices=FAULTS, help="kinds of faults")
         parser.add_argument("--delay-s", type=float, default=0.0, help="seconds per reply")
-        parser.add_argument("--hang-s", type=float, default=30.0, help="seconds that a hanging request hangs")
+        parser.add_argument("--hang-s", type=float, default=30.0, help="seconds until a hanging request ends")
         parser.add_argument("--log", type=Path, help="log requests to this JSONL file")
 
     config, arguments = parse_arguments(description, add_options)
@@ -194,14 +187,14 @@ def serve(
 
 
 def share(text: str) -> float:
-    """An option's value from 0 to 1."""
+    """Parse an option's value from 0 to 1."""
     if not 0 <= float(text) <= 1:
         raise ValueError(text)
     return float(text)
 
 
 def free_port() -> int:
-    """Return a port of this machine that nothing listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
@@ -211,7 +204,7 @@ def free_port() -> int:
 def running_server(
     config: str, overrides: Sequence[str], port: int, *options: str, module: str = "arenarl.judges.server"
 ) -> Iterator[str]:
-    """Run a server in a process of its own; yield its address."""
+    """Run a server in a separate process and yield its address."""
     command = [sys.executable, "-m", module, *command_line(config, overrides), "--port", str(port), *options]
     process = subprocess.Popen(command)
     try:

@@ -1,7 +1,6 @@
-"""The prompt of an LLM judge: rubric, query, and for each agent what its view shows (judges/view.py).
+"""The prompt of an LLM judge: the rubric, the query, and the view of each agent (judges/view.py).
 
-All that is not ours is quoted (llm/prompts.py); `read_prompt` reads the structure back,
-which the tests and the judge server build on.
+Foreign text is quoted (llm/prompts.py). `read_prompt` parses a prompt back, for the tests and the judge server.
 """
 
 import hashlib
@@ -17,27 +16,27 @@ from arenarl.judges.view import View
 from arenarl.llm.prompts import Message, prompt_texts, quotable, quoted, sections_of, unquoted
 from arenarl.trajectory import Query, ToolCall, Turn
 
-FORMAT = 2  # of the quoting below; to be raised when it changes, so that the prompt hash does
+FORMAT = 2  # version of the quoting below; raise it with every change, so that the prompt hash changes too
 
 _HEADING = re.compile(r"# (Rubric|Query|Agent \d+|Task)")
 _TURN = re.compile(r"## Turn \d+")
 _PART = re.compile(r"\[(thought|call|result|answer)\]")
-# The first line of a reduced view's task; `read_prompt` reads the kind from it.
+# the first line of the task for a reduced view; `read_prompt` reads the kind from it
 _VIEW_LINES: dict[ViewKind, str] = {"answer": "[shown: answer]", "calls": "[shown: thoughts, calls, answer]"}
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a prompt asks for. `form` is the JSON to reply, with a placeholder for every number."""
+    """The reply that a prompt requests. `form` is its JSON, with a placeholder for each number."""
 
-    task: str  # the prompt file's key
+    task: str  # key of the task's text in the prompt file
     form: str
-    words: dict[str, int] = field(default_factory=dict)  # fills the task's text
+    words: dict[str, int] = field(default_factory=dict)  # values for the placeholders in the task's text
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt read back: what the judge is shown, free of quoting."""
+    """A parsed prompt, without quoting."""
 
     rubric: str
     query: str
@@ -49,7 +48,7 @@ class Prompt:
 def judge_messages(
     query: Query, views: Sequence[View], rubric: Rubric, reply: Reply, judge: JudgeConfig
 ) -> list[Message]:
-    """Return the messages of one judge call. All views are of one kind.
+    """Return the messages of one judge call. All views must have the same kind.
     Text that many calls share comes first, because servers cache prefixes."""
     texts, kind = prompt_texts("judge", query.language), views[0].kind
     opening = views[0].opening if views[0].opening.startswith(f"{query.query}\n\n") else query.query
@@ -77,11 +76,7 @@ def render(view: View, judge: JudgeConfig) -> Iterator[str]:
 
 
 def read_prompt(messages: Sequence[Message]) -> Prompt:
-    """The structure of a prompt that `judge_messages` built.
-
-    Raises:
-        ValueError: it has another structure.
-    """
+    """Parse a prompt from `judge_messages`. Raises ValueError for any other prompt."""
     sections = sections_of(messages[1]["content"], _HEADING)
     agents = [name for name in sections if name.startswith("Agent ")]
     if list(sections) != ["Rubric", "Query", *(f"Agent {number + 1}" for number in range(len(agents))), "Task"]:
@@ -93,7 +88,7 @@ def read_prompt(messages: Sequence[Message]) -> Prompt:
 
 
 def read_view(lines: Sequence[str]) -> list[Turn]:
-    """The turns of a view that `render` rendered. Raises ValueError for a line that is no part of one."""
+    """Parse the lines of `render` into turns. Raises ValueError for a line outside a part."""
     turns: list[Turn] = []
     parts: list[tuple[Turn, str, list[str]]] = []
     for line in lines:
@@ -104,13 +99,13 @@ def read_view(lines: Sequence[str]) -> list[Turn]:
         elif parts and parts[-1][0] is turns[-1]:
             parts[-1][2].append(line)
         else:
-            raise ValueError(f"outside of any part: {line[:80]!r}")
+            raise ValueError(f"line outside a part: {line[:80]!r}")
     for turn, kind, lines in parts:
         text = "\n".join(unquoted(lines))
         if kind == "call":
             try:
                 turn.tool_calls.append(ToolCall(**json.loads(text)))
-            except (ValueError, TypeError):  # shortened, and no JSON any more
+            except (ValueError, TypeError):  # shortened, so not JSON any more
                 turn.tool_calls.append(ToolCall("", text))
         elif kind == "result":
             turn.observations.append(text)
@@ -120,7 +115,7 @@ def read_view(lines: Sequence[str]) -> list[Turn]:
 
 
 def prompt_hash(rubric: Rubric, language: str) -> str:
-    """A short hash of all that stands in a judge's prompts besides query and trajectories; kept with every result."""
+    """Hash the constant parts of a judge's prompts: texts, rubric and format. Every result stores this hash."""
     weights = rubric.weights
     items = [(item.name, weights[item.name], item.description, item.without_results) for item in rubric.items]
     texts = [FORMAT, prompt_texts("judge", language), items]

@@ -1,12 +1,10 @@
-"""Rubrics written for each query by an LLM, once, before training, and used by all methods alike (Tournament-GRPO,
-Appendix A).
+"""Write a rubric for each RL query with an LLM, once before training, for all methods (Tournament-GRPO, Appendix A).
 
     python -m arenarl.judges.query_rubrics --config configs/quickstart.yaml --judge configs/judges/qwen_plus.yaml
 
-writes <data.folder>/rl_rubrics.jsonl, to be named as `judge.train.query_rubrics`. With --checklist the items are such
-as an answer meets or does not (Rubrics as Rewards), for `reward.name: rubric_checklist`, and the file is
-rl_checklists.jsonl. Queries that have a rubric there are not asked about again. A rubric that does not keep to the
-rules is asked for again once, and then is missing.
+The file is <data.folder>/rl_rubrics.jsonl; set `judge.train.query_rubrics` to it. With --checklist, each item is met or
+not met (Rubrics as Rewards), for `reward.name: rubric_checklist`, and the file is rl_checklists.jsonl. Queries with a
+rubric in the file are skipped. An invalid rubric is requested once more; if that fails too, it is missing.
 """
 
 import argparse
@@ -58,12 +56,12 @@ class QueryChecklist(JSONReply):
     checklist: Annotated[list[QueryItem], Field(min_length=2, max_length=20)]
 
 
-FORMS = {"rubrics": QueryRubric, "checklist": QueryChecklist}  # a reply's key, and a record's
+FORMS = {"rubrics": QueryRubric, "checklist": QueryChecklist}  # by the key in a reply and in a record
 IMPORTANCE_WEIGHTS = {"critical": 3, "important": 2, "nice_to_have": 1}  # w_k of Eq. 13, Tournament-GRPO (Appendix F)
 
 
 def rubric_messages(query: Query, form: str = "rubrics") -> list[Message]:
-    """Ask for a rubric, or a checklist, for the query; the reply is `FORMS[form]`."""
+    """Return the prompt for a query's rubric or checklist; the reply is `FORMS[form]`."""
     texts = prompt_texts("rubric", query.language)
     task = texts[form].format(dimensions="; ".join(get_args(Dimension)), importances=", ".join(get_args(Importance)))
     reply = texts["reply"].format(form=form)
@@ -74,7 +72,7 @@ def rubric_messages(query: Query, form: str = "rubrics") -> list[Message]:
 async def write_rubrics(
     client: LLMClient, llm: LLMConfig, queries: Sequence[Query], form: str = "rubrics"
 ) -> list[dict[str, Any]]:
-    """Records of the rubrics, or checklists, that could be had, in the order of the queries."""
+    """Return the records of all valid rubrics or checklists, in the order of the queries."""
 
     async def write(query: Query) -> dict[str, Any] | None:
         again = prompt_texts("rubric", query.language)["again"]
@@ -85,11 +83,8 @@ async def write_rubrics(
 
 
 def read_query_rubrics(path: Path) -> dict[str, Rubric]:
-    """Rubrics, or checklists, by query id, items named item_1, …, weighted by importance (Eq. 13, Tournament-GRPO).
-
-    Raises:
-        UserError: a line is no rubric.
-    """
+    """Return rubrics or checklists by query id, with items item_1, … weighted by Eq. 13, Tournament-GRPO.
+    Raises UserError for a line that is not a rubric."""
     rubrics = {}
     for number, record in enumerate(read_jsonl(path), start=1):
         try:
@@ -101,39 +96,38 @@ def read_query_rubrics(path: Path) -> dict[str, Rubric]:
             )
             rubrics[record["query_id"]] = Rubric(items, {"answer": sum(item.weight for item in items)})
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}, line {number} is no rubric: {' '.join(str(error).split())[:200]}") from error
+            raise UserError(f"{path}, line {number} is not a rubric: {' '.join(str(error).split())[:200]}") from error
     return rubrics
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="YAML of the run whose RL queries get rubrics")
-    parser.add_argument("--judge", required=True, help="a file in configs/judges: the LLM that writes them")
-    text = "write checklist items, which an answer meets or does not"
-    parser.add_argument("--checklist", action="store_true", help=text)
+    parser.add_argument("--judge", required=True, help="a file in configs/judges: the LLM that writes the rubrics")
+    parser.add_argument("--checklist", action="store_true", help="write checklists: items that an answer meets or not")
     add_overrides(parser)
     arguments = parser.parse_args()
     config = load_config(arguments.config, [f"judge.train.base={arguments.judge}", *arguments.overrides])
     if config.judge.train.name != "llm":
-        raise UserError(f"{arguments.judge} is no LLM: a rubric has to be written")
+        raise UserError(f"--judge: {arguments.judge} is not an LLM; only an LLM can write rubrics")
     form, file = ("checklist", "rl_checklists.jsonl") if arguments.checklist else ("rubrics", "rl_rubrics.jsonl")
     path = Path(config.data.folder) / file
     queries = read_queries(Path(config.data.folder) / "rl_queries.jsonl")
-    known = {}
+    stored = {}
     if path.is_file():
-        read_query_rubrics(path)  # what is none there is refused before any is paid for
-        known = {record["query_id"]: record for record in read_jsonl(path)}
+        read_query_rubrics(path)  # rejects wrong lines before any call is paid for
+        stored = {record["query_id"]: record for record in read_jsonl(path)}
     client = open_client(config.llms_of("rubrics"), config.judge, f"{config.run_name}/rubrics")
-    wanted = [query for query in queries if query.query_id not in known]
-    written = asyncio.run(write_rubrics(client, config.judge.train, wanted, form))
-    records = known | {record["query_id"]: record for record in written}
+    missing = [query for query in queries if query.query_id not in stored]
+    written = asyncio.run(write_rubrics(client, config.judge.train, missing, form))
+    records = stored | {record["query_id"]: record for record in written}
     write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])
-    print(f"{len(written)} rubrics written to {path}, {len(known)} were there")
+    print(f"{len(written)} rubrics written to {path}, {len(stored)} already there")
     print(client.report())
     client.check()
-    if missing := len(queries) - len(records):
-        advice = "replies that did not keep to the rules are stored, so take another model or temperature for them"
-        raise UserError(f"{missing} queries are still without a rubric: {advice}; start it again where none came")
+    if count := len(queries) - len(records):
+        remedy = "rerun the command; invalid replies are stored, so change the model or the temperature for them"
+        raise UserError(f"{count} queries have no rubric: {remedy}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
-"""A small HTTP server with OpenAI's chat-completions interface whose verdicts come from the embedded judge,
-with faults on request.
+"""A small HTTP server with OpenAI's chat-completions interface and simulated verdicts, for tests and demos.
 
     python -m arenarl.judges.server --config configs/quickstart.yaml --port 8765 [--faults 0.3]
 
-For tests, demos and `judge_faults`: it lets the LLM path run without a key. What it judges it reads from the prompt
-alone, as an LLM would; only a query's constraints, which the domain's truth needs, come from the run's data, by the
-query's text. The judge prompts of public benchmarks it answers in their forms (benchmark_replies.py). Its verdicts are
-simulated, and of a query without a truth nothing but noise. Replies at temperature 0 repeat themselves, others have
-noise of their own each time.
+It runs the LLM path without a key: the embedded judge computes the verdicts, and --faults adds faulty replies. Like an
+LLM, it reads everything from the prompt, except the query's constraints: it finds them in the run's data by the query's
+text. For a query without a truth, verdicts are only noise. At temperature 0 replies to equal prompts are equal,
+otherwise each reply has new noise. `benchmark_replies.py` serves the judge prompts of public benchmarks.
 """
 
 import json
@@ -36,19 +34,19 @@ _RUBRIC = (  # (dimension, title, importance)
     ("Depth / Insight / Explanation", "reasons for the choice", "nice_to_have"),
     ("Communication Quality", "a clear order", "nice_to_have"),
 )
-RUBRIC = {  # what it replies to a request for a query's rubric, whatever the query
+RUBRIC = {  # the reply to every request for a query's rubric
     "rubrics": [
         {"dimension": name, "title": title, "description": f"Does the answer do well on {title}?", "importance": level}
         for name, title, level in _RUBRIC
     ]
 }
-_CONSTRAINT = {  # an item of a checklist, whose title is a constraint's name
+_CONSTRAINT = {  # a checklist item; its title is the constraint's name
     "dimension": "Instruction / Context Alignment", "importance": "important", "description": "The answer meets it",
 }  # fmt: skip
 
 
 class Unknown(Truth):
-    """Of a query without a truth: 5 in every dimension, so that noise alone decides."""
+    """The truth of a query without a truth: 5 in each dimension, so that only noise decides."""
 
     def __init__(self, rubric: Rubric):
         self.rubric = rubric
@@ -58,13 +56,8 @@ class Unknown(Truth):
 
 
 class JudgeServer(LocalServer):
-    """Replies as the embedded judge does.
-
-    Args:
-        queries: by their text.
-        judge: the noise of the embedded judge behind it.
-        options: fields of `LocalServer`.
-    """
+    """A server with the embedded judge's verdicts. `queries` are queries by text, `judge` sets the noise.
+    `options` are fields of `LocalServer`."""
 
     models = (SIMULATED_MODEL,)
 
@@ -88,14 +81,14 @@ class JudgeServer(LocalServer):
         return await self._verdict(prompt, repeat)
 
     async def _verdict(self, prompt: Prompt, repeat: int) -> dict[str, Any]:
-        """What the embedded judge says of the trajectories in the prompt, in the form that the prompt asks for."""
-        # below the query's text stands what a world showed first
+        """Return the embedded judge's verdict on the trajectories in the prompt, in the requested format."""
+        # the world's first observation may follow the query's text
         text = prompt.query if prompt.query in self.queries else prompt.query.partition("\n\n")[0]
         query, form = self.queries[text], json.loads(re.sub(r"<[^>]*>", "null", prompt.form))
         start = prompt_messages(query)
         group = [Trajectory(query.query_id, start + messages_of(turns), "answer") for turns in prompt.agents]
-        sees = {"process_aware": prompt.kind != "answer", "show_tool_results": prompt.kind == "results"}
-        judge = EmbeddedJudge(replace(self.judge.config, **sees), self.judge.examine, self.judge.seed)
+        view = {"process_aware": prompt.kind != "answer", "show_tool_results": prompt.kind == "results"}
+        judge = EmbeddedJudge(replace(self.judge.config, **view), self.judge.examine, self.judge.seed)
         if "scores" in form:
             scores = enumerate(await judge.score_together(query, group, repeat), start=1)
             return {"scores": [{"agent": agent, "explanation": "simulated", "score": score} for agent, score in scores]}
@@ -104,24 +97,23 @@ class JudgeServer(LocalServer):
             return {"winners": [position + 1 for position in chosen]}
         items = prompt.rubric.split("\n")
         if "items" in form:
-            # an item that is not a constraint is met if the whole is worth half of the points
+            # an item that is not a constraint is met if the overall score is at least 5
             met = await judge.check_items(query, group[0], repeat)
             overall = await judge.score_overall(query, group[0], repeat)
-            named = [re.fullmatch(r"- (\w+): (.*?)(?: \(.*\): .*)?", item) for item in items]
-            return {"items": {item[1]: met.get(item[2], overall >= 5) for item in named if item}}
+            matches = [re.fullmatch(r"- (\w+): (.*?)(?: \(.*\): .*)?", item) for item in items]
+            return {"items": {item[1]: met.get(item[2], overall >= 5) for item in matches if item}}
         names = [item[2:].partition(":")[0] for item in items]
-        wanted = list(form["agent_1"]) if "agent_1" in form else names if len(names) == 1 else [OVERALL]
-        known = {name: name if name in rubric_of(query).names else OVERALL for name in wanted}
-        call = ("server", tuple(wanted), repeat)
-        verdict = judge.verdict(query, judge.views(*group), tuple(dict.fromkeys(known.values())), call)
-        scores = [{name: scores[known[name]] for name in wanted} for scores in verdict.dimensions]
+        names = list(form["agent_1"]) if "agent_1" in form else names if len(names) == 1 else [OVERALL]
+        dimensions = {name: name if name in rubric_of(query).names else OVERALL for name in names}
+        call = ("server", tuple(names), repeat)
+        verdict = judge.verdict(query, judge.views(*group), tuple(dict.fromkeys(dimensions.values())), call)
+        scores = [{name: scores[dimensions[name]] for name in names} for scores in verdict.dimensions]
         if "agent_1" in form:
-            return {f"agent_{number}": of_agent for number, of_agent in enumerate(scores, start=1)}
-        return {"score": scores[0][wanted[0]]}
+            return {f"agent_{number}": agent_scores for number, agent_scores in enumerate(scores, start=1)}
+        return {"score": scores[0][names[0]]}
 
     def _checklist(self, prompt: str) -> dict[str, Any]:
-        """The constraints of the query that a prompt for a checklist quotes;
-        of one without a truth, what any rubric asks."""
+        """Return the constraints of the query in a checklist prompt; the fixed rubric for a query without a truth."""
         query = self.queries["\n".join(unquoted(sections_of(prompt, re.compile("# (Query|Task)"))["Query"]))]
         try:
             return {"checklist": [{"title": title, **_CONSTRAINT} for title in self.judge.checklist(query)]}
@@ -130,25 +122,22 @@ class JudgeServer(LocalServer):
 
 
 def queries_by_text(config: Config) -> dict[str, Query]:
-    """All queries of the run's data that a judge may be asked about.
-    Raises UserError if different ones share a text."""
+    """Return the RL and test queries of the run by text. Raises UserError if different queries have the same text."""
     folder = Path(config.data.folder)
     queries = [query for name in ("rl_queries", "test_queries") for query in read_queries(folder / f"{name}.jsonl")]
     by_text = {query.query: query for query in queries}
     if any(by_text[query.query].task != query.task for query in queries):
-        raise UserError(
-            f"{folder}: different queries share a text, by which this server knows them; "
-            "set judge.train.name=embedded for them"
-        )
+        problem = "different queries have the same text, but this server finds queries by text"
+        raise UserError(f"{folder}: {problem}; set judge.train.name=embedded for these queries")
     return by_text
 
 
 def make_server(config: Config, **options: Any) -> JudgeServer:
-    """Return the server of the run whose data holds the queries, and whose judge.train has the noise."""
+    """Return the server for a run: with the queries of its data and the noise of its `judge.train`."""
     domain = make_domain(config.environment, config.data)
     queries, examine = queries_by_text(config), make_examiner(domain)
     if unknown := sum(examine is None or not domain.has_truth(query) for query in queries.values()):
-        print(f"{unknown} of {len(queries)} queries have no truth: the verdicts on them are noise", flush=True)
+        print(f"{unknown} of {len(queries)} queries have no truth: their verdicts are only noise", flush=True)
     return JudgeServer(queries, examine or (lambda query, view: None), config.judge.train, config.seed, **options)
 
 

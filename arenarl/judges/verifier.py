@@ -1,7 +1,7 @@
-"""Whether a query with a known answer was answered: exactly, or by an LLM that compares (C.1 and C.2, InfoAgent).
+"""Verify answers to queries with a known answer: exactly, or with an LLM (C.1 and C.2, InfoAgent).
 
-Rewards, evaluation and the difficulty filter ask here.
-Where the known answer stands, and what exact means, is said in domains/known_answers.py.
+Rewards, evaluation and the difficulty filter use this module. domains/known_answers.py reads the known answer and
+defines the exact comparison.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +15,7 @@ from arenarl.trajectory import Query, Trajectory
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
 
-_MOST_CHARACTERS = 20_000  # of what a prompt quotes
+_MAX_CHARS = 20_000  # per quoted text
 
 
 class Verification(JSONReply):
@@ -25,7 +25,7 @@ class Verification(JSONReply):
 
 
 class Verifier:
-    """What `judge.verifier` names. An LLM is asked through the client, which keeps its replies."""
+    """The verifier of `judge.verifier`. LLM replies go through the client, which stores them."""
 
     def __init__(self, config: LLMConfig, client: "LLMClient | None"):
         self.config, self.client = config, client
@@ -35,7 +35,7 @@ class Verifier:
         return self.config.name == "llm"
 
     async def is_correct(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> bool | None:
-        """None if no verdict could be had. An invalid trajectory has no answer; of a void one nothing is known."""
+        """Return None for a void trajectory and for a missing verdict. An invalid trajectory is incorrect."""
         if trajectory.is_void:
             return None
         if not trajectory.valid:
@@ -43,17 +43,16 @@ class Verifier:
         if not self.is_llm:
             return is_correct(query.constraints, trajectory.answer)
         again = prompt_texts("judge", query.language)["again"]
-        said = await self.client.ask(
-            self.config, verifier_messages(query, trajectory.answer), Verification, again, repeat, about=query.query_id
-        )
-        return None if said is None else said.correctness == "correct"
+        messages = verifier_messages(query, trajectory.answer)
+        reply = await self.client.ask(self.config, messages, Verification, again, repeat, about=query.query_id)
+        return None if reply is None else reply.correctness == "correct"
 
 
 def verifier_messages(query: Query, answer: str) -> list[Message]:
-    """What the LLM is shown, foreign text quoted line by line, so that an answer cannot speak as the one who asks."""
+    """Return the LLM's prompt. Foreign text is quoted line by line, so that an answer cannot imitate instructions."""
     texts = prompt_texts("verifier", query.language)
     known = " OR ".join([query.constraints["answer"], *query.constraints.get("answer_aliases", ())])
-    shown = {"Question": query.query, "Response": answer, "Correct answer": known}
-    blocks = [f"# {head}\n{quoted(text, _MOST_CHARACTERS)}" for head, text in shown.items()]
+    sections = {"Question": query.query, "Response": answer, "Correct answer": known}
+    blocks = [f"# {head}\n{quoted(text, _MAX_CHARS)}" for head, text in sections.items()]
     user = "\n".join([*blocks, "# Task", texts["task"].strip(), texts["reply"].strip()])
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": user}]

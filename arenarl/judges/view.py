@@ -1,7 +1,7 @@
-"""Views: the part of a trajectory that a judge is shown. The answer; thoughts, tool calls and answer; or all of it.
+"""Views: the part of a trajectory that a judge sees (Sections 3.2 and 3.3, ArenaRL).
 
-The LLM judge renders its prompt from views; the simulated judge examines views. Neither reads anything else of a
-trajectory (3.2 and 3.3, ArenaRL).
+A view shows the answer; or thoughts, tool calls and answer; or the whole trajectory. The LLM judge renders its prompt
+from views, the simulated judge examines views. Neither reads anything else of a trajectory.
 """
 
 from dataclasses import dataclass, replace
@@ -15,10 +15,10 @@ from arenarl.trajectory import Trajectory, Turn, answer_of, messages_of, read_tu
 
 @dataclass(frozen=True)
 class View:
-    """One trajectory as a judge is shown it.
+    """The visible part of one trajectory.
 
-    `messages`: the trajectory's own for "results", rebuilt from the shown parts otherwise. `opening`: the first user
-    message, with the query and the world's first observation. Every prompt shows it.
+    `messages` are the trajectory's own for "results", otherwise rebuilt from the visible parts. `opening` is the first
+    user message, with the query and the world's first observation. Every prompt shows it.
     """
 
     kind: ViewKind

@@ -32,7 +32,7 @@ def attempt(text):
 
 
 def judge(seed=0, truth=HALF, **noise):
-    """A judge whose noise is nothing but what is named; everything is half good (5 of 10) by `truth`."""
+    """Return a judge with only the given noise. By default the truth is 5 of 10 in each dimension."""
     return EmbeddedJudge(dataclasses.replace(QUIET, **noise), lambda query, trajectory: truth, seed)
 
 
@@ -67,9 +67,9 @@ def test_without_noise_the_verdict_is_the_truth(world, taught):
         expected = [examine(world, one.query, trajectory.messages).dimensions() for trajectory in both]
         assert compare(judge, one.trajectory, other.trajectory, query=one.query).dimensions == tuple(expected)
         assert score(judge, one.trajectory, query=one.query).dimensions == (expected[0],)
-        told = domain.examine_view(one.query, view_of(one.trajectory, "answer").messages).dimensions()
-        (alone,) = score(judge, one.trajectory, answer_only=True, query=one.query).dimensions
-        assert alone == {name: told[name] for name in ANSWER_DIMENSIONS}
+        truth = domain.examine_view(one.query, view_of(one.trajectory, "answer").messages).dimensions()
+        (scores,) = score(judge, one.trajectory, answer_only=True, query=one.query).dimensions
+        assert scores == {name: truth[name] for name in ANSWER_DIMENSIONS}
 
 
 def test_the_cached_examiner_examines_each_trajectory_once():
@@ -84,7 +84,7 @@ def test_the_cached_examiner_examines_each_trajectory_once():
     assert calls == [A.messages, B.messages]
 
 
-def test_the_same_call_has_the_same_noise_and_any_other_call_other_noise():
+def test_equal_calls_have_equal_noise_and_different_calls_have_different_noise():
     noisy = judge(sigma_independent=1.0)
     first = compare(noisy, A, B)
     assert first == compare(noisy, A, B) == compare(judge(sigma_independent=1.0), attempt("one"), attempt("two"))
@@ -102,24 +102,24 @@ def test_the_same_call_has_the_same_noise_and_any_other_call_other_noise():
 
 
 @pytest.mark.parametrize(("noise", "sigma"), [("sigma_independent", 1.5), ("sigma_call", 1.5), ("sigma_sticky", 0.7)])
-def test_every_kind_of_noise_has_its_standard_deviation_and_no_bias(noise, sigma):
+def test_each_noise_has_its_standard_deviation_and_no_bias(noise, sigma):
     noisy = judge(**{noise: sigma})
     scores = np.array([score(noisy, first).dimensions[0]["path_breadth"] for first, _ in pairs(500)])
     assert scores.mean() == pytest.approx(5.0, abs=4 * sigma / 500**0.5)
     assert scores.std() == pytest.approx(sigma, rel=0.15)
 
 
-def test_a_pairwise_difference_does_not_hold_the_drift_and_a_pointwise_one_holds_it_twice():
+def test_drift_cancels_in_pairwise_differences_and_counts_twice_in_pointwise_differences():
     noisy, count = judge(sigma_call=1.0, sigma_independent=0.3), 300
     pairwise = [np.subtract(*compare(noisy, *pair).totals) for pair in pairs(count)]
     pointwise = [score(noisy, first).totals[0] - score(noisy, second).totals[0] for first, second in pairs(count)]
-    # A total's independent noise: weights .6/3 on three, .4/4 on four dimensions.
-    own = 0.3**2 * (3 * 0.2**2 + 4 * 0.1**2)
-    assert np.var(pairwise) == pytest.approx(2 * own, rel=0.3)
-    assert np.var(pointwise) == pytest.approx(2 * own + 2 * 1.0**2, rel=0.3)
+    # independent noise of a total: weights .6/3 on three, .4/4 on four dimensions
+    independent = 0.3**2 * (3 * 0.2**2 + 4 * 0.1**2)
+    assert np.var(pairwise) == pytest.approx(2 * independent, rel=0.3)
+    assert np.var(pointwise) == pytest.approx(2 * independent + 2 * 1.0**2, rel=0.3)
 
 
-def test_taste_sticks_to_a_trajectory_from_call_to_call():
+def test_taste_is_constant_per_trajectory_over_all_calls():
     noisy = judge(sigma_sticky=1.0)
     alone = score(noisy, A).totals[0]
     assert [score(noisy, A, repeat=repeat).totals[0] for repeat in range(5)] == [alone] * 5
@@ -134,7 +134,7 @@ def test_position_bias_favours_the_first_and_cancels_over_both_orders():
 
 
 @pytest.mark.parametrize("typical", [90, 600])
-def test_length_bias_is_one_for_e_times_the_typical_length(typical):
+def test_length_bias_grows_with_the_log_of_the_length(typical):
     biased = judge(length_bias=0.4, typical_chars=typical)
     assert score(biased, attempt("x" * typical)).totals == pytest.approx((5.0,))
     assert score(biased, attempt("x" * round(typical * np.e))).totals == pytest.approx((5.4,), abs=0.01)
@@ -149,7 +149,7 @@ def test_scores_are_rounded_and_stay_within_0_and_10():
     assert all(value % 0.5 == 0 for value in scores)
 
 
-def test_an_answer_only_verdict_holds_the_answers_dimensions_and_nothing_of_the_path():
+def test_an_answer_only_verdict_has_only_the_dimensions_of_the_answer():
     noisy = judge(sigma_independent=1.0)
     assert tuple(score(noisy, A, answer_only=True).dimensions[0]) == ANSWER_DIMENSIONS
     assert tuple(score(noisy, A).dimensions[0]) == ALL
@@ -164,22 +164,15 @@ def choose(judge, trajectories, winners, repeat=0):
     return asyncio.run(judge.choose(QUERY, trajectories, winners, repeat))
 
 
-def stated(judge):
-    """The judge, to whom everything about a trajectory is as good as its answer says."""
-
+def test_choose_returns_the_best_positions_and_of_equal_ones_the_first_shown():
     def examine(query, view):
         quality = float(view.answer) / 10
         return TravelTruth(*[[quality]] * 4, {}, clarity=quality)
 
-    judge.examine = examine
-    return judge
-
-
-def test_the_best_are_chosen_by_position_and_of_equal_ones_those_shown_first():
-    group = [attempt("3"), attempt("8"), attempt("5"), attempt("8"), attempt("1")]
-    assert choose(stated(judge(sigma_call=0.5)), group, 1) == [1]
-    assert sorted(choose(stated(judge()), group, 3)) == [1, 2, 3]
-    assert choose(judge(), group, 2) == [0, 1]
+    group, quiet, drifting = [attempt(text) for text in "38581"], judge(), judge(sigma_call=0.5)
+    assert choose(quiet, group, 2) == [0, 1]
+    quiet.examine = drifting.examine = examine
+    assert choose(drifting, group, 1) == [1] and sorted(choose(quiet, group, 3)) == [1, 2, 3]
 
 
 def test_a_choice_is_noisy_but_reproducible():
@@ -189,14 +182,14 @@ def test_a_choice_is_noisy_but_reproducible():
     assert len({tuple(positions) for positions in chosen}) > 5
 
 
-def test_without_noise_an_overall_score_is_the_true_total_and_a_dimension_its_own():
+def test_without_noise_overall_and_dimension_scores_are_the_truth():
     truth = dataclasses.replace(HALF, needs=[1.0])
     quiet = EmbeddedJudge(JudgeConfig(noise="none"), lambda query, view: truth, 0)
     assert asyncio.run(quiet.score_overall(QUERY, A)) == pytest.approx(0.6 * 20 / 3 + 0.4 * 5)
     assert [asyncio.run(quiet.score_dimension(QUERY, A, name)) for name in ALL] == [10.0] + [5.0] * 6
 
 
-def test_an_overall_score_has_the_noise_of_one_score_and_explicit_scores_average_theirs_out():
+def test_an_overall_score_has_the_noise_of_one_score_and_explicit_scores_average_it_out():
     noisy = judge(sigma_independent=1.0, sigma_call=1.0)
     overall, explicit = [], []
     for first, _ in pairs(400):
@@ -204,14 +197,14 @@ def test_an_overall_score_has_the_noise_of_one_score_and_explicit_scores_average
         scores = {name: asyncio.run(noisy.score_dimension(QUERY, first, name)) for name in ALL}
         explicit.append(weighted_mean(scores, noisy.weights(QUERY)))
     assert np.mean(overall) == pytest.approx(5.0, abs=0.3) and np.mean(explicit) == pytest.approx(5.0, abs=0.2)
-    # Weights .2 on three dimensions, .1 on four; drift and noise of every call are its own.
+    # weights .2 on three dimensions, .1 on four; drift and noise of all calls are independent
     assert np.var(overall) == pytest.approx(2.0, rel=0.3)
     assert np.var(explicit) == pytest.approx(2 * (3 * 0.2**2 + 4 * 0.1**2), rel=0.3)
 
 
-def test_a_listwise_call_has_one_drift_and_a_lead_that_falls_evenly_over_the_places():
-    def together(judge, shown=6, repeat=0):
-        group = [attempt(f"t{number}") for number in range(shown)]
+def test_a_listwise_call_has_one_drift_and_a_lead_that_falls_evenly_by_position():
+    def together(judge, repeat=0):
+        group = [attempt(f"t{number}") for number in range(6)]
         return np.array(asyncio.run(judge.score_together(QUERY, group, repeat)))
 
     assert together(judge(position_bias=0.5)) == pytest.approx(5 + 0.5 * np.linspace(1, -1, 6), abs=1e-5)
@@ -226,7 +219,7 @@ def test_a_listwise_call_has_one_drift_and_a_lead_that_falls_evenly_over_the_pla
     assert together(judge(sigma_independent=0.5, listwise_noise=0.0)) == pytest.approx(5.0)
 
 
-def test_a_checklists_items_are_the_constraints_and_answers_are_wrong_as_often_as_flip_rate_says():
+def test_checklist_items_are_the_constraints_and_answers_flip_with_the_flip_rate():
     exact = EmbeddedJudge(JudgeConfig(noise="none", flip_rate=0.4), lambda query, trajectory: HALF, 0)
     assert exact.checklist(QUERY) == {"a": 1.0, "b": 1.0}
     assert asyncio.run(exact.check_items(QUERY, A)) == {"a": True, "b": False}
@@ -238,9 +231,8 @@ def test_a_checklists_items_are_the_constraints_and_answers_are_wrong_as_often_a
 
 
 @pytest.mark.parametrize("noise", [{}, {"sigma_independent": 2.0, "sigma_call": 2.0}])
-def test_by_default_an_answer_agrees_with_itself_as_a_score_does(noise):
-    """Correlations of two askings: of scores over trajectories whose quality spreads as in a group,
-    of answers of which half are yes."""
+def test_the_default_flip_rate_makes_answers_as_reliable_as_scores(noise):
+    """Compare the correlations of two calls: of scores with the spread of a group, and of answers that are half yes."""
     config = JudgeConfig(position_bias=0.0, length_bias=0.0, rounding=1e-6, **noise)
     rng = np.random.default_rng(0)
     qualities = iter(np.clip(rng.normal(5.0, SPREAD, 4000), 0, 10) / 10)
@@ -257,9 +249,9 @@ def test_by_default_an_answer_agrees_with_itself_as_a_score_does(noise):
     assert (1 - 2 * rate) ** 2 == pytest.approx(SPREAD**2 / (SPREAD**2 + noise_of_a_total))
 
 
-def test_a_query_without_constraints_has_no_checklist_and_is_refused_where_the_reward_wants_one():
-    without = judge(truth=TravelTruth())
+def test_a_query_without_constraints_is_an_error_if_the_reward_needs_a_checklist():
+    unconstrained = judge(truth=TravelTruth())
     with pytest.raises(UserError, match="query q has no constraints for a checklist"):
-        refuse_without_checklist("rubric_checklist", without, [QUERY])
-    refuse_without_checklist("ruler", without, [QUERY])
+        refuse_without_checklist("rubric_checklist", unconstrained, [QUERY])
+    refuse_without_checklist("ruler", unconstrained, [QUERY])
     refuse_without_checklist("rubric_checklist", judge(), [QUERY])

@@ -1,5 +1,4 @@
-"""What of a reply is a verdict: listwise scores by the agents' numbers, answers to every item of a checklist;
-anything else is none."""
+"""Valid replies of an LLM judge: listwise scores by the agents' numbers, and an answer to every checklist item."""
 
 import asyncio
 import json
@@ -22,8 +21,8 @@ def listed(*scores):
     return json.dumps({"scores": [{"agent": agent, "explanation": "so", "score": score} for agent, score in scores]})
 
 
-def asked(folder, *replies):
-    """(scores, the server, the usage): a listwise call that gets these replies."""
+def score_together(folder, *replies):
+    """Make a listwise call that gets these replies; return (scores, the server, the usage)."""
     server = Script(*replies)
     with serving(server.app) as url:
         client = client_of(folder)
@@ -31,8 +30,8 @@ def asked(folder, *replies):
         return scores, server, client.take_usage()[0]
 
 
-def test_listed_scores_find_their_agents_in_any_order(tmp_path):
-    scores, server, _ = asked(tmp_path, listed((3, 9.0), (1, 2.5), (2, 4.0)))
+def test_listwise_scores_are_matched_to_agents_in_any_order(tmp_path):
+    scores, server, _ = score_together(tmp_path, listed((3, 9.0), (1, 2.5), (2, 4.0)))
     assert scores == [2.5, 4.0, 9.0]
     (request,) = server.requests
     text = request["messages"][1]["content"]
@@ -49,20 +48,20 @@ def test_listed_scores_find_their_agents_in_any_order(tmp_path):
     listed((1, 5.0), (2, 5.0), (3, None)), listed((1, 5.0), (2, 5.0), (True, 5.0)), '{"scores": [5, 5, 5]}',
     '{"scores": {"1": 5, "2": 5, "3": 5}}', '{"scores": []}', "{}",
 ])  # fmt: skip
-def test_agents_that_are_missing_or_repeated_are_a_failed_verdict_after_asking_again_once(tmp_path, wrong):
-    scores, server, usage = asked(tmp_path, wrong)
+def test_a_reply_with_missing_or_repeated_agents_is_requested_once_more(tmp_path, wrong):
+    scores, server, usage = score_together(tmp_path, wrong)
     assert scores is None and len(server.requests) == 2 and (usage.failed, usage.unreadable) == (1, 2)
-    scores, server, usage = asked(tmp_path / "again", wrong, listed((2, 1.0), (1, 2.0), (3, 3.0)))
+    scores, server, usage = score_together(tmp_path / "again", wrong, listed((2, 1.0), (1, 2.0), (3, 3.0)))
     assert scores == [2.0, 1.0, 3.0] and usage.failed == 0
     assert "could not be used" in server.requests[1]["messages"][-1]["content"]
 
 
-def test_a_dimension_and_an_item_may_be_called_name():
+def test_a_dimension_or_an_item_may_have_the_name_name():
     assert "name" in scores_reply(1, ("name", "b")).model_json_schema()["$defs"]["Scores"]["properties"]
     assert "name" in str(checklist_reply(("name",)).model_json_schema())
 
 
-def test_a_checklists_reply_answers_every_item_with_true_or_false():
+def test_a_checklist_reply_must_answer_every_item_with_true_or_false():
     reply = checklist_reply(("item_1", "item_2"))
     items = parse_reply('{"items": {"item_2": true, "item_1": false}}', reply).items
     assert items.model_dump() == {"item_1": False, "item_2": True}
@@ -73,7 +72,7 @@ def test_a_checklists_reply_answers_every_item_with_true_or_false():
             parse_reply(wrong, reply)
 
 
-@pytest.mark.parametrize(("overrides", "said"), [
+@pytest.mark.parametrize(("overrides", "problem"), [
     (["judge.train.name=llm", "judge.train.model=m", "reward.name=pointwise_answer"],
      "reward.name=pointwise_answer: .* babyai end without"),
     (["judge.eval.0.name=llm", "judge.eval.0.model=m", "judge.eval.0.process_aware=false"],
@@ -84,13 +83,13 @@ def test_a_checklists_reply_answers_every_item_with_true_or_false():
     (["reward.name=pointwise_trajectory"], None),
     (["reward.name=pointwise_answer"], "reward.name=pointwise_answer: .* babyai end without"),
 ])  # fmt: skip
-def test_an_llm_is_not_to_judge_answers_alone_in_worlds_that_end_without_one(overrides, said):
+def test_judging_answers_alone_is_an_error_if_trajectories_end_without_an_answer(overrides, problem):
     config = load_config(CONFIGS / "agentgym" / "babyai.yaml", overrides)
-    if said is None:
+    if problem is None:
         refuse_answers_alone(config, is_training=True)
         return
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=problem):
         refuse_answers_alone(config, is_training=True)
-    if "judge.eval" not in said:
+    if "judge.eval" not in problem:
         refuse_answers_alone(config, is_training=False)
     refuse_answers_alone(load_config(CONFIGS / "quickstart.yaml", overrides), is_training=True)

@@ -1,4 +1,4 @@
-"""What the judge sees, and that no text inside a trajectory can change the structure around it."""
+"""The judge's prompt: its contents, and a structure that no text in a trajectory can change."""
 
 import random
 
@@ -19,31 +19,31 @@ FORM = '{"score": <0-10>}'
 
 def trajectory_of(thought, name, arguments, observation, answer):
     call = {"type": "function", "function": {"name": name, "arguments": arguments}}
-    said = {"role": "assistant", "reasoning_content": thought}
+    turn = {"role": "assistant", "reasoning_content": thought}
     messages = [
         {"role": "user", "content": QUERY.query},
-        said | {"content": "", "tool_calls": [call]},
+        turn | {"content": "", "tool_calls": [call]},
         {"role": "tool", "content": observation},
-        said | {"content": f"<answer>\n{answer}\n</answer>"},
+        turn | {"content": f"<answer>\n{answer}\n</answer>"},
     ]
     return Trajectory("q", messages, "answer")
 
 
-def shown(trajectories, query=QUERY, reply=None, **judge):
-    return read_prompt(prompt_of(trajectories, query, reply, **judge))
+def parsed_prompt(trajectories, query=QUERY, **judge):
+    return read_prompt(prompt_of(trajectories, query, **judge))
 
 
-def prompt_of(trajectories, query=QUERY, reply=None, **judge):
+def prompt_of(trajectories, query=QUERY, **judge):
     config = JudgeConfig(**judge)
     views = [view_of(trajectory, view_kind(config)) for trajectory in trajectories]
-    return judge_messages(query, views, RUBRIC, reply or Reply("overall", FORM), config)
+    return judge_messages(query, views, RUBRIC, Reply("overall", FORM), config)
 
 
 def hostile_text(rng):
     return "".join(rng.choice(HOSTILE) for _ in range(rng.randint(1, 4)))
 
 
-def test_500_hostile_trajectories_leave_the_structure_as_it_is():
+def test_500_hostile_trajectories_do_not_change_the_structure():
     rng = random.Random(0)
     for number in range(500):
         texts = [hostile_text(rng) for _ in range(5)]
@@ -53,7 +53,7 @@ def test_500_hostile_trajectories_leave_the_structure_as_it_is():
         one = trajectory_of(thought, name, {name: value}, observation, answer)
         other = trajectory_of(value, "f", {}, answer, thought)
         query = Query("q", "travel", "Search", "en", hostile_text(rng))
-        prompt = shown([one, other, one], query)
+        prompt = parsed_prompt([one, other, one], query)
         assert (prompt.query, prompt.form) == (quotable(query.query), FORM)
         assert prompt.rubric.count("\n") == len(RUBRIC.items) - 1
         assert [len(turns) for turns in prompt.agents] == [len(read_turns(t.messages)) for t in (one, other, one)]
@@ -63,64 +63,62 @@ def test_500_hostile_trajectories_leave_the_structure_as_it_is():
                 assert (turn.answer is None) == (true.answer is None)
                 observed = zip(turn.observations, true.observations, strict=True)
                 texts = [(turn.thought, true.thought), (turn.answer or "", true.answer or ""), *observed]
-                for seen, text in texts:
-                    is_cut = "characters left out]" in seen and len(seen) < 22_000
-                    assert seen == quotable(text) if len(text) <= 2000 else is_cut
+                for shown, text in texts:
+                    is_cut = "characters left out]" in shown and len(shown) < 22_000
+                    assert shown == quotable(text) if len(text) <= 2000 else is_cut
 
 
-def test_every_line_that_a_trajectory_brings_is_quoted():
+def test_every_line_of_a_trajectory_is_quoted():
     for text in HOSTILE:
         trajectory = trajectory_of(text, text, text, text, text)
         content = prompt_of([trajectory])[1]["content"]
         inside = content.split("# Agent 1\n")[1].split("\n# Task\n" + prompt_texts("judge", "en")["overall"].strip())[0]
-        own = {"## Turn 1", "## Turn 2", "[thought]", "[call]", "[result]", "[answer]"}
-        assert all(line in own or line.startswith("| ") for line in inside.split("\n"))
+        structure = {"## Turn 1", "## Turn 2", "[thought]", "[call]", "[result]", "[answer]"}
+        assert all(line in structure or line.startswith("| ") for line in inside.split("\n"))
         content.encode()
 
 
-def test_a_call_is_read_back_as_it_was_made():
+def test_a_tool_call_is_parsed_back_unchanged():
     arguments = {"query": 'a "quiet" café\n# Task', "radius": 3000}
-    call = shown([trajectory_of("t", "search_poi", arguments, "found", "a")]).agents[0][0].tool_calls[0]
+    call = parsed_prompt([trajectory_of("t", "search_poi", arguments, "found", "a")]).agents[0][0].tool_calls[0]
     assert (call.name, call.arguments) == ("search_poi", arguments)
     malformed = {"role": "assistant", "reasoning_content": "", "content": "<tool_call>{]</tool_call>"}
     trajectory = Trajectory("q", [malformed, *trajectory_of("", "f", {}, "o", "a").messages[2:]], "answer")
-    call = shown([trajectory]).agents[0][0].tool_calls[0]
+    call = parsed_prompt([trajectory]).agents[0][0].tool_calls[0]
     assert (call.name, call.arguments) == ("", "{]")
 
 
-def test_what_stands_beside_a_call_is_shown_as_a_thought():
-    """As models behind APIs think; and what a policy writes around its calls."""
+def test_text_around_a_tool_call_is_shown_as_a_thought():
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
-    said = {"role": "assistant", "reasoning_content": "hm", "content": "I compare both trains.", "tool_calls": [call]}
+    native = {"role": "assistant", "reasoning_content": "hm", "content": "I compare both trains.", "tool_calls": [call]}
     written = {"role": "assistant", "content": 'Now this: <tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'}
     answer = {"role": "assistant", "reasoning_content": "so", "content": "<answer>\nyes\n</answer>"}
-    (turns,) = shown([Trajectory("q", [said, written, answer], "answer")]).agents
+    (turns,) = parsed_prompt([Trajectory("q", [native, written, answer], "answer")]).agents
     assert [turn.thought for turn in turns] == ["hm\n\nI compare both trains.", "Now this:", "so"]
     assert turns[-1].answer == "yes"
 
 
-@pytest.mark.parametrize("length", [2000, 2001, 10_000])
-def test_a_long_result_loses_its_middle_and_says_how_much(length):
-    text = "".join(str(number % 10) for number in range(length))
-    seen = shown([trajectory_of("t", "f", {}, text, "a")]).agents[0][0].observations[0]
-    if length == 2000:
-        assert seen == text
-    else:
-        head, gap, tail = seen.split("\n")
-        assert text.startswith(head) and text.endswith(tail)
-        assert gap == f"[{length - len(head) - len(tail)} characters left out]"
-        assert len(head) + len(tail) <= 2000
+def test_a_long_result_loses_its_middle_and_states_how_much():
+    for length in (2000, 2001, 10_000):
+        text = "".join(str(number % 10) for number in range(length))
+        shown = parsed_prompt([trajectory_of("t", "f", {}, text, "a")]).agents[0][0].observations[0]
+        if length == 2000:
+            assert shown == text
+        else:
+            head, gap, tail = shown.split("\n")
+            assert text.startswith(head) and text.endswith(tail) and len(head) + len(tail) <= 2000
+            assert gap == f"[{length - len(head) - len(tail)} characters left out]"
 
 
-def test_what_a_judge_is_not_shown_is_not_there():
+def test_a_reduced_view_shows_only_its_parts():
     trajectory = trajectory_of("thought", "f", {}, "result", "answer")
-    without = shown([trajectory], show_tool_results=False).agents[0]
-    assert [turn.observations for turn in without] == [[], []] and without[0].tool_calls and without[0].thought
-    (only,) = shown([trajectory], process_aware=False).agents[0]
+    calls = parsed_prompt([trajectory], show_tool_results=False).agents[0]
+    assert [turn.observations for turn in calls] == [[], []] and calls[0].tool_calls and calls[0].thought
+    (only,) = parsed_prompt([trajectory], process_aware=False).agents[0]
     assert (only.thought, only.tool_calls, only.observations, only.answer) == ("", [], [], "answer")
 
 
-def test_a_prompt_of_another_structure_is_refused():
+def test_a_prompt_with_another_structure_is_an_error():
     unquoted, second = "# Rubric\n# Query\nnot quoted\n# Task\nx", "# Rubric\n# Query\n| q\n# Agent 2\n# Task\nx"
     for content in ("", "# Query\n| q", unquoted, second):
         with pytest.raises(ValueError, match=r"."):
@@ -128,19 +126,16 @@ def test_a_prompt_of_another_structure_is_refused():
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_every_prompt_file_has_every_text_and_tells_the_judge_what_quoting_means(language):
+def test_every_prompt_file_has_every_text_and_explains_the_quoting(language):
     texts = prompt_texts("judge", language)
-    assert set(texts) == {"system", "compare", "score", "overall", "dimension",
-                          "choose", "listwise", "checklist", "reply", "again",
-                          "only_answer", "only_calls"}  # fmt: skip
-    assert '"| "' in texts["system"] and "JSON" in texts["reply"]
-    assert "{error}" in texts["again"] and {"{count}", "{winners}"} <= set(
-        texts["choose"].replace("}", "} ").replace("{", " {").split()
-    )
+    assert set(texts) == {"system", "compare", "score", "overall", "dimension", "choose", "listwise", "checklist",
+                          "reply", "again", "only_answer", "only_calls"}  # fmt: skip
+    assert '"| "' in texts["system"] and "JSON" in texts["reply"] and "{error}" in texts["again"]
+    assert "{count}" in texts["choose"] and "{winners}" in texts["choose"]
 
 
 def test_the_prompt_hash_changes_with_language_and_rubric():
     assert FORMAT == 2
     kinds = [(domain, language) for domain in ("travel", "research", "writing") for language in ("en", "zh")]
     hashes = {prompt_hash(domain_rubric(*kind), kind[1]) for kind in kinds}
-    assert len(hashes) == 6 and all(len(one) == 12 for one in hashes)
+    assert len(hashes) == 6 and {len(value) for value in hashes} == {12}

@@ -1,5 +1,4 @@
-"""The LLM judge against the judge server, over the socket:
-the same verdicts as the embedded judge, and none invented under faults."""
+"""The LLM judge against the judge server, over a socket: the embedded judge's verdicts, and none invented."""
 
 import asyncio
 from dataclasses import replace
@@ -28,37 +27,38 @@ def examiner():
 
 @pytest.fixture
 def serve(taught, examiner):
-    """`serve(**options)`: a context with the address of a judge server that knows all queries of `taught`,
-    and the server's log."""
+    """`serve(**options)` returns a context with the address of a judge server for `taught`, and the server's log."""
 
     def serve(judge=EXACT, middlewares=(), **options):
         log = []
         server = JudgeServer({one.query.query: one.query for one in taught}, examiner, judge, log=log.append, **options)
         app = server.app()
         app.middlewares.extend(middlewares)
-        return serving(app), server, log
+        return serving(app), log
 
     return serve
 
 
 def groups_of(taught, count, size=4):
-    """Groups whose trajectories were written for other queries, so that they differ much in quality."""
+    """Return groups with trajectories of other queries, so that they differ in quality."""
     firsts = range(0, count * size, size)
     return [
         RolloutGroup(taught[first].query, [one.trajectory for one in taught[first : first + size]]) for first in firsts
     ]
 
 
-@pytest.mark.parametrize("sees", [{}, {"show_tool_results": False}, {"process_aware": False}])
-def test_without_noise_the_llm_judge_says_what_the_embedded_judge_says(taught, examiner, serve, tmp_path, sees):
-    embedded = EmbeddedJudge(replace(EXACT, **sees), examiner, 0)
-    context, _, _ = serve()
+@pytest.mark.parametrize("view", [{}, {"show_tool_results": False}, {"process_aware": False}])
+def test_without_noise_verdicts_of_the_llm_judge_equal_those_of_the_embedded_judge(
+    taught, examiner, serve, tmp_path, view
+):
+    embedded = EmbeddedJudge(replace(EXACT, **view), examiner, 0)
+    context, _ = serve()
 
     async def check(llm):
         for one, other in zip(taught[::8], taught[1::8], strict=True):
             query, a, b = one.query, one.trajectory, other.trajectory
-            said, true = await llm.compare(query, a, b), await embedded.compare(query, a, b)
-            assert said.dimensions == true.dimensions and said.totals == pytest.approx(true.totals)
+            verdict, true = await llm.compare(query, a, b), await embedded.compare(query, a, b)
+            assert verdict.dimensions == true.dimensions and verdict.totals == pytest.approx(true.totals)
             assert (await llm.score(query, b)).dimensions == (await embedded.score(query, b)).dimensions
             assert await llm.choose(query, [a, b, a], 2) == await embedded.choose(query, [a, b, a], 2)
             assert await llm.score_overall(query, a) == pytest.approx(await embedded.score_overall(query, a))
@@ -69,15 +69,15 @@ def test_without_noise_the_llm_judge_says_what_the_embedded_judge_says(taught, e
                 assert await llm.score_dimension(query, a, name) == await embedded.score_dimension(query, a, name)
 
     with context as url:
-        asyncio.run(check(judge_of(url, client_of(tmp_path), **sees)))
+        asyncio.run(check(judge_of(url, client_of(tmp_path), **view)))
 
 
 @pytest.mark.parametrize("method", sorted(set(REWARDS) - {"correctness", "correctness_or_tournament", "environment"}))
-def test_every_reward_can_be_had_from_an_llm_judge_and_costs_nothing_again(taught, examiner, serve, tmp_path, method):
+def test_every_reward_works_with_an_llm_judge_and_is_free_the_second_time(taught, examiner, serve, tmp_path, method):
     config = Config(rollout=RolloutConfig(group_size=4), group_stage=GroupStageConfig(repeats=2))
     config.reward.name = method
     groups = groups_of(taught, 3)
-    context, _, log = serve(JudgeConfig())
+    context, log = serve(JudgeConfig())
     with context as url:
         judge = judge_of(url, client_of(tmp_path), temperature=0.7)
         first = arena_of(config, judge).reward_groups(groups)
@@ -86,37 +86,36 @@ def test_every_reward_can_be_had_from_an_llm_judge_and_costs_nothing_again(taugh
     assert calls == len(log) > 0
     assert [outcome.rewards_G for outcome in first] == [outcome.rewards_G for outcome in again]
     assert all(None not in outcome.rewards_G for outcome in first)
-    # whose few items may all be met by nobody
     differ = [len(set(outcome.rewards_G)) > 1 for outcome in first]
-    assert all(differ) or method == "rubric_checklist" and any(differ)
+    assert all(differ) or method == "rubric_checklist" and any(differ)  # a short checklist may leave equal rewards
 
 
-@pytest.mark.slow(seconds=5)
-def test_under_faults_of_every_kind_every_score_used_is_in_the_servers_log(taught, serve, tmp_path):
+@pytest.mark.slow(seconds=3)
+def test_under_all_faults_every_score_used_is_in_the_servers_log(taught, serve, tmp_path):
     config = Config(rollout=RolloutConfig(group_size=8))
-    context, _, log = serve(JudgeConfig(), faults=0.3, hang_s=2.0)
+    context, log = serve(JudgeConfig(), faults=0.3, hang_s=2.0)
     with context as url:
         client = client_of(tmp_path)
-        judge = judge_of(url, client, timeout_s=0.5, temperature=0.7)
-        outcomes = arena_of(config, judge).reward_groups(groups_of(taught, 20, 8))
+        judge = judge_of(url, client, timeout_s=1.0, temperature=0.7)
+        outcomes = arena_of(config, judge).reward_groups(groups_of(taught, 10, 8))
     assert {line["fault"] for line in log} == {None, *FAULTS}
     sent = [tuple(tuple(agent.items()) for agent in line["reply"].values()) for line in log if line["reply"]]
     used = [call for outcome in outcomes for match in outcome.ranking.matches for call in match.calls]
     scored = [tuple(tuple(agent.items()) for agent in call.detail) for call in used if call.scores]
-    assert len(scored) > 300 and set(scored) <= set(sent)
+    assert len(scored) > 150 and set(scored) <= set(sent)
     usage, _ = client.take_usage()
     assert usage.failed == sum(call.scores is None for call in used)
-    assert usage.retries > 50 and client.stop_reason is None
+    assert usage.retries > 25 and client.stop_reason is None
     assert all(call.error for call in used if call.scores is None)
 
 
 def test_with_half_of_the_replies_hostile_every_verdict_is_true_or_missing_and_counted(
     taught, examiner, serve, tmp_path
 ):
-    """In a tournament, by pointwise scores, and in evaluation."""
+    """In a tournament, with pointwise scores, and in evaluation."""
     size = 8
     config = Config(rollout=RolloutConfig(group_size=4))
-    context, _, log = serve(middlewares=[hostile_half])
+    context, log = serve(middlewares=[hostile_half])
     used, failed = [], 0
     client = client_of(tmp_path, max_failure_share=1.0)
     with context as url:
@@ -143,21 +142,21 @@ def test_with_half_of_the_replies_hostile_every_verdict_is_true_or_missing_and_c
     assert failed == client.take_usage()[0].failed > size and client.stop_reason is None
 
 
-@pytest.mark.slow(seconds=5)
-def test_with_half_of_the_replies_hostile_a_run_stops_that_allows_less(taught, serve, tmp_path):
-    context, _, _ = serve(middlewares=[hostile_half])
+@pytest.mark.slow(seconds=2)
+def test_half_of_the_replies_hostile_stop_the_run_at_the_default_limit(taught, serve, tmp_path):
+    context, _ = serve(middlewares=[hostile_half])
     with context as url:
         client = client_of(tmp_path)
-        arena = arena_of(Config(rollout=RolloutConfig(group_size=4)), judge_of(url, client, patience_s=1.0))
-        arena.reward_groups(groups_of(taught, 25))
+        arena = arena_of(Config(rollout=RolloutConfig(group_size=4)), judge_of(url, client, patience_s=0.5))
+        arena.reward_groups(groups_of(taught, 12))
     with pytest.raises(RunStopped, match=r"judge\.max_failure_share=0\.2"):
         client.check()
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_server_with_one_fault_only_gives_no_verdict_but_for_prose(taught, serve, tmp_path, kind):
+def test_with_one_fault_in_every_reply_only_prose_gives_a_verdict(taught, serve, tmp_path, kind):
     query, group = taught[0].query, [other.trajectory for other in taught[:3]]
-    context, _, log = serve(faults=1.0, kinds=[kind], hang_s=0.4)
+    context, log = serve(faults=1.0, kinds=[kind], hang_s=0.4)
     with context as url:
         client = client_of(tmp_path, max_failure_share=1.0)
         judge = judge_of(url, client, timeout_s=0.2 if kind == "hang" else 60.0, patience_s=0.5)
@@ -167,9 +166,9 @@ def test_a_server_with_one_fault_only_gives_no_verdict_but_for_prose(taught, ser
     assert all(line["fault"] == kind for line in log)
 
 
-def test_at_temperature_0_replies_repeat_themselves_and_else_they_do_not(taught, serve, tmp_path):
+def test_only_at_temperature_0_equal_prompts_get_equal_replies(taught, serve, tmp_path):
     one, other = taught[0], taught[1]
-    context, _, _ = serve(JudgeConfig())
+    context, _ = serve(JudgeConfig())
     with context as url:
         client = client_of(tmp_path)
 
@@ -180,22 +179,22 @@ def test_at_temperature_0_replies_repeat_themselves_and_else_they_do_not(taught,
         assert dimensions(0.0, 0) == dimensions(0.0, 1) != dimensions(0.7, 0) != dimensions(0.7, 1)
 
 
-def test_a_prompt_that_is_not_ours_is_refused(serve, tmp_path):
+def test_an_unknown_prompt_is_refused(serve):
     import openai
 
-    context, _, _ = serve()
+    context, _ = serve()
     with context as url:
         api = openai.OpenAI(base_url=url, api_key="any", max_retries=0)
         assert [model.id for model in api.models.list()] == ["simulated-travel-judge"]
         hi = {"role": "user", "content": "hi"}
         for messages in ([hi], [{"role": "system", "content": "x"}, hi]):
-            with pytest.raises(openai.BadRequestError, match="not a prompt of ours"):
+            with pytest.raises(openai.BadRequestError, match="unknown prompt"):
                 api.chat.completions.create(model="m", messages=messages)
 
 
 def test_a_wrong_key_is_refused(taught, serve, tmp_path):
     one = taught[0]
-    context, _, log = serve(key="sk-right")
+    context, log = serve(key="sk-right")
     with context as url:
         for key, has_verdict in (("sk-wrong", False), ("sk-right", True)):
             client = client_of(tmp_path / key, keys={"K": key})

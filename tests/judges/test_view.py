@@ -1,10 +1,11 @@
-"""A verdict depends on what the judge is shown and on nothing else:
-in every domain, noisy or not, called directly and through the server."""
+"""A verdict depends only on the view: in every domain, with and without noise, directly and through the server."""
 
 import asyncio
 import copy
 import random
 import re
+from dataclasses import replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
 
@@ -34,12 +35,11 @@ DOMAINS = {
     "textcraft": ("agentgym/textcraft.yaml", []),
     "babyai": ("agentgym/babyai.yaml", []),
 }
-SEES = {"answer": {"process_aware": False}, "calls": {"show_tool_results": False}}
+VIEWS = {"answer": {"process_aware": False}, "calls": {"show_tool_results": False}}
 
 
 class Cases:
-    """A domain with queries, and trajectories of a teacher that is sometimes careless,
-    some of which were written for another query."""
+    """A domain with queries and trajectories of its teacher. Some trajectories are careless or of another query."""
 
     def __init__(self, file, overrides):
         self.config = load_config(CONFIGS / file, overrides)
@@ -54,41 +54,40 @@ class Cases:
     def _queries(self, environment):
         language, subtasks = self.config.data.language, self.domain.subtasks
         if self.domain.name == "travel":
-            made = (make_queries(self.domain.world, name, language, 8, "view", set()) for name in SUBTASKS)
-            return list(chain.from_iterable(made))
+            queries = (make_queries(self.domain.world, name, language, 8, "view", set()) for name in SUBTASKS)
+            return list(chain.from_iterable(queries))
         if self.domain.name == "research":
             closed = make_questions(self.domain.corpus, environment, self.config.data.research, "view", 6)
             return closed + make_open_queries(self.domain.corpus, "view", 9)
         if self.domain.name == "writing":
-            return list(
-                chain.from_iterable(make_writing_queries(name, language, 3, "view", set()) for name in subtasks)
-            )
+            queries = (make_writing_queries(name, language, 3, "view", set()) for name in subtasks)
+            return list(chain.from_iterable(queries))
         return [self.domain.query({"item": item}) for item in self.domain.items("test")[:6]]
 
     def judge(self, **keys):
         return make_judge(JudgeConfig(**keys), self.domain, self.examine, None, 3)
 
 
-_made = {}
+@cache
+def cases_of(domain):
+    return Cases(*DOMAINS[domain])
 
 
 @pytest.fixture(params=DOMAINS)
 def cases(request):
-    if request.param not in _made:
-        _made[request.param] = Cases(*DOMAINS[request.param])
-    return _made[request.param]
+    return cases_of(request.param)
 
 
 def edited(trajectory, kind, rng):
-    """The trajectory after one random edit of what a view of this kind does not show."""
+    """Return the trajectory after one random edit of a part that a view of this kind does not show."""
     messages = copy.deepcopy(trajectory.messages)
     results = [message for message in messages if message["role"] == "tool"]
 
     def with_results(change):
-        return [
-            message | {"content": change(message["content"])} if message["role"] == "tool" else message
-            for message in messages
-        ]
+        def changed(message):
+            return message | {"content": change(message["content"])} if message["role"] == "tool" else message
+
+        return list(map(changed, messages))
 
     edits = [
         lambda: [message for message in messages if message["role"] != "tool"],
@@ -98,10 +97,10 @@ def edited(trajectory, kind, rng):
     ]
     if kind == "answer":
         before, last = messages[:-1], messages[-1]
-        without_calls = [{key: value for key, value in one.items() if key != "tool_calls"} for one in before]
+        without_calls = [{key: value for key, value in message.items() if key != "tool_calls"} for message in before]
         edits += [
             lambda: [last],
-            lambda: [one | {"reasoning_content": one.get("reasoning_content", "") + " "} for one in messages],
+            lambda: [turn | {"reasoning_content": turn.get("reasoning_content", "") + " "} for turn in messages],
             lambda: [*before, last | {"reasoning_content": junk("It costs ¥20 and opens at 09:00.", rng)}],
             lambda: [*without_calls, last],
             lambda: [*rng.sample(before, len(before)), last],
@@ -110,25 +109,25 @@ def edited(trajectory, kind, rng):
 
 
 def junk(text, rng):
-    """A text with its digits drawn anew, cut somewhere, or none."""
-    others = re.sub(r"\d", lambda _: str(rng.randrange(10)), text)
-    return rng.choice([others, text[: rng.randrange(len(text) + 1)], "", f"Error: {text}"])
+    """Return the text with random digits, cut, empty, or as an error."""
+    digits = re.sub(r"\d", lambda _: str(rng.randrange(10)), text)
+    return rng.choice([digits, text[: rng.randrange(len(text) + 1)], "", f"Error: {text}"])
 
 
 async def verdicts(judge, query, trajectory, other, kind):
-    """What every kind of call says that shows views of this kind;
-    `score` can ask for the answer alone whatever the judge sees else."""
-    said = [await judge.score(query, trajectory, answer_only=kind == "answer")]
-    said += [await judge.compare(query, trajectory, other), await judge.compare(query, other, trajectory)]
-    said = [one.dimensions for one in said]
-    said += [await judge.score_overall(query, trajectory), await judge.score_together(query, [other, trajectory])]
-    said += [await judge.score_dimension(query, trajectory, name) for name in judge.weights(query)]
+    """Return the results of all kinds of judge calls on views of this kind."""
+    calls = [judge.score(query, trajectory, answer_only=kind == "answer")]
+    calls += [judge.compare(query, trajectory, other), judge.compare(query, other, trajectory)]
+    results = [(await call).dimensions for call in calls]
+    results += [await judge.score_overall(query, trajectory), await judge.score_together(query, [other, trajectory])]
+    results += [await judge.score_dimension(query, trajectory, name) for name in judge.weights(query)]
     if isinstance(judge, EmbeddedJudge) and query.domain == "travel":
-        said.append(await judge.check_items(query, trajectory))
-    return [*said, await judge.choose(query, [trajectory, other, trajectory], 1)]
+        results.append(await judge.check_items(query, trajectory))
+    return [*results, await judge.choose(query, [trajectory, other, trajectory], 1)]
 
 
-def unchanged(judge, cases, kind, count):
+def check_hidden_edits(judge, cases, kind, count):
+    """Check that edits of hidden parts change no verdict."""
     rng = random.Random(1)
 
     async def check():
@@ -143,44 +142,41 @@ def unchanged(judge, cases, kind, count):
 
 
 @pytest.mark.parametrize("noise", ["none", "simulated"])
-@pytest.mark.parametrize("kind", SEES)
-def test_a_verdict_does_not_change_with_what_is_not_shown(cases, kind, noise):
-    unchanged(cases.judge(noise=noise, **SEES[kind]), cases, kind, 40)
+@pytest.mark.parametrize("kind", VIEWS)
+def test_a_verdict_does_not_depend_on_hidden_parts(cases, kind, noise):
+    check_hidden_edits(cases.judge(noise=noise, **VIEWS[kind]), cases, kind, 40)
 
 
 @pytest.mark.parametrize("noise", ["none", "simulated"])
-def test_an_answer_only_score_of_a_judge_that_else_sees_everything_does_not_change(cases, noise):
+def test_an_answer_only_score_does_not_depend_on_hidden_parts_if_other_calls_show_everything(cases, noise):
     judge, rng = cases.judge(noise=noise), random.Random(2)
     for query, trajectory in cases.taught[::3]:
         both = (trajectory, edited(trajectory, "answer", rng))
-        scores = [asyncio.run(judge.score(query, one, answer_only=True)) for one in both]
-        assert scores[0].dimensions == scores[1].dimensions
+        before, after = (asyncio.run(judge.score(query, version, answer_only=True)) for version in both)
+        assert before.dimensions == after.dimensions
 
 
-@pytest.mark.parametrize("kind", SEES)
-def test_through_the_server_a_verdict_does_not_change_with_what_is_not_shown(cases, kind, tmp_path):
+@pytest.mark.parametrize("kind", VIEWS)
+def test_through_the_server_a_verdict_does_not_depend_on_hidden_parts(cases, kind, tmp_path):
     server = JudgeServer({query.query: query for query, _ in cases.taught}, cases.examine, JudgeConfig(), 3)
     with serving(server.app()) as url:
         client = client_of(tmp_path)
-        llm = {"name": "llm", "model": SIMULATED_MODEL, "base_url": url, "api_key_variable": None, **SEES[kind]}
-        unchanged(make_judge(JudgeConfig(**llm), cases.domain, cases.examine, client), cases, kind, 4)
+        llm = {"name": "llm", "model": SIMULATED_MODEL, "base_url": url, "api_key_variable": None, **VIEWS[kind]}
+        check_hidden_edits(make_judge(JudgeConfig(**llm), cases.domain, cases.examine, client), cases, kind, 4)
 
 
-def test_a_whole_view_is_the_trajectory_and_a_reduced_one_holds_only_what_is_shown(cases):
+def test_a_full_view_is_the_trajectory_and_a_reduced_view_has_only_its_parts(cases):
     for query, trajectory in cases.taught:
-        whole, calls, answer = (view_of(trajectory, kind) for kind in ("results", "calls", "answer"))
-        assert whole.messages is trajectory.messages and cases.examine(query, whole) == cases.examine(query, trajectory)
-        assert [(turn.thought, turn.tool_calls, turn.answer) for turn in calls.turns] == [
-            (turn.thought, turn.tool_calls, turn.answer) for turn in whole.turns
-        ]
-        assert not any(turn.observations for turn in calls.turns)
+        full, calls, answer = (view_of(trajectory, kind) for kind in ("results", "calls", "answer"))
+        assert full.messages is trajectory.messages and cases.examine(query, full) == cases.examine(query, trajectory)
+        assert calls.turns == [replace(turn, observations=[]) for turn in full.turns]
         (turn,) = answer.turns
         assert (turn.thought, turn.tool_calls, turn.observations, turn.answer or "") == ("", [], [], trajectory.answer)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def travel():
-    return Cases(*DOMAINS["travel"])
+    return cases_of("travel")
 
 
 def answered(query, text):
@@ -198,7 +194,7 @@ def names(travel, city, *categories):
 
 
 def limited(travel):
-    """(query, an answer with a price in it, limit): within the limit as it stands."""
+    """Return (constraints, subtask, an answer with a gap for a price, the limit of that price)."""
     museum, park, near = names(travel, "Beijing", "museum", "park", "cafe")
     search, days = SEARCH | {"near": near, "max_price_yuan": 50}, DAYS | {"budget_yuan": 80}
     return [
@@ -211,9 +207,9 @@ def limited(travel):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", SEES)
-def test_a_stated_price_moved_across_the_limit_changes_the_verdict_and_moved_within_it_does_not(travel, kind):
-    judge = travel.judge(noise="none", **SEES[kind])
+@pytest.mark.parametrize("kind", VIEWS)
+def test_only_a_stated_price_above_the_limit_lowers_the_score(travel, kind):
+    judge = travel.judge(noise="none", **VIEWS[kind])
     for constraints, subtask, text, limit in limited(travel):
         query = Query("q", "travel", subtask, "en", "x", constraints)
         assert travel.domain.has_truth(query)
@@ -222,23 +218,8 @@ def test_a_stated_price_moved_across_the_limit_changes_the_verdict_and_moved_wit
         assert scores[0] == scores[1] == scores[2] > scores[3] == scores[4], text
 
 
-def test_taught_prices_moved_across_the_limit_change_the_verdict_and_moved_within_it_do_not(travel):
-    """The price of what the answer chooses, in the teacher's own words."""
-    judge, moved = travel.judge(noise="none", process_aware=False), 0
-    for query, trajectory in travel.taught:
-        limit, prices = query.constraints.get("max_price_yuan"), set(re.findall(r"¥(\d+)", trajectory.answer))
-        if query.subtask != "Search" or limit is None or len(prices) != 1 or trajectory.query_id != query.query_id:
-            continue
-        texts = (re.sub(r"¥\d+", f"¥{price}", trajectory.answer) for price in (0, limit, limit + 1))
-        scores = [asyncio.run(judge.score(query, answered(query, text))).totals for text in texts]
-        assert scores[0] == scores[1] > scores[2]
-        moved += 1
-    assert moved > 1
-
-
-def test_what_an_answer_does_not_say_is_left_out_and_what_it_says_is_believed(travel):
-    """By hand: a museum without its tags and hours; a budget without a price;
-    a flight dearer than the train beside it."""
+def test_the_judge_of_answers_believes_statements_and_ignores_missing_ones(travel):
+    """By hand: a museum without tags and hours; a budget without a price; a flight that costs more than a train."""
     museum, cafe, park = names(travel, "Beijing", "museum", "cafe", "park")
 
     def constraints(constraints, subtask, text):
@@ -246,15 +227,14 @@ def test_what_an_answer_does_not_say_is_left_out_and_what_it_says_is_believed(tr
         return travel.examine(query, view_of(answered(query, text), "answer")).constraints
 
     search = SEARCH | {"near": cafe, "max_price_yuan": 50, "open_at": "19:00"}
-    nothing = {"category": True, "radius": None, "quiet": None, "max_price": None, "open_at": None}
-    assert constraints(search, "Search", f"Go to {museum}.") == nothing
-    assert constraints(search, "Search", f"Go to {museum}, ¥60, quiet, 9 am to 8 pm, 4km from {cafe}.") == nothing | {
-        "radius": False, "quiet": True, "max_price": False, "open_at": True,
-    }  # fmt: skip
+    minimal = {"category": True, "radius": None, "quiet": None, "max_price": None, "open_at": None}
+    assert constraints(search, "Search", f"Go to {museum}.") == minimal
+    details = constraints(search, "Search", f"Go to {museum}, ¥60, quiet, 9 am to 8 pm, 4km from {cafe}.")
+    assert details == minimal | {"radius": False, "quiet": True, "max_price": False, "open_at": True}
     assert set(constraints(search, "Search", "Nowhere.").values()) == {False}
     days = constraints(DAYS | {"budget_yuan": 80}, "1-Day", f"10:00 {museum}\n20:00 {park} 06:00-21:00")
-    unsaid = dict.fromkeys(("quiet museum", "museum open", "quiet park", "budget"))
-    assert days == unsaid | {"complete": True, "park open": True}
+    missing = dict.fromkeys(("quiet museum", "museum open", "quiet park", "budget"))
+    assert days == missing | {"complete": True, "park open": True}
     both = "Train G10 08:00-12:00 ¥500\nFlight CA1234 08:00-10:00 ¥{}\nI recommend CA1234"
     assert constraints(COMPARE, "Compare", both.format(600)) == {"date and cities": True, "cheap": False}
     assert constraints(COMPARE, "Compare", both.format(400)) == {"date and cities": True, "cheap": True}
@@ -263,52 +243,52 @@ def test_what_an_answer_does_not_say_is_left_out_and_what_it_says_is_believed(tr
     def day(text, **more):
         return constraints(DAYS | {"budget_yuan": 80} | more, "1-Day", text)
 
-    for says, is_near in (("0.0km", True), ("850m away", True), ("4000 metres away", False), ("¥20", None)):
-        assert constraints(search, "Search", f"{museum}, {says}")["radius"] is is_near
+    for text, is_near in (("0.0km", True), ("850m away", True), ("4000 metres away", False), ("¥20", None)):
+        assert constraints(search, "Search", f"{museum}, {text}")["radius"] is is_near
     stops = f"10:00-12:00 {museum} ¥20 09:00-17:00\n{{}}\n19:00 {park} ¥30 06:00-21:00"
-    for beside in ("12:00-13:00 lunch break", "Metro ¥70, 5 stops", "Budget: ¥80 for all", "Total with train: ¥550",
+    for line in ("12:00-13:00 lunch break", "Metro ¥70, 5 stops", "Budget: ¥80 for all", "Total with train: ¥550",
                    "driving 5.2km 20min ¥90"):  # fmt: skip
-        met = day(stops.format(beside), evening="park")
-        assert all(met[name] for name in ("museum open", "park open", "budget", "evening")), beside
+        met = day(stops.format(line), evening="park")
+        assert all(met[name] for name in ("museum open", "park open", "budget", "evening")), line
     for text in (stops.format("Total ¥90, within the budget of ¥100"), stops.replace("¥30", "¥70").format("")):
         assert not day(text)["budget"]
     tags = {"quiet": True, "noisy, not quiet": None, "not a quiet place": None, "安静": True, "不安静": None}
-    for tag, says in tags.items():
-        assert day(f"10:00 {museum}, {tag}\n19:00 {park}")["quiet museum"] is says
+    for tag, is_quiet in tags.items():
+        assert day(f"10:00 {museum}, {tag}\n19:00 {park}")["quiet museum"] is is_quiet
     evenings = {f"Evening: {park}": True, park: None, f"21:00 {park}": True, f"11:00 {park}": False, museum: False}
     for text, is_evening in evenings.items():
         assert day(text, evening="park")["evening"] is is_evening
     query = Query("q", "travel", "Search", "en", "x", search)
     judge = travel.judge(noise="none", process_aware=False)
     checked = asyncio.run(judge.check_items(query, answered(query, f"Go to {museum}.")))
-    assert checked == {name: bool(is_met) for name, is_met in nothing.items()}
+    assert checked == {name: bool(is_met) for name, is_met in minimal.items()}
 
 
 def with_another_value(fact, name, value=None):
-    """The fact's sentence; a value that is part of the name stays there."""
+    """Return the fact's sentence with another value; a value inside the name stays."""
     value = value or ("1234" if fact["value"][0].isdigit() else "Nowhere")
     return fact["sentence"].replace(name, "\0").replace(fact["value"], value).replace("\0", name)
 
 
-def test_a_report_is_believed_whatever_values_it_states():
-    cases = _made.setdefault("research", Cases(*DOMAINS["research"]))
+def test_the_judge_of_answers_believes_the_values_in_a_report():
+    cases = cases_of("research")
     judge, corpus = cases.judge(noise="none", process_aware=False), cases.domain.corpus
     for query in make_open_queries(corpus, "believed", 12):
         facts = query.constraints["facts"]
         true = answered(query, " ".join(fact["sentence"] for fact in facts))
         other = [with_another_value(fact, corpus.entities[fact["url"]].name) for fact in facts]
-        stated = (true, answered(query, other[0]), answered(query, "No idea."))
-        scores = [asyncio.run(judge.score(query, one)).dimensions[0] for one in stated]
+        reports = (true, answered(query, other[0]), answered(query, "No idea."))
+        scores = [asyncio.run(judge.score(query, report)).dimensions[0] for report in reports]
         assert scores[0]["answer_depth"] == scores[0]["answer_relevance"] == scores[0]["answer_accuracy"] == 10
         assert scores[1]["answer_depth"] == pytest.approx(10 / len(facts)) and scores[2]["answer_depth"] == 0
         assert asyncio.run(judge.score(query, answered(query, " ".join(other)))).dimensions[0] == scores[0]
-        unsaid = [with_another_value(fact, corpus.entities[fact["url"]].name, "unknown") for fact in facts]
-        depth = asyncio.run(judge.score(query, answered(query, " ".join(unsaid)))).dimensions[0]["answer_depth"]
-        assert depth == pytest.approx(10 * sum("unknown" not in sentence for sentence in unsaid) / len(unsaid))
+        vague = [with_another_value(fact, corpus.entities[fact["url"]].name, "unknown") for fact in facts]
+        depth = asyncio.run(judge.score(query, answered(query, " ".join(vague)))).dimensions[0]["answer_depth"]
+        assert depth == pytest.approx(10 * sum("unknown" not in sentence for sentence in vague) / len(vague))
 
 
-def test_an_answer_to_a_closed_question_is_believed_if_it_is_one():
-    cases = _made.setdefault("research", Cases(*DOMAINS["research"]))
+def test_the_judge_of_answers_believes_any_answer_of_the_right_type_to_a_closed_question():
+    cases = cases_of("research")
     judge = cases.judge(noise="none", process_aware=False)
     for query, _ in cases.taught:
         if "answer" in query.constraints:
@@ -319,9 +299,8 @@ def test_an_answer_to_a_closed_question_is_believed_if_it_is_one():
             assert [verdict.dimensions[0]["answer_accuracy"] for verdict in verdicts] == [10, 10, 0, 0, 0]
 
 
-def test_a_domain_of_ones_own_examines_nothing_but_what_the_view_shows():
-    """By default: its `examine` gets the messages of the view."""
-    cases = _made.setdefault("textcraft", Cases(*DOMAINS["textcraft"]))
+def test_by_default_a_domain_examines_the_messages_of_the_view():
+    cases = cases_of("textcraft")
     query, trajectory = cases.taught[0]
     view = view_of(trajectory, "calls")
     assert cases.examine(query, view) == cases.domain.examine(query, view.messages)
