@@ -188,7 +188,7 @@ def test_a_worlds_items_may_have_the_same_text(prepare_script, monkeypatch, caps
         sys, "argv", ["prepare.py", "--config", str(ROOT / "configs" / "agentgym" / "babyai.yaml"), *sets]
     )
     prepare_script.main()
-    assert "1 test, 2 RL and 1 SFT items: no two splits share one" in capsys.readouterr().out
+    assert "1 test, 2 RL and 1 SFT items: no item is in two splits" in capsys.readouterr().out
     test, rl = read_queries(tmp_path / "test_queries.jsonl"), read_queries(tmp_path / "rl_queries.jsonl")
     assert test[0].query in {query.query for query in rl} and test[0].task not in {query.task for query in rl}
 

@@ -5,6 +5,16 @@ import random
 from arenarl.rollout.environment import Step, ToolError, tool_schema
 
 
+def played(*actions):
+    """The messages of turns with these actions; None is a turn without a call."""
+    turns = []
+    for action in actions:
+        call = {"type": "function", "function": {"name": "act", "arguments": {"action": action}}}
+        turn = {"role": "assistant", "reasoning_content": "", "content": ""}
+        turns.append(turn if action is None else turn | {"tool_calls": [call]})
+    return turns
+
+
 class Counter:
     """The counter. `act("up")` and `act("down")` move it and pay 0.1; the goal pays 1 more and ends the trajectory."""
 

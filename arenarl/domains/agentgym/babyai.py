@@ -1,8 +1,8 @@
-"""BabyAI: a mission in a grid of rooms, told in text (AgentGym's form of minigrid's levels).
+"""BabyAI: a mission in a grid of rooms, as text (AgentGym's form of minigrid's levels).
 
-The levels are the package minigrid's; the text is `babyai_game`'s. What the game gives for a mission met, 1 less up to
-.9 for the steps it took, is the reward; above .5 it ends the trajectory. A trajectory is worth what its last action is:
-each step's reward is the change of that. The query says the mission, the observation what is seen and can be done.
+The package minigrid has the levels, `babyai_game` writes the text. The query states the mission; an observation states
+the view and the available actions. The game pays 1 for a met mission, less up to .9 for the steps taken; a payment
+above .5 ends the trajectory. A trajectory's reward is the payment of its last action, so a step's reward is the change.
 """
 
 import random
@@ -15,12 +15,12 @@ from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
-# of AgentGym's 40, those of the test, 5 items each
+# AgentGym's levels with test items, 5 each, out of 40
 OFFICIAL_LEVELS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19, 20, 21, 30, 31, 33, 36)
 COLUMN = dict.fromkeys(range(1, 12), "GoTo") | dict.fromkeys(range(19, 22), "Pickup")
 COLUMN |= {30: "AOD", 31: "Find", 33: "Room", 36: "SLoc"}
 ITEMS = 1_000_000
-PRACTICE = 1000  # the first seed of SFT's items; all official ones are below
+PRACTICE = 1000  # first seed of SFT's items, above all official seeds
 
 
 class BabyAIEnvironment(World):
@@ -48,7 +48,7 @@ class BabyAIEnvironment(World):
         return self._do(moves) if moves else self._unchanged("Nothing changes.")
 
     def _do(self, moves: list[int]) -> Step:
-        """The game's own actions one after another, until one of them shows no effect. The last one's reward counts."""
+        """Make the game's own actions until one has no visible effect. The last action's reward counts."""
         for move in moves:
             seen, reward, is_over, *_ = self._level.step(move)
             before, self._image = self._image, seen["image"]
@@ -69,20 +69,20 @@ class BabyAIEnvironment(World):
         return f"{text}\nAvailable actions: [{actions}]"
 
     @property
-    def left(self) -> int:
+    def subgoals_left(self) -> int:
         return self._subgoals.left
 
     @property
     def state(self) -> bytes:
-        """The grid, and where the agent is with what: to be anywhere once more is of no use."""
+        """The grid, the agent's pose and the carried thing."""
         held = self._level.carrying
         pose = repr((self._view.pose, held and (held.type, held.color)))
         return self._level.grid.encode().tobytes() + pose.encode()
 
-    def best(self) -> tuple[str, str]:
+    def best_action(self) -> tuple[str, str]:
         return self._mission.best_action(self._level, self._view, self._subgoals)
 
-    def slip(self, rng: random.Random) -> str:
+    def careless_action(self, rng: random.Random) -> str:
         return rng.choice([*self._view.actions, *self._view.refusals])
 
 
@@ -94,8 +94,8 @@ class BabyAIDomain(WorldDomain):
 
     def column(self, item: int) -> str:
         if item % 40 + 1 not in COLUMN or not 0 <= item < ITEMS:
-            of_levels = "of the levels that AgentGym-RL's tests are of"
-            raise UserError(f"babyai_{item} is no item: they go to babyai_{ITEMS - 1}, {of_levels}")
+            valid = f"valid ids are babyai_0 to babyai_{ITEMS - 1}, of the levels in AgentGym-RL's tests"
+            raise UserError(f"babyai_{item} is not a valid item; {valid}")
         return COLUMN[item % 40 + 1]
 
     def _opening(self, item: int) -> tuple[str, Any]:
@@ -108,22 +108,20 @@ class BabyAIDomain(WorldDomain):
         return f"{self._opening(item)[0].capitalize()}."
 
     def default_items(self, split: str) -> tuple[int, ...]:
-        """As many of each level as AgentGym-RL's, by the plainest seeds: 0-44 to train on, 45-49 to test."""
+        """Return as many items of each level as AgentGym-RL has: seeds 0 to 44 for training, 45 to 49 for tests."""
         seeds = range(45, 50) if split == "test" else range(45)
         return tuple(seed * 40 + level - 1 for level in OFFICIAL_LEVELS for seed in seeds)
 
     def task(self, query: Query) -> Any:
-        """What the level begins with."""
         return self._opening(query.constraints["item"])[1]
 
     def cut(self, queries: list[Query], count: int) -> list[Query]:
-        """Evenly over the column's levels, which stand one after another."""
-        taken = min(count, len(queries))
-        return [queries[index * len(queries) // taken] for index in range(taken)]
+        """Choose test queries evenly from the column's levels, which follow one another in `queries`."""
+        chosen = min(count, len(queries))
+        return [queries[index * len(queries) // chosen] for index in range(chosen)]
 
     def practice(self) -> Iterator[dict[str, int]]:
-        """Levels of later seeds, but for those that begin as a test or an RL item does:
-        what is seen of the smallest rooms repeats itself."""
+        """Yield items of later seeds, except those with the start of a test or an RL item: small rooms repeat."""
         levels = [level for level in OFFICIAL_LEVELS if COLUMN[level] in self.subtasks]
         taken = {self._opening(item)[1] for split in ("test", "train") for item in self.items(split)}
         items = (seed * 40 + level - 1 for seed in count_from(PRACTICE) for level in levels)

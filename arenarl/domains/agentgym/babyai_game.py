@@ -1,10 +1,8 @@
-"""BabyAI's game in text: minigrid's levels, what the agent sees put into words,
-and actions that are several of the game's at once.
+"""BabyAI's game as text: minigrid's levels, the agent's view in words, and AgentGym's actions.
 
-The actions are AgentGym's: besides the game's own, to go to, pick up or go through what is in view, along the shortest
-way that the view allows. Which actions there are, in what order they stand, where they lead and what they are worth
-follows AgentGym's server, its oddities included (docs/differences.md); the words of observations and the code are our
-own.
+Besides the game's own actions, AgentGym's go to, pick up or go through a thing in view, along the shortest way that the
+view allows. The actions, their order, their effect and their reward follow AgentGym's server, oddities included
+(docs/differences.md). The words of observations and the code are ours.
 """
 
 import io
@@ -31,17 +29,17 @@ LEVELS = tuple(
     "MiniBossLevel BossLevel BossLevelNoUnlock".split()
 )
 DOOR_STATES = ("open", "closed", "locked")
-SOLID = ("wall", "box", "ball", "key")  # what a planned way goes around; doors it goes through
+SOLID = ("wall", "box", "ball", "key")  # planned ways go around these, but through doors
 STEPS = tuple((int(x), int(y)) for x, y in DIR_TO_VEC)  # by direction
+NO_WAY = "No way leads there."
 Cell = tuple[int, int]
-Pose = tuple[Cell, int]  # where the agent stands, and its direction
+Pose = tuple[Cell, int]  # the agent's cell and direction
 
 _printing = Lock()
 
 
 def start_level(item: int) -> tuple[Any, np.ndarray]:
-    """The item's level, started with its seed, and the image of what is seen first:
-    level and seed are item % 40 and item // 40."""
+    """Start level `item % 40` with seed `item // 40`; return it and the image of the first view."""
     name = f"BabyAI-{LEVELS[item % 40]}-v0"
     if name not in gymnasium.registry:
         minigrid.register_minigrid_envs()  # gymnasium 1 no longer does it by itself
@@ -53,23 +51,22 @@ def start_level(item: int) -> tuple[Any, np.ndarray]:
 
 @cache
 def opening(item: int) -> tuple[str, tuple[str, bytes, Pose]]:
-    """(goal, (mission, grid, pose)) that the item begins with: small levels repeat themselves,
-    so that items of different seeds may be the same."""
+    """Return the item's goal and its start (mission, grid, pose). Items of small levels may share a start."""
     level, _ = start_level(item)
     return goal_of(level), (level.mission, level.grid.encode().tobytes(), pose_of(level))
 
 
 def goal_of(level: Any) -> str:
-    """The mission as AgentGym tells it: without the words that say in what order two things are to be done."""
+    """Return the mission in AgentGym's words, which do not say in which order two things are to be done."""
     return level.mission.replace("then", "and").replace("after you", "and")
 
 
 @dataclass(frozen=True)
 class Thing:
-    """Something in view. `ahead` and `right` are steps from the agent; `kind` is wall, door, key, ball or box."""
+    """Something in view; `ahead` and `right` are steps from the agent."""
 
     name: str  # red ball, grey closed door
-    kind: str
+    kind: str  # wall, door, key, ball or box
     cell: Cell
     ahead: int
     right: int
@@ -80,23 +77,23 @@ class Thing:
 
 
 class View:
-    """What the agent sees, from near to far, and what it may do."""
+    """The things that the agent sees, nearest first, and its available actions."""
 
     def __init__(self, level: Any, image: np.ndarray):
         self.pose = pose_of(level)
         self.carried = level.carrying
         self.things = sorted(_things(level, image), key=lambda thing: thing.distance)
-        ahead = [thing for thing in self.things if thing.kind in ("wall", "box") and thing.right == 0]
-        self.barrier = ahead[0] if ahead else None
+        ahead = (thing for thing in self.things if thing.kind in ("wall", "box") and thing.right == 0)
+        self.barrier = next(ahead, None)
         self._blocked = {thing.cell for thing in self.things if thing.kind in SOLID}
-        self._reach = _reach(level)
+        self._columns, self._rows = _search_area(level)
         self.way = cache(self._search)
-        self.refusals: dict[str, str] = {}  # why an action that one might think of is not there
-        self.actions = dict(self._actions())
+        self.refusals: dict[str, str] = {}  # plausible but unavailable action -> the reason
+        self.actions = dict(self._actions())  # action -> the game's own actions, in AgentGym's order
 
     @property
     def numbered(self) -> list[tuple[Thing, str]]:
-        """All but walls with the names that observations use: the nearest red ball is red ball 1."""
+        """Things other than walls with their names in observations: the nearest red ball is "red ball 1"."""
         count: Counter[str] = Counter()
         named = []
         for thing in self.things:
@@ -106,6 +103,7 @@ class View:
         return named
 
     def describe(self) -> str:
+        """Return the observation's text about the view and the carried thing."""
         seen = []
         for thing, name in self.numbered:
             side = f" {abs(thing.right)} {'right' if thing.right > 0 else 'left'}" if thing.right else ""
@@ -117,7 +115,6 @@ class View:
         return " ".join(lines)
 
     def _actions(self) -> Iterator[tuple[str, list[int]]]:
-        """(action, the game's own actions that it is), in AgentGym's order."""
         yield "turn left", [LEFT]
         yield "turn right", [RIGHT]
         if self.barrier is None or self.barrier.ahead > 1:
@@ -131,25 +128,24 @@ class View:
             self.refusals["drop"] = "There is no room for it ahead."
         else:
             yield "drop", [DROP]
-        yield from self._doors()
+        yield from self._door_actions()
         yield from self._approaches("go to", ("door", "key", "ball", "box"), [])
         yield "check available actions", []
 
-    def _approaches(self, verb: str, kinds: tuple[str, ...], then: list[int]) -> Iterator[tuple[str, list[int]]]:
-        """To face each thing of these kinds, and do something.
-        Only those that can be reached are counted, as AgentGym counts them."""
+    def _approaches(self, verb: str, kinds: tuple[str, ...], last: list[int]) -> Iterator[tuple[str, list[int]]]:
+        """Yield the actions that face a thing and end with `last`. Like AgentGym, number only reachable things."""
         count: Counter[str] = Counter()
         for thing in self.things:
             if thing.kind in kinds:
                 way = self.way(thing.cell)
                 name = f"{verb} {thing.name} {count[thing.name] + 1}"
                 if way is None:
-                    self.refusals[name] = "No way leads there."
+                    self.refusals[name] = NO_WAY
                 else:
                     count[thing.name] += 1
-                    yield name, way + then
+                    yield name, way + last
 
-    def _doors(self) -> Iterator[tuple[str, list[int]]]:
+    def _door_actions(self) -> Iterator[tuple[str, list[int]]]:
         for thing, name in self.numbered:
             if thing.kind != "door":
                 continue
@@ -157,7 +153,7 @@ class View:
             through = f"toggle and go through {name}"
             if state == "open":
                 if (way := self.way(thing.cell, onto=True)) is None:
-                    self.refusals[f"go through {name}"] = "No way leads there."
+                    self.refusals[f"go through {name}"] = NO_WAY
                 else:
                     yield f"go through {name}", way
                 continue
@@ -166,19 +162,18 @@ class View:
             if state == "locked" and not has_key:
                 self.refusals[through] = f"The door is locked, and you carry no {color} key."
             elif (way := self.way(thing.cell)) is None:
-                self.refusals[through] = "No way leads there."
+                self.refusals[through] = NO_WAY
             else:
                 yield through, [*way, TOGGLE, FORWARD]
                 if not way:
                     yield "toggle", [TOGGLE]
 
     def _search(self, goal: Cell, onto: bool = False) -> list[int] | None:
-        """The game's actions that lead to where the goal is faced, or onto it, through what is not known to be blocked;
-        None if none do.
+        """Return the game's actions that lead to face the goal, or onto it; None without a way.
 
-        Breadth first. Of ways equally short, the last one found: AgentGym's choice.
+        Breadth first, through cells that the view does not show as blocked. Among equally short ways the last found
+        one wins, as in AgentGym.
         """
-        columns, rows = self._reach
         came: dict[Pose, tuple[Pose, int]] = {}
         waiting, done = deque([self.pose]), set()
         while waiting:
@@ -192,8 +187,8 @@ class View:
                 return actions[::-1]
             for action in (FORWARD, LEFT, RIGHT):
                 after = moved(pose, action)
-                (x, y), _ = after
-                if after not in done and (x, y) not in self._blocked and x in columns and y in rows:
+                x, y = after[0]
+                if after not in done and (x, y) not in self._blocked and x in self._columns and y in self._rows:
                     waiting.append(after)
                     came[after] = pose, action
         return None
@@ -204,7 +199,7 @@ def pose_of(level: Any) -> Pose:
 
 
 def moved(pose: Pose, action: int) -> Pose:
-    """Where one is after one of the game's actions, with nothing in the way."""
+    """Return the pose after one of the game's actions, with nothing in the way."""
     cell, direction = pose
     if action == FORWARD:
         return ahead_of(pose), direction
@@ -217,26 +212,24 @@ def ahead_of(pose: Pose) -> Cell:
 
 
 def _things(level: Any, image: np.ndarray) -> Iterator[Thing]:
-    """What the image of the agent's view shows, row by row from afar;
-    not what it carries, which the image has where it stands."""
-    size, direction = level.agent_view_size, int(level.agent_dir)
+    """Yield the things in the view's image, row by row from the far end. The agent's own cell is left out, because the
+    image shows there what the agent carries."""
+    size, (x, y), direction = level.agent_view_size, *pose_of(level)
     forward, rightward = STEPS[direction], STEPS[(direction + 1) % 4]
     for row in range(size):
         for column in range(size):
             kind = IDX_TO_OBJECT[int(image[column, row, 0])]
             ahead, right = size - 1 - row, column - size // 2
-            cell = tuple(
-                int(at) + f * ahead + r * right for at, f, r in zip(level.agent_pos, forward, rightward, strict=True)
-            )
+            cell = x + forward[0] * ahead + rightward[0] * right, y + forward[1] * ahead + rightward[1] * right
             if kind not in ("wall", "door", "key", "ball", "box") or (ahead, right) == (0, 0) or min(cell) < 0:
                 continue
             state = f"{DOOR_STATES[image[column, row, 2]]} " if kind == "door" else ""
             yield Thing(f"{IDX_TO_COLOR[image[column, row, 1]]} {state}{kind}", kind, cell, ahead, right)
 
 
-def _reach(level: Any) -> tuple[range, range]:
-    """The columns and rows over which ways are planned: those in view,
-    and as in AgentGym one more where the view looks right or down."""
+def _search_area(level: Any) -> tuple[range, range]:
+    """Return the columns and rows in which ways are searched: those in view, and as in AgentGym one more if the view
+    faces right or down."""
     size = level.agent_view_size
     corner = level.agent_pos + level.dir_vec * (size - 1) - level.right_vec * (size // 2)
     border = corner + size * (level.right_vec - level.dir_vec)

@@ -1,8 +1,8 @@
-"""What a BabyAI mission asks for: its subgoals, and an expert that reaches them, knowing the whole level.
+"""The subgoals of a BabyAI mission, and an expert that reaches them with full view of the level.
 
-A mission is one instruction or two or more, in an order or in any. Each is to go to, open, pick up or put something:
-find it, face it, and handle it are its subgoals. minigrid 2.3.1 has no bot of its own; this one searches the shortest
-way for the game's actions and rides along it on those that do several at once.
+A mission is one instruction, or several in an order or in any order. An instruction is to go to, open, pick up or put
+down a thing; its subgoals are to find, to face and to handle that thing. minigrid 2.3.1 has no bot: this expert plans
+the shortest way in the game's own actions, then takes the text action that leads farthest along it.
 """
 
 from collections import deque
@@ -20,122 +20,127 @@ THINGS = ("key", "ball", "box")
 
 
 def phases(instruction: Any) -> list[list[Any]]:
-    """The single instructions, in the order in which they must be met; those of one phase in any order."""
+    """Return the single instructions by phase. Phases are met in order, the instructions of a phase in any order."""
     if isinstance(instruction, BeforeInstr):
         return phases(instruction.instr_a) + phases(instruction.instr_b)
     if isinstance(instruction, AfterInstr):
         return phases(instruction.instr_b) + phases(instruction.instr_a)
     if isinstance(instruction, AndInstr):
-        return [[one for part in (instruction.instr_a, instruction.instr_b) for phase in phases(part) for one in phase]]
+        both = phases(instruction.instr_a) + phases(instruction.instr_b)
+        return [[single for phase in both for single in phase]]
     return [[instruction]]
 
 
-def _steps(one: Any, level: Any, seen: set[Cell]) -> dict[str, bool]:
-    """The subgoals of a single instruction: whether each holds now; the last one meets it."""
+def _subgoals_of(instruction: Any, level: Any, seen: set[Cell]) -> dict[str, bool]:
+    """Return for each subgoal of a single instruction whether it holds. The last subgoal meets the instruction."""
     front = tuple(int(at) for at in level.front_pos)
 
     def found(thing: Any) -> bool:
         return level.carrying in thing.obj_set or any(tuple(at) in seen for at in thing.obj_poss)
 
-    if isinstance(one, PutNextInstr):
-        is_held = level.carrying in one.desc_move.obj_set
-        near = {beside for at in one.desc_fixed.obj_poss for beside in _beside(tuple(at))}
-        is_put = not is_held and any(tuple(thing.cur_pos) in near for thing in one.desc_move.obj_set)
-        return {
-            "find": found(one.desc_move), "hold": is_held, "find the other": found(one.desc_fixed), "put": is_put,
-        }  # fmt: skip
-    is_faced = any(tuple(at) == front for at in one.desc.obj_poss)
-    if isinstance(one, PickupInstr):
-        is_held = level.carrying in one.desc.obj_set
-        return {"find": found(one.desc), "face": is_held or is_faced, "hold": is_held}
-    steps = {"find": found(one.desc), "face": is_faced}
-    if isinstance(one, OpenInstr):
-        steps["open"] = is_faced and any(thing.is_open for thing in one.desc.obj_set)
-    return steps
+    if isinstance(instruction, PutNextInstr):
+        thing, target = instruction.desc_move, instruction.desc_fixed
+        is_held = level.carrying in thing.obj_set
+        near = {beside for at in target.obj_poss for beside in _beside(tuple(at))}
+        is_put = not is_held and any(tuple(each.cur_pos) in near for each in thing.obj_set)
+        return {"find": found(thing), "hold": is_held, "find the other": found(target), "put": is_put}
+    thing = instruction.desc
+    is_faced = any(tuple(at) == front for at in thing.obj_poss)
+    if isinstance(instruction, PickupInstr):
+        is_held = level.carrying in thing.obj_set
+        return {"find": found(thing), "face": is_held or is_faced, "hold": is_held}
+    subgoals = {"find": found(thing), "face": is_faced}
+    if isinstance(instruction, OpenInstr):
+        subgoals["open"] = is_faced and any(door.is_open for door in thing.obj_set)
+    return subgoals
 
 
 class Subgoals:
-    """Which subgoals of the level's mission were reached so far."""
+    """The reached subgoals of a level's mission."""
 
     def __init__(self, level: Any, view: View):
         self._level, self._phases = level, phases(level.instrs)
-        self._names = {(id(one), name) for phase in self._phases for one in phase for name in _steps(one, level, set())}
+        self._all = {
+            (id(single), name)
+            for phase in self._phases
+            for single in phase
+            for name in _subgoals_of(single, level, set())
+        }
         self._reached: set[tuple[int, str]] = set()
-        self._met: set[int] = set()
+        self._met: set[int] = set()  # ids of instructions
         self._is_met = False
         self.update(view, is_met=False)
-        self._met.clear()  # the game looks whether something is met after an action only
+        self._met.clear()  # the game checks instructions only after an action
 
     @property
     def open(self) -> list[Any]:
-        """The single instructions that are next; the last ones again where all look met,
-        but the game did not see it."""
-        unmet = ([one for one in phase if id(one) not in self._met] for phase in self._phases)
+        """The instructions that are due now. If all look met but the game did not see it, the last phase again."""
+        unmet = ([single for single in phase if id(single) not in self._met] for phase in self._phases)
         return next((phase for phase in unmet if phase), self._phases[-1])
 
     @property
     def left(self) -> int:
-        """None only once the game itself says that the mission is met."""
-        return max(len(self._names) - len(self._reached), int(not self._is_met))
+        """Number of open subgoals, at least 1 until the game reports the mission as met."""
+        return max(len(self._all) - len(self._reached), int(not self._is_met))
 
     def update(self, view: View, is_met: bool) -> None:
-        """After an action: what holds now. Of what is not yet due, only finding counts;
-        what has been met makes all its subgoals reached."""
+        """Record the subgoals that hold after an action; `is_met` is the game's report on the mission.
+        Before its phase is due, an instruction counts only what was found. A met instruction counts in full."""
         self._is_met = self._is_met or is_met
         if is_met:
-            self._reached = set(self._names)
+            self._reached = set(self._all)
             return
         seen, is_due = {thing.cell for thing in view.things}, True
         for phase in self._phases:
-            for one in phase:
-                steps = _steps(one, self._level, seen)
-                holding = {name for name in steps if steps[name] and (is_due or name.startswith("find"))}
-                if is_due and list(steps.values())[-1]:
-                    self._met.add(id(one))
-                    holding = set(steps)
-                self._reached |= {(id(one), name) for name in holding}
-            is_due = is_due and all(id(one) in self._met for one in phase)
+            for single in phase:
+                subgoals = _subgoals_of(single, self._level, seen)
+                holding = {name for name, holds in subgoals.items() if holds and (is_due or name.startswith("find"))}
+                if is_due and list(subgoals.values())[-1]:
+                    self._met.add(id(single))
+                    holding = set(subgoals)
+                self._reached |= {(id(single), name) for name in holding}
+            is_due = is_due and all(id(single) in self._met for single in phase)
 
 
 def best_action(level: Any, view: View, subgoals: Subgoals) -> tuple[str, str]:
-    """(thought, action) of the expert: the shortest way to what is next,
-    and of what can be done here what leads farthest along it."""
-    for one in subgoals.open:
-        if plan := _plan(level, one):
-            wanted, way, last = plan
-            return wanted, _ride(level, view, way, last) if way else _do(view, last)
+    """Return the expert's (thought, action) for the first open instruction to which a way leads."""
+    for instruction in subgoals.open:
+        if plan := _plan(level, instruction):
+            thought, way, last = plan
+            return thought, _farthest_action(level, view, way, last) if way else _action_here(view, last)
     return "look around", "turn left"
 
 
-_Plan = tuple[str, list[int], int | None]  # what for, the game's actions that lead there, and the one to do there
+_Plan = tuple[str, list[int], int | None]  # thought, the game's actions that lead there, and the action to do there
 
 
-def _plan(level: Any, one: Any) -> _Plan | None:
-    is_put = isinstance(one, PutNextInstr)
-    if is_put and level.carrying in one.desc_move.obj_set:
-        free = {cell for at in one.desc_fixed.obj_poss for cell in _beside(tuple(at)) if level.grid.get(*cell) is None}
-        return _go(level, free, f"put it next to {_name(one.desc_fixed)}", DROP)
-    if is_put or isinstance(one, PickupInstr):
-        thing = one.desc_move if is_put else one.desc
+def _plan(level: Any, instruction: Any) -> _Plan | None:
+    is_put = isinstance(instruction, PutNextInstr)
+    if is_put and level.carrying in instruction.desc_move.obj_set:
+        target = instruction.desc_fixed
+        free = {cell for at in target.obj_poss for cell in _beside(tuple(at)) if level.grid.get(*cell) is None}
+        return _go(level, free, f"put it next to {_name(target)}", DROP)
+    if is_put or isinstance(instruction, PickupInstr):
+        thing = instruction.desc_move if is_put else instruction.desc
         if level.carrying is not None and level.carrying not in thing.obj_set:
             return _drop(level)
-        # "a grey object" is said of doors too
+        # "a grey object" means doors too
         places = {tuple(each.cur_pos) for each in thing.obj_set if each.can_pickup()}
         return _go(level, places, f"pick up {_name(thing)}", PICKUP)
-    verb, last = ("open", TOGGLE) if isinstance(one, OpenInstr) else ("go to", None)
-    return _go(level, {tuple(at) for at in one.desc.obj_poss}, f"{verb} {_name(one.desc)}", last)
+    verb, last = ("open", TOGGLE) if isinstance(instruction, OpenInstr) else ("go to", None)
+    return _go(level, {tuple(at) for at in instruction.desc.obj_poss}, f"{verb} {_name(instruction.desc)}", last)
 
 
 def _drop(level: Any) -> _Plan | None:
-    """Where there is room, which is not in a doorway."""
+    """Plan to drop the carried thing on an empty cell that is not beside a door."""
     by_doors = {beside for cell, kind, _ in _grid(level) if kind == "door" for beside in _beside(cell)}
     return _go(level, {cell for cell, kind, _ in _grid(level) if not kind and cell not in by_doors}, "drop it", DROP)
 
 
-def _go(level: Any, goals: set[Cell], wanted: str, last: int | None) -> _Plan | None:
-    """To face one of the goals; or, where locked doors or things are in the way, first to what removes one of these."""
+def _go(level: Any, goals: set[Cell], thought: str, last: int | None) -> _Plan | None:
+    """Plan to face one of the goals. If a locked door or a thing is in the way, plan to remove that first."""
     if (way := _way(level, goals)) is not None:
-        return wanted, way, last
+        return thought, way, last
     locked = {thing.color for _, kind, thing in _grid(level) if kind == "door" and thing.is_locked}
     for cell, kind, thing in _grid(level):
         if kind == "key" and thing.color in locked and (way := _way(level, {cell})) is not None:
@@ -149,8 +154,8 @@ def _go(level: Any, goals: set[Cell], wanted: str, last: int | None) -> _Plan | 
 
 
 def _way(level: Any, goals: set[Cell], through_things: bool = False) -> list[int] | None:
-    """The game's actions, fewest first, that lead to where a goal is faced.
-    A closed door is opened first, a locked one with its key."""
+    """Return the fewest game actions after which the agent faces a goal; None without a way.
+    The way opens closed doors, and locked doors if the agent carries the key."""
     start: Pose = game.pose_of(level)
     waiting, seen = deque([(start, ())]), {start}
     while waiting:
@@ -159,15 +164,15 @@ def _way(level: Any, goals: set[Cell], through_things: bool = False) -> list[int
             return list(actions)
         for action in (FORWARD, LEFT, RIGHT):
             after = moved(pose, action)
-            needed = _needed(level, after[0], through_things) if action == FORWARD else ()
-            if needed is not None and after not in seen:
+            before = _actions_before_entry(level, after[0], through_things) if action == FORWARD else ()
+            if before is not None and after not in seen:
                 seen.add(after)
-                waiting.append((after, (*actions, *needed, action)))
+                waiting.append((after, (*actions, *before, action)))
     return None
 
 
-def _needed(level: Any, cell: Cell, through_things: bool) -> tuple[int, ...] | None:
-    """What has to be done before one can step there; None if one cannot."""
+def _actions_before_entry(level: Any, cell: Cell, through_things: bool) -> tuple[int, ...] | None:
+    """Return the actions needed before the agent can enter the cell; None if it cannot."""
     thing = level.grid.get(*cell)
     if thing is None or thing.can_overlap():
         return ()
@@ -178,8 +183,8 @@ def _needed(level: Any, cell: Cell, through_things: bool) -> tuple[int, ...] | N
     return () if through_things and thing.type != "wall" else None
 
 
-def _ride(level: Any, view: View, way: list[int], last: int | None) -> str:
-    """The action whose end lies farthest along the way."""
+def _farthest_action(level: Any, view: View, way: list[int], last: int | None) -> str:
+    """Return the text action whose end lies farthest along the way."""
     poses = list(accumulate(way, moved, initial=view.pose))
     number_of = {pose: number for number, pose in enumerate(poses)}
     best, farthest = NAMES[way[0]], 1
@@ -191,15 +196,15 @@ def _ride(level: Any, view: View, way: list[int], last: int | None) -> str:
     return best
 
 
-def _do(view: View, last: int | None) -> str:
-    """What is to be done where one is, by its name in the text."""
+def _action_here(view: View, last: int | None) -> str:
+    """Return the text name of the action at the end of the way."""
     if last == PICKUP:
         return next((name for name, actions in view.actions.items() if actions == [PICKUP]), "turn left")
-    return NAMES[last] if last is not None else "turn left"  # faced already, and not by an action: turn away and back
+    return NAMES[last] if last is not None else "turn left"  # the agent faced it from the start: turn away and back
 
 
 def _end(level: Any, pose: Pose, actions: list[int]) -> Pose | None:
-    """Where these lead on the real grid; None if something stops them."""
+    """Return the pose after the actions on the real grid; None if something blocks them."""
     opened = None
     for action in actions:
         after = moved(pose, action)
@@ -212,7 +217,7 @@ def _end(level: Any, pose: Pose, actions: list[int]) -> Pose | None:
 
 
 def _grid(level: Any) -> Iterator[tuple[Cell, str, Any]]:
-    """(cell, kind, thing) of every cell, row by row; an empty cell has the kind ""."""
+    """Yield (cell, kind, thing) row by row; an empty cell has the kind ""."""
     for y in range(level.height):
         for x in range(level.width):
             thing = level.grid.get(x, y)

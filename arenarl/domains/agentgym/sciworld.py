@@ -1,13 +1,12 @@
-"""ScienceWorld, AgentGym-RL's SciWorld: elementary science in a text game, one action a turn,
-with a score from 0 to 100.
+"""ScienceWorld, AgentGym-RL's SciWorld: a text game of elementary science with a score from 0 to 100.
 
-The game is a Java program that the package scienceworld brings. The package's own `step` lists all valid actions after
-each and takes ten times as long, so actions go to the Java program bare. Each game is a process, which ends at `close`,
-or with the process that started it. The world does not show its score, and is the same each time: the truth takes the
-actions of a trajectory once more, in half a second.
+The game is a Java program from the package scienceworld. Actions go straight to that program, because the package's own
+`step` also lists all valid actions and takes ten times as long. A game is a process that ends at `close`, or with the
+process that started it. The observations hide the score. A game is deterministic, so the truth replays a trajectory, in
+half a second.
 
 An item is a variation of a task, counted through AgentGym's 23 of the 30 tasks. Without a user's copy of the official
-lists, items are drawn from ScienceWorld's own parts of each task's variations.
+lists, items are drawn from ScienceWorld's own parts (training, development, test) of each task's variations.
 """
 
 import asyncio
@@ -35,23 +34,21 @@ if TYPE_CHECKING:
 
 
 class Task(NamedTuple):
-    """A task: its name, its column of AgentGym-RL's table, and how many variations it has, of which the first `train`
-    are for training, and those from `test` on for tests.
-    """
+    """A task with its number of variations: the first `train` are for training, those from `test` on for tests."""
 
     name: str
-    subtask: str
+    subtask: str  # column of AgentGym-RL's table
     variations: int
     train: int
     test: int
 
     def part(self, name: str) -> range:
-        """Variations for training ("train"), for tests ("test") or for neither ("between"), as ScienceWorld has it."""
+        """Return ScienceWorld's variations for training ("train"), development ("between") or tests ("test")."""
         ends = {"train": (0, self.train), "between": (self.train, self.test), "test": (self.test, self.variations)}
         return range(*ends[name])
 
 
-# tasks that stand side by side with the same numbers
+# neighbouring tasks with equal numbers share a row
 _TASKS = (
     ("boil melt freeze change-the-state-of-matter-of", "Change-state", 30, 14, 21),
     ("use-thermometer", "Use-thermometer", 540, 270, 405),
@@ -63,88 +60,83 @@ _TASKS = (
     ("find-living-thing find-non-living-thing find-plant find-animal", "Find", 300, 150, 225),
     ("chemistry-mix", "Chem-Mix", 32, 16, 24),
     ("chemistry-mix-paint-secondary-color chemistry-mix-paint-tertiary-color", "Chem-Mix", 36, 18, 27),
-    (
-        "lifespan-longest-lived lifespan-shortest-lived lifespan-longest-lived-then-shortest-lived",
-        "Lifespan",
-        125,
-        62,
-        93,
-    ),
+    ("lifespan-longest-lived lifespan-shortest-lived", "Lifespan", 125, 62, 93),
+    ("lifespan-longest-lived-then-shortest-lived", "Lifespan", 125, 62, 93),
     ("identify-life-stages-1", "Life-stages", 14, 6, 9),
     ("identify-life-stages-2", "Life-stages", 10, 4, 6),
 )
 TASKS = tuple(Task(name, *numbers) for names, *numbers in _TASKS for name in names.split())
-# AgentGym-RL's test items
+# number of AgentGym-RL's test items
 COLUMNS = {"Test-Cond": 83, "Find": 44, "Measure-melting": 28, "Use-thermometer": 25, "Lifespan": 15, "Chem-Mix": 5}
-TRAIN_COUNT = 2120  # its items for training, some of them of tasks that are in no column
+TRAIN_COUNT = 2120  # number of its training items, some of tasks without a column
 _FIRST = (0, *accumulate(task.variations for task in TASKS))  # item of each task's variation 0
 ITEMS = _FIRST[-1]
 
 
 def place_of(item: int) -> tuple[Task, int]:
-    """(task, variation) of an item.
+    """Return (task, variation) of an item. Raises UserError if the item does not exist.
 
     >>> place_of(3491)[0].name, place_of(3491)[1]
     ('find-non-living-thing', 255)
     """
     if not 0 <= item < ITEMS:
-        raise UserError(f"sciworld_{item} is no item: they go from sciworld_0 to sciworld_{ITEMS - 1}")
+        raise UserError(f"sciworld_{item} is not a valid item; valid ids are sciworld_0 to sciworld_{ITEMS - 1}")
     number = bisect_right(_FIRST, item) - 1
     return TASKS[number], item - _FIRST[number]
 
 
 def items_of(part: str) -> dict[Task, list[int]]:
-    """The items of a part of each task's variations."""
-    return {task: [first + one for one in task.part(part)] for task, first in zip(TASKS, _FIRST, strict=False)}
+    """Return each task's items in the part "train", "between" or "test"."""
+    return {task: [first + index for index in task.part(part)] for task, first in zip(TASKS, _FIRST, strict=False)}
 
 
-MAX_MOVES = 100  # after which AgentGym's worlds are over; to look around at first is one, to wait eleven
-PATIENCE_S = 120  # a game that does not answer for so long has crashed
+MAX_MOVES = 100  # end of AgentGym's worlds; the first look around counts 1, waiting 11
+PATIENCE_S = 120  # without an answer for this long, a game counts as crashed
 NOT_UNDERSTOOD = ("No known action matches that input.", "Ambiguous request:")
 NEEDLESS = ("look around", "inventory", "examine everything")
-# hashCode=2: objects have no number of their own, by which Java would order sets,
-# so that an item is the same world each time
+# hashCode=2 makes an item deterministic: Java orders sets by object hashes, which otherwise are random
 _JAVA = "-Xmx512m -XX:+UseSerialGC -XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockExperimentalVMOptions -XX:hashCode=2"
 
 
 @cache
 def java_fault() -> str:
-    """Why the java on the PATH does not run; empty if it does."""
+    """Return why the java on the PATH does not run; "" if it runs."""
     try:
-        done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
+        java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
     except OSError as error:
         return str(error)
-    return (done.stderr.strip() or f"it ends with {done.returncode}").splitlines()[0] if done.returncode else ""
+    return (java.stderr.strip() or f"exit status {java.returncode}").splitlines()[0] if java.returncode else ""
 
 
 class Game(World):
-    """A running game. Whatever it raises means that its process is gone, or no longer answers:
-    then only `close` is of use."""
+    """A running game. After any exception from py4j its process is gone or hangs, and only `close` may follow."""
 
     packages = {"scienceworld": "1.2.3", "py4j": "0.10.9.9"}
     read = staticmethod(read_whole_action)
-    state = ("", "")  # the last action and what it showed: the same once more is of no use
+    state = ("", "")  # the last action and its observation
     score = 0  # -100 after a wrong focus
-    _solved: tuple[int, list[str]] = (-1, [])  # the last item whose solution was asked for, and that
+    _solved: tuple[int, list[str]] = (-1, [])  # the last item that was solved, and its solution
 
     @classmethod
     def check_packages(cls) -> None:
         super().check_packages()
         if shutil.which("java") is None:
-            how = "install a Java runtime, such as Debian's default-jre-headless"
-            raise UserError(f"SciWorld needs Java, and there is no java on the PATH; {how}")
+            remedy = "install a Java runtime, such as Debian's default-jre-headless"
+            raise UserError(f"SciWorld needs Java, but no java is on the PATH; {remedy}")
         if fault := java_fault():
-            raise UserError(f"SciWorld needs Java, and the java on the PATH does not run: {fault}")
+            raise UserError(
+                f"SciWorld needs Java, but the java on the PATH does not run: {fault}; repair or replace it"
+            )
 
     def __init__(self) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
         from scienceworld.constants import BASEPATH, JAR_PATH
 
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it logs what it raises
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it also logs the errors that it raises
         options = {"cwd": BASEPATH, "die_on_exit": True, "enable_auth": True, "return_proc": True}
         port, token, self.process = launch_gateway(classpath=JAR_PATH, javaopts=_JAVA.split(), **options)
-        # Without memory management the Java program keeps what it returned, a list now and then, and is not told of
-        # each object that Python drops.
+        # Without memory management the Java program keeps the few lists that it returned, and Python sends no message
+        # for each object that it drops.
         options = {"port": port, "auth_token": token, "read_timeout": PATIENCE_S, "enable_memory_management": False}
         gateway = JavaGateway(gateway_parameters=GatewayParameters(**options))
         self.close = weakref.finalize(self, self._end, self.process, gateway)
@@ -158,7 +150,7 @@ class Game(World):
         gateway.close()
 
     def reset(self, query: Query) -> str:
-        """The item's task, and what is seen first."""
+        """Start the item; return its task and the first view."""
         self._item, self._taken, self._expected = item_of(query, ITEMS), 0, ""
         seen = self._load(self._item)
         return f"{self.server.getTaskDescription()}\n{seen}"
@@ -173,18 +165,18 @@ class Game(World):
         return Step(observation, is_over, (self.score - before) / 100)
 
     @property
-    def left(self) -> int:
-        """Points of the score, which counts subgoals; a wrong focus loses all."""
+    def subgoals_left(self) -> int:
+        """Points missing from 100. The score counts subgoals; a wrong focus loses all of them."""
         return 100 - max(0, self.score)
 
-    def best(self) -> tuple[str, str]:
-        """The next action of the game's own solution. To be asked before the first action:
-        finding the solution starts the item anew."""
+    def best_action(self) -> tuple[str, str]:
+        """Return the next action of the game's own solution.
+        The first call for an item must precede its first action, because finding the solution restarts the item."""
         solution = self._solution(self._item)
         self._expected = solution[min(self._taken, len(solution) - 1)]
         return f"Next: {self._expected}.", self._expected
 
-    def slip(self, rng: random.Random) -> str:
+    def careless_action(self, rng: random.Random) -> str:
         return rng.choice(NEEDLESS)
 
     def _load(self, item: int, with_solution: bool = False) -> str:
@@ -203,8 +195,7 @@ class Game(World):
 
 
 class SciWorldEnvironment:
-    """An `Environment` over a game that starts with the first `reset`, in seconds,
-    and then serves one trajectory after another."""
+    """An `Environment` over one game. The game starts at the first `reset`, which takes seconds, and is then reused."""
 
     tools = TOOLS
     reusable = True
@@ -212,18 +203,18 @@ class SciWorldEnvironment:
     one_call_a_turn = True
 
     def __init__(self) -> None:
-        self._is_closed, self._changing = False, Lock()
+        self._is_closed, self._lock = False, Lock()
 
     @classmethod
     def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Self:
-        """Raises UserError if the package or Java is missing."""
+        """Return an environment. Raises UserError if the package or Java is missing."""
         Game.check_packages()
         return cls()
 
     @cached_property
     def world(self) -> Game:
-        """Raises RuntimeError after `close`."""
-        with self._changing:
+        """The game, started at the first access. Raises RuntimeError after `close`."""
+        with self._lock:
             if self._is_closed:
                 raise RuntimeError("this world is closed")
             return Game()
@@ -235,11 +226,11 @@ class SciWorldEnvironment:
         return await asyncio.to_thread(self.world.call, name, arguments)
 
     def score(self) -> float:
-        """The game's by 100: 1 for a task that is done, -1 after a wrong focus."""
+        """Return the game's score / 100: 1 for a completed task, -1 after a wrong focus."""
         return self.world.score / 100
 
     def close(self) -> None:
-        with self._changing:
+        with self._lock:
             self._is_closed = True
         if world := self.__dict__.pop("world", None):
             world.close()
@@ -247,10 +238,9 @@ class SciWorldEnvironment:
 
 @dataclass(frozen=True)
 class SciWorldProgress(Progress):
-    """In points of the score. `is_unseen`: an item of the official test list that the official training list does not
-    have."""
+    """Progress in points of the score."""
 
-    is_unseen: bool = False
+    is_unseen: bool = False  # the item is in the official test list and not in the official training list
 
     def figures(self) -> dict[str, float]:
         figures = super().figures()
@@ -275,7 +265,7 @@ class SciWorldDomain(WorldDomain):
         return f"Carry out this task of elementary science ({place_of(item)[0].name.replace('-', ' ')})."
 
     def default_items(self, split: str) -> tuple[int, ...]:
-        """So many test items of each column, the tasks of a column in turn; all training items."""
+        """Return all training items, or random test items: `COLUMNS` of each column, its tasks in turn."""
         if split == "train":
             return tuple(chain.from_iterable(items_of("train").values()))
         rng, drawn = random.Random(f"sciworld{self.data.seed}-{split}"), []
@@ -286,16 +276,16 @@ class SciWorldDomain(WorldDomain):
         return tuple(drawn)
 
     def practice(self) -> Iterator[dict[str, int]]:
-        """Items that ScienceWorld has for neither training nor tests: its development part."""
-        taken = {*self.items("test"), *self.items("train")}
-        items = [item for item in chain.from_iterable(items_of("between").values()) if item not in taken]
+        """Yield items of ScienceWorld's development part, shuffled. Raises UserError after the last one."""
+        used = {*self.items("test"), *self.items("train")}
+        items = [item for item in chain.from_iterable(items_of("between").values()) if item not in used]
         yield from ({"item": item} for item in random.Random(f"sciworld{self.data.seed}-sft").sample(items, len(items)))
-        rest = f"SciWorld has {len(items)} items that are neither RL's nor tests"
-        raise UserError(f"data.sft_size={self.data.sft_size}: {rest}; lower it")
+        available = f"SciWorld has only {len(items)} items outside training and tests"
+        raise UserError(f"data.sft_size={self.data.sft_size}: {available}; lower it")
 
     @cached_property
     def _seen(self) -> frozenset[int]:
-        """The official training list, if the user has one."""
+        """Items of the official training list; empty without a user's copy."""
         return frozenset(self.items("train") if self.data.items else ())
 
     @cached_property
@@ -307,19 +297,21 @@ class SciWorldDomain(WorldDomain):
         return self._game
 
     def solve(self, query: Query, environment: SciWorldEnvironment, rng: random.Random, skill: float) -> Trajectory:
-        """The game's own solution, as far as the turns go."""
+        """Play the game's own solution, at most `TURNS` turns."""
         return super().solve(query, environment.world, rng, skill)
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> SciWorldProgress:
-        """In a game that is kept for it, and begun again if it crashed."""
+        """Replay the actions in a game that is kept for replays; after a crash, once more in a new game."""
         from py4j.protocol import Py4JError
 
         with self._replaying:
             try:
-                found = super().examine(query, messages)
+                progress = super().examine(query, messages)
             except Py4JError:
                 self._game.close()
                 del self._game
-                found = super().examine(query, messages)
+                progress = super().examine(query, messages)
         is_unseen = bool(self._seen) and query.constraints["item"] not in self._seen
-        return SciWorldProgress(**vars(found) | {"success": found.kept == found.needed, "is_unseen": is_unseen})
+        return SciWorldProgress(
+            **vars(progress) | {"success": progress.kept == progress.needed, "is_unseen": is_unseen}
+        )

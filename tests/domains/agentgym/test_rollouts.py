@@ -1,5 +1,4 @@
-"""AgentGym-RL's worlds through the rollout engine: fifty at once, both forms of an action, horizons,
-and a truth that agrees with the world."""
+"""AgentGym-RL's worlds in the rollout engine: fifty at once, both forms of an action, and the truth."""
 
 import random
 
@@ -23,41 +22,41 @@ def actions_of(trajectory):
     return [turn.tool_calls[0].arguments["action"] for turn in read_turns(trajectory.messages)]
 
 
-def roll_out(tokenizer, one, scripts, queries, **options):
-    """`scripts`: turns by the user's message."""
-    make = environment_maker(one.environment, "en")
+def roll_out(tokenizer, environment, scripts, queries, **options):
+    """Roll out scripted policies; `scripts` maps a user message to turns."""
+    make = environment_maker(environment, "en")
     engine = RolloutEngine(Scripted(tokenizer, scripts), tokenizer, make, LIMITS, schemas_in_prompt=False, **options)
     return engine.roll_out([Attempt(query, 0.0, 1) for query in queries])
 
 
 @pytest.mark.parametrize("name", ["textcraft", "babyai"])
 @pytest.mark.parametrize("form", ["tool_calls", "text"])
-def test_fifty_at_once_go_as_the_expert_went(name, form, tokenizer):
-    one = domain(name)
-    queries = [one.query({"item": item}) for item in one.items("train")[::8]]
-    solved = [one.solve(query, one.world(), random.Random(query.query_id), 0.6) for query in queries]
-    first = {trajectory.messages[0]["content"]: at for at, trajectory in enumerate(solved)}  # some look alike at first
-    queries, solved = [[each[at] for at in list(first.values())[:50]] for each in (queries, solved)]
-    write = {"tool_calls": lambda action: call("act", action=action), "text": "Thought:\nhm\n\nAction:\n{}".format}[
-        form
-    ]
-    scripts = {each.messages[0]["content"]: list(map(write, actions_of(each))) for each in solved}
-    rolled = roll_out(tokenizer, one, scripts, queries, actions=form)
-    for query, trajectory, expert in zip(queries, rolled, solved, strict=True):
+def test_fifty_rollouts_at_once_repeat_the_experts(name, form, tokenizer):
+    world = domain(name)
+    queries = [world.query({"item": item}) for item in world.items("train")[::8]]
+    experts = {}  # by the first message, because some items start alike
+    for query in queries:
+        trajectory = world.solve(query, world.world(), random.Random(query.query_id), 0.6)
+        experts[trajectory.messages[0]["content"]] = query, trajectory
+    experts = dict(list(experts.items())[:50])
+    forms = {"tool_calls": lambda action: call("act", action=action), "text": "Thought:\nhm\n\nAction:\n{}".format}
+    scripts = {text: list(map(forms[form], actions_of(expert))) for text, (_, expert) in experts.items()}
+    rolled = roll_out(tokenizer, world.environment, scripts, [query for query, _ in experts.values()], actions=form)
+    for trajectory, (query, expert) in zip(rolled, experts.values(), strict=True):
         seen, expected = ([turn.observations for turn in read_turns(each.messages)] for each in (trajectory, expert))
         assert seen == expected and trajectory.stop_reason == expert.stop_reason
         assert trajectory.meta["reward"] == pytest.approx(expert.meta["reward"])
-        assert one.examine(query, trajectory.messages) == one.examine(query, expert.messages)
+        assert world.examine(query, trajectory.messages) == world.examine(query, expert.messages)
 
 
-def test_turns_without_one_action_are_refused_ones(tokenizer):
-    one = domain("textcraft")
-    query = one.query({"item": 0})
-    expert = one.solve(query, one.world(), random.Random(0), 1.0)
+def test_turns_without_exactly_one_action_count_as_refused(tokenizer):
+    world = domain("textcraft")
+    query = world.query({"item": 0})
+    expert = world.solve(query, world.world(), random.Random(0), 1.0)
     turns = [call("act", action=action) for action in actions_of(expert)]
     twice = turns[0] + "\n" + turns[0].partition("\n\n")[2]
-    (trajectory,) = roll_out(tokenizer, one, {"Craft": ["nothing", twice, *turns]}, [query])
+    (trajectory,) = roll_out(tokenizer, world.environment, {"Craft": ["nothing", twice, *turns]}, [query])
     assert [turn.observations for turn in read_turns(trajectory.messages)][:2] == [[NO_ACTION], [ONE_ACTION] * 2]
-    truth = one.examine(query, trajectory.messages)
+    truth = world.examine(query, trajectory.messages)
     assert trajectory.stop_reason == "done" and truth.success
     assert (truth.actions, truth.useful, truth.refused) == (4, 2, 2)

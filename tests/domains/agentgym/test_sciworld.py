@@ -1,4 +1,4 @@
-"""SciWorld: an item is the same world each time, its score is the game's, and no process outlives its environment."""
+"""SciWorld: items are deterministic, the score is the game's, and no process outlives its environment."""
 
 import asyncio
 import gc
@@ -16,6 +16,7 @@ from collections import Counter
 import psutil
 import pytest
 from policies import Scripted, call
+from worlds import played
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig, RolloutConfig
 from arenarl.domains.agentgym import sciworld, world
@@ -44,9 +45,9 @@ def domain_with(**data):
 
 @pytest.fixture(scope="module")
 def environment():
-    one = started()
-    yield one
-    one.close()
+    environment = started()
+    yield environment
+    environment.close()
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def domain():
 
 
 def take(environment, item, actions):
-    """The steps of somebody who takes them."""
+    """The steps of an item's actions."""
 
     async def run():
         await environment.reset(query_of(item))
@@ -64,15 +65,8 @@ def take(environment, item, actions):
     return asyncio.run(run())
 
 
-def played(actions):
-    """The messages of a trajectory with these actions."""
-    calls = [{"type": "function", "function": {"name": "act", "arguments": {"action": action}}} for action in actions]
-    turns = [{"role": "assistant", "content": "", "tool_calls": [call]} for call in calls]
-    return [{"role": "user", "content": ""}, *turns]
-
-
 @needs_java
-def test_an_easy_item_is_solved_by_the_games_own_solution(environment, domain):
+def test_the_games_own_solution_solves_an_easy_item(environment, domain):
     query = domain.query({"item": EASY})
     trajectory = domain.solve(query, environment, random.Random(0), skill=1)
     assert (trajectory.stop_reason, environment.score(), len(trajectory.messages)) == ("done", 1.0, 15)
@@ -84,7 +78,7 @@ def test_an_easy_item_is_solved_by_the_games_own_solution(environment, domain):
 
 
 @needs_java
-def test_half_a_solution_slips_and_a_wrong_focus_are_worth_less_each_in_its_own_way(environment, domain):
+def test_half_a_solution_slips_and_a_wrong_focus_score_lower(environment, domain):
     query = domain.query({"item": EASY})
     whole = domain.solve(query, environment, random.Random(0), skill=1).messages
     half = domain.examine(query, whole[:5])  # the query and two turns
@@ -96,12 +90,12 @@ def test_half_a_solution_slips_and_a_wrong_focus_are_worth_less_each_in_its_own_
     asyncio.run(environment.reset(query_of(3761)))  # find a plant
     wrong = [*environment.world._solution(3761)[:4], "focus on agent"]
     assert [step.done for step in take(environment, 3761, wrong)] == [False] * 4 + [True] and environment.score() == -1
-    lost = domain.examine(query_of(3761), played(wrong))
+    lost = domain.examine(query_of(3761), played(*wrong))
     assert lost.reached > 0 == lost.kept and not lost.success
 
 
 @needs_java
-def test_a_wrong_action_is_an_observation_and_another_call_an_error(environment):
+def test_an_unknown_action_is_an_observation_and_an_invalid_call_an_error(environment):
     unknown, blank, looked = take(environment, EASY, ["fly to the moon", "  ", "look around"])
     assert unknown.observation == blank.observation == "No known action matches that input." and not unknown.done
     assert "This room is called the bedroom." in looked.observation
@@ -111,12 +105,12 @@ def test_a_wrong_action_is_an_observation_and_another_call_an_error(environment)
 
 
 @needs_java
-def test_a_world_is_over_after_a_hundred_moves(environment):
+def test_an_item_ends_after_a_hundred_moves(environment):
     assert [step.done for step in take(environment, 21, ["wait"] * 10)] == [False] * 9 + [True]
 
 
 @needs_java
-def test_the_package_has_the_tasks_and_variations_that_items_are_counted_by(environment):
+def test_the_package_has_the_tasks_and_variations_of_our_table(environment):
     server = environment.world.server
     for task in TASKS:
         server.load(task.name, 0, "", False)
@@ -125,39 +119,38 @@ def test_the_package_has_the_tasks_and_variations_that_items_are_counted_by(envi
         assert list(server.getVariationsTest()) == list(task.part("test")), task.name
 
 
-@pytest.mark.slow(seconds=15)
+@pytest.mark.slow(seconds=8)
 @needs_java
-def test_two_at_once_show_the_same_however_often_they_were_used():
-    chosen = [525, 2786, EASY, 4160]  # among them thermometers and paints, which show chance first
-    environments = [started() for _ in range(2)]
-    first = environments[0].world
-    actions = {item: first.reset(query_of(item)) and first._solution(item)[:20] for item in chosen}
+def test_a_used_and_a_new_game_show_the_same_observations_at_once(environment):
+    chosen, other = [525, 4160], started()  # thermometer and paints, the first to show chance
+    actions = {
+        item: environment.world.reset(query_of(item)) and environment.world._solution(item)[:12] for item in chosen
+    }
 
     async def play(environment, order):
-        shown = {}
+        observations = {}
         for item in order:
-            shown[item] = [await environment.reset(query_of(item))]
-            shown[item] += [await environment.call("act", {"action": action}) for action in actions[item]]
-        return shown
+            observations[item] = [await environment.reset(query_of(item))]
+            observations[item] += [await environment.call("act", {"action": action}) for action in actions[item]]
+        return observations
 
-    async def play_all():
-        return await asyncio.gather(play(environments[0], chosen), play(environments[1], chosen[::-1]))
+    async def play_both():
+        return await asyncio.gather(play(environment, chosen), play(other, chosen[::-1]))
 
-    seen, other = asyncio.run(play_all())
-    assert seen == other
-    pids = [one.world.process.pid for one in environments]
-    for one in environments:
-        one.close()
-    assert not any(map(psutil.pid_exists, pids))
+    first, second = asyncio.run(play_both())
+    assert first == second
+    process = other.world.process.pid
+    other.close()
+    assert not psutil.pid_exists(process)
 
 
-@pytest.mark.slow(seconds=20)
+@pytest.mark.slow(seconds=12)
 @needs_java
-def test_four_trajectories_take_turns_in_two_games_and_one_whose_game_is_killed_begins_again(tokenizer, domain):
+def test_three_trajectories_take_turns_in_two_games_and_restart_after_a_kill(tokenizer, domain):
     made, before = [], {child.pid for child in psutil.Process().children()}
 
-    class Fated(SciWorldEnvironment):
-        """The second one is killed when it goes to the hallway."""
+    class Killed(SciWorldEnvironment):
+        """The second instance is killed when it goes to the hallway."""
 
         def __init__(self):
             super().__init__()
@@ -169,13 +162,13 @@ def test_four_trajectories_take_turns_in_two_games_and_one_whose_game_is_killed_
             return await super().call(name, arguments)
 
     rooms = [f"{verb} {room}" for room in ("hallway", "living room") for verb in ("open door to", "go to")]
-    way = [*rooms, "focus on painting", "move painting to orange box"]
-    script = {"elementary science": [call("act", action=action) for action in way]}
-    limits = RolloutConfig(group_size=4, max_turns=6, max_tokens=20_000, max_turn_tokens=200)
+    actions = [*rooms, "focus on painting", "move painting to orange box"]
+    script = {"elementary science": [call("act", action=action) for action in actions]}
+    limits = RolloutConfig(group_size=3, max_turns=6, max_tokens=20_000, max_turn_tokens=200)
     options = {"schemas_in_prompt": False, "most_instances": 2}
-    engine = RolloutEngine(Scripted(tokenizer, script), tokenizer, Fated, limits, **options)
-    trajectories = engine.roll_out([Attempt(domain.query({"item": EASY}), 0.0, seed) for seed in range(4)])
-    assert [(one.stop_reason, one.meta["reward"]) for one in trajectories] == [("done", 1.0)] * 4
+    engine = RolloutEngine(Scripted(tokenizer, script), tokenizer, Killed, limits, **options)
+    trajectories = engine.roll_out([Attempt(domain.query({"item": EASY}), 0.0, seed) for seed in range(3)])
+    assert [(one.stop_reason, one.meta["reward"]) for one in trajectories] == [("done", 1.0)] * 3
     assert sum("begun_again" in one.meta for one in trajectories) == 1 and len(made) <= 3
     del engine, made[:]
     gc.collect()
@@ -183,7 +176,7 @@ def test_four_trajectories_take_turns_in_two_games_and_one_whose_game_is_killed_
 
 
 @needs_java
-def test_a_killed_game_is_a_crash_and_leaves_nothing(domain):
+def test_a_killed_game_raises_and_leaves_no_process(domain):
     from py4j.protocol import Py4JError
 
     before = {child.pid for child in psutil.Process().children()}
@@ -200,22 +193,21 @@ def test_a_killed_game_is_a_crash_and_leaves_nothing(domain):
 
 
 @needs_java
-def test_what_is_true_is_found_in_another_game_if_one_was_killed():
+def test_the_truth_replays_in_a_new_game_after_a_kill():
     domain = domain_with()
-    before = domain.examine(query_of(EASY), played(["open door to hallway", "go to hallway"]))
+    before = domain.examine(query_of(EASY), played("open door to hallway", "go to hallway"))
     game = domain._game
     os.kill(game.process.pid, signal.SIGKILL)
-    assert domain.examine(query_of(EASY), played(["open door to hallway", "go to hallway"])) == before
+    assert domain.examine(query_of(EASY), played("open door to hallway", "go to hallway")) == before
     assert not psutil.pid_exists(game.process.pid)
 
 
-@pytest.mark.slow(seconds=10)
+@pytest.mark.slow(seconds=5)
 @needs_java
-def test_a_game_ends_with_the_process_that_started_it_even_if_that_is_killed():
+def test_a_game_ends_when_the_process_that_started_it_is_killed():
     code = "from arenarl.domains.agentgym.sciworld import Game; print(Game().process.pid, flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as starter:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes, text=True) as starter:
         game = int(starter.stdout.readline())
         starter.kill()
     deadline = time.monotonic() + 20
@@ -228,20 +220,22 @@ def test_items_are_variations_counted_through_the_tasks():
     assert ITEMS == 4639 and len(TASKS) == 23 and {task.subtask for task in TASKS} > set(COLUMNS)
     assert [place_of(item)[1] for item in (0, 29, 30, ITEMS - 1)] == [0, 29, 0, 9]
     for wrong in (-1, ITEMS):
-        with pytest.raises(UserError, match=f"sciworld_{wrong} is no item: they go from sciworld_0 to sciworld_4638"):
+        with pytest.raises(
+            UserError, match=f"sciworld_{wrong} is not a valid item; valid ids are sciworld_0 to sciworld_4638"
+        ):
             place_of(wrong)
 
 
-def test_items_for_tests_for_training_and_for_practice_are_the_games_own_and_never_the_same(domain):
+def test_test_training_and_practice_items_are_disjoint_parts_of_the_game(domain):
     test, train = domain.items("test"), domain.items("train")
-    practice = [one["item"] for one in itertools.islice(domain.practice(), 500)]
+    practice = [constraints["item"] for constraints in itertools.islice(domain.practice(), 500)]
     assert Counter(map(domain.column, test)) == COLUMNS and len(train) == 2312
     assert all(place_of(item)[1] < place_of(item)[0].train for item in train)
     assert len({*test, *train, *practice}) == 200 + 2312 + 500
 
 
 def official(domain):
-    """Lists of the official sizes and columns, which share the first 61 items."""
+    """Lists with the official sizes and columns that share the first 61 items."""
     columns = {column: [item for item in range(ITEMS) if domain.column(item) == column] for column in COLUMNS}
     test = [item for column, count in COLUMNS.items() for item in columns[column][:count]]
     return test, [*test[:61], *(item for item in range(ITEMS) if item not in test)][: sciworld.TRAIN_COUNT]
@@ -254,7 +248,7 @@ def write_lists(folder, test, train):
 
 
 @needs_java
-def test_a_column_leaves_out_test_items_that_the_official_training_list_has_too(tmp_path, domain):
+def test_success_unseen_leaves_out_test_items_of_the_official_training_list(tmp_path, domain):
     test, train = official(domain)
     write_lists(tmp_path, test, train)
     listed = domain_with(items=str(tmp_path))
@@ -264,18 +258,18 @@ def test_a_column_leaves_out_test_items_that_the_official_training_list_has_too(
     assert seen == {"success", "subgoals"} and unseen == seen | {"success_unseen"}
 
 
-def test_the_official_lists_leak_is_told_and_not_refused(tmp_path, domain, capsys):
+def test_the_leak_of_the_official_lists_is_logged_and_accepted(tmp_path, domain, capsys):
     write_lists(tmp_path, *official(domain))
     next(domain_with(items=str(tmp_path), test_per_subtask=83, rl_size=sciworld.TRAIN_COUNT).splits(None))
-    assert capsys.readouterr().out == "200 test, 2120 RL and 1 SFT items: RL has 61 of the test items too\n"
+    assert capsys.readouterr().out == "200 test, 2120 RL and 1 SFT items: test and RL share 61\n"
 
 
-def test_more_sft_than_there_are_items_is_one_line(domain):
-    with pytest.raises(UserError, match="data.sft_size=1: SciWorld has 1156 items that are neither RL's nor tests"):
+def test_too_large_an_sft_size_is_refused(domain):
+    with pytest.raises(UserError, match="data.sft_size=1: SciWorld has only 1156 items outside training and tests"):
         list(domain.practice())
 
 
-def test_what_is_missing_is_one_line(monkeypatch, tmp_path):
+def test_missing_java_or_another_package_version_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(UserError, match="SciWorld needs Java"):
         Game.check_packages()

@@ -1,4 +1,4 @@
-"""SearchQA: questions and a corpus of the user's, answers compared as the benchmark compares them."""
+"""SearchQA: the user's questions and corpus, answers compared like the benchmark's."""
 
 import asyncio
 import json
@@ -18,18 +18,17 @@ from arenarl.trajectory import Query, Trajectory, assistant_message
 
 @pytest.fixture
 def folder(tmp_path):
-    """Twelve questions of each data set, also to train on, and the pages that answer them."""
+    """A folder with twelve test and training questions of each data set, and with the pages that answer them."""
     pages = []
     for name in SETS:
         (tmp_path / name).mkdir()
         for file in ("test", "train"):
-            names = [f"{name} {file} {k}" for k in range(12)]
-            records = [
-                {"question": f"Who built {one}", "golden_answers": [f"The Person-{k}", "x"]}
-                for k, one in enumerate(names)
-            ]
+            records = []
+            for number in range(12):
+                house = f"{name} {file} {number}"
+                records.append({"question": f"Who built {house}", "golden_answers": [f"The Person-{number}", "x"]})
+                pages.append({"title": house, "text": f"{house} was built by person{number} long ago."})
             (tmp_path / name / f"{file}.jsonl").write_text("\n".join(map(json.dumps, records)))
-            pages += [{"title": one, "text": f"{one} was built by person{k} long ago."} for k, one in enumerate(names)]
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "all.jsonl").write_text("\n".join(map(json.dumps, pages)))
     return tmp_path
@@ -42,14 +41,14 @@ def domain_of(folder, **data):
     return SearchQADomain(environment, DataConfig(items=str(folder), **sizes))
 
 
-def test_questions_become_splits_that_share_none_and_the_solver_finds_the_answer(folder):
+def test_splits_share_no_question_and_the_solver_finds_the_answer(folder):
     domain = domain_of(folder)
     environment = make_environment(domain.environment, "en")
     splits = dict(domain.splits(environment))
     test, rl, sft = splits["test_queries"], splits["rl_queries"], splits["sft"]
     assert Counter(query.subtask for query in test) == dict.fromkeys(domain.subtasks, 3)
-    taught = {record["messages"][0]["content"] for record in sft}
-    assert (len(rl), len(sft), len({query.query for query in [*test, *rl]} | taught)) == (10, 4, 21 + 10 + 4)
+    questions = {query.query for query in [*test, *rl]} | {record["messages"][0]["content"] for record in sft}
+    assert (len(rl), len(sft), len(questions)) == (10, 4, 21 + 10 + 4)
     assert all(query.query.endswith("?") for query in test)
     right, wrong = (domain.solve(test[0], environment, random.Random(0), skill) for skill in (1, 0))
     assert domain.examine(test[0], right.messages).dimensions() == dict.fromkeys(rubric_of(test[0]).names, 10)
@@ -61,7 +60,7 @@ def test_questions_become_splits_that_share_none_and_the_solver_finds_the_answer
     ("answer", "is_right"),
     [("person7", True), ("A Person-7!", True), ("The Person-7 of old", False), ("", False), ("X", True)],
 )
-def test_an_answer_is_compared_without_case_punctuation_and_articles_in_figures_and_rewards(folder, answer, is_right):
+def test_figures_and_rewards_ignore_case_punctuation_and_articles_of_an_answer(folder, answer, is_right):
     domain = domain_of(folder)
     query = domain._questions("nq", ["test.jsonl"])[7]
     messages = [assistant_message(f"<think>\n\n</think>\n\n<answer>\n{answer}\n</answer>")]
@@ -71,7 +70,7 @@ def test_an_answer_is_compared_without_case_punctuation_and_articles_in_figures_
 
 
 def write_official(folder, change=lambda ids: ids):
-    """A list with the official counts; the files have as many questions as that takes."""
+    """Write a list with the official counts, and files with that many questions."""
     ids = [f"{name}_{first + k}" for name, (_, count, first) in SETS.items() for k in range(count)]
     for name, (_, count, _) in SETS.items():
         records = [{"question": f"Who built {name} {k}?", "golden_answers": [str(k)]} for k in range(count)]
@@ -80,25 +79,25 @@ def write_official(folder, change=lambda ids: ids):
     (folder / "eval" / "searchqa_test.json").write_text(json.dumps([{"item_id": one} for one in change(ids)]))
 
 
-def test_the_official_list_names_the_test(folder):
+def test_the_official_list_chooses_the_test_questions(folder):
     write_official(folder)
     test = domain_of(folder)._test(random.Random(0))
     assert Counter(query.subtask for query in test) == {column: count for column, count, _ in SETS.values()}
     assert test[60].query == "Who built triviaqa 10?" and set_of(3620) == "triviaqa"
     write_official(folder, lambda ids: [*ids[:-1], "bamboogle_51700"])
-    with pytest.raises(UserError, match="bamboogle has 50 questions and lacks number 113; take the whole file"):
+    with pytest.raises(UserError, match="bamboogle has 50 questions and lacks number 113; copy the whole file"):
         domain_of(folder)._test(random.Random(0))
 
 
-def test_what_is_missing_or_malformed_is_one_line(folder):
-    with pytest.raises(UserError, match="SearchQA needs a corpus of yours"):
+def test_missing_or_malformed_data_is_a_one_line_error(folder):
+    with pytest.raises(UserError, match="SearchQA needs your own corpus"):
         list(SearchQADomain(EnvironmentConfig(), DataConfig()).splits(None))
     with pytest.raises(UserError, match="SearchQA needs data.items"):
         list(SearchQADomain(EnvironmentConfig(search=SearchConfig(engine="folder")), DataConfig()).splits(None))
-    with pytest.raises(UserError, match="data.rl_size and data.sft_size want 104 questions; .* has 24 to train on"):
+    with pytest.raises(UserError, match="has only 24 training questions; lower data.rl_size . data.sft_size, now 104"):
         list(domain_of(folder, rl_size=100).splits(None))
     (folder / "popqa" / "test.jsonl").write_text('{"question": "Who?", "golden_answers": []}')
-    with pytest.raises(UserError, match="popqa/test.jsonl, record 1 is no question with golden_answers"):
+    with pytest.raises(UserError, match="popqa/test.jsonl, record 1 is not a question with golden_answers"):
         list(domain_of(folder).splits(None))
     for file in (folder / "nq").iterdir():
         file.unlink()
@@ -106,7 +105,7 @@ def test_what_is_missing_or_malformed_is_one_line(folder):
         list(domain_of(folder).splits(None))
 
 
-def test_a_query_of_ones_own_needs_no_aliases_and_its_answer_must_be_a_text():
+def test_a_users_query_needs_no_aliases_but_a_text_as_answer():
     domain = SearchQADomain(None, None)
     query = Query("q", "searchqa", "NQ", "en", "Where?", {"answer": "Paris"})
     messages = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "<answer>Paris</answer>"}]

