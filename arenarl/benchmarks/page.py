@@ -1,7 +1,6 @@
-"""The page of a run's benchmarks, results/<run>/benchmarks/README.md:
-the papers' tables with this run's policies below, then every figure.
+"""Write results/<run>/benchmarks/README.md: the papers' tables with this run's policies, then every figure.
 
-A column whose benchmark has no aggregate says 'not run'. The papers' own figures have other judges, and often other
+A column whose benchmark has no aggregate says 'not run'. The papers' figures come from other judges and often other
 items: they are for orientation.
 """
 
@@ -16,20 +15,17 @@ from arenarl.system.atomic_files import read_json, write_text
 
 NOT_RUN, NOT_OFFICIAL = "not run", "not the official score"
 COUNTS = ("items", "failed", "void", "empty", "cut")
-
-
-Found = dict[str, dict[str, Any]]  # benchmark → its aggregate
+Aggregates = dict[str, dict[str, Any]]  # by benchmark
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A paper's table: column → (benchmark, figure), and rows of it as printed there; with `has_mean`, a last column
-    with the mean of the others."""
+    """A table of a paper."""
 
     title: str
-    columns: dict[str, tuple[str, str]]
-    rows: dict[str, tuple[float | None, ...]]
-    has_mean: bool = False
+    columns: dict[str, tuple[str, str]]  # name -> (benchmark, figure)
+    rows: dict[str, tuple[float | None, ...]]  # as printed in the paper
+    has_mean: bool = False  # a last column with the mean of the others
 
 
 TABLES = {
@@ -81,44 +77,45 @@ TABLES = {
 
 
 def write_page(results: Path) -> None:
-    """Make the page of the aggregates that lie in `results`."""
-    found = _aggregates(results)
+    """Write the page for the aggregates in the folder `results`."""
+    aggregates = _aggregates(results)
     parts = [
         "# Public benchmarks",
         "Made by `evaluate.py --benchmark`; do not edit. Figures have 95 % intervals over items. "
         "Rows of a paper are as printed there, by that paper's judge.",
     ]
     for table in TABLES.values():
-        parts += [f"## {table.title}", _table(table, _rows(table, found))]
-    for one in found.values():
-        names = list(dict.fromkeys(name for entry in one["policies"].values() for name in entry["figures"]))
+        parts += [f"## {table.title}", _table(table, _rows(table, aggregates))]
+    for aggregate in aggregates.values():
+        policies = aggregate["policies"]
+        names = list(dict.fromkeys(name for entry in policies.values() for name in entry["figures"]))
         rows, notes = [], []
-        for policy, entry in one["policies"].items():
+        for policy, entry in policies.items():
             figures = [format_figure(entry["figures"].get(name)) for name in names]
             rows.append([policy, *figures, *(f"{entry[count]:,}" for count in COUNTS)])
             prompt, labels = entry["prompt"], [f"**{label}**" for label in entry["labels"]]
-            made = f"- {policy}: judge {entry['judge']['model']}, prompt {prompt['hash']} ({prompt['source']})"
-            notes.append("; ".join([made, *labels]))
-        parts += [f"## {one['title']}", markdown.table(["", *names, *COUNTS], rows), "\n".join(notes)]
+            source = f"- {policy}: judge {entry['judge']['model']}, prompt {prompt['hash']} ({prompt['source']})"
+            notes.append("; ".join([source, *labels]))
+        parts += [f"## {aggregate['title']}", markdown.table(["", *names, *COUNTS], rows), "\n".join(notes)]
     write_text(results / "README.md", "\n\n".join(parts) + "\n")
 
 
 def over_runs(name: str, results: Path) -> str:
-    """A paper's table with the policies of all runs in `results` that have an aggregate of it;
-    one row says 'not run' if none has."""
+    """Return a paper's table with the policies of all runs in `results` that have one of its figures;
+    without such a policy, with a row of 'not run'."""
     table = TABLES[name]
     runs = {folder.parent.name: _aggregates(folder) for folder in sorted(results.glob("*/benchmarks"))}
-    rows = [row for run, found in runs.items() for row in _rows(table, found, f"{run}: ")]
+    rows = [row for run, aggregates in runs.items() for row in _rows(table, aggregates, f"{run}: ")]
     rows = [row for row in rows if any(cell != NOT_RUN for cell in row[1:])]
     return _table(table, rows or _rows(table, {}))
 
 
-def _aggregates(folder: Path) -> Found:
+def _aggregates(folder: Path) -> Aggregates:
     return {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
 
 
-def in_words(entry: dict[str, Any]) -> str:
-    """A policy's score, for the terminal."""
+def describe(entry: dict[str, Any]) -> str:
+    """Return a policy's score for the terminal."""
     labels = f"; {'; '.join(entry['labels'])}" if entry["labels"] else ""
     return (
         f"{format_figure(entry['figures']['score'])}, {entry['items']:,} items, {entry['failed']:,} failed; "
@@ -127,19 +124,17 @@ def in_words(entry: dict[str, Any]) -> str:
 
 
 def _table(table: PaperTable, rows: list[list[str]]) -> str:
-    """The paper's rows, then these."""
     printed = [[f"paper: {name}", *map(_number, figures)] for name, figures in table.rows.items()]
     return markdown.table(["", *table.columns, *(["Mean"] if table.has_mean else [])], [*printed, *rows])
 
 
-def _rows(table: PaperTable, found: Found, prefix: str = "") -> list[list[str]]:
-    """One for each policy that an aggregate has."""
-    policies = list(dict.fromkeys(policy for one in found.values() for policy in one["policies"]))
-    return [_row(table, found, prefix, policy) for policy in policies or ["a policy of yours"]]
+def _rows(table: PaperTable, aggregates: Aggregates, prefix: str = "") -> list[list[str]]:
+    policies = list(dict.fromkeys(policy for aggregate in aggregates.values() for policy in aggregate["policies"]))
+    return [_row(table, aggregates, prefix, policy) for policy in policies or ["a policy of yours"]]
 
 
-def _row(table: PaperTable, found: Found, prefix: str, policy: str) -> list[str]:
-    entries = {name: found.get(name, {}).get("policies", {}).get(policy) for name, _ in table.columns.values()}
+def _row(table: PaperTable, aggregates: Aggregates, prefix: str, policy: str) -> list[str]:
+    entries = {name: aggregates.get(name, {}).get("policies", {}).get(policy) for name, _ in table.columns.values()}
     figures = [entries[name] and entries[name]["figures"].get(figure) for name, figure in table.columns.values()]
     means = [figure["mean"] for figure in figures if figure and figure["mean"] is not None]
     mean = NOT_RUN if None in figures else _number(fmean(means) if len(means) == len(figures) else None)

@@ -1,8 +1,7 @@
-"""Judge prompts: the official ones, read at run time from the user's copy or an installed package, or ours from
-configs/prompts/benchmarks_en.yaml.
+"""Judge prompts: official ones from the user's copy or an installed package, else configs/prompts/benchmarks_en.yaml.
 
-Nothing official is kept here: texts stand in Python files of others, which are parsed and never imported or run. A
-figure says which it was made with, and by ours says so.
+This repository holds no official text. The texts are in other projects' Python files, which are parsed at run time and
+never imported. A figure names its prompt and is labelled if that is ours.
 """
 
 import ast
@@ -18,29 +17,25 @@ from arenarl.llm.prompts import prompt_texts, quotable, quoted
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import text_of_file
 
-# what openai/simple-evals tells its graders
+# system message of the graders in openai/simple-evals
 SIMPLE_EVALS_SYSTEM = ("sampler/chat_completion_sampler.py", "OPENAI_SYSTEM_MESSAGE_API")
-_LEVELS_UP = 4  # from the file with the items to the top of the official repository, at most
-_MOST_CHARACTERS = 400_000  # of what a prompt of ours quotes
+_LEVELS_UP = 4  # most folders between the file of items and the top of the official repository
+_MOST_CHARACTERS = 400_000  # of a text that our prompts quote
 
 
 @dataclass(frozen=True)
 class Edition:
-    """One place of official prompts: by what each is for, (file, name of the constant or function; "" is the whole
-    file, with $INST$ and $RESPONSE$).
+    """A source of official prompts."""
 
-    Files are those of the benchmark's own repository, or of `package`.
-    """
-
-    places: dict[str, tuple[str, str]]
-    package: str | None = None
+    places: dict[str, tuple[str, str]]  # purpose -> (file, constant or function; "": whole file, $INST$ and $RESPONSE$)
+    package: str | None = None  # None: the files are in the benchmark's own repository
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Texts by what they are for; `source` names where they come from."""
+    """The prompts of one benchmark."""
 
-    texts: dict[str, str]
+    texts: dict[str, str]  # by purpose
     source: str
     is_official: bool
 
@@ -50,37 +45,34 @@ class Prompts:
         return hashlib.sha256(texts.encode()).hexdigest()[:12]
 
     def messages(self, name: str, language: str = "en", **fields: object) -> list[dict[str, str]]:
-        """What a judge is asked: the filled text, behind the system message if there is one."""
+        """Return the judge's messages: the system message if there is one, then the filled text."""
         system = self.texts.get("system", "").strip()
-        asked = {"role": "user", "content": self.fill(name, language, **fields)}
-        return [{"role": "system", "content": system}, asked] if system else [asked]
+        user = {"role": "user", "content": self.fill(name, language, **fields)}
+        return [{"role": "system", "content": system}, user] if system else [user]
 
     def fill(self, name: str, language: str = "en", **fields: object) -> str:
-        """The text for this purpose, in the language if there is one. Official texts have the fields as they are, but
-        for characters that nobody sees and tokens of control; in ours each is quoted line by line too, so that a
-        response cannot speak as the one who asks."""
+        """Fill the text for a purpose, in the language if there is such a text. Invisible characters and control tokens
+        are removed from the fields. In our texts each line of a field is also quoted, so that a response cannot pose as
+        part of the prompt."""
         quote = quotable if self.is_official else partial(quoted, limit=_MOST_CHARACTERS)
-        shown = {key: quote(value) if isinstance(value, str) else value for key, value in fields.items()}
-        return self._filled(f"{name}_{language}" if self.texts.get(f"{name}_{language}") else name, shown)
+        values = {key: quote(value) if isinstance(value, str) else value for key, value in fields.items()}
+        return self._format(f"{name}_{language}" if self.texts.get(f"{name}_{language}") else name, values)
 
     def query(self, **fields: str) -> str:
-        """What the policy is asked: the fields as they are."""
-        return self._filled("query", fields)
+        """Return the policy's query, with the fields unchanged."""
+        return self._format("query", fields)
 
-    def _filled(self, name: str, fields: dict[str, object]) -> str:
+    def _format(self, name: str, fields: dict[str, object]) -> str:
         try:
             return self.texts[name].format(**fields)
         except (KeyError, IndexError, ValueError) as error:
-            wrong = f"the prompt {name} of {self.source} has a placeholder that is not known: {error}"
-            raise UserError(f"{wrong}; take another version of it") from error
+            problem = f"the prompt {name} of {self.source} has an unknown placeholder: {error}"
+            raise UserError(f"{problem}; take another version of it") from error
 
 
 def find_prompts(name: str, editions: tuple[Edition, ...], path: Path) -> Prompts:
-    """The first edition that is there whole, in a copy of the official repository around `path` or in an installed
-    package; else ours.
-
-    What no edition has, such as what the policy is told, is ours.
-    """
+    """Return the first complete edition from the official repository around `path` or an installed package, else our
+    prompts. Texts that the edition lacks, such as the policy's query, are always ours."""
     ours = prompt_texts("benchmarks", "en")[name]
     for edition in editions:
         for folder, source in _folders(edition, path):
@@ -91,13 +83,13 @@ def find_prompts(name: str, editions: tuple[Edition, ...], path: Path) -> Prompt
 
 
 def package_folder(package: str) -> Path | None:
-    """Where an installed package lies; it is not imported."""
+    """Return the folder of an installed package without importing it; None if it is missing."""
     spec = find_spec(package)
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
 def _folders(edition: Edition, path: Path) -> Iterator[tuple[Path, str]]:
-    """(folder, what to call it)."""
+    """Yield (folder, name of the source)."""
     if edition.package is None:
         start = path.resolve()
         for folder in [start, *start.parents][: _LEVELS_UP + 1]:
@@ -111,7 +103,7 @@ def _folders(edition: Edition, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _text_in(file: Path, name: str) -> str | None:
-    """The whole file, or the text that a Python file gives this name or that a function of this name returns."""
+    """Return the whole file, or the text of a constant or a function in a Python file; None if there is none."""
     if not file.is_file():
         return None
     text = text_of_file(file)
@@ -126,13 +118,13 @@ def _text_in(file: Path, name: str) -> str | None:
         if isinstance(node, ast.Assign) and name in [getattr(target, "id", None) for target in node.targets]:
             return _literal(node.value)
         if isinstance(node, ast.FunctionDef) and node.name == name:
-            returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value]
+            returned = [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Return) and inner.value]
             return _literal(returned[-1]) if returned else None
     return None
 
 
 def _literal(node: ast.expr) -> str | None:
-    """A text as written; an f-string with 0 for what it inserts; either with .strip() behind it."""
+    """Return the text of a string or an f-string, whose insertions become 0, with an optional .strip()."""
     match node:
         case ast.Constant(value=str(text)):
             return text

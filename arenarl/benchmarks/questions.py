@@ -1,4 +1,4 @@
-"""Benchmarks of questions with one short answer, which a judge compares with the response.
+"""Benchmarks of questions with one short answer that a judge compares with the response.
 
 - BrowseComp (arXiv 2504.12516, 1,266 items) and BrowseComp-ZH (arXiv 2504.19314, 289): answers that are hard to find.
 - xbench-DeepSearch (arXiv 2506.13651): 100 Chinese questions, each answered five times.
@@ -26,16 +26,17 @@ from arenarl.trajectory import language_of
 
 
 class HiddenQuestions(Benchmark):
-    """A benchmark whose file hides questions and answers from crawlers. Decrypted items stay on this machine."""
+    """A benchmark whose file encrypts questions and answers against crawlers. Decrypted items are never published."""
 
     record: ClassVar[type[Record]]
-    hidden: ClassVar[tuple[str, str]] = ("problem", "answer")  # the fields of question and answer
-    unique: ClassVar[str | None] = None  # the field that tells items apart
-    plain: ClassVar[str | None] = None  # how the name of a file ends that is decrypted already
+    hidden: ClassVar[tuple[str, str]] = ("problem", "answer")  # fields of question and answer
+    unique: ClassVar[str | None] = None  # field that identifies an item
+    plain: ClassVar[str | None] = None  # suffix of files that are already decrypted
     language: ClassVar[str] = "en"
     has_search = True
 
     def key_of(self, canary: str) -> bytes:
+        """Return the key for a record's canary."""
         return hashlib.sha256(canary.encode()).digest()
 
     def read(self, path: Path) -> list[Item]:
@@ -45,8 +46,7 @@ class HiddenQuestions(Benchmark):
             texts = [getattr(record, name) for name in self.hidden]
             if file.suffix != self.plain:
                 key, where = self.key_of(record.canary), f"{file}, record {number + 1}"
-                named = zip(texts, self.hidden, strict=True)
-                texts = [decrypted(text, key, f"{where}: {name}") for text, name in named]
+                texts = [decrypted(getattr(record, name), key, f"{where}: {name}") for name in self.hidden]
             question, answer = texts
             items.append(Item(getattr(record, "id", str(number)), question, self.language, {"answer": answer}))
         return items
@@ -59,14 +59,14 @@ class _Hidden(Record):
 
 
 class BrowseComp(HiddenQuestions):
-    """Accuracy and calibration error, in 10 bins as inspect-evals has it: open below, and 0 is in the first.
+    """Accuracy, and calibration error in 10 bins as in inspect-evals: a bin excludes its lower end, except 0.
 
-    The judge also reads off how sure the response is; without a number it counts as sure by 100. The reference code
-    compares "correct: yes" with "yes" and so finds everything wrong; here the word behind the colon counts.
+    The judge also extracts the stated confidence, 100 without a number. The reference code compares "correct: yes" with
+    "yes", which marks all answers as wrong; here the word after the colon counts.
     """
 
     name, title, size = "browsecomp", "BrowseComp", 1266
-    judges = ("gpt-4.1",)  # the grader of openai/simple-evals
+    judges = ("gpt-4.1",)  # of openai/simple-evals
     judge_temperature = 0.5
     files = ("browse_comp_test_set.csv",)
     editions = (
@@ -79,7 +79,7 @@ class BrowseComp(HiddenQuestions):
     )  # fmt: skip
     source = "browse_comp_test_set.csv of openai/simple-evals"
     record = _Hidden
-    unstated: ClassVar[float] = 100.0  # the confidence, where the judge gives no number
+    unstated: ClassVar[float] = 100.0  # confidence if the judge gives no number
 
     def bin_of(self, confidence: float) -> int:
         """Return the calibration bin of a confidence from 0 to 100."""
@@ -94,7 +94,7 @@ class BrowseComp(HiddenQuestions):
         return await ask(messages, partial(read_comparison, unstated=self.unstated))
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
-        correct, confidence = [one.mean("correct") for one in scored], [one.mean("confidence") for one in scored]
+        correct, confidence = ([entry.mean(name) for entry in scored] for name in ("correct", "confidence"))
         bins = [self.bin_of(value) for value in confidence]
         error = calibration_error(correct, [value / 100 for value in confidence], bins, intervals)
         return {"score": intervals.figure("correct", scored), "calibration_error": error}
@@ -108,7 +108,7 @@ class _HiddenChinese(Record):
 
 
 class BrowseCompZH(BrowseComp):
-    """BrowseComp in Chinese: calibration error in 5 bins, and confidence 0 if the response has no number."""
+    """BrowseComp in Chinese: calibration error in 5 bins, confidence 0 without a number."""
 
     name, title, size = "browsecomp_zh", "BrowseComp-ZH", 289
     judges = ("gpt-4o",)
@@ -117,7 +117,7 @@ class BrowseCompZH(BrowseComp):
     editions = (Edition({"judge": ("prompt.py", "JUDGE_PROMPT_CN")}),)
     source = "github.com/PALIN2018/BrowseComp-ZH, data/browsecomp-zh-encrypted.xlsx"
     record, hidden, language = _HiddenChinese, ("Question", "Answer"), "zh"
-    plain = ".json"  # what the official script makes of the sheet
+    plain = ".json"  # output of the official script
     unstated = 0.0
 
     def bin_of(self, confidence: float) -> int:
@@ -125,14 +125,14 @@ class BrowseCompZH(BrowseComp):
 
 
 def read_comparison(text: str, unstated: float) -> Verdict:
-    """Return correctness, 0 or 1, and the stated confidence, 0 to 100; `unstated` if there is none.
-    Raises ValueError."""
-    said = without_thinking(text)
-    correct = re.findall(r"^\W*correct\W*[:：]\W*(yes|no)\b", said, re.MULTILINE | re.IGNORECASE)
+    """Return correctness, 0 or 1, the confidence, 0 to 100 or `unstated`, and the extracted answer.
+    Raises ValueError if the reply does not state the correctness."""
+    reply = without_thinking(text)
+    correct = re.findall(r"^\W*correct\W*[:：]\W*(yes|no)\b", reply, re.MULTILINE | re.IGNORECASE)
     if not correct:
         raise ValueError('it has no line "correct: yes" or "correct: no"')
-    confidence = re.findall(r"^\W*confidence\W*[:：]\W*(\d+)", said, re.MULTILINE | re.IGNORECASE)
-    extracted = re.search(r"^\W*extracted_final_answer\W*[:：]\s*(.*)", said, re.MULTILINE)
+    confidence = re.findall(r"^\W*confidence\W*[:：]\W*(\d+)", reply, re.MULTILINE | re.IGNORECASE)
+    extracted = re.search(r"^\W*extracted_final_answer\W*[:：]\s*(.*)", reply, re.MULTILINE)
     return {
         "correct": float(correct[-1].lower() == "yes"),
         "confidence": min(float(confidence[-1]), 100.0) if confidence else unstated,
@@ -143,8 +143,8 @@ def read_comparison(text: str, unstated: float) -> Verdict:
 def calibration_error(
     correct: Sequence[float], confidence: Sequence[float], bins: Sequence[int], intervals: Intervals
 ) -> Figure:
-    """Expected calibration error in percent: over bins, the share of items in one times the distance of its accuracy
-    and its mean confidence.
+    """Return the expected calibration error in percent: the sum over bins of a bin's share of items times the distance
+    between its accuracy and its mean confidence.
 
     Args:
         correct: (items,) 0 or 1.
@@ -154,8 +154,8 @@ def calibration_error(
     gaps, bins = np.asarray(correct, dtype=float) - np.asarray(confidence, dtype=float), np.asarray(bins)
 
     def statistic(weights: np.ndarray) -> np.ndarray:
-        off = sum(np.abs(weights[:, bins == number] @ gaps[bins == number]) for number in set(bins.tolist()))
-        return 100 * off / weights.sum(axis=1)
+        total = sum(np.abs(weights[:, bins == number] @ gaps[bins == number]) for number in set(bins.tolist()))
+        return 100 * total / weights.sum(axis=1)
 
     return intervals.of(statistic, len(gaps))
 
@@ -168,10 +168,10 @@ class _HiddenPrompt(Record):
 
 
 class XBench(HiddenQuestions):
-    """The average over the repeats, the best of them, and whether the answer given most often is the known one
-    (between equals the official code draws lots, here it is the share of them).
+    """Accuracy averaged over the repeats, best of the repeats, and majority vote.
 
-    A response whose last line names the known answer exactly is right without a judge.
+    A tie of the vote counts as the share of tied answers that are right, where the official code draws one. A response
+    whose stated final answer equals the known answer is right without a judge.
     """
 
     name, title, size = "xbench", "xbench-DeepSearch", 100
@@ -195,31 +195,31 @@ class XBench(HiddenQuestions):
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
         return {
             "score": intervals.figure("correct", scored),
-            "best_of_n": intervals.mean(100 * max(verdict["correct"] for verdict in one.verdicts) for one in scored),
-            "majority_vote": intervals.mean(100 * majority_share(one) for one in scored),
+            "best_of_n": intervals.mean(100 * max(verdict["correct"] for verdict in each.verdicts) for each in scored),
+            "majority_vote": intervals.mean(100 * majority_share(each) for each in scored),
         }
 
 
 def final_answer(text: str) -> str | None:
-    """Return the text after the first 最终答案; None if there is none."""
-    found = re.search(r"最终答案\W*?[:：][ \t]*(.*)", text)
-    return found[1].strip() if found else None
+    """Return the rest of the first line with 最终答案 ("final answer"); None without such a line."""
+    match = re.search(r"最终答案\W*?[:：][ \t]*(.*)", text)
+    return match[1].strip() if match else None
 
 
 def read_conclusion(text: str) -> Verdict:
-    """Raises ValueError."""
-    said = without_thinking(text)
-    concluded = re.findall(r"结论\W*(正确|错误)", said)
-    if not concluded:
+    """Read the last 结论 ("conclusion"). Raises ValueError without one."""
+    reply = without_thinking(text)
+    conclusions = re.findall(r"结论\W*(正确|错误)", reply)
+    if not conclusions:
         raise ValueError('it has no line "结论: 正确" or "结论: 错误"')
-    return {"correct": float(concluded[-1] == "正确"), "extracted": final_answer(said) or "", "is_exact": False}
+    return {"correct": float(conclusions[-1] == "正确"), "extracted": final_answer(reply) or "", "is_exact": False}
 
 
-def majority_share(one: Scored) -> float:
-    """Return the share of the most frequent answers that equals the known answer literally."""
-    votes = Counter(verdict["extracted"] for verdict in one.verdicts)
-    first = [answer for answer, count in votes.items() if count == max(votes.values())]
-    return sum(answer == one.item.fields["answer"] for answer in first) / len(first)
+def majority_share(scored: Scored) -> float:
+    """Return the share of the most frequent answers that equal the known answer literally."""
+    votes = Counter(verdict["extracted"] for verdict in scored.verdicts)
+    most = [answer for answer, count in votes.items() if count == max(votes.values())]
+    return sum(answer == scored.item.fields["answer"] for answer in most) / len(most)
 
 
 GRADES = {"A": "correct", "B": "incorrect", "C": "not_attempted"}
@@ -232,7 +232,7 @@ class _Problem(Record):
 
 
 class SimpleQA(Benchmark):
-    """The share that is correct, that share of what was attempted, and F1, their harmonic mean.
+    """Share of correct answers, overall and among attempted ones, and F1, their harmonic mean.
     InfoAgent reports the first, with search."""
 
     name, title, size = "simpleqa", "SimpleQA", 4326
@@ -249,10 +249,10 @@ class SimpleQA(Benchmark):
 
     def read(self, path: Path) -> list[Item]:
         records = read_records(*self.files_of(path), _Problem)
-        return [Item(str(number), one.problem, "en", {"answer": one.answer}) for number, one in enumerate(records)]
+        return [Item(str(number), each.problem, "en", {"answer": each.answer}) for number, each in enumerate(records)]
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        """The official texts name the known answer and the response each in their way."""
+        """Grade a response; the official editions have different names for known answer and response."""
         fields = {"question": item.query, "instructions": prompts.texts.get("instructions", "")}
         fields |= dict.fromkeys(("target", "criterion"), item.fields["answer"])
         fields |= dict.fromkeys(("predicted_answer", "answer"), response)
@@ -260,11 +260,11 @@ class SimpleQA(Benchmark):
         return grade and {"grade": grade}
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
-        grades = [one.verdicts[0]["grade"] for one in scored]
+        grades = [entry.verdicts[0]["grade"] for entry in scored]
         is_a, is_b, is_c = (np.array([grade == known for grade in grades], dtype=float) for known in GRADES.values())
 
         def share(part: np.ndarray, whole: np.ndarray) -> Figure:
-            """In percent; 0 of nothing, as the official code has it."""
+            """Return the percentage, 0 for an empty whole, as the official code does."""
 
             def percent(weights: np.ndarray) -> np.ndarray:
                 parts, wholes = weights @ part, weights @ whole
@@ -281,7 +281,7 @@ class SimpleQA(Benchmark):
 
 
 def read_letter(text: str) -> str:
-    """The one letter of A, B and C that stands by itself. Raises ValueError for none or several."""
+    """Return the grade whose letter, A, B or C, stands alone as a word. Raises ValueError for no letter or several."""
     letters = set(re.findall(r"\b[ABC]\b", without_thinking(text)))
     if len(letters) != 1:
         raise ValueError("it holds no letter, or more than one, where A, B or C was asked for")
@@ -292,26 +292,25 @@ CELLS = [f"{pages}_{level}" for pages in ("single_source", "multi_source") for l
 _COT = {"judge": ("evaluation/qa/eval_prompt.py", "cot_template")}
 
 
-class _Lower(Record):
-    """Names and values in whatever case: the data set's card and its file differ."""
+class _LowerCase(Record):
+    """A record with field names in any case, because the data set's card and file differ."""
 
     @model_validator(mode="before")
     @classmethod
-    def _lower(cls, row: Any) -> Any:
+    def _lower_names(cls, row: Any) -> Any:
         return {str(name).lower(): value for name, value in row.items()} if isinstance(row, dict) else row
 
 
-_one_word = BeforeValidator(lambda text: text.lower().replace("-", "_") if isinstance(text, str) else text)
+_snake_case = BeforeValidator(lambda text: text.lower().replace("-", "_") if isinstance(text, str) else text)
+_Type = Literal["single_source", "multi_source"]
 
 
-class _Info(_Lower):
-    type: Annotated[Literal["single_source", "multi_source"], _one_word] = Field(
-        validation_alias=AliasChoices("type", "hop")
-    )
-    difficulty_level: Annotated[Literal["easy", "medium", "hard"], _one_word]
+class _Info(_LowerCase):
+    type: Annotated[_Type, _snake_case] = Field(validation_alias=AliasChoices("type", "hop"))
+    difficulty_level: Annotated[Literal["easy", "medium", "hard"], _snake_case]
 
 
-class _Question(_Lower):
+class _Question(_LowerCase):
     question: Written
     answer: Written
     root_url: Written
@@ -319,11 +318,11 @@ class _Question(_Lower):
 
 
 class WebWalkerQA(Benchmark):
-    """Accuracy overall and in six cells, by how many pages an answer is spread over and how hard it is to find."""
+    """Accuracy overall and in six cells, by number of pages with the answer and by difficulty."""
 
     name, title, size = "webwalkerqa", "WebWalkerQA", 680
     judges = ("gpt-4",)
-    judge_temperature = 0.0  # of the model that langchain takes by itself
+    judge_temperature = 0.0  # langchain's default
     has_search = True
     files = ("data/main-00000-of-00001.jsonl",)
     editions = (Edition(_COT, "langchain"), Edition(_COT, "langchain_classic"))
@@ -331,12 +330,12 @@ class WebWalkerQA(Benchmark):
 
     def read(self, path: Path) -> list[Item]:
         records = read_records(*self.files_of(path), _Question)
-        return [
-            Item(str(number), one.question, language_of(one.question), {
-                "answer": one.answer, "root_url": one.root_url, "cell": f"{one.info.type}_{one.info.difficulty_level}",
-            })
-            for number, one in enumerate(records)
-        ]  # fmt: skip
+        items = []
+        for number, record in enumerate(records):
+            cell = f"{record.info.type}_{record.info.difficulty_level}"
+            fields = {"answer": record.answer, "root_url": record.root_url, "cell": cell}
+            items.append(Item(str(number), record.question, language_of(record.question), fields))
+        return items
 
     def query(self, item: Item, prompts: Prompts) -> str:
         return prompts.query(question=item.query, root_url=item.fields["root_url"])
@@ -346,16 +345,16 @@ class WebWalkerQA(Benchmark):
         return await ask(messages, read_grade)
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
-        parts = {cell: [one for one in scored if one.item.fields["cell"] == cell] for cell in CELLS}
-        return {name: intervals.figure("correct", ones) for name, ones in ({"score": scored} | parts).items()}
+        parts = {cell: [entry for entry in scored if entry.item.fields["cell"] == cell] for cell in CELLS}
+        return {name: intervals.figure("correct", part) for name, part in ({"score": scored} | parts).items()}
 
 
 def read_grade(text: str) -> Verdict:
-    """As langchain reads it: the first grade, else the first word of the reply, else the last. Raises ValueError."""
-    said = without_thinking(text)
-    words = re.findall(r"\w+", said)
-    graded = re.search(r"\bGRADE\W*(CORRECT|INCORRECT)\b", said, re.IGNORECASE)
-    for grade in [graded[1]] if graded else [*words[:1], *words[-1:]]:
+    """Read the first "GRADE: …", else the first or last word, like langchain. Raises ValueError without a grade."""
+    reply = without_thinking(text)
+    words = re.findall(r"\w+", reply)
+    match = re.search(r"\bGRADE\W*(CORRECT|INCORRECT)\b", reply, re.IGNORECASE)
+    for grade in [match[1]] if match else [*words[:1], *words[-1:]]:
         if grade.upper() in ("CORRECT", "INCORRECT"):
             return {"correct": float(grade.upper() == "CORRECT")}
     raise ValueError('it has no line "GRADE: CORRECT" or "GRADE: INCORRECT"')

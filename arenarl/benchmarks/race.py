@@ -1,10 +1,9 @@
-"""DeepResearch Bench, RACE (arXiv 2506.11763): 100 research tasks,
-each article compared with a reference article by criteria of its own.
+"""DeepResearch Bench, RACE (arXiv 2506.11763): 100 research tasks, each with a reference article and own criteria.
 
-A first call takes citations out of the article, a second scores both articles by every criterion, 0 to 10. Scores are
-averaged by the criteria's weights within four dimensions, those by the dimensions' weights; the result is T / (T + R),
-what the article has of both together. The official code drops items that fail; here they are counted. The official
-judge, Gemini-2.5-Pro, is retired; Tournament-GRPO took Qwen2.5-72B-Instruct.
+One call removes the citations from the policy's article. A second call scores both articles by every criterion, 0 to
+10. Scores are averaged by the criteria's weights in four dimensions, then by the dimensions' weights, into T for the
+article and R for the reference. The result is T / (T + R). The official code drops failed items; here they are counted.
+The official judge, Gemini-2.5-Pro, is retired; Tournament-GRPO uses Qwen2.5-72B-Instruct.
 """
 
 import json
@@ -21,7 +20,7 @@ from arenarl.benchmarks.records import Record, Written, official_file, read_reco
 from arenarl.llm.json_reply import JSONReply, parse_reply, without_thinking
 from arenarl.system.errors import UserError
 
-_SHORTEST = 100  # characters of a cleaned article that the official code accepts
+_SHORTEST = 100  # fewest characters of a cleaned article, as in the official code
 _Dimension = Literal["comprehensiveness", "insight", "instruction_following", "readability"]
 DIMENSIONS: tuple[_Dimension, ...] = get_args(_Dimension)
 _Weight = Annotated[float, Field(ge=0, le=1)]
@@ -45,12 +44,13 @@ class _Criterion(Record):
     weight: _Weight
 
 
-class _Criteria(Record):
+_Criteria = Annotated[list[_Criterion], Field(min_length=1)]
+
+
+class _Weights(Record):
     prompt: Written
     dimension_weight: Annotated[dict[_Dimension, _Weight], Field(min_length=len(DIMENSIONS))]
-    criterions: Annotated[
-        dict[_Dimension, Annotated[list[_Criterion], Field(min_length=1)]], Field(min_length=len(DIMENSIONS))
-    ]
+    criterions: Annotated[dict[_Dimension, _Criteria], Field(min_length=len(DIMENSIONS))]
 
 
 class _Reference(Record):
@@ -90,36 +90,34 @@ class RACE(Benchmark):
     )
 
     def files_of(self, path: Path) -> list[Path]:
-        """Queries, criteria, references: in a copy of the repository, or side by side."""
+        """Return the files of queries, criteria and references, from a copy of the repository or one folder."""
         if not path.is_file():
             return [official_file(path, places) for places in _PLACES.values()]
-        folders = [path.parent, *path.resolve().parents[1:3]]  # beside it, or at the top of the repository
+        folders = [path.parent, *path.resolve().parents[1:3]]  # its folder, and the top of the repository
         files = [path]
         for places in (_PLACES["criteria"], _PLACES["reference"]):
-            found = [folder / place for folder in folders for place in places if (folder / place).is_file()]
-            files.append(found[0] if found else official_file(path.parent, places))
+            existing = (folder / place for folder in folders for place in places if (folder / place).is_file())
+            files.append(next(existing, None) or official_file(path.parent, places))
         return files
 
     def read(self, path: Path) -> list[Item]:
         tasks_file, *others = self.files_of(path)
         tasks, by_prompt = read_records(tasks_file, _Task, "prompt"), []
-        for file, kind in zip(others, (_Criteria, _Reference), strict=True):
-            known = {one.prompt: one for one in read_records(file, kind, "prompt")}
-            by_prompt.append(known)
-            if missing := next((task for task in tasks if task.prompt not in known), None):
-                raise UserError(
-                    f"{file}: no record has the prompt of id {missing.id} in {tasks_file}; "
-                    "take both from one version of the benchmark"
-                )
+        for file, kind in zip(others, (_Weights, _Reference), strict=True):
+            records = {record.prompt: record for record in read_records(file, kind, "prompt")}
+            by_prompt.append(records)
+            if missing := next((task for task in tasks if task.prompt not in records), None):
+                problem = f"no record has the prompt of id {missing.id} in {tasks_file}"
+                raise UserError(f"{file}: {problem}; take both from one version of the benchmark")
         criteria, references = by_prompt
-        return [
-            Item(one.id, one.prompt, one.language,
-                 criteria[one.prompt].model_dump() | {"reference": references[one.prompt].article})
-            for one in tasks
-        ]  # fmt: skip
+        items = []
+        for task in tasks:
+            fields = criteria[task.prompt].model_dump() | {"reference": references[task.prompt].article}
+            items.append(Item(task.id, task.prompt, task.language, fields))
+        return items
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        """An article without a word has nothing of both together; the official code leaves it out."""
+        """Score a response; an empty one scores 0, where the official code leaves it out."""
         if not response.strip():
             return dict.fromkeys(("score", *DIMENSIONS), 0.0)
         cleaning = prompts.messages("clean", item.language, article=response)
@@ -127,10 +125,9 @@ class RACE(Benchmark):
         if article is None:
             return None
         criterions = item.fields["criterions"]
-        listed = {  # as the official prompt has them: without weights
-            name: [{key: one[key] for key in ("criterion", "explanation")} for one in ones]
-            for name, ones in criterions.items()
-        }
+        listed = {}  # without weights, as in the official prompt
+        for name, wanted in criterions.items():
+            listed[name] = [{key: criterion[key] for key in ("criterion", "explanation")} for criterion in wanted]
         fields = {"task_prompt": item.query, "article_1": article, "article_2": item.fields["reference"]}
         fields["criteria_list"] = json.dumps(listed, ensure_ascii=False, indent=2)
         scoring = prompts.messages("score", item.language, **fields)
@@ -141,16 +138,17 @@ class RACE(Benchmark):
         return {name: intervals.figure(name, scored) for name in ("score", *DIMENSIONS)}
 
 
-Points = dict[str, list[tuple[float, float]]]  # by dimension, in the order of its criteria: article, reference
+Points = dict[str, list[tuple[float, float]]]  # dimension -> (article, reference) of each criterion
 
 
 def race_score(points: Points, criterions: dict[str, list[dict[str, Any]]], weights: dict[str, float]) -> Verdict:
-    """T / (T + R), 0 to 1, of the whole (`score`) and of each dimension; 0 where neither has a point."""
+    """Return T / (T + R), 0 to 1, over all (`score`) and for each dimension; 0 if both have no points."""
     targets, references = {}, {}
-    for name, ones in criterions.items():
-        total = sum(one["weight"] for one in ones) or 1.0
+    for name, of_dimension in criterions.items():
+        criterion_weights = [criterion["weight"] for criterion in of_dimension]
+        total = sum(criterion_weights) or 1.0
         targets[name], references[name] = (
-            sum(one["weight"] * point[side] for one, point in zip(ones, points[name], strict=True)) / total
+            sum(weight * point[side] for weight, point in zip(criterion_weights, points[name], strict=True)) / total
             for side in (0, 1)
         )
     target, reference = (sum(weights[name] * side[name] for name in weights) for side in (targets, references))
@@ -159,35 +157,37 @@ def race_score(points: Points, criterions: dict[str, list[dict[str, Any]]], weig
 
 
 def read_points(text: str, criterions: dict[str, list[dict[str, Any]]]) -> Points:
-    """Every criterion must be scored once, under its words or some that hold them. Raises ValueError."""
+    """Read the points of every criterion. Raises ValueError unless the reply scores each criterion exactly once."""
     reply = parse_reply(text, _Reply)
     points = {}
-    for name, ones in criterions.items():
+    for name, wanted in criterions.items():
         compared = getattr(reply, name)
-        found = [_scored_as(one["criterion"], compared) for one in ones]
-        if None in found or len({id(each) for each in found}) < len(compared):
-            raise ValueError(f"{name} has {len(compared)} criteria, which are not the {len(ones)} asked for, each once")
-        points[name] = [(each.article_1_score, each.article_2_score) for each in found]
+        matches = [_match(criterion["criterion"], compared) for criterion in wanted]
+        if None in matches or len(set(map(id, matches))) < len(compared):
+            problem = f"has {len(compared)} criteria, which are not the {len(wanted)} asked for, each once"
+            raise ValueError(f"{name} {problem}")
+        points[name] = [(match.article_1_score, match.article_2_score) for match in matches]
     return points
 
 
-def _scored_as(criterion: str, compared: Sequence[_Compared]) -> _Compared | None:
-    """The one that names the criterion, word for word if there is one."""
-    known = _plain(criterion)
-    fits = [each for each in compared if (said := _plain(each.criterion)) and (said in known or known in said)]
-    return min(fits, key=lambda each: _plain(each.criterion) != known, default=None)
+def _match(criterion: str, compared: Sequence[_Compared]) -> _Compared | None:
+    """Return the entry with the criterion's text, else the first entry whose text contains it or is part of it."""
+    wanted = _plain(criterion)
+    texts = [(_plain(entry.criterion), entry) for entry in compared]
+    fitting = [(text != wanted, entry) for text, entry in texts if text and (text in wanted or wanted in text)]
+    return min(fitting, key=lambda pair: pair[0], default=(True, None))[1]
 
 
 def _read_article(text: str, length: int) -> str:
-    """Raises ValueError for next to nothing of a longer article, as the official code does."""
+    """Return the cleaned article. Like the official code, raise ValueError if almost nothing is left."""
     article = without_thinking(text).strip()
     if len(article) < min(_SHORTEST, length // 2):
         raise ValueError(f"the article of {length} characters came back with {len(article)}")
     return article
 
 
-def _share(one: float, other: float) -> float:
-    return one / (one + other) if one + other else 0.0
+def _share(target: float, reference: float) -> float:
+    return target / (target + reference) if target + reference else 0.0
 
 
 def _plain(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Reads official files as users download them: JSONL, JSON, CSV, XLSX.
-A record that is broken, half or another's is one line that says where.
+"""Read official files as users download them: JSONL, JSON, CSV, XLSX.
 
-A benchmark says by a pydantic model what its records hold; further fields are left alone.
+A benchmark describes its records by a pydantic model, which ignores other fields. A broken, cut or foreign record is an
+error that names file, line and field.
 """
 
 import base64
@@ -19,7 +19,7 @@ from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem, lines_of
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json, storable
 
-Written = Annotated[str, StringConstraints(min_length=1, strip_whitespace=False)]  # text that is not empty
+Written = Annotated[str, StringConstraints(min_length=1, strip_whitespace=False)]  # a text, not empty
 _LARGEST_FIELD = 1 << 26  # characters of a CSV field
 
 
@@ -33,58 +33,54 @@ R = TypeVar("R", bound=Record)
 
 
 def official_file(path: Path, places: tuple[str, ...]) -> Path:
-    """The file itself, or the first of `places` in a folder. Raises UserError where there is none."""
+    """Return the path if it is a file, else the first of `places` in the folder. Raises UserError without a file."""
     if path.is_file():
         return path
-    if found := next((path / place for place in places if (path / place).is_file()), None):
-        return found
-    wrong = f"is a folder without {' or '.join(places)}" if path.exists() else "does not exist"
-    raise UserError(f"{path} {wrong}; --benchmark NAME=FILE takes the benchmark's file, or a copy of its repository")
+    if file := next((path / place for place in places if (path / place).is_file()), None):
+        return file
+    problem = f"is a folder without {' or '.join(places)}" if path.exists() else "does not exist"
+    raise UserError(f"{path} {problem}; --benchmark NAME=FILE takes the benchmark's file, or a copy of its repository")
 
 
 def read_records(path: Path, record_type: type[R], unique: str | None = None) -> list[R]:
-    """The records of a file.
+    """Read the records of a file.
 
     Args:
-        unique: the field that tells items apart, if they have one.
+        unique: the field that identifies an item, if there is one.
 
     Raises:
-        UserError: with file, line and field: what is no record, a field that is missing or wrong,
-            a value of `unique` that stands twice.
+        UserError: a record or a field is wrong, with file, line and field; a value of `unique` repeats; no records.
     """
-    records, places = [], {}
+    records: dict[Any, tuple[str, R]] = {}
     for place, row in _rows(path):
         try:
             record = record_type.model_validate(row)
         except ValidationError as error:
-            has = "it is no object"
-            if isinstance(row, dict):
-                has = f"it has {', '.join(map(str, list(row)[:8])) or 'no fields'}"
-            how = "is it this benchmark's file, and whole?"
-            raise UserError(f"{path}, {place}: {first_problem(error)} ({has}); {how}") from error
+            names = ", ".join(map(str, list(row)[:8])) or "no fields" if isinstance(row, dict) else "no fields"
+            problem = f"{first_problem(error)} (the record has {names})"
+            raise UserError(f"{path}, {place}: {problem}; take this benchmark's whole file") from error
         value = getattr(record, unique) if unique else place
-        if value in places:
-            raise UserError(f"{path}, {place}: {unique} is the same as in {places[value]}; each item must stand once")
-        places[value] = place
-        records.append(record)
+        if value in records:
+            raise UserError(f"{path}, {place}: {unique} is the same as in {records[value][0]}; remove one record")
+        records[value] = place, record
     if not records:
         raise UserError(f"{path} holds no records; download it again")
-    return records
+    return [record for _, record in records.values()]
 
 
 def decrypted(text: str, key: bytes, where: str) -> str:
-    """Undo how benchmarks hide items from crawlers: XOR with a repeated key, in base64. `where` names the field.
-    Raises UserError if the result is not text."""
+    """Decrypt a field that is hidden from crawlers by XOR with a repeated key, in base64.
+    Raises UserError, beginning with `where`, if the result is not text."""
     try:
         data = base64.b64decode(text, validate=True)
         return bytes(byte ^ key[place % len(key)] for place, byte in enumerate(data)).decode("utf-8")
     except ValueError as error:
-        reason = "the canary does not fit, or the field is not encrypted as the official file is"
-        raise UserError(f"{where} cannot be decrypted: {reason}; download it again") from error
+        problem = "cannot be decrypted: the canary is wrong, or the field is not encrypted like the official file"
+        raise UserError(f"{where} {problem}; download it again") from error
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Any]]:
-    """(line, record as it stands)."""
+    """Yield (line, raw record)."""
     match path.suffix:
         case ".csv":
             yield from _csv_rows(path)
@@ -93,7 +89,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
         case ".json":
             rows = _parsed("".join(lines_of(path)), str(path))
             if not isinstance(rows, list):
-                raise UserError(f"{path} is no list of records; is it this benchmark's file?")
+                raise UserError(f"{path} is not a list of records; take this benchmark's file")
             yield from ((f"record {number}", row) for number, row in enumerate(rows, start=1))
         case _:
             for number, line in enumerate(lines_of(path), start=1):
@@ -106,7 +102,7 @@ def _parsed(text: str, where: str) -> Any:
         parsed = parse_json(text, MAX_RECORD_NESTING)
         return json.loads(storable(json.dumps(parsed, ensure_ascii=False)))
     except ValueError as error:
-        raise UserError(f"{where} is not JSON: {error}; is the file whole? download it again") from error
+        raise UserError(f"{where} is not JSON: {error}; download the file again") from error
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
@@ -114,10 +110,10 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
     reader = csv.DictReader(io.StringIO("".join(lines_of(path, "utf-8-sig")), newline=""), strict=True)
     try:
         for row in reader:
-            yield f"line {reader.line_num}", _stated(row.items())
+            yield f"line {reader.line_num}", _filled_cells(row.items())
     except csv.Error as error:
         where = f"{path}, line {reader.reader.line_num}"
-        raise UserError(f"{where} is not CSV: {error}; is the file whole? download it again") from error
+        raise UserError(f"{where} is not CSV: {error}; download the file again") from error
     finally:
         csv.field_size_limit(before)
 
@@ -126,16 +122,16 @@ def _xlsx_rows(path: Path) -> Iterator[tuple[str, Any]]:
     try:
         import openpyxl
     except ImportError as error:
-        how = "pip install openpyxl, or save the sheet as CSV"
-        raise UserError(f"{path}: xlsx needs the package openpyxl; {how}") from error
+        remedy = "pip install openpyxl, or save the sheet as CSV"
+        raise UserError(f"{path}: xlsx needs the package openpyxl; {remedy}") from error
     try:
         sheet = openpyxl.load_workbook(path, read_only=True, data_only=True).active
         head, *rows = sheet.iter_rows(values_only=True)
     except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
-        raise UserError(f"{path} is no xlsx file with a row of names ({error}); download it again") from error
+        raise UserError(f"{path} is not an xlsx file with a row of names ({error}); download it again") from error
     for number, row in enumerate(rows, start=2):
-        yield f"line {number}", _stated(zip(head, row, strict=False))
+        yield f"line {number}", _filled_cells(zip(head, row, strict=False))
 
 
-def _stated(cells: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+def _filled_cells(cells: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
     return {name: value for name, value in cells if name is not None and value is not None}

@@ -1,8 +1,7 @@
-"""What a policy writes for a benchmark's items, each response in a file of its own from the moment it ends, so that
-nothing is lost to a kill.
+"""A policy's responses to a benchmark's items, each stored in its own file as soon as it ends, so a kill loses nothing.
 
-Rolled out by the engine of training and evaluation, with the research tools or with none. A response is generated again
-only if what it depends on changed: weights, settings, code, item, prompt.
+The engine of training and evaluation rolls them out, with the research tools or without tools. A response is generated
+again only if its inputs changed: weights, settings, code, item or prompt.
 """
 
 import re
@@ -25,17 +24,14 @@ from arenarl.trajectory import Trajectory
 
 @dataclass
 class Response:
-    """A policy's response to an item with its verdicts, stored in one file.
+    """A policy's response to an item with its verdict, stored in one file."""
 
-    `number` is the item's in the official file, counted from 0; `made_by` the fingerprint of what generates it.
-    """
-
-    number: int
+    number: int  # of the item in the official file, from 0
     repeat: int
     item: Item
     attempt: Attempt = field(repr=False)
     folder: Path
-    made_by: str
+    made_by: str  # fingerprint of the weights, settings and code that generate it
     trajectory: Trajectory | None = field(default=None, repr=False)
     verdict: Verdict | None = None
 
@@ -52,7 +48,7 @@ class Response:
         return json_hash([self.made_by, asdict(self.attempt)])
 
     def read(self) -> None:
-        """Take the trajectory of an earlier start, if it still counts."""
+        """Load the stored trajectory if its fingerprint is still the same."""
         record = read_json(self.path)
         if record and record["made_by"] == self.fingerprint:
             self.trajectory = Trajectory.from_record(record["trajectory"])
@@ -64,7 +60,7 @@ class Response:
 
 
 def respond(responses: Sequence[Response], make_engine: Callable[[], RolloutEngine], title: str) -> None:
-    """Give each its trajectory, from its file or generated; the engine is made only if one is missing."""
+    """Load or generate the trajectory of each response; the engine is made only if one is missing."""
     for response in responses:
         response.read()
     missing = [response for response in responses if response.trajectory is None]
@@ -80,42 +76,39 @@ def respond(responses: Sequence[Response], make_engine: Callable[[], RolloutEngi
 
 
 def response_text(trajectory: Trajectory) -> str:
-    """What a judge is shown: the <answer>, or else the last turn's text, without thoughts;
-    '' where that ends in a tool call or amid thinking.
-
-    The official prompts ask for no <answer>, so a response needs none.
-    """
+    """Return the text for the judge: the <answer>, else the last turn without thoughts. The official prompts demand no
+    <answer>. Returns "" if the last turn is a tool call or breaks off in its thoughts."""
     last = trajectory.messages[-1]
     if trajectory.answer or last["role"] != "assistant" or last.get("tool_calls"):
         return trajectory.answer
-    # with words around it, or without an end
+    # text around the <answer>, or no closing tag
     inner = re.search(r"<answer>(.*?)(?:</answer>|\Z)", last["content"], re.DOTALL)
     text = (inner[1] if inner else last["content"]).strip()
     return "" if text.startswith(("<think>", "<tool_call>")) else text
 
 
 def settings_of(config: Config, has_search: bool) -> Config:
-    """The run's config with the benchmark's tools: research, over the engine that `environment.search` names, or a
-    class of the user's own; or none.
+    """Return the run's config with the benchmark's tools.
 
-    Without tools there is one turn, and the policy is told nothing before the query unless `rollout.system_prompt` says
-    so.
+    With search: the user's own environment class, else the research tools over `environment.search`. Without: no tools,
+    one turn, and no system prompt unless `rollout.system_prompt` names one.
     """
-    world, rollout = config.environment, config.rollout
+    environment, rollout = config.environment, config.rollout
     if has_search:
-        world = world if ":" in world.name else replace(world, name="research", actions="tool_calls")
-        return replace(config, environment=world)
+        is_own = ":" in environment.name
+        searching = environment if is_own else replace(environment, name="research", actions="tool_calls")
+        return replace(config, environment=searching)
     rollout = replace(rollout, force_answer=False, max_turns=1, system_prompt=rollout.system_prompt or "none")
-    return replace(config, environment=replace(world, name="none", actions="tool_calls"), rollout=rollout)
+    return replace(config, environment=replace(environment, name="none", actions="tool_calls"), rollout=rollout)
 
 
 def make_benchmark_engine(
     config: Config, policy: str | LLMConfig, has_search: bool, client: LLMClient
 ) -> RolloutEngine:
-    """The engine of a policy with these tools. Raises UserError if what they search cannot be had."""
+    """Return the engine of a policy with the benchmark's tools. Raises UserError if the search corpus is missing."""
     settings = settings_of(config, has_search)
     make = environment_maker(settings.environment, settings.data.language, client, settings.judge)
     engine = make_policy_engine(settings, policy, make, client)
     if not has_search:
-        engine.system = system_prompt(settings)  # what a model behind an API is told by default is about tools
+        engine.system = system_prompt(settings)  # the default for API models describes tools
     return engine

@@ -1,9 +1,9 @@
 """`evaluate.py --benchmark NAME[=FILE] …`: items → responses → verdicts → figures, for every policy of the config.
 
-Responses come from the rollout engine and its back ends, verdicts from the first of `judge.eval` through the one
-client, with its store, budget and retries. Each response is in a file of its own,
-runs/<run>/benchmarks/<benchmark>/<policy>/<item>-<repeat>.json; verdicts are read anew from the store, so nothing is
-paid for twice. Aggregates go to results/<run>/benchmarks, with a page; items and responses stay with the user.
+The rollout engine makes responses; the first judge of `judge.eval` gives verdicts through the LLM client, with its
+store, budget and retries. Each response has its own file, runs/<run>/benchmarks/<benchmark>/<policy>/
+<item>-<repeat>.json. A restart reads verdicts from the store, so nothing is paid twice. Figures and a page go to
+results/<run>/benchmarks; items and responses stay in runs.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from arenarl.benchmarks.benchmark import Benchmark, Intervals, Item, Scored
-from arenarl.benchmarks.page import NOT_OFFICIAL, in_words, write_page
+from arenarl.benchmarks.page import NOT_OFFICIAL, describe, write_page
 from arenarl.benchmarks.prompts import Prompts, find_prompts
 from arenarl.benchmarks.questions import BrowseComp, BrowseCompZH, SimpleQA, WebWalkerQA, XBench
 from arenarl.benchmarks.race import RACE
@@ -38,40 +38,39 @@ from arenarl.system.errors import UserError, did_you_mean
 from arenarl.system.progress import Bar, is_main_process, say
 from arenarl.trajectory import Query
 
-BENCHMARKS: dict[str, type[Benchmark]] = {
-    one.name: one for one in (
-        WritingBench, HelloBench, LongBenchWrite, RACE, BrowseComp, BrowseCompZH, XBench, SimpleQA, WebWalkerQA,
-    )
-}  # fmt: skip
+_KINDS = WritingBench, HelloBench, LongBenchWrite, RACE, BrowseComp, BrowseCompZH, XBench, SimpleQA, WebWalkerQA
+BENCHMARKS: dict[str, type[Benchmark]] = {kind.name: kind for kind in _KINDS}
 EMBEDDED_SEARCH = "searched the embedded encyclopedia, not the web"
 
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark with the items to run, by their numbers in the official file;
-    `sample` says how they were drawn from `total`."""
+    """A benchmark with the items to run."""
 
     benchmark: Benchmark
-    items: dict[int, Item]
+    items: dict[int, Item]  # by number in the official file
     prompts: Prompts
-    data: dict[str, Any]  # the files' names and their sha256
-    total: int
-    sample: dict[str, int] | None
+    data: dict[str, Any]  # names and sha256 of the files
+    total: int  # items in the files
+    sample: dict[str, int] | None  # seed of the sample; None: all items
 
 
 def run_benchmarks(
     config: Config, policies: dict[str, str | LLMConfig], wanted: Sequence[str], count: int | None, seed: int
 ) -> None:
-    """Run what `wanted` names, NAME or NAME=FILE each, on all items or a sample of `count` drawn by `seed`;
-    write aggregates and the page.
-    Raises UserError if a benchmark, its file, its judge or its tools cannot be had; before anything is generated."""
+    """Run the benchmarks `wanted`, each NAME or NAME=FILE, and write their figures and the page.
+
+    Args:
+        count: size of a random sample drawn with `seed`; None runs all items.
+
+    Raises:
+        UserError: a benchmark, its file, its judge or its tools are missing; before the first response.
+    """
     judge = config.judge.eval[0]
     if judge.name != "llm":
         option = '--set "judge.eval=[{base: configs/judges/openai.yaml}]"'
-        raise UserError(
-            f"a benchmark is judged by an LLM, and judge.eval names {judge.name}; name one: "
-            f"{option} (docs/benchmarks.md)"
-        )
+        problem = f"a benchmark needs an LLM judge, but judge.eval names {judge.name}"
+        raise UserError(f"{problem}; name one with {option} (docs/benchmarks.md)")
     tasks = sorted((_task(*one, count, seed) for one in chosen(wanted)), key=lambda task: task.benchmark.has_search)
     folder, results = start_stage(config, "benchmarks", provenance), config.results_dir / "benchmarks"
     client = open_client(config.llms_of("benchmarks"), config.judge, f"{config.run_name}/benchmarks", folder)
@@ -80,7 +79,7 @@ def run_benchmarks(
         items = f"{task.benchmark.title}: {len(task.items):,} of {task.total:,} items"
         say(f"{items}, at most {calls:,} judge calls; prompts: {task.prompts.source}")
 
-    @lru_cache(maxsize=1)  # a checkpoint is loaded once for all benchmarks with the same tools
+    @lru_cache(maxsize=1)  # benchmarks with the same tools share a loaded checkpoint
     def engine_of(policy: str, has_search: bool):
         return make_benchmark_engine(config, policies[policy], has_search, client)
 
@@ -89,55 +88,53 @@ def run_benchmarks(
         for task in tasks:
             benchmark, title = task.benchmark, f"{task.benchmark.title}, {policy}"
             made_by = fingerprint(settings_of(config, benchmark.has_search), policies[policy], queries=())
-            mine = own_share(_planned(task, config, folder / benchmark.name / policy, made_by))
-            respond(mine, partial(engine_of, policy, benchmark.has_search), title)
-            _judge_all(mine, task, judge, client, title)
-            responses = gather_object(list(mine))
+            share = own_share(_plan_responses(task, config, folder / benchmark.name / policy, made_by))
+            respond(share, partial(engine_of, policy, benchmark.has_search), title)
+            _judge_all(share, task, judge, client, title)
+            responses = gather_object(list(share))
             if is_main_process():
-                of_policies = entries[benchmark.name]
-                of_policies[policy] = entry = entry_of(task, responses, judge, config)
-                summary = {"benchmark": benchmark.name, "title": benchmark.title, "policies": of_policies}
+                entries[benchmark.name][policy] = entry = entry_of(task, responses, judge, config)
+                summary = {"benchmark": benchmark.name, "title": benchmark.title, "policies": entries[benchmark.name]}
                 write_json(results / f"{benchmark.name}.json", summary | {"provenance": provenance(config)})
                 write_page(results)
-                say(f"{title}: {in_words(entry)}")
+                say(f"{title}: {describe(entry)}")
     if is_main_process():
         print(client.report())
         print(f"written: {results}/README.md, responses in {folder}")
 
 
 def chosen(wanted: Iterable[str]) -> list[tuple[Benchmark, Path]]:
-    """The benchmarks that these name, each with its file.
-    Raises UserError for a name that is none, stands twice or needs a file."""
-    found: dict[str, tuple[Benchmark, Path]] = {}
+    """Return the named benchmarks, each with its file.
+    Raises UserError for a name that is unknown, repeated, or needs a file."""
+    benchmarks: dict[str, tuple[Benchmark, Path]] = {}
     for text in wanted:
         name, _, file = text.partition("=")
         if name not in BENCHMARKS:
-            raise UserError(
-                f"--benchmark: there is no {name}; choose {', '.join(BENCHMARKS)}{did_you_mean(name, BENCHMARKS)}"
-            )
-        if name in found:
-            raise UserError(f"--benchmark: {name} stands twice; name each once")
+            choice = f"choose from {', '.join(BENCHMARKS)}{did_you_mean(name, BENCHMARKS)}"
+            raise UserError(f"--benchmark: {name} is unknown; {choice}")
+        if name in benchmarks:
+            raise UserError(f"--benchmark: {name} is named twice; name it once")
         benchmark = BENCHMARKS[name]()
         path = Path(file) if file else benchmark.default_path()
         if path is None:
-            raise UserError(f"--benchmark: {name} needs its file: {name}=FILE; it comes from {benchmark.source}")
-        found[name] = benchmark, path
-    return list(found.values())
+            raise UserError(f"--benchmark: {name} needs its file; write {name}=FILE, from {benchmark.source}")
+        benchmarks[name] = benchmark, path
+    return list(benchmarks.values())
 
 
 def _task(benchmark: Benchmark, path: Path, count: int | None, seed: int) -> Task:
     items, files = benchmark.read(path), benchmark.files_of(path)
     is_sample = count is not None and count < len(items)
     numbers = sorted(random.Random(seed).sample(range(len(items)), count)) if is_sample else range(len(items))
-    chosen_items = {number: items[number] for number in numbers}
     prompts = find_prompts(benchmark.name, benchmark.editions, path)
-    data = {"files": [file.name for file in files], "sha256": hash_files(files)}
-    return Task(benchmark, chosen_items, prompts, data, len(items), {"seed": seed} if is_sample else None)
+    data, sample = {"files": [file.name for file in files], "sha256": hash_files(files)}, {"seed": seed}
+    drawn = {number: items[number] for number in numbers}
+    return Task(benchmark, drawn, prompts, data, len(items), sample if is_sample else None)
 
 
-def _planned(task: Task, config: Config, folder: Path, made_by: str) -> list[Response]:
-    """All responses of a policy, not yet written. A seed goes by item and repeat,
-    so that a sample is a part of the whole."""
+def _plan_responses(task: Task, config: Config, folder: Path, made_by: str) -> list[Response]:
+    """Return a policy's responses without trajectories. Seeds depend on item and repeat alone, so a sample reuses the
+    responses of the whole benchmark."""
     benchmark, temperature = task.benchmark, config.temperatures[config.evaluate.decodings[0]]
     turns = config.test_turns if benchmark.has_search else 1
     planned = []
@@ -151,8 +148,8 @@ def _planned(task: Task, config: Config, folder: Path, made_by: str) -> list[Res
 
 
 def _judge_all(responses: Sequence[Response], task: Task, judge: JudgeConfig, client: LLMClient, title: str) -> None:
-    """Give each that is not void its verdict, or None where none could be had.
-    Raises RunStopped once the client must stop."""
+    """Set the verdicts of all responses without a tool crash; a failed verdict is None.
+    Raises RunStopped if the client stops the run, such as at a spent budget."""
     again = prompt_texts("benchmarks", "en")["again"]
 
     async def judge_one(response: Response, bar: Bar) -> None:
@@ -166,7 +163,7 @@ def _judge_all(responses: Sequence[Response], task: Task, judge: JudgeConfig, cl
                 return client.ask_text(judge, messages, read, again, response.repeat, about)
 
             response.verdict = await task.benchmark.judge(response.item, response.text, task.prompts, ask)
-        if not client.stop_reason:  # else a missing verdict says nothing
+        if not client.stop_reason:  # after a stop, a missing verdict means nothing
             response.write()
         bar.update()
 
@@ -181,34 +178,32 @@ def _judge_all(responses: Sequence[Response], task: Task, judge: JudgeConfig, cl
 def entry_of(task: Task, responses: Sequence[Response], judge: JudgeConfig, config: Config) -> dict[str, Any]:
     """Return the figures of one policy, with the items, judge and settings behind them.
 
-    Responses without a verdict count as failed, tool crashes as void. Figures leave out both, and `items` leaves out
-    items that have nothing else."""
-    of_item = defaultdict(list)
-    for response in sorted(responses, key=lambda one: (one.number, one.repeat)):
-        of_item[response.number].append(response)
-    scored = [
-        Scored(task.items[number], [one.verdict for one in ones if one.verdict is not None])
-        for number, ones in of_item.items()
-    ]
-    scored = [one for one in scored if one.verdicts]
-    void = sum(one.trajectory.is_void for one in responses)
+    Responses without a verdict count as failed, tool crashes as void. Figures leave out both. `items` counts the items
+    with at least one verdict."""
+    verdicts = defaultdict(list)
+    for response in sorted(responses, key=lambda response: (response.number, response.repeat)):
+        if response.verdict is not None:
+            verdicts[response.number].append(response.verdict)
+    scored = [Scored(task.items[number], of_item) for number, of_item in verdicts.items()]
+    items = len({response.number for response in responses})
+    void = sum(response.trajectory.is_void for response in responses)
     return {
         "figures": task.benchmark.figures(scored, Intervals(config.evaluate.bootstrap, config.seed)),
         "items": len(scored),
         "of_items": task.total,
         "sample": task.sample,
         "repeats": task.benchmark.repeats,
-        "failed": sum(one.verdict is None for one in responses) - void,
+        "failed": sum(response.verdict is None for response in responses) - void,
         "void": void,
-        "empty": sum(not one.text.strip() for one in responses) - void,
-        "cut": sum(one.trajectory.stop_reason == "max_tokens" for one in responses),
+        "empty": sum(not response.text.strip() for response in responses) - void,
+        "cut": sum(response.trajectory.stop_reason == "max_tokens" for response in responses),
         "judge": {"model": judge.model, "base_url": judge.base_url, "temperature": judge.temperature},
         "official_judge": {"models": list(task.benchmark.judges), "temperature": task.benchmark.judge_temperature},
         "prompt": {"hash": task.prompts.hash, "source": task.prompts.source},
         "decoding": config.evaluate.decodings[0],
         "data": task.data,
         "search": config.environment.search.engine if task.benchmark.has_search else None,
-        "labels": _labels(task, judge, config, len(scored), len(of_item)),
+        "labels": _labels(task, judge, config, len(scored), items),
     }
 
 

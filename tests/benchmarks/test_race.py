@@ -1,5 +1,4 @@
-"""RACE: records in the official form, T / (T + R) worked by hand, what fails is counted,
-a whole run with the research tools."""
+"""RACE: official records, T / (T + R) worked by hand, unreadable replies, a whole run with the research tools."""
 
 import json
 
@@ -11,11 +10,11 @@ from arenarl.benchmarks.race import DIMENSIONS, RACE, race_score, read_points
 from arenarl.system.errors import UserError
 
 WEIGHTS = dict(zip(DIMENSIONS, (0.4, 0.3, 0.2, 0.1), strict=True))
-ONE = [
+CRITERIA = [
     {"criterion": "Breadth", "explanation": "how wide", "weight": 0.75},
     {"criterion": "Depth of it", "explanation": "how deep", "weight": 0.25},
 ]
-CRITERIONS = dict.fromkeys(DIMENSIONS, ONE)
+CRITERIONS = dict.fromkeys(DIMENSIONS, CRITERIA)
 
 
 def files_of(folder, count=2):
@@ -28,14 +27,14 @@ def files_of(folder, count=2):
     return folder
 
 
-def test_a_repository_or_its_query_file_is_read(tmp_path):
+def test_the_repository_and_its_query_file_are_read(tmp_path):
     items = RACE().read(files_of(tmp_path))
     assert [(item.item_id, item.language) for item in items] == [("0", "en"), ("1", "zh")]
     assert items[0].fields["reference"].startswith("The reference")
     assert RACE().read(tmp_path / "data/prompt_data/query.jsonl") == items
 
 
-def test_a_task_without_a_reference_or_a_criterion_of_each_dimension_is_refused(tmp_path):
+def test_a_task_without_reference_or_criteria_of_a_dimension_is_refused(tmp_path):
     path = files_of(tmp_path) / "data/test_data/cleaned_data/reference.jsonl"
     path.write_text(path.read_text().splitlines()[0] + "\n")
     with pytest.raises(UserError, match=r"reference.jsonl: no record has the prompt of id 1"):
@@ -44,30 +43,30 @@ def test_a_task_without_a_reference_or_a_criterion_of_each_dimension_is_refused(
     with pytest.raises(UserError, match="without data/test_data/cleaned_data/reference.jsonl or reference.jsonl"):
         RACE().read(tmp_path)
     files_of(tmp_path)
-    three = {name: ONE for name in DIMENSIONS[:3]}
+    three = {name: CRITERIA for name in DIMENSIONS[:3]}
     record = {"prompt": "Research topic 0.", "dimension_weight": WEIGHTS, "criterions": three}
     write_jsonl(tmp_path / "data/criteria_data/criteria.jsonl", [record])
     with pytest.raises(UserError, match="line 1: criterions Dictionary should have at least 4 items"):
         RACE().read(tmp_path)
 
 
-def test_t_of_t_and_r_worked_by_hand():
+def test_the_share_of_both_scores_worked_by_hand():
     points = dict.fromkeys(DIMENSIONS, [(8.0, 4.0), (4.0, 4.0)]) | {"readability": [(0.0, 0.0), (0.0, 0.0)]}
     # a dimension: article .75 * 8 + .25 * 4 = 7, reference 4; whole: .9 * 7 against .9 * 4
     expected = dict.fromkeys(("score", *DIMENSIONS), 7 / 11) | {"readability": 0}
     assert race_score(points, CRITERIONS, WEIGHTS) == pytest.approx(expected)
 
 
-def reply(change=lambda said: None):
+def reply(change):
     points = {"analysis": "", "article_1_score": 6, "article_2_score": 5.5}
-    said = {name: [{"criterion": one["criterion"], **points} for one in ONE] for name in DIMENSIONS}
-    change(said)
-    return f"```json\n{json.dumps(said)}\n```"
+    scores = {name: [{"criterion": one["criterion"], **points} for one in CRITERIA] for name in DIMENSIONS}
+    change(scores)
+    return f"```json\n{json.dumps(scores)}\n```"
 
 
 def test_scores_are_matched_by_the_words_of_a_criterion():
-    def swap(said):
-        said["insight"] = [
+    def swap(scores):
+        scores["insight"] = [
             {"criterion": "2. Depth of it", "article_1_score": 1, "article_2_score": 2},
             {"criterion": "breadth ", "article_1_score": 3, "article_2_score": 4},
         ]
@@ -78,31 +77,31 @@ def test_scores_are_matched_by_the_words_of_a_criterion():
 @pytest.mark.parametrize(
     "change",
     [
-        lambda said: said.pop("insight"), lambda said: said["insight"].pop(),
-        lambda said: said["insight"].append(said["insight"][0]),
-        lambda said: said["insight"][0].update(criterion="Style"),
-        lambda said: said["insight"][0].update(article_1_score=11),
+        lambda scores: scores.pop("insight"), lambda scores: scores["insight"].pop(),
+        lambda scores: scores["insight"].append(scores["insight"][0]),
+        lambda scores: scores["insight"][0].update(criterion="Style"),
+        lambda scores: scores["insight"][0].update(article_1_score=11),
     ],
 )  # fmt: skip
-def test_a_reply_that_lacks_repeats_or_invents_a_criterion_is_no_verdict(change):
+def test_a_missing_repeated_or_unknown_criterion_is_not_a_verdict(change):
     with pytest.raises(ValueError):
         read_points(reply(change), CRITERIONS)
 
 
-def said(body):
-    """Nothing, on the last topic."""
+def article(body):
+    """An empty article on the last topic."""
     is_last = "topic 3" in body["messages"][-1]["content"]
     return f"<answer>\n{'' if is_last else 'Findings of note [1]. ' * 20}\n</answer>"
 
 
-def test_a_whole_run_counts_what_fails_and_what_is_empty(tmp_path, monkeypatch):
+def test_a_whole_run_counts_failed_and_empty_responses(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files_of(tmp_path, 4)
-    asked, log = run_here(ROOT, ["race=."], said)
+    asked, log = run_here(ROOT, ["race=."], article)
     entry = read(tmp_path / "results/bench/benchmarks/race.json")["policies"]["closed"]
     assert {tool["function"]["name"] for body in asked for tool in body["tools"]} == {"search", "browse"}
     assert (entry["items"], entry["empty"], len(log)) == (4, 1, 4)
     assert set(entry["figures"]) == {"score", *DIMENSIONS}
     verdicts = [read(tmp_path / f"runs/bench/benchmarks/race/closed/{n}-0.json")["verdict"]["score"] for n in range(4)]
     assert verdicts[3] == 0 and entry["figures"]["score"]["mean"] == pytest.approx(100 * sum(verdicts) / 4, abs=1e-3)
-    assert "[1]" not in log[0]["text"]  # the articles are the same: one call cleans them, one scores each
+    assert "[1]" not in log[0]["text"]  # equal articles: one call cleans them, one scores each

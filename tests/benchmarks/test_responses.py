@@ -1,4 +1,4 @@
-"""What of a trajectory a judge is shown, and with which tools and words a policy answers."""
+"""The text of a trajectory for the judge, and the tools and system prompt of the policy."""
 
 import pytest
 from benchmark_files import run_here, write_jsonl, writing_records
@@ -6,12 +6,11 @@ from scripts import ROOT, read
 
 from arenarl.benchmarks.responses import response_text, settings_of
 from arenarl.config.schema import Config, EnvironmentConfig, RolloutConfig
-from arenarl.rollout.environment import NoTools, ToolError
 from arenarl.trajectory import ToolCall, Trajectory, assistant_message, reply_message
 
 
 @pytest.mark.parametrize(
-    ("said", "text"),
+    ("reply", "text"),
     [
         ("<think>\nhm\n</think>\n\nDear reader,\n\nyours", "Dear reader,\n\nyours"),
         ("Dear <b>reader</b>", "Dear <b>reader</b>"),
@@ -20,19 +19,19 @@ from arenarl.trajectory import ToolCall, Trajectory, assistant_message, reply_me
         ('<tool_call>\n{"name": "search"', ""), ("", ""),
     ],
 )  # fmt: skip
-def test_a_judge_is_shown_the_answer_or_the_text_without_thoughts(said, text):
-    messages = [{"role": "user", "content": "q"}, assistant_message(said)]
+def test_a_judge_gets_the_answer_or_the_text_without_thoughts(reply, text):
+    messages = [{"role": "user", "content": "q"}, assistant_message(reply)]
     assert response_text(Trajectory("q", messages, "no_answer")) == text
 
 
-def test_a_turn_that_calls_a_tool_is_no_response():
+def test_a_turn_with_a_tool_call_is_not_a_response():
     call = reply_message({"content": "let me see"}, [ToolCall("search", {"query": "x"})])
     messages = [{"role": "user", "content": "q"}, call]
     assert response_text(Trajectory("q", messages, "max_turns")) == ""
     assert response_text(Trajectory("q", [*messages, {"role": "tool", "content": "found"}], "max_tokens")) == ""
 
 
-def test_search_takes_the_research_tools_or_a_class_of_ones_own_and_writing_none():
+def test_search_uses_research_tools_or_the_users_class_and_writing_none():
     config = Config(rollout=RolloutConfig(force_answer=True))
     searching, writing = settings_of(config, True), settings_of(config, False)
     assert searching.environment.name == "research" and searching.rollout.force_answer
@@ -42,15 +41,10 @@ def test_search_takes_the_research_tools_or_a_class_of_ones_own_and_writing_none
     assert [settings_of(own, has_search).environment.name for has_search in (True, False)] == ["mine:Tools", "none"]
 
 
-def test_a_call_without_tools_is_an_error_that_says_so():
-    with pytest.raises(ToolError, match="there are no tools"):
-        NoTools().call("search", {})
-
-
-def test_a_policy_is_told_what_the_config_says_and_no_more(tmp_path, monkeypatch):
+def test_a_policy_reads_the_system_prompt_of_the_config_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     wanted = [f"writingbench={write_jsonl(tmp_path / 'w.jsonl', writing_records(1))}"]
     asked, _ = run_here(ROOT, wanted, lambda body: "", **{"rollout.system_prompt": "Write well."})
     assert [message["content"] for message in asked[0]["messages"]] == ["Write well.", "Write a letter number 0."]
     entry = read(tmp_path / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]
-    assert entry["empty"] == 1 and entry["items"] == 1  # the judge says what it is worth
+    assert entry["empty"] == 1 and entry["items"] == 1  # the judge scores it

@@ -1,4 +1,4 @@
-"""WritingBench, HelloBench and LongBench-Write: readers, hand-worked formulas, whole runs together."""
+"""WritingBench, HelloBench and LongBench-Write: readers, hand-worked formulas, a run of all three."""
 
 import json
 
@@ -8,41 +8,39 @@ from scripts import ROOT, read
 
 from arenarl.benchmarks import writing
 from arenarl.benchmarks.benchmark import Intervals, Item, Scored
-from arenarl.benchmarks.writing import (
-    DOMAINS,
-    PART_OF,
-    WEIGHTS,
-    HelloBench,
-    LongBenchWrite,
-    WritingBench,
-    read_checklist,
-)
+from arenarl.benchmarks.writing import DOMAINS, PART_OF, WEIGHTS, HelloBench, LongBenchWrite, WritingBench
 from arenarl.system.errors import UserError
 
-INTERVALS = Intervals(resamples=50)
+
+def means(benchmark, scored):
+    figures = benchmark.figures(scored, Intervals(resamples=50))
+    return {name: figure["mean"] for name, figure in figures.items()}
 
 
 def test_writingbench_is_ten_times_the_mean_of_means_and_has_the_papers_domains(tmp_path):
     items = WritingBench().read(write_jsonl(tmp_path / "w.jsonl", writing_records(3)))
-    ones = [Scored(item, [{"score": score}]) for item, score in zip(items, (6.2, 8.0, 7.0), strict=True)]
-    figures = {name: figure["mean"] for name, figure in WritingBench().figures(ones, INTERVALS).items()}
-    assert figures == pytest.approx({"score": 70.6667, "WB-C": 80, "WB-E": 66}, abs=1e-3)
+    scored = [Scored(item, [{"score": score}]) for item, score in zip(items, (6.2, 8.0, 7.0), strict=True)]
+    assert means(WritingBench(), scored) == pytest.approx({"score": 70.6667, "WB-C": 80, "WB-E": 66}, abs=1e-3)
 
 
 def checked(*points):
     return json.dumps([{"checklist_id": at, "reason": "{}", "evaluation_score": one} for at, one in enumerate(points)])
 
 
-def test_hellobench_reads_a_list_in_a_fence_and_scores_as_texts():
-    assert read_checklist(f"<think>\n[{{}}]\n</think>\n```json\n{checked(1, '0.75', 0)}\n```", 3) == [1, 0.75, 0]
+def test_hellobench_reads_a_fenced_list_and_scores_as_texts():
+    assert writing.read_checklist(f"<think>\n[{{}}]\n</think>\n```json\n{checked(1, '0.75', 0)}\n```", 3) == [
+        1,
+        0.75,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(
     "reply", [checked(1, 1), checked(1, 1, 0.6), checked(1, 1, 2), checked(1, 1, 1)[:-30], "none", checked(1, 1, 1, 1)]
 )
-def test_hellobench_takes_no_list_that_is_half_longer_or_off_the_levels(reply):
+def test_hellobench_refuses_a_list_of_wrong_length_or_levels(reply):
     with pytest.raises(ValueError):
-        read_checklist(reply, 3)
+        writing.read_checklist(reply, 3)
 
 
 def test_hellobench_weights_of_every_category_sum_to_a_hundred():
@@ -55,44 +53,42 @@ def test_hellobench_worked_by_hand():
     # keyword_writing: 16.2737, 27.3011, 15.7287, 18.814, 21.8826
     half_of_the_first = 100 - 16.2737 / 2
     assert writing.weighted("keyword_writing", [0.5, 1, 1, 1, 1]) == pytest.approx(half_of_the_first, abs=1e-3)
-    found = (("keyword_writing", half_of_the_first), ("travel", 50.0), ("Tech", 20.0))
-    ones = [Scored(Item(c, "q", "en", {"category": c}), [{"score": s}]) for c, s in found]
-    figures = {name: figure["mean"] for name, figure in HelloBench().figures(ones, INTERVALS).items()}
-    mean = (half_of_the_first + 35) / 2  # a part counts once, however many items it has
+    scores = {"keyword_writing": half_of_the_first, "travel": 50.0, "Tech": 20.0}
+    scored = [Scored(Item(c, "q", "en", {"category": c}), [{"score": s}]) for c, s in scores.items()]
+    mean = (half_of_the_first + 35) / 2  # a part counts once, whatever its number of items
     expected = {"score": mean, "rescaled": 4 * (mean - 75), "QA": 35, "Heur.": half_of_the_first}
-    assert figures == pytest.approx(expected, abs=1e-3)
+    assert means(HelloBench(), scored) == pytest.approx(expected, abs=1e-3)
 
 
-UNKNOWN = [({"category": "poem"}, "poem is none"), ({"checklists": ["a"]}, "has 1 items, and style_transfer has 5")]
+UNKNOWN = [({"category": "poem"}, "poem is none"), ({"checklists": ["a"]}, "has 1 items, but style_transfer has 5")]
 
 
 @pytest.mark.parametrize(("changed", "line"), UNKNOWN)
-def test_hellobench_refuses_what_it_has_no_weights_for(tmp_path, changed, line):
+def test_hellobench_refuses_records_without_weights(tmp_path, changed, line):
     record = {"id": "x_0", "category": "style_transfer", "chat_prompt": "Rewrite.", "checklists": list("abcde")}
     with pytest.raises(UserError, match=line):
         HelloBench().read(write_jsonl(tmp_path / "h.jsonl", [record | changed]))
 
 
 @pytest.mark.parametrize(
-    ("asked", "written", "score"),
+    ("required", "written", "score"),
     [(100, 100, 100), (100, 250, 50), (100, 400, 0), (300, 200, 75), (300, 100, 0), (300, 0, 0)],
 )
-def test_the_length_score_worked_by_hand(asked, written, score):
-    assert writing.length_score(asked, written) == pytest.approx(score)
+def test_the_length_score_worked_by_hand(required, written, score):
+    assert writing.length_score(required, written) == pytest.approx(score)
 
 
 def test_longbench_write_worked_by_hand():
     names = ("relevance", "accuracy", "coherence", "clarity", "breadth_and_depth", "reading_experience")
     points = dict(zip(names, (5, 4, 3, 5, 4, 3), strict=True))
-    ones = [Scored(Item("0", "q", "en", {"length": 100}), [{"words": 250, **points}])]
-    figures = {name: figure["mean"] for name, figure in LongBenchWrite().figures(ones, INTERVALS).items()}
+    figures = means(LongBenchWrite(), [Scored(Item("0", "q", "en", {"length": 100}), [{"words": 250, **points}])])
     assert figures["S_l"] == 50 and figures["S_q"] == 75 and figures["score"] == 62.5 and figures["coherence"] == 50
     assert writing.count_words("写一 two-fold 3 cats") == 5
 
 
-def test_whole_runs_of_the_three_fill_table_4(tmp_path, monkeypatch):
+def test_a_run_of_all_three_fills_table_4(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    ones = [one | {"domain1": domain} for one, domain in zip(writing_records(6), DOMAINS, strict=True)]
+    letters = [record | {"domain1": domain} for record, domain in zip(writing_records(6), DOMAINS, strict=True)]
     parts = {"open_ended_qa": "Science", "summarization": "news", "heuristic_text_generation": "story_writing"}
     for file, category in parts.items():
         checklist = [f"point {k}?" for k in range(len(WEIGHTS[PART_OF[category]][category]))]
@@ -100,7 +96,7 @@ def test_whole_runs_of_the_three_fill_table_4(tmp_path, monkeypatch):
         write_jsonl(tmp_path / "HelloBench" / f"{file}.jsonl", [record])
     requests = [{"prompt": f"Write {length} words.", "type": "Other", "length": length} for length in (4, 8)]
     wanted = [
-        f"writingbench={write_jsonl(tmp_path / 'w.jsonl', ones)}", "hellobench=.",
+        f"writingbench={write_jsonl(tmp_path / 'w.jsonl', letters)}", "hellobench=.",
         f"longbench_write={write_jsonl(tmp_path / 'l.jsonl', requests)}",
     ]  # fmt: skip
     run_here(ROOT, wanted, lambda body: "one two three four")
