@@ -129,7 +129,7 @@ def test_an_embedded_judge_is_refused(here, writing):
 
 @pytest.mark.slow(seconds=10)
 def test_a_killed_run_resumes_and_pays_for_nothing_twice(here):
-    """kill -9 while responses come in. tests/synthesis kills a process while the store, which keeps verdicts, is written."""
+    """Kill a run while responses come in. tests/synthesis kills one while the store of verdicts is written."""
     write_jsonl(here / "benchmark_all.jsonl", writing_records(12))
     log, policy = [], Policy(letter, delay_s=0.2)
     folder = here / "runs/bench/benchmarks/writingbench/closed"

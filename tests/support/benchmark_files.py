@@ -13,7 +13,7 @@ from arenarl.benchmarks.run import run_benchmarks
 from arenarl.config.load import load_config
 from arenarl.config.schema import SIMULATED_MODEL, JudgeConfig
 from arenarl.judges.server import JudgeServer
-from arenarl.run.stage import _CLAIMS
+from arenarl.run.stage import _LOCKS
 
 LEVELS = ("1-2", "3-4", "5-6", "7-8", "9-10")
 
@@ -105,6 +105,6 @@ def run_here(root, wanted, say, count=None, seed=0, ports=(0, 0), options=None, 
             config = load_config(root / "configs" / "quickstart.yaml", settings(judge_url, policy_url, **keys))
             run_benchmarks(config, config.evaluated, wanted, count, seed)
     finally:
-        while _CLAIMS:  # as at the end of a process
-            _CLAIMS.pop().close()
+        while _LOCKS:  # as at the end of a process
+            _LOCKS.pop().close()
     return policy.asked, log
