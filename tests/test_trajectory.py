@@ -1,3 +1,5 @@
+"""The grammar of turns, untrusted JSON and observations, and JSONL records."""
+
 import json
 import random
 import time
@@ -81,7 +83,7 @@ def test_a_turn_has_the_form_of_qwen3():
       for number in ("9" * 5000, "NaN", "Infinity", "-Infinity", "1e999", '[1, {"a": -1e999}]')),
 ], ids=range(17))  # fmt: skip
 def test_a_malformed_call_stays_in_the_text_and_becomes_a_call_with_a_string(raw, name):
-    """A number that JSON does not have is malformed too: else no reader but Python could read the trajectory again."""
+    """NaN and Infinity are malformed too, as only Python's JSON has them."""
     text = f"<think>\nhm\n</think>\n\n<tool_call>\n{raw}\n</tool_call>"
     message = assistant_message(text)
     assert "tool_calls" not in message and message["content"] == f"<tool_call>\n{raw}\n</tool_call>"
@@ -98,7 +100,7 @@ def test_a_malformed_call_stays_in_the_text_and_becomes_a_call_with_a_string(raw
     (f"{BROKEN}\n<answer>a</answer>", None, [MALFORMED]), (f"<answer>a</answer>\n{BROKEN}", None, [MALFORMED]),
     (f"{CALL}\n{BROKEN}", None, [F, MALFORMED]), (f"Let me look.\n{CALL}", None, [F]),
 ])  # fmt: skip
-def test_an_answer_stands_alone_and_closed_and_what_is_beside_a_call_is_kept(body, answer, calls):
+def test_an_answer_must_stand_alone_and_closed_and_text_beside_a_call_is_kept(body, answer, calls):
     for thought in ("", f"<think>\n{CALL}<answer>thought of</answer>\n</think>\n\n"):
         message = assistant_message(thought + body)
         turn = parse_turn(message)
@@ -112,8 +114,8 @@ def test_an_answer_stands_alone_and_closed_and_what_is_beside_a_call_is_kept(bod
     "<think>\n", "</think>", "</answer>", '<tool_call>"\\', "[", "{", '"',
 ])  # fmt: skip
 @pytest.mark.parametrize("head", ["", "<answer>", "<tool_call>", "<think>", "\n"])
-def test_a_policy_that_repeats_itself_is_read_in_time_linear_in_the_length(head, part):
-    """Half a million characters: what grows with their square takes minutes."""
+def test_repetitive_text_is_parsed_in_linear_time(head, part):
+    """With half a million characters quadratic time takes minutes."""
     start = time.process_time()
     text = head + part * (500_000 // len(part))
     turn = parse_turn(assistant_message(text))
@@ -122,7 +124,7 @@ def test_a_policy_that_repeats_itself_is_read_in_time_linear_in_the_length(head,
     assert time.process_time() - start < 10
 
 
-def test_a_turn_is_parsed_once_however_many_read_it():
+def test_a_turn_is_parsed_once_for_all_readers():
     message = assistant_message(f"Let me look.\n{CALL}")
     first, second = parse_turn(message), parse_turn(dict(message))
     assert first.tool_calls[0] is second.tool_calls[0]
@@ -132,14 +134,14 @@ def test_a_turn_is_parsed_once_however_many_read_it():
 
 @pytest.mark.parametrize(("opens", "closes"), [("[", "]"), ('{"a": ', "}")])
 @pytest.mark.parametrize("depth", [MAX_NESTING, MAX_NESTING + 1, 300, 500, 700, 900, 980, 1100, 100_000])
-def test_brackets_beyond_any_use_make_a_malformed_call(depth, opens, closes):
-    """Arguments with so many brackets within each other, the call's own two included."""
+def test_too_deeply_nested_arguments_make_a_malformed_call(depth, opens, closes):
+    """`depth` includes the two brackets of the call itself."""
     arguments = '{"x": ' + opens * (depth - 2) + "1" + closes * (depth - 2) + "}"
     message = assistant_message(f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>')
     (call,) = parse_turn(message).tool_calls
     native = native_call("f", arguments)
-    said = [{"function": {"name": "f", "arguments": arguments}}]
-    assert [one for _, one in native_calls({"tool_calls": said})] == [native] and native.name == "f"
+    calls = [{"function": {"name": "f", "arguments": arguments}}]
+    assert [call for _, call in native_calls({"tool_calls": calls})] == [native] and native.name == "f"
     is_whole = depth <= MAX_NESTING
     assert isinstance(call.arguments, dict) == isinstance(native.arguments, dict) == is_whole
     assert ("tool_calls" in message) == is_whole
@@ -150,10 +152,7 @@ def test_brackets_beyond_any_use_make_a_malformed_call(depth, opens, closes):
 @seed(19)
 @given(st.text(alphabet='[]{}",:\\ a1<>/'), st.integers(0, 5))
 @settings(max_examples=300, deadline=None, database=None)
-def test_brackets_are_counted_as_json_does(text, nesting):
-    """What is refused for its depth is deeper than allowed, what is read is not,
-    and nothing else is refused that is JSON."""
-
+def test_the_nesting_limit_counts_brackets_as_json_does(text, nesting):
     def depth(value):
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
         return 1 + max(map(depth, inner), default=0) if isinstance(value, dict | list) else 0
@@ -171,7 +170,7 @@ def test_brackets_are_counted_as_json_does(text, nesting):
         assert parse_json(text, nesting) == expected
 
 
-def test_control_tokens_in_an_observation_are_broken_and_all_else_is_left_as_it_is():
+def test_only_control_tokens_in_an_observation_are_broken():
     for text in ("plain <b>text</b> 3 < 4 | 荷花", '{"pois": ["a<b", "<thing>"]}', "< |im_end|>"):
         assert tool_message(text) == {"role": "tool", "content": text}
     for token in ("<|im_end|>", "</tool_response>", "<tool_response>", "<think>", "</answer>", "<tool_call>", "<|x"):
@@ -180,7 +179,7 @@ def test_control_tokens_in_an_observation_are_broken_and_all_else_is_left_as_it_
         assert tool_message(content)["content"] == content
 
 
-def test_turns_get_the_observations_that_follow_them():
+def test_turns_have_the_observations_that_follow_them():
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
     messages = [
         *prompt_messages(QUERY),
@@ -192,14 +191,9 @@ def test_turns_get_the_observations_that_follow_them():
     assert turns == [("one", ["first", "second"], None), ("two", [], "done")]
 
 
-def test_a_prompt_is_the_query_after_the_system_message_if_there_is_one():
-    assert prompt_messages(QUERY) == [{"role": "user", "content": QUERY.query}]
-    assert [message["role"] for message in prompt_messages(QUERY, "be brief")] == ["system", "user"]
-
-
 @pytest.mark.parametrize("stop_reason", ["answer", "no_answer", "max_turns", "max_tokens"])
-def test_a_record_becomes_the_same_trajectory_again(tmp_path, stop_reason):
-    """What JSON escapes can spell and UTF-8 cannot hold is stored too: lone surrogates."""
+def test_a_trajectory_survives_writing_and_reading(tmp_path, stop_reason):
+    """Also with a lone surrogate, which JSON escapes can spell and UTF-8 cannot hold."""
     odd = assistant_message('<tool_call>\n{"name": "f", "arguments": {"x": "\\ud800"}}\n</tool_call>')
     trajectory = Trajectory("q1", [random_turn(random.Random(1)), odd], stop_reason, is_anchor=True, meta={"turns": 1})
     write_jsonl(tmp_path / "t.jsonl", [trajectory.to_record()])
@@ -209,23 +203,23 @@ def test_a_record_becomes_the_same_trajectory_again(tmp_path, stop_reason):
     assert Trajectory.from_record(record) == trajectory
 
 
-@pytest.mark.parametrize(("change", "says"), [
+@pytest.mark.parametrize(("change", "message"), [
     ({"query": None}, "query Input should be a valid string"), ({"query": " "}, "query Value error, is blank"),
     ({"query": "\ud800"}, "query Value error, 'utf-8' codec can't encode"),
     ({"language": 3}, "language Input should be a valid string"),
     ({"constraints": "near"}, "constraints Input should be a valid dictionary"),
     ({"question": "x"}, "question Unexpected keyword argument"), (None, "Input should be a dictionary"),
 ])  # fmt: skip
-def test_a_record_that_is_no_query_is_one_line_with_its_place(tmp_path, change, says):
+def test_an_invalid_query_is_an_error_with_its_line(tmp_path, change, message):
     record = asdict(QUERY) | change if change else ["a list"]
     lines = f"{json.dumps(asdict(QUERY))}\n\n{json.dumps(record)}\n"
     (tmp_path / "queries.jsonl").write_text(lines, encoding="utf-8-sig")
-    with pytest.raises(UserError, match="line 3 is no query: ") as refused:
+    with pytest.raises(UserError, match="line 3 is not a valid query: ") as refused:
         read_queries(tmp_path / "queries.jsonl")
-    assert says in str(refused.value) and "\n" not in str(refused.value)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_queries_survive_writing_and_reading_and_stay_if_a_new_record_cannot_be_written(tmp_path):
+def test_queries_survive_writing_and_reading_and_a_failed_write(tmp_path):
     path, queries = tmp_path / "new" / "q.jsonl", [QUERY, Query("q2", "travel", "Compare", "en", "fly?\nsay \u2028 so")]
     write_jsonl(path, queries)
     with pytest.raises(TypeError):
@@ -233,18 +227,19 @@ def test_queries_survive_writing_and_reading_and_stay_if_a_new_record_cannot_be_
     assert read_queries(path) == queries and "找一家" in path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("text", "says"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("", "has no query; data/README.md"), ("\n \r\n", "has no query"), ("\ufeff", "has no query"),
-    ('{"a": 1}\n{broken\n', "line 1 is no query"), ("\n{broken\n", "line 2 is not JSON"),
-    ('{"query_id": "q", "domain": "d", "language": "en", "query": "x"}', "line 1 is no query: subtask Field required"),
+    ('{"a": 1}\n{broken\n', "line 1 is not a valid query"), ("\n{broken\n", "line 2 is not JSON"),
+    ('{"query_id": "q", "domain": "d", "language": "en", "query": "x"}',
+     "line 1 is not a valid query: subtask Field required"),
     *(("\n".join(json.dumps(asdict(QUERY) | same) for same in ({}, other)), f"same {key}; each must be unique")
       for key, other in (("query_id", {"query": "another"}), ("query and constraints", {"query_id": "q2"}))),
     (None, "does not exist; make it with: python data/prepare.py"),
 ])  # fmt: skip
-def test_a_split_that_cannot_be_read_is_refused_with_its_file(tmp_path, text, says):
+def test_an_unusable_split_is_refused_with_its_file(tmp_path, text, message):
     if text is not None:
         (tmp_path / "q.jsonl").write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=rf"q\.jsonl.* {says}"):
+    with pytest.raises(UserError, match=rf"q\.jsonl.* {message}"):
         read_queries(tmp_path / "q.jsonl")
 
 
@@ -252,8 +247,8 @@ def test_a_split_that_cannot_be_read_is_refused_with_its_file(tmp_path, text, sa
     [], [{"role": "assistant", "content": "x", "actions": "z"}], [{"role": "system", "content": "x"}],
     [{"role": "assistant", "content": "x", "actions": [{"name": "a"}]}], [{"role": "user", "content": 3}],
 ))])  # fmt: skip
-def test_a_trajectory_with_malformed_messages_meta_or_actions_is_one_line(tmp_path, odd):
+def test_a_trajectory_with_malformed_messages_meta_or_actions_is_refused(tmp_path, odd):
     path = tmp_path / "sft.jsonl"
     path.write_text(json.dumps({"messages": [{"role": "assistant", "content": "x"}]} | odd))
-    with pytest.raises(UserError, match="line 1 is no trajectory: "):
+    with pytest.raises(UserError, match="line 1 is not a valid trajectory: "):
         list(read_trajectories(path))

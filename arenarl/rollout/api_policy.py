@@ -1,10 +1,8 @@
-"""Closed models as policies, for evaluation only: the first rows of Table 3, with the tools,
-budgets and records of every other policy.
+"""Closed models as policies, for evaluation only (the first rows of Table 3), with the tools and budgets of all others.
 
-The turn loop is the engine's; only where a turn comes from differs: a chat completion with the tools' JSON schemas
-instead of token ids. Native tool calls and Qwen3's `<tool_call>` text are both understood. The form of an answer is
-told by configs/prompts/policy_*.yaml, whatever `rollout.system_prompt` says. Calls go through `llm/client.py`, so a
-re-run pays for nothing twice.
+The engine's turn loop is unchanged; a turn is a chat completion with the tools' JSON schemas instead of token ids.
+Native tool calls and Qwen3's `<tool_call>` text both work. The system prompt is always configs/prompts/policy_*.yaml,
+because `rollout.system_prompt` is for trained policies. Calls go through `llm/client.py`: reruns are free.
 """
 
 import json
@@ -25,11 +23,10 @@ from arenarl.trajectory.vocabulary import Query, RolloutGroup, StopReason, Traje
 
 @dataclass
 class ApiProgress(Progress):
-    """A trajectory under way. `sent` is the conversation in the API's form; tokens are counted as the API does."""
+    """A trajectory in progress. `sent` is the conversation in the API's form; token counts are the API's."""
 
     sent: list[Message] = field(default_factory=list)
-    # of the last turn's native calls, which precede those in its text
-    call_ids: list[str] = field(default_factory=list)
+    call_ids: list[str] = field(default_factory=list)  # of the last turn's native calls, which precede calls in text
     meta: dict[str, Any] = field(default_factory=dict)
     prompt_tokens: int = 0
     own_tokens: int = 0
@@ -37,24 +34,19 @@ class ApiProgress(Progress):
 
     @property
     def length(self) -> int:
-        """At least what the policy wrote: APIs drop the thoughts of earlier turns from the prompt."""
+        """Number of tokens after the prompt, at least the policy's own: APIs drop earlier thoughts from the prompt."""
         return max(self.own_tokens, self.all_tokens - self.prompt_tokens)
 
     @property
     def policy_tokens(self) -> int:
         return self.own_tokens
 
-    def count(self, tokens_in: int, tokens_out: int) -> None:
-        self.prompt_tokens = self.prompt_tokens or tokens_in
-        self.own_tokens += tokens_out
-        self.all_tokens = tokens_in + tokens_out
-
     def send_back(self, reply: dict[str, Any], calls: Sequence[tuple[str, ToolCall]]) -> None:
-        """Repeat a reply in the next request, with arguments that servers can read as JSON.
+        """Add a reply to the next request, with arguments as valid JSON.
 
-        Thoughts and signatures of a reply that calls tools go with it: DeepSeek, Kimi (`reasoning_content`), Gemini
-        (`extra_content` of a call) and OpenRouter (`reasoning_details`) need them to go on. Thoughts before a text
-        alone are dropped, as all APIs do.
+        A reply with tool calls keeps its thoughts and signatures: DeepSeek, Kimi (`reasoning_content`), Gemini
+        (`extra_content` of a call) and OpenRouter (`reasoning_details`) need them. A reply without calls loses its
+        thoughts, as with all APIs.
         """
         message: Message = {"role": "assistant", "content": text_of(reply.get("content")) or None}
         if calls:
@@ -63,8 +55,8 @@ class ApiProgress(Progress):
         for raw, (call_id, call) in zip(reply["tool_calls"] if calls else [], calls, strict=True):
             arguments = call.arguments if isinstance(call.arguments, dict) else {"malformed": call.arguments}
             function = {"name": call.name or "unknown", "arguments": json.dumps(arguments, ensure_ascii=False)}
-            others = {name: value for name, value in raw.items() if name not in ("id", "type", "function", "index")}
-            message["tool_calls"].append({**others, "id": call_id, "type": "function", "function": function})
+            extra = {name: value for name, value in raw.items() if name not in ("id", "type", "function", "index")}
+            message["tool_calls"].append({**extra, "id": call_id, "type": "function", "function": function})
         self.sent.append(message)
         self.call_ids = [call_id for call_id, _ in calls]
 
@@ -77,8 +69,8 @@ class ApiProgress(Progress):
 class ApiRolloutEngine(RolloutEngine):
     """Rolls out queries with a model behind an OpenAI-compatible API.
 
-    A request that the API refuses (too long, filtered) ends its trajectory without an answer, and `meta["refused"]`
-    says why; if more than `judge.max_failure_share` of them end so, or no reply can be had, the evaluation stops.
+    A request that the API refuses (too long, filtered) ends its trajectory without an answer; `meta["refused"]` has the
+    reason. The evaluation stops if the share of refusals exceeds `judge.max_failure_share`, or if no reply comes.
     """
 
     def __init__(
@@ -90,8 +82,7 @@ class ApiRolloutEngine(RolloutEngine):
         language: str,
         **world: Any,
     ):
-        # no token ids, so neither generator nor tokenizer
-        super().__init__(None, None, make_environment, config, **world)
+        super().__init__(None, None, make_environment, config, **world)  # text only: no generator, no tokenizer
         self.system = default_prompt(language, bool(self.instances.kind.tools))
         self.llm, self.client = llm, client
 
@@ -99,30 +90,30 @@ class ApiRolloutEngine(RolloutEngine):
     def from_config(
         cls, config: Config, llm: LLMConfig, client: LLMClient, make: Callable[[], Environment], language: str
     ) -> Self:
-        """With the run's budgets and world."""
-        world = {"actions": config.environment.actions, "most_instances": config.environment.instances}
+        """Return an engine with the run's budgets and environment settings."""
+        world = {"actions": config.environment.actions, "max_instances": config.environment.instances}
         return cls(llm, client, make, config.rollout, language, **world)
 
     def roll_out_groups(self, *_: Any, **__: Any) -> list[RolloutGroup]:
-        raise UserError(f"{self.llm.model} is behind an API: it can be evaluated (evaluate.api), but not trained")
+        raise UserError(f"{self.llm.model} is behind an API and cannot be trained; set evaluate.api to evaluate it")
 
     def roll_out(self, attempts: Sequence[Attempt], tick: Tick | None = None) -> list[Trajectory]:
         trajectories = super().roll_out(attempts, tick)
         refused = [trajectory.meta["refused"] for trajectory in trajectories if "refused" in trajectory.meta]
-        most = self.client.limits.max_failure_share
-        if len(refused) > most * len(trajectories):
+        max_share = self.client.limits.max_failure_share
+        if len(refused) > max_share * len(trajectories):
             share = f"{self.llm.model} refused {len(refused)} of {len(trajectories)} queries"
-            raise UserError(f"{share}, above judge.max_failure_share={most}; the last: {refused[-1]}")
+            raise UserError(f"{share}, above judge.max_failure_share={max_share}; the last refusal: {refused[-1]}")
         return trajectories
 
-    def _start(self, query: Query, seen: str | None = None) -> ApiProgress:
-        messages = prompt_messages(query, self.system, seen)
+    def _start(self, query: Query, first_observation: str | None = None) -> ApiProgress:
+        messages = prompt_messages(query, self.system, first_observation)
         return ApiProgress(messages, [], sent=list(messages))
 
     async def _take_turn(
         self, progress: ApiProgress, attempt: Attempt, turn_number: int, budget: int, must_answer: bool
     ) -> bool:
-        """One that must answer has no tools left."""
+        """Request and append the policy's next message; with `must_answer` the request offers no tools."""
         tools = {} if must_answer or not self.tools else {"tools": self.tools}
         request = chat_request(self.llm, progress.sent, budget, attempt.temperature, **tools)
         reply = await self.client.complete(self.llm, request, attempt.seed if attempt.temperature else 0)
@@ -134,7 +125,10 @@ class ApiRolloutEngine(RolloutEngine):
             return self._without_reply(progress, NoReply(str(error), is_refusal=True))
         numbered = enumerate(native_calls(message))
         calls = [(call_id or f"call_{turn_number}_{number}", call) for number, (call_id, call) in numbered]
-        progress.count(reply.tokens_in or 0, reply.tokens_out or 0)  # what the API does not say counts as none
+        tokens_in, tokens_out = reply.tokens_in or 0, reply.tokens_out or 0
+        progress.prompt_tokens = progress.prompt_tokens or tokens_in
+        progress.own_tokens += tokens_out
+        progress.all_tokens = tokens_in + tokens_out
         progress.meta["model"] = reply.model
         if self.action_tool:
             progress.messages.append(self._message(text_of(message.get("content"))))
@@ -144,7 +138,7 @@ class ApiRolloutEngine(RolloutEngine):
         return message.get("finish_reason") != "length" and progress.length <= self.config.max_tokens
 
     def repeat_turn(self, progress: ApiProgress, message: dict[str, Any], turn_number: int) -> None:
-        """Append an existing turn in place of a reply, without what only the model that wrote it understands."""
+        """Append an existing turn in place of a reply, without thoughts and signatures that only its model reads."""
         functions = [call["function"] for call in message.get("tool_calls", [])]
         calls = [(f"call_{turn_number}_{number}", ToolCall(**call)) for number, call in enumerate(functions)]
         progress.messages.append(message)
@@ -154,20 +148,20 @@ class ApiRolloutEngine(RolloutEngine):
     def _without_reply(self, progress: ApiProgress, reply: NoReply) -> bool:
         self.client.check()
         if not reply.is_refusal:
-            silence = f"no reply of {self.llm.model} to a turn for {self.llm.patience_s:g} s"
-            raise RunStopped(f"{silence} ({reply.reason}); start it again later")
+            silence = f"no usable reply from {self.llm.model} for {self.llm.patience_s:g} s"
+            raise RunStopped(f"{silence} ({reply.reason}); start the run again later")
         progress.meta["refused"] = reply.reason[:300]
         progress.messages.append(assistant_message(""))
         return True
 
     def _append_observations(self, progress: ApiProgress, steps: list[Step]) -> None:
-        messages = progress.note(steps)
+        messages = progress.add_observations(steps)
         if self.action_tool:
             progress.sent += messages
             return
         native = len(progress.call_ids)
         for message, call_id in zip(messages[:native], progress.call_ids, strict=True):
             progress.sent.append(message | {"tool_call_id": call_id})
-        if messages[native:]:  # calls in the text are answered as Qwen3's chat template does
+        if messages[native:]:  # results of calls in the text, in the form of Qwen3's chat template
             texts = [f"<tool_response>\n{message['content']}\n</tool_response>" for message in messages[native:]]
             progress.sent.append({"role": "user", "content": "\n".join(texts)})

@@ -1,9 +1,7 @@
-"""A tool call's arguments by the tool's JSON schema: read in the schema's types, and where they do not fit,
-said in words.
+"""Check a tool call's arguments against the tool's JSON schema, and describe a misfit in words for the policy.
 
-Typed functions and the tools of other people's servers bring every kind of JSON schema, so a library decides what fits.
-Models often write numbers, lists and objects as strings; where the schema has no string, such a string is read as what
-it spells.
+Typed functions and third-party servers have every kind of JSON schema, so the library jsonschema validates. Models
+often write numbers, lists and objects as strings: where the schema excludes strings, a string is parsed as JSON.
 """
 
 import json
@@ -31,14 +29,14 @@ _WORDS = {
     "object": "an object",
     "null": "null",
 }
-_MOST_REFERENCES = 20  # that lead from one to the next
-_ABOUT_THE_SAME = ("allOf", "anyOf", "oneOf")  # whose schemas are of the value itself, not of a part of it
-MAX_WRITTEN = 80  # characters of a wrong value that an error repeats
-MAX_REASON = 240  # of what it says in all
+_MAX_REFERENCES = 20  # length of a chain of $ref
+_SAME_VALUE = ("allOf", "anyOf", "oneOf")  # keys whose schemas apply to the value itself, not to a part of it
+MAX_WRITTEN = 80  # characters of a wrong value in an error
+MAX_REASON = 240  # characters of an error's reason
 
 
 class Misfit(ValueError):
-    """Why arguments do not fit, where ("": all of them), and the value there if another was expected."""
+    """Arguments that do not fit the schema: the place ("" for all arguments), the reason, and maybe the wrong value."""
 
     def __init__(self, place: str, reason: str, *value: Any):
         super().__init__(_cut(reason, MAX_REASON))
@@ -46,27 +44,27 @@ class Misfit(ValueError):
         self.has_other_value, self.value = bool(value), value[0] if value else None
 
 
-def schema_fault(parameters: Any) -> str | None:
-    """What is wrong with a tool's parameters as a JSON schema of an object; None: nothing."""
+def schema_problem(parameters: Any) -> str | None:
+    """Return why a tool's parameters are not a valid JSON schema of an object, or None if they are."""
     if not isinstance(parameters, dict) or parameters.get("type", "object") != "object":
-        return "it is not of an object"
+        return "its type is not object"
     if not isinstance(parameters.get("$schema", ""), str):
         return "its $schema is not a text"
     try:
         validator_for(parameters, default=Draft202012Validator).check_schema(parameters)
     except SchemaError as error:
         return _cut(error.message, MAX_REASON)
-    return _reference_fault(parameters)
+    return _reference_problem(parameters)
 
 
 def as_written(value: Any) -> str:
-    """What the policy wrote, as JSON, shortened, and safe to tokenise: JSON escapes can spell lone surrogates."""
+    """Return a value as JSON for an error: shortened, and without lone surrogates, which cannot be tokenised."""
     return _cut(json.dumps(value, ensure_ascii=False).encode(errors="replace").decode(), MAX_WRITTEN)
 
 
 def read_arguments(given: dict[str, Any], parameters: Schema) -> dict[str, Any]:
-    """Return the arguments in the schema's types, without those that are null and must not be.
-    Raises Misfit if one is missing or does not fit."""
+    """Return the arguments in the schema's types, without nulls that the schema forbids.
+    Raises Misfit for a missing argument or a value that does not fit."""
     properties, others = parameters.get("properties", {}), parameters.get("additionalProperties", True)
     read = {}
     for key, value in given.items():
@@ -81,14 +79,14 @@ def read_arguments(given: dict[str, Any], parameters: Schema) -> dict[str, Any]:
     return read
 
 
-def _reference_fault(schema: Schema) -> str | None:
-    """What is wrong with its references, if anything; what lies elsewhere is not fetched."""
+def _reference_problem(schema: Schema) -> str | None:
+    """Return the problem of an unusable $ref, or None. References to other documents are not fetched."""
     root = Resource.from_contents(schema, default_specification=DRAFT202012)
-    waiting, sound = [(root, REGISTRY.resolver_with_root(root))], set()
+    waiting, checked = [(root, REGISTRY.resolver_with_root(root))], set()
     try:
         while waiting:
             resource, resolver = waiting.pop()
-            if _leads_back(resource.contents, resolver, (), sound):
+            if _is_circular(resource.contents, resolver, (), checked):
                 return "a $ref leads back to itself"
             waiting += [(part, resolver.in_subresource(part)) for part in resource.subresources()]
     except Unresolvable as error:
@@ -96,44 +94,44 @@ def _reference_fault(schema: Schema) -> str | None:
     return None
 
 
-def _leads_back(schema: Any, resolver: Any, passed: tuple[int, ...], sound: set[int]) -> bool:
-    """Whether the schema leads back to a `passed` one without a step into the value. Raises Unresolvable."""
-    if not isinstance(schema, dict) or id(schema) in sound:
+def _is_circular(schema: Any, resolver: Any, path: tuple[int, ...], checked: set[int]) -> bool:
+    """Return True if the schema leads back to a schema of the `path` for the same value. Raises Unresolvable."""
+    if not isinstance(schema, dict) or id(schema) in checked:
         return False
-    if id(schema) in passed:
+    if id(schema) in path:
         return True
-    same = [part for key in _ABOUT_THE_SAME for part in schema.get(key, [])]
-    parts = [(part, resolver.in_subresource(DRAFT202012.create_resource(part))) for part in same]
+    alternatives = [part for key in _SAME_VALUE for part in schema.get(key, [])]
+    parts = [(part, resolver.in_subresource(DRAFT202012.create_resource(part))) for part in alternatives]
     if "$ref" in schema:
         target = resolver.lookup(schema["$ref"])
         parts.append((target.contents, target.resolver))
-    if any(_leads_back(part, of_part, (*passed, id(schema)), sound) for part, of_part in parts):
+    if any(_is_circular(part, of_part, (*path, id(schema)), checked) for part, of_part in parts):
         return True
-    sound.add(id(schema))
+    checked.add(id(schema))
     return False
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def _read(key: str, value: Any, types: set[str] | None) -> Any:
-    """A value in one of these types, if it spells one."""
+    """Convert a value to one of the types, if it can be. Raises Misfit for an infinite number."""
     if types is None:
         return value
     if isinstance(value, str) and "string" not in types:
-        value = _spelled(value, types)
+        value = _parse(value, types)
     if _type_of(value) == "integer" and "integer" not in types and "number" in types:
         value = float(value) if abs(value) < 1e308 else math.inf
     if not isinstance(value, float):
         return value
     if not math.isfinite(value):
-        raise Misfit(key, f"must be {_one_of(types)}", value)
+        raise Misfit(key, f"must be {_in_words(types)}", value)
     return int(value) if value.is_integer() and "number" not in types and "integer" in types else value
 
 
-def _spelled(text: str, types: set[str]) -> Any:
-    """What JSON makes of it, or Python of a number: 5, true, [1, 2], .5; else the text itself."""
+def _parse(text: str, types: set[str]) -> Any:
+    """Parse a text as JSON, or as a number in Python's form such as .5; return it unchanged if both fail."""
     with suppress(ValueError):
         return parse_json(text)
     with suppress(ValueError):
@@ -141,27 +139,22 @@ def _spelled(text: str, types: set[str]) -> Any:
     return text
 
 
-def _types(schema: Any, root: Schema, followed: int = 0) -> set[str] | None:
-    """The JSON types that a schema lets through by its own word; None: all."""
-    if not isinstance(schema, dict) or followed > _MOST_REFERENCES:
+def _types(schema: Any, root: Schema, depth: int = 0) -> set[str] | None:
+    """Return the JSON types that a schema allows explicitly, or None if it names none."""
+    if not isinstance(schema, dict) or depth > _MAX_REFERENCES:
         return None
     if reference := schema.get("$ref"):
-        return _types(_at(root, reference), root, followed + 1)
+        target: Any = root  # "#/a/b" leads to root["a"]["b"]; a reference to another document allows all types
+        for part in reference.removeprefix("#/").split("/") if reference.startswith("#/") else [None]:
+            target = target.get(part) if isinstance(target, dict) else None
+        return _types(target, root, depth + 1)
     if types := schema.get("type"):
         return {types} if isinstance(types, str) else set(types)
     if choices := schema.get("anyOf", schema.get("oneOf")):
-        parts = [_types(part, root, followed + 1) for part in choices]
+        parts = [_types(part, root, depth + 1) for part in choices]
         return None if None in parts else set().union(*parts)
     values = schema.get("enum", [schema["const"]] if "const" in schema else None)
     return {_type_of(value) for value in values} if values else None
-
-
-def _at(root: Schema, reference: str) -> Any:
-    """What "#/a/b" points to; True, the schema of everything, for what lies elsewhere."""
-    found: Any = root
-    for part in reference.removeprefix("#/").split("/") if reference.startswith("#/") else [None]:
-        found = found.get(part) if isinstance(found, dict) else None
-    return True if found is None else found
 
 
 def _type_of(value: Any) -> str:
@@ -177,12 +170,11 @@ def _misfit(error: ValidationError, root: Schema) -> Misfit:
     if error.validator == "enum":
         return Misfit(place, f"must be one of {', '.join(map(str, error.validator_value))}", error.instance)
     if error.validator in ("type", "anyOf", "oneOf") and types and _type_of(error.instance) not in types:
-        return Misfit(place, f"must be {_one_of(types)}", error.instance)
-    shown = repr(error.instance)
-    # the reason stands behind it
-    message = error.message.replace(shown, as_written(error.instance)) if len(shown) > MAX_WRITTEN else error.message
+        return Misfit(place, f"must be {_in_words(types)}", error.instance)
+    value = repr(error.instance)  # jsonschema puts it before the reason, however long it is
+    message = error.message.replace(value, as_written(error.instance)) if len(value) > MAX_WRITTEN else error.message
     return Misfit(place, f"does not fit: {message}")
 
 
-def _one_of(types: set[str]) -> str:
+def _in_words(types: set[str]) -> str:
     return " or ".join(words for name, words in _WORDS.items() if name in types)

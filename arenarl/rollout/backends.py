@@ -1,5 +1,4 @@
-"""What generates, by `rollout.backend`: transformers' `generate`, vLLM in this process, or a vLLM server;
-and the engines on top of it."""
+"""Make and check the engine that `rollout.backend` names: transformers, vLLM in this process, or a vLLM server."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,16 +29,16 @@ def make_engine(
     model: Any = None,
     stage: str = "rl",
 ) -> RolloutEngine:
-    """Return the engine that `rollout.backend` names; in training the trainer lends it the model."""
+    """Return the engine that `rollout.backend` names; in training the trainer sets the model later."""
     generator, world = _make_generator(config.rollout, tokenizer, model), config.environment
-    of_world = (world.schemas_in_prompt, system_prompt(config, stage), world.actions, world.instances)
-    return RolloutEngine(generator, tokenizer, make, config.rollout, *of_world)
+    options = (world.schemas_in_prompt, system_prompt(config, stage), world.actions, world.instances)
+    return RolloutEngine(generator, tokenizer, make, config.rollout, *options)
 
 
 def make_policy_engine(
     config: Config, policy: str | LLMConfig, make: Callable[[], Environment], client: LLMClient | None
 ) -> RolloutEngine:
-    """The engine of a policy to evaluate: a checkpoint, or a model behind an API."""
+    """Return the engine of a policy to evaluate: a checkpoint, or a model behind an API."""
     if not isinstance(policy, str):
         return ApiRolloutEngine.from_config(config, policy, client, make, config.data.language)
     tokenizer, model, backend = load_tokenizer(policy), None, config.rollout.backend
@@ -53,9 +52,8 @@ def make_policy_engine(
 
 
 def require_backend(rollout: RolloutConfig, path: str, dtype: str, is_check: bool = False) -> None:
-    """Raises UserError if what `rollout.backend` names is not there, cannot be split over the processes, which a check
-    leaves aside, or serves another model than the policy at `path`.
-    """
+    """Raise UserError if the back end is missing, cannot be split over the processes, or serves another model.
+    `path` is the policy; `is_check` skips the test of the processes."""
     if not is_check:
         check_tensor_parallel(rollout, process_count())
     if rollout.backend == "vllm":
@@ -65,10 +63,10 @@ def require_backend(rollout: RolloutConfig, path: str, dtype: str, is_check: boo
 
 
 def require_sync(rollout: RolloutConfig) -> None:
-    """Raises UserError if a trainer's weights cannot reach vLLM as `rollout` says: sleep and NCCL need GPUs."""
-    for key, other in {"vllm_sleep": False, "server_sync": "disk"}.items():
-        if (value := getattr(rollout, key)) != other and not torch.cuda.is_available():
-            remedy = f"set rollout.{key}={str(other).lower()}"
+    """Raise UserError if `rollout.vllm_sleep` or `rollout.server_sync: nccl` lacks a GPU or a fitting server."""
+    for key, on_cpu in {"vllm_sleep": False, "server_sync": "disk"}.items():
+        if (value := getattr(rollout, key)) != on_cpu and not torch.cuda.is_available():
+            remedy = f"set rollout.{key}={str(on_cpu).lower()}"
             raise UserError(f"rollout.{key}={str(value).lower()} needs GPUs, and there is none here; {remedy}")
     if rollout.server_sync == "nccl":
         require_vllm("rollout.server_sync=nccl")

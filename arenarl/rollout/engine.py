@@ -1,8 +1,8 @@
 """The rollout engine: query → Trajectory, query → RolloutGroup. Training and evaluation both use it.
 
-A trajectory is a coroutine that reads like the loop it is: generate a turn, run its tool calls, append what they
-returned, until an answer or a budget ends it. Token ids are only ever appended, never re-tokenised, so what the trainer
-sees is what the policy chose. This module alone decides who is the anchor (row 0 of a training group, greedy; 4.2).
+Each trajectory is a coroutine: generate a turn, run its tool calls, append their results, until an answer or a budget
+ends it. Token ids are only appended, never re-tokenised, so the trainer sees exactly the tokens that the policy chose.
+This module alone makes the anchor: row 0 of a training group, greedy (Section 4.2, ArenaRL).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 
 from arenarl.config.schema import RolloutConfig
 from arenarl.config.value_types import ActionForm
-from arenarl.rollout.environment import Environment, Step, ToolCrash, begin, crashing, finite, settled, step, trait
+from arenarl.rollout.environment import Environment, Step, ToolCrash, begin, final_score, step, trait
 from arenarl.rollout.generation import Generator, TurnRequest, run_turns
 from arenarl.rollout.instances import Instances
 from arenarl.rollout.kv_cache import TrajectoryCache
@@ -28,16 +28,16 @@ from arenarl.trajectory.messages import ToolCall, assistant_message, parse_turn,
 from arenarl.trajectory.text import storable
 from arenarl.trajectory.vocabulary import Query, RolloutGroup, StopReason, Trajectory, prompt_messages
 
-LONGEST = 20  # queries whose prompts are counted to find the longest
+LONGEST = 20  # number of queries, by length of text, whose prompts are tokenised to find the longest prompt
 NO_ACTION = "Error: this turn has no action."
 ONE_ACTION = "Error: only one action a turn is allowed, and none of these was carried out."
-ANSWER_BEGUN = "<think>\n\n</think>\n\n<answer>\n"
-Tick = Callable[[int, Trajectory], None]  # gets the index of an attempt and the trajectory that it became
+ANSWER_START = "<think>\n\n</think>\n\n<answer>\n"
+Tick = Callable[[int, Trajectory], None]  # called with an attempt's index and its trajectory
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One trajectory to roll out, greedily (temperature 0) or sampled; `max_turns` None takes `rollout.max_turns`."""
+    """A trajectory to roll out; temperature 0 is greedy, `max_turns` None means `rollout.max_turns`."""
 
     query: Query
     temperature: float
@@ -46,7 +46,7 @@ class Attempt:
 
 
 def longest_prompt(engine: "RolloutEngine", queries: Sequence[Query]) -> int:
-    """Tokens of the longest prompt, of the queries whose texts are longest."""
+    """Return the number of tokens of the longest prompt, counted for the `LONGEST` queries with the longest texts."""
     longest = sorted(queries, key=lambda query: len(query.query))[-LONGEST:]
     return max(len(engine.prompt_ids(query)) for query in longest)
 
@@ -54,15 +54,15 @@ def longest_prompt(engine: "RolloutEngine", queries: Sequence[Query]) -> int:
 def attempts_at(
     queries: Sequence[Query], temperature: float, seed: int, sample: int = 0, max_turns: int | None = None
 ) -> list[Attempt]:
-    """The evaluation's: one trajectory of every query; `sample` numbers the trajectories of a query."""
-    again = (sample,) if sample else ()
-    seeds = [stable_seed(seed, "evaluate", query.query_id, *again) for query in queries]
+    """Return evaluation's attempts, one for every query; `sample` numbers repeated attempts at a query."""
+    repeat = (sample,) if sample else ()
+    seeds = [stable_seed(seed, "evaluate", query.query_id, *repeat) for query in queries]
     return [Attempt(query, temperature, seed, max_turns) for query, seed in zip(queries, seeds, strict=True)]
 
 
 @dataclass
 class Progress:
-    """A trajectory under way."""
+    """A trajectory in progress."""
 
     messages: list[dict[str, Any]]
     prompt_ids: list[int]
@@ -72,11 +72,11 @@ class Progress:
     cache: TrajectoryCache = field(default_factory=TrajectoryCache, repr=False)
     tool_calls: int = 0
     tool_errors: int = 0
-    rewards: list[float] = field(default_factory=list)  # the world's, so far
+    rewards: list[float] = field(default_factory=list)  # the environment's, so far
 
     @property
     def length(self) -> int:
-        """Tokens after the prompt so far, observations included."""
+        """Number of tokens after the prompt, observations included."""
         return len(self.completion_ids)
 
     @property
@@ -88,40 +88,36 @@ class Progress:
         self.policy_mask_T += [int(is_own)] * len(token_ids)
         self.logprobs_T += logprobs_T or [None] * len(token_ids)
 
-    def note(self, steps: list[Step]) -> list[dict[str, str]]:
-        """Count what the calls of a turn brought; the messages that say it."""
+    def add_observations(self, steps: list[Step]) -> list[dict[str, str]]:
+        """Count a turn's calls, errors and rewards, append its observations as messages, and return these messages."""
         self.tool_calls += len(steps)
         self.tool_errors += sum(step.observation.startswith("Error") for step in steps)
         self.rewards += [step.reward for step in steps if step.reward is not None]
         messages = [tool_message(step.observation) for step in steps]
-        if "actions" in self.messages[-1]:  # many chat templates refuse two messages of a user's in a row
+        if "actions" in self.messages[-1]:  # many chat templates refuse two user messages in a row
             messages = [{"role": "user", "content": "\n".join(message["content"] for message in messages)}]
         self.messages += messages
         return messages
 
     def end(self, query_id: str, stop_reason: StopReason) -> Trajectory:
+        """Return the finished trajectory, without observation tokens after the last turn: they have no loss."""
         length = len(self.policy_mask_T)
-        while length and not self.policy_mask_T[length - 1]:  # an observation that no turn followed teaches nothing
+        while length and not self.policy_mask_T[length - 1]:
             length -= 1
         turns = sum(message["role"] == "assistant" for message in self.messages)
         meta = {"turns": turns, "tool_calls": self.tool_calls, "tool_errors": self.tool_errors}
         meta["policy_tokens"] = self.policy_tokens
         if self.rewards:
-            meta["reward"] = math.fsum(self.rewards)  # the same in whatever order they came
-        return Trajectory(
-            query_id,
-            self.messages,
-            stop_reason,
-            prompt_ids=self.prompt_ids,
-            completion_ids=self.completion_ids[:length],
-            policy_mask_T=self.policy_mask_T[:length],
-            logprobs_T=self.logprobs_T[:length],
-            meta=meta,
-        )
+            meta["reward"] = math.fsum(self.rewards)  # fsum: the order of the rewards does not matter
+        arrays_T = (array[:length] for array in (self.completion_ids, self.policy_mask_T, self.logprobs_T))
+        return Trajectory(query_id, self.messages, stop_reason, False, self.prompt_ids, *arrays_T, meta)
 
 
 class RolloutEngine:
-    """Rolls out queries within the budgets of `RolloutConfig`, each trajectory in an environment of its own."""
+    """Rolls out queries within the budgets of `RolloutConfig`, each trajectory in an environment of its own.
+
+    `system` is the system prompt, if any. `max_instances` bounds the environments in use at once; None means no bound.
+    """
 
     def __init__(
         self,
@@ -132,22 +128,22 @@ class RolloutEngine:
         schemas_in_prompt: bool = True,
         system: str | None = None,
         actions: ActionForm = "tool_calls",
-        most_instances: int | None = None,
+        max_instances: int | None = None,
     ):
         self.generator = generator
         self.tokenizer = tokenizer
         self.config = config
-        self.system = system  # what stands before every query; None: nothing
-        self._crashes: set[tuple[type, str]] = set()  # those that were shown
-        self.instances, self.most_instances = Instances(make_environment, self._show), most_instances
+        self.system = system
+        self._shown_crashes: set[tuple[type, str]] = set()
+        self.instances, self.max_instances = Instances(make_environment, self._show), max_instances
         tools = self.instances.kind.tools
-        self.action_tool = action_tool(tools) if actions == "text" else None  # what an action in the text calls
+        self.action_tool = action_tool(tools) if actions == "text" else None  # the tool that an action in text calls
         self.tools = tools if schemas_in_prompt and not self.action_tool else None
 
     def roll_out_groups(
         self, queries: Sequence[Query], seed: int, max_turns: int | None = None, tick: Tick | None = None
     ) -> list[RolloutGroup]:
-        """A group of `group_size` trajectories for every query; row 0 is the greedy anchor iff `rollout.anchor`.
+        """Roll out `group_size` trajectories for every query; row 0 is the greedy anchor if `rollout.anchor` is set.
 
         `tick` is called as each trajectory ends, with its index counted over all groups.
         """
@@ -161,21 +157,22 @@ class RolloutEngine:
             if tick:
                 tick(index, trajectory)
 
-        attempts = []
-        for query in queries:
-            for row in range(n):
-                temperature = 0.0 if is_anchor(row) else self.config.temperature
-                attempts.append(Attempt(query, temperature, stable_seed(seed, query.query_id, row), max_turns))
+        temperatures = [0.0 if is_anchor(row) else self.config.temperature for row in range(n)]
+        attempts = [
+            Attempt(query, temperature, stable_seed(seed, query.query_id, row), max_turns)
+            for query in queries
+            for row, temperature in enumerate(temperatures)
+        ]
         trajectories = self.roll_out(attempts, mark_anchor)
         return [RolloutGroup(query, trajectories[index * n : (index + 1) * n]) for index, query in enumerate(queries)]
 
     def roll_out(self, attempts: Sequence[Attempt], tick: Tick | None = None) -> list[Trajectory]:
-        """Trajectories in the order of the attempts; `tick` is called as each ends. What it raises ends all.
+        """Return trajectories in the order of the attempts. `tick` is called as each ends; its exceptions abort all.
 
-        All are under way at once, or as many as a generator that keeps their caches has a `batch_size` for, and as
-        there may be environments.
+        The trajectories run concurrently: at most `max_instances`, and at most the generator's `batch_size` if it
+        has one, because it keeps a cache for each.
         """
-        limits = getattr(self.generator, "batch_size", None), self.most_instances, len(attempts) or 1
+        limits = getattr(self.generator, "batch_size", None), self.max_instances, len(attempts) or 1
         places = asyncio.Semaphore(min(limit for limit in limits if limit))
 
         async def run_one(index: int, attempt: Attempt) -> Trajectory:
@@ -191,7 +188,7 @@ class RolloutEngine:
         return run_turns(self.generator, run())
 
     async def _run(self, attempt: Attempt) -> Trajectory:
-        """Roll out; after a crash, no fault of the policy's, once more in another instance, from the same seed."""
+        """Roll out an attempt. After a tool crash, retry once in a new environment, from the same seed."""
         trajectory = await self._try(attempt)
         if trajectory.is_void:
             crash = trajectory.meta["crash"]
@@ -202,14 +199,12 @@ class RolloutEngine:
     async def _try(self, attempt: Attempt, is_fresh: bool = False) -> Trajectory:
         progress = None
         try:
-            async with self.instances.one(is_fresh) as environment:
+            async with self.instances.borrow(is_fresh) as environment:
                 progress = self._start(attempt.query, await begin(environment, attempt.query))
                 trajectory = await self._take_turns(progress, environment, attempt)
                 if callable(getattr(environment, "score", None)):
-                    with crashing():
-                        score = await settled(environment.score())
-                        score = None if score is None else finite(score)
-                    if score is not None or not progress.rewards:  # a world that neither scores nor pays has said so
+                    score = await final_score(environment)
+                    if score is not None or not progress.rewards:  # without a score the sum of the steps' rewards stays
                         trajectory.meta["reward"] = score
                 return trajectory
         except ToolCrash as crash:
@@ -221,16 +216,16 @@ class RolloutEngine:
             return trajectory
 
     def _show(self, crash: ToolCrash) -> None:
-        """The traceback, once of each kind of exception and place."""
+        """Print a crash's traceback, once for each exception type and line of code."""
         error = crash.__cause__
         kind = type(error), str(traceback.extract_tb(error.__traceback__)[-1:])
-        if kind not in self._crashes:
-            self._crashes.add(kind)
-            fate = "its trajectory begins once more, and is void if that ends so too"
-            show(f"A tool crashed; {fate}:\n{''.join(traceback.format_exception(error))}")
+        if kind not in self._shown_crashes:
+            self._shown_crashes.add(kind)
+            report = "".join(traceback.format_exception(error))
+            show(f"A tool crashed; retrying its trajectory once, then excluding it:\n{report}")
 
     async def _take_turns(self, progress: Progress, environment: Environment, attempt: Attempt) -> Trajectory:
-        """Thought and tool calls, observations, thought and tool calls, …, answer (Eq. 1)."""
+        """Alternate turns and observations until an answer or a budget ends the trajectory (Eq. 1, ArenaRL)."""
         query_id, needs_answer = attempt.query.query_id, trait(environment, "needs_answer")
         max_turns, max_turn_tokens = attempt.max_turns or self.config.max_turns, self.config.max_turn_tokens
         for turn_number in range(max_turns):
@@ -250,70 +245,68 @@ class RolloutEngine:
                 return progress.end(query_id, "done")
             steps = await _act(environment, turn.tool_calls)
             if steps[-1].done:
-                progress.note(steps)
+                progress.add_observations(steps)
                 return progress.end(query_id, "done")
             self._append_observations(progress, steps)
         return progress.end(query_id, "max_turns" if needs_answer else "horizon")
 
     def tool_metrics(self) -> dict[str, list[float]]:
-        """What the tools have to log since this was last called, each as the values whose mean it is."""
+        """Return the values of each tool metric since the last call; the log takes their mean."""
         return self.instances.take_metrics()
 
-    def prompt_ids(self, query: Query, seen: str | None = None) -> list[int]:
-        """The tokens that every trajectory of the query starts from; `seen`: what its world shows first."""
-        messages, options = prompt_messages(query, self.system, seen), {"add_generation_prompt": True}
+    def prompt_ids(self, query: Query, first_observation: str | None = None) -> list[int]:
+        """Return the prompt's token ids, the same for all trajectories of a query."""
+        messages, options = prompt_messages(query, self.system, first_observation), {"add_generation_prompt": True}
         return list(self.tokenizer.apply_chat_template(messages, tools=self.tools, return_dict=False, **options))
 
-    def _start(self, query: Query, seen: str | None = None) -> Progress:
-        return Progress(prompt_messages(query, self.system, seen), self.prompt_ids(query, seen))
+    def _start(self, query: Query, first_observation: str | None = None) -> Progress:
+        messages = prompt_messages(query, self.system, first_observation)
+        return Progress(messages, self.prompt_ids(query, first_observation))
 
     def _message(self, text: str) -> dict[str, Any]:
-        """A generated turn, its actions where `environment.actions` has them."""
+        """Parse a generated turn; with `environment.actions: text` also its text actions."""
         return action_message(text, self.action_tool) if self.action_tool else assistant_message(text)
 
     async def _take_turn(
         self, progress: Progress, attempt: Attempt, turn_number: int, budget: int, must_answer: bool
     ) -> bool:
-        """Append the policy's next message; whether it ended the turn itself.
-        One that must answer finds its turn begun as an answer.
+        """Generate and append the policy's next message. Return True if the policy ended the turn itself.
 
-        A greedy turn was not drawn from the distribution that its logprobs are of:
-        they say nothing of how far the back end is off.
+        With `must_answer` the turn starts with `ANSWER_START`. Greedy turns keep no logprobs: greedy tokens are
+        not samples, so their logprobs cannot measure the back end's error.
         """
-        begun = self.tokenizer.encode(ANSWER_BEGUN, add_special_tokens=False) if must_answer else []
-        if len(begun) >= budget:
+        start_ids = self.tokenizer.encode(ANSWER_START, add_special_tokens=False) if must_answer else []
+        if len(start_ids) >= budget:
             progress.messages.append(assistant_message(""))
             return False
-        progress.append(begun, is_own=False)
-        budget -= len(begun)
-        seed = stable_seed(attempt.seed, turn_number)
-        token_ids = progress.prompt_ids + progress.completion_ids
-        request = TurnRequest(token_ids, budget, attempt.temperature, seed, progress.cache)
+        progress.append(start_ids, is_own=False)
+        seed, token_ids = stable_seed(attempt.seed, turn_number), progress.prompt_ids + progress.completion_ids
+        request = TurnRequest(token_ids, budget - len(start_ids), attempt.temperature, seed, progress.cache)
         generated = await self.generator.generate(request)
         turn_ids = generated.token_ids
         is_whole = turn_ids[-1] == self.tokenizer.eos_token_id
         progress.append(turn_ids, is_own=True, logprobs_T=generated.logprobs_T if attempt.temperature else None)
-        text = self.tokenizer.decode(begun + (turn_ids[:-1] if is_whole else turn_ids))
+        text = self.tokenizer.decode(start_ids + (turn_ids[:-1] if is_whole else turn_ids))
         progress.messages.append(self._message(text))
         return is_whole
 
     def _append_observations(self, progress: Progress, steps: list[Step]) -> None:
-        """Append the tokens from the end of one assistant turn to the start of the next, as the template has them."""
+        """Append the template's tokens between two assistant turns: the observations and the next turn's start."""
         head, length = self._before_observations
-        messages = [*head, *progress.note(steps)]
+        messages = [*head, *progress.add_observations(steps)]
         text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         progress.append(self.tokenizer.encode(text[length:], add_special_tokens=False), is_own=False)
 
     @cached_property
     def _before_observations(self) -> tuple[list[dict[str, str]], int]:
-        """Messages that an observation may follow, and the length of their text up to the end of the turn."""
+        """Return messages that an observation may follow, and the length of their text up to the end of the turn."""
         head = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
         text = self.tokenizer.apply_chat_template(head, tokenize=False)
         return head, text.rindex(self.tokenizer.eos_token) + len(self.tokenizer.eos_token)
 
 
 async def _act(environment: Environment, calls: Sequence[ToolCall]) -> list[Step]:
-    """What the calls of a turn bring, up to one that ends the trajectory."""
+    """Run a turn's calls in order and return their results, up to a call that ends the trajectory."""
     if not calls:
         return [Step(NO_ACTION)]
     if len(calls) > 1 and trait(environment, "one_call_a_turn"):

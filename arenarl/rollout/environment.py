@@ -1,8 +1,8 @@
-"""What the rollout engine needs from an environment, and the checking of tool calls that all environments share.
+"""The environment interface of the rollout engine, and the check of tool calls that all environments share.
 
-A wrong call is an observation like any other: it starts with "Error: " and says what is wrong, so that the policy can
-mend it. Whatever else an environment raises is a fault of its own, and never ends a run: the trajectory begins once
-more in another instance, and is void if that crashes too. Only a setting that is wrong does (UserError).
+A wrong call gives an observation that starts with "Error: " and names the problem, so that the policy can correct it.
+Any other exception of an environment is a crash: the trajectory starts again in another instance, and is void if that
+crashes too. Only a wrong setting (UserError) or a lack of memory stops the run.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Protocol, Self
 
-from arenarl.rollout.arguments import Misfit, Schema, as_written, read_arguments, schema_fault
+from arenarl.rollout.arguments import Misfit, Schema, as_written, read_arguments, schema_problem
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, parse_json
 
-# with one of these a schema may have arguments that its properties lack
+# A schema with one of these keys may allow arguments that its properties do not list.
 _NAMES_MORE = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"}
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a world answers to a call: a text, whether it ended, and a reward; a trajectory gets the rewards' sum."""
+    """The result of a tool call. `done` ends the trajectory, whose reward is the sum of its steps' rewards."""
 
     observation: str
     done: bool = False
@@ -33,125 +33,123 @@ class Step:
 
 
 class Environment(Protocol):
-    """Tools a policy may call during a trajectory, and the world behind them:
-    an instance of its own for each, unless it is `shared`.
+    """Tools that a policy may call during a trajectory, and the world behind them.
 
-    `reset`, `call`, `score` and `close` may be async. What is not there is as it stands here.
+    Each trajectory has an instance of its own, unless it is `shared`. `reset`, `call`, `score` and `close` may be
+    async. An attribute that an environment lacks has the default below.
     """
 
     tools: list[Schema]  # JSON schemas in OpenAI's function form, ready for a chat template
-    shared = False  # one instance serves all trajectories at once: it keeps nothing between calls
-    reusable = False  # `reset` makes it as good as new, so that it serves one trajectory after another
-    # False: the world ends a trajectory. One whose turns are up is valid,
-    # and a turn without a call is told so and goes on
+    shared = False  # one instance serves all trajectories at once; it keeps no state between calls
+    reusable = False  # `reset` restores the initial state, so an instance serves several trajectories in turn
+    # False: the world ends a trajectory. Running out of turns is then valid, and a turn without a call gets an error.
     needs_answer = True
-    may_stop = False  # of such a world: a turn without a call ends the trajectory too
-    one_call_a_turn = False  # a turn with more gets an error, and none of them is made
+    may_stop = False  # if needs_answer is False: a turn without a call ends the trajectory too
+    one_call_a_turn = False  # a turn with several calls gets an error, and none of them runs
 
     def reset(self, query: Query) -> str | None:
-        """Called before the first call of a trajectory, to begin the same world for the same query: a group is one
-        query's trajectories. What is to be seen then, shown below the query; None: nothing."""
+        """Start the world for a trajectory, in the same state for the same query, as in a group.
+        Return a first observation, shown below the query, or None."""
 
     def call(self, name: str, arguments: dict[str, Any] | str) -> str | Step:
-        """What is to be seen after it, or a ToolError for a call that cannot be carried out."""
+        """Run a tool call and return its observation. Raises ToolError for a call that cannot run."""
 
     def score(self) -> float | None:
-        """At a trajectory's end, in place of the sum of its steps' rewards."""
+        """Return the trajectory's reward at its end, in place of the sum of its steps' rewards."""
 
     def take_metrics(self) -> dict[str, list[float]]:
-        """By name, what is to be logged of the calls since it was last asked, as the values whose mean it is."""
+        """Return the values of each metric since the last call; the log takes their mean."""
 
     def close(self) -> None:
-        """Once for each instance that is not shared, at the end of its last trajectory, however that ended."""
+        """Free the instance. Called once after its last trajectory, however that ended; never if it is shared."""
 
 
 def trait(environment: Environment, name: str) -> bool:
-    """One of the attributes above, as the environment or the protocol has it."""
+    """Return an attribute of the environment, or the protocol's default."""
     return getattr(environment, name, getattr(Environment, name))
 
 
 class ToolError(Exception):
-    """A tool call that cannot be carried out. The policy gets to see the message."""
+    """A tool call that cannot run. The policy sees the message."""
 
 
 class ToolCrash(Exception):
-    """What a tool raised that is no ToolError stands behind it as its cause."""
+    """An unexpected exception of an environment, kept as `__cause__`."""
 
 
 @contextmanager
-def crashing() -> Iterator[None]:
-    """Around what an environment does: raises ToolCrash for all but a wrong setting, a machine without memory,
-    and the end of the task that runs here."""
+def wrap_crashes() -> Iterator[None]:
+    """Convert an environment's exceptions to ToolCrash, except UserError, MemoryError and a cancelled task."""
     try:
         yield
     except (UserError, MemoryError):
         raise
     except asyncio.CancelledError as error:
-        with suppress(RuntimeError):  # no loop runs
+        with suppress(RuntimeError):  # no running loop
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
-        raise ToolCrash(f"CancelledError: {error}") from error  # of the world's own
+        raise ToolCrash(f"CancelledError: {error}") from error  # the environment cancelled a task of its own
     except (Exception, SystemExit) as error:
         raise ToolCrash(f"{type(error).__name__}: {error}") from error
 
 
-async def settled(value: Any) -> Any:
-    """What a function returned, whether it is async or not."""
+async def maybe_await(value: Any) -> Any:
+    """Return the value, awaited first if it is awaitable."""
     return await value if inspect.isawaitable(value) else value
 
 
 async def begin(environment: Environment, query: Query) -> str | None:
-    """What a world shows first. Raises ToolCrash, and UserError where `reset` returns what cannot be shown,
-    as it would each time.
-
-    The environment has a copy of the query: whatever it does with the constraints,
-    the other trajectories and the truth find them as they were.
-    """
-    with crashing():
-        seen = await settled(environment.reset(deepcopy(query)))
-        if not isinstance(seen, str | None):
-            wanted = "reset must return the text that is seen first, or None"
-            raise UserError(f"environment.name: {wanted}, not a {type(seen).__name__}")
-        return seen
+    """Reset the environment and return its first observation. Raises ToolCrash, or UserError if it is not a text.
+    `reset` gets a copy of the query, so it cannot change the constraints of other trajectories or of the truth."""
+    with wrap_crashes():
+        observation = await maybe_await(environment.reset(deepcopy(query)))
+        if not isinstance(observation, str | None):
+            problem = f"reset returned a {type(observation).__name__}; return the text that is seen first, or None"
+            raise UserError(f"environment.name: {problem}")
+        return observation
 
 
 async def step(environment: Environment, name: str, arguments: dict[str, Any] | str) -> Step:
-    """What a call brings, or what its ToolError says. Raises ToolCrash.
-
-    The environment has a copy of the arguments: whatever it does with them, the trajectory shows what the policy wrote.
-    """
-    with crashing():
+    """Run a call and return its result; a ToolError becomes an observation. Raises ToolCrash.
+    The environment gets a copy of the arguments, so it cannot change the trajectory's record."""
+    with wrap_crashes():
         try:
-            taken = await settled(environment.call(name, deepcopy(arguments)))
+            result = await maybe_await(environment.call(name, deepcopy(arguments)))
         except ToolError as error:
             return Step(f"Error: {error}")
-        taken = taken if isinstance(taken, Step) else Step(taken)
-        if not isinstance(taken.observation, str):
-            raise TypeError(f"the tool {name} returned a {type(taken.observation).__name__}, not text")
-        return taken if taken.reward is None else replace(taken, reward=finite(taken.reward))
+        result = result if isinstance(result, Step) else Step(result)
+        if not isinstance(result.observation, str):
+            raise TypeError(f"the tool {name} returned a {type(result.observation).__name__}, not text")
+        return result if result.reward is None else replace(result, reward=_finite_reward(result.reward))
 
 
-def finite(reward: Any) -> float:
-    """A reward as a number. Raises ValueError where it is none to train on."""
+async def final_score(environment: Environment) -> float | None:
+    """Return the environment's score for a trajectory that has ended. Raises ToolCrash."""
+    with wrap_crashes():
+        score = await maybe_await(environment.score())
+        return None if score is None else _finite_reward(score)
+
+
+def _finite_reward(reward: Any) -> float:
     if not math.isfinite(reward):
-        raise ValueError(f"the reward {reward}")
+        raise ValueError(f"the reward {reward} is not finite")
     return float(reward)
 
 
 async def observe(environment: Environment, name: str, arguments: dict[str, Any] | str) -> str:
-    """What is to be seen after a call. Raises ToolCrash."""
+    """Run a call and return its observation. Raises ToolCrash."""
     return (await step(environment, name, arguments)).observation
 
 
 def tool_schema(name: str, description: str, properties: dict[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
-    """One tool in OpenAI's function form; what is not optional is required."""
+    """Return a tool's schema in OpenAI's function form; arguments are required unless `optional` lists them."""
     required = [argument for argument in properties if argument not in optional]
     parameters = {"type": "object", "properties": properties, "required": required}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
 def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) -> dict[str, Any]:
-    """Return the arguments, converted to the schema's types, without optional ones that are null.
+    """Return the arguments converted to the schema's types, without optional arguments that are null.
     Raises ToolError for an unknown tool, malformed JSON, or a missing, unknown or mistyped argument."""
     if isinstance(arguments, str):
         try:
@@ -177,24 +175,24 @@ def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) 
 
 
 def check_tools(tools: list[Schema]) -> None:
-    """Raises UserError for a tool that is not in OpenAI's function form, or whose parameters are no JSON schema."""
+    """Raise UserError for a tool that is not in OpenAI's function form or whose parameters are not a JSON schema."""
     for number, tool in enumerate(tools, start=1):
         function = tool.get("function") if isinstance(tool, dict) else None
         if not (isinstance(function, dict) and isinstance(function.get("name"), str) and "parameters" in function):
-            remedy = "tool_schema(name, description, properties) makes it"
+            remedy = "make it with tool_schema(name, description, properties)"
             raise UserError(f"environment.name: tool {number} is not in OpenAI's function form; {remedy}")
-        if fault := schema_fault(function["parameters"]):
+        if problem := schema_problem(function["parameters"]):
             parameters = f"the parameters of its tool {function['name']}"
-            raise UserError(f"environment.name: {parameters} are no JSON schema: {fault}")
+            raise UserError(f"environment.name: {parameters} are not a valid JSON schema: {problem}")
 
 
 def suggestion(name: str, valid: Iterable[str]) -> str:
-    """The valid name nearest to a wrong one, as a question; empty where none is near."""
+    """Return a question with the valid name nearest to a wrong name, or "" if none is near."""
     return "".join(f' Did you mean "{match}"?' for match in get_close_matches(name, valid, n=1))
 
 
 class NoTools:
-    """An `Environment` without tools, for writing: a trajectory is the query, thinking and a text, in one turn."""
+    """An `Environment` without tools, for writing: a trajectory is a single turn with a thought and a text."""
 
     shared = True
     tools: list[Schema] = []
@@ -204,7 +202,7 @@ class NoTools:
         return cls()
 
     def reset(self, query: Query) -> None:
-        """Nothing to begin."""
+        pass
 
     def call(self, name: str, arguments: dict[str, Any] | str) -> str:
         raise ToolError("there are no tools; reply with your text")

@@ -1,9 +1,8 @@
 """Policy back ends: token ids in, one assistant turn's token ids out.
 
-The rollout engine runs every trajectory as a task of its own and awaits `generate` turn by turn; a back end decides how
-requests are batched. `TransformersGenerator` batches whatever is waiting once no trajectory can go on without it, so a
-trajectory whose tool is slow joins a later batch and holds nobody up. vLLM's (`vllm_generation`, `vllm_server`) take
-the same protocol.
+The rollout engine runs each trajectory as a task and awaits `generate` for each turn; the back end batches the
+requests. `TransformersGenerator` runs a batch once every other task waits for a turn or a tool. A trajectory with a
+slow tool joins a later batch. The vLLM back ends (`vllm_generation`, `vllm_server`) implement the same protocol.
 """
 
 import asyncio
@@ -15,18 +14,17 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from arenarl.rollout.kv_cache import TrajectoryCache, can_be_kept, encode, encode_and_keep
+from arenarl.rollout.kv_cache import TrajectoryCache, can_cut, encode, encode_and_keep
 
 Result = TypeVar("Result")
-FULL_ENOUGH = 0.75  # share of a batch's rows that still generate, below which the others leave it. Our choice
+FULL_ENOUGH = 0.75  # finished rows leave a batch when the share of unfinished rows is not above this. Our choice
 
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """One assistant turn to generate. `temperature` 0 is greedy;
-    `seed` fixes the samples whatever else is in the batch.
+    """A request for one assistant turn. `temperature` 0 is greedy; `seed` fixes the samples in any batch.
 
-    `cache` is the trajectory's: what a back end computed for a turn is there for the next.
+    `cache` belongs to the trajectory: a back end stores a turn's keys and values in it for the next turn.
     """
 
     token_ids: list[int]
@@ -38,10 +36,10 @@ class TurnRequest:
 
 @dataclass(frozen=True)
 class GeneratedTurn:
-    """At most `max_tokens` token ids, ending with the end-of-turn token if the policy ended the turn itself.
+    """At most `max_tokens` token ids; the last is the end-of-turn token if the policy ended the turn itself.
 
-    `logprobs_T` are theirs under the distribution that they were drawn from (a greedy turn's at temperature 1), one a
-    token; None from a back end that computes with the trainer's own model.
+    `logprobs_T` has each token's logprob under the sampling distribution (at temperature 1 for a greedy turn). It is
+    None from a back end that uses the trainer's own model.
     """
 
     token_ids: list[int]
@@ -50,21 +48,19 @@ class GeneratedTurn:
 
 class Generator(Protocol):
     async def generate(self, request: TurnRequest) -> GeneratedTurn:
-        """The turn that the policy goes on with."""
+        """Generate the policy's next turn."""
 
 
 def run_turns(generator: Generator, turns: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine that awaits turns in an event loop of its own, with a shared generator's work beside it."""
+    """Run a coroutine that awaits turns in a new event loop, inside the generator's `serve` if it has one."""
     serve = getattr(generator, "serve", None)
     return asyncio.run(serve(turns) if serve else turns)
 
 
 class TransformersGenerator:
-    """Batches concurrent requests, at most `batch_size` rows at once;
-    each goes on from what its trajectory's cache holds.
+    """Batches concurrent requests, at most `batch_size` rows at once, and reuses each trajectory's cache.
 
-    Nothing that a model's own generation_config says is heard:
-    the tokens are drawn from the distribution that the trainer computes with.
+    The model's generation_config is ignored: tokens are drawn from the distribution that the trainer computes.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int):
@@ -82,16 +78,15 @@ class TransformersGenerator:
         return await future
 
     async def _flush(self) -> None:
-        seen = 0
-        while seen < len(self._waiting):  # until nobody who could still ask does
-            seen = len(self._waiting)
+        count = 0
+        while count < len(self._waiting):  # wait until no task adds another request
+            count = len(self._waiting)
             await asyncio.sleep(0)
-        # who was cancelled no longer waits
-        batch = [(request, future) for request, future in self._waiting if not future.done()]
+        batch = [(request, future) for request, future in self._waiting if not future.done()]  # skip cancelled requests
         self._waiting = []
         try:
             turns = self._generate_all([request for request, _ in batch])
-        except Exception as error:  # every waiting trajectory must learn of it, or the rollout would hang
+        except Exception as error:  # every waiting trajectory must get the error, or the rollout would hang
             for _, future in batch:
                 future.set_exception(error)
             return
@@ -99,7 +94,7 @@ class TransformersGenerator:
             future.set_result(GeneratedTurn(turn))
 
     def _generate_all(self, requests: list[TurnRequest]) -> list[list[int]]:
-        """Longest prompts first, so that a batch holds rows of like length."""
+        """Return the requests' turns, generated longest prompts first so that a batch has rows of similar length."""
         order = sorted(range(len(requests)), key=lambda row: -len(requests[row].token_ids))
         turns: dict[int, list[int]] = {}
         for start in range(0, len(order), self.batch_size):
@@ -109,14 +104,14 @@ class TransformersGenerator:
 
     @torch.no_grad()
     def _generate_batch(self, requests: list[TurnRequest]) -> list[list[int]]:
-        """Token by token. A row that has ended its turn stays until enough have to be worth taking out."""
+        """Generate a batch token by token. Finished rows leave it when at least a quarter of the rows are finished."""
         prompts, caches = [request.token_ids for request in requests], [request.cache for request in requests]
-        is_kept = can_be_kept(self.model)
-        batch = encode_and_keep(self.model, prompts, caches) if is_kept else encode(self.model, prompts)
+        keeps_caches = can_cut(self.model)
+        batch = encode_and_keep(self.model, prompts, caches) if keeps_caches else encode(self.model, prompts)
         draw = PerRowSampling(requests, self.model.device)
         tokens_B = torch.tensor([prompt[-1] for prompt in prompts], device=self.model.device)
         turns: list[list[int]] = [[] for _ in requests]
-        rows = list(range(len(requests)))  # the requests in the batch
+        rows = list(range(len(requests)))  # indices of the requests that are in the batch
         while rows:
             tokens_B = draw(batch.step(self.model, tokens_B))
             for row, token in zip(rows, tokens_B.tolist(), strict=True):
@@ -125,7 +120,7 @@ class TransformersGenerator:
             going = [place for place, row in enumerate(rows) if not self._has_ended(turns[row], requests[row])]
             if going and len(going) > FULL_ENOUGH * len(rows):
                 continue
-            if is_kept:
+            if keeps_caches:
                 for place in set(range(len(rows))) - set(going):
                     known = prompts[rows[place]] + turns[rows[place]][:-1]
                     caches[rows[place]].keep(known, batch.row(place, len(known)))
@@ -141,10 +136,10 @@ class TransformersGenerator:
 
 
 class PerRowSampling:
-    """Logits → tokens for greedy and sampled rows in one batch, each row with its own random numbers.
+    """Logits → tokens, for greedy and sampled rows in one batch, each row with random numbers of its own.
 
-    For a sampled row the inverse of the cumulative distribution at temperature T picks the token from one uniform
-    number a position, drawn from the row's seed. What a row samples does not depend on who shares its batch.
+    A sampled row draws one uniform number per position from its seed. The inverse of the cumulative distribution at
+    the row's temperature maps it to a token. A row's samples do not depend on the other rows of its batch.
     """
 
     def __init__(self, requests: list[TurnRequest], device: torch.device):
@@ -171,5 +166,5 @@ class PerRowSampling:
         self.sampled = self._sampled_rows()
 
     def _sampled_rows(self) -> torch.Tensor:
-        """Their numbers: a mask would be waited for on a GPU, token by token."""
+        """Return the indices of sampled rows. With a mask instead, a GPU would synchronise at every token."""
         return (self.temperatures_B > 0).nonzero()[:, 0]

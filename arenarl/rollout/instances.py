@@ -1,7 +1,7 @@
-"""The environments of trajectories under way: one that all share, or one each, used again where starting is dear.
+"""Environment instances for running trajectories: one that all share, or one each, reused if the environment allows it.
 
-Those that outlive a rollout, and with it its event loop, do what they do asynchronously in a loop that lasts as long as
-they.
+Each rollout opens and closes an event loop. The async methods of instances that outlive a rollout therefore run in a
+thread with a loop of its own.
 """
 
 import asyncio
@@ -13,72 +13,73 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
-from arenarl.rollout.environment import Environment, ToolCrash, check_tools, crashing, settled, trait
+from arenarl.rollout.environment import Environment, ToolCrash, check_tools, maybe_await, trait, wrap_crashes
 from arenarl.system.errors import UserError, show
 from arenarl.system.event_loops import LoopThread
 
 
 class Instances:
-    """Hands out what `make` makes. `report` gets what crashes where no trajectory can be void for it.
-    Raises UserError if the first one cannot be made, or its tools are none."""
+    """Lends environments made by `make`. `report` is called for a crash that cannot make a trajectory void.
+    Raises UserError if the first instance cannot be made or its tools are invalid."""
 
     def __init__(self, make: Callable[[], Environment], report: Callable[[ToolCrash], None]):
         self._make, self._report = make, report
-        self.kind = _first(make)  # whose attributes say what all are like
+        self.kind = _make_first(make)  # its attributes hold for all instances
         self._thread = LoopThread("worlds")
-        self._idle: list[Environment] = [] if trait(self.kind, "shared") else [self._lasting(self.kind)]
+        self._idle: list[Environment] = [] if trait(self.kind, "shared") else [self._in_thread(self.kind)]
         self._metrics: dict[str, list[float]] = defaultdict(list)
         weakref.finalize(self, _close_all, self._idle, self._thread)  # at the end of the process, at the latest
 
     @asynccontextmanager
-    async def one(self, is_fresh: bool = False) -> AsyncIterator[Environment]:
-        """One for a trajectory, `is_fresh` if it must be new: what broke one may have broken all that are idle.
-        Whatever ends the trajectory, it is closed, or used again if it says so and did not crash. Raises ToolCrash.
+    async def borrow(self, is_fresh: bool = False) -> AsyncIterator[Environment]:
+        """Lend an environment to a trajectory; afterwards keep it if it is reusable and did not crash, else close it.
 
-        Who asks for a new one has given one back that was closed: there are never more than were at work at once.
+        `is_fresh` makes a new instance for a retry, because the same fault may have broken the idle instances. It
+        replaces the crashed instance, which was closed, so their number does not grow. Raises ToolCrash.
         """
         if trait(self.kind, "shared"):
-            yield self._lasting(self.kind)
+            yield self._in_thread(self.kind)
             return
-        with crashing():
-            environment = self._idle.pop() if self._idle and not is_fresh else self._lasting(self._make())
-        is_whole = False
+        with wrap_crashes():
+            environment = self._idle.pop() if self._idle and not is_fresh else self._in_thread(self._make())
+        can_be_kept = False
         try:
             yield environment
-            is_whole = trait(self.kind, "reusable")
+            can_be_kept = trait(self.kind, "reusable")
         finally:
             try:
                 for name, values in self._metrics_of(environment).items():
                     self._metrics[name] += values
             finally:
-                if is_whole:
+                if can_be_kept:
                     self._idle.append(environment)
                 else:
                     await _close(environment, self._report)
 
     def take_metrics(self) -> dict[str, list[float]]:
-        """What the environments have to log since this was last called, each as the values whose mean it is."""
+        """Return the values of each of the environments' metrics since the last call."""
         if trait(self.kind, "shared"):
             return self._metrics_of(self.kind)
-        taken, self._metrics = dict(self._metrics), defaultdict(list)
-        return taken
+        metrics, self._metrics = dict(self._metrics), defaultdict(list)
+        return metrics
 
-    def _lasting(self, environment: Environment) -> Any:
+    def _in_thread(self, environment: Environment) -> Any:
+        """Wrap an environment that outlives a rollout."""
         outlives = trait(self.kind, "shared") or trait(self.kind, "reusable")
         return _InThread(environment, self._thread) if outlives else environment
 
     def _metrics_of(self, environment: Environment) -> dict[str, list[float]]:
         try:
-            with crashing():
-                taken = environment.take_metrics() if hasattr(environment, "take_metrics") else None
-                return {name: [float(value) for value in values] for name, values in (taken or {}).items()}
+            with wrap_crashes():
+                metrics = environment.take_metrics() if hasattr(environment, "take_metrics") else None
+                return {name: [float(value) for value in values] for name, values in (metrics or {}).items()}
         except ToolCrash as crash:
             self._report(crash)
             return {}
 
 
 class _InThread:
-    """An environment whose awaitable results run in a thread's loop; its other results come at once."""
+    """An environment whose awaitable results run in a thread's loop; other results are returned at once."""
 
     def __init__(self, environment: Environment, thread: LoopThread):
         self._environment, self._thread = environment, thread
@@ -89,25 +90,24 @@ class _InThread:
 
     def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         result = method(*arguments)
-        # a future belongs to the loop that runs already
-        is_foreign = inspect.isawaitable(result) and not asyncio.isfuture(result)
-        return self._thread.run(settled(result)) if is_foreign else result
+        is_unbound = inspect.isawaitable(result) and not asyncio.isfuture(result)  # a future is bound to its loop
+        return self._thread.run(maybe_await(result)) if is_unbound else result
 
 
 @contextmanager
 def temporary_environment(make: Callable[[], Environment]) -> Iterator[Environment]:
-    """A temporary environment, closed on exit unless it is shared. Raises UserError if it cannot be made."""
-    environment = _first(make)
+    """Make an environment and close it on exit, unless it is shared. Raises UserError if it cannot be made."""
+    environment = _make_first(make)
     try:
         yield environment
     finally:
         _close_first(environment)
 
 
-def _first(make: Callable[[], Environment]) -> Environment:
-    """One whose failure is no trajectory's: nothing can begin without it."""
+def _make_first(make: Callable[[], Environment]) -> Environment:
+    """Make an instance and check its tools. A failure stops the run, as no trajectory could start."""
     try:
-        with crashing():
+        with wrap_crashes():
             environment = make()
     except ToolCrash as crash:
         raise UserError(f"environment.name: the first instance could not be made: {crash}") from crash
@@ -126,8 +126,8 @@ def _close_first(environment: Environment) -> None:
 
 async def _close(environment: Environment, report: Callable[[ToolCrash], None]) -> None:
     try:
-        with crashing():
-            await settled(environment.close() if hasattr(environment, "close") else None)
+        with wrap_crashes():
+            await maybe_await(environment.close() if hasattr(environment, "close") else None)
     except ToolCrash as crash:
         report(crash)
 
@@ -139,5 +139,5 @@ def _close_all(environments: list[Environment], thread: LoopThread) -> None:
 
     if environments:
         closing = thread.submit(close())
-        if not thread.is_current:  # where the engine is forgotten, anything may run
+        if not thread.is_current:  # the garbage collector may run this in the thread itself: it must not wait there
             closing.result()

@@ -1,10 +1,8 @@
-"""Keys and values that outlive a turn (KV cache), for the transformers back end:
-what was encoded once is not encoded again.
+"""A KV cache that outlives a turn, for the transformers back end: no token is encoded twice.
 
-A `TrajectoryCache` goes with its trajectory from turn to turn, a `BatchCache` lines those of a batch up for decoding
-and takes them apart again. A prompt that several trajectories begin with, as all of a group do, is encoded once. Only
-plain attention can be cut by the token: for a model with sliding windows or recurrent states whole prompts are encoded
-at every turn, and nothing is kept.
+A `TrajectoryCache` keeps a trajectory's keys and values between turns. A `BatchCache` aligns the rows of a batch for
+decoding and splits them again. A prompt that several trajectories share, as in a group, is encoded once. Only plain
+attention can be cut at any token: a model with sliding windows or recurrent states encodes the whole prompt each turn.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,14 +12,15 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
-# tokens, of rows of like length, or one row that has more: fewer are padded less and take less memory. Our choice
+# Tokens in one encoding pass, padding included; a longer row is a pass of its own. A smaller value pads less and takes
+# less memory. Our choice.
 ENCODED_AT_ONCE = 2048
-ROOM = 32  # tokens for which a layer makes room at a time. Our choice
+ROOM = 32  # number of tokens by which a layer grows at a time. Our choice
 Layer = tuple[torch.Tensor, torch.Tensor]  # keys and values
 
 
 class TrajectoryCache:
-    """What a trajectory's turns computed: layers' keys and values (KV heads, T, head dim) of `token_ids` (T,)."""
+    """A trajectory's `token_ids` (T,) and each layer's keys and values for them (KV heads, T, head dim)."""
 
     def __init__(self):
         self.token_ids: list[int] = []
@@ -30,20 +29,20 @@ class TrajectoryCache:
     def keep(self, token_ids: list[int], layers: list[Layer]) -> None:
         self.token_ids, self.layers = token_ids, layers
 
-    def forget_all_but(self, prompt: list[int]) -> None:
-        """Keep what is of the prompt, short of its last token, whose logits are wanted."""
+    def cut_to(self, prompt: list[int]) -> None:
+        """Keep the longest prefix of the prompt, without its last token, whose logits the next step needs."""
         known = min(len(self.token_ids), len(prompt) - 1)
         if self.token_ids[:known] != prompt[:known]:
             known = next(place for place in range(known) if self.token_ids[place] != prompt[place])
         self.keep(prompt[:known], [(keys[:, :known], values[:, :known]) for keys, values in self.layers])
 
 
-Row = tuple[list[int], TrajectoryCache]  # a prompt and what is kept of it
+Row = tuple[list[int], TrajectoryCache]  # a prompt and its cache
 
 
 class GrowingLayer(DynamicLayer):
-    """A layer that makes room for many tokens at a time, where transformers' own is copied for every token. Keys and
-    values are (B, KV heads, T, head dim)."""
+    """A cache layer that grows by `ROOM` tokens at a time; transformers' own layer is copied at every token.
+    Keys and values are (B, KV heads, T, head dim)."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, used: int):
         super().__init__()
@@ -73,56 +72,56 @@ def _with_room(states: torch.Tensor, length: int) -> torch.Tensor:
 
 
 class BatchCache:
-    """A batch's rows for the model, right-aligned: all go on in the same column, `starts_B` has their first."""
+    """The rows of a batch, right-aligned: all append in the same column; row b begins in column `starts_B[b]`."""
 
     def __init__(self, layers: Cache, starts: list[int], length: int, device: torch.device):
         self.layers, self.length = layers, length
         self.starts_B = torch.tensor(starts, device=device)
 
     def step(self, model: PreTrainedModel, tokens_B: torch.Tensor) -> torch.Tensor:
-        """Every row's next token in, its logits (B, V) out."""
+        """Append each row's next token; return the logits (B, V) after it."""
         columns, starts_B1 = torch.arange(self.length + 1, device=tokens_B.device), self.starts_B[:, None]
         mask, positions = (columns >= starts_B1).long(), self.length - starts_B1
         self.length += 1
         return _read(model, tokens_B[:, None], mask, positions, self.layers)[:, -1]
 
     def row(self, row: int, tokens: int) -> list[Layer]:
-        """A copy of the row's first tokens."""
+        """Return a copy of the keys and values of a row's first `tokens` tokens."""
         own = slice(start := int(self.starts_B[row]), start + tokens)
         return [(layer.keys[row, :, own].clone(), layer.values[row, :, own].clone()) for layer in self.layers.layers]
 
     def select(self, rows: torch.Tensor) -> None:
-        self.layers.reorder_cache(rows)  # which, unlike batch_select_indices, layers of every kind have
+        self.layers.reorder_cache(rows)  # unlike batch_select_indices, every kind of layer has it
         self.starts_B = self.starts_B[rows]
 
 
 def _read(
     model: PreTrainedModel, ids_BT: torch.Tensor, mask: torch.Tensor | None, positions_BT: torch.Tensor, layers: Cache
 ) -> torch.Tensor:
-    """Have the model read tokens behind what its cache holds; the logits (B, 1, V) of the last."""
+    """Run the model on tokens that follow its cache; return the logits (B, 1, V) of the last token."""
     options = {"past_key_values": layers, "use_cache": True, "logits_to_keep": 1}
     return model(input_ids=ids_BT, attention_mask=mask, position_ids=positions_BT, **options).logits
 
 
-def can_be_kept(model: PreTrainedModel) -> bool:
-    """Whether the model's cache can be cut by the token: it has plain attention in every layer."""
+def can_cut(model: PreTrainedModel) -> bool:
+    """Return True if the model's cache can be cut at any token: every layer has plain attention."""
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
 
 
 def encode_and_keep(
     model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]
 ) -> BatchCache:
-    """All but the last token of every prompt, from where each cache leaves off, which then holds them too."""
+    """Encode all but the last token of every prompt, from the end of its cache on, and store them in the cache."""
     firsts: dict[tuple[int, ...], TrajectoryCache] = {}
     missing: list[Row] = []
     for prompt, cache in zip(prompts, caches, strict=True):
-        cache.forget_all_but(prompt)
+        cache.cut_to(prompt)
         if len(cache.token_ids) == len(prompt) - 1:
             continue
         if cache.token_ids or firsts.setdefault(tuple(prompt), cache) is cache:
             missing.append((prompt, cache))
-    for part in _of_like_length(missing):
-        _go_on(model, *zip(*part, strict=True))
+    for part in _parts_of_similar_length(missing):
+        _encode_rest(model, *zip(*part, strict=True))
     for prompt, cache in zip(prompts, caches, strict=True):
         if len(cache.token_ids) < len(prompt) - 1:
             first = firsts[tuple(prompt)]
@@ -130,10 +129,10 @@ def encode_and_keep(
     return _join(model, caches)
 
 
-def _of_like_length(missing: list[Row]) -> Iterator[list[Row]]:
-    """The rows, those with fewest new tokens first, in parts of at most `ENCODED_AT_ONCE` of them, padding included."""
+def _parts_of_similar_length(rows: list[Row]) -> Iterator[list[Row]]:
+    """Yield the rows, fewest new tokens first, in parts of at most `ENCODED_AT_ONCE` new tokens with padding."""
     part: list[Row] = []
-    new_tokens = [(len(prompt) - 1 - len(cache.token_ids), (prompt, cache)) for prompt, cache in missing]
+    new_tokens = [(len(prompt) - 1 - len(cache.token_ids), (prompt, cache)) for prompt, cache in rows]
     for new, row in sorted(new_tokens, key=itemgetter(0)):
         if part and (len(part) + 1) * new > ENCODED_AT_ONCE:
             yield part
@@ -143,14 +142,14 @@ def _of_like_length(missing: list[Row]) -> Iterator[list[Row]]:
         yield part
 
 
-def _go_on(model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]) -> None:
-    """Encode in one pass what each cache lacks: columns of known tokens right-aligned, then new left-aligned."""
+def _encode_rest(model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]) -> None:
+    """Encode the uncached tokens of several rows in one pass: cached columns right-aligned, new ones left-aligned."""
     batch, device = _join(model, caches), model.device
     new = [prompt[len(cache.token_ids) : -1] for prompt, cache in zip(prompts, caches, strict=True)]
     width, last_B1 = max(map(len, new)), torch.tensor([[len(ids) - 1] for ids in new], device=device)
     known, columns = torch.arange(batch.length, device=device), torch.arange(width, device=device)
     mask = torch.cat([known >= batch.starts_B[:, None], columns <= last_B1], dim=1).long()
-    mask = mask if batch.length else None  # causal attention does not see the padding behind a row
+    mask = mask if batch.length else None  # causal attention does not see the padding after a row
     positions = (batch.length - batch.starts_B)[:, None] + torch.minimum(columns, last_B1)
     ids = torch.tensor([ids + [0] * (width - len(ids)) for ids in new], device=device)
     _read(model, ids, mask, positions, batch.layers)
@@ -165,11 +164,11 @@ def _join(model: PreTrainedModel, caches: Sequence[TrajectoryCache]) -> BatchCac
         return BatchCache(DynamicCache(config=model.config), starts, 0, model.device)
     layers: list[GrowingLayer] = []
     for number in range(max(len(cache.layers) for cache in caches)):
-        kept = [cache.layers[number] if cache.layers else None for cache in caches]
-        some = next(layer for layer in kept if layer)
-        sizes = [(len(caches), states.shape[0], longest + ROOM, states.shape[2]) for states in some]
-        joined = tuple(states.new_zeros(size) for states, size in zip(some, sizes, strict=True))
-        for row, (start, layer) in enumerate(zip(starts, kept, strict=True)):
+        cached = [cache.layers[number] if cache.layers else None for cache in caches]
+        example = next(layer for layer in cached if layer)
+        sizes = [(len(caches), states.shape[0], longest + ROOM, states.shape[2]) for states in example]
+        joined = tuple(states.new_zeros(size) for states, size in zip(example, sizes, strict=True))
+        for row, (start, layer) in enumerate(zip(starts, cached, strict=True)):
             if layer:
                 for states, target in zip(layer, joined, strict=True):
                     target[row, :, start:longest] = states
@@ -178,7 +177,7 @@ def _join(model: PreTrainedModel, caches: Sequence[TrajectoryCache]) -> BatchCac
 
 
 def encode(model: PreTrainedModel, prompts: Sequence[list[int]]) -> BatchCache:
-    """All but the last token of every prompt, whatever the model's cache holds."""
+    """Encode all but the last token of every prompt, for a model of any architecture."""
     longest = max(map(len, prompts)) - 1
     starts = [longest + 1 - len(prompt) for prompt in prompts]
     batch = BatchCache(DynamicCache(config=model.config), starts, longest, model.device)

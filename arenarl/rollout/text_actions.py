@@ -1,8 +1,7 @@
-"""Actions as text beside tool calls: `Thought: … Action: …`, as ReAct and AgentGym write them
-(`environment.actions: text`).
+"""Text actions in place of tool calls (`environment.actions: text`): `Thought: … Action: …`, as ReAct and AgentGym.
 
-A turn is kept as the policy wrote it, with the call that its action stands for beside it, so that judges, truths and
-reports read both forms alike. What the world shows is a user's message then.
+A message keeps the policy's text and also the tool calls that its actions mean, so judges, truths and reports read both
+forms alike. Observations are user messages.
 """
 
 import re
@@ -16,18 +15,18 @@ _ACTION = re.compile(ACTION_BEGINS.pattern + r"\s*(.*?)\s*$", re.MULTILINE)
 
 
 def action_tool(tools: list[Schema]) -> tuple[str, str]:
-    """Return (name, argument) of the one tool that an action calls. Raises UserError if there is no such tool."""
+    """Return (name, argument) of the environment's only tool, which takes one text. Raises UserError for others."""
     functions = [tool["function"] for tool in tools]
     properties = functions[0]["parameters"].get("properties", {}) if len(functions) == 1 else {}
     if len(properties) == 1 and next(iter(properties.values())).get("type") == "string":
         return functions[0]["name"], next(iter(properties))
     names = ", ".join(function["name"] for function in functions)
-    needs = "environment.actions=text needs an environment with one tool that takes one text"
-    raise UserError(f"{needs}; this one has {names}; set tool_calls")
+    problem = f"needs an environment with one tool that takes one text, and this one has {names}"
+    raise UserError(f"environment.actions=text {problem}; set environment.actions=tool_calls")
 
 
 def action_message(text: str, tool: tuple[str, str]) -> dict[str, Any]:
-    """A generated turn as a chat message: its text as it is, and the calls of `tool` that its actions are.
+    """Parse a generated turn into a chat message: the unchanged text, and a call of `tool` for each action.
 
     >>> action_message("Thought:\\nWood.\\n\\nAction:\\nget 1 oak log", ("act", "action"))["actions"]
     [{'name': 'act', 'arguments': {'action': 'get 1 oak log'}}]
@@ -42,8 +41,8 @@ def action_message(text: str, tool: tuple[str, str]) -> dict[str, Any]:
 
 
 def as_text_actions(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Turn a trajectory of tool calls, one a turn, into text actions; a thought stands where `Thought:` says so.
-    Raises UserError if a turn makes several calls, or one with several arguments."""
+    """Convert a trajectory of tool calls, one a turn, to text actions with the thought behind `Thought:`.
+    Raises UserError if a turn has several calls, or a call with several arguments."""
     return [_as_text_action(message) for message in messages]
 
 
@@ -54,7 +53,7 @@ def _as_text_action(message: dict[str, Any]) -> dict[str, Any]:
         return message
     if len(calls) > 1 or not isinstance(calls[0].arguments, dict) or len(calls[0].arguments) != 1:
         problem = "a trajectory has a turn that is not one call with one argument"
-        raise UserError(f"environment.actions=text: {problem}; set tool_calls, or write it anew")
+        raise UserError(f"environment.actions=text: {problem}; set environment.actions=tool_calls, or change the data")
     (action,) = calls[0].arguments.values()
     text = f"Thought:\n{message.get('reasoning_content', '')}\n\nAction:\n{action}"
     actions = [{"name": calls[0].name, "arguments": calls[0].arguments}]

@@ -1,7 +1,7 @@
-"""All that touches vLLM's private parts, so that an upgrade changes this file alone.
+"""vLLM's private parts, so that an upgrade changes only this file.
 
-The code was run with vLLM `VERSION`; another version is refused. `INTERNALS` lists what is used of vLLM beyond its
-documented `LLM` and `SamplingParams`; `missing_internals` says which of it a version lacks.
+The code was tested with vLLM `VERSION`; other versions are refused. `INTERNALS` lists the names that the code uses
+beyond the documented `LLM` and `SamplingParams`; `missing_internals` returns the names that a version lacks.
 """
 
 import importlib.util
@@ -19,24 +19,22 @@ import torch
 from arenarl.system.errors import UserError
 
 VERSION = "0.31.0"
-INTERNALS = {  # module: names in it, and of classes, behind a dot, their attributes
+_ENGINE = ("add_request", "abort_request", "step", "has_unfinished_requests", "model_config")
+INTERNALS = {  # module: names, or Class.attribute
     "vllm._custom_ops": ["_supports_onednn"],
     "vllm.distributed.parallel_state": ["get_tp_group", "GroupCoordinator.cpu_group", "GroupCoordinator.world_size"],
     "vllm.entrypoints.launchers.api_server.entry": ["main"],
     "vllm.exceptions": ["VLLMValidationError"],
-    "vllm.v1.engine.llm_engine": [
-        f"LLMEngine.{name}"
-        for name in ("add_request", "abort_request", "step", "has_unfinished_requests", "model_config")
-    ],
+    "vllm.v1.engine.llm_engine": [f"LLMEngine.{name}" for name in _ENGINE],
 }
 
 
 def require_vllm(setting: str = "rollout.backend=vllm") -> None:
-    """Raises UserError if vLLM, which a setting needs, is not installed or not `VERSION`. Sets what it reads from the
-    environment, so before it is first imported."""
+    """Raise UserError if vLLM is missing or is not `VERSION`; `setting` is the config's key that needs it.
+    Call it before vLLM is imported, because it sets vLLM's environment variables."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     if not torch.cuda.is_available():
-        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GB; it takes half the memory otherwise
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GB; the default is half the memory
     install = f"pip install vllm=={VERSION} (without a GPU vllm-cpu=={VERSION}) into an environment of its own"
     if importlib.util.find_spec("vllm") is None:
         raise UserError(f"{setting}: vLLM is not installed; {install}, or set rollout.backend=transformers")
@@ -46,13 +44,10 @@ def require_vllm(setting: str = "rollout.backend=vllm") -> None:
 
 
 def missing_internals() -> list[str]:
-    """What this vLLM lacks of `INTERNALS`, a sentence for each."""
-    return [
-        f"vLLM {VERSION} had {module}.{name}, and this version does not: change arenarl/rollout/vllm_internals.py"
-        for module, names in INTERNALS.items()
-        for name in names
-        if not _has(module, name)
-    ]
+    """Return a sentence for each of `INTERNALS` that the installed vLLM lacks."""
+    missing = [f"{module}.{name}" for module, names in INTERNALS.items() for name in names if not _has(module, name)]
+    change = "and this version does not: change arenarl/rollout/vllm_internals.py"
+    return [f"vLLM {VERSION} had {name}, {change}" for name in missing]
 
 
 def _has(module: str, name: str) -> bool:
@@ -65,7 +60,7 @@ def _has(module: str, name: str) -> bool:
 
 
 def disable_onednn_packing() -> None:
-    """Without a GPU vLLM 0.31 packs weights for oneDNN, and packed ones cannot be loaded again."""
+    """Without a GPU, stop vLLM 0.31 from packing weights for oneDNN: packed weights cannot be replaced."""
     if not torch.cuda.is_available():
         import vllm._custom_ops as custom_ops
 
@@ -74,7 +69,7 @@ def disable_onednn_packing() -> None:
 
 @contextmanager
 def hidden_module(name: str) -> Iterator[None]:
-    """Without a GPU vLLM 0.31 inspects all imported modules, and fails at one of llvmlite's, which bm25s brings."""
+    """Without a GPU, hide a module: vLLM 0.31 inspects all imported modules and fails at one of llvmlite (of bm25s)."""
     hidden = None if torch.cuda.is_available() else sys.modules.pop(name, None)
     try:
         yield
@@ -84,14 +79,14 @@ def hidden_module(name: str) -> Iterator[None]:
 
 
 def refused_request() -> type[Exception]:
-    """The error of a request that vLLM refuses."""
+    """Return the exception of a request that vLLM refuses."""
     from vllm.exceptions import VLLMValidationError
 
     return VLLMValidationError
 
 
 def gather_from_engine(message: Any) -> list[Any]:
-    """The messages of all processes that vLLM has split its engine over, in the order of their ranks, over the CPUs."""
+    """Return the messages of all processes that share the engine, in the order of their ranks, sent over the CPUs."""
     from vllm.distributed.parallel_state import get_tp_group
 
     group = get_tp_group()
@@ -101,9 +96,9 @@ def gather_from_engine(message: Any) -> list[Any]:
 
 
 def run_server(arguments: list[str]) -> None:
-    """`vllm serve` with the routes that load weights, which vLLM hides behind a variable, until it is ended."""
+    """Run `vllm serve` until it is stopped, with its hidden routes that load weights."""
     os.environ["VLLM_SERVER_DEV_MODE"] = "1"
-    # `vllm serve` itself asks for a package that vllm-cpu is not
+    # `vllm serve` itself requires a package named vllm, so it does not start with vllm-cpu
     from vllm.entrypoints.launchers.api_server.entry import main
 
     sys.argv = ["vllm", *arguments]

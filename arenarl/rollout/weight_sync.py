@@ -1,15 +1,12 @@
-"""The trainer's weights to vLLM, after every update, and the check that they arrived.
+"""Copy the trainer's weights to vLLM after every update, and check that both compute the same.
 
-If vLLM does not compute what the trainer computes, RL learns from the tokens of another policy than the one it updates.
-So on a few fixed prompts vLLM generates greedily, and the trainer reads the same tokens. Both give each token's logprob
-at temperature 1, and whether it is the most likely one. Token ids go in and come out: no tokenizer and no chat template
-can come between the two.
+If they differ, RL learns from the tokens of another policy than it updates. For the check (parity), vLLM generates
+greedily on a few fixed prompts, and the trainer reads the same token ids, without tokenizer or chat template. Both
+compute each token's logprob at temperature 1, and the most likely token.
 
-Beside `training` the only place that knows TRL's insides: its `VLLMGeneration` walks the weights, gathering them under
-ZeRO-3, and loads them into an engine of the same process. What TRL leaves to vLLM when it opens an engine itself (the
-dtype: vLLM takes bfloat16 for float32 weights), how it reaches a server (by NCCL; here also by a disk) and how it
-merges LoRA (in place, which leaves its roundings in the frozen weights) is replaced here, through the methods it has
-for that.
+TRL's `VLLMGeneration` iterates over the weights, gathered under ZeRO-3, and loads them into an engine of this process.
+Subclasses replace three parts: opening the engine (TRL's would take bfloat16 for float32 weights), reaching a server
+(TRL only has NCCL), and merging LoRA (TRL merges in place, which leaves rounding errors in the frozen weights).
 """
 
 import asyncio
@@ -41,7 +38,7 @@ from arenarl.system.errors import GO_ON, UserError
 from arenarl.trajectory import Query
 
 _SHARD_BYTES = 4 << 30
-PROMPTS, TOKENS = 4, 32  # queries, and tokens of each at most: enough for a mean, a second's work for 8B
+PROMPTS, TOKENS = 4, 32  # queries and tokens a query in a parity check: enough for a mean, a second for 8B
 
 
 def _parts(trainer: GRPOTrainer) -> tuple[Any, ...]:
@@ -49,15 +46,15 @@ def _parts(trainer: GRPOTrainer) -> tuple[Any, ...]:
 
 
 class MergedWeights(VLLMGeneration):
-    """TRL's way to walk the weights, in which LoRA is merged into what is sent and never into the model."""
+    """TRL's weight sync, with LoRA merged into the copies that are sent and never into the model."""
 
-    is_asleep = False  # then vLLM has no weights
+    is_asleep = False  # True while vLLM has no weights
 
     def rest(self) -> None:
-        """Nothing is generated until the next sync."""
+        """Release what vLLM does not need until the next sync; by default nothing."""
 
     def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """One at a time under the name that vLLM knows, gathered under ZeRO-3: on all processes together."""
+        """Yield (vLLM's name, weight) one at a time, gathered under ZeRO-3; all processes call it together."""
         if not isinstance(self.model, PeftModel):
             yield from super()._iter_named_params()
             return
@@ -70,7 +67,7 @@ class MergedWeights(VLLMGeneration):
 
 
 class EngineWeights(MergedWeights):
-    """TRL's weight sync into an engine of this process that `open_engine` opens."""
+    """Weight sync into an engine of this process, opened by `open_engine`."""
 
     def __init__(self, trainer: GRPOTrainer, config: Config):
         self.config = config
@@ -88,36 +85,35 @@ class EngineWeights(MergedWeights):
         accelerator.wait_for_everyone()
 
     def rest(self) -> None:
-        """With `rollout.vllm_sleep` the memory of weights and cache goes to the trainer. Level 2: what was in it is
-        lost, but for the buffers."""
+        """With `rollout.vllm_sleep`, free the memory of vLLM's weights and cache for the trainer.
+        Sleep level 2 discards both and keeps only the model's buffers."""
         if self.enable_sleep_mode:
             self.llm.sleep(level=2)
             self.is_asleep = True
 
     def sync_weights(self) -> None:
-        """TRL's, which begins by taking the weights' memory back; the cache's is taken once they are in it."""
+        """Sync as TRL does, which first wakes the weights' memory; wake the cache's memory afterwards."""
         super().sync_weights()
         forget(self.llm)
         if self.is_asleep:
             self.llm.wake_up(tags=["kv_cache"])
             self.is_asleep = False
-        # NCCL is through with the trainer's collectives before a shared engine's begin (TRL's issue 3671)
+        # The trainer's NCCL collectives must finish before a shared engine's begin (TRL's issue 3671).
         self.accelerator.wait_for_everyone()
 
 
 class ServedWeights(MergedWeights):
-    """TRL's way to walk the weights, with a disk in place of its NCCL broadcast (vllm_server.py says why)."""
+    """Weight sync to a server through a shared disk instead of TRL's NCCL broadcast; see vllm_server.py."""
 
     def __init__(self, trainer: GRPOTrainer, server: VLLMServer, folder: Path):
         self.server, self.folder = server, folder
         super().__init__(*_parts(trainer), mode="server")
 
     def _init_vllm(self) -> None:
-        """Nothing to open: requests and weights have their own ways to the server."""
+        """Open nothing: the server runs already."""
 
     def sync_weights(self) -> None:
-        """Every process walks the weights, because gathering needs all;
-        the main one writes them and tells the server."""
+        """Iterate over the weights on all processes, which gathering needs; the main process writes and loads them."""
         is_main = self.accelerator.is_main_process
         if is_main:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -132,7 +128,7 @@ class ServedWeights(MergedWeights):
         if is_main:
             self._write(shard)
             self.server.load(str(self.folder))
-        self.accelerator.wait_for_everyone()  # or another process would generate with the old ones
+        self.accelerator.wait_for_everyone()  # else another process would generate with old weights
 
     def _write(self, shard: dict[str, torch.Tensor]) -> None:
         file = self.folder / f"model-{len(list(self.folder.iterdir())):05}.safetensors"
@@ -140,7 +136,7 @@ class ServedWeights(MergedWeights):
 
 
 class BroadcastWeights(MergedWeights):
-    """TRL's NCCL broadcast from the first process's GPU to the server's. Needs GPUs, and was never run."""
+    """Weight sync by TRL's NCCL broadcast from the first process's GPU to the server's. Never run: it needs GPUs."""
 
     def __init__(self, trainer: GRPOTrainer, server: VLLMServer):
         self.server = server
@@ -149,21 +145,21 @@ class BroadcastWeights(MergedWeights):
     def sync_weights(self) -> None:
         super().sync_weights()
         if self.accelerator.is_main_process:
-            self.server.forget()  # TRL asks for it too, and does not read whether it was done
+            self.server.forget()  # TRL requests it too, but ignores a failure
         self.accelerator.wait_for_everyone()
 
 
 def require_room(engine: RolloutEngine, queries: Sequence[Query], positions: int) -> None:
-    """Raises UserError if vLLM has no room for a trajectory that takes its whole budget, and would cut it."""
+    """Raise UserError if vLLM would cut a trajectory that uses its whole budget."""
     prompt, room = longest_prompt(engine, queries), min(engine.config.longest, positions)
     if prompt + engine.config.max_tokens > room:
         needed = f"a prompt of {prompt:,} tokens and rollout.max_tokens={engine.config.max_tokens}"
         remedy = f"set rollout.max_tokens to {room - prompt} or less"
-        raise UserError(f"{needed} are more than the {room:,} that vLLM has room for; {remedy}")
+        raise UserError(f"{needed} exceed the {room:,} tokens that vLLM has room for; {remedy}")
 
 
 class VLLMWeights:
-    """Keeps vLLM at the trainer's weights; checks at first, and every `parity_steps` steps, that both agree."""
+    """Keeps vLLM's weights equal to the trainer's; checks parity at the first rollout and every `parity_steps`."""
 
     def __init__(self, trainer: GRPOTrainer, engine: RolloutEngine, queries: Sequence[Query], config: Config):
         self.trainer, self.generator, self.rollout = trainer, engine.generator, config.rollout
@@ -179,33 +175,30 @@ class VLLMWeights:
         else:
             folder = Path(config.rollout.server_weights or config.run_dir / "rl" / "served")
             trainer.vllm_generation = ServedWeights(trainer, self.generator.server, folder)
-        # TRL then syncs before each rollout and corrects for vLLM's probabilities
+        # TRL then syncs before each rollout and applies importance sampling for vLLM's probabilities.
         trainer.use_vllm, trainer._last_loaded_step = True, -1
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """vLLM generates with the trainer's weights. On all processes together."""
-        self._bring_up_to_date()
-        yield
-        self.trainer.vllm_generation.rest()
-
-    def _bring_up_to_date(self) -> None:
-        """TRL has done it already where it starts a rollout itself."""
+        """Sync vLLM's weights (unless TRL has just done so), check parity when due, and free memory on exit.
+        All processes call it together."""
         step = self.trainer.state.global_step
         if self.trainer._last_loaded_step != step or self.trainer.vllm_generation.is_asleep:
             self.trainer.vllm_generation.sync_weights()
             self.trainer._last_loaded_step = step
         if self.first is None or step - self._checked >= self.rollout.parity_steps:
             self._check(step)
+        yield
+        self.trainer.vllm_generation.rest()
 
     def _check(self, step: int) -> None:
-        """The worst of all processes counts, so that all of them stop."""
+        """Measure parity on every process, require it of all, so that all stop together, and log the worst."""
         model = self.trainer.model
-        found: list[Parity] = gather_object([measure_parity(self.generator, model, self.prompts)])
+        parities: list[Parity] = gather_object([measure_parity(self.generator, model, self.prompts)])
         is_tied = model.config.get_text_config().tie_word_embeddings
-        for parity in found:
+        for parity in parities:
             require_parity(parity, self.first, self.rollout.parity_bound, step, is_tied)
-        worst = max(found, key=lambda parity: parity.mean_difference)
+        worst = max(parities, key=lambda parity: parity.mean_difference)
         self.first, self._checked = self.first or worst, step
         for name, value in worst.metrics.items():
             self.trainer._metrics["train"][name].append(value)
@@ -213,7 +206,7 @@ class VLLMWeights:
 
 @dataclass(frozen=True)
 class Parity:
-    """Differences of logprobs in nats; the share of vLLM's greedy tokens that the trainer would choose too."""
+    """Differences of logprobs in nats, and the share of vLLM's greedy tokens that are the trainer's too."""
 
     max_difference: float
     mean_difference: float
@@ -227,7 +220,7 @@ class Parity:
 def measure_parity(
     generator: Generator, model: PreTrainedModel, prompts: Sequence[list[int]], max_tokens: int = TOKENS
 ) -> Parity:
-    """Compare vLLM's greedy turns with the model's figures for them. Under ZeRO-3 all processes take part."""
+    """Compare vLLM's greedy turns with the model's logprobs for them. Under ZeRO-3 all processes call it together."""
 
     async def generate():
         requests = (TurnRequest(prompt, max_tokens, 0.0, 0) for prompt in prompts)
@@ -246,7 +239,7 @@ def measure_parity(
 
 @torch.no_grad()
 def _logprobs(model: PreTrainedModel, prompt: list[int], token_ids: list[int]) -> torch.Tensor:
-    """(T, V): the model's logprobs, at temperature 1, of every token that could stand where `token_ids` (T,) do."""
+    """Return the model's logprobs (T, V), at temperature 1, at the positions of `token_ids` (T,)."""
     was_training = model.training
     model.eval()
     input_ids = torch.tensor([prompt + token_ids], device=model.device)
@@ -256,7 +249,7 @@ def _logprobs(model: PreTrainedModel, prompt: list[int], token_ids: list[int]) -
 
 
 def require_parity(parity: Parity, first: Parity | None, bound: float, step: int, is_tied: bool) -> None:
-    """Raises UserError if the mean difference is above the bound. `first`: what this process's first check found."""
+    """Raise UserError if the mean difference exceeds the bound. `first` is the result of this run's first check."""
     if parity.mean_difference <= bound:
         return
     differ = f"logprobs differ by {parity.mean_difference:.3g} nats a token (rollout.parity_bound={bound:g})"
@@ -266,17 +259,17 @@ def require_parity(parity: Parity, first: Parity | None, bound: float, step: int
 
 
 def _likely_cause(parity: Parity, first: Parity | None, is_tied: bool) -> str:
-    """What the figures point to: a cause that was there from the start, or one that came with the updates."""
+    """Return the likely cause of a difference, in the first check or after updates, and its remedy."""
     if not math.isfinite(parity.mean_difference):
         remedy = "go back to an earlier checkpoint with a lower learning rate"
         return f"A logprob is not a number: most likely the weights overflowed; {remedy}"
     if first is None and parity.equal_greedy < 0.5:
-        cause = "vLLM holds another model than the trainer, or its weights were never synced"
-        return f"From the start, with other tokens: most likely {cause}"
+        cause = "vLLM has another model than the trainer, or its weights were never synced"
+        return f"The first check has other greedy tokens: most likely {cause}"
     if first is None:
-        cause = "From the start, with the same tokens: most likely the same weights in another precision"
+        cause = "The first check has equal greedy tokens: most likely the weights have another precision"
         remedy = "keep policy.dtype and vLLM's dtype equal, or raise rollout.parity_bound"
-        return f"{cause}; {remedy} if the difference stays as it is"
-    cause = "updated weights did not reach vLLM" + ", or of the tied embeddings only one copy" * is_tied
-    remedy = "start the run (and a vLLM server) again, and use the versions of requirements.txt and docs/paper_scale.md"
-    return f"It began with {first.mean_difference:.3g}: most likely {cause}; {remedy}"
+        return f"{cause}; {remedy} if the difference does not grow"
+    cause = "updated weights did not reach vLLM" + ", or only one copy of the tied embeddings did" * is_tied
+    remedy = "restart the run (and a vLLM server), and use the versions of requirements.txt and docs/paper_scale.md"
+    return f"The first difference was {first.mean_difference:.3g}: most likely {cause}; {remedy}"

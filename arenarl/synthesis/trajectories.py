@@ -17,7 +17,7 @@ from arenarl.rollout.engine import Attempt
 from arenarl.system.progress import Bar
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.play import play_tournament
-from arenarl.trajectory import Query, Trajectory, told
+from arenarl.trajectory import Query, Trajectory, with_system_prompt
 
 Wanted = Literal["best", "median"]
 _TOPOLOGIES = {"best": "seeded_single_elimination", "median": "round_robin"}  # the second ranks the middle too
@@ -78,4 +78,7 @@ def roll_out(engines: Mapping[str, ApiRolloutEngine], attempts: Sequence[Attempt
             places = [index for index, attempt in enumerate(attempts) if attempt.query.language == language]
             rolled = engine.roll_out([attempts[index] for index in places], lambda *_: bar.update())
             made |= zip(places, rolled, strict=True)
-    return [replace(trajectory, messages=told(trajectory.messages, None)) for _, trajectory in sorted(made.items())]
+    return [
+        replace(trajectory, messages=with_system_prompt(trajectory.messages, None))
+        for _, trajectory in sorted(made.items())
+    ]

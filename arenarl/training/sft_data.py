@@ -20,7 +20,7 @@ from arenarl.rollout.text_actions import as_text_actions
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.trajectory import assistant_text, harmless, read_trajectories, read_turns, told
+from arenarl.trajectory import assistant_text, harmless, read_trajectories, read_turns, with_system_prompt
 
 IGNORED = -100
 _SPELLED = re.compile(r"<(?=\|\w+\|>|/?think>)")
@@ -69,7 +69,9 @@ def tokenize_trajectories(
     rows = []
     for record in read_trajectories(path):
         messages = as_text_actions(record["messages"]) if actions == "text" else record["messages"]
-        rows.append(tokenize(tokenizer, told(messages, system), tools and (record["tools"] or tools), max_length))
+        rows.append(
+            tokenize(tokenizer, with_system_prompt(messages, system), tools and (record["tools"] or tools), max_length)
+        )
     if not any(_has_target(row["labels"]) for row in rows):
         raise UserError(
             f"{path}: no assistant token to train on: the chat template marks none, or sft.max_length cuts them all"

@@ -1,13 +1,14 @@
-"""The vocabulary of the project, and Qwen3's text form of a turn.
+"""The project's data types, and Qwen3's text form of a turn.
 
-`vocabulary`: queries, trajectories, rollout groups. `messages`: turns, tool calls and the grammar between a generated
-text, a chat message and a turn. `records`: JSONL files. `text`: JSON of unknown origin, storable text, languages.
+`vocabulary`: queries, trajectories, rollout groups. `messages`: turns, tool calls, and the grammar between generated
+text, chat messages and turns. `records`: JSONL files. `text`: untrusted JSON and text, languages.
 """
 
-# ruff: noqa: F401, I001 - what the other packages import
+# ruff: noqa: F401, I001 - imported for the other packages
 from arenarl.trajectory.messages import (
     ACTION_BEGINS, ToolCall, Turn, answer_of, answer_text, assistant_message, assistant_text, calls_of, given_calls,
-    last_answer, messages_of, native_call, native_calls, parse_turn, read_turns, reply_message, told, tool_message,
+    last_answer, messages_of, native_call, native_calls, parse_turn, read_turns, reply_message, tool_message,
+    with_system_prompt,
 )  # fmt: skip
 from arenarl.trajectory.records import append_step, read_jsonl, read_queries, read_trajectories, write_jsonl
 from arenarl.trajectory.text import (

@@ -1,4 +1,4 @@
-"""JSONL files of queries, trajectories and other records: written whole, read with file and line in every error."""
+"""JSONL files of queries, trajectories and other records. Every error of reading names the file and the line."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -16,28 +16,28 @@ from arenarl.trajectory.vocabulary import Query
 
 _QUERY = TypeAdapter(Query)
 _ROLES = ("system", "user", "assistant", "tool")
-_HELP = "data/README.md says what a record holds"
+_HELP = "data/README.md describes the format"
 
 
 def write_jsonl(path: Path, records: Iterable[Any]) -> None:
-    """Write records (dictionaries or queries) a line each."""
+    """Write one line per record: a dictionary or a query."""
     write_lines(path, (asdict(record) if isinstance(record, Query) else record for record in records))
 
 
 def append_step(path: Path, step: int, records: Iterable[dict[str, Any]]) -> None:
-    """Append the records of an optimizer step, each with its `step`. A resumed run replaces what it repeats."""
+    """Append the records of an optimizer step; each has a `step`. Records of this step or a later one are replaced."""
     earlier = [record for record in read_jsonl(path) if record["step"] < step] if path.is_file() else []
     write_jsonl(path, [*earlier, *records])
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a JSONL file. Raises UserError if there is none; with file and line if a record cannot be read."""
+    """Yield the records of a JSONL file. Raises UserError if the file is missing or a line is not JSON."""
     for _, record in _numbered(path):
         yield record
 
 
 def _numbered(path: Path) -> Iterator[tuple[int, Any]]:
-    """(number, record) of each line that is not blank. Raises UserError as `read_jsonl` does."""
+    """Yield (line number, record) for each line that is not blank. Raises UserError as `read_jsonl` does."""
     if not path.exists():
         raise UserError(f"{path} does not exist; make it with: python data/prepare.py --config <the run's YAML>")
     for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
@@ -49,13 +49,13 @@ def _numbered(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def read_queries(path: Path) -> list[Query]:
-    """The queries of a split. Raises UserError if there is none, a record is none, or two share an id or a text."""
+    """Read the queries of a split. Raises UserError for an empty file, an invalid record, or a duplicate id or task."""
     queries = []
     for number, record in _numbered(path):
         try:
             queries.append(_QUERY.validate_python(record))
         except ValidationError as error:
-            raise UserError(f"{path}, line {number} is no query: {first_problem(error)}; {_HELP}") from error
+            raise UserError(f"{path}, line {number} is not a valid query: {first_problem(error)}; {_HELP}") from error
     if not queries:
         raise UserError(f"{path} has no query; {_HELP}")
     for key, attribute in {"query_id": "query_id", "query and constraints": "task"}.items():
@@ -65,38 +65,33 @@ def read_queries(path: Path) -> list[Query]:
 
 
 def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file of trajectories, in the form of rollouts whoever wrote them: OpenAI's messages have calls'
-    arguments as JSON in a string and null beside them, and thoughts may stand in the text; Arrow's tools are JSON in a
-    string too.
+    """Yield the records of a trajectory file, converted to the form that rollouts write.
 
-    Raises:
-        UserError: a record is none.
+    OpenAI's messages hold arguments as JSON strings, a null content, and maybe thoughts in the text. Arrow files hold
+    the tools as a JSON string. Raises UserError for an invalid record.
     """
     for number, record in _numbered(path):
         try:
             messages, tools, meta = _read_messages(record), _read_tools(record), record.get("meta") or {}
             _require(isinstance(meta, dict), "meta must be an object")
         except ValueError as error:
-            raise UserError(f"{path}, line {number} is no trajectory: {error}; {_HELP}") from error
+            raise UserError(f"{path}, line {number} is not a valid trajectory: {error}; {_HELP}") from error
         is_answered = messages[-1]["role"] == "assistant" and parse_turn(messages[-1]).answer
         meta = {"stop_reason": "answer" if is_answered else "no_answer"} | meta
         yield record | {"messages": messages, "tools": tools, "meta": meta}
 
 
-def _require(is_met: Any, problem: str) -> None:
-    if not is_met:
+def _require(condition: Any, problem: str) -> None:
+    if not condition:
         raise ValueError(problem)
 
 
 def _read_messages(record: Any) -> list[dict[str, Any]]:
-    """A record's messages as rollouts have them. Raises ValueError."""
     messages = record.get("messages") if isinstance(record, dict) else None
-    _require(
-        messages and are_objects(messages, lambda message: message.get("role") in _ROLES),
-        f"messages must be a list of objects with content and a role, one of {', '.join(_ROLES)}",
-    )
+    is_list = messages and are_objects(messages, lambda message: message.get("role") in _ROLES)
+    _require(is_list, f"messages must be a list of objects with content and a role, one of {', '.join(_ROLES)}")
     has_others = any(message["role"] != "system" for message in messages)
-    _require(has_others, "messages must hold more than the system's")
+    _require(has_others, "messages must hold more than the system message")
     return [_read_message(message) for message in messages]
 
 
@@ -112,11 +107,9 @@ def _read_message(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_tools(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tools that a record brings. Raises ValueError."""
     tools = record.get("tools") or []
     tools = parse_json(tools, MAX_RECORD_NESTING) or [] if isinstance(tools, str) else tools
-    _require(
-        are_objects(tools, lambda tool: isinstance(tool.get("function"), dict)),
-        "tools must be a list of objects with a function, which has name and parameters, or a JSON string of one",
-    )
+    are_tools = are_objects(tools, lambda tool: isinstance(tool.get("function"), dict))
+    form = "a list of objects with a function, which has name and parameters, or that list as a JSON string"
+    _require(are_tools, f"tools must be {form}")
     return tools

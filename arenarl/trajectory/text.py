@@ -1,4 +1,4 @@
-"""Texts that others wrote: JSON with a limit on its nesting, text that files and tokenizers can hold, languages."""
+"""Untrusted text: JSON with a nesting limit, control tokens and lone surrogates removed, language detection."""
 
 import json
 import re
@@ -7,27 +7,26 @@ from typing import Any
 _CONTROL = re.compile(r"<(?=\||/?(?:think|tool_call|tool_response|answer)>)")
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
-MAX_NESTING = 64  # brackets within brackets of a tool call. A record that holds one may have MAX_RECORD_NESTING
-MAX_RECORD_NESTING = 100
+MAX_NESTING = 64  # depth of brackets in a tool call
+MAX_RECORD_NESTING = 100  # depth of brackets in a record that holds tool calls
 
 
 def harmless(observation: str) -> str:
-    """An observation with Qwen3's control tokens and our tags, if it spells any, broken by a blank after "<".
+    """Break Qwen3's control tokens and our tags in an observation by a blank after "<".
 
-    Tool results are untrusted: left whole, they would be tokenised as the real thing, and a web page could end its own
-    message and speak as the policy. Breaking the text works for every tokenizer, and the judge reads what the policy
-    read.
+    Tool results are untrusted: a web page with whole control tokens could end its own message and speak as the policy.
+    Breaking the text works for every tokenizer, and the judge reads what the policy reads.
     """
     return storable(_CONTROL.sub("< ", observation))
 
 
 def storable(text: str) -> str:
-    """The text without lone surrogates, which JSON escapes can spell and neither files nor tokenizers can hold."""
+    """Replace lone surrogates by "?". JSON escapes can spell them; files and tokenizers cannot hold them."""
     return text.encode("utf-8", "replace").decode()
 
 
 def text_of(content: Any) -> str:
-    """The text of an API's message, which is a string, a list of parts, or nothing.
+    """Return the text of an API message's content: a string, a list of parts, or None.
 
     >>> text_of("a"), text_of([{"type": "text", "text": "a"}, {"type": "image_url"}]), text_of(None)
     ('a', 'a', '')
@@ -39,10 +38,9 @@ def text_of(content: Any) -> str:
 
 
 def parse_json(text: str, nesting: int = MAX_NESTING) -> Any:
-    """What a JSON text of unknown origin holds. Raises ValueError where it is none,
-    or has more brackets within brackets than `nesting`.
+    """Parse untrusted JSON. Raises ValueError if it is malformed or its brackets nest deeper than `nesting`.
 
-    Brackets are counted first, so that nothing that reads or writes the value recurses deeper than that.
+    The brackets are counted before parsing, so no reader or writer of the value recurses deeper.
 
     >>> parse_json('{"x": ["[[["]}', nesting=2)
     {'x': ['[[[']}
@@ -56,12 +54,12 @@ def parse_json(text: str, nesting: int = MAX_NESTING) -> Any:
 
 
 def same_query(text: str) -> str:
-    """What two queries have in common that count as one: the text, whatever its case and spacing."""
+    """Return a key that duplicate queries share: the text in lower case with single spaces."""
     return " ".join(text.lower().split())
 
 
 def language_of(text: str) -> str:
-    """zh where Chinese characters are a tenth of it or more.
+    """Return "zh" if at least a tenth of the characters are Chinese, else "en".
 
     >>> language_of("请找一家餐厅"), language_of("Find hot pot near 天府 Square")
     ('zh', 'en')

@@ -1,11 +1,11 @@
-"""Closed models as policies, against a real HTTP server on localhost that plays one:
-a tool call, then an answer, or mischief."""
+"""Closed models as policies, with a real HTTP server on localhost that plays the model."""
 
 import json
 
 import pytest
 from aiohttp import web
 from judge_servers import client_of, serving
+from policies import observations_of
 from scripts import ROOT, read, run_well
 
 from arenarl.config.load import load_config
@@ -33,11 +33,8 @@ IN_TEXT = '<tool_call>\n{"name": "search_poi", "arguments": {"query": "Lotus Par
 
 
 class Policy:
-    """A chat-completions server. `play(body, turn)` is a message, text, (status, message of the error),
-    or a message with its finish_reason.
-
-    A reply costs 100 tokens, a message of the prompt 50.
-    """
+    """A chat-completions server. `play(body, turn)` returns a text, a message (maybe with its finish_reason), or
+    (status, error message). A reply costs 100 tokens, a message of the prompt 50."""
 
     def __init__(self, play, key=None):
         self.play, self.key, self.bodies = play, key, []
@@ -49,15 +46,15 @@ class Policy:
             return _error(401, f"wrong key {request.headers['Authorization']}")
         body = await request.json()
         self.bodies.append(body)
-        said = self.play(body, sum(message["role"] == "assistant" for message in body["messages"]))
-        if isinstance(said, tuple):
-            return _error(*said)
-        said = {"content": said} if isinstance(said, str) else dict(said)
-        finish = said.pop("finish_reason", "tool_calls" if said.get("tool_calls") else "stop")
+        reply = self.play(body, sum(message["role"] == "assistant" for message in body["messages"]))
+        if isinstance(reply, tuple):
+            return _error(*reply)
+        reply = {"content": reply} if isinstance(reply, str) else dict(reply)
+        finish = reply.pop("finish_reason", "tool_calls" if reply.get("tool_calls") else "stop")
         tokens = 50 * len(body["messages"])
         return web.json_response({
             "id": "1", "object": "chat.completion", "created": 0, "model": "closed-2026-01-01",
-            "choices": [{"index": 0, "message": {"role": "assistant", **said}, "finish_reason": finish}],
+            "choices": [{"index": 0, "message": {"role": "assistant", **reply}, "finish_reason": finish}],
             "usage": {"prompt_tokens": tokens, "completion_tokens": 100, "total_tokens": tokens + 100},
         })  # fmt: skip
 
@@ -67,7 +64,7 @@ def _error(status, message):
 
 
 def turns(*replies):
-    """Plays the replies in order, the last for all later turns."""
+    """Return a `play` that gives the replies in order, the last for all later turns."""
     return lambda body, turn: replies[min(turn, len(replies) - 1)]
 
 
@@ -82,14 +79,14 @@ def engine_of(url, client, environment, config=LIMITS, **keys):
 
 
 def roll_out(tmp_path, environment, *replies, config=LIMITS, temperature=0.0, play=None, **keys):
-    """One trajectory, and the server that played it."""
+    """Return a trajectory, and the server that played it."""
     policy = Policy(play or turns(*replies))
     with serving(policy.app) as url:
         engine = engine_of(url, client_of(tmp_path), environment, config, **keys)
         return engine.roll_out([Attempt(query(), temperature, 7)])[0], policy
 
 
-def test_without_tools_a_closed_model_is_told_of_none_and_its_text_is_the_trajectory(tmp_path):
+def test_without_tools_the_prompt_names_none_and_the_text_is_the_trajectory(tmp_path):
     trajectory, policy = roll_out(tmp_path, NoTools(), {"content": ANSWER, "reasoning_content": "hm"})
     (turn,) = read_turns(trajectory.messages)
     assert trajectory.valid and (turn.thought, turn.tool_calls) == ("hm", [])
@@ -97,7 +94,7 @@ def test_without_tools_a_closed_model_is_told_of_none_and_its_text_is_the_trajec
     assert "tools" not in policy.bodies[0]
 
 
-def test_a_native_tool_call_is_run_and_the_answer_ends_the_trajectory(tmp_path, compact):
+def test_a_native_tool_call_runs_and_the_answer_ends_the_trajectory(tmp_path, compact):
     trajectory, policy = roll_out(tmp_path, compact, LOOK | {"reasoning_content": "where?"}, ANSWER)
     observation = compact.call("search_poi", {"query": "Lotus Park"})
     look, answer = read_turns(trajectory.messages)
@@ -117,7 +114,7 @@ def test_a_native_tool_call_is_run_and_the_answer_ends_the_trajectory(tmp_path, 
     assert result == {"role": "tool", "content": observation, "tool_call_id": "call_a"}
 
 
-def test_what_an_api_needs_back_to_go_on_it_gets_back(tmp_path, compact):
+def test_signatures_and_reasoning_details_are_sent_back(tmp_path, compact):
     signed = {"extra_content": {"google": {"thought_signature": "c2lnbmVk"}}}
     details, call = [{"type": "reasoning.text", "text": "hm"}], LOOK["tool_calls"][0]
     look = {**LOOK, "tool_calls": [call | signed | {"index": 0}], "reasoning_details": details}
@@ -126,9 +123,9 @@ def test_what_an_api_needs_back_to_go_on_it_gets_back(tmp_path, compact):
     assert trajectory.valid and (sent["tool_calls"], sent["reasoning_details"]) == ([call | signed], details)
 
 
-def test_a_call_in_the_text_is_run_and_answered_as_text(tmp_path, compact):
-    said = (f"<think>\nhm\n</think>\n\n{IN_TEXT}", f"<think>\nso\n</think>\n\n{ANSWER}")
-    trajectory, policy = roll_out(tmp_path, compact, *said)
+def test_a_call_in_the_text_runs_and_its_result_is_sent_as_text(tmp_path, compact):
+    replies = (f"<think>\nhm\n</think>\n\n{IN_TEXT}", f"<think>\nso\n</think>\n\n{ANSWER}")
+    trajectory, policy = roll_out(tmp_path, compact, *replies)
     observation = compact.call("search_poi", {"query": "Lotus Park"})
     look, answer = read_turns(trajectory.messages)
     assert trajectory.valid and (look.thought, answer.thought) == ("hm", "so") and look.observations == [observation]
@@ -140,20 +137,20 @@ def test_native_calls_and_calls_in_the_text_each_get_their_results(tmp_path, com
     both = LOOK | {"content": IN_TEXT.replace("Lotus", "Jade")}
     trajectory, policy = roll_out(tmp_path, compact, both, ANSWER)
     lotus, jade = (compact.call("search_poi", {"query": f"{name} Park"}) for name in ("Lotus", "Jade"))
-    assert read_turns(trajectory.messages)[0].observations == [lotus, jade]
+    assert observations_of(trajectory)[0] == [lotus, jade]
     tool, user = policy.bodies[1]["messages"][3:]
     assert (tool["content"], user["content"]) == (lotus, f"<tool_response>\n{jade}\n</tool_response>")
 
 
-@pytest.mark.parametrize("junk", [
+@pytest.mark.parametrize("reply", [
     native("search_poi", '{"query": '), native("search_poi", "[" * 10_000), native("search_poi", '"Lotus Park"'),
     native("", "{}"), native("fly", '{"to": "moon"}'), native("search_poi", None),
     native("search_poi", '{"query": "\\ud800"}'), {"content": None, "tool_calls": [{"id": None, "function": None}]},
     "<tool_call>\n{broken\n</tool_call>",
 ], ids=range(9))  # fmt: skip
-def test_junk_becomes_an_observation_and_the_next_request_can_still_be_read(tmp_path, compact, junk):
-    trajectory, policy = roll_out(tmp_path, compact, junk, ANSWER)
-    (observation,) = read_turns(trajectory.messages)[0].observations
+def test_a_malformed_call_becomes_an_observation_and_the_next_request_is_valid(tmp_path, compact, reply):
+    trajectory, policy = roll_out(tmp_path, compact, reply, ANSWER)
+    (observation,) = observations_of(trajectory)[0]
     assert trajectory.valid and (observation.startswith("Error: ") or observation == "no results")
     for call in policy.bodies[1]["messages"][2].get("tool_calls", []):
         assert isinstance(json.loads(call["function"]["arguments"]), dict) and call["function"]["name"] and call["id"]
@@ -163,37 +160,37 @@ def test_junk_becomes_an_observation_and_the_next_request_can_still_be_read(tmp_
 @pytest.mark.parametrize(("replies", "limits", "expected"), [
     (["Lotus Park is nice."], {}, "no_answer"), ([""], {}, "no_answer"), ([f"Here: {ANSWER}"], {}, "no_answer"),
     ([LOOK], {}, "max_turns"), ([{"content": ANSWER, "finish_reason": "length"}], {}, "max_tokens"),
-    # 4 more messages of the prompt and 3 replies by the end: 200 + 100
+    # at the end 4 more messages in the prompt and the last reply: 200 + 100
     ([LOOK, LOOK, ANSWER], {"max_tokens": 500}, "answer"),
     ([LOOK, LOOK, ANSWER], {"max_tokens": 299}, "max_tokens"),
 ])  # fmt: skip
-def test_stop_reasons_are_those_of_every_policy(tmp_path, compact, replies, limits, expected):
+def test_stop_reasons_equal_those_of_other_policies(tmp_path, compact, replies, limits, expected):
     config = RolloutConfig(max_turns=3, max_turn_tokens=300, **({"max_tokens": 900} | limits))
     trajectory, policy = roll_out(tmp_path, compact, *replies, config=config)
     assert trajectory.stop_reason == expected and trajectory.valid == (expected == "answer")
     assert all(0 < body["max_tokens"] <= 300 for body in policy.bodies) and len(policy.bodies) <= 3
 
 
-def test_the_config_says_how_temperature_and_limit_are_sent(tmp_path, compact):
+def test_the_config_sets_how_temperature_and_limit_are_sent(tmp_path, compact):
     keys = {"token_limit_name": "max_completion_tokens", "extra_body": {"effort": "low"}}
-    _, policy = roll_out(tmp_path / "a", compact, ANSWER, **keys, play=None)
+    _, policy = roll_out(tmp_path / "a", compact, ANSWER, **keys)
     assert policy.bodies[0].items() >= {"temperature": 0.0, "max_completion_tokens": 300, "effort": "low"}.items()
+    _, policy = roll_out(tmp_path / "b", compact, ANSWER, temperature=0.8)
+    assert policy.bodies[0]["temperature"] == 0.8
     policy = Policy(turns(ANSWER))
     with serving(policy.app) as url:
-        for number, keys in enumerate(({}, {"temperature": None})):
-            engine = engine_of(url, client_of(tmp_path / str(number)), compact, **keys)
-            engine.roll_out([Attempt(query(), 0.8, 1)])
-    assert policy.bodies[0]["temperature"] == 0.8 and "temperature" not in policy.bodies[1]
+        engine_of(url, client_of(tmp_path / "c"), compact, temperature=None).roll_out([Attempt(query(), 0.8, 1)])
+    assert "temperature" not in policy.bodies[0]
 
 
 @pytest.mark.parametrize("calls", ["x", 7, [None], ["f"], [{"function": "f"}], [{"id": {}, "function": {}}]])
-def test_tool_calls_that_are_none_are_asked_for_again(tmp_path, compact, calls):
+def test_a_reply_with_malformed_tool_calls_is_requested_again(tmp_path, compact, calls):
     replies = [{"content": None, "tool_calls": calls}, ANSWER]
     trajectory, policy = roll_out(tmp_path, compact, play=lambda body, turn: replies.pop(0))
     assert trajectory.valid and len(policy.bodies) == 2 and policy.bodies[0] == policy.bodies[1]
 
 
-def test_a_re_run_makes_no_call_and_other_seeds_are_other_samples(tmp_path, compact):
+def test_a_rerun_makes_no_call_and_other_seeds_make_other_calls(tmp_path, compact):
     policy = Policy(turns(LOOK, ANSWER))
     with serving(policy.app) as url:
         attempts = [Attempt(query(), 0.8, seed) for seed in (1, 2)]
@@ -205,7 +202,7 @@ def test_a_re_run_makes_no_call_and_other_seeds_are_other_samples(tmp_path, comp
         engine_of(url, client, compact).roll_out([Attempt(query(), 0.8, 3)])
 
 
-def test_a_busy_api_is_asked_again_and_the_budget_stops_the_run(tmp_path, compact):
+def test_a_busy_api_is_called_again_and_the_budget_stops_the_run(tmp_path, compact):
     refusals = [429, 500, 429]
     policy = Policy(lambda body, turn: (refusals.pop(), "busy") if refusals else (LOOK, ANSWER)[turn])
     with serving(policy.app) as url:
@@ -223,15 +220,17 @@ def test_a_query_that_the_api_refuses_has_no_answer_and_too_many_stop_the_run(tm
         trajectories = engine.roll_out([Attempt(query(number), 0.0, 1) for number in range(8)])
         assert [trajectory.valid for trajectory in trajectories] == [number != 3 for number in range(8)]
         assert trajectories[3].stop_reason == "no_answer" and "filtered" in trajectories[3].meta["refused"]
-        refused = r"refused 1 of 2 queries, above judge\.max_failure_share=0\.2; the last: .*filtered"
+        refused = r"refused 1 of 2 queries, above judge\.max_failure_share=0\.2; the last refusal: .*filtered"
         with pytest.raises(UserError, match=refused):
             engine.roll_out([Attempt(query(number), 0.0, 1) for number in (2, 3)])
 
 
-def test_an_api_that_stays_silent_stops_the_run_and_never_counts_as_a_loss(tmp_path, compact):
+def test_an_api_that_stays_silent_stops_the_run(tmp_path, compact):
     policy = Policy(turns((503, "down")))
     with serving(policy.app) as url, pytest.raises(RunStopped, match="no usable reply from"):
         engine_of(url, client_of(tmp_path), compact, patience_s=0.5).roll_out([Attempt(query(), 0.0, 1)])
+    with pytest.raises(UserError, match="is behind an API and cannot be trained; set evaluate.api"):
+        engine_of(url, client_of(tmp_path), compact).roll_out_groups([query()], seed=0)
 
 
 def test_the_key_is_in_no_error_and_in_no_file(tmp_path, compact):
@@ -247,28 +246,24 @@ def test_the_key_is_in_no_error_and_in_no_file(tmp_path, compact):
     assert all(KEY.encode() not in path.read_bytes() for path in tmp_path.iterdir())
 
 
-def test_it_is_never_trained(tmp_path, compact):
-    with pytest.raises(UserError, match="can be evaluated .* but not trained"):
-        engine_of("http://127.0.0.1:1/v1", client_of(tmp_path), compact).roll_out_groups([query()], seed=0)
-
-
-def test_a_native_message_reads_as_the_text_form_does():
+def test_a_native_message_equals_the_text_form():
     text = reply_message({"content": f"<think>\nhm\n</think>\n\n{IN_TEXT}"})
-    taken_out = native_call("search_poi", '{"query": "Lotus Park"}')
-    assert reply_message({"reasoning_content": "hm", "content": None}, [taken_out]) == text
-    assert parse_turn(reply_message({"content": ANSWER}, [taken_out])).answer is None  # an answer beside a call is none
+    native = native_call("search_poi", '{"query": "Lotus Park"}')
+    assert reply_message({"reasoning_content": "hm", "content": None}, [native]) == text
+    assert parse_turn(reply_message({"content": ANSWER}, [native])).answer is None  # an answer beside a call
 
 
-@pytest.mark.slow(seconds=32)
+@pytest.mark.slow(seconds=16)
 def test_evaluate_judges_a_closed_model_like_a_checkpoint(tmp_path):
-    run_well(tmp_path, "data/prepare.py", "travel", data__sft_size=20)
+    sizes = {"data__sft_size": 20, "data__rl_size": 5, "data__test_per_subtask": 1}
+    run_well(tmp_path, "data/prepare.py", "travel", **sizes)
     policy = Policy(turns(native("search_poi", '{"query": "park"}'), ANSWER), key=KEY)
-    options = {"name": "closed", "evaluate__decodings": ["greedy"], "extra_environment": {"POLICY_KEY": KEY}}
+    options = {"name": "closed", "evaluate__decodings": ["greedy"], "extra_environment": {"POLICY_KEY": KEY}, **sizes}
     with serving(policy.app) as url:
         model = {"name": "llm", "model": "closed", "base_url": url, "api_key_variable": "POLICY_KEY"}
         model |= {"price_in": 1.0, "price_out": 2.0}
         printed = run_well(tmp_path, "evaluate.py", evaluate__api={"one": model}, **options)
-    assert "closed models: 20 trajectories, at most 160 calls" in printed and "LLM calls: 40 paid for" in printed
+    assert "closed models: 5 trajectories, at most 40 calls" in printed and "LLM calls: 10 paid for" in printed
     summary = read(tmp_path / "results" / "closed" / "summary.json")
     greedy, provenance = summary["one"]["greedy"], summary["provenance"]["api_policies"]["one"]
     assert summary["checkpoints"] == ["one"] and provenance["model"] == "closed"
@@ -276,7 +271,7 @@ def test_evaluate_judges_a_closed_model_like_a_checkpoint(tmp_path):
     assert all(KEY.encode() not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize(("override", "said"), [
+@pytest.mark.parametrize(("override", "message"), [
     ("policy.model=configs/policies/gpt_4o.yaml", "cannot be trained"),
     ("rl.init=configs/policies/gpt_4o.yaml", "cannot be trained"),
     ("evaluate.checkpoints.a=configs/policies/gpt_4o.yaml", "evaluate.api={a: {base: configs/policies/gpt_4o.yaml}}"),
@@ -287,41 +282,38 @@ def test_evaluate_judges_a_closed_model_like_a_checkpoint(tmp_path):
     ("evaluate.api.gpt-4o.timeout_s=0", "must be above 0"),
     ("evaluate.api.gpt-4o.base_url=ftp://x", "http"), ("evaluate.api.gpt-4o.model=null", "model is missing"),
 ])  # fmt: skip
-def test_what_cannot_work_is_refused_before_anything_starts(override, said):
+def test_settings_that_cannot_work_are_refused(override, message):
     with pytest.raises(UserError, match=r"^[^\n]+$") as error:
         load_config(ROOT / "configs/travel/closed_models.yaml", [override])
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "policies").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_file_of_policies_is_a_policy_that_a_budget_can_bound(path):
-    settings = [f"evaluate.api.x.base={path}", "judge.max_cost=1"]
-    model = load_config(ROOT / "configs/quickstart.yaml", settings).evaluated["x"]
-    assert model.model and model.api_key_variable and model.price_in and model.price_out
+def test_every_policy_file_has_a_model_a_key_and_prices():
+    for path in sorted((ROOT / "configs" / "policies").glob("*.yaml")):
+        settings = [f"evaluate.api.x.base={path}", "judge.max_cost=1"]
+        model = load_config(ROOT / "configs/quickstart.yaml", settings).evaluated["x"]
+        assert model.model and model.api_key_variable and model.price_in and model.price_out, path
 
 
-def test_a_key_that_is_not_set_is_asked_for_before_anything_starts(monkeypatch):
-    config = load_config(ROOT / "configs/travel/closed_models.yaml")
+def test_the_closed_models_of_table_3_are_a_config_and_a_missing_key_is_refused_at_the_start(monkeypatch):
+    settings = ["evaluate.api.gpt-4o.timeout_s=7", "evaluate.checkpoints={mine: here}"]
+    config = load_config(ROOT / "configs/travel/closed_models.yaml", settings)
+    evaluated = config.evaluated
+    assert {"gpt-4o", "grok-4", "gemini-2_5-pro", "claude-3_7-sonnet"} < evaluated.keys()
+    assert (evaluated["gpt-4o"].model, evaluated["gpt-4o"].timeout_s, evaluated["mine"]) == ("gpt-4o", 7.0, "here")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     for stage in ("evaluate", "query"):
-        monkeypatch.delenv("OPENAI_API_KEY", raising=False)
         unset = "set the environment variable OPENAI_API_KEY to the key for .*, for gpt-4o"
         with pytest.raises(UserError, match=unset):
             open_client(config.llms_of(stage), config.judge, stage)
-    assert open_client(config.llms_of("rl"), config.judge, "rl") is None  # training never asks them
-
-
-def test_the_closed_models_of_table_3_are_a_config():
-    settings = ["evaluate.api.gpt-4o.timeout_s=7", "evaluate.checkpoints={mine: here}"]
-    evaluated = load_config(ROOT / "configs/travel/closed_models.yaml", settings).evaluated
-    assert {"gpt-4o", "grok-4", "gemini-2_5-pro", "claude-3_7-sonnet"} < evaluated.keys()
-    assert (evaluated["gpt-4o"].model, evaluated["gpt-4o"].timeout_s, evaluated["mine"]) == ("gpt-4o", 7.0, "here")
+    assert open_client(config.llms_of("rl"), config.judge, "rl") is None  # training calls no closed model
 
 
 @pytest.mark.parametrize("depth", [70, 5000])
-def test_arguments_nested_beyond_any_use_are_an_error_that_the_model_sees(tmp_path, compact, depth):
+def test_too_deeply_nested_arguments_are_an_error_that_the_model_sees(tmp_path, compact, depth):
     deep = '{"query": ' + "[" * depth + "]" * depth + "}"
     in_text = IN_TEXT.replace('{"query": "Lotus Park"}', deep)
     for name, first in {"native": native("search_poi", deep), "text": in_text}.items():
         trajectory, _ = roll_out(tmp_path / name, compact, first, ANSWER)
         assert trajectory.valid and trajectory.meta["tool_errors"] == 1
-        assert "more than 64 brackets" in read_turns(trajectory.messages)[0].observations[0]
+        assert "more than 64 brackets" in observations_of(trajectory)[0][0]

@@ -1,4 +1,4 @@
-"""Arguments by JSON schemas of all kinds."""
+"""Tool arguments checked against JSON schemas of all kinds."""
 
 import json
 import math
@@ -8,110 +8,89 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from arenarl.rollout.arguments import schema_fault
+from arenarl.rollout.arguments import schema_problem
 from arenarl.rollout.environment import ToolError, check_call
 
 SCHEMAS = {
-    "text": {"type": "string"},
-    "number": {"type": "number", "maximum": 10},
-    "whole": {"type": "integer"},
-    "flag": {"type": "boolean"},
-    "list": {"type": "array", "items": {"type": "integer"}},
+    "text": {"type": "string"}, "number": {"type": "number", "maximum": 10}, "whole": {"type": "integer"},
+    "flag": {"type": "boolean"}, "list": {"type": "array", "items": {"type": "integer"}},
     "object": {"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]},
-    "choice": {"enum": ["a", 2, None]},
-    "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
-    "place": {"$ref": "#/$defs/Place"},
-    "anything": {},
-}
-PLACE = {
-    "type": "object",
-    "properties": {"lat": {"type": "number"}},
-    "required": ["lat"],
-    "additionalProperties": False,
-}
+    "choice": {"enum": ["a", 2, None]}, "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+    "place": {"$ref": "#/$defs/Place"}, "anything": {},
+}  # fmt: skip
+PLACE = {"type": "object", "properties": {"lat": {"type": "number"}}, "required": ["lat"]}
+PLACE["additionalProperties"] = False
+
+
+def tools_of(parameters):
+    return [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", **parameters}}}]
 
 
 def tool(required=(), **properties):
-    parameters = {"type": "object", "properties": properties, "required": list(required), "$defs": {"Place": PLACE}}
-    return [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    return tools_of({"properties": properties, "required": list(required), "$defs": {"Place": PLACE}})
 
 
 ALL = tool(**SCHEMAS)
 
 
-@pytest.mark.parametrize(
-    ("name", "written", "read"),
-    [
-        ("text", "5", "5"), ("number", "5", 5.0), ("number", 5, 5.0), ("number", ".5", 0.5), ("whole", "5", 5),
-        ("whole", 5.0, 5), ("whole", "5.0", 5), ("flag", "true", True), ("list", "[1, 2]", [1, 2]),
-        ("object", '{"x": 1}', {"x": 1}), ("choice", 2, 2), ("choice", None, None), ("maybe", None, None),
-        ("maybe", "null", None), ("maybe", "7", 7), ("place", {"lat": 1.5}, {"lat": 1.5}), ("anything", "[1", "[1"),
-    ],
-)  # fmt: skip
-def test_arguments_are_read_in_the_schema_s_types(name, written, read):
+@pytest.mark.parametrize(("name", "written", "read"), [
+    ("text", "5", "5"), ("number", "5", 5.0), ("number", 5, 5.0), ("number", ".5", 0.5), ("whole", "5", 5),
+    ("whole", 5.0, 5), ("whole", "5.0", 5), ("flag", "true", True), ("list", "[1, 2]", [1, 2]),
+    ("object", '{"x": 1}', {"x": 1}), ("choice", 2, 2), ("choice", None, None), ("maybe", None, None),
+    ("maybe", "null", None), ("maybe", "7", 7), ("place", {"lat": 1.5}, {"lat": 1.5}), ("anything", "[1", "[1"),
+])  # fmt: skip
+def test_arguments_are_read_in_the_schemas_types(name, written, read):
     checked = check_call(ALL, "f", {name: written})[name]
     assert checked == read and type(checked) is type(read)
 
 
-@pytest.mark.parametrize(
-    ("name", "written", "said"),
-    [
-        ("text", 5, "text must be a string, not 5."), ("number", "many", 'number must be a number, not "many".'),
-        ("number", True, "a number"), ("number", math.inf, "number must be a number"),
-        ("number", 11, "11.0 is greater than the maximum of 10"), ("whole", "5.5", "whole must be a whole number"),
-        ("flag", "yes", 'flag must be true or false, not "yes".'), ("flag", 1, "true or false"),
-        ("list", "[1, [2]]", "list[1] must be a whole number, not [2]."), ("list", "1, 2", "list must be a list"),
-        ("object", {"x": "a"}, 'object.x must be a number, not "a".'),
-        ("object", "{}", "object does not fit: 'x' is a required property"),
-        ("choice", "b", "choice must be one of a, 2, None"), ("maybe", "x", "maybe must be a whole number or null"),
-        ("place", {"lat": 1, "lon": 2}, "place does not fit"), ("place", None, None),
-        ("texts", "x", 'f has no argument "texts". Did you mean "text"?'),
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_told_in_words(name, written, said):
-    if said is None:  # null for an optional one that has none
-        assert check_call(ALL, "f", {name: written}) == {}
-        return
+@pytest.mark.parametrize(("name", "written", "message"), [
+    ("text", 5, "text must be a string, not 5."), ("number", "many", 'number must be a number, not "many".'),
+    ("number", True, "a number"), ("number", math.inf, "number must be a number"),
+    ("number", 11, "11.0 is greater than the maximum of 10"), ("whole", "5.5", "whole must be a whole number"),
+    ("flag", "yes", 'flag must be true or false, not "yes".'), ("flag", 1, "true or false"),
+    ("list", "[1, [2]]", "list[1] must be a whole number, not [2]."), ("list", "1, 2", "list must be a list"),
+    ("object", {"x": "a"}, 'object.x must be a number, not "a".'),
+    ("object", "{}", "object does not fit: 'x' is a required property"),
+    ("choice", "b", "choice must be one of a, 2, None"), ("maybe", "x", "maybe must be a whole number or null"),
+    ("place", {"lat": 1, "lon": 2}, "place does not fit"),
+    ("texts", "x", 'f has no argument "texts". Did you mean "text"?'),
+])  # fmt: skip
+def test_a_value_that_does_not_fit_is_described_in_words(name, written, message):
     with pytest.raises(ToolError) as error:
         check_call(ALL, "f", {name: written})
-    assert said in str(error.value) and len(str(error.value)) < 300
+    assert message in str(error.value) and len(str(error.value)) < 300
 
 
-def test_what_is_required_is_told():
+def test_a_missing_argument_is_an_error_and_a_null_counts_as_missing_unless_the_schema_allows_it():
     with pytest.raises(ToolError, match="f needs the arguments a, b"):
         check_call(tool(("a", "b"), a={"type": "string"}, b={"type": "integer"}), "f", {"a": None})
     assert check_call(tool(("a",), a={"type": ["string", "null"]}), "f", {"a": None}) == {"a": None}
-    bare = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
-    assert check_call(bare, "f", "{}") == {}
+    assert check_call(ALL, "f", {"place": None}) == {}
+    assert check_call(tools_of({}), "f", "{}") == {}
 
 
-@pytest.mark.parametrize(
-    ("more", "takes", "refuses"),
-    [
-        ({"additionalProperties": {}}, {"z": 1}, None),
-        ({"additionalProperties": {"type": "integer"}}, {"z": "5"}, {"z": "x"}),
-        ({"patternProperties": {"^k": {"type": "integer"}}}, {"k1": 5}, {"k1": "x"}),
-        ({"allOf": [{"properties": {"x": {"type": "integer"}}}]}, {"x": 5}, {"x": "x"}),
-        ({"anyOf": [{"required": ["x"]}, {"required": ["y"]}]}, {"x": 5}, {"z": 5}),
-        ({"$ref": "#/$defs/A", "$defs": {"A": {"required": ["x"]}}}, {"x": 5}, {"y": 5}),
-        ({"additionalProperties": False}, {}, {"z": 1}),
-        ({}, {}, {"z": 1}),
-    ],
-)
-def test_arguments_that_the_properties_do_not_name_are_the_schema_s_to_judge(more, takes, refuses):
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", **more}}}]
-    assert list(check_call(tools, "f", takes)) == list(takes)
+@pytest.mark.parametrize(("more", "takes", "refuses"), [
+    ({"additionalProperties": {}}, {"z": 1}, None),
+    ({"additionalProperties": {"type": "integer"}}, {"z": "5"}, {"z": "x"}),
+    ({"patternProperties": {"^k": {"type": "integer"}}}, {"k1": 5}, {"k1": "x"}),
+    ({"allOf": [{"properties": {"x": {"type": "integer"}}}]}, {"x": 5}, {"x": "x"}),
+    ({"anyOf": [{"required": ["x"]}, {"required": ["y"]}]}, {"x": 5}, {"z": 5}),
+    ({"$ref": "#/$defs/A", "$defs": {"A": {"required": ["x"]}}}, {"x": 5}, {"y": 5}),
+    ({"additionalProperties": False}, {}, {"z": 1}),
+    ({}, {}, {"z": 1}),
+])  # fmt: skip
+def test_the_schema_decides_about_arguments_beyond_its_properties(more, takes, refuses):
+    assert list(check_call(tools_of(more), "f", takes)) == list(takes)
     if refuses:
         with pytest.raises(ToolError):
-            check_call(tools, "f", refuses)
+            check_call(tools_of(more), "f", refuses)
 
 
 def test_a_schema_is_read_by_the_draft_that_it_names():
     pair = {"type": "array", "items": [{"type": "number"}, {"type": "string"}]}
-    tools = [{"type": "function", "function": {"name": "f", "parameters": {
-        "$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": {"x": pair},
-    }}}]  # fmt: skip
-    assert schema_fault(tools[0]["function"]["parameters"]) is None
+    tools = tools_of({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"x": pair}})
+    assert schema_problem(tools[0]["function"]["parameters"]) is None
     assert check_call(tools, "f", {"x": [1, "a"]}) == {"x": [1, "a"]}
     with pytest.raises(ToolError, match="a string, not 2"):
         check_call(tools, "f", {"x": [1, 2]})
@@ -120,7 +99,7 @@ def test_a_schema_is_read_by_the_draft_that_it_names():
 @pytest.mark.parametrize(
     "schema", [{"enum": [f"w{n}" for n in range(999)]}, {"type": "string", "maxLength": 3}, {"not": {"type": "string"}}]
 )
-def test_an_error_is_short_whatever_was_written_or_may_be(schema):
+def test_an_error_is_short_even_for_long_values_and_schemas(schema):
     with pytest.raises(ToolError) as error:
         check_call(tool(x=schema), "f", {"x": "y" * 5000})
     assert len(str(error.value)) < 400 and ("maxLength" not in schema or "too long" in str(error.value))
@@ -135,7 +114,7 @@ VALUES = st.recursive(
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from([*SCHEMAS, "other"]), VALUES))
-def test_whatever_is_written_either_fits_or_is_a_tool_error(arguments):
+def test_any_arguments_either_fit_or_raise_a_tool_error(arguments):
     for written in (arguments, json.dumps(arguments)):
         try:
             checked = check_call(ALL, "f", written)
@@ -145,29 +124,26 @@ def test_whatever_is_written_either_fits_or_is_a_tool_error(arguments):
             assert Draft202012Validator(ALL[0]["function"]["parameters"]).is_valid(checked)
 
 
-def test_a_schema_that_is_none_is_found_at_the_start():
+def test_an_invalid_schema_is_found_at_the_start():
     wrong = {"type": "object", "properties": {"x": {"type": "text"}}}
-    assert all(map(schema_fault, (wrong, {"type": "array"}, [], {"$schema": 7})))
-    assert schema_fault(ALL[0]["function"]["parameters"]) is None
+    assert all(map(schema_problem, (wrong, {"type": "array"}, [], {"$schema": 7})))
+    assert schema_problem(ALL[0]["function"]["parameters"]) is None
 
 
-@pytest.mark.parametrize(
-    ("schema", "said"),
-    [
-        ({"$ref": "#/$defs/Nope"}, "leads nowhere"), ({"$ref": "https://example.com/x.json"}, "leads nowhere"),
-        ({"items": {"properties": {"y": {"$ref": "#/$defs/Nope"}}}}, "leads nowhere"),
-        ({"$ref": "#/$defs/A"}, "leads back"), ({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/B"}]}, "leads back"),
-        ({"$ref": "#/$defs/Tree"}, None), ({"$ref": "#/$defs/Many"}, None),
-    ],
-)  # fmt: skip
-def test_references_that_cannot_be_followed_are_found_at_the_start(schema, said):
+@pytest.mark.parametrize(("schema", "message"), [
+    ({"$ref": "#/$defs/Nope"}, "leads nowhere"), ({"$ref": "https://example.com/x.json"}, "leads nowhere"),
+    ({"items": {"properties": {"y": {"$ref": "#/$defs/Nope"}}}}, "leads nowhere"),
+    ({"$ref": "#/$defs/A"}, "leads back"), ({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/B"}]}, "leads back"),
+    ({"$ref": "#/$defs/Tree"}, None), ({"$ref": "#/$defs/Many"}, None),
+])  # fmt: skip
+def test_unusable_references_are_found_at_the_start(schema, message):
     definitions = {
         "A": {"$ref": "#/$defs/A"}, "B": {"allOf": [{"oneOf": [{"$ref": "#/$defs/B"}]}]},
         "Tree": {"properties": {"children": {"items": {"$ref": "#/$defs/Tree"}}}},
         **{f"M{n}": {"anyOf": [{"$ref": f"#/$defs/M{n + 1}"}] * 2} for n in range(40)}, "M40": {},
         "Many": {"$ref": "#/$defs/M0"},
     }  # fmt: skip
-    if said != "leads back":
+    if message != "leads back":
         definitions = {name: definition for name, definition in definitions.items() if name not in "AB"}
-    fault = schema_fault({"type": "object", "properties": {"x": schema}, "$defs": definitions})
-    assert fault is None if said is None else said in fault
+    problem = schema_problem({"type": "object", "properties": {"x": schema}, "$defs": definitions})
+    assert problem is None if message is None else message in problem

@@ -1,4 +1,4 @@
-"""Attention as it suits a CPU or a GPU is transformers' own."""
+"""Our attention for a CPU and for a GPU equals transformers' own."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ class Module(torch.nn.Module):
     num_key_value_groups, is_causal = 3, True
 
 
-def test_models_attend_as_it_suits_the_machine():
+def test_models_use_the_attention_that_suits_the_machine():
     prepare_attention()
     ours = AttentionInterface()["sdpa"]
     assert ours.func is attend and ours.keywords == {"on_gpu": torch.cuda.is_available()}
@@ -23,19 +23,19 @@ def test_models_attend_as_it_suits_the_machine():
 @pytest.mark.parametrize("queries", [1, 7])
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("ours", [partial(attend, on_gpu=False), partial(attend, on_gpu=True)])
-def test_values_and_gradients_are_those_of_transformers(ours, queries, masked):
+def test_values_and_gradients_equal_those_of_transformers(ours, queries, masked):
     torch.manual_seed(0)
     shapes = ((2, 6, queries, 4), (2, 2, 7, 4), (2, 2, 7, 4))
     mask = torch.rand(2, 1, queries, 7) > 0.4 if masked else None
     if masked:
         mask[..., 0] = True
     results = []
-    for one in (ours, sdpa_attention_forward):
+    for attention in (ours, sdpa_attention_forward):
         torch.manual_seed(1)
         tensors = [torch.randn(shape, requires_grad=True) for shape in shapes]
-        attended, weights = one(Module(), *tensors, mask, scaling=0.3)
+        attended, weights = attention(Module(), *tensors, mask, scaling=0.3)
         attended.pow(2).sum().backward()
         results.append([attended.detach(), *(tensor.grad for tensor in tensors)])
         assert weights is None
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+    for tensor, expected in zip(*results, strict=True):
+        torch.testing.assert_close(tensor, expected, atol=1e-5, rtol=1e-4)

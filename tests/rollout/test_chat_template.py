@@ -1,3 +1,5 @@
+"""Chat templates of many models: SFT and rollouts agree on every token, and unusable templates are replaced."""
+
 import json
 import re
 from pathlib import Path
@@ -16,12 +18,12 @@ from arenarl.training.sft_data import IGNORED, tokenize
 
 TEMPLATES = sorted((Path(chat_template_utils.__file__).parent / "chat_templates").glob("*.jinja"))
 TOKENS = r"<\|\w+\|>|<｜[^｜]+｜>|<(?:start_of_turn|end_of_turn|turn\||\|turn)>|</?s>"
-# of those here that are not ChatML and can be trained on as they are
+# end-of-turn tokens of templates that are not ChatML and trainable as they are
 OWN_ENDS = {"llama3": "<|eot_id|>", "llama3_training": "<|eot_id|>"}
 
 
 class InOrder:
-    """A generator that says one prepared turn after the other."""
+    """A generator that returns prepared turns in order."""
 
     def __init__(self, tokenizer, turns):
         self.tokenizer, self.turns = tokenizer, iter(turns)
@@ -32,8 +34,8 @@ class InOrder:
 
 
 def saved(policy_path, folder, template, **tokens):
-    """A folder with the tests' tokenizer, another template and other special tokens;
-    its `eos_token` ends no turn, as Qwen3-*-Base's."""
+    """Save the tests' tokenizer with another template and special tokens. Its `eos_token` ends no turn, like
+    Qwen3-*-Base's."""
     tokenizer = AutoTokenizer.from_pretrained(policy_path)
     tokenizer.add_special_tokens({"additional_special_tokens": sorted(set(re.findall(TOKENS, template)))})
     tokenizer.add_special_tokens({"bos_token": "<|begin|>", "eos_token": "<|endoftext|>"} | tokens)
@@ -43,11 +45,8 @@ def saved(policy_path, folder, template, **tokens):
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
-def test_whatever_the_template_sft_and_rollouts_agree_on_every_token_and_on_whose_it_is(
-    path, policy_path, compact, tmp_path
-):
-    """All that TRL ships, of models that were trained by others:
-    used as they are where they keep what was said and seen, replaced otherwise."""
+def test_sft_and_rollouts_agree_on_every_token_and_mask_with_any_template(path, policy_path, compact, tmp_path):
+    """For all templates of TRL: they are used if they keep thoughts and results, replaced otherwise."""
     tokenizer = load_tokenizer(saved(policy_path, tmp_path, path.read_text(encoding="utf-8")))
     assert tokenizer.eos_token == OWN_ENDS.get(path.stem, "<|im_end|>")
     generator = InOrder(tokenizer, [call(query="Lotus Park"), ANSWER])
@@ -63,28 +62,28 @@ def test_whatever_the_template_sft_and_rollouts_agree_on_every_token_and_on_whos
 
 @pytest.mark.parametrize("template", [
     "{{ raise_exception('no roles but user') }}",
-    # no end of a turn
+    # without an end of a turn
     "{% for message in messages %}{% generation %}{{ message['content'] }}{% endgeneration %}{% endfor %}",
-    # what a tool returns is not shown
+    # without tool results
     "{% for m in messages %}{% if m['role'] != 'tool' %}[{{ m['role'] }}]{% generation %}{{ m['content'] "
     "}}</s>{% endgeneration %}{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}",
 ])  # fmt: skip
-def test_a_template_that_loses_something_is_replaced_or_without_chatmls_tokens_refused_in_one_line(
+def test_a_template_that_loses_a_part_is_replaced_or_refused_without_chatmls_tokens(
     template, policy_path, tmp_path, capsys
 ):
     folder = saved(policy_path, tmp_path, template, additional_special_tokens=["</s>"])
     assert load_tokenizer(folder).chat_template == chat_template_utils.qwen3_training_chat_template
-    assert "Qwen3's training template takes its place" in capsys.readouterr().out
+    assert "Qwen3's training template replaces it" in capsys.readouterr().out
     for file in ("tokenizer.json", "tokenizer_config.json"):
         path = tmp_path / file
         path.write_text(path.read_text().replace("<|im_", "<|in_"))
-    lost = "cannot be trained on: thoughts, tool results or the end of a turn get lost"
+    lost = "is not trainable, because it loses thoughts, tool results or the end of a turn"
     with pytest.raises(UserError, match=lost) as refused:
         load_tokenizer(folder)
     assert "\n" not in str(refused.value)
 
 
-def test_what_pads_is_not_what_ends_a_turn(policy_path, tmp_path):
+def test_the_pad_token_differs_from_the_end_of_turn_token(policy_path, tmp_path):
     folder = saved(policy_path, tmp_path, chat_template_utils.qwen3_chat_template)
     config = tmp_path / "tokenizer_config.json"
     settings = json.loads(config.read_text())
@@ -94,7 +93,7 @@ def test_what_pads_is_not_what_ends_a_turn(policy_path, tmp_path):
     assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|endoftext|>")
 
 
-def test_a_policy_whose_eos_token_ends_no_turn_is_saved_with_the_one_that_does(policy_path, sft_path, tmp_path):
+def test_a_policy_is_saved_with_the_token_that_ends_its_turns(policy_path, sft_path, tmp_path):
     from arenarl.training.sft_data import tokenize_trajectories
     from arenarl.training.sft_internals import RightPaddedTrainer
 

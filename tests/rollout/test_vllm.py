@@ -1,7 +1,6 @@
-"""vLLM for real: an engine beside the trainer, an engine alone, a server;
-./reproduce.sh test_vllm sets up where it runs.
+"""Tests with vLLM: an engine beside the trainer, an engine alone, a server. ./reproduce.sh test_vllm runs them.
 
-Order of events is tested, never time.
+They test the order of events, never time.
 """
 
 import asyncio
@@ -9,7 +8,6 @@ import copy
 import dataclasses
 import json
 import os
-import random
 import shutil
 import subprocess
 import time
@@ -19,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate import Accelerator
+from policies import generate, random_requests
 from scripts import (
     ENVIRONMENT,
     ROOT,
@@ -33,7 +32,7 @@ from scripts import (
 )
 from vllm_servers import end, serving, vllm_server
 
-from arenarl.config.schema import Config
+from arenarl.config.schema import Config, PolicyConfig, RolloutConfig
 from arenarl.rollout.generation import TransformersGenerator, TurnRequest
 from arenarl.rollout.weight_sync import measure_parity, require_parity
 from arenarl.system.errors import UserError, explain
@@ -46,20 +45,18 @@ from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer  # noqa: E40
 from arenarl.rollout.weight_sync import BroadcastWeights  # noqa: E402
 
 pytestmark = pytest.mark.vllm
-NEVER = 3  # a token id that ends no turn, and that a random policy hardly writes
+NEVER = 3  # a token id that ends no turn, and that a random policy rarely generates
 RL = {"rl__steps": 3, "rl__save_steps": 3, "rl__eval_steps": 0, "rollout__parity_steps": 1}
 RL["rollout__parity_bound"] = 1e-3  # float32: an update changes logprobs by far more than this, rounding by far less
 
 
-def float32():
-    config = Config()
-    config.policy.dtype = "float32"
-    return config
+def float32(**rollout):
+    return Config(policy=PolicyConfig(dtype="float32"), rollout=RolloutConfig(**rollout))
 
 
 @pytest.fixture(scope="module")
 def engine(policy_path, tmp_path_factory):
-    """The random policy's engine, as in evaluation; of what its folder says of generation nothing is heard."""
+    """The random policy's engine, as in evaluation, with a hostile generation config, which it must ignore."""
     folder = tmp_path_factory.mktemp("hostile") / "policy"
     shutil.copytree(policy_path, folder)
     own = {"repetition_penalty": 3.0, "do_sample": True, "temperature": 9.0, "top_k": 2, "top_p": 0.1, "min_p": 0.5}
@@ -68,49 +65,36 @@ def engine(policy_path, tmp_path_factory):
     return open_engine(str(folder), float32(), rows=16, beside_trainer=False)
 
 
-def requests_of(count, temperatures, max_tokens=12):
-    rng = random.Random(count)
-    prompts = [[rng.randrange(10, 600) for _ in range(rng.randint(1, 30))] for _ in range(count)]
-    of_row = [temperatures[row % len(temperatures)] for row in range(count)]
-    return [TurnRequest(prompt, max_tokens, of_row[row], seed=row) for row, prompt in enumerate(prompts)]
-
-
-def generate(generator, requests):
-    async def together():
-        return await asyncio.gather(*map(generator.generate, requests))
-
-    return asyncio.run(together())
-
-
 def logprobs(model, request, turn):
-    """The model's own for the turn's tokens, at the temperature that vLLM's are of."""
+    """The model's logprobs for a turn's tokens, at the request's temperature."""
     with torch.no_grad():
         logits = model(torch.tensor([request.token_ids + turn.token_ids])).logits[0, len(request.token_ids) - 1 : -1]
     logprobs_TV = torch.log_softmax(logits / (request.temperature or 1.0), dim=-1)
     return logprobs_TV.gather(1, torch.tensor(turn.token_ids)[:, None])[:, 0]
 
 
-def test_this_vllm_has_all_that_we_use_beyond_its_documented_parts():
+def test_this_vllm_has_all_private_names_that_we_use():
     assert missing_internals() == []
 
 
-def test_greedy_and_sampled_requests_share_a_batch_and_each_is_what_the_model_says(engine, model, tokenizer):
-    generator, requests = VLLMGenerator(tokenizer.eos_token_id, engine), requests_of(12, [0.0, 0.8, 1.3])
+def test_greedy_and_sampled_requests_share_a_batch_and_agree_with_the_model(engine, model, tokenizer):
+    generator, requests = VLLMGenerator(tokenizer.eos_token_id, engine), random_requests(12, [0.0, 0.8, 1.3])
     turns = generate(generator, requests)
     expected = generate(TransformersGenerator(model, tokenizer, 12), requests[::3])
-    assert [turn.token_ids for turn in turns[::3]] == [turn.token_ids for turn in expected]  # the greedy ones
+    assert [turn.token_ids for turn in turns[::3]] == [turn.token_ids for turn in expected]  # greedy requests
     for request, turn in zip(requests, turns, strict=True):
         assert torch.tensor(turn.logprobs_T).sub(logprobs(model, request, turn)).abs().max() < 1e-4
         assert len(turn.token_ids) == request.max_tokens or turn.token_ids[-1] == tokenizer.eos_token_id
     again = generate(generator, requests)
     assert [turn.token_ids for turn in again] == [turn.token_ids for turn in turns]  # each row has a seed
     reseeded = generate(generator, [dataclasses.replace(request, seed=request.seed + 100) for request in requests])
-    equal = [one.token_ids == other.token_ids for one, other in zip(turns, reseeded, strict=True)]
+    equal = [turn.token_ids == other.token_ids for turn, other in zip(turns, reseeded, strict=True)]
     assert equal == [request.temperature == 0 for request in requests]
 
 
-def test_parity_is_what_rounding_leaves(engine, model, tokenizer):
-    generator, prompts = VLLMGenerator(tokenizer.eos_token_id, engine), [r.token_ids for r in requests_of(4, [0.0])]
+def test_parity_differs_only_by_rounding_and_finds_stale_weights(engine, model, tokenizer):
+    generator = VLLMGenerator(tokenizer.eos_token_id, engine)
+    prompts = [request.token_ids for request in random_requests(4, 0.0)]
     parity = measure_parity(generator, model, prompts)
     assert parity.max_difference < 1e-4 and parity.equal_greedy == 1
     updated = copy.deepcopy(model)
@@ -118,12 +102,14 @@ def test_parity_is_what_rounding_leaves(engine, model, tokenizer):
         for weights in updated.parameters():
             weights += 0.05 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(0))
     stale = measure_parity(generator, updated, prompts)
-    with pytest.raises(UserError, match="updated weights did not reach vLLM, or of the tied embeddings only one copy"):
+    with pytest.raises(
+        UserError, match="updated weights did not reach vLLM, or only one copy of the tied embeddings did"
+    ):
         require_parity(stale, parity, Config().rollout.parity_bound, step=20, is_tied=True)
 
 
-def test_a_turn_joins_while_another_is_being_generated(engine):
-    """Three short turns, one after the other, are all done before the long one that began first."""
+def test_a_turn_joins_the_batch_of_a_running_turn(engine):
+    """Three short turns, one after the other, are finished before a long turn that began first."""
     generator, order = VLLMGenerator(NEVER, engine), []
 
     async def turns(name, count, max_tokens):
@@ -138,40 +124,37 @@ def test_a_turn_joins_while_another_is_being_generated(engine):
     assert order == ["short"] * 3 + ["long"]
 
 
-def test_who_gives_up_takes_nobody_with_him(engine):
+def test_a_cancelled_request_does_not_end_the_others(engine):
     generator = VLLMGenerator(NEVER, engine)
 
     async def run_all():
-        tasks = [asyncio.create_task(generator.generate(request)) for request in requests_of(3, [0.8])]
+        tasks = [asyncio.create_task(generator.generate(request)) for request in random_requests(3, 0.8)]
         await asyncio.sleep(0)
         tasks[1].cancel()
         return await asyncio.gather(*tasks, return_exceptions=True)
 
     first, cancelled, last = asyncio.run(run_all())
     assert first.token_ids and last.token_ids and isinstance(cancelled, asyncio.CancelledError)
-    assert len(generate(generator, requests_of(3, [0.8]))) == 3
+    assert len(generate(generator, random_requests(3, 0.8))) == 3
 
 
-def test_a_prompt_that_is_too_long_is_refused_in_one_line(engine):
+def test_a_prompt_that_is_too_long_is_refused(engine):
     with pytest.raises(UserError, match="vLLM refused a prompt of 5000 tokens: .*lower rollout.max_tokens"):
         generate(VLLMGenerator(NEVER, engine), [TurnRequest([10] * 5000, 5, 0.8, 1)])
 
 
-def test_an_engine_that_fails_ends_all_that_wait_with_its_own_error_and_can_be_asked_again(engine, monkeypatch):
+def test_an_engines_error_reaches_all_requests_and_the_engine_works_again(engine, monkeypatch):
     generator = VLLMGenerator(NEVER, engine)
 
     def fail():
         raise RuntimeError("the device fell off\nand a long report")
 
-    async def together():
-        return await asyncio.gather(*map(generator.generate, requests_of(3, [0.8])), return_exceptions=True)
-
     with monkeypatch.context() as broken:
         broken.setattr(engine.llm_engine, "step", fail)
-        errors = asyncio.run(together())
+        errors = generate(generator, random_requests(3, 0.8), catch=True)
     assert [str(error) for error in errors] == ["the device fell off\nand a long report"] * 3
     assert all(explain(error) is None for error in errors)
-    assert len(generate(generator, requests_of(3, [0.8]))) == 3
+    assert len(generate(generator, random_requests(3, 0.8))) == 3
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +167,7 @@ def folder(tmp_path_factory):
 
 
 def rl(folder, name, **options):
-    """Run RL from the SFT policy; the steps' metrics."""
+    """Run RL from the SFT policy and return the metrics of its steps."""
     run_well(folder, "train_rl.py", **{"name": name, "rl__init_run": "tiny"} | RL | options)
     return steps_of(folder / "runs" / name / "rl")
 
@@ -210,11 +193,10 @@ def test_20_steps_under_zero_3_on_two_processes_stay_in_parity(folder):
 
 
 def test_a_real_model_gets_every_update_and_stays_in_parity(folder, smollm2):
-    """Its own reward, because as it is the model does not answer in the form that would be judged."""
-    source = (
-        "def reward(query, trajectories, judge):\n    return [sum(one.completion_ids) % 97 for one in trajectories]"
+    """With a custom reward, because the untrained model gives no valid answers to judge."""
+    (folder / "ours.py").write_text(
+        "def reward(query, trajectories, judge):\n    return [sum(t.completion_ids) % 97 for t in trajectories]"
     )
-    (folder / "ours.py").write_text(source)
     yaml = str(ROOT / "configs" / "travel" / "smollm2_135m.yaml")
     model = {"config": yaml, "policy__model": smollm2, "rl__init": smollm2}
     sizes = {"rollout__group_size": 4, "rollout__max_tokens": 64, "rl__micro_batch_size": 1}
@@ -226,7 +208,7 @@ def test_a_real_model_gets_every_update_and_stays_in_parity(folder, smollm2):
     assert len(differ(weights(Path(smollm2)), weights(folder / "runs" / "real" / "rl"))) == 7 * 30  # LoRA's
 
 
-def test_lora_is_merged_into_what_vllm_generates_with_under_zero_3_too(folder):
+def test_lora_is_merged_into_vllms_weights_also_under_zero_3(folder):
     options = {"processes": 2, "rl__deepspeed": zero_3(folder), "rl__learning_rate": 1e-2}
     steps = rl(folder, "lora", rollout__backend="vllm", policy__lora_rank=4, **options)
     assert len(checks(steps)) == 3 and max(checks(steps)) < 1e-3 and steps[-1]["kl"] > 1e-4
@@ -234,16 +216,13 @@ def test_lora_is_merged_into_what_vllm_generates_with_under_zero_3_too(folder):
 
 @pytest.fixture
 def cleared():
-    """vLLM on a CPU leaves a split engine's shared memory behind where a process ends at once,
-    under a name that the next wants."""
+    """Remove shared memory that a split CPU engine may leave behind; the next engine needs its name."""
     yield
-    for left in Path("/dev/shm").glob("*-tp:*-cpushm_*"):
-        left.unlink()
+    for leftover in Path("/dev/shm").glob("*-tp:*-cpushm_*"):
+        leftover.unlink()
 
 
-def test_two_processes_that_share_an_engine_stay_in_parity_and_each_rolls_out_its_own_groups(folder, cleared):
-    """Each with half of the weights, which every update reaches;
-    vLLM's requests come from both, whenever a trajectory is ready."""
+def test_two_processes_that_share_an_engine_stay_in_parity(folder, cleared):
     sizes = {"rl__steps": 6, "rl__save_steps": 6, "rl__eval_steps": 3, "rl__deepspeed": zero_3(folder)}
     split = {"rollout__backend": "vllm", "rollout__vllm_tensor_parallel": 2}
     steps = rl(folder, "split", processes=2, rollout__parity_steps=2, **split, **sizes)
@@ -252,16 +231,16 @@ def test_two_processes_that_share_an_engine_stay_in_parity_and_each_rolls_out_it
     assert steps[-1]["kl"] > 1e-4
 
 
-def test_evaluation_generates_with_vllm_one_checkpoint_after_the_other(folder):
+def test_evaluation_generates_several_checkpoints_with_one_engine(folder):
     options = {"name": "tiny", "rollout__backend": "vllm", "rollout__batch_size": 16, "evaluate__decodings": ["greedy"]}
     checkpoints = {"sft": "runs/tiny/sft", "beside": "runs/tiny/sft/initial"}
     run_well(folder, "evaluate.py", evaluate__checkpoints=checkpoints, **options)
     summary = read(folder / "results" / "tiny" / "summary.json")
-    # initial knows no form yet
+    # the initial policy has not learned the form of an answer
     assert summary["beside"]["greedy"]["valid_rate"]["mean"] == 0 < summary["sft"]["greedy"]["valid_rate"]["mean"]
 
 
-def test_two_processes_evaluate_with_an_engine_each_or_with_one_that_they_share_as_one_process_does(folder, cleared):
+def test_two_processes_with_an_engine_each_or_a_shared_one_evaluate_like_one_process(folder, cleared):
     options = {"rollout__backend": "vllm", "rollout__batch_size": 16, "evaluate__decodings": ["greedy"]}
     options["evaluate__checkpoints"] = {"sft": "runs/tiny/sft"}
     for name, processes, engine in (("alone", None, 1), ("each", 2, 1), ("together", 2, 2)):
@@ -269,30 +248,26 @@ def test_two_processes_evaluate_with_an_engine_each_or_with_one_that_they_share_
     places = [folder / "runs" / name / "evaluate" for name in ("alone", "each", "together")]
     alone, each, together = ((place / "sft_greedy.jsonl").read_text().splitlines() for place in places)
     assert alone == each
-    # sums are rounded in another order
-    assert sum(one == other for one, other in zip(alone, together, strict=True)) >= 0.9 * len(alone)
+    # a shared engine adds in another order, so its rounding differs
+    assert sum(line == other for line, other in zip(alone, together, strict=True)) >= 0.9 * len(alone)
     refused = run(folder, "evaluate.py", "--query", "Find a quiet cafe in Chengdu.", processes=2, **options)
     assert refused.returncode == 2 and "--query is answered by one process" in refused.stderr
 
 
-def test_sleep_is_what_a_cpu_does_not_have_and_vllm_says_so(policy_path):
-    """So that it is refused before any work (`require_sync`), and only its calls' order can be tested
-    (test_weight_sync.py)."""
-    config = float32()
-    config.rollout.vllm_sleep = True
+def test_vllm_refuses_sleep_on_a_cpu(policy_path):
+    """`require_sync` therefore refuses it, and test_weight_sync.py can only test the order of calls."""
     with pytest.raises(UserError, match="vLLM could not start on .*Sleep mode is not supported on current platform"):
-        open_engine(policy_path, config, rows=2, beside_trainer=True)
+        open_engine(policy_path, float32(vllm_sleep=True), rows=2, beside_trainer=True)
 
 
 class OnGPU(Accelerator):
-    """One that says so, so that TRL goes on to its communicator, which has a stand-in."""
+    """An accelerator that claims a GPU, so that TRL uses its communicator, which is a stand-in."""
 
     device = torch.device("cuda")
 
 
-def test_what_trl_tells_a_server_before_and_during_an_nccl_broadcast_is_what_this_vllm_reads(model, monkeypatch):
-    """By a stand-in for NCCL, as there are no GPUs: the requests' bodies, their order,
-    and that what is announced is what is sent."""
+def test_trls_requests_of_an_nccl_broadcast_are_those_that_this_vllm_reads(model, monkeypatch):
+    """With a stand-in for NCCL, as there are no GPUs: the requests, their order, and the weights sent as announced."""
     from trl.generation import vllm_client
     from vllm.distributed.weight_transfer.nccl_common import NCCLWeightTransferInitInfo
     from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferUpdateInfo
@@ -323,21 +298,21 @@ def test_what_trl_tells_a_server_before_and_during_an_nccl_broadcast_is_what_thi
 
 @pytest.fixture(scope="module")
 def server(folder):
-    """The address of a server on the SFT policy, started as a user would, and its process."""
-    takes_both_ways = {"rollout__backend": "vllm_server", "rollout__server_sync": "nccl"}
-    with vllm_server(folder, "--max-num-seqs", "32", **takes_both_ways) as (url, process):
+    """(address, process) of a server on the SFT policy, started by our command."""
+    options = {"rollout__backend": "vllm_server", "rollout__server_sync": "nccl"}
+    with vllm_server(folder, "--max-num-seqs", "32", **options) as (url, process):
         yield url, process
 
 
-def test_a_server_answers_with_the_tokens_and_logprobs_of_the_policy_it_loads(server, folder):
+def test_a_server_returns_the_tokens_and_logprobs_of_the_policy_that_it_loads(server, folder):
     from arenarl.rollout.policy import load_model, load_tokenizer
 
     url, _ = server
-    for path in ("initial", "."):  # the second leaves it as it was
+    for path in ("initial", "."):  # the second restores the server's policy
         place = folder / "runs" / "tiny" / "sft" / path
         VLLMServer(url).load(str(place.resolve()))
         model, tokenizer = load_model(str(place), "float32").eval(), load_tokenizer(str(place))
-        requests = requests_of(6, [0.0, 0.8])
+        requests = random_requests(6, [0.0, 0.8])
         turns = generate(ServerGenerator(VLLMServer(url), tokenizer.eos_token_id), requests)
         for request, turn in zip(requests, turns, strict=True):
             assert torch.tensor(turn.logprobs_T).sub(logprobs(model, request, turn)).abs().max() < 1e-4
@@ -360,7 +335,7 @@ def test_a_server_gets_the_weights_of_every_update(server, folder):
     assert len(checks(steps)) == 3 and max(checks(steps)) < 1e-3 and steps[-1]["kl"] > 0
 
 
-def test_a_server_that_dies_ends_the_run_with_one_line_and_a_whole_checkpoint(server, folder):
+def test_a_server_that_dies_stops_the_run_with_a_line_and_a_whole_checkpoint(server, folder):
     url, process = server
     place = folder / "runs" / "orphaned" / "rl"
     options = {"name": "orphaned", "rl__init_run": "tiny"}

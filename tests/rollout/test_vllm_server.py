@@ -1,5 +1,5 @@
-"""What is said to a vLLM server and of it, against an HTTP server that answers as vLLM does.
-tests/rollout/test_vllm.py asks a real one."""
+"""Requests to a vLLM server and its refusals, with an HTTP server that replies like vLLM.
+tests/rollout/test_vllm.py uses a real server."""
 
 import asyncio
 import json
@@ -16,8 +16,7 @@ from arenarl.system.errors import UserError
 
 
 def info_of(folder, policy_path, **changes):
-    """What /server_info says of a server that fits the policy, but for the changes;
-    the model that it serves is in `folder`."""
+    """Replies of a server that fits the policy except for the changes; the model that it serves is in `folder`."""
     shape = json.loads((Path(policy_path) / "config.json").read_text())
     shape |= {key: changes.pop(key) for key in ("hidden_size", "vocab_size") if key in changes}
     (folder / "config.json").write_text(json.dumps(shape))
@@ -25,9 +24,8 @@ def info_of(folder, policy_path, **changes):
     return {"/server_info": {"vllm_config": {"model_config": model}}}
 
 
-def test_a_server_that_serves_the_policys_model_is_accepted(policy_path, tmp_path):
-    with serving(info_of(tmp_path, policy_path)) as (url, _):
-        VLLMServer(url + "/").require(policy_path, "float32")
+def generate(url):
+    return asyncio.run(ServerGenerator(VLLMServer(url), eos_id=2).generate(TurnRequest([7, 8], 3, 0.8, 11)))
 
 
 @pytest.mark.parametrize(("changes", "message"), [
@@ -35,28 +33,27 @@ def test_a_server_that_serves_the_policys_model_is_accepted(policy_path, tmp_pat
     ({"vocab_size": 151936}, "vocab_size 151936 instead of"),
     ({"dtype": "torch.bfloat16"}, r"computes in torch.bfloat16, the trainer in float32 .policy.dtype"),
     ({"model": "/nowhere"}, "serves /nowhere, whose config cannot be read here"),
-    ({"logprobs_mode": "raw_logprobs"}, "gives raw_logprobs, not the logprobs it samples with"),
+    ({"logprobs_mode": "raw_logprobs"}, "returns raw_logprobs, not the logprobs of the sampling distribution"),
 ])  # fmt: skip
-def test_a_server_that_does_not_fit_is_refused_with_what_is_wrong(policy_path, tmp_path, changes, message):
+def test_a_server_that_does_not_fit_is_refused_with_the_reason(policy_path, tmp_path, changes, message):
+    with serving(info_of(tmp_path, policy_path)) as (url, _):
+        VLLMServer(url + "/").require(policy_path, "float32")  # fits
     with serving(info_of(tmp_path, policy_path, **changes)) as (url, _), pytest.raises(UserError, match=message):
         VLLMServer(url).require(policy_path, "float32")
 
 
-def test_a_server_that_is_not_there_is_refused_with_the_command_that_starts_it(policy_path):
-    gone = "at http://127.0.0.1:1 cannot be reached .*; start it with: python -m arenarl.rollout.vllm_server"
-    with pytest.raises(UserError, match=gone):
+def test_a_missing_or_another_server_is_refused_with_the_command_that_starts_it(policy_path):
+    missing = "at http://127.0.0.1:1 cannot be reached .*; start it with: python -m arenarl.rollout.vllm_server"
+    with pytest.raises(UserError, match=missing):
         VLLMServer("http://127.0.0.1:1").require(policy_path, "float32")
-
-
-def test_a_server_without_the_way_in_for_weights_is_refused(policy_path):
-    other = pytest.raises(UserError, match="is no vLLM server that takes weights; start one with")
+    other = pytest.raises(UserError, match="is not a vLLM server that can load weights; start one with")
     with serving({}) as (url, _), other:
         VLLMServer(url).require(policy_path, "float32")
 
 
-def test_a_server_that_takes_no_weights_by_nccl_is_refused(policy_path, tmp_path):
+def test_a_server_that_cannot_receive_weights_by_nccl_is_refused(policy_path, tmp_path):
     replies = info_of(tmp_path, policy_path)
-    refusal = "does not take weights by NCCL; start it with: .* --set rollout.server_sync=nccl"
+    refusal = "does not receive weights by NCCL; start it with: .* --set rollout.server_sync=nccl"
     with serving(replies) as (url, _), pytest.raises(UserError, match=refusal):
         VLLMServer(url).require_nccl()
     replies["/server_info"]["vllm_config"]["weight_transfer_config"] = {"backend": "nccl"}
@@ -67,45 +64,41 @@ def test_a_server_that_takes_no_weights_by_nccl_is_refused(policy_path, tmp_path
 def test_token_ids_go_in_and_token_ids_and_logprobs_come_out():
     choice = {"token_ids": [4, 5, 2], "logprobs": {"token_logprobs": [-0.5, -0.25, 0.0]}, "finish_reason": "stop"}
     with serving({"/v1/completions": {"choices": [choice]}}) as (url, requests):
-        turn = asyncio.run(ServerGenerator(VLLMServer(url), eos_id=2).generate(TurnRequest([7, 8], 3, 0.8, 11)))
-    assert turn == GeneratedTurn([4, 5, 2], [-0.5, -0.25, 0.0])
+        assert generate(url) == GeneratedTurn([4, 5, 2], [-0.5, -0.25, 0.0])
     ((_, body),) = requests
     assert body["prompt"] == [7, 8] and body["return_token_ids"] is True
-    assert (body["temperature"], body["seed"], body["max_tokens"], body["stop_token_ids"]) == (0.8, 11, 3, [2])
-    # no default of the model's slips in
+    assert (body["temperature"], body["seed"], body["max_tokens"]) == (0.8, 11, 3)
+    assert body["stop_token_ids"] == [2] and body["ignore_eos"]
+    # the model's own defaults do not apply
     assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1, 0, 0, 1)
 
 
-def test_a_turn_that_a_server_broke_off_is_none():
+def test_an_aborted_or_refused_turn_is_an_error_in_one_line():
     choice = {"token_ids": [4], "logprobs": {"token_logprobs": [-0.5]}, "finish_reason": "abort"}
-    broken = pytest.raises(UserError, match="broke a turn off; the same")
-    with serving({"/v1/completions": {"choices": [choice]}}) as (url, _), broken:
-        asyncio.run(ServerGenerator(VLLMServer(url), eos_id=2).generate(TurnRequest([7, 8], 3, 0.8, 11)))
+    refusal = {"error": {"message": "too\nlong"}}
+    for reply, status, message in (
+        ({"choices": [choice]}, 200, "aborted a turn; the same"),
+        (refusal, 400, r"refused /v1/completions \(400\): .*too.*long"),
+    ):
+        with serving({"/v1/completions": reply}, status=status) as (url, _):
+            with pytest.raises(UserError, match=message) as error:
+                generate(url)
+        assert "\n" not in str(error.value)
 
 
-def test_new_weights_are_read_before_the_cache_of_the_old_is_dropped():
+def test_new_weights_are_loaded_before_the_prefix_cache_is_cleared():
     with serving({"/collective_rpc": {"results": [None]}, "/reset_prefix_cache": {"success": True}}) as (url, requests):
         VLLMServer(url).load("/dev/shm/policy")
     assert requests == [
         ("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": "/dev/shm/policy"}}),
         ("/reset_prefix_cache", None)
     ]  # fmt: skip
-
-
-def test_a_cache_that_could_not_be_dropped_is_an_error():
     replies = {"/collective_rpc": {}, "/reset_prefix_cache": {"success": False}}
     with serving(replies) as (url, _), pytest.raises(UserError, match="others use it"):
         VLLMServer(url).load("/dev/shm/policy")
 
 
-def test_what_the_server_refuses_is_one_line():
-    with serving({"/v1/completions": {"error": {"message": "too\nlong"}}}, status=400) as (url, _):
-        with pytest.raises(UserError, match=r"refused /v1/completions \(400\): .*too.*long") as error:
-            asyncio.run(ServerGenerator(VLLMServer(url), eos_id=2).generate(TurnRequest([7], 3, 0.8, 11)))
-    assert "\n" not in str(error.value)
-
-
-def test_the_server_is_started_on_what_rl_starts_from(policy_path, tmp_path, monkeypatch):
+def test_the_server_serves_the_policy_that_rl_starts_from(policy_path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = Config(name="x")
     config.rollout.server_url = "http://10.0.0.5:9000"

@@ -1,5 +1,4 @@
-"""What vLLM gets of a policy with LoRA, without vLLM: the weights that are walked, and the check that both agree.
-tests/rollout/test_vllm.py has the rest."""
+"""Weight sync and parity check without vLLM, mostly for LoRA; tests/rollout/test_vllm.py has the tests with vLLM."""
 
 import asyncio
 import copy
@@ -27,28 +26,31 @@ from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
 
-class Walk(MergedWeights):
+class Unopened:
     def _init_vllm(self):
-        """Nothing is opened."""
+        """Open no engine."""
 
 
-class TRLs(VLLMGeneration):
-    def _init_vllm(self):
-        """Nothing is opened."""
+class Ours(Unopened, MergedWeights):
+    pass
 
 
-def walked(model, way=Walk):
-    return {name: weights.clone() for name, weights in way(model, Accelerator(cpu=True), None)._iter_named_params()}
+class TRLs(Unopened, VLLMGeneration):
+    pass
+
+
+def sent_weights(model, sync=Ours):
+    return {name: weights.clone() for name, weights in sync(model, Accelerator(cpu=True), None)._iter_named_params()}
 
 
 def adapted(model, dtype, rank, size, seed=0):
-    """A copy of the model in a dtype, with LoRA of which both factors are random."""
+    """A copy of the model in a dtype, with LoRA whose two factors are random."""
     model = get_peft_model(copy.deepcopy(model).to(dtype), lora_config(rank))
-    move(model, size, seed)
+    randomise(model, size, seed)
     return model
 
 
-def move(model, size, seed):
+def randomise(model, size, seed):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weights in model.named_parameters():
@@ -67,7 +69,7 @@ def product(model, name):
 
 
 class Prompts:
-    """As much of an engine as makes prompts: as many tokens as a query has letters."""
+    """The part of an engine that makes prompts: a token for each letter of a query."""
 
     def __init__(self, max_tokens):
         self.config = RolloutConfig(max_tokens=max_tokens)
@@ -80,7 +82,7 @@ class Prompts:
     (28_672, 32_768, None), (28_673, 32_768, None), (32_000, 32_768, 28_768), (16_384, 32_768, None),
     (16_384, 16_384, 12_384),
 ])  # fmt: skip
-def test_a_trajectory_that_vllm_would_cut_is_refused_before_its_engine_is_opened(max_tokens, positions, least):
+def test_a_trajectory_that_vllm_would_cut_is_refused(max_tokens, positions, least):
     queries = [Query(str(length), "travel", "Search", "en", "x" * length) for length in (5, 4000, 7, 300)]
     refused = pytest.raises(UserError, match=f"a prompt of 4,000 tokens .* set rollout.max_tokens to {least} or less")
     with refused if least else nullcontext():
@@ -90,7 +92,7 @@ def test_a_trajectory_that_vllm_would_cut_is_refused_before_its_engine_is_opened
 
 
 class Recorder:
-    """As much of vLLM's `LLM` as a weight sync asks for; keeps in which order."""
+    """The methods of vLLM's `LLM` that a weight sync calls; records their order."""
 
     def __init__(self):
         self.calls = []
@@ -114,15 +116,15 @@ class Recorder:
         return True
 
 
-def weights_of(llm, model, monkeypatch, **of_rollout):
-    """What keeps that engine at the weights of a trainer at step 0, and that trainer."""
+def weights_of(llm, model, monkeypatch, **rollout):
+    """(VLLMWeights of the engine, trainer at step 0)."""
     monkeypatch.setattr(weight_sync, "open_engine", lambda *_, **__: llm)
     monkeypatch.setattr(weight_sync, "measure_parity", lambda *_: llm.note("check") or Parity(0.0, 0.0, 1.0))
     trainer = SimpleNamespace(
         model=model, accelerator=Accelerator(cpu=True), processing_class=None, state=SimpleNamespace(global_step=0),
         _metrics={"train": defaultdict(list)},
     )  # fmt: skip
-    config = Config(rollout=RolloutConfig(backend="vllm", max_tokens=16, **of_rollout), rl=RLConfig(groups=1))
+    config = Config(rollout=RolloutConfig(backend="vllm", max_tokens=16, **rollout), rl=RLConfig(groups=1))
     engine = Prompts(16)
     engine.generator = SimpleNamespace(llm=None)
     return VLLMWeights(trainer, engine, [Query("q", "travel", "Search", "en", "x")], config), trainer
@@ -131,34 +133,29 @@ def weights_of(llm, model, monkeypatch, **of_rollout):
 @pytest.mark.parametrize(("updates", "steps", "checked"), [
     (1, 20, [0, 6, 12, 18]), (4, 32, [0, 8, 16, 24]), (7, 21, [0, 7, 14]),
 ])  # fmt: skip
-def test_it_is_checked_at_the_first_rollout_after_so_many_steps_whatever_steps_rollouts_are_made_at(
-    model, monkeypatch, updates, steps, checked
-):
-    llm, found = Recorder(), []
+def test_parity_is_checked_at_the_first_rollout_after_parity_steps(model, monkeypatch, updates, steps, checked):
+    llm, checks = Recorder(), []
     weights, trainer = weights_of(llm, model, monkeypatch, parity_steps=6)
     for step in range(0, steps, updates):
         trainer.state.global_step = step
-        for _ in range(2):  # as for a curve after a rollout
+        for _ in range(2):  # for example a rollout, then the evaluation of a curve
             llm.calls.clear()
             with weights.in_use():
-                found += [step] * ("check" in llm.calls)
-    assert found == checked
+                checks += [step] * ("check" in llm.calls)
+    assert checks == checked
 
 
 @pytest.mark.parametrize("sleeps", [False, True])
-def test_the_order_of_what_an_engine_that_sleeps_is_asked_for_by_a_stand_in_as_there_are_no_gpus(
-    model, monkeypatch, sleeps
-):
-    """Its cache comes back once the weights are there, it is checked awake, and what it has lost it is given again,
-    be the step the same."""
+def test_an_engine_that_sleeps_wakes_syncs_and_is_checked_in_order(model, monkeypatch, sleeps):
+    """A stand-in, as there are no GPUs. Sleep loses the weights, so they are sent again even at the same step."""
     llm = Recorder()
     weights, trainer = weights_of(llm, model, monkeypatch, vllm_sleep=sleeps)
     wake, full, rest = (["wake weights"], ["wake kv_cache"], ["sleep 2"]) if sleeps else ([], [], [])
     synced = [*wake, "load", "forget", *full]
 
-    def asked_for(by_trl):
+    def calls(synced_by_trl):
         llm.calls.clear()
-        if by_trl:
+        if synced_by_trl:
             trainer.vllm_generation.sync_weights()
             trainer._last_loaded_step = trainer.state.global_step
         with weights.in_use():
@@ -166,10 +163,10 @@ def test_the_order_of_what_an_engine_that_sleeps_is_asked_for_by_a_stand_in_as_t
         return llm.calls[:]
 
     assert llm.calls == rest and weights.generator.llm is llm
-    assert asked_for(by_trl=False) == [*synced, "check", "generate", *rest]
-    assert asked_for(by_trl=False) == [*(synced if sleeps else []), "generate", *rest]
+    assert calls(synced_by_trl=False) == [*synced, "check", "generate", *rest]
+    assert calls(synced_by_trl=False) == [*(synced if sleeps else []), "generate", *rest]
     trainer.state.global_step = 1
-    assert asked_for(by_trl=True) == [*synced, "generate", *rest]
+    assert calls(synced_by_trl=True) == [*synced, "generate", *rest]
 
 
 @settings(derandomize=True, deadline=None, max_examples=12)
@@ -177,11 +174,11 @@ def test_the_order_of_what_an_engine_that_sleeps_is_asked_for_by_a_stand_in_as_t
     dtype=st.sampled_from([torch.bfloat16, torch.float32]), factors=st.sampled_from([torch.bfloat16, torch.float32]),
     rank=st.sampled_from([1, 2, 7]), size=st.sampled_from([1e-4, 1e-2, 0.3]), seed=st.integers(0, 99),
 )  # fmt: skip
-def test_what_is_sent_is_the_sum_in_float32_rounded_once(model, dtype, factors, rank, size, seed):
+def test_sent_weights_are_the_sum_in_float32_rounded_once(model, dtype, factors, rank, size, seed):
     trained = adapted(model, dtype, rank, size, seed)
     for name, weights in trained.named_parameters():
         weights.data = weights.data.to(factors) if "lora_" in name else weights.data  # ZeRO-3 makes them bfloat16
-    before, sent = frozen(trained), walked(trained)
+    before, sent = frozen(trained), sent_weights(trained)
     assert sent.keys() == {name for name, _ in model.named_parameters()}
     assert all(weights.equal(before[name]) for name, weights in frozen(trained).items())
     for name, weights in sent.items():
@@ -194,32 +191,24 @@ def test_what_is_sent_is_the_sum_in_float32_rounded_once(model, dtype, factors, 
         assert weights.dtype == dtype and ((weights.double() - exact).abs() <= bound).all()
 
 
-def test_names_and_order_are_trls(model):
+def test_names_and_order_are_those_of_trl(model):
     trained = adapted(model, torch.float32, 2, 0.1)
-    ours, theirs = walked(trained), walked(trained, TRLs)
+    ours, theirs = sent_weights(trained), sent_weights(trained, TRLs)
     assert list(ours) == list(theirs)
     assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in ours)
-    assert list(walked(model)) == list(walked(model, TRLs))
+    assert list(sent_weights(model)) == list(sent_weights(model, TRLs))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_the_policy_that_is_saved_is_the_one_that_vllm_generated_with(policy_path, tokenizer, tmp_path, dtype):
+def test_the_saved_policy_equals_the_weights_sent_to_vllm(policy_path, tokenizer, tmp_path, dtype):
     trained = get_peft_model(AutoModelForCausalLM.from_pretrained(policy_path, dtype=dtype), lora_config(2))
-    move(trained, 0.1, 0)
-
-    class Trainer:
-        """As much of it as saves."""
-
-        model, accelerator, processing_class = trained, Accelerator(cpu=True), tokenizer
-
-        def save_model(self, folder):
-            trained.save_pretrained(folder)
-
-        def is_world_process_zero(self):
-            return True
-
-    save_policy(Trainer(), tmp_path)
-    saved, sent = load_file(tmp_path / "model.safetensors"), walked(trained)
+    randomise(trained, 0.1, 0)
+    trainer = SimpleNamespace(
+        model=trained, accelerator=Accelerator(cpu=True), processing_class=tokenizer,
+        save_model=trained.save_pretrained, is_world_process_zero=lambda: True,
+    )  # fmt: skip
+    save_policy(trainer, tmp_path)
+    saved, sent = load_file(tmp_path / "model.safetensors"), sent_weights(trained)
     assert saved.keys() == sent.keys()
     assert all(saved[name].equal(sent[name]) and saved[name].dtype == dtype for name in sent)
 
@@ -228,11 +217,11 @@ PROMPTS = [[5, 6, 7], [8, 9]]
 
 
 class OwnEngine:
-    """Takes the model's own greedy tokens and logprobs, `off` by so many nats;
-    from the second token on other tokens, if `astray`."""
+    """Returns the model's own greedy tokens, and its logprobs plus `error`.
+    With `second_choice`, all tokens but the first are the second most likely."""
 
-    def __init__(self, model, off=0.0, astray=False):
-        self.model, self.off, self.astray = model, off, astray
+    def __init__(self, model, error=0.0, second_choice=False):
+        self.model, self.error, self.second_choice = model, error, second_choice
 
     async def generate(self, request):
         assert request.temperature == 0
@@ -240,39 +229,32 @@ class OwnEngine:
         for position in range(request.max_tokens):
             with torch.no_grad():
                 logprobs_V = torch.log_softmax(self.model(torch.tensor([token_ids])).logits[0, -1], dim=-1)
-            token_ids.append(int(logprobs_V.topk(2).indices[1 if self.astray and position else 0]))
-            logprobs_T.append(float(logprobs_V[token_ids[-1]]) + self.off)
+            token_ids.append(int(logprobs_V.topk(2).indices[1 if self.second_choice and position else 0]))
+            logprobs_T.append(float(logprobs_V[token_ids[-1]]) + self.error)
         await asyncio.sleep(0)
         return GeneratedTurn(token_ids[len(request.token_ids) :], logprobs_T)
 
 
-def test_an_engine_that_computes_the_same_differs_by_nothing(model):
+def test_parity_measures_differences_of_logprobs_and_of_greedy_tokens(model):
     parity = measure_parity(OwnEngine(model), model.train(), PROMPTS, max_tokens=5)
     assert model.training and parity.max_difference < 1e-5 and parity.equal_greedy == 1
     assert set(parity.metrics) == {"parity/max_difference", "parity/mean_difference", "parity/equal_greedy"}
     model.eval()
-
-
-def test_the_differences_are_those_of_the_logprobs_and_of_the_first_choices(model):
-    """4 tokens on each of 2 prompts, each off by .25; all but the first of each are the model's second choice."""
-    parity = measure_parity(OwnEngine(model, off=-0.25, astray=True), model, PROMPTS, max_tokens=4)
+    parity = measure_parity(OwnEngine(model, error=-0.25, second_choice=True), model, PROMPTS, max_tokens=4)
     assert [parity.mean_difference, parity.max_difference] == pytest.approx([0.25, 0.25], abs=1e-4)
     assert parity.equal_greedy == 0.25
 
 
-def test_a_difference_within_the_bound_is_fine():
-    require_parity(Parity(3.0, 0.1, 0.0), None, bound=0.1, step=0, is_tied=True)
-
-
 @pytest.mark.parametrize(("parity", "first", "is_tied", "cause"), [
-    (Parity(2.0, 1.0, 0.1), None, False, "holds another model"),
+    (Parity(2.0, 1.0, 0.1), None, False, "vLLM has another model"),
     (Parity(2.0, 1.0, 0.9), None, False, "another precision; keep policy.dtype"),
     (Parity(2.0, 1.0, 0.9), Parity(0.02, 0.01, 1.0), False,
-     "began with 0.01: most likely updated weights did not reach vLLM;"),
-    (Parity(2.0, 1.0, 0.9), Parity(0.02, 0.01, 1.0), True, "of the tied embeddings only one copy"),
+     "difference was 0.01: most likely updated weights did not reach vLLM;"),
+    (Parity(2.0, 1.0, 0.9), Parity(0.02, 0.01, 1.0), True, "only one copy of the tied embeddings"),
     (Parity(math.nan, math.nan, 0.0), None, True, "overflowed"),
 ])  # fmt: skip
-def test_a_drift_stops_the_run_and_names_the_likely_cause(parity, first, is_tied, cause):
+def test_a_difference_above_the_bound_stops_the_run_with_its_likely_cause(parity, first, is_tied, cause):
+    require_parity(Parity(3.0, 0.1, 0.0), first, bound=0.1, step=0, is_tied=is_tied)
     with pytest.raises(UserError, match="disagree at step 40: logprobs differ by .*parity_bound=0.1") as error:
         require_parity(parity, first, bound=0.1, step=40, is_tied=is_tied)
     assert cause in str(error.value) and "\n" not in str(error.value)

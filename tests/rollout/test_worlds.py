@@ -1,4 +1,4 @@
-"""Environments with a state: an instance a trajectory, first observations, ends, rewards, crashes, actions as text."""
+"""Stateful environments: instances, first observations, ends, rewards, crashes, text actions."""
 
 import asyncio
 import copy
@@ -9,7 +9,7 @@ from functools import cache
 from itertools import permutations
 
 import pytest
-from policies import ANSWER, Scripted, call, think
+from policies import ANSWER, Scripted, call, observations_of, think
 from worlds import Counter, mortal
 
 from arenarl.config.schema import RolloutConfig
@@ -30,7 +30,7 @@ def counting(goal=2, query_id="q"):
 
 
 def fresh(**attributes):
-    """A class of counters that counts for itself."""
+    """A subclass of Counter with its own counts of instances."""
     return type("Fresh", (Counter,), {"made": 0, "closed": 0, **attributes})
 
 
@@ -47,23 +47,19 @@ def attempts(count, goal=2):
     return [Attempt(counting(goal, str(number)), 0.0, number) for number in range(count)]
 
 
-def seen(trajectory):
-    return [turn.observations for turn in read_turns(trajectory.messages)]
-
-
-def test_a_world_shows_itself_first_and_ends_the_trajectory_with_a_reward(tokenizer):
+def test_a_world_has_a_first_observation_and_ends_the_trajectory_with_a_reward(tokenizer):
     world = fresh()
     trajectory = roll_out(tokenizer, [UP, UP, UP], world)
     assert trajectory.messages[0]["content"] == "Task q.\n\nThe counter stands at 0. Goal: 2."
     assert "Task q.\n\nThe counter stands at 0. Goal: 2.<|im_end|>" in tokenizer.decode(trajectory.prompt_ids)
     assert (trajectory.stop_reason, trajectory.valid, trajectory.meta["turns"]) == ("done", True, 2)
     assert trajectory.meta["reward"] == pytest.approx(1.2)
-    assert seen(trajectory) == [["It stands at 1."], ["It stands at 2."]]
-    # what no turn followed teaches nothing
-    assert trajectory.policy_mask_T[-1] == 1 and (world.made, world.closed) == (1, 1)
+    assert observations_of(trajectory) == [["It stands at 1."], ["It stands at 2."]]
+    assert trajectory.policy_mask_T[-1] == 1  # without the last observation's tokens
+    assert (world.made, world.closed) == (1, 1)
 
 
-def test_when_the_turns_are_up_a_world_has_its_say_and_a_question_does_not(tokenizer):
+def test_running_out_of_turns_is_valid_unless_the_world_needs_an_answer(tokenizer):
     assert roll_out(tokenizer, [UP, DOWN, UP, DOWN], fresh()).stop_reason == "horizon"
     # rollout.turn_schedule
     (short,) = engine_of(tokenizer, [UP, DOWN, UP], fresh()).roll_out([Attempt(counting(), 0.0, 1, max_turns=2)])
@@ -72,53 +68,53 @@ def test_when_the_turns_are_up_a_world_has_its_say_and_a_question_does_not(token
     assert late.stop_reason == "max_turns" and not late.valid
 
 
-def test_a_turn_without_an_action_or_with_two_is_told_so_and_the_world_goes_on(tokenizer):
+def test_a_turn_without_an_action_or_with_two_gets_an_error_and_the_trajectory_continues(tokenizer):
     two = think(UP.partition("\n\n")[2] + "\n" + UP.partition("\n\n")[2])
     trajectory = roll_out(tokenizer, [ANSWER, two, UP, UP], fresh())
-    assert seen(trajectory) == [[NO_ACTION], [ONE_ACTION] * 2, ["It stands at 1."], ["It stands at 2."]]
+    assert observations_of(trajectory) == [[NO_ACTION], [ONE_ACTION] * 2, ["It stands at 1."], ["It stands at 2."]]
     assert trajectory.stop_reason == "done" and trajectory.meta["tool_errors"] == 3
     assert roll_out(tokenizer, [UP, ANSWER], fresh(may_stop=True)).stop_reason == "done"
-    three = think("\n".join([UP.partition("\n\n")[2]] * 3))  # calls behind the one that ends it are not made
+    three = think("\n".join([UP.partition("\n\n")[2]] * 3))  # calls after the end do not run
     ended = roll_out(tokenizer, [three], fresh(one_call_a_turn=False))
-    assert ended.stop_reason == "done" and seen(ended) == [["It stands at 1.", "It stands at 2."]]
+    assert ended.stop_reason == "done" and observations_of(ended) == [["It stands at 1.", "It stands at 2."]]
 
 
-def test_a_world_s_own_score_stands_in_place_of_the_sum(tokenizer):
+def test_a_worlds_score_replaces_the_sum_of_rewards(tokenizer):
     async def score(self):
         return self.value / 10
 
     assert roll_out(tokenizer, [UP, UP], fresh(score=score)).meta["reward"] == 0.2
     assert roll_out(tokenizer, [UP, UP], fresh(score=lambda self: None)).meta["reward"] == pytest.approx(1.2)
     assert roll_out(tokenizer, [UP, UP], fresh(score=lambda self: float("nan"))).is_void
-    assert roll_out(tokenizer, [UP, UP], fresh(score=7)).meta["reward"] == pytest.approx(1.2)  # a game's own figure
+    assert roll_out(tokenizer, [UP, UP], fresh(score=7)).meta["reward"] == pytest.approx(1.2)  # not a method
 
 
-def test_rewards_come_to_the_same_in_whatever_order_they_came(tokenizer):
+def test_the_sum_of_rewards_does_not_depend_on_their_order(tokenizer):
     def call(self, name, arguments):
         return Step("x", done=not self.left, reward=self.left.pop() if self.left else 0.0)
 
     world = fresh(call=call, reset=lambda self, query: setattr(self, "left", query.constraints["rewards"]))
     orders = permutations((0.1, 0.2, 0.7, 1e9))
-    orders = [Query(str(o), "counter", "small", "en", "Task.", {"rewards": list(o)}) for o in orders]
+    queries = [Query(str(order), "counter", "small", "en", "Task.", {"rewards": list(order)}) for order in orders]
     engine = engine_of(tokenizer, [UP] * 5, world, replace(LIMITS, max_turns=5))
-    trajectories = engine.roll_out([Attempt(query, 0.0, 1) for query in orders])
+    trajectories = engine.roll_out([Attempt(query, 0.0, 1) for query in queries])
     assert len({trajectory.meta["reward"] for trajectory in trajectories}) == 1
-    assert all(len(query.constraints["rewards"]) == 4 for query in orders)  # the world used up a copy
+    assert all(len(query.constraints["rewards"]) == 4 for query in queries)  # the world used up a copy
 
 
-@pytest.mark.parametrize("seen", [7, ("x", {"info": 1})], ids=repr)
-def test_what_cannot_be_shown_first_ends_the_run_in_one_line(tokenizer, seen):
-    world = fresh(reset=lambda self, query: seen)
-    kind = type(seen).__name__
-    with pytest.raises(UserError, match=f"reset must return the text that is seen first, or None, not a {kind}"):
+@pytest.mark.parametrize("observation", [7, ("x", {"info": 1})], ids=repr)
+def test_a_first_observation_that_is_not_text_stops_the_run_with_a_line(tokenizer, observation):
+    world = fresh(reset=lambda self, query: observation)
+    kind = type(observation).__name__
+    with pytest.raises(UserError, match=f"reset returned a {kind}; return the text that is seen first"):
         roll_out(tokenizer, [UP, UP], world)
     assert world.made == world.closed
 
 
-def test_instances_are_a_trajectory_s_own_or_shared_or_used_again(tokenizer):
+def test_instances_are_a_trajectorys_own_or_shared_or_reused(tokenizer):
     for attributes, made in (({}, 6), ({"reusable": True}, 1), ({"shared": True}, 1)):
         world = fresh(**attributes)
-        engine = engine_of(tokenizer, [UP, UP], cache(world) if attributes.get("shared") else world, most_instances=2)
+        engine = engine_of(tokenizer, [UP, UP], cache(world) if attributes.get("shared") else world, max_instances=2)
         trajectories = engine.roll_out(attempts(6))
         assert world.made == made
         if "shared" not in attributes:
@@ -126,25 +122,25 @@ def test_instances_are_a_trajectory_s_own_or_shared_or_used_again(tokenizer):
             assert world.made - world.closed == (1 if attributes else 0)
         del engine
         gc.collect()
-        assert world.made - world.closed == attributes.get("shared", 0)  # what is used again closes with the engine
+        assert world.made - world.closed == attributes.get("shared", 0)  # reusable instances close with the engine
 
 
 class Served(Counter):
-    """Its answers come from a task of its own, as a client's of a socket do, and wait in a loop."""
+    """A counter whose calls pass through a task in an event loop, like those of a socket's client."""
 
     async def reset(self, query):
         if not hasattr(self, "task"):
-            self.asked, self.told = asyncio.Queue(), asyncio.Queue()
+            self.requests, self.replies = asyncio.Queue(), asyncio.Queue()
             self.task = asyncio.create_task(self.serve())
         return super().reset(query)
 
     async def serve(self):
         while True:
-            await self.told.put(await self.asked.get())
+            await self.replies.put(await self.requests.get())
 
     async def call(self, name, arguments):
-        await self.asked.put(arguments)
-        return super().call(name, await self.told.get())
+        await self.requests.put(arguments)
+        return super().call(name, await self.replies.get())
 
     async def close(self):
         self.task.cancel()
@@ -152,7 +148,7 @@ class Served(Counter):
 
 
 @pytest.mark.parametrize("kind", ["reusable", "shared"])
-def test_what_an_instance_waits_for_outlives_a_rollout_as_it_does(tokenizer, kind):
+def test_the_event_loop_of_a_lasting_instance_outlives_a_rollout(tokenizer, kind):
     world = type("Fresh", (Served,), {"made": 0, "closed": 0, kind: True})
     engine = engine_of(tokenizer, [UP, UP], world)
     for _ in range(3):
@@ -163,19 +159,19 @@ def test_what_an_instance_waits_for_outlives_a_rollout_as_it_does(tokenizer, kin
     assert world.made == 1 and world.closed == (kind == "reusable")
 
 
-def test_a_call_that_is_not_async_is_answered_at_once_also_by_what_is_used_again(tokenizer):
-    called = set()
+def test_a_call_that_is_not_async_runs_in_the_callers_thread_also_in_a_reusable_world(tokenizer):
+    threads = set()
 
     class Plain(fresh(reusable=True)):
         def call(self, name, arguments):
-            called.add(threading.current_thread())
+            threads.add(threading.current_thread())
             return super().call(name, arguments)
 
     engine_of(tokenizer, [UP, UP], Plain).roll_out(attempts(3))
-    assert called == {threading.current_thread()}
+    assert threads == {threading.current_thread()}
 
 
-def test_what_broke_one_may_have_broken_all_that_are_idle(tokenizer, capfd):
+def test_a_retry_takes_no_idle_instance_because_the_same_fault_may_have_broken_it(tokenizer, capfd):
     class Connected(fresh(reusable=True)):
         server = 1
 
@@ -185,10 +181,10 @@ def test_what_broke_one_may_have_broken_all_that_are_idle(tokenizer, capfd):
 
         def call(self, name, arguments):
             if self.connected_to != self.server:
-                raise ConnectionError("the server was started anew")
+                raise ConnectionError("the server was restarted")
             return super().call(name, arguments)
 
-    engine = engine_of(tokenizer, [UP, UP], Connected, most_instances=4)
+    engine = engine_of(tokenizer, [UP, UP], Connected, max_instances=4)
     engine.roll_out(attempts(8))
     Connected.server += 1
     for trajectories in (engine.roll_out(attempts(1)), engine.roll_out(attempts(8))):
@@ -196,20 +192,20 @@ def test_what_broke_one_may_have_broken_all_that_are_idle(tokenizer, capfd):
         assert Connected.made - Connected.closed <= 4
 
 
-def test_no_more_are_at_work_at_once_than_may_be(tokenizer):
-    at_work = []
+def test_at_most_max_instances_are_in_use_at_once(tokenizer):
+    in_use = []
 
     class Slow(fresh()):
         async def call(self, name, arguments):
-            at_work.append(type(self).made - type(self).closed)
+            in_use.append(type(self).made - type(self).closed)
             await asyncio.sleep(0)
             return super().call(name, arguments)
 
-    engine_of(tokenizer, [UP, UP], Slow, most_instances=3).roll_out(attempts(9))
-    assert max(at_work) <= 3 and Slow.made == Slow.closed == 9
+    engine_of(tokenizer, [UP, UP], Slow, max_instances=3).roll_out(attempts(9))
+    assert max(in_use) <= 3 and Slow.made == Slow.closed == 9
 
 
-def test_a_trajectory_whose_world_dies_begins_once_more_and_is_void_if_that_dies_too(tokenizer, capfd):
+def test_a_trajectory_whose_world_dies_starts_again_and_is_void_after_a_second_crash(tokenizer, capfd):
     dying = mortal(1.0)
     void = roll_out(tokenizer, [UP, UP], dying)
     assert void.is_void and "reward" not in void.meta
@@ -229,7 +225,7 @@ def test_a_trajectory_whose_world_dies_begins_once_more_and_is_void_if_that_dies
     assert again.meta["reward"] == whole.meta["reward"]
 
 
-def test_nothing_leaks_and_no_reward_is_invented_however_often_worlds_die(tokenizer, capfd):
+def test_dying_worlds_leak_no_instance_and_void_trajectories_have_no_reward(tokenizer, capfd):
     world = mortal(0.3, fresh())
     engine = engine_of(tokenizer, [UP, UP, UP], world)
     trajectories = engine.roll_out(attempts(40, goal=3))
@@ -240,13 +236,13 @@ def test_nothing_leaks_and_no_reward_is_invented_however_often_worlds_die(tokeni
 
 
 @pytest.mark.parametrize("broken", ["reset", "close", "__init__"])
-def test_a_world_that_fails_beside_its_calls_ends_no_run(tokenizer, broken, capfd):
+def test_a_world_that_fails_outside_its_calls_does_not_stop_the_run(tokenizer, broken, capfd):
     made = []
 
     def fail(self, *_):
         made.append(self)
         self.is_closed = False
-        if broken != "__init__" or len(made) > 1:  # the first tells the tools
+        if broken != "__init__" or len(made) > 1:  # the first instance provides the tools
             raise RuntimeError("no memory for a world")
 
     world = fresh(**{broken: fail})
@@ -271,16 +267,16 @@ def test_a_world_that_would_end_the_process_ends_its_trajectory(tokenizer, end, 
         assert world.made == world.closed
 
 
-@pytest.mark.parametrize("told", [{"depth": 3.0}, {"depth": ["deep"]}, 7, UserError("enough")], ids=repr)
-def test_metrics_that_are_none_leave_no_world_open(tokenizer, told, capfd):
+@pytest.mark.parametrize("metrics", [{"depth": 3.0}, {"depth": ["deep"]}, 7, UserError("enough")], ids=repr)
+def test_malformed_metrics_leave_no_world_open(tokenizer, metrics, capfd):
     def take_metrics(self):
-        if isinstance(told, Exception):
-            raise told
-        return told
+        if isinstance(metrics, Exception):
+            raise metrics
+        return metrics
 
     world = fresh(take_metrics=take_metrics)
     engine = engine_of(tokenizer, [UP, UP], world)
-    if isinstance(told, Exception):
+    if isinstance(metrics, Exception):
         with pytest.raises(UserError, match="enough"):
             engine.roll_out([Attempt(counting(), 0.0, 1)])
     else:
@@ -302,14 +298,16 @@ def test_an_interrupted_rollout_closes_its_worlds(tokenizer, reusable):
     assert Stops.made == Stops.closed == 3
 
 
-def test_tools_that_are_no_tools_are_refused_at_the_start(tokenizer):
+def test_invalid_tools_and_several_tools_for_text_actions_are_refused_at_the_start(tokenizer, compact):
     wrong = tool_schema("act", "", {"x": {"type": "text"}})
-    unnamed, no_schema = "tool 1 is not in OpenAI's function form", "tool act are no JSON schema"
-    for tools, said in (([{"name": "act"}], unnamed), ([wrong], no_schema)):
+    unnamed, no_schema = "tool 1 is not in OpenAI's function form", "tool act are not a valid JSON schema"
+    for tools, message in (([{"name": "act"}], unnamed), ([wrong], no_schema)):
         world = fresh(tools=tools)
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             engine_of(tokenizer, [], world)
         assert world.made == world.closed == 1
+    with pytest.raises(UserError, match="environment.actions=text needs an environment with one tool"):
+        engine_of(tokenizer, [], lambda: compact, actions="text")
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -323,22 +321,21 @@ def test_a_temporary_environment_is_closed(shared):
 THOUGHT = "Thought:\nUp.\n\nAction:\n"
 
 
-def test_actions_can_be_text_and_the_mask_is_as_exact(tokenizer):
+def test_text_actions_have_an_exact_mask(tokenizer):
     turns = [THOUGHT + "up", "I do nothing.", f"{THOUGHT}up\nAction: up", f"<think>\nhm\n</think>\n\n{THOUGHT}up"]
     trajectory = roll_out(tokenizer, turns, fresh(), actions="text")
-    assert seen(trajectory) == [["It stands at 1."], [NO_ACTION], ["\n".join([ONE_ACTION] * 2)], ["It stands at 2."]]
-    assert trajectory.stop_reason == "done" and {message["role"] for message in trajectory.messages} == {
-        "user",
-        "assistant",
-    }
-    assert [turn.thought for turn in read_turns(trajectory.messages)][0] == "Up."
+    two = "\n".join([ONE_ACTION] * 2)
+    assert observations_of(trajectory) == [["It stands at 1."], [NO_ACTION], [two], ["It stands at 2."]]
+    roles = {message["role"] for message in trajectory.messages}
+    assert trajectory.stop_reason == "done" and roles == {"user", "assistant"}
+    assert read_turns(trajectory.messages)[0].thought == "Up."
     own = [token for token, is_own in zip(trajectory.completion_ids, trajectory.policy_mask_T, strict=True) if is_own]
     assert tokenizer.decode(own) == "".join(f"{turn}<|im_end|>" for turn in turns)
     assert "<tool_response>" not in tokenizer.decode(trajectory.completion_ids)
     assert read_turns(Trajectory.from_record(trajectory.to_record()).messages) == read_turns(trajectory.messages)
 
 
-def test_text_actions_go_with_a_chat_template_whose_roles_must_alternate(tokenizer):
+def test_text_actions_work_with_a_chat_template_whose_roles_must_alternate(tokenizer):
     alternating = copy.deepcopy(tokenizer)
     alternating.chat_template = """{%- for m in messages %}{%- if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}
         {{- raise_exception('roles must alternate') }}{%- endif %}{{- '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}
@@ -349,23 +346,20 @@ def test_text_actions_go_with_a_chat_template_whose_roles_must_alternate(tokeniz
         trajectory = roll_out(alternating, turns, world, actions="text")
         assert trajectory.stop_reason == "done" and trajectory.meta["tool_calls"] == 4
         results = [ONE_ACTION] * 2 if one_call else ["It stands at 1.", "It stands at 0."]
-        assert seen(trajectory)[0] == ["\n".join(results)]
+        assert observations_of(trajectory)[0] == ["\n".join(results)]
         ids = trajectory.prompt_ids + trajectory.completion_ids
         assert alternating.apply_chat_template(trajectory.messages, return_dict=False)[: len(ids)] == ids
 
 
-SPOKEN_OF = "Thought: My last Action: go north failed."
+MENTION = "Thought: My last Action: go north failed."
 
 
-@pytest.mark.parametrize(
-    ("text", "actions", "thought"),
-    [
-        (f"{SPOKEN_OF}\nAction: south", ["south"], "My last Action: go north failed."), (SPOKEN_OF, [], ""),
-        ("Thought: go\n**Action:** look", ["look"], "go"), ("Thought: go\n  Action:\nlook\r\n", ["look"], "go"),
-        ("Thought: Interaction: none.\nAction: say Action: now", ["say Action: now"], "Interaction: none."),
-    ],
-)  # fmt: skip
-def test_an_action_begins_a_line_and_what_is_spoken_of_within_one_is_none(text, actions, thought):
+@pytest.mark.parametrize(("text", "actions", "thought"), [
+    (f"{MENTION}\nAction: south", ["south"], "My last Action: go north failed."), (MENTION, [], ""),
+    ("Thought: go\n**Action:** look", ["look"], "go"), ("Thought: go\n  Action:\nlook\r\n", ["look"], "go"),
+    ("Thought: Interaction: none.\nAction: say Action: now", ["say Action: now"], "Interaction: none."),
+])  # fmt: skip
+def test_an_action_begins_a_line_and_a_mention_within_a_line_does_not_count(text, actions, thought):
     turn = parse_turn(action_message(text, ("act", "action")))
     assert ([call.arguments["action"] for call in turn.tool_calls], turn.thought) == (actions, thought)
 
@@ -382,15 +376,10 @@ def test_sft_teaches_text_actions_in_the_form_that_rollouts_take(tokenizer, tmp_
             turn = []
     again = roll_out(tokenizer, turns, fresh(), actions="text")
     assert again.prompt_ids + again.completion_ids == row["input_ids"][: len(again.prompt_ids + again.completion_ids)]
-    assert seen(again) == seen(taught) and again.meta["reward"] == taught.meta["reward"]
+    assert observations_of(again) == observations_of(taught) and again.meta["reward"] == taught.meta["reward"]
 
 
-def test_text_actions_need_one_tool_that_takes_one_text(tokenizer, compact):
-    with pytest.raises(UserError, match="environment.actions=text needs an environment with one tool"):
-        engine_of(tokenizer, [], lambda: compact, actions="text")
-
-
-def test_worlds_of_an_engine_that_is_forgotten_while_a_loop_runs_are_closed(tokenizer):
+def test_worlds_of_an_engine_that_is_freed_in_a_running_loop_are_closed(tokenizer):
     world = fresh(reusable=True)
 
     async def forget():

@@ -34,7 +34,6 @@ parser.add_argument("--twice", action="store_true", help="list echo twice")
 parser.add_argument("--pages", action="store_true", help="list one tool per page")
 parser.add_argument("--endless", action="store_true", help="list pages without end")
 parser.add_argument("--modern", action="store_true", help="do not support the old handshake")
-parser.add_argument("--stall", action="store_true", help="start and send nothing")
 parser.add_argument("--refuse", action="store_true", help="exit with a line on stderr")
 options = parser.parse_args(None if __name__ == "__main__" else [])  # pytest imports every file for doctests
 writing, counted = threading.Lock(), 0
@@ -149,8 +148,6 @@ class Handler(BaseHTTPRequestHandler):
 if __name__ == "__main__":
     if options.refuse:
         sys.exit("FATAL: no licence for this machine")
-    if options.stall:
-        time.sleep(600)
     if options.port:
         ThreadingHTTPServer(("127.0.0.1", options.port), Handler).serve_forever()
     pipe()

@@ -1,10 +1,11 @@
-"""Policies with prepared turns, and an environment that echoes its calls."""
+"""Policies with prepared turns, an environment that echoes its calls, and requests to generators."""
 
 import asyncio
 import json
+import random
 
-from arenarl.rollout.generation import GeneratedTurn
-from arenarl.trajectory import Query
+from arenarl.rollout.generation import GeneratedTurn, TurnRequest
+from arenarl.trajectory import Query, read_turns
 
 
 def think(body):
@@ -69,3 +70,25 @@ class HalfScripted:
     async def generate(self, request):
         await self.model.generate(request)
         return await self.scripted.generate(request)
+
+
+def random_requests(count, temperature, max_tokens=12):
+    """Requests with random prompts; `temperature` is a number, or a list that the rows take in turn."""
+    rng, temperatures = random.Random(count), temperature if isinstance(temperature, list) else [temperature]
+    prompts = [[rng.randrange(10, 600) for _ in range(rng.randint(1, 30))] for _ in range(count)]
+    rows = enumerate(prompts)
+    return [TurnRequest(prompt, max_tokens, temperatures[row % len(temperatures)], row) for row, prompt in rows]
+
+
+def generate(generator, requests, catch=False):
+    """The turns of concurrent requests; with `catch`, exceptions in their place."""
+
+    async def run():
+        return await asyncio.gather(*map(generator.generate, requests), return_exceptions=catch)
+
+    return asyncio.run(asyncio.wait_for(run(), timeout=600))
+
+
+def observations_of(trajectory):
+    """The observations of each turn."""
+    return [turn.observations for turn in read_turns(trajectory.messages)]

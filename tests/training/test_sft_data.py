@@ -139,7 +139,7 @@ def test_a_trajectory_of_ones_own_is_taught_in_the_form_of_rollouts_however_its_
 ])  # fmt: skip
 def test_a_record_that_is_no_trajectory_is_one_line_with_its_place(record, tokenizer, tmp_path):
     (tmp_path / "sft.jsonl").write_text(f"\n{json.dumps(record)}\n")
-    with pytest.raises(UserError, match=r"sft\.jsonl, line 2 is no trajectory: .*; data/README\.md says"):
+    with pytest.raises(UserError, match=r"sft\.jsonl, line 2 is not a valid trajectory: .*; data/README\.md describes"):
         tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, None, 4096)
 
 

@@ -320,7 +320,7 @@ class WorldDomain(Domain):
 
     def solve(self, query: Query, environment: World, rng: random.Random, skill: float) -> Trajectory:
         """Play the expert: each turn takes the best action, or with chance (1 - skill) / 2 a careless one."""
-        messages, reward = prompt_messages(query, seen=environment.reset(query)), 0.0
+        messages, reward = prompt_messages(query, first_observation=environment.reset(query)), 0.0
         for _ in range(TURNS):
             thought, action = environment.best_action()
             if rng.random() < SLIPS * (1 - skill):

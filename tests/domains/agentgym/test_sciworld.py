@@ -165,7 +165,7 @@ def test_three_trajectories_take_turns_in_two_games_and_restart_after_a_kill(tok
     actions = [*rooms, "focus on painting", "move painting to orange box"]
     script = {"elementary science": [call("act", action=action) for action in actions]}
     limits = RolloutConfig(group_size=3, max_turns=6, max_tokens=20_000, max_turn_tokens=200)
-    options = {"schemas_in_prompt": False, "most_instances": 2}
+    options = {"schemas_in_prompt": False, "max_instances": 2}
     engine = RolloutEngine(Scripted(tokenizer, script), tokenizer, Killed, limits, **options)
     trajectories = engine.roll_out([Attempt(domain.query({"item": EASY}), 0.0, seed) for seed in range(3)])
     assert [(one.stop_reason, one.meta["reward"]) for one in trajectories] == [("done", 1.0)] * 3
