@@ -52,9 +52,12 @@ class HiddenQuestions(Benchmark):
         return items
 
 
-class _Hidden(Record):
+class _Problem(Record):
     problem: Written
     answer: Written
+
+
+class _HiddenProblem(_Problem):
     canary: Written
 
 
@@ -78,7 +81,7 @@ class BrowseComp(HiddenQuestions):
                  "query": ("browse_comp/prompts.py", "QUERY_TEMPLATE")}, "inspect_evals"),
     )  # fmt: skip
     source = "browse_comp_test_set.csv of openai/simple-evals"
-    record = _Hidden
+    record = _HiddenProblem
     unstated: ClassVar[float] = 100.0  # confidence if the judge gives no number
 
     def bin_of(self, confidence: float) -> int:
@@ -224,11 +227,6 @@ def majority_share(scored: Scored) -> float:
 
 GRADES = {"A": "correct", "B": "incorrect", "C": "not_attempted"}
 _TEMPLATES = "simpleqa/grader_templates.py"
-
-
-class _Problem(Record):
-    problem: Written
-    answer: Written
 
 
 class SimpleQA(Benchmark):

@@ -71,7 +71,8 @@ def run_benchmarks(
         option = '--set "judge.eval=[{base: configs/judges/openai.yaml}]"'
         problem = f"a benchmark needs an LLM judge, but judge.eval names {judge.name}"
         raise UserError(f"{problem}; name one with {option} (docs/benchmarks.md)")
-    tasks = sorted((_task(*one, count, seed) for one in chosen(wanted)), key=lambda task: task.benchmark.has_search)
+    tasks = [_task(*choice, count, seed) for choice in choose_benchmarks(wanted)]
+    tasks.sort(key=lambda task: task.benchmark.has_search)
     folder, results = start_stage(config, "benchmarks", provenance), config.results_dir / "benchmarks"
     client = open_client(config.llms_of("benchmarks"), config.judge, f"{config.run_name}/benchmarks", folder)
     for task in tasks:
@@ -103,7 +104,7 @@ def run_benchmarks(
         print(f"written: {results}/README.md, responses in {folder}")
 
 
-def chosen(wanted: Iterable[str]) -> list[tuple[Benchmark, Path]]:
+def choose_benchmarks(wanted: Iterable[str]) -> list[tuple[Benchmark, Path]]:
     """Return the named benchmarks, each with its file.
     Raises UserError for a name that is unknown, repeated, or needs a file."""
     benchmarks: dict[str, tuple[Benchmark, Path]] = {}

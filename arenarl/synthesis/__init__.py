@@ -1,6 +1,5 @@
-"""Training data made by LLMs in three stages, with quality control (Section 5):
-seed queries → queries → trajectories → inspection → splits.
+"""Training data made by LLMs with quality control (Section 5): seeds → queries → trajectories → inspection → splits.
 
-`data/build.py` runs it. Calls are stored, budgeted and retried like all others and never paid for twice, so a killed
-stage repeats its work from the store at no cost.
+`data/build.py` runs it. The LLM client stores, budgets and retries all calls. A killed stage repeats its work from the
+stored replies, at no cost.
 """

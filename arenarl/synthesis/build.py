@@ -1,6 +1,7 @@
-"""A run's training data under way: its config and domain, its seeds and what they are to become,
-and the models that work on it."""
+"""The state shared by the stages of a build: config, domain, seeds, quotas, LLM client and engines."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -11,25 +12,23 @@ from arenarl.domains.domain import make_domain
 from arenarl.domains.environments import environment_maker
 from arenarl.llm.client import open_client
 from arenarl.rollout.api_policy import ApiRolloutEngine
-from arenarl.synthesis.estimates import tokens_of
 from arenarl.synthesis.prompts import refine_messages
 from arenarl.synthesis.seeds import SEED, TEST_SEED, Candidate, read_seeds
 from arenarl.synthesis.splits import Quotas, assign, quotas_of
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, read_jsonl
 
-BUILT = "build.json"  # beside the splits: their hashes
+BUILT = "build.json"  # hashes of the splits, in `data.folder`
 
 
 class Build:
-    """A run's training data under way.
+    """The parts that all stages share.
 
     Args:
-        asks_models: a stage is to be run that asks one, for which the models' keys are read.
+        asks_models: False if no wanted stage calls an LLM; then API keys are not needed.
 
     Raises:
-        UserError: the config lacks somebody who is needed, a key is not set, a seed cannot be read,
-            or `data.folder` holds other data.
+        UserError: the config lacks a model, a key is not set, a seed is malformed, or `data.folder` holds other data.
     """
 
     def __init__(self, config: Config, asks_models: bool = True):
@@ -47,7 +46,7 @@ class Build:
 
     @cached_property
     def quotas(self) -> Quotas:
-        """For the subtasks of the config, or else of the seeds, in their order."""
+        """Quotas for the subtasks of the config, or else for those of the seeds."""
         subtasks = tuple(self.build.subtasks or dict.fromkeys(seed.cell.subtask for seed in self.seeds))
         return quotas_of(subtasks, self.domain.held_out, self.build, self.config.data)
 
@@ -57,11 +56,11 @@ class Build:
 
     @cached_property
     def prompt_tokens(self) -> float:
-        """Of a prompt that shows the tools, about."""
+        """Approximate tokens of a prompt that shows the tools."""
         return tokens_of(refine_messages(self.seeds[0].text, self.languages[0], self.tools[self.languages[0]]))
 
     def engines(self, llm: LLMConfig, kind: type[ApiRolloutEngine] = ApiRolloutEngine) -> dict[str, Any]:
-        """By language, a model with the run's tools and budgets."""
+        """Return an engine per language for a model, with the run's tools and budgets."""
         make = partial(environment_maker, self.config.environment, client=self.client, limits=self.config.judge)
         return {name: kind.from_config(self.config, llm, self.client, make(name), name) for name in self.languages}
 
@@ -77,26 +76,31 @@ class Build:
         for path, origin in ((self.build.seeds, SEED), (self.build.test_seeds, TEST_SEED)):
             for seed in read_seeds(Path(path), self.build.subtasks or (), origin) if path else ():
                 if seed.cell.language not in self.languages:
-                    problem = f"a seed is in {seed.cell.language}, and build.languages is {', '.join(self.languages)}"
-                    raise UserError(f"{path}: {problem}; add the language: {seed.text[:60]}")
+                    problem = f"a seed is in {seed.cell.language}, but build.languages is {', '.join(self.languages)}"
+                    raise UserError(f"{path}: {problem}; add the language or drop the seed: {seed.text[:60]}")
                 seeds.append(seed)
         return seeds
 
 
+def tokens_of(messages: Sequence[dict[str, Any]]) -> float:
+    """Estimate the tokens as a quarter of the characters."""
+    return len(json.dumps(messages, ensure_ascii=False)) / 4
+
+
 def refuse(config: Config) -> None:
-    """Raises UserError if the build cannot work with these settings."""
+    """Raise UserError if the build cannot work with these settings."""
     build, folder = config.build, Path(config.data.folder)
     if build.seeds is None:
         raise UserError("build.seeds is not set; name a file with seed queries, JSONL or one a line (docs/data.md)")
     if build.teacher.name == "embedded":
-        needs = "set build.teacher.name=llm, with model and base_url, such as configs/policies/gpt_4o.yaml"
-        raise UserError(f"build.teacher names no model; {needs}")
+        remedy = "set build.teacher.name=llm, with model and base_url, such as configs/policies/gpt_4o.yaml"
+        raise UserError(f"build.teacher names no model; {remedy}")
     if any(generator.name == "embedded" for generator in build.generators):
-        raise UserError("build.generators: each needs name: llm, with model and base_url")
+        raise UserError("build.generators: a generator names no model; set name: llm, with model and base_url")
     attempts = {"build.attempts": build.attempts, "data.baseline_attempts": config.data.baseline_attempts}
     for key, count in attempts.items():
         if count > 1 and config.judge.train.name == "embedded":
-            problem = "judge.train chooses among them, and is no LLM"
+            problem = "judge.train must choose among attempts, but is not an LLM"
             raise UserError(f"{key}={count}: {problem}; name one, or set {key}=1")
     if not (folder / BUILT).is_file() and any(folder.glob("*_queries.jsonl")):
         raise UserError(f"data.folder={folder} holds data that was not built here; name another folder")

@@ -1,5 +1,4 @@
-"""The data card beside built splits: who made them, what became of what at each step, what splits share,
-and the hashes."""
+"""Write the data card of built splits: models, outcome of each stage, names that splits share, and hashes."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,9 +14,9 @@ from arenarl.trajectory import Query
 def write_card(
     path: Path, config: Config, counts: Mapping[str, Mapping[str, Any]], splits: Mapping[str, Sequence[Query]]
 ) -> None:
-    """`counts` are what each stage told, `splits` the queries that are in each."""
+    """Write the card from the counts of each stage and the queries of each split."""
     inspected, split = counts["inspect"], counts["split"]
-    makers = [[role, llm.model, llm.base_url or "OpenAI"] for role, llm in _roles(config) if llm.name == "llm"]
+    models = [[role, llm.model, llm.base_url or "OpenAI"] for role, llm in _roles(config) if llm.name == "llm"]
     contents = [[name, len(queries), _by_cell(queries)] for name, queries in splits.items()]
     drawn = [[name, count] for name, count in counts["queries"].items() if isinstance(count, int)]
     shared = [list(row.values()) for row in split["shared"]]
@@ -25,7 +24,7 @@ def write_card(
         f"# {config.environment.domain}, built by `data/build.py`",
         "Written by models in the stages of Section 5, ArenaRL. "
         "Which licence their terms allow is for who built it to state here.",
-        "## Who made it", _table(["part", "model", "at"], makers),
+        "## Who made it", _table(["part", "model", "at"], models),
         "## What there is", _table(["split", "queries", "by subtask and language"], contents),
         "## What became of the queries", _table(["", "queries"], drawn),
         "## What inspection found", inspection_table(inspected["rounds"]), f"Dropped for: {inspected['dropped for']}.",
@@ -40,10 +39,10 @@ def write_card(
 
 
 def inspection_table(rounds: Sequence[Mapping[str, Any]]) -> str:
-    """A row a round; its columns are all that any round has."""
+    """Return a table of `inspection_rows`, with a column for every kind of problem in any round."""
     ends = ("passed", "rewritten", "dropped")
-    found = sorted({key for row in rounds for key in row} - {"round", "inspected", *ends})
-    columns = ["round", "inspected", *found, *ends]
+    problems = sorted({key for row in rounds for key in row} - {"round", "inspected", *ends})
+    columns = ["round", "inspected", *problems, *ends]
     return _table(columns, [[row.get(column, 0) for column in columns] for row in rounds])
 
 

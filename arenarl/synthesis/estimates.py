@@ -1,73 +1,73 @@
-"""What a stage will ask of LLMs and cost, said before it starts.
-A guess: lengths are typical ones, and the store may hold replies already."""
+"""Estimate a stage's LLM calls and cost before it starts, from typical lengths; stored replies are not considered."""
 
-import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from arenarl.config.schema import BuildConfig, LLMConfig
-from arenarl.llm.client import Message
-from arenarl.trajectory import Trajectory
+from arenarl.config.schema import LLMConfig
+from arenarl.synthesis.build import Build, tokens_of
+from arenarl.trajectory import read_jsonl
 
-TURNS = 5  # of a trajectory
+TURNS = 5  # per trajectory
 QUERY_TOKENS, TURN_TOKENS, OBSERVATION_TOKENS, FINDING_TOKENS = 60, 150, 300, 100
-FAILING = 0.3  # share of trajectories that a round of inspection sends back
+FAILING = 0.3  # share of trajectories that fail a round of inspection
 
 
 class Calls(NamedTuple):
-    """So many calls of one LLM, with these tokens each."""
+    """A number of calls of one LLM."""
 
     llm: LLMConfig
     count: int
-    tokens_in: float
+    tokens_in: float  # per call
     tokens_out: float
 
 
-def of_queries(build: BuildConfig, wanted: int, seeds: int, prompt: float) -> list[Calls]:
-    """`prompt`: tokens of a prompt that shows the tools."""
-    drawn, generators = -(-max(wanted - seeds, 0) // build.queries_per_call), build.generators
+def of_queries(build: Build) -> list[Calls]:
+    """Estimate the stage `queries`."""
+    config, prompt, generators = build.build, build.prompt_tokens, build.build.generators
+    wanted = sum(quota.total() for quota in build.quotas.values())
+    count = -(-max(wanted - len(build.seeds), 0) // config.queries_per_call)
     calls = []
     for number, generator in enumerate(generators):
-        count = drawn // len(generators) + (number < drawn % len(generators))
-        calls.append(Calls(generator, count, prompt, build.queries_per_call * QUERY_TOKENS))
-    return calls + [Calls(llm, wanted, prompt, QUERY_TOKENS) for llm in (build.refiner, build.extractor)]
+        share = count // len(generators) + (number < count % len(generators))
+        calls.append(Calls(generator, share, prompt, config.queries_per_call * QUERY_TOKENS))
+    return calls + [Calls(llm, wanted, prompt, QUERY_TOKENS) for llm in (config.refiner, config.extractor)]
 
 
-def of_trajectories(teacher: LLMConfig, count: int, prompt: float) -> list[Calls]:
-    """Every turn sends all before it again."""
-    earlier = TURNS * (TURNS - 1) / 2 * (TURN_TOKENS + OBSERVATION_TOKENS)
-    return [Calls(teacher, count * TURNS, prompt + earlier / TURNS, TURN_TOKENS)]
+def of_trajectories(build: Build) -> list[Calls]:
+    """Estimate the teacher's calls, where a turn sends all earlier turns again, and the judge's, two per match."""
+    split_of = build.split_of
+    sft, test = len(split_of["sft"]), len(split_of["test"])
+    attempts, baselines = build.build.attempts, build.config.data.baseline_attempts
+    solved = sft * attempts + test * baselines
+    matches = sft * (attempts - 1) + test * baselines * (baselines - 1) // 2
+    tokens = build.prompt_tokens + (TURNS - 1) / 2 * (TURN_TOKENS + OBSERVATION_TOKENS)
+    view = 2 * TURNS * (TURN_TOKENS + OBSERVATION_TOKENS)
+    return [
+        Calls(build.build.teacher, solved * TURNS, tokens, TURN_TOKENS),
+        Calls(build.config.judge.train, 2 * matches, view, FINDING_TOKENS),
+    ]
 
 
-def of_matches(judge: LLMConfig, matches: int) -> list[Calls]:
-    """Both orders of each."""
-    return [Calls(judge, 2 * matches, 2 * TURNS * (TURN_TOKENS + OBSERVATION_TOKENS), FINDING_TOKENS)]
-
-
-def of_inspection(build: BuildConfig, trajectories: Sequence[Trajectory], prompt: float) -> list[Calls]:
-    """All of them, and what is rewritten, a last turn or two, and inspected again."""
-    calls, left = [], float(len(trajectories))
-    length = sum(tokens_of(trajectory.messages) for trajectory in trajectories) / max(len(trajectories), 1)
-    for number in range(build.rounds + 1):
-        calls.append(Calls(build.inspector, round(left), prompt + length, 3 * FINDING_TOKENS))
+def of_inspection(build: Build) -> list[Calls]:
+    """Estimate the stage `inspect`: all trajectories, then the failing ones after rewriting two turns each."""
+    lengths = [tokens_of(record["messages"]) for record in read_jsonl(build.path("trajectories.jsonl"))]
+    calls, left = [], float(len(lengths))
+    tokens = build.prompt_tokens + sum(lengths) / max(len(lengths), 1)
+    for number in range(build.build.rounds + 1):
+        calls.append(Calls(build.build.inspector, round(left), tokens, 3 * FINDING_TOKENS))
         left *= FAILING
-        if number < build.rounds:
-            calls.append(Calls(build.who_rewrites, round(2 * left), prompt + length, TURN_TOKENS))
+        if number < build.build.rounds:
+            calls.append(Calls(build.build.who_rewrites, round(2 * left), tokens, TURN_TOKENS))
     return calls
 
 
 def summary(estimate: Sequence[Calls]) -> str:
-    """Calls, tokens and cost in words. An LLM that is left out (`embedded`) is not called."""
-    asked = [calls for calls in estimate if calls.llm.name != "embedded" and calls.count]
+    """Return calls, tokens and cost as a text. An LLM with the name `embedded` is not called."""
+    paid = [calls for calls in estimate if calls.llm.name != "embedded" and calls.count]
     tokens, cost, has_prices = 0, 0.0, True
-    for llm, count, tokens_in, tokens_out in asked:
+    for llm, count, tokens_in, tokens_out in paid:
         tokens += round(count * (tokens_in + tokens_out))
         cost += llm.cost(round(count * tokens_in), round(count * tokens_out))
         has_prices &= llm.price_in is not None and llm.price_out is not None
-    cost = f"cost about {cost:.2f}" if has_prices else "cost not known: price_in and price_out are not set"
-    return f"about {sum(calls.count for calls in asked):,} calls, {tokens:,} tokens, {cost}"
-
-
-def tokens_of(messages: Sequence[Message | dict[str, Any]]) -> float:
-    """A quarter of the characters."""
-    return len(json.dumps(messages, ensure_ascii=False)) / 4
+    price = f"cost about {cost:.2f}" if has_prices else "cost unknown: set price_in and price_out"
+    return f"about {sum(calls.count for calls in paid):,} calls, {tokens:,} tokens, {price}"

@@ -1,9 +1,9 @@
-"""Stage `inspect`: rules, then an LLM, along the paper's three dimensions;
-what fails is rewritten and inspected again (Section 5, stage III).
+"""Stage `inspect`: rules, then an LLM along the paper's three dimensions; a rewriter corrects failures (Section 5,
+stage III).
 
-A rewriter keeps the turns before the first faulty one, and all tool calls are really made again. It is told what was
-found, beside what every policy is; the trajectory itself shows nothing of that. After `build.rounds` of rewriting what
-still fails is dropped, with its reasons; what nobody could be asked about is dropped at once.
+A rewriter keeps the turns before the first faulty one, and all tool calls are made again. The problems are added to its
+system prompt and do not appear in the trajectory. A trajectory that still fails after `build.rounds` of rewriting is
+dropped with its reasons; one without the inspector's verdict is dropped at once.
 """
 
 import asyncio
@@ -24,13 +24,12 @@ from arenarl.system.progress import Bar
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory
 
-NO_VERDICT = "no_verdict"  # the inspector could not be had
+NO_VERDICT = "no_verdict"  # the inspector's call failed
 
 
 @dataclass
 class Inspected:
-    """A query, the trajectory as it now is, and what each round found;
-    a last round that found nothing is one that it passed."""
+    """A query's present trajectory with the problems found in each round; it passes with an empty last round."""
 
     query: Query
     trajectory: Trajectory
@@ -41,22 +40,22 @@ class Inspected:
         return bool(self.rounds) and not self.rounds[-1]
 
     @property
-    def may_be_mended(self) -> bool:
+    def can_be_rewritten(self) -> bool:
         return not self.passed and not any(problem.rule == NO_VERDICT for problem in self.rounds[-1])
 
     def to_record(self) -> dict[str, Any]:
-        rounds = [[asdict(problem) for problem in found] for found in self.rounds]
+        rounds = [[asdict(problem) for problem in problems] for problems in self.rounds]
         return self.trajectory.to_record() | {"query": asdict(self.query), "passed": self.passed, "rounds": rounds}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Inspected":
-        rounds = [[Problem(**problem) for problem in found] for found in record["rounds"]]
+        rounds = [[Problem(**problem) for problem in problems] for problems in record["rounds"]]
         return cls(Query(**record["query"]), Trajectory.from_record(record), rounds)
 
 
 @dataclass(frozen=True)
 class Inspector:
-    """What is wrong with a trajectory, by rules and by an LLM; one that is `embedded` is left out."""
+    """Finds the problems of a trajectory by rules and by an LLM, unless that is `embedded`."""
 
     llm: LLMConfig
     client: LLMClient
@@ -64,7 +63,7 @@ class Inspector:
     tools: Mapping[str, Sequence[dict[str, Any]]]  # by language
 
     async def problems(self, query: Query, trajectory: Trajectory) -> list[Problem]:
-        """The rules' findings; only if there are none, the LLM's, which cost money."""
+        """Return the rules' problems, else the LLM's: a paid call only if the rules find nothing."""
         return self.by_rules(query, trajectory) or await self.by_llm(query, trajectory)
 
     def by_rules(self, query: Query, trajectory: Trajectory) -> list[Problem]:
@@ -83,14 +82,14 @@ class Inspector:
 
 @dataclass(frozen=True)
 class Rewrite(Attempt):
-    """An attempt that begins with turns of another, as messages, and what was found wrong with the next."""
+    """An attempt that starts with turns of another one."""
 
-    kept: tuple[dict[str, Any], ...] = ()
-    problems: tuple[str, ...] = ()
+    kept: tuple[dict[str, Any], ...] = ()  # their assistant messages
+    problems: tuple[str, ...] = ()  # of the dropped turns
 
 
 class RewritingEngine(ApiRolloutEngine):
-    """Rolls out rewrites: a kept turn stands for the model's reply, so that its calls are made as any other's."""
+    """Rolls out rewrites: a kept turn replaces the model's reply, and its calls are made again."""
 
     async def _take_turn(
         self, progress: ApiProgress, attempt: Rewrite, turn_number: int, budget: int, must_answer: bool
@@ -107,8 +106,7 @@ class RewritingEngine(ApiRolloutEngine):
 
 
 def kept_turns(trajectory: Trajectory, turn: int) -> tuple[dict[str, Any], ...]:
-    """The assistant messages before turn `turn`, counted from 1;
-    0 and what lies beyond the end stand for the last turn."""
+    """Return the assistant messages before turn `turn`, from 1; 0 and numbers beyond the end mean the last turn."""
     turns = [message for message in trajectory.messages if message["role"] == "assistant"]
     return tuple(turns[: (turn if 0 < turn <= len(turns) else len(turns)) - 1])
 
@@ -121,47 +119,46 @@ def inspect(
     temperature: float,
     seed: int,
 ) -> None:
-    """Inspect all, and rewrite up to `rounds` times what fails;
-    each case then holds its last trajectory and all findings."""
+    """Inspect all cases in place and rewrite the failing ones up to `rounds` times."""
 
-    async def find(cases: Sequence[Inspected], bar: Bar) -> None:
-        async def find_one(case: Inspected) -> None:
+    async def inspect_all(cases: Sequence[Inspected], bar: Bar) -> None:
+        async def inspect_one(case: Inspected) -> None:
             case.rounds.append(await inspector.problems(case.query, case.trajectory))
             bar.update()
 
-        await asyncio.gather(*map(find_one, cases))
+        await asyncio.gather(*map(inspect_one, cases))
 
     pending = list(cases)
     for number in range(rounds + 1):
         with Bar(f"inspection {number + 1}", len(pending)) as bar:
-            asyncio.run(find(pending, bar))
+            asyncio.run(inspect_all(pending, bar))
         inspector.client.check()
-        pending = [case for case in pending if case.may_be_mended]
+        pending = [case for case in pending if case.can_be_rewritten]
         if number == rounds or not pending:
             return
         attempts = []
         for case in pending:
-            drawn, problems = stable_seed(seed, "rewrite", case.query.query_id, number), case.rounds[-1]
-            kept, texts = kept_turns(case.trajectory, first_faulty_turn(problems)), tuple(one.text for one in problems)
-            attempts.append(Rewrite(case.query, temperature, drawn, kept=kept, problems=texts))
+            attempt_seed = stable_seed(seed, "rewrite", case.query.query_id, number)
+            kept = kept_turns(case.trajectory, first_faulty_turn(case.rounds[-1]))
+            texts = tuple(problem.text for problem in case.rounds[-1])
+            attempts.append(Rewrite(case.query, temperature, attempt_seed, kept=kept, problems=texts))
         for case, trajectory in zip(pending, roll_out(engines, attempts, f"rewriting {number + 1}"), strict=True):
             case.trajectory = trajectory
 
 
-def first_faulty_turn(found: Sequence[Problem]) -> int:
-    """Counted from 1; 0 where no problem names one."""
-    return min((problem.turn for problem in found if problem.turn), default=0)
+def first_faulty_turn(problems: Sequence[Problem]) -> int:
+    """Return the first turn that a problem names, from 1; 0 if none names a turn."""
+    return min((problem.turn for problem in problems if problem.turn), default=0)
 
 
 def inspection_rows(cases: Sequence[Inspected]) -> list[dict[str, Any]]:
-    """A row a round: how many were inspected, how many had which problem, passed, are rewritten, are dropped."""
+    """Return a row per round: the numbers inspected, with each kind of problem, passed, rewritten and dropped."""
     rows = []
     for number in range(max((len(case.rounds) for case in cases), default=0)):
-        here = [case for case in cases if len(case.rounds) > number]
-        problems = Counter(rule for case in here for rule in {problem.rule for problem in case.rounds[number]})
-        passed = sum(not case.rounds[number] for case in here)
-        rewritten = sum(len(case.rounds) > number + 1 for case in here)
-        rows.append({"round": number, "inspected": len(here), **dict(sorted(problems.items())),
-                     "passed": passed, "rewritten": rewritten,
-                     "dropped": len(here) - passed - rewritten})  # fmt: skip
+        inspected = [case for case in cases if len(case.rounds) > number]
+        problems = Counter(rule for case in inspected for rule in {problem.rule for problem in case.rounds[number]})
+        passed = sum(not case.rounds[number] for case in inspected)
+        rewritten = sum(len(case.rounds) > number + 1 for case in inspected)
+        row = {"round": number, "inspected": len(inspected), **dict(sorted(problems.items()))}
+        rows.append(row | {"passed": passed, "rewritten": rewritten, "dropped": len(inspected) - passed - rewritten})
     return rows

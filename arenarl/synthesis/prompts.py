@@ -1,7 +1,7 @@
-"""What the LLMs that make training data are told and asked for, one function a role, and the forms of their replies.
+"""Prompts for the LLMs that make training data, one function per role, and the forms of their replies.
 
-A prompt is sections under headings, as a judge's is: what is not ours is quoted line by line, `read_sections` reads it
-back, which the local server and the tests build on. The teacher's and the rewriter's prompts are those of rollouts.
+Like a judge's prompt, a prompt has sections under headings, and foreign text is quoted line by line. `read_sections`
+reads the sections back, for the local server and the tests. Teacher and rewriter get the prompts of rollouts.
 """
 
 import json
@@ -20,13 +20,13 @@ from arenarl.llm.prompts import Message, prompt_texts, quoted, sections_of, unqu
 from arenarl.trajectory import Query, Trajectory
 
 QueryText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=5, max_length=4000)]
-_MOST_CHARACTERS = 20_000  # of a query, of a tool's description
+_MOST_CHARACTERS = 20_000  # of a quoted line
 DIMENSIONS = ("tool_use", "content", "consistency")  # of an inspection (Section 5, stage III)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What a quota of queries is for."""
+    """A subtask in a language, the unit of quotas."""
 
     subtask: str
     language: str
@@ -44,7 +44,7 @@ class Refined(JSONReply):
 
 class Finding(JSONReply):
     passes: bool
-    turn: Annotated[int, Field(ge=0, le=10_000)]  # the first at fault, counted from 1; 0: none in particular
+    turn: Annotated[int, Field(ge=0, le=10_000)]  # the first faulty turn, from 1; 0: no certain turn
     problem: str
 
 
@@ -78,30 +78,30 @@ def extract_messages(query: str, cell: Cell, form: type[BaseModel]) -> list[Mess
 
 
 def inspect_messages(query: Query, trajectory: Trajectory, tools: Sequence[dict[str, Any]]) -> list[Message]:
-    """Show a trajectory, turn by turn with its tool results, and ask for an `Inspection`."""
+    """Ask for an `Inspection` of a trajectory, shown turn by turn with tool results."""
     finding = '{"passes": true, "turn": 0, "problem": ""}'
     form = "{" + ", ".join(f'"{name}": {finding}' for name in DIMENSIONS) + "}"
     texts = prompt_texts("build", query.language)
-    shown = render(view_of(trajectory, "results"), JudgeConfig())
-    blocks = [*_section("Tools", _tools(tools)), *_section("Query", [query.query]), "# Trajectory", *shown]
-    return _asked(texts, [*blocks, "# Task", texts["inspect"].strip()], form)
+    turns = render(view_of(trajectory, "results"), JudgeConfig())
+    blocks = [*_section("Tools", _tools(tools)), *_section("Query", [query.query]), "# Trajectory", *turns]
+    return _with_form(texts, [*blocks, "# Task", texts["inspect"].strip()], form)
 
 
 def again(language: str) -> str:
-    """What a reply that cannot be read is answered with."""
+    """Return the request to repeat an unreadable reply."""
     return prompt_texts("build", language)["again"]
 
 
 def rewrite_system(system: str, language: str, problems: Sequence[str]) -> str:
-    """What the rewriter is told besides what every policy is."""
+    """Return the rewriter's system prompt: the policy's own, then the problems to correct."""
     lines = "".join(f"\n{quoted(problem, 2000)}" for problem in problems)
     request = prompt_texts("build", language)["rewrite"].format(problems=lines)
     return f"{system.strip()}\n\n{request.strip()}"
 
 
 def read_sections(messages: Sequence[Message]) -> dict[str, list[str]]:
-    """Heading → its lines, quoting removed but for the trajectory and the task.
-    Raises ValueError for what is no prompt of this module."""
+    """Return the lines under each heading of a prompt, unquoted except for trajectory and task.
+    Raises ValueError for a prompt of another module."""
     sections = sections_of(messages[1]["content"], re.compile("# (.*)"))
     return {name: lines if name in ("Trajectory", "Task") else unquoted(lines) for name, lines in sections.items()}
 
@@ -109,10 +109,10 @@ def read_sections(messages: Sequence[Message]) -> dict[str, list[str]]:
 def _messages(task: str, language: str, sections: dict[str, list[str]], form: str, **words: Any) -> list[Message]:
     texts = prompt_texts("build", language)
     blocks = [line for name, lines in sections.items() for line in _section(name, lines)]
-    return _asked(texts, [*blocks, "# Task", texts[task].format(**words).strip()], form)
+    return _with_form(texts, [*blocks, "# Task", texts[task].format(**words).strip()], form)
 
 
-def _asked(texts: dict[str, str], blocks: Sequence[str], form: str) -> list[Message]:
+def _with_form(texts: dict[str, str], blocks: Sequence[str], form: str) -> list[Message]:
     content = "\n".join([*blocks, texts["reply"].strip(), form])
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": content}]
 
@@ -122,7 +122,6 @@ def _section(name: str, lines: Sequence[str]) -> list[str]:
 
 
 def _tools(tools: Sequence[dict[str, Any]]) -> list[str]:
-    """A line a tool: its name and what it does."""
+    """Return a line per tool with its name and description."""
     functions = [tool["function"] for tool in tools]
-    lines = [f"{one['name']}: {' '.join(one.get('description', '').split())}" for one in functions]
-    return lines or ["none"]
+    return [f"{tool['name']}: {' '.join(tool.get('description', '').split())}" for tool in functions] or ["none"]

@@ -1,9 +1,8 @@
-"""Stage `queries`: seed queries → many, by generators of different styles, refined by a second model (Section 5,
-stages I and II).
+"""Stage `queries`: generators write many queries from seeds, a second model refines them (Section 5, stages I and II).
 
-Candidates go through the same steps, seeds as well: none twice or nearly twice, in the language asked for, refined,
-such as the tools can serve, and with constraints where the domain has a form for them. What is left out is counted by
-its reason. The order of candidates is fixed, so that the replies in the store give the same queries again.
+Every candidate, seeds included, takes the same steps: drop repeats and near-repeats, drop other languages, refine, drop
+what the tools cannot serve, extract constraints if the domain has a form for them. Dropped candidates are counted by
+reason. The order of candidates is fixed, so stored replies give the same queries again.
 """
 
 import asyncio
@@ -26,22 +25,22 @@ from arenarl.synthesis.seeds import TEST_SEED, Candidate
 from arenarl.system.progress import Bar
 from arenarl.trajectory import Query, language_of
 
-_EXAMPLES = 4  # seeds that a generator is shown
-_PATIENCE = 3  # rounds without a new query, after which a quota stays short
+_EXAMPLES = 4  # seeds in a generator's prompt
+_PATIENCE = 3  # rounds without a new query after which a quota stays short
 
 
 @dataclass
 class Drawn:
-    """A query, where it came from, and what it was before it was refined."""
+    """A query with its origin."""
 
     query: Query
-    origin: str
-    raw: str
+    origin: str  # as in `Candidate`
+    raw: str  # the text before refinement
 
 
 @dataclass
 class QueryDrawer:
-    """Draws queries until the quotas are filled, or nothing new comes. `counts` says what became of the candidates."""
+    """Draws queries until the quotas are filled or no new query comes. `counts` has the candidates by outcome."""
 
     build: BuildConfig
     domain: Domain
@@ -52,13 +51,13 @@ class QueryDrawer:
     drawn: list[Drawn] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # before and after refinement
-        self._offered, self._taken = (NearDuplicates(self.build.near_duplicate) for _ in range(2))
+        # texts before and after refinement
+        self._raw_texts, self._refined_texts = (NearDuplicates(self.build.near_duplicate) for _ in range(2))
         self._numbers: dict[Cell, count] = {}
 
     def draw(self, seeds: Sequence[Candidate], quotas: Counter[Cell]) -> list[Drawn]:
-        """The queries made of the seeds, and what generators write of them.
-        Test seeds come first: what resembles them is not trained on."""
+        """Return queries from the seeds and from the generators.
+        Test seeds come first, so that their near-repeats do not enter training."""
         return asyncio.run(self._draw(sorted(seeds, key=lambda seed: seed.origin != TEST_SEED), Counter(quotas)))
 
     async def _draw(self, seeds: Sequence[Candidate], missing: Counter[Cell]) -> list[Drawn]:
@@ -66,7 +65,8 @@ class QueryDrawer:
 
             async def take(candidates: Sequence[Candidate]) -> None:
                 new = await self._take(candidates, missing)
-                missing.subtract(Cell(one.query.subtask, one.query.language) for one in new if one.origin != TEST_SEED)
+                trained = [drawn.query for drawn in new if drawn.origin != TEST_SEED]
+                missing.subtract(Cell(query.subtask, query.language) for query in trained)
                 bar.update(len(new))
 
             await take(seeds)
@@ -83,18 +83,18 @@ class QueryDrawer:
         return self.drawn
 
     async def _generate(self, cell: Cell, missing: int, seeds: Sequence[Candidate], number: int) -> list[Candidate]:
-        """What the generators write in a round, each in turn, with examples of the cell if there are any,
-        else of its subtask, else of all."""
+        """Return the candidates of one round, from the generators in turn. Examples are seeds of the cell, else of its
+        subtask, else all seeds."""
         size, generators = self.build.queries_per_call, self.build.generators
         of_cell = [seed for seed in seeds if seed.cell == cell]
         of_cell = of_cell or [seed for seed in seeds if seed.cell.subtask == cell.subtask] or list(seeds)
 
         async def ask(index: int) -> Generated | None:
             rng = random.Random(f"{self.seed}:{cell.subtask}:{cell.language}:{number}:{index}")
-            shown = [seed.text for seed in rng.sample(of_cell, min(_EXAMPLES, len(of_cell)))]
+            examples = [seed.text for seed in rng.sample(of_cell, min(_EXAMPLES, len(of_cell)))]
             llm = generators[(number + index) % len(generators)]
             wanted = min(size, missing - index * size)
-            messages = prompts.generate_messages(cell, llm.style, self.tools, shown, wanted)
+            messages = prompts.generate_messages(cell, llm.style, self.tools, examples, wanted)
             return await self._ask(llm, messages, Generated, cell.language, number * 10_000 + index)
 
         replies = await asyncio.gather(*map(ask, range(-(-missing // size))))
@@ -102,31 +102,31 @@ class QueryDrawer:
         return [Candidate(text, cell, "generated") for reply in replies if reply for text in reply.queries]
 
     async def _take(self, candidates: Sequence[Candidate], missing: Counter[Cell]) -> list[Drawn]:
-        """Those that become queries; a cell that is full takes no more."""
+        """Return the candidates that become queries. A full cell takes no more."""
         self.counts["candidates"] += len(candidates)
-        new = []  # those in their language and unlike all before, which from here on count as taken
+        new = []
         for candidate in candidates:
             if candidate.origin == "generated" and language_of(candidate.text) != candidate.cell.language:
                 self.counts["in another language"] += 1
-            elif not self._is_repeat(candidate.text, self._offered):
+            elif not self._is_repeat(candidate.text, self._raw_texts):
                 new.append(candidate)
         refined = await asyncio.gather(*map(self._refine, new))
-        served = [one for one in refined if one and not self._is_repeat(one[0].text, self._taken)]
-        found = await asyncio.gather(*(self._extract(candidate) for candidate, _ in served))
-        taken, room = [], Counter(missing)
-        for (candidate, raw), constraints in zip(served, found, strict=True):
+        served = [pair for pair in refined if pair and not self._is_repeat(pair[0].text, self._refined_texts)]
+        extracted = await asyncio.gather(*(self._extract(candidate) for candidate, _ in served))
+        drawn, room = [], Counter(missing)
+        for (candidate, raw), constraints in zip(served, extracted, strict=True):
             if constraints is None:
                 continue
             if candidate.origin != TEST_SEED and room[candidate.cell] <= 0:
                 self.counts["more than wanted"] += 1
                 continue
             room[candidate.cell] -= candidate.origin != TEST_SEED
-            taken.append(Drawn(self._query(candidate, constraints), candidate.origin, raw))
-        self.drawn += taken
-        return taken
+            drawn.append(Drawn(self._query(candidate, constraints), candidate.origin, raw))
+        self.drawn += drawn
+        return drawn
 
     def _is_repeat(self, text: str, others: NearDuplicates) -> bool:
-        """Whether there is one like it; if not, there is from now on."""
+        """Return True for a near-duplicate, otherwise record the text."""
         if nearest := others.nearest(text):
             self.counts["the same as another" if nearest[1] == 1 else "nearly the same as another"] += 1
         else:
@@ -134,7 +134,7 @@ class QueryDrawer:
         return bool(nearest)
 
     async def _refine(self, candidate: Candidate) -> tuple[Candidate, str] | None:
-        """The candidate in better words, and as it was; None where the tools cannot serve it, or nothing can be had."""
+        """Return the refined candidate and its raw text; None if the tools cannot serve it, or without a reply."""
         if self.build.refiner.name == "embedded":
             return candidate, candidate.text
         messages = prompts.refine_messages(candidate.text, candidate.cell.language, self.tools)
@@ -151,19 +151,17 @@ class QueryDrawer:
         return None
 
     async def _extract(self, candidate: Candidate) -> dict[str, Any] | None:
-        """The constraints, {} where the domain has no form for them or nobody reads them; None where they make no
-        sense: where the tools are those of the domain's world, of what is not in it."""
+        """Return the query's constraints; {} if the domain has no form for them, or no extractor is set.
+        Returns None if they cannot be read, or name things that the domain's own world lacks."""
         form = self.domain.constraints_of(candidate.cell.subtask)
         if form is None or self.build.extractor.name == "embedded":
             return {}
         messages = prompts.extract_messages(candidate.text, candidate.cell, form)
         reply = await self._ask(self.build.extractor, messages, form, candidate.cell.language)
         if reply is not None:
-            constraints, is_of_the_world = (
-                reply.model_dump(mode="json"),
-                self.domain.environment.name == self.domain.name,
-            )
-            if not is_of_the_world or self.domain.has_truth(self._query(candidate, constraints, "probe")):
+            constraints = reply.model_dump(mode="json")
+            has_own_world = self.domain.environment.name == self.domain.name
+            if not has_own_world or self.domain.has_truth(self._query(candidate, constraints, "probe")):
                 return constraints
         self.counts["constraints that cannot be read"] += 1
         return None
@@ -177,6 +175,5 @@ class QueryDrawer:
     async def _ask(
         self, llm: LLMConfig, messages: list[Message], reply_type: type[BaseModel], language: str, repeat: int = 0
     ) -> Any:
-        return await self.client.ask(
-            llm, messages, reply_type, prompts.again(language), repeat, about=reply_type.__name__
-        )
+        again, about = prompts.again(language), reply_type.__name__
+        return await self.client.ask(llm, messages, reply_type, again, repeat, about=about)

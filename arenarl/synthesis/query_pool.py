@@ -1,5 +1,4 @@
-"""The travel queries that the local server knows, found by their text however it is worded,
-and the bad ones that its generators mix in."""
+"""The local server's travel queries, looked up by any wording of their text, and the bad queries of its generators."""
 
 import itertools
 import random
@@ -12,18 +11,18 @@ from arenarl.domains.travel.world import World
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, language_of
 
-SIZE = 8000  # queries of a subtask in a language
+SIZE = 8000  # queries per subtask and language
 _FILLERS = frozenset(("plz", "um", "please", "hello", "thanks", "呃", "嘛", "请", "您", "好", "谢"))
 _WORD = re.compile(r"[a-z']+|\d+|[\u4e00-\u9fff]")
 
 
 class _Words(NamedTuple):
-    """How a language spoils a query."""
+    """Texts of one language that make a query bad, and the refiner's reasons."""
 
-    greetings: tuple[str, ...]  # make a near-repeat of it
-    sloppy: tuple[str, ...]  # make it bad wording
+    greetings: tuple[str, ...]  # make a near-repeat
+    sloppy: tuple[str, ...]  # make a bad wording
     elsewhere: tuple[str, ...]  # cities that the world lacks
-    wishes: tuple[str, ...]  # what no tool does
+    wishes: tuple[str, ...]  # requests that no tool can serve
     no_city: str
     no_tool: str
     unknown: str
@@ -46,11 +45,8 @@ _WORDS = {
 
 
 class QueryPool(Mapping[str, Query]):
-    """Text → the query that it words. A text that is unknown is a query without a truth.
-
-    Args:
-        seed: makes the queries, so that a restarted server knows the same.
-    """
+    """Maps a text to its query; an unknown text becomes a query without a truth. `seed` generates the queries, so a
+    restarted server has the same pool."""
 
     def __init__(self, world: World, seed: int):
         self.world, self.seed = world, seed
@@ -58,16 +54,16 @@ class QueryPool(Mapping[str, Query]):
         self._by_words: dict[str, dict[str, Query]] = {}
 
     def cell(self, subtask: str, language: str) -> list[Query]:
-        """Its queries; those of all subtasks for one that the world does not know."""
+        """Return the queries of a subtask in a language; for an unknown subtask those of all subtasks."""
         if subtask not in SUBTASKS:
             return [query for known in SUBTASKS for query in self.cell(known, language)]
         if (subtask, language) not in self._cells:
-            made = make_queries(self.world, subtask, language, SIZE, f"pool{self.seed}", set())
-            self._cells[subtask, language] = made
+            queries = make_queries(self.world, subtask, language, SIZE, f"pool{self.seed}", set())
+            self._cells[subtask, language] = queries
         return self._cells[subtask, language]
 
     def find(self, text: str) -> Query | None:
-        """The query of this text, whatever its case, spacing, greetings and doubled words."""
+        """Return the query of a text, ignoring case, spacing, greetings and doubled words; None for an unknown text."""
         language = language_of(text)
         if language not in self._by_words:
             queries = [query for subtask in SUBTASKS for query in self.cell(subtask, language)]
@@ -83,9 +79,9 @@ class QueryPool(Mapping[str, Query]):
     def __len__(self) -> int:
         return len(_WORDS) * len(SUBTASKS) * SIZE
 
-    def spoilt(self, query: Query, others: Sequence[str], rng: random.Random) -> str:
-        """In place of the query a near-repeat of one of `others`, one that no tool can serve, or a sloppy wording,
-        each as often."""
+    def bad_text(self, query: Query, others: Sequence[str], rng: random.Random) -> str:
+        """Draw a bad text with equal chances: a near-repeat of one of `others`, a request that no tool can serve, or a
+        sloppy wording."""
         words = _WORDS[query.language]
         kind = rng.choice(("repeat", "unservable", "sloppy"))
         if kind == "repeat" and others:
@@ -99,18 +95,18 @@ class QueryPool(Mapping[str, Query]):
         return query.query.replace(city, rng.choice(words.elsewhere))
 
     def why_unservable(self, text: str) -> str | None:
-        """None of a query that the world can serve."""
+        """Return why the world cannot serve a query; None if it can."""
         if self.find(text):
             return None
         words = _WORDS[language_of(text)]
-        if places := [place for place in words.elsewhere if place in text]:
-            return words.no_city.format(places[0])
-        if wishes := [wish for wish in words.wishes if wish in text]:
-            return words.no_tool.format(wishes[0].strip())
+        if place := next((place for place in words.elsewhere if place in text), None):
+            return words.no_city.format(place)
+        if wish := next((wish for wish in words.wishes if wish in text), None):
+            return words.no_tool.format(wish.strip())
         return words.unknown
 
 
 def _words(text: str) -> str:
-    """What wordings of one query have in common."""
+    """Return a key that is equal for all wordings of a query."""
     words = (word for word in _WORD.findall(text.casefold()) if word not in _FILLERS)
     return " ".join(word for word, _ in itertools.groupby(words))

@@ -1,9 +1,8 @@
-"""The rules of inspection, before any LLM is asked (Section 5, stage III):
-what can be told of a trajectory by its form, for any domain.
+"""The rules of inspection, which run before the LLM (Section 5, stage III), for any domain.
 
-Form, tool errors, facts that no tool result bears out, and what the domain reads as a contradiction to the query's
-constraints. They see what a real inspector sees: query, trajectory and tools, no truth. Each problem says the turn to
-write anew from. The paper does not list its rules: all of these are our choice.
+They find faults of form, tool errors, facts without support in tool results, and the domain's contradictions between
+answer and query. Like a human inspector, they see query, trajectory and tools, but no truth. A problem names the turn
+from which to rewrite. The paper does not list its rules: all of these are our choice.
 """
 
 import json
@@ -17,49 +16,51 @@ from arenarl.synthesis.grounding import ungrounded
 from arenarl.trajectory import Query, ToolCall, Trajectory, Turn, read_turns
 
 _MOST_QUOTED = 8  # facts in one problem
-_LONGEST_QUOTED = 300  # characters of one
+_LONGEST_QUOTED = 300  # characters of a fact
 _MOST_FAILED = 1 / 3  # share of the calls
-_ENDS = {  # of trajectories that are not valid
+_ENDS = {  # stop reason of an invalid trajectory -> description
     "no_answer": "a turn has neither a tool call nor one closed answer",
     "max_turns": "the turns ran out before an answer",
     "max_tokens": "the tokens ran out before an answer",
     "tool_crash": "a tool crashed",
 }
-# whole, or broken as `harmless` does
+# intact, or broken by `harmless`
 _TAG = re.compile(r"<\s?(?:\|[^\s|<>]{1,40}\|?|/?(?:think|tool_call|tool_response|answer))>")
 _HAN, _WORD = re.compile(r"[一-鿿]"), re.compile(r"[A-Za-zÀ-ɏ]{2,}")
 _ASKS_FOR_A_LANGUAGE = re.compile(r"in (?:english|chinese|mandarin)|translat|英文|英语|中文|汉语|翻译", re.IGNORECASE)
-_FEWEST_WORDS = 5  # by which a language is told
+_FEWEST_WORDS = 5  # needed to detect a language
 
 _Call = tuple[int, ToolCall, str]  # turn, call, observation
 
 
 @dataclass(frozen=True)
 class Problem:
-    """`turn` is the first at fault, counted from 1: the last where the answer is.
-    `text` is a sentence that quotes what is wrong."""
+    """A fault of a trajectory."""
 
-    rule: str  # form, tool_errors, facts, constraints
-    turn: int
-    text: str
+    rule: str  # form, tool_errors, facts, constraints; or a dimension of an inspection
+    turn: int  # the first faulty turn, from 1; faults of the answer have the last turn
+    text: str  # a sentence that quotes the fault
 
 
 def problems_of(
     query: Query, trajectory: Trajectory, tools: Sequence[dict[str, Any]], contradictions: Sequence[str] = ()
 ) -> list[Problem]:
-    """What the rules find, rule by rule; `contradictions` are the domain's (`Domain.contradictions`).
+    """Return the problems, rule by rule.
 
-    form: an end that is not valid, no answer, one in another language than the query, tags of the chat left in it; a
-    call that is malformed, of no tool, or does not fit its schema; one that is made again and brings the same.
-    tool_errors: the last call fails, or more than one and more than a third of them do; a single error that was mended
-    teaches mending. facts: see `grounding`; without tools nothing can bear a fact out, and the rule is silent. A turn
-    without a thought is no fault, and whether a refusal is one, is for the LLM to say.
+    - form: an invalid end; no answer, an answer in another language than the query, or with chat tags; a call that is
+      malformed, names an unknown tool or does not fit its schema; a repeated call with the same result.
+    - tool_errors: the last call fails, or several calls and more than a third fail. One corrected error is allowed,
+      because it teaches correction.
+    - facts: facts without support (`grounding`). Does not apply without tools.
+    - constraints: `contradictions`, from `Domain.contradictions`.
+
+    A turn without a thought is allowed. The LLM decides whether a refusal is a fault.
     """
     turns = read_turns(trajectory.messages)
     last, calls = max(1, len(turns)), list(_calls(turns))
     faults = [
-        *(("form", last, text) for text in _faults_of_form(query, trajectory)),
-        *(("form", turn, text) for turn, text in _faults_of_calls(trajectory, calls, tools)),
+        *(("form", last, text) for text in _form_faults(query, trajectory)),
+        *(("form", turn, text) for turn, text in _call_faults(trajectory, calls, tools)),
         *(("tool_errors", turn, text) for turn, text in _tool_errors(calls)),
     ]
     if tools and trajectory.answer and (facts := ungrounded(query, trajectory)):
@@ -75,7 +76,7 @@ def _calls(turns: Sequence[Turn]) -> Iterator[_Call]:
             yield number, call, turn.observations[index] if index < len(turn.observations) else ""
 
 
-def _faults_of_form(query: Query, trajectory: Trajectory) -> Iterator[str]:
+def _form_faults(query: Query, trajectory: Trajectory) -> Iterator[str]:
     answer = trajectory.answer
     if not trajectory.valid:
         yield f"The trajectory is not valid: {_ENDS.get(trajectory.stop_reason, trajectory.stop_reason)}."
@@ -83,33 +84,32 @@ def _faults_of_form(query: Query, trajectory: Trajectory) -> Iterator[str]:
         yield "The trajectory ends without an answer."
     if tags := list(dict.fromkeys(_TAG.findall(answer))):
         yield f"The answer holds tags of the chat format: {_quoted(tags)}."
-    if not _ASKS_FOR_A_LANGUAGE.search(query.query) and (languages := _languages_apart(query, answer)):
+    if not _ASKS_FOR_A_LANGUAGE.search(query.query) and (languages := _different_languages(query, answer)):
         yield "The query is in {}, but the answer is in {}.".format(*languages)
 
 
-def _languages_apart(query: Query, answer: str) -> tuple[str, str] | None:
-    """The languages of both where one is Chinese and the other is not;
-    names in another script leave a text what it is."""
-    asked, said = _chinese_share(query.query), _chinese_share(answer)
-    if said is None:
+def _different_languages(query: Query, answer: str) -> tuple[str, str] | None:
+    """Return the languages of query and answer if just one is Chinese. Names in another script are tolerated."""
+    in_query, in_answer = _chinese_share(query.query), _chinese_share(answer)
+    if in_answer is None:
         return None
-    asked = float(query.language == "zh") if asked is None else asked
-    if asked >= 0.5 and said < 0.2:
+    in_query = float(query.language == "zh") if in_query is None else in_query
+    if in_query >= 0.5 and in_answer < 0.2:
         return "Chinese", "another language"
-    return ("another language", "Chinese") if asked < 0.2 and said >= 0.5 else None
+    return ("another language", "Chinese") if in_query < 0.2 and in_answer >= 0.5 else None
 
 
 def _chinese_share(text: str) -> float | None:
-    """Of the Chinese characters and the words in Latin script; None: too few of both."""
+    """Return the share of Chinese characters among these and Latin words; None for too short a text."""
     chinese, latin = len(_HAN.findall(text)), len(_WORD.findall(text))
     return chinese / (chinese + latin) if chinese + latin >= _FEWEST_WORDS else None
 
 
-def _faults_of_calls(
+def _call_faults(
     trajectory: Trajectory, calls: Sequence[_Call], tools: Sequence[dict[str, Any]]
 ) -> Iterator[tuple[int, str]]:
-    """Calls that are malformed or fit no tool, then those that brought nothing new.
-    In a world with a state, which ends a trajectory itself, one may do the same twice."""
+    """Yield malformed calls and calls that fit no tool, then repeated calls with the same result.
+    A world with a state, which ends trajectories itself, allows repeats."""
     for turn, call, _ in calls:
         if not isinstance(call.arguments, dict):
             yield turn, f"A tool call is malformed: {as_written(call.arguments)}."

@@ -1,8 +1,6 @@
-"""Seed queries, which somebody wrote: a JSONL file with `query`, and if wanted `subtask` and `language`,
-or a text file with a query a line.
+"""Read hand-written seed queries: JSONL with `query`, optional `subtask` and `language`, or text with one query a line.
 
-They are what generators write more of, and are candidates themselves.
-Every fault is named by its line, before anything is paid for.
+Seeds are examples for the generators and candidates themselves. An error names its line, before any paid call.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,17 +15,17 @@ from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem, lines_of
 from arenarl.trajectory import language_of, parse_json, same_query, storable
 
-UNSTATED = "unstated"  # the subtask of a seed that names none
+UNSTATED = "unstated"  # subtask of a seed without one
 SEED, TEST_SEED = "seed", "test seed"  # origins
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A text that may become a query; `origin` says where it comes from."""
+    """A text that may become a query."""
 
     text: str
     cell: Cell
-    origin: str
+    origin: str  # SEED, TEST_SEED or "generated"
 
 
 class _Seed(BaseModel):
@@ -39,18 +37,21 @@ class _Seed(BaseModel):
 
 
 def read_seeds(path: Path, subtasks: Sequence[str], origin: str = SEED) -> list[Candidate]:
-    """The seeds of a file, in the language that they state or are in.
-    `subtasks`, if there are any, are all that they may name.
+    """Read the seeds of a file. A seed without a language gets that of its text.
+
+    Args:
+        subtasks: the allowed subtasks; () allows all.
 
     Raises:
-        UserError: a line is no seed, or repeats another; there is none.
+        UserError: a line is malformed or repeats another, or the file holds no seed.
     """
     seeds, seen = [], {}
     for number, seed in _read(path):
         if subtasks and seed.subtask is not None and seed.subtask not in subtasks:
-            raise UserError(f"{path}, line {number}: the subtask {seed.subtask} is none of {', '.join(subtasks)}")
+            problem = f"the subtask {seed.subtask} is not in build.subtasks"
+            raise UserError(f"{path}, line {number}: {problem}; choose from {', '.join(subtasks)}")
         if (key := same_query(seed.query)) in seen:
-            raise UserError(f"{path}, line {number} is the query of line {seen[key]} again; leave one out")
+            raise UserError(f"{path}, line {number} repeats the query of line {seen[key]}; remove one")
         seen[key] = number
         subtask = seed.subtask or (subtasks[0] if len(subtasks) == 1 else UNSTATED)
         if subtasks and subtask not in subtasks:
@@ -58,7 +59,7 @@ def read_seeds(path: Path, subtasks: Sequence[str], origin: str = SEED) -> list[
             raise UserError(f"{path}, line {number} names no subtask; name one of {form}")
         seeds.append(Candidate(seed.query, Cell(subtask, seed.language or language_of(seed.query)), origin))
     if not seeds:
-        raise UserError(f"{path} holds no seed query; write one a line")
+        raise UserError(f"{path} holds no seed query; write one per line")
     return seeds
 
 
@@ -70,8 +71,8 @@ def _read(path: Path) -> Iterator[tuple[int, _Seed]]:
         try:
             yield number, _Seed.model_validate(parse_json(line) if is_json else {"query": storable(line)})
         except ValidationError as error:
-            problem = f'{first_problem(error)}; a line is {{"query": …, "subtask": …}}'
-            raise UserError(f"{path}, line {number} is no seed query: {problem}") from error
+            problem = f'{first_problem(error)}; write {{"query": …, "subtask": …}}'
+            raise UserError(f"{path}, line {number} is not a seed query: {problem}") from error
         except ValueError as error:
-            problem = f"{error}; a file without JSON must not end in {path.suffix}"
+            problem = f"{error}; correct it, or rename a text file to another suffix than {path.suffix}"
             raise UserError(f"{path}, line {number} is not JSON: {problem}") from error

@@ -1,14 +1,14 @@
-"""A small HTTP server with OpenAI's chat-completions interface that plays all roles of data/build.py,
-with mistakes and faults on request.
+"""A small HTTP server with OpenAI's chat-completions interface that plays all roles of data/build.py, with mistakes and
+faults on request.
 
     python -m arenarl.synthesis.server --config configs/data/local.yaml --port 8766 [--faults 0.1] [--mistakes 0.2]
         [--inspector-error 0.1]
 
-For tests, demos and CI: the three stages run without a key. The request's model says who is asked: simulated-generator
-(or a longer name), -refiner, -extractor, -teacher, -rewriter, -inspector; any other is the judge of
-arenarl.judges.server. They know the travel world and a pool of its queries, which `data.seed` makes; a restarted server
-says the same. Of generators, teacher and rewriter replies at temperature 0 repeat themselves, others are drawn anew
-each time. A generator's style is not acted on.
+For tests, demos and CI: the build runs without a key. The request's model chooses the role: simulated-generator (or a
+longer name), -refiner, -extractor, -teacher, -rewriter, -inspector; any other name is the judge of
+arenarl.judges.server. The roles use the travel world and a pool of queries made from `data.seed`, so a restarted server
+gives the same replies. Generators, teacher and rewriter repeat a reply at temperature 0 and draw a new one otherwise.
+A generator ignores its style.
 """
 
 from functools import partial
@@ -30,21 +30,21 @@ PREFIX = "simulated-"
 ROLES = ("generator", "refiner", "extractor", "teacher", "rewriter", "inspector")
 MODULE = "arenarl.synthesis.server"
 
-# (config, overrides, port, *options) → the address of one in a process of its own
+# (config, overrides, port, *options) → the address of a server in its own process
 running_roles = partial(running_server, module=MODULE)
 
 
 class RoleServer(JudgeServer):
-    """Replies as each role.
+    """Replies in every role.
 
     Args:
-        mistakes: of generator, refiner, extractor, teacher and rewriter; their docstrings say of what it is the share.
-        inspector_error: the share of its verdicts that are wrong.
-        pool: the queries that it knows; the config's, if none is given.
+        mistakes: share of mistakes as defined by `SimulatedRoles` and `SimulatedTeacher`.
+        inspector_error: share of the inspector's verdicts that are wrong.
+        pool: the known queries; by default made from `data.seed`.
         options: fields of `LocalServer`.
 
     Raises:
-        UserError: the config is of another world.
+        UserError: the config has another world than travel.
     """
 
     models = (SIMULATED_MODEL, *(PREFIX + role for role in ROLES))
@@ -55,8 +55,8 @@ class RoleServer(JudgeServer):
         domain = make_domain(config.environment, config.data)
         if not isinstance(domain, TravelDomain) or config.environment.name != "travel":
             named = f"environment.domain={config.environment.domain}, environment.name={config.environment.name}"
-            needs = "set both to travel, without data.source"
-            raise UserError(f"{MODULE} plays its roles in the travel world alone, not with {named}; {needs}")
+            remedy = "set both to travel, without data.source"
+            raise UserError(f"{MODULE} plays its roles in the travel world alone, not with {named}; {remedy}")
         environments = {language: make_environment(config.environment, language) for language in ("zh", "en")}
 
         def solve(query: Query, *how: Any) -> Trajectory:

@@ -1,10 +1,10 @@
-"""What the local server's roles reply to the prompts of `prompts`: right but for a stated share of mistakes.
+"""The replies of the local server's roles to the prompts of `prompts`: right, except for a given share of mistakes.
 
-Generators, refiner and extractor know the world's queries. The inspector knows nothing but the prompt: of the domain's
-truth it takes the one finding that a reader could make too, whether the facts of the answer stand in the tool results
-that are shown. Teacher and rewriter are the domain's scripted teacher, a turn a request: what an attempt will be is
-drawn when its conversation begins, and remembered for its next turns. Each reply is the attempt's first turn whose
-calls the conversation lacks, so that it goes on from what somebody else began, too.
+Generators, refiner and extractor use the pool of the world's queries. The inspector uses only the prompt: its one
+finding from the domain's truth, whether the shown tool results contain the answer's facts, is open to any reader.
+Teacher and rewriter play the domain's scripted teacher, one turn per request. The first request of a conversation draws
+a plan for the whole attempt. A reply is the plan's first turn whose calls the conversation lacks, so a role can also
+continue a conversation that another one began.
 """
 
 import json
@@ -23,27 +23,15 @@ from arenarl.synthesis.prompts import DIMENSIONS, read_sections
 from arenarl.synthesis.query_pool import QueryPool
 from arenarl.system.database import json_hash
 from arenarl.system.seeds import stable_seed
-from arenarl.trajectory import (
-    Query,
-    ToolCall,
-    Trajectory,
-    Turn,
-    assistant_text,
-    language_of,
-    messages_of,
-    native_calls,
-    parse_turn,
-    read_turns,
-    reply_message,
-    text_of,
-)  # fmt: skip
+from arenarl.trajectory import Query, ToolCall, Trajectory, Turn, language_of, text_of
+from arenarl.trajectory.messages import assistant_text, messages_of, native_calls, parse_turn, read_turns, reply_message
 
 Sections = dict[str, list[str]]
-Fault = tuple[int, str]  # the turn, from 1, and what is wrong with it
+Fault = tuple[int, str]  # (turn, from 1; description)
 Solve = Callable[[Query, random.Random, float], Trajectory]
-Call = tuple[str, str]  # its name, its arguments as JSON
+Call = tuple[str, str]  # (name, arguments as JSON)
 REFUSAL = {"en": "I'm sorry, but I can't help with that.", "zh": "抱歉，我无法处理这个请求。"}
-_CONVERSATIONS = 100_000  # that are remembered
+_CONVERSATIONS = 100_000  # most conversations with a stored plan
 
 
 @dataclass(frozen=True)
@@ -51,9 +39,9 @@ class SimulatedRoles:
     """Generators, refiner, extractor and inspector.
 
     Args:
-        mistakes: the share of a generator's queries that are bad; a quarter of it is that of its refusals, and of the
-            mistakes of refiner and extractor.
-        inspector_error: the share of an inspection's verdicts that are turned round.
+        mistakes: share of bad queries from a generator. A quarter of it is the share of a generator's refusals, and of
+            mistakes by refiner and extractor.
+        inspector_error: share of an inspection's verdicts that are reversed.
     """
 
     pool: QueryPool
@@ -63,13 +51,14 @@ class SimulatedRoles:
     inspector_error: float
 
     def reply(self, role: str, model: str, messages: Sequence[Message], repeat: int) -> Reply:
-        """Raises ValueError and LookupError for what is no prompt of the role."""
-        # only a generator has another try: who is asked again for the form of a reply thinks what it thought
-        is_drawn = role == "generator"
-        drawn_from = (model, json_hash(list(messages)), repeat) if is_drawn else (role, json_hash(list(messages[:2])))
-        reply = {"generator": self._generate, "refiner": self._refine,
-                 "extractor": self._extract, "inspector": self._inspect}[role]  # fmt: skip
-        return reply(read_sections(messages), random.Random(stable_seed(self.seed, *drawn_from)))
+        """Return the role's reply. Raises ValueError or LookupError for a prompt of another role."""
+        replies = {"generator": self._generate, "refiner": self._refine}
+        replies |= {"extractor": self._extract, "inspector": self._inspect}
+        # only a generator draws anew when asked again; the other roles keep their opinion
+        seeds = (role, json_hash(list(messages[:2])))
+        if role == "generator":
+            seeds = (model, json_hash(list(messages)), repeat)
+        return replies[role](read_sections(messages), random.Random(stable_seed(self.seed, *seeds)))
 
     def _generate(self, sections: Sections, rng: random.Random) -> Reply:
         examples = [json.loads(line) for line in sections["Examples"]]
@@ -81,25 +70,25 @@ class SimulatedRoles:
         texts: list[str] = []
         for query in drawn:
             is_bad = rng.random() < self.mistakes
-            texts.append(self.pool.spoilt(query, [*examples, *texts], rng) if is_bad else query.query)
+            texts.append(self.pool.bad_text(query, [*examples, *texts], rng) if is_bad else query.query)
         return {"queries": texts}
 
     def _refine(self, sections: Sections, rng: random.Random) -> Reply:
         text = "\n".join(sections["Query"])
-        problem, is_wrong = self.pool.why_unservable(text), rng.random() < self.mistakes / 4
-        if is_wrong:
+        problem = self.pool.why_unservable(text)
+        if rng.random() < self.mistakes / 4:
             problem = None if problem else "It is not clear what is wanted."
         return {"query": self.pool[text].query, "can_be_served": problem is None, "reason": problem or ""}
 
     def _extract(self, sections: Sections, rng: random.Random) -> Reply:
         query = self.pool["\n".join(sections["Query"])]
-        read = {name: query.constraints.get(name) for name in _form(sections)}
-        stated = [name for name, value in read.items() if value is not None]
-        if stated and rng.random() < self.mistakes / 4:
-            name = rng.choice(stated)
+        values = {name: query.constraints.get(name) for name in _form(sections)}
+        names = [name for name, value in values.items() if value is not None]
+        if names and rng.random() < self.mistakes / 4:
+            name = rng.choice(names)
             others = [other.constraints.get(name) for other in self.pool.cell(query.subtask, query.language)[:100]]
-            read[name] = rng.choice([None, *(value for value in others if value != read[name])])
-        return read
+            values[name] = rng.choice([None, *(value for value in others if value != values[name])])
+        return values
 
     def _inspect(self, sections: Sections, rng: random.Random) -> Reply:
         turns = read_view(sections["Trajectory"])
@@ -113,39 +102,39 @@ class SimulatedRoles:
         return reply
 
     def _faults_of_answer(self, text: str, turns: Sequence[Turn]) -> tuple[Fault | None, Fault | None]:
-        """What is wrong with its content, and with its consistency, for a reader of this prompt."""
+        """Return the faults of content and of consistency that a reader of the prompt can find."""
         query, last = self.pool[text], len(turns)
         if not turns or turns[-1].answer is None:
             return None, (last, "There is no answer.")
         if (truth := self.examine(query, Trajectory(query.query_id, messages_of(turns), "answer"))) is None:
             return None, None
         invented = truth.facts_stated - truth.facts_grounded
-        unborne = f"{invented} of {truth.facts_stated} facts of the answer stand in no tool result."
-        nothing = "The answer states nothing of what was asked for."
-        return (last, unborne) if invented else None, None if truth.facts_stated else (last, nothing)
+        content = f"{invented} of {truth.facts_stated} facts of the answer stand in no tool result."
+        consistency = "The answer states nothing of what was asked for."
+        return (last, content) if invented else None, None if truth.facts_stated else (last, consistency)
 
 
 def _fault_of_calls(turns: Sequence[Turn]) -> Fault | None:
-    """The first call that failed, or that was made before."""
-    made: set[str] = set()
+    """Return the first failed or repeated call."""
+    earlier: set[str] = set()
     for number, turn in enumerate(turns, start=1):
         for index, call in enumerate(turn.tool_calls):
             if index < len(turn.observations) and turn.observations[index].startswith("Error"):
                 return number, f"{call.name} was called wrongly: {turn.observations[index]}"
-            if (key := json_hash([call.name, call.arguments])) in made:
+            if (key := json_hash([call.name, call.arguments])) in earlier:
                 return number, f"{call.name} is called again with the same arguments."
-            made.add(key)
+            earlier.add(key)
     return None
 
 
 def _form(sections: Sections) -> dict[str, Any]:
-    """The form of the reply, the prompt's last line."""
+    """Return the form of the reply from the prompt's last line."""
     return json.loads(sections["Task"][-1])
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What an attempt will be."""
+    """The drawn course of an attempt."""
 
     seed: int
     skill: float
@@ -157,65 +146,65 @@ class SimulatedTeacher:
     """Teacher and rewriter.
 
     Args:
-        solve: the domain's.
-        mistakes: the chance that each good habit is off. A tenth of it is that of a refusal, a half that of a call made
-            twice, and a half that the rewriter has no good habit.
+        solve: the domain's scripted teacher.
+        mistakes: the teacher's skill is 1 - `mistakes`. It refuses with a tenth of this chance and repeats a call with
+            half of it. The rewriter's skill is 0 with half of it, else 1.
     """
 
     def __init__(self, pool: QueryPool, solve: Solve, seed: int, mistakes: float):
         self.pool, self.solve, self.seed, self.mistakes = pool, solve, seed, mistakes
-        self._begun: OrderedDict[str, list[Plan]] = OrderedDict()  # by the hash of a conversation so far
-        self._turns = lru_cache(maxsize=4096)(self._solved)
+        self._plans: OrderedDict[str, list[Plan]] = OrderedDict()  # by hash of the conversation so far
+        self._turns = lru_cache(maxsize=4096)(self._solve_turns)
 
     def reply(self, messages: Sequence[dict[str, Any]], is_rewriter: bool, repeat: int, seed: int | None = None) -> str:
-        """The turn that comes next; `repeat` numbers the replies to these very messages, `seed` is the request's."""
-        asked = next((text_of(message["content"]) for message in messages if message["role"] == "user"), "")
-        if (query := self.pool.find(asked)) is None:
-            return REFUSAL[language_of(asked)]
-        messages = [{"seed": seed, "role": "seed"}, *messages]  # another seed makes another conversation
+        """Return the next turn. `repeat` numbers the requests with equal messages, `seed` is the request's seed."""
+        prompt = next((text_of(message["content"]) for message in messages if message["role"] == "user"), "")
+        if (query := self.pool.find(prompt)) is None:
+            return REFUSAL[language_of(prompt)]
+        messages = [{"seed": seed, "role": "seed"}, *messages]  # each seed has its own conversations
         plan = self._plan(messages, is_rewriter, repeat)
         text = REFUSAL[query.language] if plan.refuses else _next_turn(self._turns(query, plan), _calls_of(messages))
-        begun = self._begun.setdefault(json_hash([*messages, {"role": "assistant", "content": text}]), [])
-        if plan not in begun:
-            begun.append(plan)
-        if len(self._begun) > _CONVERSATIONS:
-            self._begun.popitem(last=False)
+        plans = self._plans.setdefault(json_hash([*messages, {"role": "assistant", "content": text}]), [])
+        if plan not in plans:
+            plans.append(plan)
+        if len(self._plans) > _CONVERSATIONS:
+            self._plans.popitem(last=False)
         return text
 
     def _plan(self, messages: Sequence[dict[str, Any]], is_rewriter: bool, repeat: int) -> Plan:
-        """That of the conversation, or a new one. Of several that were the same so far, each goes on once."""
+        """Return the conversation's plan, or draw one. `repeat` chooses among plans with equal turns so far."""
         last = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
-        if begun := self._begun.get(json_hash(messages[: last + 1])):
-            return begun[min(repeat, len(begun) - 1)]
+        if plans := self._plans.get(json_hash(messages[: last + 1])):
+            return plans[min(repeat, len(plans) - 1)]
         rng, mistakes = random.Random(stable_seed(self.seed, is_rewriter, json_hash(messages), repeat)), self.mistakes
         if is_rewriter:
             return Plan(0, 0.0 if rng.random() < mistakes / 2 else 1.0)
         return Plan(rng.getrandbits(32), 1 - mistakes, rng.random() < mistakes / 2, rng.random() < mistakes / 10)
 
-    def _solved(self, query: Query, plan: Plan) -> list[tuple[Counter[Call], str]]:
-        """Each turn's calls and its text."""
+    def _solve_turns(self, query: Query, plan: Plan) -> list[tuple[Counter[Call], str]]:
+        """Return (calls, text) of each turn."""
         messages = self.solve(query, random.Random(plan.seed), plan.skill).messages
         texts = [assistant_text(message) for message in messages if message["role"] == "assistant"]
-        calls = [_counted(turn.tool_calls) for turn in read_turns(messages)]
+        calls = [_count(turn.tool_calls) for turn in read_turns(messages)]
         turns = list(zip(calls, texts, strict=True))
         return [turns[0], *turns] if plan.repeats_a_call and calls[0] else turns
 
 
-def _next_turn(turns: Sequence[tuple[Counter[Call], str]], made: Counter[Call]) -> str:
-    """The first turn whose calls were not all made, or the last, which makes none."""
+def _next_turn(turns: Sequence[tuple[Counter[Call], str]], earlier: Counter[Call]) -> str:
+    """Return the first turn that has calls beyond the earlier ones, or no calls; else the last turn."""
     for calls, text in turns:
-        if not calls or calls - made:
+        if not calls or calls - earlier:
             return text
-        made = made - calls
+        earlier = earlier - calls
     return turns[-1][1]
 
 
 def _calls_of(messages: Sequence[dict[str, Any]]) -> Counter[Call]:
-    """All calls of a conversation in an API's form."""
+    """Count the calls of a conversation, native or written in the text."""
     replies = [message for message in messages if message["role"] == "assistant"]
     turns = [parse_turn(reply_message(reply, [call for _, call in native_calls(reply)])) for reply in replies]
-    return _counted([call for turn in turns for call in turn.tool_calls])
+    return _count([call for turn in turns for call in turn.tool_calls])
 
 
-def _counted(calls: Sequence[ToolCall]) -> Counter[Call]:
+def _count(calls: Sequence[ToolCall]) -> Counter[Call]:
     return Counter((call.name, json.dumps(call.arguments, sort_keys=True)) for call in calls)

@@ -1,9 +1,8 @@
-"""The splits: how many queries of each subtask and language go into which (Table 1), and what splits share.
+"""The splits: quotas of each subtask and language (Table 1), assignment of queries, and leaks between splits.
 
-Test queries come first, then those that the teacher solves for SFT, then RL's; what a split wants of a subtask is
-spread evenly over its languages. Held-out subtasks have no part in SFT (5.1). A query that is nearly one of another
-split is left out of the lower one: the test split keeps all of its own, and RL comes before SFT, as with published
-data. Other likenesses are reported.
+Quotas are filled in the order test, SFT, RL, and spread evenly over languages. SFT has no held-out subtasks (5.1). A
+query that nearly repeats one of another split is dropped from the lower split, in the order test, RL, SFT, as with
+published data. Shared names are reported.
 """
 
 import math
@@ -23,20 +22,24 @@ Quotas = dict[str, Counter[Cell]]  # by split
 
 
 def quotas_of(subtasks: Sequence[str], held_out: Sequence[str], build: BuildConfig, data: DataConfig) -> Quotas:
-    """What each split wants of each subtask and language; of SFT a share `build.spare` more than is to remain."""
+    """Return the wanted queries of each split, subtask and language. SFT gets a share of `build.spare` more, because
+    inspection drops some."""
     languages = build.languages or [data.language]
-    taught = [subtask for subtask in subtasks if subtask not in held_out]
-    sft = math.ceil(data.sft_size * (1 + build.spare))
-    wanted = {"test": (data.test_per_subtask * len(subtasks), subtasks), "sft": (sft, taught)}
-    wanted["rl"] = (data.rl_size, subtasks)
-    return {name: _spread(total, of, languages) for name, (total, of) in wanted.items()}
+    sft_subtasks = [subtask for subtask in subtasks if subtask not in held_out]
+    return {
+        "test": _spread(data.test_per_subtask * len(subtasks), subtasks, languages),
+        "sft": _spread(math.ceil(data.sft_size * (1 + build.spare)), sft_subtasks, languages),
+        "rl": _spread(data.rl_size, subtasks, languages),
+    }
 
 
 def assign(queries: Sequence[tuple[Query, bool]], quotas: Quotas, seed: int) -> dict[str, list[Query]]:
-    """Split → its queries. Each is given with whether it was written for the test split, which then takes no others.
+    """Return the shuffled queries of each split.
 
-    A split that cannot be filled is short: test is filled first, then SFT;
-    RL has the rest, which the paper keeps for it.
+    Args:
+        queries: (query, True if it was written for the test split). With such queries, test takes no others.
+
+    Test is filled first, then SFT, so a lack of queries leaves RL short. RL takes all that remain, as in the paper.
     """
     split_of: dict[str, list[Query]] = {name: [] for name in SPLITS}
     split_of["test"] = [query for query, is_test in queries if is_test]
@@ -64,8 +67,7 @@ def _spread(total: int, subtasks: Sequence[str], languages: Sequence[str]) -> Co
 def without_leaks(
     splits: Mapping[str, Sequence[Query]], threshold: float
 ) -> tuple[dict[str, list[Query]], list[dict[str, Any]]]:
-    """The splits without what is nearly a query of one before, and what was left out:
-    split, query, like which, and how like."""
+    """Return the splits without near-repeats of earlier splits, and a record of each dropped query."""
     kept: dict[str, list[Query]] = {name: [] for name in _PRECEDENCE}
     leaks: list[dict[str, Any]] = []
     others = NearDuplicates(threshold)
@@ -82,19 +84,19 @@ def without_leaks(
 
 
 def shared_entities(splits: Mapping[str, Sequence[Query]]) -> list[dict[str, Any]]:
-    """How many of the names in a split's constraints stand in another's too, and in how many of its queries;
-    for each pair of splits."""
+    """Return, for pairs of splits, the number of names that their constraints share, and of queries with such names."""
     names = {split: [set(entities(query.constraints)) for query in queries] for split, queries in splits.items()}
     rows = []
-    for one, other in (("test", "sft"), ("test", "rl"), ("rl", "sft")):
-        known, mine = set().union(*names[other]), set().union(*names[one])
-        shared = {"names": len(mine), "shared names": len(mine & known), "queries": len(names[one])}
-        rows.append({"split": one, "with": other, **shared, "with one": sum(bool(mine & known) for mine in names[one])})
+    for split, other in (("test", "sft"), ("test", "rl"), ("rl", "sft")):
+        of_split, of_other = set().union(*names[split]), set().union(*names[other])
+        row = {"split": split, "with": other, "names": len(of_split), "shared names": len(of_split & of_other)}
+        sharing = sum(bool(of_query & of_other) for of_query in names[split])
+        rows.append(row | {"queries": len(names[split]), "with one": sharing})
     return rows
 
 
 def entities(constraints: Any) -> Iterator[str]:
-    """The names in a query's constraints: its texts that begin with a capital letter or are Chinese.
+    """Yield the names in a query's constraints: texts that begin with a capital letter or a Chinese character.
 
     >>> sorted(entities({"city": "Xian", "stops": ["Lotus Park", "莲花公园"],
     ...                  "mode": "driving", "date": "2026-05-01", "max": 3}))

@@ -1,8 +1,7 @@
-"""The stages in their order: what each reads and writes under runs/<run>/build, what it says before and after,
-and when it need not run again.
+"""Run the stages of a build: queries, trajectories, inspect, split. Files go to runs/<run>/build, logs to the terminal.
 
-A stage is done when its record, written last, was made by the same settings from the same files. Otherwise it runs from
-its beginning, and takes from the store what was paid for.
+A stage is done if its record, written last, has the hash of the present settings and files. Otherwise it runs from the
+start, with the replies that are already stored.
 """
 
 import time
@@ -30,33 +29,31 @@ from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries, writ
 
 SPLIT_FILES = ("test_queries", "test_baselines", "rl_queries", "sft")
 FROZEN = SPLIT_FILES[:2]
-_FROZEN = "{} is frozen, and these settings {}; delete {}, or name another data.folder"
+_FROZEN = "{} is frozen, but these settings {}; delete {}, or name another data.folder"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """`run` does the work and returns what is to be told of it, `estimate` says what it will cost; `files` are what it
-    leaves, in the run's folder or in `data.folder`."""
+    """A stage of a build."""
 
-    run: Callable[[Build], dict[str, Any]]
+    run: Callable[[Build], dict[str, Any]]  # does the work and returns counts for log and record
     estimate: Callable[[Build], list[estimates.Calls]]
-    files: tuple[str, ...]
+    files: tuple[str, ...]  # written to the build's folder, by the last stage to `data.folder`
     is_last: bool = False
 
     def hashes(self, build: Build) -> dict[str, str] | None:
-        """Of its files; None if one is not there."""
+        """Return the hashes of its files; None if one is missing."""
         folder = Path(build.config.data.folder) if self.is_last else build.folder
         paths = [folder / f"{name}.jsonl" for name in self.files]
         return {path.stem: hash_files([path]) for path in paths} if all(path.is_file() for path in paths) else None
 
 
 def run(config: Config, wanted: Sequence[str]) -> Build:
-    """Run these stages, in their order."""
+    """Run the wanted stages in their order. Raises UserError if an earlier stage is not done."""
     build = Build(config, asks_models=any(not STAGES[name].is_last for name in wanted))
-    settings = asdict(config)  # what decides what comes out
-    settings = {key: settings[key] for key in ("build", "data", "environment", "rollout")} | {
-        "judge": settings["judge"]["train"]
-    }
+    keys = asdict(config)
+    settings = {name: keys[name] for name in ("build", "data", "environment", "rollout")}
+    settings["judge"] = keys["judge"]["train"]
     seeds = [Path(path) for path in (build.build.seeds, build.build.test_seeds) if path]
     made_by = json_hash([settings, hash_files(seeds)])
     for name, stage in STAGES.items():
@@ -65,8 +62,8 @@ def run(config: Config, wanted: Sequence[str]) -> Build:
         is_done = record and record["made_by"] == made_by and record["files"] == stage.hashes(build)
         if name not in wanted:
             if not is_done and any(later in wanted for later in list(STAGES)[list(STAGES).index(name) :]):
-                reason = "it is not done, or was done with other settings"
-                raise UserError(f"stage {name} is to be run first: {reason} (--stage {name})")
+                problem = "is not done, or was done with other settings"
+                raise UserError(f"stage {name} {problem}; run it first with --stage {name}")
         elif is_done:
             say(f"{name}: done already")
         else:
@@ -90,7 +87,7 @@ def _run_stage(build: Build, name: str, stage: Stage, made_by: str) -> dict[str,
 
 
 def draw_queries(build: Build) -> dict[str, Any]:
-    """Write queries.jsonl: queries until the quotas are filled."""
+    """Write queries.jsonl: draw queries until the quotas are filled."""
     tools, wanted = next(iter(build.tools.values())), sum(build.quotas.values(), Counter())
     drawer = QueryDrawer(build.build, build.domain, tools, build.client, build.config.data.seed)
     if build.build.test_seeds:
@@ -98,16 +95,16 @@ def draw_queries(build: Build) -> dict[str, Any]:
     drawn = drawer.draw(build.seeds, wanted)
     build.client.check()
     write_jsonl(build.path("queries.jsonl"), map(asdict, drawn))
-    have = Counter(Cell(one.query.subtask, one.query.language) for one in drawn if one.origin != TEST_SEED)
+    have = Counter(Cell(each.query.subtask, each.query.language) for each in drawn if each.origin != TEST_SEED)
     missing = [cell for cell, count in wanted.items() if have[cell] < count]
     short = {f"{cell.subtask}, {cell.language}": f"{have[cell]} of {wanted[cell]}" for cell in missing}
-    for cell, found in short.items():
-        say(f"  {cell}: {found} queries; more seeds or generators, or a higher build.near_duplicate, bring more")
+    for cell, share in short.items():
+        say(f"  {cell}: only {share} queries; add seeds or generators, or raise build.near_duplicate")
     return {"wanted": wanted.total(), "queries": len(drawn), **drawer.counts, "short": short}
 
 
 def make_trajectories(build: Build) -> dict[str, Any]:
-    """Write trajectories.jsonl and baselines.jsonl: what the teacher solved."""
+    """Write trajectories.jsonl and baselines.jsonl: the teacher's chosen attempts at SFT and test queries."""
     config, split_of = build.config, build.split_of
     _refuse_other_tests(Path(config.data.folder), split_of["test"])
     chooses = config.judge.train.name != "embedded"
@@ -118,13 +115,14 @@ def make_trajectories(build: Build) -> dict[str, Any]:
     build.client.check()
     write_jsonl(build.path("trajectories.jsonl"), (trajectory.to_record() for trajectory in solved))
     write_jsonl(build.path("baselines.jsonl"), (trajectory.to_record() for trajectory in baselines))
-    return {"SFT trajectories": len(solved), "valid SFT trajectories": sum(one.valid for one in solved),
-            "baselines": len(baselines), "valid baselines": sum(one.valid for one in baselines)}  # fmt: skip
+    counts = {}
+    for name, trajectories in {"SFT trajectories": solved, "baselines": baselines}.items():
+        counts |= {name: len(trajectories), f"valid {name}": sum(trajectory.valid for trajectory in trajectories)}
+    return counts
 
 
 def _refuse_other_tests(folder: Path, drawn: Sequence[Query]) -> None:
-    """Before anything is paid for: frozen test queries that are not among those drawn,
-    of which some may fall out later, cannot stay."""
+    """Raise UserError if a frozen test query was not drawn again. Runs before any paid call."""
     path = folder / "test_queries.jsonl"
     if (read_json(folder / BUILT) or {}).get("test_queries") and path.is_file():
         if {query.query for query in read_queries(path)} - {query.query for query in drawn}:
@@ -132,7 +130,7 @@ def _refuse_other_tests(folder: Path, drawn: Sequence[Query]) -> None:
 
 
 def inspect_trajectories(build: Build) -> dict[str, Any]:
-    """Write inspected.jsonl: the trajectories with what each round of inspection found."""
+    """Write inspected.jsonl: the trajectories with the problems that each round of inspection found."""
     config = build.config
     by_id = {query.query_id: query for query in build.split_of["sft"]}
     records = read_jsonl(build.path("trajectories.jsonl"))
@@ -151,23 +149,23 @@ def inspect_trajectories(build: Build) -> dict[str, Any]:
 
 
 def split(build: Build) -> dict[str, Any]:
-    """Write the splits to `data.folder`, and their card."""
+    """Write the splits and their card to `data.folder`."""
     config, folder = build.config, Path(build.config.data.folder)
     baselines = {record["query_id"]: record for record in read_jsonl(build.path("baselines.jsonl")) if record["valid"]}
     cases = map(Inspected.from_record, read_jsonl(build.path("inspected.jsonl")))
     passed = {case.query.query_id: case.trajectory for case in cases if case.passed}
     have = dict(build.split_of)
-    for name, is_made in {"test": baselines, "sft": passed}.items():
-        have[name] = [query for query in have[name] if query.query_id in is_made]
+    for name, solved in {"test": baselines, "sft": passed}.items():
+        have[name] = [query for query in have[name] if query.query_id in solved]
     kept, leaks = without_leaks(have, build.build.near_duplicate)
     kept["sft"] = kept["sft"][: config.data.sft_size]
     stored = [baselines[query.query_id] for query in kept["test"]]
-    taught = [passed[query.query_id].to_record() for query in kept["sft"]]
-    hashes = _write_splits(folder, dict(zip(SPLIT_FILES, (kept["test"], stored, kept["rl"], taught), strict=True)))
+    sft = [passed[query.query_id].to_record() for query in kept["sft"]]
+    hashes = _write_splits(folder, dict(zip(SPLIT_FILES, (kept["test"], stored, kept["rl"], sft), strict=True)))
     wanted = {"test": build.quotas["test"].total(), "sft": config.data.sft_size, "rl": config.data.rl_size}
     counts = {name: f"{len(kept[name])} of {wanted[name]}" for name in kept}
     if len(kept["sft"]) < config.data.sft_size:
-        say("  too few trajectories passed: a higher build.spare brings more queries, a higher build.rounds mends more")
+        say("  too few trajectories passed; raise build.spare for more queries, or build.rounds for more rewriting")
     counts |= {"like one of another split, left out": len(leaks), "leaks": leaks,
                "shared": shared_entities(kept), "hashes": hashes}  # fmt: skip
     earlier = {name: read_json(build.path(f"{name}.json"))["counts"] for name in ("queries", "inspect")}
@@ -176,14 +174,14 @@ def split(build: Build) -> dict[str, Any]:
 
 
 def _write_splits(folder: Path, files: Mapping[str, Sequence[Any]]) -> dict[str, str]:
-    """Write them, and their hashes last. Raises UserError if test queries or baselines that are there would change."""
+    """Write the files, then their hashes. Raises UserError if frozen test queries or baselines would change."""
     paths, before = {name: folder / f"{name}.jsonl" for name in files}, read_json(folder / BUILT) or {}
     for name in FROZEN:
         records = [asdict(record) if isinstance(record, Query) else record for record in files[name]]
         if name in before and paths[name].is_file() and list(read_jsonl(paths[name])) != records:
             raise UserError(_FROZEN.format(paths[name], "make another", folder))
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / BUILT, before)  # from here on the folder is this build's, whenever it is killed
+    write_json(folder / BUILT, before)  # marks the folder as this build's, even after a kill
     for name, records in files.items():
         write_jsonl(paths[name], records)
     hashes = {name: hash_files([path]) for name, path in paths.items()}
@@ -191,28 +189,9 @@ def _write_splits(folder: Path, files: Mapping[str, Sequence[Any]]) -> dict[str,
     return hashes
 
 
-def _estimate_queries(build: Build) -> list[estimates.Calls]:
-    wanted = sum(quota.total() for quota in build.quotas.values())
-    return estimates.of_queries(build.build, wanted, len(build.seeds), build.prompt_tokens)
-
-
-def _estimate_trajectories(build: Build) -> list[estimates.Calls]:
-    split_of = build.split_of
-    sft, test = len(split_of["sft"]), len(split_of["test"])
-    attempts, baselines = build.build.attempts, build.config.data.baseline_attempts
-    matches = sft * (attempts - 1) + test * baselines * (baselines - 1) // 2
-    solved = estimates.of_trajectories(build.build.teacher, sft * attempts + test * baselines, build.prompt_tokens)
-    return solved + estimates.of_matches(build.config.judge.train, matches)
-
-
-def _estimate_inspection(build: Build) -> list[estimates.Calls]:
-    trajectories = [Trajectory.from_record(record) for record in read_jsonl(build.path("trajectories.jsonl"))]
-    return estimates.of_inspection(build.build, trajectories, build.prompt_tokens)
-
-
 STAGES = {
-    "queries": Stage(draw_queries, _estimate_queries, ("queries",)),
-    "trajectories": Stage(make_trajectories, _estimate_trajectories, ("trajectories", "baselines")),
-    "inspect": Stage(inspect_trajectories, _estimate_inspection, ("inspected",)),
+    "queries": Stage(draw_queries, estimates.of_queries, ("queries",)),
+    "trajectories": Stage(make_trajectories, estimates.of_trajectories, ("trajectories", "baselines")),
+    "inspect": Stage(inspect_trajectories, estimates.of_inspection, ("inspected",)),
     "split": Stage(split, lambda build: [], SPLIT_FILES, is_last=True),
 }

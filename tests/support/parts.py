@@ -1,5 +1,6 @@
 """Build the parts of a config as the scripts do."""
 
+from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
 from arenarl.domains.domain import Domain, make_domain
 from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import make_examiner
@@ -17,6 +18,12 @@ class Poems(Domain):
 
 def domain_of(config):
     return make_domain(config.environment, config.data)
+
+
+def world_domain(world, **data):
+    """The domain of one of AgentGym's worlds."""
+    data = DataConfig(language="en", **data)
+    return domain_of(Config(environment=EnvironmentConfig(name=world, domain=world), data=data))
 
 
 def examiner_of(config):

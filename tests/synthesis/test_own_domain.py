@@ -1,5 +1,4 @@
-"""A build with somebody's own tools and queries, no truth, no form of constraints:
-against a server that reads the prompts as a model would."""
+"""A build with the user's own tools and queries, without truth or constraints, on a server that reads the prompts."""
 
 import json
 import re
@@ -21,16 +20,16 @@ PASSES = {"passes": True, "turn": 0, "problem": ""}
 
 
 class Models:
-    """All roles in one: the teacher states a price of its own for pies, the inspector asks for politeness."""
+    """A server of all roles: the teacher invents a price for pies, the inspector demands politeness."""
 
     def __init__(self):
-        self.asked, self.number = Counter(), 0
+        self.requests, self.number = Counter(), 0
         self.app = web.Application()
         self.app.router.add_post("/v1/chat/completions", self._reply)
 
     async def _reply(self, request):
         body = await request.json()
-        self.asked[body["model"]] += 1
+        self.requests[body["model"]] += 1
         text = getattr(self, body["model"])(body["messages"])
         message = {"role": "assistant", "content": text if isinstance(text, str) else json.dumps(text)}
         usage = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}
@@ -38,23 +37,23 @@ class Models:
         return web.json_response({"model": body["model"], "choices": [choice], "usage": usage})
 
     def generator(self, messages):
-        wanted, names = len(json.loads(messages[1]["content"].splitlines()[-1])["queries"]), []
-        for _ in range(wanted):
+        queries = json.loads(messages[1]["content"].splitlines()[-1])["queries"]
+        for index in range(len(queries)):
             self.number += 1
             dish = f"{DISHES[self.number % 3]} number {self.number} at table {self.number * 7}"
-            names.append(f"What does {dish} come to for {self.number + 2} guests?")
-        return {"queries": names}
+            queries[index] = f"What does {dish} come to for {self.number + 2} guests?"
+        return {"queries": queries}
 
     def refiner(self, messages):
         return {"query": read_sections(messages)["Query"][0], "can_be_served": True, "reason": ""}
 
     def teacher(self, messages, is_right=False):
-        asked = next(one["content"] for one in messages if one["role"] == "user")
-        dish = next(dish for dish in DISHES if dish in asked)
-        seen = [one["content"] for one in messages if one["role"] != "system" and "costs" in (one["content"] or "")]
-        if not seen:
+        texts = [message["content"] or "" for message in messages if message["role"] != "system"]
+        dish = next(dish for dish in DISHES if dish in texts[0])
+        results = [text for text in texts if "costs" in text]
+        if not results:
             return f'<tool_call>\n{{"name": "price_of", "arguments": {{"dish": "{dish}"}}}}\n</tool_call>'
-        price = re.search(r"costs (\d+)", seen[-1])[1] if is_right or dish != "pie" else "777"
+        price = re.search(r"costs (\d+)", results[-1])[1] if is_right or dish != "pie" else "777"
         return f"<answer>\nOne {dish} costs {price} yuan{', dear guest' if is_right else ''}.\n</answer>"
 
     def rewriter(self, messages):
@@ -68,7 +67,7 @@ class Models:
 
 
 def build(folder, models, roles, **keys):
-    """All stages with these models; what is not in `roles` is left out."""
+    """Run all stages with these models and roles."""
     (folder / "seeds.txt").write_text("What is the price of soup for two?\nIs tea cheaper than pie tonight?\n")
     with serving(models.app) as url:
         llm = {"name": "llm", "base_url": url, "api_key_variable": None, "price_in": 1.0, "price_out": 1.0}
@@ -93,8 +92,7 @@ def built(tmp_path, monkeypatch):
 
 
 def test_own_tools_and_queries_become_inspected_data(built):
-    """Kept turns are not asked for, their calls are really made again, and the rules find the invented price before
-    the inspector is paid."""
+    """Kept turns need no request but repeat their calls. The rules find the invented price before a paid call."""
     models, folder = built
     sft, stages = list(read_jsonl(folder / "built" / "sft.jsonl")), folder / "runs" / "own" / "build"
     answers = [read_turns(record["messages"])[-1].answer for record in sft]
@@ -103,13 +101,13 @@ def test_own_tools_and_queries_become_inspected_data(built):
     assert not any("dear guest" in message["content"] for message in others)
     inspected = [record["rounds"] for record in read_jsonl(stages / "inspected.jsonl")]
     rewritten = sum(len(rounds) > 1 for rounds in inspected)
-    assert 0 < models.asked["rewriter"] == rewritten  # the last turn of each, and no more
+    assert 0 < models.requests["rewriter"] == rewritten  # the last turn of each, and no more
     first = len(list(read_jsonl(stages / "trajectories.jsonl"))) + 2  # with the baselines
     assert len(small_world.Menu.calls) == first + rewritten
     assert {problem["rule"] for rounds in inspected for problem in rounds[0]} == {"facts", "content"}
 
 
-def test_a_domain_without_tools_is_built_too_and_roles_may_be_left_out(tmp_path, monkeypatch):
+def test_a_domain_without_tools_is_built_with_two_roles(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     models = Models()
     answer = "<answer>\nDear guest, the soup is thirty, and the pie is more than that.\n</answer>"
@@ -117,5 +115,5 @@ def test_a_domain_without_tools_is_built_too_and_roles_may_be_left_out(tmp_path,
     keys = {"environment.name": "none", "environment.domain": "writing", "rollout.max_turns": 1}
     build(tmp_path, models, ("teacher",), **keys)
     assert len(list(read_jsonl(tmp_path / "built" / "sft.jsonl"))) == 6
-    assert set(models.asked) == {"generator", "teacher"}
+    assert set(models.requests) == {"generator", "teacher"}
     assert "inspection" not in (tmp_path / "built" / "README.md").read_text().split("## What there is")[0]

@@ -1,4 +1,4 @@
-"""Which candidates become queries."""
+"""Candidates that become queries."""
 
 import asyncio
 
@@ -13,17 +13,14 @@ from arenarl.synthesis.seeds import Candidate
 
 
 @pytest.mark.parametrize(("environment", "is_kept"), [("mcp", True), ("travel", False)])
-def test_a_query_about_real_places_is_kept_where_the_tools_are_not_the_embedded_worlds(
-    environment, is_kept, monkeypatch
-):
-    """Without a truth, which judges do without; the embedded world's tools could not serve it."""
-
+def test_a_query_about_real_places_needs_other_tools_than_the_embedded_worlds(environment, is_kept, monkeypatch):
     async def extracted(*_):
         return DayConstraints(city="Hangzhou", categories=["museum"])
 
     domain = TravelDomain(EnvironmentConfig(name=environment, domain="travel"), DataConfig())
     drawer = QueryDrawer(BuildConfig(extractor=LLMConfig(name="llm", model="m")), domain, [], None, 0)
     monkeypatch.setattr(drawer, "_ask", extracted)
-    found = asyncio.run(drawer._extract(Candidate("A day in Hangzhou, with a museum", Cell("1-Day", "en"), "seed")))
-    assert (found is not None) == is_kept and drawer.counts["constraints that cannot be read"] == (not is_kept)
-    assert found is None or found["city"] == "Hangzhou"
+    candidate = Candidate("A day in Hangzhou, with a museum", Cell("1-Day", "en"), "seed")
+    constraints = asyncio.run(drawer._extract(candidate))
+    assert (constraints is not None) == is_kept and drawer.counts["constraints that cannot be read"] == (not is_kept)
+    assert constraints is None or constraints["city"] == "Hangzhou"

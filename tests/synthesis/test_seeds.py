@@ -1,4 +1,4 @@
-"""Seed files: what a stranger writes is read, or one line says which line is wrong."""
+"""Seed files: a user's file is read, or a one-line error names the wrong line."""
 
 from collections import Counter
 
@@ -31,38 +31,38 @@ def test_json_lines_and_plain_lines_are_read_alike(tmp_path):
     assert read_seeds(written(tmp_path, '{"query": "Find a park."}'), ("Search",))[0].cell.subtask == "Search"
 
 
-@pytest.mark.parametrize(("text", "subtasks", "said"), [
+@pytest.mark.parametrize(("text", "subtasks", "message"), [
     ('{"query": "Find a park."}\n{"query": ', (), "line 2 is not JSON"),
-    ('{"query": "Find a park."}\n["Find a park."]', (), "line 2 is no seed query"),
-    ('{"query": "Find a park."}\n{"question": "Find a cafe."}', (), "line 2 is no seed query"),
-    ('{"query": "Find a park."}\n{"query": "Find a cafe.", "lang": "en"}', (), "line 2 is no seed query: lang"),
-    ('{"query": "Find a park.", "language": "fr"}', (), "line 1 is no seed query: language"),
-    ('{"query": "Find a park."}\n\n{"query": "find  a PARK."}', (), "line 3 is the query of line 1 again"),
-    ('{"query": "  "}', (), "line 1 is no seed query: query"), ("\n\n", (), "holds no seed query"),
+    ('{"query": "Find a park."}\n["Find a park."]', (), "line 2 is not a seed query"),
+    ('{"query": "Find a park."}\n{"question": "Find a cafe."}', (), "line 2 is not a seed query"),
+    ('{"query": "Find a park."}\n{"query": "Find a cafe.", "lang": "en"}', (), "line 2 is not a seed query: lang"),
+    ('{"query": "Find a park.", "language": "fr"}', (), "line 1 is not a seed query: language"),
+    ('{"query": "Find a park."}\n\n{"query": "find  a PARK."}', (), "line 3 repeats the query of line 1"),
+    ('{"query": "  "}', (), "line 1 is not a seed query: query"), ("\n\n", (), "holds no seed query"),
     (b'{"query": "caf\xe9 near me"}', (), "is not UTF-8"),
     ('{"query": "Find a park.", "subtask": "Serach"}', ("Search", "Compare"),
-     "line 1: the subtask Serach is none of Search, Compare"),
+     "line 1: the subtask Serach is not in build.subtasks; choose from Search, Compare"),
     ('{"query": "Find a park."}', ("Search", "Compare"), "line 1 names no subtask"),
 ])  # fmt: skip
-def test_a_malformed_seed_is_named_by_its_line(tmp_path, text, subtasks, said):
+def test_an_error_names_the_line_of_a_malformed_seed(tmp_path, text, subtasks, message):
     with pytest.raises(UserError) as refused:
         read_seeds(written(tmp_path, text), subtasks)
-    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_what_resembles_a_query_from_real_use_is_not_trained_on(tmp_path):
-    """In whatever order the files are read: a test seed's near-duplicate among the seeds is the one that is dropped."""
+def test_a_near_repeat_of_a_test_seed_is_dropped_from_training(tmp_path):
+    """Independent of the order of the files."""
     real, other = "Find a quiet cafe near Lotus Park in Wuhan.", "Compare trains from Xian to Wuhan."
     test = read_seeds(written(tmp_path, real, "test.txt"), (), origin=TEST_SEED)
     seeds = read_seeds(written(tmp_path, f"please {real.lower()}\n{other}", "seeds.txt"), ())
     for both in (seeds + test, test + seeds):
         drawer = QueryDrawer(BuildConfig(near_duplicate=0.7), Domain(None, None), [], None, 0)
         drawn = drawer.draw(both, Counter({Cell(UNSTATED, "en"): 10}))
-        assert {(one.query.query, one.origin) for one in drawn} == {(real, TEST_SEED), (other, "seed")}
+        assert {(each.query.query, each.origin) for each in drawn} == {(real, TEST_SEED), (other, "seed")}
 
 
 @given(st.binary(max_size=200))
-def test_whatever_the_file_holds_ends_in_seeds_or_one_line(tmp_path_factory, content):
+def test_any_file_gives_seeds_or_a_one_line_error(tmp_path_factory, content):
     for name in ("seeds.jsonl", "seeds.txt"):
         try:
             assert read_seeds(written(tmp_path_factory.mktemp("seeds"), content, name), ())

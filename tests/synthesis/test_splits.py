@@ -1,4 +1,4 @@
-"""Quotas and splits: counts are the config's, no query is in two splits, held-out subtasks are not taught."""
+"""Quotas and splits: counts follow the config, no query is in two splits, SFT has no held-out subtask."""
 
 from collections import Counter
 
@@ -30,17 +30,14 @@ def test_quotas_add_up_and_splits_are_disjoint(test, sft, rl, spare, languages):
     assert sft <= quotas["sft"].total() <= sft * (1 + spare) + 1
     drawn = [(query, False) for query in queries(sum(quotas.values(), Counter()))]
     split_of = assign(drawn, quotas, seed=0)
-    assert Counter(query.query_id for members in split_of.values() for query in members) == Counter(
-        query.query_id for query, _ in drawn
-    )
-    assert {name: len(members) for name, members in split_of.items()} == {
-        name: quota.total() for name, quota in quotas.items()
-    }
+    assigned = [query.query_id for members in split_of.values() for query in members]
+    assert sorted(assigned) == sorted(query.query_id for query, _ in drawn)
+    assert all(len(members) == quotas[name].total() for name, members in split_of.items())
     assert not any(query.subtask == "M-Day" for query in split_of["sft"])
     assert split_of == assign(drawn, quotas, seed=0)
 
 
-def test_queries_of_real_scenarios_are_the_test_split():
+def test_queries_written_for_the_test_split_are_all_of_it():
     data = DataConfig(test_per_subtask=2, sft_size=6, rl_size=6, language="en")
     quotas = quotas_of(SUBTASKS, (), BuildConfig(), data)
     drawn = queries({Cell(subtask, "en"): 6 for subtask in SUBTASKS})
@@ -58,10 +55,10 @@ def test_too_few_queries_leave_rl_short_first():
 
 def test_a_leak_leaves_the_lower_split_and_is_named():
     text = "Find a quiet restaurant within 2 km of Lotus Park in Beijing, at most 80 yuan"
-    said = {"a": text, "b": f"{text}, please", "c": "Find a museum"}
-    one, other, third = (Query(name, "travel", "Search", "en", query) for name, query in said.items())
-    kept, leaks = without_leaks({"test": [one], "rl": [other, third], "sft": [other]}, 0.8)
-    assert kept == {"test": [one], "rl": [third], "sft": []}
+    texts = {"a": text, "b": f"{text}, please", "c": "Find a museum"}
+    first, repeat, other = (Query(name, "travel", "Search", "en", query) for name, query in texts.items())
+    kept, leaks = without_leaks({"test": [first], "rl": [repeat, other], "sft": [repeat]}, 0.8)
+    assert kept == {"test": [first], "rl": [other], "sft": []}
     assert [(leak["split"], leak["query_id"], leak["like"]) for leak in leaks] == [
         ("rl", "b", text),
         ("sft", "b", text),
@@ -72,10 +69,6 @@ def test_names_that_splits_share_are_counted():
     def query(name, **constraints):
         return Query(name, "travel", "Search", "en", name, constraints)
 
-    splits = {
-        "test": [query("a", city="Beijing", near="Lotus Park"), query("b", city="Xian")],
-        "sft": [query("c", city="Beijing")],
-        "rl": [],
-    }
-    first = shared_entities(splits)[0]
+    test = [query("a", city="Beijing", near="Lotus Park"), query("b", city="Xian")]
+    first = shared_entities({"test": test, "sft": [query("c", city="Beijing")], "rl": []})[0]
     assert first == {"split": "test", "with": "sft", "names": 3, "shared names": 1, "queries": 2, "with one": 1}

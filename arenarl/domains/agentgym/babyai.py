@@ -123,6 +123,6 @@ class BabyAIDomain(WorldDomain):
     def practice(self) -> Iterator[dict[str, int]]:
         """Yield items of later seeds, except those with the start of a test or an RL item: small rooms repeat."""
         levels = [level for level in OFFICIAL_LEVELS if COLUMN[level] in self.subtasks]
-        taken = {self._opening(item)[1] for split in ("test", "train") for item in self.items(split)}
+        used = {self._opening(item)[1] for split in ("test", "train") for item in self.items(split)}
         items = (seed * 40 + level - 1 for seed in count_from(PRACTICE) for level in levels)
-        yield from ({"item": item} for item in items if self._opening(item)[1] not in taken)
+        yield from ({"item": item} for item in items if self._opening(item)[1] not in used)

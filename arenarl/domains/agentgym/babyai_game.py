@@ -71,10 +71,6 @@ class Thing:
     ahead: int
     right: int
 
-    @property
-    def distance(self) -> int:
-        return self.ahead + abs(self.right)
-
 
 class View:
     """The things that the agent sees, nearest first, and its available actions."""
@@ -82,7 +78,7 @@ class View:
     def __init__(self, level: Any, image: np.ndarray):
         self.pose = pose_of(level)
         self.carried = level.carrying
-        self.things = sorted(_things(level, image), key=lambda thing: thing.distance)
+        self.things = sorted(_things(level, image), key=lambda thing: thing.ahead + abs(thing.right))
         ahead = (thing for thing in self.things if thing.kind in ("wall", "box") and thing.right == 0)
         self.barrier = next(ahead, None)
         self._blocked = {thing.cell for thing in self.things if thing.kind in SOLID}
@@ -169,10 +165,10 @@ class View:
                     yield "toggle", [TOGGLE]
 
     def _search(self, goal: Cell, onto: bool = False) -> list[int] | None:
-        """Return the game's actions that lead to face the goal, or onto it; None without a way.
+        """Return the game's actions to face the goal, or with `onto` to stand on it; None without a way.
 
-        Breadth first, through cells that the view does not show as blocked. Among equally short ways the last found
-        one wins, as in AgentGym.
+        Breadth first, through cells that the view does not show as blocked. Of equally short ways, the last one found
+        wins, as in AgentGym.
         """
         came: dict[Pose, tuple[Pose, int]] = {}
         waiting, done = deque([self.pose]), set()

@@ -35,7 +35,7 @@ def _subgoals_of(instruction: Any, level: Any, seen: set[Cell]) -> dict[str, boo
     """Return for each subgoal of a single instruction whether it holds. The last subgoal meets the instruction."""
     front = tuple(int(at) for at in level.front_pos)
 
-    def found(thing: Any) -> bool:
+    def is_found(thing: Any) -> bool:
         return level.carrying in thing.obj_set or any(tuple(at) in seen for at in thing.obj_poss)
 
     if isinstance(instruction, PutNextInstr):
@@ -43,13 +43,13 @@ def _subgoals_of(instruction: Any, level: Any, seen: set[Cell]) -> dict[str, boo
         is_held = level.carrying in thing.obj_set
         near = {beside for at in target.obj_poss for beside in _beside(tuple(at))}
         is_put = not is_held and any(tuple(each.cur_pos) in near for each in thing.obj_set)
-        return {"find": found(thing), "hold": is_held, "find the other": found(target), "put": is_put}
+        return {"find": is_found(thing), "hold": is_held, "find the other": is_found(target), "put": is_put}
     thing = instruction.desc
     is_faced = any(tuple(at) == front for at in thing.obj_poss)
     if isinstance(instruction, PickupInstr):
         is_held = level.carrying in thing.obj_set
-        return {"find": found(thing), "face": is_held or is_faced, "hold": is_held}
-    subgoals = {"find": found(thing), "face": is_faced}
+        return {"find": is_found(thing), "face": is_held or is_faced, "hold": is_held}
+    subgoals = {"find": is_found(thing), "face": is_faced}
     if isinstance(instruction, OpenInstr):
         subgoals["open"] = is_faced and any(door.is_open for door in thing.obj_set)
     return subgoals
@@ -60,12 +60,8 @@ class Subgoals:
 
     def __init__(self, level: Any, view: View):
         self._level, self._phases = level, phases(level.instrs)
-        self._all = {
-            (id(single), name)
-            for phase in self._phases
-            for single in phase
-            for name in _subgoals_of(single, level, set())
-        }
+        singles = [single for phase in self._phases for single in phase]
+        self._all = {(id(single), name) for single in singles for name in _subgoals_of(single, level, set())}
         self._reached: set[tuple[int, str]] = set()
         self._met: set[int] = set()  # ids of instructions
         self._is_met = False
@@ -74,7 +70,7 @@ class Subgoals:
 
     @property
     def open(self) -> list[Any]:
-        """The instructions that are due now. If all look met but the game did not see it, the last phase again."""
+        """The unmet instructions of the first unmet phase; the last phase if all look met."""
         unmet = ([single for single in phase if id(single) not in self._met] for phase in self._phases)
         return next((phase for phase in unmet if phase), self._phases[-1])
 

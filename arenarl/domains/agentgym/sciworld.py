@@ -124,9 +124,7 @@ class Game(World):
             remedy = "install a Java runtime, such as Debian's default-jre-headless"
             raise UserError(f"SciWorld needs Java, but no java is on the PATH; {remedy}")
         if fault := java_fault():
-            raise UserError(
-                f"SciWorld needs Java, but the java on the PATH does not run: {fault}; repair or replace it"
-            )
+            raise UserError(f"SciWorld needs Java, but the java on the PATH does not run: {fault}; repair it")
 
     def __init__(self) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -290,8 +288,7 @@ class SciWorldDomain(WorldDomain):
 
     @cached_property
     def _game(self) -> Game:
-        Game.check_packages()
-        return Game()
+        return super().replay_world()
 
     def replay_world(self) -> Game:
         return self._game
@@ -312,6 +309,5 @@ class SciWorldDomain(WorldDomain):
                 del self._game
                 progress = super().examine(query, messages)
         is_unseen = bool(self._seen) and query.constraints["item"] not in self._seen
-        return SciWorldProgress(
-            **vars(progress) | {"success": progress.kept == progress.needed, "is_unseen": is_unseen}
-        )
+        fields = vars(progress) | {"success": progress.kept == progress.needed, "is_unseen": is_unseen}
+        return SciWorldProgress(**fields)

@@ -21,18 +21,8 @@ from arenarl.domains.known_answers import has_answer, is_correct, squad_form, st
 from arenarl.rollout.environment import Environment, observe
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem
-from arenarl.trajectory import (
-    Query,
-    Trajectory,
-    assistant_message,
-    calls_of,
-    last_answer,
-    prompt_messages,
-    read_jsonl,
-    read_turns,
-    same_query,
-    tool_message,
-)
+from arenarl.trajectory import Query, Trajectory, prompt_messages, read_jsonl, same_query
+from arenarl.trajectory.messages import assistant_message, calls_of, last_answer, read_turns, tool_message
 
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient

@@ -107,13 +107,13 @@ def commands(item: int, variant: int = 0) -> str:
 
 def _recipes_under(goal: str) -> list[Recipe]:
     """Return every recipe that can contribute to the goal."""
-    tree, found, names = recipes(), [], [goal]
+    tree, needed, names = recipes(), [], [goal]
     for name in names:  # an item or a tag; the loop visits the names that it appends
         made_by = tree.itemid_recipes.get(name) or tree.tag_recipes.get(name) or []
-        found += made_by
+        needed += made_by
         inputs = dict.fromkeys(given.item_tag.name for recipe in made_by for given in recipe.input_items)
         names += [given for given in inputs if given not in names]
-    return found
+    return needed
 
 
 @cache
@@ -159,8 +159,8 @@ def _obtain(
         if missing <= 0:
             yield item, [], held
         elif item in tree.itemid_recipes:
-            if item not in above and (found := _craft(item, missing, held, above)):
-                yield item, *found
+            if item not in above and (way := _craft(item, missing, held, above)):
+                yield item, *way
         elif tree.is_valid_item(item) and not tree.is_craftable(item) and not tree.is_tag(item):
             yield item, [("get", item, missing, command)], held + Counter({item: missing})
 

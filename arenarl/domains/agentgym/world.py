@@ -93,7 +93,7 @@ def official_items(
     Args:
         split: "test" or "train".
         counts: the required number of items in each column of the paper's table; under "" the number of all items.
-        prefixes: what stands before an item's number in its id, several separated by |; by default the world's name.
+        prefixes: allowed texts before the number in an item's id, separated by |; by default the world's name.
 
     Raises:
         UserError: the file is missing, is not a list of item ids, repeats an item, or has other counts.

@@ -8,23 +8,21 @@ from itertools import islice
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parts import domain_of
+from parts import world_domain
 from worlds import played
 
-from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
 from arenarl.domains.agentgym import babyai_game as game
 from arenarl.domains.agentgym.babyai import OFFICIAL_LEVELS, BabyAIEnvironment
 from arenarl.domains.agentgym.babyai_mission import phases
 from arenarl.domains.rubrics import domain_rubric
 
-CONFIG = Config(environment=EnvironmentConfig(name="babyai", domain="babyai"), data=DataConfig(language="en"))
-DOMAIN = domain_of(CONFIG)
+DOMAIN = world_domain("babyai")
 BALL = 45 * 40 + 2 - 1  # a red ball among distractors
 OPEN_DOOR = 58 * 40 + 30 - 1  # open a blue door
 
 
 def started(item):
-    world = BabyAIEnvironment.from_config(CONFIG.environment, "en")
+    world = BabyAIEnvironment.from_config(DOMAIN.environment, "en")
     return world, world.reset(DOMAIN.query({"item": item}))
 
 
@@ -51,7 +49,7 @@ def test_practice_leaves_out_items_with_the_start_of_a_test_or_an_rl_item(monkey
     # the smallest room has the same start with seed 1160 and with seed 45, a test item
     assert game.opening(46403)[1] == game.opening(1803)[1]
     monkeypatch.setattr("arenarl.domains.agentgym.babyai.PRACTICE", 1160)
-    domain = domain_of(Config(environment=CONFIG.environment, data=DataConfig(language="en", subtasks=["GoTo"])))
+    domain = world_domain("babyai", subtasks=["GoTo"])
     practice = [constraints["item"] for constraints in islice(domain.practice(), 40)]
     assert practice[:4] == [46400, 46401, 46402, 46404]
     used = {game.opening(item)[1] for split in ("test", "train") for item in domain.items(split)}

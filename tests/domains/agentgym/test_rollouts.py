@@ -3,19 +3,15 @@
 import random
 
 import pytest
-from parts import domain_of
+from parts import world_domain
 from policies import Scripted, call
 
-from arenarl.config.schema import Config, DataConfig, EnvironmentConfig, RolloutConfig
+from arenarl.config.schema import RolloutConfig
 from arenarl.domains.environments import environment_maker
 from arenarl.rollout.engine import NO_ACTION, ONE_ACTION, Attempt, RolloutEngine
 from arenarl.trajectory import read_turns
 
 LIMITS = RolloutConfig(max_turns=20, max_tokens=16384, max_turn_tokens=256)
-
-
-def domain(world):
-    return domain_of(Config(environment=EnvironmentConfig(name=world, domain=world), data=DataConfig(language="en")))
 
 
 def actions_of(trajectory):
@@ -32,7 +28,7 @@ def roll_out(tokenizer, environment, scripts, queries, **options):
 @pytest.mark.parametrize("name", ["textcraft", "babyai"])
 @pytest.mark.parametrize("form", ["tool_calls", "text"])
 def test_fifty_rollouts_at_once_repeat_the_experts(name, form, tokenizer):
-    world = domain(name)
+    world = world_domain(name)
     queries = [world.query({"item": item}) for item in world.items("train")[::8]]
     experts = {}  # by the first message, because some items start alike
     for query in queries:
@@ -50,7 +46,7 @@ def test_fifty_rollouts_at_once_repeat_the_experts(name, form, tokenizer):
 
 
 def test_turns_without_exactly_one_action_count_as_refused(tokenizer):
-    world = domain("textcraft")
+    world = world_domain("textcraft")
     query = world.query({"item": 0})
     expert = world.solve(query, world.world(), random.Random(0), 1.0)
     turns = [call("act", action=action) for action in actions_of(expert)]

@@ -7,10 +7,9 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parts import domain_of
+from parts import world_domain
 from worlds import played
 
-from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
 from arenarl.domains.agentgym import textcraft_game as game
 from arenarl.domains.agentgym.textcraft import TEST, TextCraftEnvironment
 from arenarl.domains.agentgym.world import TURNS
@@ -18,12 +17,11 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import ToolError
 
 TRAPDOOR = 149  # birch trapdoor: two crafts of planks, of two logs got at once
-CONFIG = Config(environment=EnvironmentConfig(name="textcraft", domain="textcraft"), data=DataConfig(language="en"))
-DOMAIN = domain_of(CONFIG)
+DOMAIN = world_domain("textcraft")
 
 
 def started(item):
-    world = TextCraftEnvironment.from_config(CONFIG.environment, "en")
+    world = TextCraftEnvironment.from_config(DOMAIN.environment, "en")
     return world, world.reset(DOMAIN.query({"item": item}))
 
 
