@@ -230,7 +230,7 @@ def test_refiner_and_teacher_refuse_an_unknown_query(serve_roles, pool):
     assert not roles.solve([replace(pool.cell("Search", "en")[0], query="Write a poem about the sea.")])[0].valid
 
 
-@pytest.mark.slow(seconds=6)
+@pytest.mark.slow(seconds=5)
 def test_a_server_in_another_process_gives_the_same_replies(serve_roles, compact, pool, tmp_path):
     def replies(roles):
         trajectories = roles.solve(sample(pool, 1))

@@ -132,7 +132,7 @@ def test_a_build_resumes_after_each_kind_of_stop_without_paying_twice(tmp_path, 
         assert files_of(tmp_path / "built") == before
 
 
-@pytest.mark.slow(seconds=6)
+@pytest.mark.slow(seconds=5)
 def test_server_faults_change_no_quota_of_two_languages(tmp_path):
     both, seeds = tmp_path / "both.jsonl", ROOT / "data" / "seeds"
     both.write_text("".join((seeds / f"travel_{name}.jsonl").read_text(encoding="utf-8") for name in ("en", "zh")))
@@ -141,8 +141,9 @@ def test_server_faults_change_no_quota_of_two_languages(tmp_path):
     drawn = []
     for name, faults in (("sound", 0.0), ("faulty", 0.2)):
         (tmp_path / name).mkdir()
-        with served_build(tmp_path / name, f"name={name}", *overrides, faults=faults, **options) as (_, _, config):
+        with served_build(tmp_path / name, f"name={name}", *overrides, faults=faults, **options) as (server, _, config):
             test = run(config, ["queries"]).split_of["test"]
+        options["pool"] = server.roles.pool
         cells = {(query.subtask, query.language) for query in test}
         assert cells == {(subtask, language) for subtask in SUBTASKS for language in ("en", "zh")}
         assert all(language_of(query.query) == query.language for query in test)
