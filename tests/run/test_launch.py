@@ -40,10 +40,10 @@ def start(*command, **environment):
     return subprocess.Popen(command, env=os.environ | ENVIRONMENT | environment, cwd=ROOT, **pipes)
 
 
-def ranks_of(probe, *processes):
-    """Wait for the launchers, and return what the probe's processes wrote, by rank."""
-    outputs = [process.communicate(timeout=600) for process in processes]
-    assert all(process.returncode == 0 for process in processes), outputs
+def ranks_of(probe, launcher):
+    """Wait for the launcher, and return what the probe's processes wrote, by rank."""
+    output = launcher.communicate(timeout=600)
+    assert launcher.returncode == 0, output
     return [path.read_text() for path in sorted(probe.parent.glob("rank-*"))]
 
 
@@ -75,26 +75,15 @@ def test_accelerate_really_starts_its_processes(probe):
 
 
 @pytest.mark.slow(seconds=14)
-def test_two_machines_meet_at_the_rendezvous(probe):
-    endpoint = f"127.0.0.1:{free_port()}"
-    command = [
-        sys.executable, "-m", "arenarl.run.launch", "--nnodes", "2", "--nproc_per_node", "1", "--rdzv_backend", "c10d",
-        "--rdzv_endpoint", endpoint, "--rdzv_id", "x", "--local_addr", "127.0.0.1", str(probe), "--config", "x.yaml",
-    ]  # fmt: skip
-    assert ranks_of(probe, start(*command), start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
-
-
-@pytest.mark.slow(seconds=10)
-def test_the_slurm_script_starts_a_launcher_on_every_machine(probe, tmp_path):
-    """With an srun that runs its command here, as SLURM does on each machine, and more hosts than a pipe holds:
-    all of which are read."""
-    scontrol, python = "echo 127.0.0.1; seq 100000", f'exec {sys.executable} "$@"'
-    for name, text in {"srun": 'shift; exec "$@"', "scontrol": scontrol, "python": python}.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+def test_the_slurm_script_starts_launchers_on_two_machines_that_meet(probe, tmp_path):
+    """A fake srun runs its command twice; a fake scontrol lists more hosts than a pipe holds, and all are read."""
+    scripts = {"srun": 'shift; "$@" & first=$!; "$@" && wait $first', "scontrol": "echo 127.0.0.1; seq 100000"}
+    for name, text in (scripts | {"python": f'exec {sys.executable} "$@"'}).items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
     environment = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "a[1-2]", "SLURM_JOB_NUM_NODES": "1",
-        "SLURM_JOB_ID": "7", "GPUS": "2", "PORT": str(free_port()),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_NODELIST": "a[1-2]", "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_JOB_ID": "7", "GPUS": "1", "PORT": str(free_port()), "PET_LOCAL_ADDR": "127.0.0.1",
     }  # fmt: skip
     launcher = start("bash", str(LAUNCH / "slurm.sh"), str(probe), "x.yaml", **environment)
     assert ranks_of(probe, launcher) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
