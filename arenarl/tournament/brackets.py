@@ -19,14 +19,12 @@ from typing import ClassVar, NamedTuple
 
 from arenarl.tournament.schedules import (
     DECIMALS,
-    Anchor,
     Pairing,
     Place,
     Results,
     Standing,
     Topology,
-    anchor_scores,
-    check_choice,
+    anchor_means,
     mean_score,
 )
 
@@ -152,22 +150,19 @@ class SeededSingleElimination(Bracket):
     """
 
     surely_meets: ClassVar = "anchor"
+    choices: ClassVar = {"accumulate": ("mean", "sum"), "placement": ("standard", "algorithm1")}
 
     accumulate: str = "mean"
     placement: str = "standard"
 
-    def __post_init__(self):
-        check_choice("accumulate", self.accumulate, ["mean", "sum"])
-        check_choice("placement", self.placement, PLACEMENTS)
-
     def ready(self, results: Results) -> list[Pairing]:
         if not results:
-            return Anchor(self.size).ready(results)
+            return [Pairing(0, i, 0) for i in range(1, self.size)]
         is_seeded = all((0, i) in results for i in range(1, self.size))
         return super().ready(results) if is_seeded else []
 
     def _walk(self, results: Results) -> BracketWalk:
-        scores = anchor_scores(results, self.size)
+        scores = anchor_means(results, self.size)
         seeds = sorted(self.lots, key=lambda i: (scores[i] is None, -(scores[i] or 0.0)))
         met = {i: {0} for i in seeds} | {0: set(range(1, self.size))}
         return BracketWalk(results, seeds, met).play_single(filled(self.placement, seeds))
@@ -176,7 +171,7 @@ class SeededSingleElimination(Bracket):
         means = super()._scores(results, walk)
         if self.accumulate == "mean":
             return means
-        addends = [[score] for score in anchor_scores(results, self.size)]
+        addends = [[score] for score in anchor_means(results, self.size)]
         for out in walk.outs:
             for i, j in ((out.loser, out.winner), (out.winner, out.loser)):
                 addends[i].append(results[i, j] and results[i, j][0])
@@ -224,7 +219,8 @@ def scaled_sum(scores: list[float | None]) -> float:
 
 def filled(placement: str, seeds: list[int]) -> list[int | None]:
     """Return the entrants in bracket order, with byes for missing seeds. `seeds` has the best seed first."""
-    return [seeds[k] if k < len(seeds) else BYE for k in PLACEMENTS[placement](len(seeds))]
+    order = (standard_placement if placement == "standard" else algorithm1_placement)(len(seeds))
+    return [seeds[k] if k < len(seeds) else BYE for k in order]
 
 
 def standard_placement(size: int) -> list[int]:
@@ -256,6 +252,3 @@ def algorithm1_placement(size: int) -> list[int]:
         pair = [k + is_odd, size - 1 - k]
         front, back = (front, pair + back) if k % 2 else (front + pair, back)
     return front + back
-
-
-PLACEMENTS = {"standard": standard_placement, "algorithm1": algorithm1_placement}

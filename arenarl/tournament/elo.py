@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import ClassVar
 
-from arenarl.tournament.schedules import DECIMALS, Pairing, Results, Standing, Topology, check_choice, outcome
+from arenarl.tournament.schedules import DECIMALS, Pairing, Results, Standing, Topology, outcome
 
 K = 32.0  # Elo points at stake in a match; TournO's value
 SCALE = 400.0 / math.log(10)  # Elo points per unit of log odds
@@ -32,11 +33,10 @@ class Elo(Topology):
     need not give the exact order.
     """
 
+    choices: ClassVar = {"elo_estimate": ("sequential", "bradley_terry")}
+
     elo_matches: int | None = None
     elo_estimate: str = "sequential"
-
-    def __post_init__(self):
-        check_choice("elo_estimate", self.elo_estimate, ["sequential", "bradley_terry"])
 
     @property
     def budget(self) -> int:

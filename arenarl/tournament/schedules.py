@@ -59,9 +59,14 @@ class Topology:
     rankings: ClassVar[tuple[str, ...]] = ("bracket", "scores")  # valid values of `ranking`, the default first
     # the opponents that every entrant is certain to meet, whatever the other entrants and the results
     surely_meets: ClassVar[Literal["nobody", "anchor", "everyone"]] = "nobody"
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {}  # valid values by parameter
 
     size: int
     seed: int = 0
+
+    def __post_init__(self):
+        for name, choices in self.choices.items():
+            check_choice(name, getattr(self, name), choices)
 
     @cached_property
     def lots(self) -> list[int]:
@@ -108,7 +113,7 @@ class Anchor(Topology):
         return [] if results else [Pairing(0, i, 0) for i in range(1, self.size)]
 
     def standings(self, results: Results) -> list[Standing | None]:
-        return [None if score is None else Standing.of_score(score) for score in anchor_scores(results, self.size)]
+        return [None if score is None else Standing.of_score(score) for score in anchor_means(results, self.size)]
 
 
 class RandomReference(Topology):
@@ -122,9 +127,8 @@ class RandomReference(Topology):
         return [] if results else [Pairing(self.lots[0], i, 0) for i in self.lots[1:]]
 
     def standings(self, results: Results) -> list[Standing | None]:
-        reference, others = self.lots[0], self.lots[1:]
-        scores = {i: results.get((i, reference)) for i in others}
-        outcomes = {i: float(outcome(pair)) for i, pair in scores.items() if pair}
+        reference = self.lots[0]
+        outcomes = {i: float(outcome(scores)) for i in self.lots[1:] if (scores := results.get((i, reference)))}
         if outcomes:
             outcomes[reference] = 0.0
         return [Standing.of_score(outcomes[i]) if i in outcomes else None for i in range(self.size)]
@@ -194,7 +198,7 @@ def parse_budget(matches: int | str, size: int) -> int:
     return min(max(0, per_entrant + int(constant or 0)), size * (size - 1) // 2)
 
 
-def anchor_scores(results: Results, size: int) -> list[float | None]:
+def anchor_means(results: Results, size: int) -> list[float | None]:
     """Return each entrant's mean score in matches with the anchor; None if all failed. Section 4.2, ArenaRL."""
     others = range(1, size)
     return [mean_score(results, 0, others)] + [mean_score(results, i, [0]) for i in others]
