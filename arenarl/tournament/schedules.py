@@ -192,7 +192,7 @@ def parse_budget(matches: int | str, size: int) -> int:
     """
     form = re.fullmatch(r"(?:(\d*)n(?:/([1-9]\d*))?)?([+-]?\d+)?", str(matches).replace(" ", ""))
     if form is None or not str(matches).strip() or isinstance(matches, bool):
-        raise ValueError(f"matches={matches!r}: must be a number, or a formula in the entrants n: 2n-2, n or n/2")
+        raise ValueError(f"matches={matches!r}: must be a number, or a formula in the entrants n like 2n-2, n or n/2")
     multiple, divisor, constant = form.groups()
     per_entrant = int(multiple or 1) * size // int(divisor or 1) if "n" in form[0] else 0
     return min(max(0, per_entrant + int(constant or 0)), size * (size - 1) // 2)
