@@ -55,7 +55,7 @@ class PageRecord(BaseModel):
 @dataclass(frozen=True, eq=False)
 class Corpus:
     pages: list[Page]
-    entities: dict[str, Entity]  # by url
+    entities: dict[str, Entity]  # url → entity
 
     @property
     def facts(self) -> Iterator[Fact]:

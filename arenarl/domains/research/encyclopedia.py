@@ -20,7 +20,7 @@ from arenarl.domains.research.pages import Page
 
 SITE = "https://encyclopedia.example/"
 TODAY = 2020
-SHARES = {"place": 0.15, "team": 0.08, "person": 0.4, "event": 0.12}  # of all entities; the rest are works
+SHARES = {"place": 0.15, "team": 0.08, "person": 0.4, "event": 0.12}  # shares of all entities; the rest are works
 
 SENTENCES = {  # attribute → sentence of a page, with the entity's {name} and the fact's {value}
     "type": "{name} is {value}.", "region": "{name} lies in {value}.",

@@ -29,7 +29,7 @@ from arenarl.system.progress import say
 from arenarl.system.user_input import NotText, lines_of, text_of_file
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
-FORMAT = 2  # of an index; raise it when the indexed content changes
+FORMAT = 2  # index version; raise it when the indexed content changes
 
 
 class Engine(Protocol):

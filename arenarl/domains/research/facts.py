@@ -19,7 +19,7 @@ _MONTH = r"(?:January|February|March|April|May|June|July|August|September|Octobe
 _DATE = re.compile(rf"(\bon )?(?:\d{{1,2}} )?(?:{_MONTH} )?(?:\d{{1,2}}, )?\b(1\d{{3}}|20\d{{2}})\b(?!,\d)")
 _NUMBER = re.compile(r"\b\d{1,3}(?:,\d{3})+\b|\b\d+\b")
 _PRONOUN = re.compile(r"^(?:He|She|It|They)\b")
-_THIRDS = (("early ", 0, 3), ("mid-", 4, 6), ("late ", 7, 9))  # of a decade: word, first and last year
+_THIRDS = (("early ", 0, 3), ("mid-", 4, 6), ("late ", 7, 9))  # thirds of a decade: word, first and last digit
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Fact:
     1643
     """
 
-    url: str  # of the entity whose page has the sentence
+    url: str  # the entity whose page has the sentence
     attribute: str
     value: str  # as written in the sentence; for a relation, the other entity's name
     sentence: str

@@ -28,7 +28,7 @@ TOPICS = "betrayal courage debt envy exile faith famine grief hope pride revenge
 COLOURS = "black blue brown gold green grey orange pink purple red silver white yellow".split()
 TOWN_TYPES = ("harbour town", "hill town", "market town", "mining town")
 SPORTS = "rowing running sailing skating".split()
-WORK_TYPES = {"writer": ("novel", "play"), "composer": ("opera", "ballad")}  # by the author's profession
+WORK_TYPES = {"writer": ("novel", "play"), "composer": ("opera", "ballad")}  # author's profession → types of works
 PROFESSIONS = {"writer": 0.4, "composer": 0.3, "merchant": 0.15, "coach": 0.15}  # shares of all persons
 
 # Prose around the facts. It states none of them; {other} is a name from the entity's facts.

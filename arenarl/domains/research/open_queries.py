@@ -12,7 +12,7 @@ from arenarl.domains.research.corpus import LINK, Corpus
 from arenarl.domains.research.facts import Entity
 from arenarl.trajectory import Query
 
-_FIELDS = ("url", "attribute", "value", "sentence")  # of a fact in a query's constraints
+_FIELDS = ("url", "attribute", "value", "sentence")  # fields of a fact in a query's constraints
 Draft = tuple[str, list[dict[str, Any]], list[Entity]]  # text, parts, the entity of each part
 
 

@@ -36,7 +36,7 @@ from arenarl.system.event_loops import InFlight, LoopThread
 
 T = TypeVar("T")
 _IN_MEMORY = 5_000  # cached results, some of them whole pages; the oldest are dropped
-_MAX_PROMPT_CHARS = 40_000  # of a page, in the prompt for its summary
+_MAX_PROMPT_CHARS = 40_000  # page text in the prompt for a summary
 _SCHEMA = "CREATE TABLE IF NOT EXISTS results (key TEXT PRIMARY KEY, stage TEXT, value TEXT);"
 _STAGES = (  # settings that decide which chunks are chosen
     "search_chunk_tokens", "browse_chunk_tokens", "bm25_chunks", "snapshot_chunks", "embedder", "embedded_chunks",

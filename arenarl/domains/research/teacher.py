@@ -50,12 +50,12 @@ class Solver:
         self.habits = habits or dict.fromkeys(HABITS, True)
         self.calls, self.messages = 0, []
         self.known: dict[str, dict[Fact, None]] = defaultdict(dict)  # facts read, by url, in the order of reading
-        self.result_urls: dict[str, None] = {}  # of all searches so far
+        self.result_urls: dict[str, None] = {}  # results of all searches so far
         self._opened: set[str] = set()
 
     async def answer(self, root: Description, attribute: str) -> str | None:
         """Return the answer, or None if nothing was found within the budget."""
-        while root.children and not self.habits["follow"]:  # answer for the first entity of the search instead
+        while root.children and not self.habits["follow"]:  # answer for the entity that the search starts from
             root = _easiest(root.children)
         try:
             url = await anext(self._find(root, search_words(attribute)), None)

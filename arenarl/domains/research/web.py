@@ -35,7 +35,7 @@ _LONGEST_PAUSE_S = 10.0
 _REFUSES_ALL = (401, 402, 403)  # the key or the account is refused, so any other query would be too
 # Brave's message about a key (status 422) and Serper's about an account (status 400)
 _REFUSED = re.compile(r"TOKEN_INVALID|not enough credits", re.IGNORECASE)
-_MAX_ERROR_CHARS = 200  # of an API's error message
+_MAX_ERROR_CHARS = 200  # quoted from an API's error message
 PORTS = (80, 443, 8080, 8443)
 MAX_REDIRECTS = 5
 _TRANSLATED = ip_network("64:ff9b::/96")  # IPv4 addresses behind a NAT64 gateway
