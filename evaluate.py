@@ -1,5 +1,5 @@
-"""Evaluation of checkpoints on the test set, sampled and greedy, against stored baselines (Section 5.3)
-or else the first checkpoint.
+"""Evaluation of checkpoints on the test set, sampled and greedy, against stored baselines (Section 5.3) or, without
+them, against the first checkpoint.
 
     python evaluate.py --config configs/quickstart.yaml
     torchrun --nproc_per_node 8 evaluate.py --config configs/travel/rl_arenarl_qwen3_8b.yaml
@@ -9,12 +9,12 @@ or else the first checkpoint.
     python evaluate.py --config configs/benchmarks/writing.yaml --benchmark writingbench --items 100
         # public benchmarks, docs/benchmarks.md
 
-Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json;
-`python -m arenarl.report <run>` makes a page of them, and `inspect view` opens runs/<run>/inspect.json. `evaluate.api`
-adds models behind an API. Stored generations (by checkpoint, decoding and sample) are reused unless something that they
-depend on has changed (arenarl/evaluation/parts.py). --query answers one query with the last policy and prints the
-trajectory; --benchmark runs public benchmarks by their official formulas (arenarl/benchmarks). Rollout, judge and
-parsing code are the same as in training.
+Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json. Then
+`python -m arenarl.report <run>` writes an HTML page, and `inspect view` opens runs/<run>/inspect.json. `evaluate.api`
+adds models behind an API. Stored generations (by checkpoint, decoding and sample) are reused until one of their inputs
+changes (arenarl/evaluation/parts.py). --query answers one query with the last policy and prints the trajectory.
+--benchmark runs public benchmarks by their official formulas (arenarl/benchmarks). Rollout, judge and parsing code are
+shared with training.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -28,7 +28,7 @@ from arenarl.system.errors import UserError, guarded
 
 def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--query", help="answer only this query and print the trajectory; not for worlds whose queries name an item"
+        "--query", help="answer only this query and print the trajectory; not for worlds whose queries are item ids"
     )
     parser.add_argument(
         "--benchmark", nargs="+", action="extend", metavar="NAME[=FILE]", help="run these public benchmarks instead"
@@ -40,27 +40,24 @@ def add_options(parser: ArgumentParser) -> None:
 
 
 def check_arguments(arguments: Namespace, config: Config, processes: int) -> None:
-    """Raises UserError for options that do not fit together."""
-    if arguments.query is not None and not arguments.query.strip():
-        raise UserError(
-            "--query is empty; write the query in quotes, or leave the option out to evaluate on the test set"
-        )
-    if arguments.query is not None and config.rollout.backend == "vllm" and processes > 1:
-        raise UserError(
-            "--query is answered by one process, and vLLM's engines start together; "
-            "start the script with python, without torchrun"
-        )
-    if arguments.items is not None and (arguments.items < 1 or not arguments.benchmark):
-        raise UserError("--items says how many items of a --benchmark are drawn, 1 or more; it has no other use")
-    if arguments.seed is not None and arguments.items is None:
-        raise UserError(
-            "--seed says which --items of a --benchmark are drawn; it has no other use, a run's seed is --set seed="
-        )
+    """Raise UserError for options that contradict each other."""
+    query, items = arguments.query, arguments.items
+    if query is not None and not query.strip():
+        raise UserError("--query is empty; write the query in quotes, or leave the option out to use the test set")
+    if query is not None and config.rollout.backend == "vllm" and processes > 1:
+        raise UserError("--query runs on one process with rollout.backend=vllm; use python instead of torchrun")
+    if items is not None and (items < 1 or not arguments.benchmark):
+        raise UserError("--items needs --benchmark and a number of at least 1; add --benchmark or omit --items")
+    if arguments.seed is not None and items is None:
+        raise UserError("--seed needs --items, which it draws; add --items, or set the run's seed with --set seed=")
 
 
 def preflight(config: Config, arguments: Namespace) -> dict[str, str | LLMConfig]:
-    """What is evaluated, by name: folders that are there and that the back end can serve, and models behind an API.
-    Raises UserError."""
+    """Return the policies to evaluate by name: checkpoint folders and models behind an API.
+
+    Raises:
+        UserError: options contradict each other, a checkpoint is missing, or the back end cannot serve it.
+    """
     from arenarl.rollout.backends import require_backend
     from arenarl.rollout.policy import load_tokenizer, require_model
     from arenarl.run.processes import join_processes
@@ -75,11 +72,11 @@ def preflight(config: Config, arguments: Namespace) -> dict[str, str | LLMConfig
         load_tokenizer(checkpoint)
         require_backend(config.rollout, checkpoint, config.policy.dtype)
     refuse_other_starts(checkpoints.values())
-    return config.evaluated | checkpoints  # in the order of the first
+    return config.evaluated | checkpoints  # keeps the order of config.evaluated
 
 
 def answer(config: Config, policy: str | LLMConfig, text: str) -> None:
-    """Print one trajectory, greedy."""
+    """Print the policy's greedy trajectory for one query."""
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import environment_maker
     from arenarl.llm.client import open_client
@@ -133,7 +130,7 @@ def main() -> None:
             answer(config, list(policies.values())[-1], arguments.query)
         return
 
-    # the test set, and how its queries are answered
+    # test set and rollout engine
     domain = make_domain(config.environment, config.data)
     queries, baselines = domain.read_test_set()
     refuse_without_truth("judge.eval", config.judge.eval, domain, queries)
@@ -149,7 +146,7 @@ def main() -> None:
     def engine_of(name: str):
         return make_policy_engine(config, policies[name], make_environment, client)
 
-    # who judges the answers
+    # judges
     examine = make_examiner(domain)
     judges = make_judges(config.judge.eval, domain, examine, client, config.seed)
     panel = Panel(judges, examine, Verifier(config.judge.verifier, client))
@@ -162,12 +159,10 @@ def main() -> None:
         tested = run_parts(config, parts, engine_of, queries, baselines, panel, client, stopwatch.lap)
         if not is_main_process():
             return
-        write_jsonl(
-            folder / "baseline.jsonl", [case.to_record() for case in baseline_cases(queries, tested.baselines, examine)]
-        )
-        matches = play_offs(
-            queries, tested.baselines, tested.first_samples, judges, config.evaluate.bracket, config.seed
-        )
+        cases = baseline_cases(queries, tested.baselines, examine)
+        write_jsonl(folder / "baseline.jsonl", [case.to_record() for case in cases])
+        answers, bracket = tested.first_samples, config.evaluate.bracket
+        matches = play_offs(queries, tested.baselines, answers, judges, bracket, config.seed)
         write_jsonl(folder / "tournaments.jsonl", matches)
         if client:
             client.check()

@@ -1,12 +1,12 @@
-"""Tournament-ranked RL (ArenaRL, Sections 4 and 6): every query's rollout group plays a tournament,
-and the ranks give the advantages.
+"""Tournament-ranked RL (ArenaRL, Sections 4 and 6): every query's rollout group plays a tournament, and the ranks give
+the advantages.
 
     python train_rl.py --config configs/quickstart.yaml
 
 One optimizer step: K queries → for each a greedy anchor and N-1 samples, multi-turn with tools (arenarl/rollout) → a
-seeded tournament of bidirectional judgements (arenarl/tournament, Eqs. 3-5), begun while others still generate →
-ranks → rewards (Eq. 6, arenarl/training) → TRL standardises them within the group and takes the clipped step with KL
-(Eqs. 7 and 8). After a crash, the same command resumes from the last checkpoint.
+seeded tournament of bidirectional judgements (arenarl/tournament, Eqs. 3-5), which starts before all trajectories are
+complete → ranks → rewards (Eq. 6, arenarl/training) → TRL standardises the rewards within the group and takes the
+clipped step with KL (Eqs. 7 and 8). After a crash, the same command resumes from the last checkpoint.
 """
 
 from arenarl.config.command_line import add_check, parse_arguments
@@ -55,7 +55,7 @@ def main() -> None:
     verifier = Verifier(config.judge.verifier, client)
     bar = TrainingBar("rl")
     arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed, watch=bar.note)
-    watcher = make_watcher(config, domain, examine, folder)  # scores some groups, and has no part in their rewards
+    watcher = make_watcher(config, domain, examine, folder)  # a second judge, which does not affect rewards
 
     # every few steps: test queries against stored baselines
     panel = Panel(make_judges(config.judge.eval, domain, examine, client, config.seed), examine, verifier)

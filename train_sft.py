@@ -3,9 +3,9 @@ Appendix A).
 
     torchrun --nproc_per_node 2 train_sft.py --config configs/quickstart.yaml
 
-TRL's SFTTrainer with the loss on assistant turns only, and DeepSpeed ZeRO-3 by `sft.deepspeed`; on GPUs, use more
-processes. The policy is saved to runs/<run>/sft as an ordinary Hugging Face folder. After a crash, the same command
-resumes from the last checkpoint.
+Runs TRL's SFTTrainer with the loss on assistant turns only, and DeepSpeed ZeRO-3 by `sft.deepspeed`. On GPUs, use
+more processes. The policy is saved to runs/<run>/sft as an ordinary Hugging Face folder. After a crash, the same
+command resumes from the last checkpoint.
 """
 
 import math
@@ -34,41 +34,32 @@ def main() -> None:
     from arenarl.run.processes import hold_gradients_once
     from arenarl.run.timing import timed
     from arenarl.run.tracking import start_tracking
-    from arenarl.training.sft_data import (
-        count_cut,
-        in_training_order,
-        tokenize_trajectories,
-        training_texts,
-        warn_of_untaught,
-    )
+    from arenarl.training import sft_data
     from arenarl.training.sft_internals import RightPaddedTrainer
 
-    data = Path(config.data.folder) / "sft.jsonl"
+    data, actions = Path(config.data.folder) / "sft.jsonl", config.environment.actions
     start_tracking(config, folder)
     with timed(folder, "sft") as stopwatch:
         training = sft_arguments(config, folder)
         make_environment = environment_maker(config.environment, config.data.language, limits=config.judge)
         with temporary_environment(make_environment) as environment:
             tools = environment.tools
-        with training.main_process_first(local=False):  # one builds the tiny policy, the others read what it saved
-            start = prepare_initial_policy(
-                config.policy, folder / "initial", training_texts(data, config.environment.actions), tools, config.seed
-            )
+        with training.main_process_first(local=False):  # the main process builds the tiny policy, the others load it
+            texts = sft_data.training_texts(data, actions)
+            start = prepare_initial_policy(config.policy, folder / "initial", texts, tools, config.seed)
         tokenizer = load_tokenizer(start)
-        schemas = tools if config.environment.schemas_in_prompt and config.environment.actions == "tool_calls" else None
-        dataset = tokenize_trajectories(
-            data, tokenizer, schemas, config.sft.max_length, system_prompt(config, "sft"), config.environment.actions
-        )
+        schemas = tools if config.environment.schemas_in_prompt and actions == "tool_calls" else None
+        system = system_prompt(config, "sft")
+        dataset = sft_data.tokenize_trajectories(data, tokenizer, schemas, config.sft.max_length, system, actions)
         if is_main_process():
-            count_cut(dataset, config.sft.max_length, folder / "data.json")
+            sft_data.count_cut(dataset, config.sft.max_length, folder / "data.json")
             if schemas is None:
-                warn_of_untaught(data, tools)
+                sft_data.warn_of_untaught(data, tools)
+        step_rows = config.sft.batch_size * config.sft.gradient_accumulation
         trainer = RightPaddedTrainer(
             model=start,
             args=training,
-            train_dataset=in_training_order(
-                dataset, config.sft.epochs, config.sft.batch_size * config.sft.gradient_accumulation, config.seed
-            ),
+            train_dataset=sft_data.in_training_order(dataset, config.sft.epochs, step_rows, config.seed),
             processing_class=tokenizer,
             callbacks=[Survival(stopwatch)],
             peft_config=lora_config(config.policy.lora_rank),
@@ -85,7 +76,7 @@ def main() -> None:
 
 
 def sft_arguments(config: Config, folder: Path):
-    """TRL's arguments for the cold start (Appendix A). Starts the process group."""
+    """Return TRL's arguments for the cold start (Appendix A). Starts the process group."""
     import torch
     from trl import SFTConfig
 
@@ -94,21 +85,20 @@ def sft_arguments(config: Config, folder: Path):
     sft = config.sft
     arguments = SFTConfig(
         **common_arguments(config, folder, use_cpu=not torch.cuda.is_available()),
-        num_train_epochs=1,  # the dataset holds all passes
+        num_train_epochs=1,  # the dataset contains all epochs
         learning_rate=sft.learning_rate,
         lr_scheduler_type=sft.lr_scheduler,
-        warmup_steps=sft.warmup_ratio,  # below 1 it is a share
+        warmup_steps=sft.warmup_ratio,  # a share of all steps if below 1
         weight_decay=sft.weight_decay,
         adam_beta2=sft.adam_beta2,
         max_grad_norm=clip_norm(sft.deepspeed, 1.0),
         per_device_train_batch_size=sft.batch_size,
         gradient_accumulation_steps=sft.gradient_accumulation,
         train_sampling_strategy="sequential",
-        dataset_kwargs={"skip_prepare_dataset": True},  # it is tokenized and cut
+        dataset_kwargs={"skip_prepare_dataset": True},  # already tokenized and truncated
         deepspeed=deepspeed_file(sft.deepspeed),
-        include_num_input_tokens_seen="non_padding",  # tokens a second in the log
-        # a mean over steps must not begin before a checkpoint and end after it
-        logging_steps=math.gcd(10, sft.save_steps),
+        include_num_input_tokens_seen="non_padding",  # for tokens per second in the log
+        logging_steps=math.gcd(10, sft.save_steps),  # no logged mean may span a checkpoint
         save_steps=sft.save_steps,
     )
     if sft.deepspeed:

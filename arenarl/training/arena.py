@@ -1,7 +1,7 @@
-"""Where rollout groups meet the judge: all groups of a step at once, each from its first trajectory on.
+"""Judge rollout groups: all groups of a step at once, each from its first trajectory on.
 
-`rewards` has the method that `reward.name` names; here are what is common to all of them, and what all steps together
-show of the judge.
+`rewards` holds the method that `reward.name` names. This module holds what is common to all methods: the fallback to a
+tournament, the tally of judge calls, and the judge's variances over all steps.
 """
 
 import math
@@ -19,34 +19,30 @@ from arenarl.trajectory import Query, RolloutGroup
 
 
 class Arena:
-    """Judges groups by the method that `reward.name` names; `watch` is called with the tally of all steps so far.
+    """Judges groups by the method that `reward.name` names; calls `watch` with the tally of all steps so far.
 
-    Rewarding only reads the judge's variances, so that no group of a step depends on which of the others was ranked
-    before it; `learn` comes after.
+    Rewarding only reads the judge's variances, so a group's rewards do not depend on the order in which a step's groups
+    are ranked. `learn` updates the variances afterwards.
     """
 
     def __init__(
-        self,
-        judge: Judge,
-        reward: RewardConfig,
-        tournament: TournamentConfig,
-        group_stage: GroupStageConfig,
-        verifier: Verifier,
-        seed: int,
-        watch: Callable[[Tally], None] = lambda tally: None,
-    ):
+        self, judge: Judge, reward: RewardConfig, tournament: TournamentConfig, group_stage: GroupStageConfig,
+        verifier: Verifier, seed: int, watch: Callable[[Tally], None] = lambda tally: None,
+    ):  # fmt: skip
         self.referee = Referee(judge, reward, tournament, group_stage, verifier, seed)
         self.watch = watch
         self._reward_group = reward_of(reward.name).reward_group
         self._tally = Tally()
 
     def begin(self, queries: Sequence[Query], group_size: int) -> Judging[GroupOutcome]:
-        """Judge a step's groups from now on, as their trajectories are handed over.
-        Outcomes are those of judging the complete groups."""
+        """Start to judge a step's groups while their trajectories are handed over.
+
+        The outcomes equal those of judging the complete groups.
+        """
         return self._judge([IncomingGroup(query, group_size) for query in queries])
 
     def reward_groups(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
-        """Rewards of complete groups."""
+        """Judge complete groups and return their outcomes."""
         return self._judge([IncomingGroup.of(group) for group in groups]).outcomes()
 
     def _judge(self, groups: Sequence[IncomingGroup]) -> Judging[GroupOutcome]:
@@ -64,12 +60,12 @@ class Arena:
         return Judging(groups, reward)
 
     async def _else_tournament(self, outcome: GroupOutcome, incoming: IncomingGroup) -> GroupOutcome:
-        """The outcome, unless all rewards of the group are equal: then the tournament's (Reasoning Arena).
-        A reward that is missing for want of a verdict is not known to be equal."""
-        trajectories = (await incoming.complete()).trajectories
-        rewards = {
-            value for value, one in zip(rounded(outcome.rewards_G), trajectories, strict=True) if not one.is_void
-        }
+        """Return the outcome, or the tournament's if all rewards of the group are equal (Reasoning Arena).
+
+        With a missing verdict, the rewards do not count as equal.
+        """
+        pairs = zip(rounded(outcome.rewards_G), (await incoming.complete()).trajectories, strict=True)
+        rewards = {reward for reward, trajectory in pairs if not trajectory.is_void}
         if len(rewards - {None}) > 1 or (None in rewards and outcome.failed_calls):
             return outcome
         ranked = await by_tournament(self.referee, incoming)
@@ -77,17 +73,17 @@ class Arena:
         return replace(ranked, correct_G=outcome.correct_G, judge_calls=calls, failed_calls=failed)
 
     def count(self, tallies: Sequence[Tally]) -> None:
-        """Add a step's groups, those of all processes, to the tally."""
+        """Add the tallies of a step's groups, from all processes, to the total."""
         self._tally = sum(tallies, self._tally)
         self.watch(self._tally)
 
     def learn(self, group_size: int, calls_by_group: Sequence[Sequence[tuple[int, int, float, float]]]) -> None:
-        """Add a step's scored calls, group by group in the order of the batch, to what is known of the judge."""
+        """Update the judge's variances with a step's scored calls, in the batch's order of groups."""
         for calls in calls_by_group:
             self.referee.variances.observe(group_size, calls)
 
     def judge_metrics(self) -> dict[str, float]:
-        """What the scores of the last few groups show of the judge, as standard deviations; empty without matches."""
+        """Return the judge's standard deviations over the last few groups; empty without matches."""
         variances = self.referee.variances
         parts = {"quality": variances.quality, "noise": variances.noise, "shared": variances.shared}
         return {f"judge/sigma_{name}": math.sqrt(value) for name, value in parts.items()} if variances.score_df else {}

@@ -1,7 +1,7 @@
-"""PPO's critic: what a trajectory will still be rewarded with, before each of the policy's own tokens.
+"""PPO's critic: predicts a trajectory's remaining reward before each of the policy's own tokens.
 
-A model of its own that begins as the policy, with a value head in place of the output head, as AgentGym-RL's PPO has
-it. It has its own optimizer, so that the policy's trainer stays TRL's. Each process holds it whole.
+It is a copy of the policy with a value head in place of the output head, as in AgentGym-RL's PPO. It has its own
+optimizer, so TRL's trainer of the policy stays unchanged. Each process has the whole critic.
 """
 
 from dataclasses import replace
@@ -17,44 +17,48 @@ from arenarl.config.schema import PolicyConfig, RLConfig
 from arenarl.rollout.policy import load_model, lora_config
 from arenarl.training.trl_internals import Rows
 
-FILE = "critic.pt"  # of a checkpoint
+FILE = "critic.pt"  # in each checkpoint
 
 
 class ValueHead(torch.nn.Linear):
-    """In float32 whatever the model is in: bfloat16 would lose small updates, LoRA's head, which is trained whole,
-    among them."""
+    """A linear layer that stays in float32, because bfloat16 would round small updates to 0."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         with torch.autocast(hidden.device.type, enabled=False):
             return super().forward(hidden.float())
 
 
-class Critic:
-    """Begins as the policy at a path, and expects 0 of everything."""
+class Critic(TrainerCallback):
+    """A value model with the weights of the policy at a path; the value head starts at 0.
+
+    As a callback of the policy's trainer, it is saved in every checkpoint, and loaded when a run resumes.
+    """
 
     def __init__(self, path: str, policy: PolicyConfig, rl: RLConfig, accelerator: Accelerator):
         self.rl, self.accelerator = rl, accelerator
         self.model = _with_value_head(path, policy).to(accelerator.device).train()
         self.trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        for parameter in self.trained:  # LoRA begins at random, and TRL has given each process a seed of its own
+        for parameter in self.trained:  # LoRA starts at random, and TRL seeds each process differently
             parameter.data = broadcast(parameter.data)
         self.optimizer = torch.optim.AdamW(self.trained, lr=rl.critic_learning_rate, weight_decay=0.0)
 
     @torch.no_grad()
     def values(self, rows: Rows) -> torch.Tensor:
-        """(B, T): of the state before each own token; 0 elsewhere."""
+        """Return the value (B, T) of the state before each of the policy's own tokens; 0 elsewhere."""
         order = rows.by_length(self.rl.micro_batch_size)
         return torch.cat([self._values(rows[part]) for part in order])[torch.cat(order).argsort()]
 
     def fit(self, rows: Rows, returns_BT: torch.Tensor) -> float:
-        """Takes `rl.updates_per_rollout` steps towards what came, each on its share of the rows.
-        The mean squared error that it began with."""
+        """Take `rl.updates_per_rollout` steps towards the returns, each on its share of the rows.
+
+        Returns the mean squared error of the steps, each measured before its update.
+        """
         shares = torch.arange(len(returns_BT)).tensor_split(self.rl.updates_per_rollout)
         errors = [self._step(rows[share], returns_BT[share]) for share in shares]
         return sum(errors) / len(errors)
 
     def _step(self, rows: Rows, returns_BT: torch.Tensor) -> float:
-        """The loss is half the squared error, a mean over the own tokens of all processes."""
+        """Take a step on half the squared error, averaged over the policy's own tokens of all processes."""
         error = torch.zeros((), device=returns_BT.device)
         for part in rows.by_length(self.rl.micro_batch_size):
             squared = (self._values(rows[part]) - returns_BT[part] * rows.own_BT[part]).square().sum()
@@ -74,18 +78,21 @@ class Critic:
             values = self.model(input_ids=token_ids).logits[..., 0]
         return values.float().gather(1, places) * rows.own_BT
 
-    def save(self, checkpoint: Path) -> None:
-        torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, checkpoint / FILE)
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero:
+            states = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+            torch.save(states, Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE)
 
-    def load(self, checkpoint: Path) -> None:
-        saved = torch.load(checkpoint / FILE, map_location=self.accelerator.device, weights_only=True)
-        self.model.load_state_dict(saved["model"])
-        self.optimizer.load_state_dict(saved["optimizer"])
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step:
+            path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE
+            states = torch.load(path, map_location=self.accelerator.device, weights_only=True)
+            self.model.load_state_dict(states["model"])
+            self.optimizer.load_state_dict(states["optimizer"])
 
 
 def _with_value_head(path: str, policy: PolicyConfig) -> torch.nn.Module:
-    """The policy, whose output head gives one number, 0 at first;
-    with LoRA where the policy has it, but for the head."""
+    """Load the policy with a value head that starts at 0; with LoRA if the policy has it, except for the head."""
     model = load_model(path, policy.dtype)
     head = ValueHead(model.config.get_text_config().hidden_size, 1)
     for parameter in head.parameters():
@@ -101,28 +108,13 @@ def _with_value_head(path: str, policy: PolicyConfig) -> torch.nn.Module:
     return get_peft_model(model, replace(lora_config(policy.lora_rank), modules_to_save=["lm_head"]))
 
 
-class CriticCheckpoint(TrainerCallback):
-    """Saves the critic in every checkpoint, and loads it from the one that a run resumes from."""
-
-    def __init__(self, critic: Critic):
-        self.critic = critic
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.is_world_process_zero:
-            self.critic.save(Path(args.output_dir) / f"checkpoint-{state.global_step}")
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step:
-            self.critic.load(Path(args.output_dir) / f"checkpoint-{state.global_step}")
-
-
 def mean_of(values_BT: torch.Tensor, own_BT: torch.Tensor, accelerator: Accelerator) -> torch.Tensor:
-    """The mean over the own tokens of all processes."""
+    """Return the mean over the policy's own tokens of all processes."""
     total, count = accelerator.reduce(torch.stack([(values_BT * own_BT).sum(), own_BT.sum().to(values_BT.dtype)]))
     return total / count.clamp(min=1)
 
 
 def whiten(values_BT: torch.Tensor, own_BT: torch.Tensor, accelerator: Accelerator) -> torch.Tensor:
-    """Less their mean, by their standard deviation, over the own tokens of all processes; 0 elsewhere."""
+    """Standardise values over the policy's own tokens of all processes; 0 elsewhere."""
     centered = values_BT - mean_of(values_BT, own_BT, accelerator)
     return centered / (mean_of(centered.square(), own_BT, accelerator).sqrt() + 1e-8) * own_BT

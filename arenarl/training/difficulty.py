@@ -1,14 +1,13 @@
-"""Which closed queries of the RL split the SFT policy answers at times:
-the ones that RL can learn from (4.1, InfoAgent).
+"""Measure the SFT policy's pass rate on each RL query with a known answer (4.1, InfoAgent).
 
     python -m arenarl.training.difficulty --config configs/research/quickstart.yaml
 
-or with torchrun on several processes, which share the queries.
+With torchrun, several processes share the queries.
 
-Samples `rl.difficulty.samples` trajectories of every query with a known answer and writes the share that is correct to
-runs/<run>/difficulty/pass_rates.jsonl, where <run> is the SFT policy's. RL then trains on those from `low` to `high` if
-`rl.difficulty.filter` says so. Killed, it goes on from the last whole batch; with another policy or other settings it
-starts anew.
+Samples `rl.difficulty.samples` trajectories of every query with a known answer and writes the share of correct ones to
+runs/<run>/difficulty/pass_rates.jsonl, where <run> is the SFT policy's. With `rl.difficulty.filter`, RL trains only on
+queries with pass rates from `low` to `high`: it can learn from these. After a kill, the command resumes from the last
+complete batch; with another policy or other settings it starts over.
 """
 
 import asyncio
@@ -35,13 +34,13 @@ from arenarl.trajectory import Query, read_jsonl, write_jsonl
 if TYPE_CHECKING:
     from arenarl.rollout.engine import RolloutEngine
 
-BATCH = 64  # queries between two writings
+BATCH = 64  # queries per write of the file
 
 
 def pass_rates(
     engine: "RolloutEngine", verifier: Verifier, queries: Sequence[Query], config: Config
 ) -> list[dict[str, Any]]:
-    """A record a query: `query_id` and `pass_rate`, None where a verdict is missing."""
+    """Return a record per query: `query_id` and `pass_rate`, None where a verdict is missing."""
     from arenarl.rollout.engine import Attempt
 
     samples = config.rl.difficulty.samples
@@ -53,9 +52,8 @@ def pass_rates(
     trajectories = engine.roll_out(attempts)
 
     async def verify() -> list[bool | None]:
-        return await asyncio.gather(
-            *(verifier.is_correct(attempt.query, one) for attempt, one in zip(attempts, trajectories, strict=True))
-        )
+        pairs = zip(attempts, trajectories, strict=True)
+        return await asyncio.gather(*(verifier.is_correct(attempt.query, trajectory) for attempt, trajectory in pairs))
 
     verdicts = asyncio.run(verify())
     by_query = [verdicts[index : index + samples] for index in range(0, len(verdicts), samples)]
@@ -63,18 +61,22 @@ def pass_rates(
     return [{"query_id": query.query_id, "pass_rate": rate} for query, rate in zip(queries, rates, strict=True)]
 
 
-def what_decides(config: Config, policy: str) -> dict[str, Any]:
-    """All that pass rates depend on, but for the queries."""
+def rate_settings(config: Config, policy: str) -> dict[str, Any]:
+    """Return everything that pass rates depend on, except the queries."""
     settings = settings_of("rl", config)
-    of_policy = {"policy": hash_weights(policy), "dtype": config.policy.dtype}
-    asked = {"samples": config.rl.difficulty.samples, "told": system_prompt(config)}
-    read = {key: settings[key] for key in ("seed", "data", "environment", "rollout")}
-    return of_policy | asked | read | {"verifier": settings["judge"]["verifier"]}
+    return {
+        "policy": hash_weights(policy),
+        "dtype": config.policy.dtype,
+        "samples": config.rl.difficulty.samples,
+        "told": system_prompt(config),
+        **{key: settings[key] for key in ("seed", "data", "environment", "rollout")},
+        "verifier": settings["judge"]["verifier"],
+    }
 
 
 def measure(config: Config) -> None:
-    """Find the pass rates that are missing, and say how many queries are kept."""
-    from accelerate import PartialState  # not before the arguments are read: torch and transformers take seconds
+    """Measure the missing pass rates, and print how many queries are kept."""
+    from accelerate import PartialState  # after the arguments are parsed: torch and transformers load for seconds
     from accelerate.utils import gather_object
 
     from arenarl.rollout.backends import make_policy_engine, require_backend
@@ -90,20 +92,19 @@ def measure(config: Config) -> None:
     unfiltered = replace(config.rl, difficulty=replace(difficulty, filter=False))
     domain = make_domain(config.environment, config.data)
     queries = [query for query in training_queries(domain, unfiltered, config.reward.name, path) if has_answer(query)]
-    settings = what_decides(config, policy)
+    settings = rate_settings(config, policy)
     path.parent.mkdir(parents=True, exist_ok=True)
     keep_tracebacks(path.parent)
-    is_known = read_json(path.parent / "settings.json") == settings
-    records = {record["query_id"]: record for record in read_jsonl(path)} if is_known and path.is_file() else {}
+    is_current = read_json(path.parent / "settings.json") == settings
+    records = {record["query_id"]: record for record in read_jsonl(path)} if is_current and path.is_file() else {}
     fix_randomness(config)
-    PartialState().wait_for_everyone()  # all have read what is there
-    if not is_known and is_main_process():
+    PartialState().wait_for_everyone()  # all processes have read the file
+    if not is_current and is_main_process():
         path.unlink(missing_ok=True)
         write_json(path.parent / "settings.json", settings)
     client = open_client(config.llms_of("difficulty"), config.judge, f"{config.run_name}/difficulty")
-    engine = make_policy_engine(
-        config, policy, environment_maker(config.environment, config.data.language, client, config.judge), client
-    )
+    make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
+    engine = make_policy_engine(config, policy, make_environment, client)
     missing = [query for query in queries if query.query_id not in records]
     with Bar("difficulty", len(queries), len(queries) - len(missing)) as bar:
         for start in range(0, len(missing), BATCH):
@@ -119,7 +120,7 @@ def measure(config: Config) -> None:
     kept = sum(rate is not None and difficulty.low <= rate <= difficulty.high for rate in rates)
     never, always = rates.count(0.0), rates.count(1.0)
     say(f"{kept} of {len(rates)} queries with a known answer are kept; {never} were never answered, {always} always")
-    say(f"written: {path}; RL trains on what is kept with rl.difficulty.filter=true")
+    say(f"written: {path}; with rl.difficulty.filter=true, RL trains on the kept queries")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
-"""A step's judging in a thread of its own, beside the rollouts:
-a group is judged while it, or another one, is being generated.
+"""Judge a step's groups in a thread, while their trajectories are still being generated.
 
-The rollouts hand over each trajectory as it ends; who judges a group awaits what it needs of it. Before the group is
-complete, a call starts only if its tournament is sure to make it, so ranks, scores and the number of calls are those of
-judging afterwards. The thread's event loop is not that of the rollouts, so how trajectories are batched never depends
-on when a verdict came. Knows neither judge nor method.
+The rollouts hand over each trajectory as it ends; the judging coroutine of a group awaits the trajectories it needs.
+Before the group is complete, a judge call starts only if the tournament will certainly make it. So ranks, scores and
+the number of calls equal those of judging afterwards. The thread has its own event loop, so the batching of
+trajectories never depends on when verdicts arrive. This module does not depend on the judge or the method.
 """
 
 import asyncio
@@ -24,21 +23,20 @@ Outcome = TypeVar("Outcome")
 
 
 class IncomingGroup:
-    """A rollout group of `size` trajectories, of which each can be awaited.
-    Handed over from one thread, awaited in another."""
+    """A rollout group of `size` trajectories that arrive from one thread and can be awaited in another."""
 
     def __init__(self, query: Query, size: int):
         self.query = query
-        self.ended_G: list[float | None] = [None] * size  # when each was handed over, by perf_counter
-        self.calls: list[tuple[float, float]] = []  # (start, end) of each judge call, likewise
+        self.ended_G: list[float | None] = [None] * size  # perf_counter when each trajectory was handed over
+        self.calls: list[tuple[float, float]] = []  # perf_counter at start and end of each judge call
         self._trajectories: list[Future[Trajectory]] = [Future() for _ in range(size)]
         for trajectory in self._trajectories:
-            # judging that ends early must not cancel it: it will still be handed over
+            # a running future cannot be cancelled: the rollout sets its result even if judging ended early
             trajectory.set_running_or_notify_cancel()
 
     @classmethod
     def of(cls, group: RolloutGroup) -> "IncomingGroup":
-        """A group that is complete."""
+        """Wrap a complete group."""
         incoming = cls(group.query, len(group.trajectories))
         for row, trajectory in enumerate(group.trajectories):
             incoming.hand_over(row, trajectory)
@@ -59,7 +57,7 @@ class IncomingGroup:
 
     @contextmanager
     def calling(self):
-        """Around a judge call: notes when it was under way."""
+        """Record start and end of the judge call in the `with` block."""
         start = perf_counter()
         try:
             yield
@@ -68,13 +66,13 @@ class IncomingGroup:
 
 
 class Judging(Generic[Outcome]):
-    """Groups being judged by `judge`, all at once, from now on."""
+    """Starts to judge all groups at once with the coroutine `judge`, in a new thread."""
 
     def __init__(self, groups: Sequence[IncomingGroup], judge: Callable[[IncomingGroup], Awaitable[Outcome]]):
         self.groups = groups
         self._judge = judge
         self._outcomes: Future[list[Outcome]] = Future()
-        # a rollout that fails leaves it waiting: it must not keep the process
+        # daemon: after a failed rollout the thread waits for ever, and must not keep the process alive
         Thread(target=self._run, name="judging", daemon=True).start()
 
     def _run(self) -> None:
@@ -83,21 +81,23 @@ class Judging(Generic[Outcome]):
 
         try:
             self._outcomes.set_result(asyncio.run(judge_all()))
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that asks for the outcomes
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that reads the outcomes
             self._outcomes.set_exception(error)
 
     def check(self) -> None:
-        """Raises what has ended the judging, if anything has: whatever is generated from then on is for nothing."""
+        """Raise the error that ended the judging, if any, so that generation can stop early."""
         if self._outcomes.done():
             self._outcomes.result()
 
     def outcomes(self) -> list[Outcome]:
-        """The outcomes in the order of the groups, once there are all. Raises what `judge` raised."""
+        """Wait for all outcomes and return them in the order of the groups. Raises the errors of `judge`."""
         return self._outcomes.result()
 
     def busy_s(self, until: float) -> float:
-        """Seconds before `until`, by perf_counter, in which at least one judge call was under way.
-        To be asked once all have ended."""
+        """Return the seconds before `until`, by perf_counter, with at least one judge call in progress.
+
+        Call it after all judge calls have ended.
+        """
         busy_s, covered = 0.0, 0.0
         for start, end in sorted(call for group in self.groups for call in group.calls):
             start, end = max(start, covered), min(end, until)
@@ -106,12 +106,11 @@ class Judging(Generic[Outcome]):
 
 
 class EarlyCalls:
-    """The calls of one tournament: `enter` starts those that have become sure,
-    `compare` is what the tournament then asks.
+    """The judge calls of one tournament: `enter` starts calls that have become certain, `compare` returns replies.
 
     Args:
-        surely_meets: of the topology.
-        ask: one judge call about two rows that have entered.
+        surely_meets: the topology's rule for certain matches.
+        ask: makes one judge call for two rows that have entered.
         timeout_s: as in `play_tournament`, counted from the start of each call.
     """
 
@@ -120,28 +119,29 @@ class EarlyCalls:
     ):
         self.surely_meets, self.ask, self.bidirectional, self.timeout_s = surely_meets, ask, bidirectional, timeout_s
         self.entered: dict[int, Hashable | None] = {}
-        self._under_way: dict[tuple[Hashable, Hashable], asyncio.Task] = {}  # by the entrants shown first and second
+        self._under_way: dict[tuple[Hashable, Hashable], asyncio.Task] = {}  # (shown first, shown second) -> reply
 
     def enter(self, row: int, entrant: Hashable | None) -> None:
         self.entered[row] = entrant
         for i, j in sure_calls(self.surely_meets, self.entered, self.bidirectional):
-            shown = self.entered[i], self.entered[j]
-            if shown not in self._under_way:
-                self._under_way[shown] = asyncio.create_task(within(self.timeout_s, partial(self.ask, i, j)))
+            pair = self.entered[i], self.entered[j]
+            if pair not in self._under_way:
+                self._under_way[pair] = asyncio.create_task(within(self.timeout_s, partial(self.ask, i, j)))
 
     async def compare(self, i: int, j: int) -> Any:
-        """What the call replies, which may have been about trajectories identical with i and j."""
+        """Return the reply for rows i and j; it may come from a call about identical trajectories."""
         return await (self._under_way.get((self.entered[i], self.entered[j])) or self.ask(i, j))
 
 
 def sure_calls(surely_meets: str, entered: Mapping[int, Hashable | None], bidirectional: bool) -> list[tuple[int, int]]:
-    """The calls (shown first, shown second) that a tournament makes whatever the rows that have not entered turn out to
-    be.
+    """Return the calls (shown first, shown second) that a tournament makes for any content of the missing rows.
 
-    `entered`: row -> what names the entrant, equal for identical trajectories, and None for an invalid one. The anchor
-    is the first valid row, so it is known once all rows before it are. Asked in one order only, a pair shows the lower
-    row first: that is known once all rows before it are, as one of them could be identical with the other entrant of
-    the pair.
+    The anchor is the first valid row, so it is known once all rows before it have entered. In one order only, a pair
+    shows the lower row first; that order is known once all rows before it have entered, because one of them could be
+    identical to the pair's other entrant.
+
+    Args:
+        entered: row -> the entrant's key, equal for identical trajectories, None for an invalid one.
 
     >>> sure_calls("anchor", {0: None, 1: "a", 3: "b", 4: "a"}, bidirectional=False)
     [(1, 3)]
@@ -155,7 +155,7 @@ def sure_calls(surely_meets: str, entered: Mapping[int, Hashable | None], bidire
         if entered[row] is not None:
             first_rows.setdefault(entered[row], row)
     rows = list(first_rows.values())
-    known = next(row for row in range(len(entered) + 1) if row not in entered)  # below it, all rows have entered
+    known = next(row for row in range(len(entered) + 1) if row not in entered)  # all rows below have entered
     if surely_meets == "anchor":
         pairs = [(rows[0], row) for row in rows[1:] if rows[0] < known]
     elif surely_meets == "everyone":

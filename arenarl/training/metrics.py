@@ -1,6 +1,6 @@
-"""What a step's groups leave behind: metrics, W&B's table of trajectories, the lines of groups.jsonl for the report.
+"""Records of a step's groups: metrics, W&B's table of trajectories, the lines of groups.jsonl for the report.
 
-Metrics are `area/quantity`; those named `true/` need the domain's truth and are never seen by the policy.
+Metrics are named `area/quantity`. The policy never sees those named `true/`, which need the domain's truth.
 """
 
 import math
@@ -17,20 +17,23 @@ from arenarl.trajectory import RolloutGroup, Trajectory, read_turns
 def outcome_metrics(
     groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None
 ) -> dict[str, list[float]]:
-    """A step's `area/quantity` metrics, each as the values whose mean it is: one a trajectory, group or call. So the
-    mean over the values of all processes is that over all groups of the step."""
+    """Return a step's metrics, each as a list of values: one per trajectory, group or call.
+
+    The mean over the values of all processes is the metric over all groups of the step.
+    """
     started = [trajectory for group in groups for trajectory in group.trajectories]
     trajectories = [trajectory for trajectory in started if not trajectory.is_void]
+    metas = [trajectory.meta for trajectory in trajectories]
     metrics = {
         "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
-        "rollout/tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
-        "rollout/tool_error_rate": flags((one.meta["tool_errors"], one.meta["tool_calls"]) for one in trajectories),
+        "rollout/tool_calls": [meta["tool_calls"] for meta in metas],
+        "rollout/tool_error_rate": flags((meta["tool_errors"], meta["tool_calls"]) for meta in metas),
         "rollout/tool_crash_rate": [trajectory.is_void for trajectory in started],
         "rollout/begun_again": ["begun_again" in trajectory.meta for trajectory in started],
-        "rollout/distinct_answers": _distinct(groups, lambda one: one.answer),
+        "rollout/distinct_answers": _distinct(groups, lambda trajectory: trajectory.answer),
         "rollout/distinct_calls": _distinct(groups, _calls),
-        "rollout/world_reward": [one.meta["reward"] for one in trajectories if one.meta.get("reward") is not None],
-        "rollout/turns": [trajectory.meta["turns"] for trajectory in trajectories],
+        "rollout/world_reward": [meta["reward"] for meta in metas if meta.get("reward") is not None],
+        "rollout/turns": [meta["turns"] for meta in metas],
         "rollout/policy_tokens": [trajectory.policy_tokens for trajectory in trajectories],
         "rollout/reward": [reward for outcome in outcomes for reward in outcome.rewards_G if reward is not None],
         "rollout/accuracy": [correct for outcome in outcomes for correct in outcome.correct_G if correct is not None],
@@ -48,7 +51,7 @@ def outcome_metrics(
 
 
 def judge_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
-    """The metrics of the judge among `outcome_metrics`."""
+    """Return the judge's metrics, which are part of `outcome_metrics`."""
     rankings = [outcome.ranking for outcome in outcomes if outcome.ranking]
     return {
         "judge/calls_per_group": [float(outcome.judge_calls) for outcome in outcomes],
@@ -58,10 +61,10 @@ def judge_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
     }
 
 
-def _distinct(groups: Sequence[RolloutGroup], what: Callable[[Trajectory], Hashable]) -> list[float]:
-    """By group the share of different ones; void trajectories are left out, and groups of nothing else."""
-    values = [[what(trajectory) for trajectory in group.trajectories if not trajectory.is_void] for group in groups]
-    return [len(set(of_group)) / len(of_group) for of_group in values if of_group]
+def _distinct(groups: Sequence[RolloutGroup], key: Callable[[Trajectory], Hashable]) -> list[float]:
+    """Share of distinct keys in each group, without void trajectories and without groups of void ones only."""
+    keys = [[key(trajectory) for trajectory in group.trajectories if not trajectory.is_void] for group in groups]
+    return [len(set(of_group)) / len(of_group) for of_group in keys if of_group]
 
 
 def _calls(trajectory: Trajectory) -> tuple[str, ...]:
@@ -69,7 +72,7 @@ def _calls(trajectory: Trajectory) -> tuple[str, ...]:
 
 
 def _quality(examine: Examiner, group: RolloutGroup) -> list[float | None]:
-    """By trajectory; None for a void one, and of a query without a truth."""
+    """True quality (G,); None for a void trajectory, and for a query without a truth."""
     return [
         None if one.is_void or examine(group.query, one) is None else true_quality(examine, group.query, one)
         for one in group.trajectories
@@ -77,12 +80,12 @@ def _quality(examine: Examiner, group: RolloutGroup) -> list[float | None]:
 
 
 def flags(counts: Iterable[tuple[int, int]]) -> list[float]:
-    """(hits, of how many) each as so many ones and zeros."""
+    """Expand each (hits, total) into `hits` ones and `total - hits` zeros, whose mean is the rate."""
     return [flag for hits, total in counts for flag in [1.0] * hits + [0.0] * (total - hits)]
 
 
 def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome]) -> tuple[list[str], list[list]]:
-    """Columns and rows of the table of trajectories with their ranks that W&B shows."""
+    """Return columns and rows of W&B's table of trajectories and their ranks."""
     columns = ["query", "rank", "reward", "is_anchor", "stop_reason", "tool_calls", "answer"]
     rows = [
         [group.query.query, rank, reward, one.is_anchor, one.stop_reason, one.meta["tool_calls"], one.answer]
@@ -95,8 +98,7 @@ def rollout_table(groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcom
 def group_records(
     step: int, groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], examine: Examiner | None
 ) -> list[dict]:
-    """A step's groups as lines of runs/<run>/rl/groups.jsonl, for the report:
-    trajectories, rewards, ranks, every match.
+    """Return a step's lines of runs/<run>/rl/groups.jsonl: trajectories, rewards, ranks, every match.
 
     `quality` is None without a truth.
     """
@@ -116,12 +118,12 @@ def group_records(
     ]
 
 
-def rank_correlation(one_G: Sequence[float | None], other_G: Sequence[float | None]) -> float:
-    """Kendall's tau-b over those that have both values; NaN where either is constant."""
-    one, other = np.array(one_G, dtype=float), np.array(other_G, dtype=float)
-    known = np.isfinite(one) & np.isfinite(other)
-    if np.unique(one[known]).size < 2 or np.unique(other[known]).size < 2:
+def rank_correlation(first_G: Sequence[float | None], second_G: Sequence[float | None]) -> float:
+    """Return Kendall's tau-b over the rows where both values are known; NaN where either is constant."""
+    first, second = np.array(first_G, dtype=float), np.array(second_G, dtype=float)
+    known = np.isfinite(first) & np.isfinite(second)
+    if np.unique(first[known]).size < 2 or np.unique(second[known]).size < 2:
         return math.nan
-    from scipy.stats import kendalltau  # at the first step of RL, not at every start
+    from scipy.stats import kendalltau  # imported at the first step of RL, not at every start
 
-    return float(kendalltau(one[known], other[known]).statistic)
+    return float(kendalltau(first[known], second[known]).statistic)

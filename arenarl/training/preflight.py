@@ -1,7 +1,7 @@
-"""Refuse everything that a training stage cannot work with, before any work.
+"""Check all inputs of a training stage before it starts.
 
-First what the config alone says, in milliseconds; then what needs torch, the data and the policy that training starts
-from. Each refusal is a UserError, one line that says what to change. train_rl.py calls `preflight`, train_sft.py
+First the config alone, in milliseconds; then checks that need torch, the data and the starting policy. Each failed
+check raises a UserError, one line that says what to change. train_rl.py calls `preflight`, train_sft.py
 `preflight_sft`; reproduce.sh checks the config alone before its first stage:
 
     python -m arenarl.training.preflight --config configs/quickstart.yaml --processes 2
@@ -32,29 +32,25 @@ Provenance = Callable[[Config, str], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Start:
-    """What RL starts from."""
+    """The inputs of RL."""
 
     folder: Path  # runs/<run>/rl
     policy: str  # folder or hub id
     tokenizer: "PreTrainedTokenizerBase"
     domain: "Domain"
-    queries: "list[Query]"  # those that RL trains on
+    queries: "list[Query]"  # to train on
 
 
 def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> Start | None:
-    """Check all inputs of RL and make its folder; None if RL has finished before.
-
-    Raises:
-        UserError: something cannot work.
-    """
+    """Check all inputs of RL and make its folder; return None if RL has finished. Raises UserError for a bad input."""
     check_method(config)
     check_groups(config, process_count())
     _check_optimizer(config, "rl", arguments)
     if config.rl.advantage == "gae":
-        critic = "rl.critic_learning_rate", config.rl.critic_learning_rate
-        refuse_lost_updates(config.policy, *critic, config.rl.deepspeed)
+        rate = config.rl.critic_learning_rate
+        refuse_lost_updates(config.policy, "rl.critic_learning_rate", rate, config.rl.deepspeed)
 
-    # after the config is known to be sound: loading torch takes seconds
+    # after the checks of the config: loading torch takes seconds
     from arenarl.domains.domain import make_domain
     from arenarl.judges.factory import refuse_answers_alone, refuse_without_truth
     from arenarl.rollout.backends import require_backend, require_sync
@@ -85,18 +81,16 @@ def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> S
 
 
 def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) -> Path | None:
-    """Check all inputs of SFT and make its folder, runs/<run>/sft; None if there is nothing to train.
+    """Check all inputs of SFT, make its folder and return it; return None if SFT has finished, or with --check.
 
-    Raises:
-        UserError: something cannot work.
+    Raises UserError for a bad input.
     """
     from arenarl.domains.prepared import refuse_other_data
 
     check_method(config)
     data = Path(config.data.folder) / "sft.jsonl"
     if not data.is_file():
-        named = "name a file of trajectories in data.source beside the others, and run"
-        how = named if config.data.source else "make it with:"
+        how = "add a file of trajectories to data.source, and run" if config.data.source else "make it with:"
         raise UserError(f"{data} does not exist; {how} python data/prepare.py --config <this YAML>")
     refuse_other_data(config.data, config.environment, "sft")
     _check_optimizer(config, "sft", arguments)
@@ -122,7 +116,7 @@ def _check_optimizer(config: Config, stage: str, arguments: Namespace) -> None:
 
 def main() -> None:
     config, arguments = parse_arguments(
-        __doc__, lambda parser: parser.add_argument("--processes", type=int, default=1, help="that RL will use")
+        __doc__, lambda parser: parser.add_argument("--processes", type=int, default=1, help="RL's number of processes")
     )
     check_method(config)
     check_groups(config, arguments.processes)

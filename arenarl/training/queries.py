@@ -1,4 +1,4 @@
-"""Which queries RL trains on."""
+"""Select the queries that RL trains on."""
 
 from pathlib import Path
 
@@ -14,24 +14,25 @@ from arenarl.trajectory import Query, read_jsonl
 
 
 def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path) -> list[Query]:
-    """The RL split, without what the domain holds out (travel: M-Day) unless `rl.subtasks` names it, nor what
-    `rl.difficulty` leaves out.
+    """Return the RL split without held-out subtasks (travel: M-Day) and queries of the wrong difficulty.
+
+    `rl.subtasks` replaces the default choice of subtasks, and may include held-out ones.
 
     Raises:
-        UserError: a subtask is unknown, the method `reward` needs answers that are not known, too few queries are left.
+        UserError: a subtask is unknown, the reward needs known answers that are missing, or too few queries are left.
     """
     queries, path = domain.read_split("rl"), Path(domain.data.folder) / "rl_queries.jsonl"
     known = domain.subtasks_of(queries)
-    had = {query.subtask for query in queries}  # data of one's own may lack what the domain knows
-    wanted = rl.subtasks or [subtask for subtask in known if subtask in had and subtask not in domain.held_out]
+    present = {query.subtask for query in queries}  # a user's data may lack subtasks of the domain
+    wanted = rl.subtasks or [subtask for subtask in known if subtask in present and subtask not in domain.held_out]
     if unknown := sorted(set(wanted) - set(known)):
         raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; known: {', '.join(known)}")
     queries = [query for query in queries if query.subtask in wanted]
-    open_ended = [query for query in queries if not has_answer(query)]
-    if open_ended and reward in REWARDS and REWARDS[reward].needs_answers:
+    unanswered = [query for query in queries if not has_answer(query)]
+    if unanswered and reward in REWARDS and REWARDS[reward].needs_answers:
         raise UserError(
-            f"reward.name={reward} needs a known answer, and {path} has {len(open_ended)} queries without, "
-            f"first {open_ended[0].query_id} of {open_ended[0].subtask}; set rl.subtasks, "
+            f"reward.name={reward} needs known answers, but {path} has {len(unanswered)} queries without one, "
+            f"first {unanswered[0].query_id} of {unanswered[0].subtask}; set rl.subtasks, "
             "or reward.name=correctness_or_tournament"
         )
     if rl.difficulty.filter:
@@ -46,32 +47,27 @@ def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path
 
 
 def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Path) -> list[Query]:
-    """Those without a known answer, and those that the SFT policy answers neither never nor always (4.1, InfoAgent).
+    """Return the queries without a known answer, and those whose pass rate is within `bounds` (4.1, InfoAgent).
 
-    Raises:
-        UserError: pass rates are missing.
+    Raises UserError if pass rates are missing.
     """
     rates = {record["query_id"]: record["pass_rate"] for record in read_jsonl(path)} if path.is_file() else {}
-    closed = [query for query in queries if has_answer(query)]
-    if missing := [query for query in closed if query.query_id not in rates]:
+    closed = [query.query_id for query in queries if has_answer(query)]
+    if missing := [query_id for query_id in closed if query_id not in rates]:
         raise UserError(
             f"rl.difficulty.filter: {path} lacks {len(missing)} of {len(closed)} pass rates; "
-            "python -m arenarl.training.difficulty finds them"
+            "run python -m arenarl.training.difficulty"
         )
-
-    def is_kept(query: Query) -> bool:
-        rate = rates.get(query.query_id)
-        return not has_answer(query) or (rate is not None and bounds.low <= rate <= bounds.high)
-
-    return [query for query in queries if is_kept(query)]
+    known = {query_id: rates[query_id] for query_id in closed if rates[query_id] is not None}
+    kept = {query_id for query_id, rate in known.items() if bounds.low <= rate <= bounds.high}
+    return [query for query in queries if not has_answer(query) or query.query_id in kept]
 
 
 def refuse_other_pass_rates(rl: RLConfig, path: Path, policy: str) -> None:
-    """Raises UserError, on the main process, if queries were chosen by the pass rates of other weights than the policy
-    has now."""
+    """Raise UserError, on the main process, if the pass rates were measured with other weights than the policy's."""
     settings = read_json(path.parent / "settings.json") if rl.difficulty.filter and is_main_process() else None
     if settings and settings["policy"] != hash_weights(policy):
         raise UserError(
-            f"rl.difficulty.filter: {path} is of other weights than {policy} has; "
-            "python -m arenarl.training.difficulty finds its own"
+            f"rl.difficulty.filter: {path} was measured with other weights than {policy} has; "
+            "run python -m arenarl.training.difficulty again"
         )

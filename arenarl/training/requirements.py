@@ -1,10 +1,10 @@
-"""What methods and rewards require of other keys, evaluated: a contradiction costs one line, before torch is loaded.
+"""Check the requirements of methods and rewards against the config, before torch is loaded.
 
-The requirements are data beside each formula (`methods`, `rewards`); nothing here names a method.
+The requirements are data in the file of each formula (`methods`, `rewards`); no method is named here.
 """
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -14,19 +14,17 @@ from arenarl.tournament.topologies import TOPOLOGIES, parameters_of
 from arenarl.training.methods import METHODS, chosen_methods
 from arenarl.training.rewards import REWARDS, Reward, reward_of
 
-# keys of rl.method=online; rl.beta, which offline methods do not read either, comes to them from their base
-OF_ONLINE = (
+# keys that only rl.method=online reads, but for rl.beta, which the YAMLs of offline methods inherit
+ONLINE_KEYS = (
     "rl.loss_type", "rl.importance_sampling_level", "rl.epsilon", "rl.epsilon_high", "rl.updates_per_rollout",
     "rl.advantage", "rl.advantage_ddof", "rl.advantage_epsilon",
 )  # fmt: skip
 
 
 def check_method(config: Config) -> None:
-    """Refuse a method or a reward whose requirements the config does not meet, and a key that is set and that nothing
-    reads: an ablation of it would compare a run with itself.
+    """Raise UserError for unmet requirements of the methods and the reward, and for keys that are set but never read.
 
-    Raises:
-        UserError: one line that says what to change.
+    An ablation of an unread key would compare a run with itself.
     """
     reward = reward_of(config.reward.name)
     reward.check(config)
@@ -34,52 +32,53 @@ def check_method(config: Config) -> None:
         title = f"{' and '.join(_setting(*key) for key in method.keys.items())} ({method.title})"
         for key, allowed in method.requires.items():
             if (value := attrgetter(key)(config)) not in allowed:
-                raise UserError(f"{title} needs {_choice(key, allowed)}, not {_as_set(value)}")
+                choice = " or ".join(map(_as_word, allowed))
+                raise UserError(f"{title} needs {key}={choice}, not {_as_word(value)}")
         for key, excluded in method.excludes.items():
             if (value := attrgetter(key)(config)) in excluded:
                 raise UserError(f"{title} does not go with {_setting(key, value)}; change one of them")
         if method.needs_matches and config.reward.name != "tournament" and not config.reward.tournament_if_equal:
             raise UserError(f"{title} takes its pairs from a tournament: set reward.name=tournament")
-    for key, owner, owners, value in _unread_rules(config, reward):
-        found, default = attrgetter(key)(config), attrgetter(key)(Config())
-        if found != default and value not in owners:
+    for key, owner, owners, value in _readers(config, reward):
+        current, default = attrgetter(key)(config), attrgetter(key)(Config())
+        if current != default and value not in owners:
             raise UserError(
-                f"{_setting(key, found)} is of {owner}={' or '.join(sorted(owners))}, not of {value}; leave it out, "
+                f"{_setting(key, current)} needs {owner}={' or '.join(sorted(owners))}, not {value}; leave it out, "
                 f"or set {_setting(key, default)}"
             )
 
 
-def _unread_rules(config: Config, reward: Reward) -> Iterator[tuple[str, str, Collection[str], str]]:
-    """(key, the key that decides whether it is read, the deciding values that do, the config's)."""
+def _readers(config: Config, reward: Reward) -> Iterator[tuple[str, str, Collection[str], str]]:
+    """Yield for each key: the key, the deciding key, its values with which the key is read, and its current value."""
+
+    def names_where(condition: Callable[[Reward], bool]) -> set[str]:
+        return {name for name, other in REWARDS.items() if condition(other)}
+
     name, tournament = config.reward.name, config.tournament
-    for key in dict.fromkeys(key for one in REWARDS.values() for key in one.reads):
-        yield key, "reward.name", {other for other, one in REWARDS.items() if key in one.reads}, name
-    for key in OF_ONLINE:
+    for key in dict.fromkeys(key for other in REWARDS.values() for key in other.reads):
+        yield key, "reward.name", names_where(lambda other, key=key: key in other.reads), name
+    for key in ONLINE_KEYS:
         yield key, "rl.method", {"online"}, config.rl.method
     for key in dict.fromkeys(key for method in METHODS for key in method.reads):
-        owners = [method for method in METHODS if key in method.reads]
-        (owner,) = {owner for method in owners for owner in method.keys}
-        yield key, owner, {method.keys[owner] for method in owners}, attrgetter(owner)(config)
-    plays = reward.plays_topology or config.reward.tournament_if_equal
-    if not plays:
+        methods = [method for method in METHODS if key in method.reads]
+        (owner,) = {owner for method in methods for owner in method.keys}
+        yield key, owner, {method.keys[owner] for method in methods}, attrgetter(owner)(config)
+    has_tournament = reward.plays_topology or config.reward.tournament_if_equal
+    if not has_tournament:
         for key in ("tournament.topology", "tournament.ranking"):
-            yield key, "reward.name", {other for other, one in REWARDS.items() if one.plays_topology}, name
-        yield "tournament.bidirectional", "reward.name", {o for o, one in REWARDS.items() if one.compares}, name
-    played = tournament.topology if plays else reward.own_topology(config)
+            yield key, "reward.name", names_where(lambda other: other.plays_topology), name
+        yield "tournament.bidirectional", "reward.name", names_where(lambda other: other.compares), name
+    played = tournament.topology if has_tournament else reward.own_topology(config)
     parameters = {topology: parameters_of(topology) for topology in {*TOPOLOGIES, *([played] if played else [])}}
     for key in dict.fromkeys(key for topology in TOPOLOGIES for key in parameters[topology]):
         owners = {topology for topology in parameters if key in parameters[topology]}
         yield f"tournament.{key}", "tournament.topology", owners, played or name
 
 
-def _choice(key: str, values: Collection[Any]) -> str:
-    return f"{key}={' or '.join(map(_as_set, values))}"
-
-
 def _setting(key: str, value: Any) -> str:
-    return f"{key}={_as_set(value)}"
+    return f"{key}={_as_word(value)}"
 
 
-def _as_set(value: object) -> str:
-    """As --set takes it."""
+def _as_word(value: object) -> str:
+    """Format a value as it is typed after --set."""
     return shown(value if isinstance(value, str) else json.dumps(value))

@@ -1,8 +1,8 @@
 """Teacher trajectories → token ids and labels for SFTTrainer: loss on the policy's own tokens only.
 
-The chat template marks assistant turns; everything else (prompt, tool results) gets the label -100, and so does the
-line break after a turn's end, which the template writes and no rollout asks for. Messages go in as text, because Arrow
-would give every tool call the arguments of all others, as nulls. What `max_length` cuts is counted, not hidden.
+The chat template marks assistant turns. All other tokens (prompt, observations) get the label -100, and so does the
+line break after a turn's end, which the policy never generates. Tool calls are stored as text, because Arrow would add
+the arguments of all other calls as nulls. Trajectories that `max_length` cuts are counted and reported.
 """
 
 import math
@@ -23,48 +23,44 @@ from arenarl.system.progress import say
 from arenarl.trajectory import assistant_text, harmless, read_trajectories, read_turns, with_system_prompt
 
 IGNORED = -100
-_SPELLED = re.compile(r"<(?=\|\w+\|>|/?think>)")
+_CONTROL_TOKEN = re.compile(r"<(?=\|\w+\|>|/?think>)")
 
 
 def as_text(messages: list[dict]) -> list[dict[str, str]]:
-    """Messages as the template shall see them: turns in the text form that the policy generates,
-    observations as rollouts show them.
+    """Return messages for the chat template: turns as the policy generates them, observations as in rollouts.
 
-    A turn that spells a control token would be taught to end in its midst,
-    and of one that spells </think> templates drop a part.
+    Control tokens that a turn spells out are escaped: SFT would teach the policy to end the turn there, and templates
+    drop the text before </think>.
     """
 
     def content(message: dict) -> str:
         if message["role"] == "assistant":
-            return assistant_text(message, lambda text: _SPELLED.sub("< ", text))
+            return assistant_text(message, lambda text: _CONTROL_TOKEN.sub("< ", text))
         return harmless(message["content"]) if message["role"] == "tool" else message["content"]
 
     return [{"role": message["role"], "content": content(message)} for message in messages]
 
 
 def training_texts(path: Path, actions: ActionForm = "tool_calls") -> Iterator[str]:
-    """The texts of all messages, for training a tokenizer."""
+    """Yield the texts of all messages, to train a tokenizer."""
     for record in read_trajectories(path):
         for message in as_text(as_text_actions(record["messages"]) if actions == "text" else record["messages"]):
             yield message["content"]
 
 
 def tokenize_trajectories(
-    path: Path,
-    tokenizer: PreTrainedTokenizerBase,
-    tools: list[dict] | None,
-    max_length: int,
-    system: str | None = None,
-    actions: ActionForm = "tool_calls",
-) -> Dataset:
-    """A dataset of `input_ids` and `labels`, cut to `max_length` tokens, and `length`, the tokens before the cut.
+    path: Path, tokenizer: PreTrainedTokenizerBase, tools: list[dict] | None, max_length: int,
+    system: str | None = None, actions: ActionForm = "tool_calls",
+) -> Dataset:  # fmt: skip
+    """Return a dataset of `input_ids` and `labels`, cut to `max_length` tokens, and `length`, the uncut length.
 
-    A trajectory that brings tools of its own is shown with them instead of `tools`; with `tools` None the prompt tells
-    of none. A system message of its own gives way to `system`, as rollouts have it.
+    Args:
+        tools: schemas in the prompt, unless the trajectory has its own tools; None for a prompt without tools.
+        system: replaces the trajectory's system message, as in rollouts.
 
     Raises:
-        UserError: the chat template does not mark assistant turns, cutting leaves nothing to train on, or `actions` are
-            text and a turn makes several calls.
+        UserError: no token has a label, because the chat template marks no assistant turn or `max_length` is too small;
+            or a turn makes several calls although `actions` is "text".
     """
     rows = []
     for record in read_trajectories(path):
@@ -80,29 +76,28 @@ def tokenize_trajectories(
 
 
 def warn_of_untaught(path: Path, tools: list[dict]) -> None:
-    """Say which tools the policy will not know of: the prompt tells of none, and no trajectory calls them."""
+    """Print the tools that the policy cannot learn: no prompt lists them and no trajectory calls them."""
     turns = (turn for record in read_trajectories(path) for turn in read_turns(record["messages"]))
     called = {call.name for turn in turns for call in turn.tool_calls}
     if untaught := [tool["function"]["name"] for tool in tools if tool["function"]["name"] not in called]:
         say(
             f"{path} never calls {', '.join(untaught)}, and no prompt names it: "
-            "environment.schemas_in_prompt=true tells the policy of all tools"
+            "set environment.schemas_in_prompt=true to list all tools in the prompt"
         )
 
 
 def in_training_order(dataset: Dataset, epochs: float, batch_size: int, seed: int) -> Dataset:
-    """All passes one after the other, so that resuming needs no sampler state;
-    each shuffled, with rows of like length together.
+    """Return the rows of all epochs in order, so that resuming needs no sampler state.
 
-    Rows without a token to train on, most of them cut before the first, are left out:
-    alone in a batch, their loss would be NaN.
+    Each epoch is shuffled, with rows of similar length together. Rows without a label are left out, because a batch of
+    such rows has the loss NaN.
     """
     rows = [row for row, labels in enumerate(dataset["labels"]) if _has_target(labels)]
     lengths = dataset.select(rows)["length"]
     generator = torch.Generator().manual_seed(seed)
     order: list[int] = []
     for _ in range(math.ceil(epochs)):
-        # a data loader draws so before each pass: Trainer's own order
+        # a data loader draws this number before each epoch: the order equals Trainer's own
         torch.empty((), dtype=torch.int64).random_(generator=generator)
         order += [rows[index] for index in get_length_grouped_indices(lengths, batch_size, generator=generator)]
     return dataset.select(order[: round(epochs * len(rows))])
@@ -115,7 +110,7 @@ def _has_target(labels: list[int]) -> bool:
 def tokenize(
     tokenizer: PreTrainedTokenizerBase, messages: list[dict], tools: list[dict] | None, max_length: int
 ) -> dict:
-    """One trajectory's `input_ids`, `labels` (-100 wherever the token is not the policy's own) and uncut `length`."""
+    """Return one trajectory's `input_ids`, `labels` (-100 for tokens that are not the policy's) and uncut `length`."""
     encoded = tokenizer.apply_chat_template(
         as_text(messages), tools=tools, return_dict=True, return_assistant_tokens_mask=True
     )
@@ -128,8 +123,7 @@ def tokenize(
 
 
 def count_cut(dataset: Dataset, max_length: int, path: Path) -> None:
-    """Write and print how many trajectories are longer than `max_length`,
-    and how many have no token to train on and are left out."""
+    """Write and print how many trajectories are cut at `max_length`, and how many have no label and are left out."""
     lengths = dataset["length"]
     cut, left_out = sum(n > max_length for n in lengths), sum(not _has_target(labels) for labels in dataset["labels"])
     counts = {"trajectories": len(lengths), "cut": cut, "left_out": left_out, "max_length": max_length}

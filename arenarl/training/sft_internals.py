@@ -1,11 +1,11 @@
-"""Private parts of TRL that SFT uses. They stand apart from `trl_internals`, because TRL's GRPO imports vLLM.
+"""Private parts of TRL that SFT uses, separate from `trl_internals` because TRL's GRPO imports vLLM.
 
-What each patch gains, measured as there:
+Gains of the patches, measured as in `trl_internals`:
 
-- `prepare`: on a CPU the head computes logits only where a label asks for them, not for prompts and observations: SFT
-  of 8 rows takes 0.11 s in place of 0.16.
-- `RightPaddedTrainer`: nothing on a CPU. On a GPU, attention without a mask can take a fused causal kernel, and no mask
-  of T x T is held, which rows of 16,384 tokens need.
+- `prepare`: on a CPU, the head computes logits only at labels, not for prompts and observations: SFT of 8 rows takes
+  0.11 s instead of 0.16.
+- `RightPaddedTrainer`: no gain on a CPU. On a GPU, attention without a mask can use a fused causal kernel and allocates
+  no mask of T x T, which rows of 16,384 tokens need.
 """
 
 from collections.abc import Iterator
@@ -26,13 +26,10 @@ WRITTEN_FOR = "1.16"  # TRL's version
 
 
 def prepare() -> None:
-    """To be called before a trainer is made.
+    """Patch TRL's head to compute only labelled positions, before a trainer is made.
 
-    TRL's head scores every position of a device without Triton, to spare those that compile for a shape; here most
-    positions are prompts, observations and padding.
-
-    Raises:
-        UserError: another version of TRL is installed than this module was written for.
+    On devices without Triton, TRL's head computes every position, because fixed shapes compile once. Here most
+    positions are prompts, observations and padding. Raises UserError if another version of TRL is installed.
     """
     if not version("trl").startswith(f"{WRITTEN_FOR}."):
         raise UserError(
@@ -40,28 +37,30 @@ def prepare() -> None:
             f"pip install 'trl=={WRITTEN_FOR}.*'"
         )
     prepare_attention()
-    utils._use_triton = lambda device: True  # which only the head asks here; the kernels ask their own module
+    utils._use_triton = lambda device: True  # only the head reads it here; the kernels read their own module's
 
 
 class RightPaddedTrainer(SFTTrainer):
-    """`SFTTrainer` whose loss is the same, of rows that its collator has padded on the right, without a mask: a GPU's
-    fastest kernels know no other than the causal one. It still counts tokens by the mask, and so does the loss that
-    experts share, which keeps it."""
+    """`SFTTrainer` that passes no attention mask: its rows are padded on the right, so the loss is the same.
+
+    A GPU's fastest kernels support only the causal mask. Tokens are still counted by the mask. The auxiliary loss of
+    mixtures of experts needs the mask, so such models keep it.
+    """
 
     def __init__(self, **options: Any):
         prepare()
         super().__init__(**options)
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        def unmasked(**named: Any) -> Any:
-            return model(**named | {"attention_mask": None})
+        def unmasked(**arguments: Any) -> Any:
+            return model(**arguments | {"attention_mask": None})
 
         return super().compute_loss(model if self.aux_loss_enabled else unmasked, inputs, *args, **kwargs)
 
 
 @contextmanager
 def lent_model(engine: RolloutEngine, trainer: Trainer) -> Iterator[None]:
-    """The engine generates with the trainer's own model, gathered once under ZeRO-3, and not once a turn."""
+    """Let the engine generate with the trainer's model; ZeRO-3 gathers it once here instead of once per turn."""
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
         was_training = model.training
         model.eval()

@@ -1,5 +1,7 @@
-"""SFT that ends while the policy can hardly do the task:
-what RL makes of such a start is the question of Fig. 4 (c)."""
+"""SFT that stops early, at a given share of valid trajectories.
+
+So RL can be compared on weak and strong starting policies, as in Fig. 4 (c), ArenaRL.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,28 +20,23 @@ from arenarl.system.seeds import stable_seed
 from arenarl.training.queries import training_queries
 from arenarl.training.sft_internals import lent_model
 
-TRIED = 200  # trajectories: their share of valid ones has a standard error of at most 3.5 points
+TRIED = 200  # trajectories per check: the standard error of the valid share is at most 3.5 points
 
 
 class StopAtValid(TrainerCallback):
-    """Ends SFT once `sft.stop_at_valid` of trajectories for RL's queries are valid,
-    which it finds out every `sft.save_steps` steps.
+    """Stops SFT once `sft.stop_at_valid` of the trajectories for RL's queries are valid.
 
-    All processes take part, each with its share of the queries. The step that it ends at gets no checkpoint: a run that
-    was killed there would go on past it.
+    Checks every `sft.save_steps` steps, on all processes, each with its share of the queries. The last step is not
+    saved as a checkpoint, because a run killed there would resume and train past it.
     """
 
     def __init__(
-        self,
-        config: Config,
-        tokenizer: PreTrainedTokenizerBase,
-        make: Callable[[], Environment],
+        self, config: Config, tokenizer: PreTrainedTokenizerBase, make_environment: Callable[[], Environment],
         note: Callable[[str], None],
-    ):
+    ):  # fmt: skip
         self.least, self.interval, self.note = config.sft.stop_at_valid, config.sft.save_steps, note
-        self.engine = make_engine(
-            replace(config, rollout=replace(config.rollout, backend="transformers")), tokenizer, make, stage="sft"
-        )
+        with_transformers = replace(config, rollout=replace(config.rollout, backend="transformers"))
+        self.engine = make_engine(with_transformers, tokenizer, make_environment, stage="sft")
         domain = make_domain(config.environment, config.data)
         queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
         self.attempts = [

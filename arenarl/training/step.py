@@ -1,10 +1,11 @@
 """One step of RL: rollout → judge → reward → advantage → log.
 
-TRL generates, then computes the reference's and the old log-probabilities, then asks for rewards: judging begins with
-the first trajectory, in a thread (`judging`), and is waited for when TRL asks. `methods` says what TRL is handed of the
-rewards, and what becomes of it. Offline methods (`offline`) call `roll_out` and `finish` themselves.
+TRL generates trajectories, computes the log-probabilities of the old and the reference policy, then calls the reward
+functions. Judging starts with the first trajectory, in a thread (`judging`), and the reward function waits for it.
+`methods` defines what TRL receives of the rewards and how advantages follow. Offline methods (`offline`) call
+`roll_out` and `finish` themselves.
 
-Rollout seeds and horizons derive from the optimizer step, so a resumed run samples what the unbroken one would have.
+Rollout seeds and horizons derive from the optimizer step, so a resumed run samples what an unbroken run would.
 """
 
 from collections import Counter
@@ -37,26 +38,19 @@ from arenarl.trajectory import Query, RolloutGroup, Trajectory, append_step
 
 
 class TrainingStep:
-    """The step under way: its groups on this process. All methods but `check` are called on all processes together.
+    """The current step and this process's groups. All methods but `check` must run on all processes together.
 
     Args:
-        examine: gives the truth that is logged; None without one.
-        folder: of RL, where groups.jsonl is written.
-        client: the way to LLMs; None without any.
-        watcher: a judge that has no part in rewards.
+        examine: returns the truth that is logged; None without a truth.
+        folder: RL's folder, where groups.jsonl is written.
+        client: None without LLMs.
+        watcher: a second judge, which does not affect rewards.
     """
 
     def __init__(
-        self,
-        config: Config,
-        queries: Sequence[Query],
-        engine: RolloutEngine,
-        arena: Arena,
-        examine: Examiner | None,
-        folder: Path,
-        client: LLMClient | None = None,
-        watcher: Watcher | None = None,
-    ):
+        self, config: Config, queries: Sequence[Query], engine: RolloutEngine, arena: Arena, examine: Examiner | None,
+        folder: Path, client: LLMClient | None = None, watcher: Watcher | None = None,
+    ):  # fmt: skip
         self.config, self.engine, self.arena, self.examine, self.folder = config, engine, arena, examine, folder
         self.client, self.watcher = client, watcher
         self.by_id = {query.query_id: query for query in queries}
@@ -72,13 +66,14 @@ class TrainingStep:
     def roll_out(
         self, number: int, queries: Sequence[Query], weights: AbstractContextManager | None = None
     ) -> list[RolloutGroup]:
-        """A group of each of this process's queries, judged from its first trajectory on.
-
-        Errors from the judge end the rollout. So do the LLM client and a service behind the tools that refuse all
-        calls: RunStopped on all processes, once all are through with theirs.
+        """Return one group for each of this process's queries; their judging starts with the first trajectory.
 
         Args:
-            weights: lends the engine the weights to generate with; None if it has them.
+            weights: loads the weights into the engine; None if the engine has them.
+
+        Raises:
+            RunStopped: on all processes, once all have finished their rollouts, if the LLM client of one process has
+                stopped, or a service behind the tools refuses all calls. Errors from the judge abort the rollout.
         """
         start, size, stop = perf_counter(), self.config.rollout.group_size, None
         self.judging = judging = self.arena.begin(queries, size)
@@ -95,27 +90,28 @@ class TrainingStep:
                 self.groups = self.engine.roll_out_groups(
                     queries, stable_seed(self.config.seed, number), self.config.turns.at(number), hand_over
                 )
-            except RunStopped as error:  # raised on all processes, once the model is back with the trainer
+            except RunStopped as error:  # raised below, on all processes, once the trainer has the model back
                 stop = str(error)
         self.stop_together(stop)
         self.generated = start, perf_counter()
         return self.groups
 
     def finish(self, number: int) -> dict[str, list[float]]:
-        """Wait for the judge, and log the step. Returns its metrics, each as this process's values, of which, with
-        those of all processes, the mean is the metric. Every `rl.eval_steps` steps the groups are kept in groups.jsonl
-        and shown in W&B.
+        """Wait for the judge, and return the step's metrics as this process's values.
+
+        A metric is the mean over the values of all processes. Every `rl.eval_steps` steps, the groups are written to
+        groups.jsonl and shown in W&B.
 
         Raises:
-            RunStopped: on all processes, if an LLM of one of them is to be asked no more,
-                or nothing has been valid or rewarded for too long.
+            RunStopped: on all processes, if an LLM client has stopped, or no trajectory was valid or rewarded for too
+                many steps.
         """
         self.outcomes = self.judging.outcomes()
         judged = list(zip(self.groups, self.outcomes, strict=True))
         watched = self.watcher.look(number, self.judging.groups, self.outcomes) if self.watcher else {}
-        usage = llm_usage(self.client) if self.client else {}
-        # of all processes, so that what they know stays the same everywhere
-        calls, tallies, ends, world_rewards = zip(*gather_object([_facts(*one) for one in judged]), strict=True)
+        usage = _llm_usage(self.client) if self.client else {}
+        # gathered, so that the judge's variances and the checks are equal on all processes
+        calls, tallies, ends, world_rewards = zip(*gather_object([_facts(*pair) for pair in judged]), strict=True)
         self.arena.learn(self.config.rollout.group_size, calls)
         self.arena.count(tallies)
         self.verdicts.look(tallies)
@@ -123,26 +119,24 @@ class TrainingStep:
         if self.world_rewards:
             self.world_rewards.look(number, [reward for of_group in world_rewards for reward in of_group])
         if self.config.rl.eval_steps and number % self.config.rl.eval_steps == 0:
-            self._keep(number, gather_object(judged))
-        known = self.arena.judge_metrics() | usage | {"rollout/max_turns": self.config.turns.at(number)}
+            groups, outcomes = zip(*gather_object(judged), strict=True)
+            if is_main_process():
+                append_step(self.folder / "groups.jsonl", number, group_records(number, groups, outcomes, self.examine))
+                log_table("rollouts", *rollout_table(groups, outcomes), number)
+        shared = self.arena.judge_metrics() | usage | {"rollout/max_turns": self.config.turns.at(number)}
         own = outcome_metrics(self.groups, self.outcomes, self.examine) | self.engine.tool_metrics() | watched
-        return own | {name: [value] for name, value in known.items()}
-
-    def _keep(self, number: int, judged: Sequence[tuple[RolloutGroup, GroupOutcome]]) -> None:
-        if is_main_process():
-            groups, outcomes = zip(*judged, strict=True)
-            append_step(self.folder / "groups.jsonl", number, group_records(number, groups, outcomes, self.examine))
-            log_table("rollouts", *rollout_table(groups, outcomes), number)
+        return own | {name: [value] for name, value in shared.items()}
 
     def rollout_func(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
-        """TRL's: ids of queries, each N times in a row → token ids, and the mask of the policy's own tokens."""
+        """TRL's rollout function: query ids, each N times in a row → token ids and the mask of the policy's tokens."""
         size = self.config.rollout.group_size
-        firsts = prompts[::size]
-        if [first for first in firsts for _ in range(size)] != list(prompts):
+        query_ids = prompts[::size]
+        if [query_id for query_id in query_ids for _ in range(size)] != list(prompts):
             raise RuntimeError(
-                f"TRL did not hand over whole groups of {size} prompts; this version lays batches out differently"
+                f"TRL passed prompts that are not whole groups of {size}: this TRL version orders batches in another "
+                "way; install the version that pyproject.toml names"
             )
-        queries = [self.by_id[query_id] for query_id in firsts]
+        queries = [self.by_id[query_id] for query_id in query_ids]
         groups = self.roll_out(trainer.state.global_step, queries, generating(self.engine, trainer))
         end = trainer.processing_class.eos_token_id
         trajectories = [_with_a_token(trajectory, end) for group in groups for trajectory in group.trajectories]
@@ -155,9 +149,9 @@ class TrainingStep:
 
     @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
-        """TRL's, a column each: the reward, and for GDPO whether the trajectory is valid."""
+        """TRL's reward functions, one per column: the reward, and for GDPO also the validity."""
         method = online_method(self.config.rl)
-        _, handed = method.for_trl(self.config.rl)
+        _, for_trl = method.for_trl(self.config.rl)
 
         def reward(log_metric: Callable[[str, float], None], trainer_state: Any, **_: Any) -> list[float | None]:
             start = perf_counter()
@@ -167,77 +161,72 @@ class TrainingStep:
             for name, values in (metrics | self._times(start, waited_s)).items():
                 for value in values:
                     log_metric(name, value)
-            return [value for outcome in self.outcomes for value in handed(outcome.rewards_G)]
+            return [value for outcome in self.outcomes for value in for_trl(outcome.rewards_G)]
 
         def valid(**_: Any) -> list[float | None]:
-            """1 or 0; None where the reward is, so that TRL leaves the trajectory out of both columns."""
-            trajectories = [trajectory for group in self.groups for trajectory in group.trajectories]
-            rewards = [reward for outcome in self.outcomes for reward in outcome.rewards_G]
-            return [None if r is None else float(one.valid) for one, r in zip(trajectories, rewards, strict=True)]
+            """1 or 0; None where the reward is None, so that TRL ignores the trajectory in both columns."""
+            return [
+                None if reward is None else float(trajectory.valid)
+                for group, outcome in zip(self.groups, self.outcomes, strict=True)
+                for trajectory, reward in zip(group.trajectories, outcome.rewards_G, strict=True)
+            ]
 
         reward.__name__ = self.config.reward.name
         return [reward, valid] if method.keeps_validity_apart else [reward]
 
-    def _times(self, asked: float, waited_s: float) -> dict[str, list[float]]:
-        """Seconds of the slowest process, for which all wait; `asked` is when TRL asked for rewards."""
+    def _times(self, reward_start: float, waited_s: float) -> dict[str, list[float]]:
+        """Seconds of the slowest process, for which all others wait; `reward_start` is when TRL called `reward`."""
         begin, end = self.generated
         tokens = sum(trajectory.policy_tokens for group in self.groups for trajectory in group.trajectories)
-        of_processes = gather_object([(tokens, (end - begin, asked - end, waited_s))])
+        of_processes = gather_object([(tokens, (end - begin, reward_start - end, waited_s))])
         rollout_s, forward_s, judge_s = max((seconds for _, seconds in of_processes), key=sum)
         return {
             "time/rollout_s": [rollout_s],
             "time/forward_s": [forward_s],
             "time/judge_s": [judge_s],
             "time/tokens_per_s": [sum(tokens for tokens, _ in of_processes) / rollout_s],
-            "time/judge_hidden_s": [self.judging.busy_s(until=asked)],
+            "time/judge_hidden_s": [self.judging.busy_s(until=reward_start)],
         }
 
     def close(self) -> None:
-        """After the last step: keep what a watching judge still has to say. Raises RunStopped as `stop_together`."""
+        """Write the watching judge's last scores, after the last step. Raises RunStopped as `stop_together` does."""
         if self.watcher:
             self.watcher.close()
         self.stop_together()
 
     def check(self) -> None:
-        """Raises RunStopped if this process's LLMs are to be asked no more."""
+        """Raise RunStopped if this process's LLM client has stopped."""
         if self.client:
             self.client.check()
 
     def stop_together(self, reason: str | None = None) -> None:
-        """Raises RunStopped on all processes if one of them has a reason to stop:
-        this one, or that its LLMs are to be asked no more."""
+        """Raise RunStopped on all processes if one has a reason to stop: `reason`, or that its LLM client stopped."""
         stop_together(gather_object([reason or (self.client.stop_reason if self.client else None)]))
 
 
 def _facts(group: RolloutGroup, outcome: GroupOutcome) -> tuple:
-    """What all processes need of a group: scored calls, tally, how its trajectories ended, and the world's rewards."""
+    """A group's scored calls, tally, counts of stop reasons, and the environment's rewards, for all processes."""
     rewards = [trajectory.meta.get("reward") for trajectory in group.trajectories if not trajectory.is_void]
     ends = Counter(trajectory.stop_reason for trajectory in group.trajectories)
     return outcome.scored_calls, outcome.tally, ends, rewards
 
 
 def _with_a_token(trajectory: Trajectory, token: int) -> Trajectory:
-    """TRL looks at the last token of each. One that ended before the first gets this, which is nobody's own."""
+    """Add a masked token to an empty completion, because TRL reads the last token of each completion."""
     if trajectory.completion_ids:
         return trajectory
     return replace(trajectory, completion_ids=[token], policy_mask_T=[0], logprobs_T=[None])
 
 
-def llm_usage(client: LLMClient) -> dict[str, float]:
-    """What the LLM calls since the last step took, over all processes, and in total so far.
-
-    Raises:
-        RunStopped: on all processes, if one of them is to stop.
-    """
-    usage, spent = client.take_usage()
-    reports = gather_object([(client.stop_reason, usage, spent)])
-    stop_together([reason for reason, _, _ in reports])
-    total = sum((one for _, one, _ in reports), start=Usage())
-    return usage_metrics(total, max((one for _, _, one in reports), key=lambda one: one.calls))  # the one read last
+def _llm_usage(client: LLMClient) -> dict[str, float]:
+    """Return metrics of all processes' LLM calls, in the last step and in total. Raises RunStopped on all processes."""
+    usage, total = client.take_usage()
+    reasons, usages, totals = zip(*gather_object([(client.stop_reason, usage, total)]), strict=True)
+    stop_together(reasons)
+    return usage_metrics(sum(usages, start=Usage()), max(totals, key=lambda total: total.calls))  # the latest total
 
 
 def stop_together(reasons: Sequence[str | None]) -> None:
-    """Raises RunStopped if a process has a reason to stop;
-    `reasons` are those of all, so that none goes on alone and waits for ever."""
+    """Raise RunStopped with the first of the `reasons` of all processes, so that none continues alone and hangs."""
     if reasons := [reason for reason in reasons if reason]:
         raise RunStopped(reasons[0])

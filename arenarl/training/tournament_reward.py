@@ -1,11 +1,11 @@
-"""The tournament as a reward for anybody's `GRPOTrainer`, without a config, data or rollouts of this project.
+"""The tournament as a reward function for any `GRPOTrainer`, without this project's configs, data or rollouts.
 
     from arenarl import tournament_reward
     trainer = GRPOTrainer(..., reward_funcs=tournament_reward(judge="openai", num_generations=8))
 
-TRL samples and trains as it always does. Its rows become rollout groups here, which are rewarded as those of
-train_rl.py are (`Arena`). What differs: no trajectory is greedy, so a topology that has an anchor takes the group's
-first sample; judging begins once all are sampled.
+TRL samples and trains as usual. This module turns TRL's rows into rollout groups, which `Arena` rewards as in
+train_rl.py. Two things differ: no trajectory is greedy, so the anchor is the group's first sample; judging begins after
+all trajectories are sampled.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from arenarl.trajectory import (
 )
 
 Message = dict[str, Any]
-Rows = Sequence[str | list[Message]]  # TRL's prompts, or completions: texts, or chats
+Rows = Sequence[str | list[Message]]  # TRL's prompts or completions: texts or chats
 Log = Callable[[str, float], None]
 RewardFunction = Callable[..., Awaitable[list[float | None]]]
 
@@ -65,59 +65,52 @@ def tournament_reward(
     turn_ends: Collection[int] = (),
     **tournament: Any,
 ) -> RewardFunction:
-    """An async reward function for TRL: from 0 for the last of its group to 1 for the first (Eq.
-    6, ArenaRL), None without a verdict.
+    """Return an async reward function for TRL: 1 for the first of a group, 0 for the last, None without a verdict.
 
-    A text without words, a conversation that ends in a tool call, and with `turn_ends` a completion that was cut, are
-    not judged and share the last rank. On several processes each ranks its own groups; `max_calls` and `max_cost` count
-    all of them by `run`, over restarts too, as the `store` has it.
+    Rewards follow Eq. 6, ArenaRL. Three kinds of completions are not judged and share the last rank: empty texts,
+    conversations that end in a tool call, and, with `turn_ends`, truncated completions. Each process ranks its own
+    groups. `max_calls` and `max_cost` hold for all processes and restarts with the same `run` and `store`.
 
     Args:
-        judge: a name of configs/judges, a YAML of that form, or a `Judge` of your own, which brings its own rubric.
-        num_generations: the trainer's, also for evaluation.
-        rubric: what the judge goes by: a YAML as those in configs/rubrics, or words; None is
+        judge: a name in configs/judges, a YAML file of that form, or an instance of your own `Judge`, with its rubric.
+        num_generations: the trainer's value; evaluation must use it too.
+        rubric: a YAML file as in configs/rubrics, or the criteria in words; default
             configs/rubrics/writing_<language>.yaml.
-        language: of the judge's prompt, en or zh.
+        language: language of the judge's prompt, en or zh.
         concurrency, store, max_calls, max_cost, max_failure_share: as under `judge` in docs/config.md.
-        turn_ends: the token ids that end a completion, the tokenizer's `eos_token_id` and `pad_token_id`: one that ends
-            with another was cut at `max_completion_length`, and is judged as it is if there are none here.
-        tournament: keys as under `tournament` there, such as `topology`.
+        turn_ends: token ids that end a complete completion: the tokenizer's `eos_token_id` and `pad_token_id`. Without
+            them, completions truncated at `max_completion_length` are judged as they are.
+        tournament: keys as under `tournament` in docs/config.md, such as `topology`.
 
     Raises:
-        UserError: an argument that cannot work; at the first step also rows that are no whole groups; later what ends
-            the judging, such as a spent budget.
+        UserError: an argument is invalid; when training starts, the rows are not whole groups; later, the budget is
+            spent or too many judge calls fail.
     """
     is_own = not isinstance(judge, (str, Path))
     if is_own and (isinstance(judge, type) or not hasattr(judge, "compare")):
         raise UserError(
-            f"tournament_reward: judge={judge!r:.100}: name a file of configs/judges, "
-            "or make a Judge, whose compare is async"
+            f"tournament_reward: judge={judge!r:.100} is not a judge: pass a name from configs/judges, "
+            "or an instance with an async method compare"
         )
     if is_own and rubric is not None:
-        raise UserError("tournament_reward: a judge of your own brings its own rubric; leave rubric out")
-    train = {} if is_own else {"base": str(_judge_file(judge))}
-    budget = {"max_calls": max_calls, "max_cost": max_cost, "max_failure_share": max_failure_share}
-    keys = {
-        "name": run,
-        "rollout": {"group_size": num_generations},
-        "judge": {"train": train, "concurrency": concurrency, "store": str(store), **budget},
-        "tournament": tournament,
-    }
+        raise UserError("tournament_reward: your own judge contains its rubric; leave rubric out")
+    limits = {"max_calls": max_calls, "max_cost": max_cost, "max_failure_share": max_failure_share}
+    limits |= {"concurrency": concurrency, "store": str(store)}
+    judges = {"train": {} if is_own else {"base": str(_judge_file(judge))}, **limits}
+    rollout = {"group_size": num_generations}
+    keys = {"name": run, "rollout": rollout, "judge": judges, "tournament": tournament}
     config = config_of_keys(keys, "tournament_reward")
     check_method(config)
     client = open_client([config.judge.train], config.judge, f"{config.name}/reward")
-    asked = OwnJudge(judge, type(judge).__name__) if is_own else _make_judge(config, client, _rubric(rubric, language))
+    made = OwnJudge(judge, type(judge).__name__) if is_own else _make_judge(config, client, _rubric(rubric, language))
     verifier = Verifier(config.judge.verifier, client)
-    arena = Arena(asked, config.reward, config.tournament, config.group_stage, verifier, seed)
+    arena = Arena(made, config.reward, config.tournament, config.group_stage, verifier, seed)
     verdicts = VerdictWatch(max_failure_share)
 
     async def reward(
-        prompts: Rows,
-        completions: Rows,
-        completion_ids: Sequence[Sequence[int]] = (),
-        log_metric: Log | None = None,
+        prompts: Rows, completions: Rows, completion_ids: Sequence[Sequence[int]] = (), log_metric: Log | None = None,
         **_: Any,
-    ) -> list[float | None]:
+    ) -> list[float | None]:  # fmt: skip
         cut = [bool(turn_ends) and not {*ids[-1:]} & {*turn_ends} for ids in completion_ids]
         groups = read_groups(prompts, completions, num_generations, language, cut)
         outcomes = await asyncio.to_thread(arena.reward_groups, groups)
@@ -128,7 +121,7 @@ def tournament_reward(
                 log_metric(name, value)
         if client:
             client.check()
-        return [one for outcome in outcomes for one in outcome.rewards_G]
+        return [value for outcome in outcomes for value in outcome.rewards_G]
 
     reward.__name__ = "tournament"
     return reward
@@ -153,13 +146,13 @@ def _make_judge(config: Config, client: LLMClient | None, rubric: Rubric) -> Jud
     judge = config.judge.train
     if judge.name == "embedded":
         raise UserError(
-            "tournament_reward: the embedded judge knows this project's own worlds; "
-            "take another file of configs/judges, or a Judge"
+            "tournament_reward: the embedded judge works only in this project's own worlds; "
+            "choose another file of configs/judges, or pass a Judge"
         )
     if judge.query_rubrics:
         raise UserError(
-            "tournament_reward: judge.query_rubrics are written for queries with ids; "
-            "give the rubric as words or a file"
+            "tournament_reward: judge.query_rubrics needs queries with ids, which TRL's prompts lack; "
+            "pass rubric as words or a file"
         )
     if judge.name != "llm":
         return OwnJudge.of(judge)
@@ -169,23 +162,22 @@ def _make_judge(config: Config, client: LLMClient | None, rubric: Rubric) -> Jud
 def read_groups(
     prompts: Rows, completions: Rows, size: int, language: str, cut: Sequence[bool] = ()
 ) -> list[RolloutGroup]:
-    """TRL's rows as rollout groups of `size`; `cut` says which completions did not come to their end.
+    """Return TRL's rows as rollout groups of `size`; `cut` marks truncated completions.
 
-    Raises:
-        UserError: they do not come as whole runs of `size` rows with one prompt.
+    Raises UserError if the rows are not runs of `size` rows with one prompt.
     """
     runs = [len(list(run)) for _, run in groupby(prompts)]
     if any(run % size for run in runs):
         raise UserError(
             f"tournament_reward: {len(prompts)} rows have runs of {', '.join(map(str, runs[:8]))} with one prompt, "
-            f"not whole groups of num_generations={size}: give it the trainer's num_generations, and make "
-            "per_device_train_batch_size * steps_per_generation a multiple of it, "
-            "so that no group is shared by two processes"
+            f"not whole groups of num_generations={size}: pass the trainer's num_generations, and "
+            "make per_device_train_batch_size * steps_per_generation a multiple of it, so that no two processes share "
+            "a group"
         )
     if min(runs, default=size) > size:
         raise UserError(
-            f"tournament_reward: all prompts stand in {min(runs)} or more rows, not in num_generations={size}: "
-            "give it the trainer's num_generations; where the same prompt stands in the dataset twice, leave one out"
+            f"tournament_reward: all prompts have {min(runs)} or more rows, not num_generations={size}: "
+            "pass the trainer's num_generations, and remove duplicate prompts from the dataset"
         )
     groups, rows = [], list(zip(completions, [*cut] or [False] * len(completions), strict=True))
     for first in range(0, len(prompts), size):
@@ -195,29 +187,29 @@ def read_groups(
 
 
 def read_query(prompt: str | list[Message], language: str) -> Query:
-    """A prompt as the judge is shown it: a text, a chat's one message, or all of its messages, each behind its role."""
+    """Return a prompt as the judge's query: its text, its only message, or all messages, each with its role."""
     if isinstance(prompt, str):
         text = prompt
     else:
-        said = [(message["role"], text_of(message.get("content"))) for message in prompt]
-        text = said[0][1] if len(said) == 1 else "\n\n".join(f"{role}: {content}" for role, content in said)
+        messages = [(message["role"], text_of(message.get("content"))) for message in prompt]
+        text = messages[0][1] if len(messages) == 1 else "\n\n".join(f"{role}: {text}" for role, text in messages)
     return Query(json_hash(prompt)[:16], "", "", language, text)
 
 
 def read_trajectory(query: Query, completion: str | list[Message], is_cut: bool = False) -> Trajectory:
-    """A completion, a text or the messages behind the prompt, whose last text is the answer, unless it was cut.
+    """Return a completion, a text or messages, as a trajectory whose answer is the last text unless it was cut.
 
     >>> read_trajectory(Query("q", "", "", "en", "?"), "<think>hm</think>Yes.").answer
     'Yes.'
     """
-    said = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
-    messages = [_message(message) for message in said]
+    chat = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
+    messages = [_message(message) for message in chat]
     last = parse_turn(messages[-1]) if messages and messages[-1]["role"] == "assistant" else None
     if last is None or last.tool_calls:
         return Trajectory(query.query_id, messages, "max_turns")
     messages[-1]["content"] = answer_text(messages[-1]["content"])
-    one = Trajectory(query.query_id, messages, "max_tokens" if is_cut else "answer")
-    return one if one.answer else replace(one, stop_reason="no_answer")
+    trajectory = Trajectory(query.query_id, messages, "max_tokens" if is_cut else "answer")
+    return trajectory if trajectory.answer else replace(trajectory, stop_reason="no_answer")
 
 
 def _message(message: Message) -> Message:
@@ -229,8 +221,7 @@ def _message(message: Message) -> Message:
 
 
 def _with_whole_thought(text: str) -> str:
-    """The text with its thought between tags: a template may have opened it in the prompt,
-    and one that is cut has no end.
+    """Add the missing tag of a thought that the chat template opened in the prompt, or that was truncated.
 
     >>> _with_whole_thought("hm</think>Yes."), _with_whole_thought("<think>hm"), _with_whole_thought("Yes.")
     ('<think>hm</think>Yes.', '<think>hm</think>', 'Yes.')
@@ -244,8 +235,7 @@ def _with_whole_thought(text: str) -> str:
 def _metrics(
     groups: Sequence[RolloutGroup], outcomes: Sequence[GroupOutcome], arena: Arena, client: LLMClient | None
 ) -> dict[str, list[float]]:
-    """Values of this process; TRL takes the mean over all.
-    So counts of calls and tokens are those of a mean process."""
+    """This process's values. TRL logs the mean over all processes, also for counts of calls and tokens."""
     metrics = judge_metrics(outcomes) | {name: [value] for name, value in arena.judge_metrics().items()}
     metrics["rollout/valid_rate"] = [float(trajectory.valid) for group in groups for trajectory in group.trajectories]
     if client:

@@ -1,6 +1,6 @@
-"""Our step behind TRL's `GRPOTrainer`: its arguments, its data, what happens between steps.
+"""Connects our step to TRL's `GRPOTrainer`: arguments, dataset, and callbacks between steps.
 
-Whole groups stay on one process (config.check_groups), so no collective is needed to rank one.
+All trajectories of a group are on one process (config.check_groups), so ranking needs no collective operation.
 """
 
 import random
@@ -44,25 +44,24 @@ def make_trainer(
     trainer_class: Callable[..., GRPOTrainer] = OwnTokensTrainer,
     **options: Any,
 ) -> GRPOTrainer:
-    """TRL's trainer on the policy at a path, whose steps are `step`'s on `queries`.
+    """Return TRL's trainer for the policy at a path; its rollouts and rewards are those of `step` on `queries`.
 
-    `curve`, of evaluation, has `record(step)` and `has_point(step)`; `options` of TRL's replace ours.
+    Args:
+        curve: evaluation with `record(step)` and `has_point(step)`; None without one.
+        options: replace our arguments of `trainer_class`.
     """
-    use_cpu = not torch.cuda.is_available()
     between_steps = BetweenSteps(config.rl.eval_steps, step, curve)
-    trainer = trainer_class(
-        **{
-            "model": policy,
-            "args": grpo_arguments(config, step.folder, process_count(), use_cpu),
-            "train_dataset": prompt_dataset(queries, config),
-            "processing_class": step.engine.tokenizer,
-            "rollout_func": step.rollout_func,
-            "reward_funcs": step.reward_funcs,
-            "callbacks": [between_steps, KeptWithCheckpoint(step.arena)],
-            "peft_config": lora_config(config.policy.lora_rank),
-            **options,
-        }
-    )
+    defaults = {
+        "model": policy,
+        "args": grpo_arguments(config, step.folder, process_count(), use_cpu=not torch.cuda.is_available()),
+        "train_dataset": prompt_dataset(queries, config),
+        "processing_class": step.engine.tokenizer,
+        "rollout_func": step.rollout_func,
+        "reward_funcs": step.reward_funcs,
+        "callbacks": [between_steps, KeptWithCheckpoint(step.arena)],
+        "peft_config": lora_config(config.policy.lora_rank),
+    }
+    trainer = trainer_class(**defaults | options)
     if make_advantages := online_method(config.rl).make_advantages:
         trainer.advantages = make_advantages(trainer, policy, config)
     hold_gradients_once(trainer)
@@ -73,11 +72,10 @@ def make_trainer(
 
 
 def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
-    """TRL's arguments for Eqs. 7 and 8, or what `rl` makes of them:
-    advantages, ratios, clip range, KL, how token losses are averaged.
+    """Return TRL's arguments for Eqs. 7 and 8, as the `rl` keys change them.
 
-    Starts the process group. The mean over processes of TRL's losses is the mean over all trajectories of the step
-    (`dapo`: the sum over its tokens by the tokens of a mean update of the rollout).
+    Starts the process group. The mean of TRL's losses over the processes is the mean over all trajectories of the step.
+    With `dapo`, it is the sum over the step's tokens divided by the mean number of tokens per update of the rollout.
     """
     rl, rollout, method = config.rl, config.rollout, online_method(config.rl)
     micro_batches = rl.groups // processes * rollout.group_size // rl.micro_batch_size
@@ -99,7 +97,7 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         epsilon=rl.epsilon,
         epsilon_high=rl.epsilon_high,
         importance_sampling_level=rl.importance_sampling_level,
-        vllm_importance_sampling_mode="token_truncate",  # a sequence's product of ratios would zero long trajectories
+        vllm_importance_sampling_mode="token_truncate",  # the product over a long sequence would be near 0
         loss_type=rl.loss_type,
         scale_rewards=scale_rewards,
         multi_objective_aggregation="normalize_then_sum" if method.keeps_validity_apart else "sum_then_normalize",
@@ -115,8 +113,10 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
 
 
 def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
-    """The ids of all queries of the run in order, one a group:
-    shuffled passes laid out in advance, so that resuming needs no sampler state."""
+    """Return the run's query ids in training order, one per group.
+
+    All shuffled passes are drawn in advance, so that resuming needs no sampler state. No step has a query twice.
+    """
     rng = random.Random(stable_seed(config.seed, "query order"))
     order: list[str] = []
     waiting: list[str] = []
@@ -125,7 +125,7 @@ def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
         while len(step) < config.rl.groups:
             waiting = waiting or [query.query_id for query in rng.sample(list(queries), len(queries))]
             query_id = waiting.pop()
-            if query_id in step:  # where one pass ends and the next begins
+            if query_id in step:  # possible where a new pass begins within a step
                 waiting.insert(0, query_id)
             else:
                 step.append(query_id)
@@ -135,23 +135,25 @@ def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
 
 @contextmanager
 def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
-    """Save a checkpoint of the last whole step if the LLM calls stop the run, even after the last step, so that the
-    same command resumes from there. One that is whole stays as it is: written over, it would not be for a while.
+    """Save a checkpoint of the last complete step when a RunStopped ends training, so that the same command resumes.
+
+    A complete checkpoint of that step is not overwritten, because a kill while writing would destroy it. Raises
+    UserError, which names the checkpoint, in place of RunStopped.
     """
     try:
         yield
     except RunStopped as stop:
         checkpoint = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
-        if not any(gather_object([(checkpoint / MARK).is_file()])):  # all processes save it, or none
+        if not any(gather_object([(checkpoint / MARK).is_file()])):  # gathered: saving needs all processes
             save_checkpoint(trainer)
-        raise UserError(f"{stop}; saved {checkpoint}, from which the same command goes on") from stop
+        raise UserError(f"{stop}; saved {checkpoint}, from which the same command resumes") from stop
 
 
 class BetweenSteps(TrainerCallback):
-    """Records the curve before training and after every `interval` optimizer steps, on all processes: each has its
-    share to do, and under ZeRO-3 they must gather the weights together. A resumed run begins with the point that it was
-    stopped in. Also logs `time/update_s`, what a step takes besides rollouts, log-probabilities before the update, and
-    waiting for the judge.
+    """Records the evaluation curve before training and after every `interval` optimizer steps, on all processes.
+
+    A resumed run first records the point that a kill interrupted. Also logs `time/update_s`: the step's seconds without
+    rollouts, log-probabilities before the update, and waiting for the judge.
     """
 
     def __init__(self, interval: int, step: TrainingStep, curve: Any):
@@ -165,7 +167,7 @@ class BetweenSteps(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         seconds = step_metrics(self.trainer)
         parts = [f"time/{part}_s" for part in ("rollout", "forward", "judge")]
-        before = sum(seconds[part][-1] for part in parts if part in seconds)  # not if an earlier step's serve
+        before = sum(seconds[part][-1] for part in parts if part in seconds)  # absent if the step reuses rollouts
         seconds["time/update_s"].append(seconds["step_time"][-1] - before)
         self._record(state.global_step)
 
@@ -176,7 +178,7 @@ class BetweenSteps(TrainerCallback):
 
 
 class KeptWithCheckpoint(TrainerCallback, ExportableState):
-    """Saves what is known of the judge in a checkpoint's trainer_state.json, and loads it when a run resumes."""
+    """Saves the judge's variances in a checkpoint's trainer_state.json, and loads them when a run resumes."""
 
     def __init__(self, arena: Arena):
         self.referee = arena.referee

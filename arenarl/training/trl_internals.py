@@ -1,14 +1,13 @@
-"""All that touches private parts of TRL and of what lies below it: an upgrade of TRL is a change of this file and of
-`sft_internals`, which holds what SFT needs too.
+"""Private parts of TRL and the libraries below it that RL uses; `sft_internals` has the parts that SFT uses.
 
-What each patch gains beside TRL's own, with equal figures (tests/training/test_trl_internals.py, which also fails with
-a sentence where an upgrade has changed a part that is overridden here). Measured in CPU seconds of loss and backward
-pass, with the quickstart's policy and trajectories:
+An upgrade of TRL changes only these two files. tests/training/test_trl_internals.py holds the results equal to TRL's,
+and names each overridden part that an upgrade has changed. Gains in CPU seconds of loss and backward pass, measured
+with the quickstart's policy and trajectories:
 
-- `OwnTokensTrainer`: log-probabilities without the padding to the longest prompt and the longest completion: GRPO on 32
-  rows takes 0.28 s in place of 0.83. It also takes the advantages of methods that TRL's formula does not cover.
-- `OwnTokensDPOTrainer`: no mask, as `RightPaddedTrainer`, and the loss on the policy's own tokens, which TRL has no
-  option for.
+- `OwnTokensTrainer`: log-probabilities without padding to the longest prompt and the longest completion: GRPO on 32
+  rows takes 0.28 s instead of 0.83. It also accepts the advantages of methods that TRL's formula does not cover.
+- `OwnTokensDPOTrainer`: no attention mask, as in `RightPaddedTrainer`, and the loss only on the policy's own tokens,
+  for which TRL has no option.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,15 +24,14 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.training.sft_internals import lent_model, prepare
 
-ROWS_AT_ONCE = 8  # of like length: more fill the matrix products, fewer are padded less. Our choice
+ROWS_AT_ONCE = 8  # rows of similar length per forward pass: more use the hardware better, fewer pad less. Our choice
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A step's trajectories as TRL lays them out, (B, L):
-    prompts padded on the left, then completions of at most T tokens.
+    """A step's trajectories in TRL's layout (B, L): prompts padded on the left, then completions of at most T tokens.
 
-    `own_BT` is 1 on a completion's tokens that are the policy's own.
+    `own_BT` is 1 on the completion tokens that the policy generated.
     """
 
     input_ids: torch.Tensor
@@ -49,14 +47,14 @@ class Rows:
         return Rows(self.input_ids[rows], self.attention_mask[rows], self.own_BT[rows])
 
     def by_length(self, at_most: int) -> tuple[torch.Tensor, ...]:
-        """Which rows are read together, of like length."""
+        """Return batches of row indices; the rows of a batch have similar lengths."""
         return self.attention_mask.sum(dim=1).argsort(stable=True).split(min(at_most, ROWS_AT_ONCE))
 
     def unpadded(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(token ids from each row's first on, which of them are own,
-        where the token before each of the T stands in them: (B, T)).
+        """Return token ids without left padding, a mask of the policy's tokens among them, and places (B, T).
 
-        They need no mask: padding comes behind a row's end, where causal attention does not see it.
+        The places index the token before each of the T completion tokens. The ids need no attention mask: padding
+        follows a row's end, where causal attention does not see it.
         """
         length, prompt = self.input_ids.shape[1], self.input_ids.shape[1] - self.own_BT.shape[1]
         starts_B1, longest = self.attention_mask.argmax(dim=1, keepdim=True), int(self.attention_mask.sum(dim=1).max())
@@ -67,10 +65,10 @@ class Rows:
 
 
 class OwnTokensTrainer(GRPOTrainer):
-    """`GRPOTrainer` that computes log-probabilities, its own and the reference's, where the rollout's `env_mask` is 1.
-    Losses and metrics look at the policy's own tokens alone: of these the figures are TRL's, of all others 0.
+    """`GRPOTrainer` that computes log-probabilities only for the policy's own tokens, where `env_mask` is 1.
 
-    Steps without an `env_mask`, models of images and losses that experts share are left to TRL.
+    Losses and metrics use only these tokens, so they equal TRL's; other tokens get 0. Steps without an `env_mask`,
+    image models and the auxiliary loss of mixtures of experts use TRL's own code.
     """
 
     # (batch, rewards (B,) with NaN for none) -> advantages (B,) or (B, T), in place of TRL's
@@ -78,7 +76,7 @@ class OwnTokensTrainer(GRPOTrainer):
 
     def __init__(self, **options: Any):
         prepare()
-        self._own_BT: torch.Tensor | None = None  # of the rows whose log-probabilities are asked for next
+        self._own_BT: torch.Tensor | None = None  # for the next call of _get_per_token_logps_and_entropies
         super().__init__(**options)
 
     def _generate(self, prompts: list[Any]) -> tuple:
@@ -91,7 +89,7 @@ class OwnTokensTrainer(GRPOTrainer):
         return generated
 
     def _calculate_rewards(self, inputs: list[dict[str, Any]], *of_completions: Any) -> torch.Tensor:
-        """Keeps this process's own rewards, the first column, for methods whose advantages are not TRL's."""
+        """Store this process's rewards, the first column, for methods that compute their own advantages."""
         rewards = super()._calculate_rewards(inputs, *of_completions)
         first = self.accelerator.process_index * len(inputs)
         self._rewards_B = rewards[first : first + len(inputs), 0]
@@ -108,20 +106,13 @@ class OwnTokensTrainer(GRPOTrainer):
         return super()._compute_loss(model, inputs)
 
     def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        logits_to_keep: int,
-        batch_size: int | None = None,
-        compute_entropy: bool = False,
-        compute_aux_loss: bool = False,
-        **of_images: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
-        """(B, T) log-probabilities and entropies of completions of T tokens, 0 where the token is not the policy's own.
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, logits_to_keep: int,
+        batch_size: int | None = None, compute_entropy: bool = False, compute_aux_loss: bool = False, **of_images: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, None]:  # fmt: skip
+        """Return log-probabilities and entropies (B, T) of the completions, 0 for tokens that are not the policy's own.
 
         Args:
-            input_ids: (B, L), prompts padded on the left, completions on the right; `attention_mask` alike.
+            input_ids: (B, L), prompts padded on the left, completions on the right; the same for `attention_mask`.
         """
         if self._own_BT is None or compute_aux_loss or any(value is not None for value in of_images.values()):
             return super()._get_per_token_logps_and_entropies(
@@ -129,17 +120,17 @@ class OwnTokensTrainer(GRPOTrainer):
                 **of_images,
             )  # fmt: skip
         rows, parts = Rows(input_ids, attention_mask, self._own_BT), []
-        order = rows.by_length(batch_size or len(input_ids))  # as many on each process: under ZeRO-3 they go in step
-        for together in order:
+        order = rows.by_length(batch_size or len(input_ids))  # an equal number on all processes, as ZeRO-3 requires
+        for batch in order:
             with self.accelerator.autocast():
-                parts.append(_score(model, rows[together]))
+                parts.append(_score(model, rows[batch]))
         back = torch.cat(order).argsort()
         log_probs, entropies = zip(*parts, strict=True)
         return torch.cat(log_probs)[back], torch.cat(entropies)[back] if compute_entropy else None, None
 
 
 def _score(model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """(B, T) log-probabilities, and entropies if the model's head computes them."""
+    """Return log-probabilities (B, T), and entropies if the model's head computes them."""
     token_ids, is_own, places = rows.unpadded()
     outputs = model(input_ids=token_ids, labels=token_ids.masked_fill(~is_own, -100), fused_lm_head=True)
     values = (outputs.log_probs, outputs.entropy)
@@ -147,7 +138,7 @@ def _score(model: Any, rows: Rows) -> tuple[torch.Tensor, torch.Tensor | None]:
 
 
 class OwnTokensPairs(DataCollatorForPreference):
-    """Pairs whose completion mask is 1 on the policy's own tokens, not on what its tools returned."""
+    """Collates pairs with a completion mask that is 1 on the policy's own tokens and 0 on observations."""
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
         batch = super().torch_call(examples)
@@ -159,8 +150,7 @@ class OwnTokensPairs(DataCollatorForPreference):
 
 
 class OwnTokensDPOTrainer(DPOTrainer):
-    """`DPOTrainer` of pairs that are token ids already, without a mask. The loss that experts share sees the padding,
-    and keeps the mask."""
+    """`DPOTrainer` for tokenized pairs, without an attention mask unless the auxiliary loss of experts needs it."""
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
         return dataset
@@ -171,18 +161,18 @@ class OwnTokensDPOTrainer(DPOTrainer):
 
 
 def save_checkpoint(trainer: Trainer) -> None:
-    """Save a checkpoint between steps: TRL saves at the end of a step only."""
+    """Save a checkpoint between steps, which TRL does only at the end of a step."""
     trainer._save_checkpoint(trainer.model, trial=None)
     trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
 
 
 def step_metrics(trainer: GRPOTrainer) -> dict[str, list[float]]:
-    """The metrics of the step under way, as the values whose mean TRL logs."""
+    """Return the current step's metrics as lists of values; TRL logs their means."""
     return trainer._metrics["train"]
 
 
 @contextmanager
 def generating(engine: RolloutEngine, trainer: GRPOTrainer) -> Iterator[None]:
-    """The engine generates with the trainer's weights: vLLM gets them, or the engine is lent the model."""
+    """Give the engine the trainer's weights: vLLM receives a copy, the transformers back end uses the model itself."""
     with trainer.vllm_weights.in_use() if trainer.use_vllm else lent_model(engine, trainer):
         yield

@@ -1,10 +1,9 @@
-"""The judge that only watches (`judge.watch`): it scores a share of RL's groups, without any effect on rewards.
+"""The watching judge (`judge.watch`): a second judge that scores a share of RL's groups and does not affect rewards.
 
-A policy can learn to please the judge that trains it: then that judge's scores rise, and those of another one, whom
-nobody tries to please, do not. It is asked pointwise, about each valid trajectory as it ends, in a thread and with a
-client of its own: its errors and a server that is down end its calls and no others. Training waits for it `GRACE_S` a
-step at most; later scores are logged with the step in which they come, and given up after `LATE_STEPS`. Not in the
-paper.
+It detects reward hacking: the training judge's scores then rise, while the watching judge's scores do not. It scores
+each valid trajectory pointwise as it ends, in its own thread and with its own client, so its errors stop only its own
+calls. Training waits for it at most `GRACE_S` per step. Late scores are logged with the step in which they arrive, and
+dropped after `LATE_STEPS`. Not in the paper.
 """
 
 import asyncio
@@ -33,23 +32,23 @@ from arenarl.training.metrics import flags, rank_correlation
 from arenarl.training.rewards.group import GroupOutcome
 from arenarl.trajectory import append_step
 
-GRACE_S = 5.0  # that a step waits for the scores of its own groups
-LATE_STEPS = 10  # optimizer steps after which scores that are not there yet are given up
+GRACE_S = 5.0  # a step's longest wait for the scores of its own groups
+LATE_STEPS = 10  # optimizer steps after which missing scores are dropped
 
-# (G,), None where there is no verdict, and for an invalid one, which is not asked about; how many were asked for
+# scores (G,), None without a verdict and for invalid trajectories, which are not scored; number of calls
 Scores = tuple[list[float | None], int]
 
 
 @dataclass(frozen=True)
 class Watched:
-    """One group: all lists are (G,), with None for what is not known."""
+    """Both judges' scores of one group: all lists are (G,), with None for missing values."""
 
     step: int
     query_id: str
     scores: list[float | None]  # 0 to 10, by the watching judge
-    judged: list[float | None]  # 0 to 10, by the judge that trains: the mean of its calls
+    judged: list[float | None]  # 0 to 10, by the training judge: the mean of its calls
     rewards: list[float | None]
-    agreement: float | None  # Kendall's tau-b of the rewards and the watching judge's scores
+    agreement: float | None  # Kendall's tau-b between the rewards and the watching judge's scores
     calls: int
     failed: int
 
@@ -62,7 +61,7 @@ class _Pending:
     outcome: GroupOutcome | None = None
 
     def watched(self) -> Watched:
-        """Scores that were given up count as failed calls."""
+        """Dropped scores count as failed calls."""
         size, outcome = len(self.group), self.outcome
         scores, calls = ([None] * size, size) if self.scores.cancelled() else self.scores.result()
         agreement = rank_correlation(outcome.rewards_G, scores)
@@ -73,10 +72,11 @@ class _Pending:
 
 
 class Watcher:
-    """Args:
-    share: of the groups, each drawn by (seed, step, query), so that a resumed run watches the same.
-    path: a JSONL file that gets a line for each group.
-    client: of an LLM, not shared with other judges.
+    """Scores groups with a judge in its own thread, and writes a line per group to a JSONL file at `path`.
+
+    Args:
+        share: share of groups to watch; the choice depends on (seed, step, query), so a resumed run watches the same.
+        client: the judge's own LLM client; None without an LLM.
     """
 
     def __init__(self, judge: Judge, share: float, seed: int, path: Path, client: LLMClient | None = None):
@@ -89,7 +89,7 @@ class Watcher:
         return random.Random(stable_seed(self.seed, "watch", step, query_id)).random() < self.share
 
     def begin(self, step: int, groups: Sequence[IncomingGroup]) -> None:
-        """Score those of a step's groups that it watches, from now on, as their trajectories are handed over."""
+        """Start to score a step's watched groups while their trajectories are handed over."""
         watched = [group for group in groups if self.watches(step, group.query.query_id)]
         self._pending += [_Pending(step, group, self._thread.submit(self._scores(group))) for group in watched]
 
@@ -107,53 +107,45 @@ class Watcher:
     def look(
         self, step: int, groups: Sequence[IncomingGroup], outcomes: Sequence[GroupOutcome]
     ) -> dict[str, list[float]]:
-        """Keep the scores that are there in the file, and return them as metrics, each as the values whose mean it is.
+        """Write the scores that have arrived, and return them as metrics: lists of values whose means are logged.
 
-        `groups` are those of this step, with their outcomes. To be called on all processes.
+        Call it on all processes. `groups` are this step's groups, with their outcomes.
         """
         outcome_of = {id(group): outcome for group, outcome in zip(groups, outcomes, strict=True)}
-        for one in self._pending:
-            one.outcome = one.outcome or outcome_of.get(id(one.group))
-        is_late = any(one.step < step for one in self._pending)
+        for pending in self._pending:
+            pending.outcome = pending.outcome or outcome_of.get(id(pending.group))
+        is_late = any(pending.step < step for pending in self._pending)
         return self._take(step, wait_s=0.0 if is_late else GRACE_S)
 
     def close(self) -> None:
-        """Keep what is still to come, if it comes within GRACE_S.
-        To be called on all processes, after the last step."""
+        """Write the scores that arrive within GRACE_S. Call it on all processes, after the last step."""
         self._take(math.inf, wait_s=GRACE_S)
         if self._pending:
-            show(
-                f"judge.watch: {len(self._pending)} groups have no scores yet; "
-                "training is over and does not wait for them"
-            )
+            show(f"judge.watch: {len(self._pending)} groups have no scores; training ends without waiting for them")
 
     def _take(self, step: float, wait_s: float) -> dict[str, list[float]]:
-        wait([one.scores for one in self._pending], timeout=wait_s)
-        for one in self._pending:
-            if one.step < step - LATE_STEPS and step < math.inf:
-                one.scores.cancel()
-        ended = [one for one in self._pending if one.scores.done()]
-        self._pending = [one for one in self._pending if one not in ended]
-        found = [one.watched() for one in ended]
+        wait([pending.scores for pending in self._pending], timeout=wait_s)
+        for pending in self._pending:
+            if pending.step < step - LATE_STEPS and step < math.inf:
+                pending.scores.cancel()
+        ended = [pending for pending in self._pending if pending.scores.done()]
+        self._pending = [pending for pending in self._pending if pending not in ended]
+        groups = [pending.watched() for pending in ended]
         usage = self.client.take_usage()[0] if self.client else Usage()
-        of_processes = gather_object([([asdict(one) for one in found], usage)])
-        records = [record for kept, _ in of_processes for record in kept]
-        if records and is_main_process():
+        parts, usages = zip(*gather_object([([asdict(group) for group in groups], usage)]), strict=True)
+        if (records := [record for part in parts for record in part]) and is_main_process():
             append_step(self.path, step, records)
         if self.client and self.client.stop_reason and not self._has_stopped:
             self._has_stopped = True
-            show(f"judge.watch has stopped, and training goes on without it: {self.client.stop_reason}")
-        return watch_metrics(found, sum((one for _, one in of_processes), start=Usage()) if self.client else None)
+            show(f"judge.watch has stopped, training continues without it: {self.client.stop_reason}")
+        return watch_metrics(groups, sum(usages, start=Usage()) if self.client else None)
 
 
 def make_watcher(config: Config, domain: Domain, examine: Examiner | None, folder: Path) -> Watcher | None:
-    """The judge that `judge.watch` describes, for RL in `folder`; None with `judge.watch_share` 0.
+    """Return the watcher with the judge of `judge.watch`, for RL in `folder`; None with `judge.watch_share` 0.
 
-    Its calls count for the run's budget. Beside those of the other judges, `watch_share` of `judge.concurrency` of them
-    may be under way.
-
-    Raises:
-        UserError: the judge cannot be had, or cannot score.
+    Its calls count towards the run's budget. In addition to the other judges' calls, `watch_share` of
+    `judge.concurrency` calls may run at once. Raises UserError for a judge without a method `score`.
     """
     judge, share = config.judge.watch, config.judge.watch_share
     if not share:
@@ -163,21 +155,21 @@ def make_watcher(config: Config, domain: Domain, examine: Examiner | None, folde
     made = make_judge(judge, domain, examine, client, config.seed, "watch")
     if isinstance(made, OwnJudge) and not callable(getattr(made.judge, "score", None)):
         raise UserError(
-            f"judge.watch.name={judge.name}: a watching judge scores trajectories one by one; "
+            f"judge.watch.name={judge.name}: the class has no method score, which a watching judge needs; "
             "define its method score (docs/judges.md)"
         )
     return Watcher(made, share, config.seed, folder / "watch.jsonl", client)
 
 
 def watch_metrics(watched: Sequence[Watched], usage: Usage | None = None) -> dict[str, list[float]]:
-    """Of the groups whose scores came in, each as the values whose mean it is: one a trajectory, group or call."""
-    both = [pair for one in watched for pair in zip(one.scores, one.judged, strict=True) if None not in pair]
+    """Return the watched groups' metrics as lists of values: one per trajectory, group or call."""
+    pairs = [pair for group in watched for pair in zip(group.scores, group.judged, strict=True) if None not in pair]
     metrics = {
-        "watch/score": [score for one in watched for score in one.scores if score is not None],
-        "watch/training_score": [judged for _, judged in both],
-        "watch/difference": [judged - score for score, judged in both],
-        "watch/agreement": [one.agreement for one in watched if one.agreement is not None],
-        "watch/failure_rate": flags((one.failed, one.calls) for one in watched),
+        "watch/score": [score for group in watched for score in group.scores if score is not None],
+        "watch/training_score": [judged for _, judged in pairs],
+        "watch/difference": [judged - score for score, judged in pairs],
+        "watch/agreement": [group.agreement for group in watched if group.agreement is not None],
+        "watch/failure_rate": flags((group.failed, group.calls) for group in watched),
     }
     return metrics | ({"watch/paid_calls": [float(usage.calls)], "watch/cost": [usage.cost]} if usage else {})
 

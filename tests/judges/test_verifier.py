@@ -104,7 +104,7 @@ def test_correctness_needs_a_known_answer_for_every_query(tmp_path):
     write_jsonl(tmp_path / "rl_queries.jsonl", [CLOSED, OPEN])
     keys = ["rl.groups=1", "reward.name=correctness", "rl.difficulty.filter=false"]
     config = load_config(CONFIG, [f"data.folder={tmp_path}", *keys])
-    with pytest.raises(UserError, match="1 queries without, first o of Report; set rl.subtasks"):
+    with pytest.raises(UserError, match="1 queries without one, first o of Report; set rl.subtasks"):
         training_queries_of(config)
     config.rl.subtasks = ["synthetic_qa"]
     assert training_queries_of(config) == [CLOSED]

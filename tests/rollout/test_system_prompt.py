@@ -21,7 +21,7 @@ from arenarl.rollout.system_prompt import (
 )
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
-from arenarl.training.difficulty import what_decides
+from arenarl.training.difficulty import rate_settings
 from arenarl.training.sft_data import tokenize_trajectories
 from arenarl.trajectory import assistant_text, with_system_prompt
 
@@ -151,7 +151,7 @@ def test_a_file_holds_the_text_and_a_change_of_it_is_noticed(trained, tmp_path, 
         say_prompts(config, {"one": "runs/a/sft"})
         warning = "than evaluation uses (Be brief.)"
         assert (warning in capsys.readouterr().out) == (text != PROMPT)
-        fingerprints.append((fingerprint(config, "nowhere"), what_decides(config, "nowhere")))
+        fingerprints.append((fingerprint(config, "nowhere"), rate_settings(config, "nowhere")))
     assert all(first != second for first, second in zip(*fingerprints, strict=True))
 
 

@@ -251,7 +251,7 @@ def test_two_processes_with_an_engine_each_or_a_shared_one_evaluate_like_one_pro
     # a shared engine adds in another order, so its rounding differs
     assert sum(line == other for line, other in zip(alone, together, strict=True)) >= 0.9 * len(alone)
     refused = run(folder, "evaluate.py", "--query", "Find a quiet cafe in Chengdu.", processes=2, **options)
-    assert refused.returncode == 2 and "--query is answered by one process" in refused.stderr
+    assert refused.returncode == 2 and "--query runs on one process" in refused.stderr
 
 
 def test_vllm_refuses_sleep_on_a_cpu(policy_path):

@@ -28,7 +28,7 @@ def overrides(folder, **more):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A folder that a real `python data/prepare.py` wrote, run from elsewhere, and what it printed."""
+    """The folder that `python data/prepare.py` writes when run from another folder, and its output."""
     folder = tmp_path_factory.mktemp("elsewhere")
     sets = [word for override in overrides("travel") for word in ("--set", override)]
     command = [sys.executable, str(ROOT / "data" / "prepare.py"), "travel", "--config", CONFIG, *sets]
@@ -41,8 +41,7 @@ def prepared(tmp_path_factory):
 
 @pytest.fixture
 def prepare(prepare_script, monkeypatch, capsys):
-    """`prepare(folder, **settings)` runs the script's main in this process, in a folder of its own,
-    and returns what it printed."""
+    """`prepare(folder, **settings)` runs the script's main in this process and returns its output."""
 
     def run(folder, **more):
         sets = [word for override in overrides(folder, **more) for word in ("--set", override)]
@@ -55,7 +54,7 @@ def prepare(prepare_script, monkeypatch, capsys):
 
 
 def bytes_of(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
 
 
 def test_the_script_writes_the_splits_and_a_manifest_with_their_counts_and_hashes(prepared, prepare):
@@ -73,7 +72,7 @@ def test_the_script_writes_the_splits_and_a_manifest_with_their_counts_and_hashe
     assert manifest["data"]["sft_size"] == 9 and manifest["environment"]["results"] == "compact"
 
 
-def test_the_seconds_it_took_are_written_when_something_was_prepared(prepare, tmp_path):
+def test_the_duration_is_written_only_when_data_is_prepared(prepare, tmp_path):
     timing = tmp_path / "runs" / "quickstart" / "data" / "timing.json"
     prepare(tmp_path / "travel")
     first = json.loads(timing.read_text())
@@ -85,11 +84,11 @@ def test_the_seconds_it_took_are_written_when_something_was_prepared(prepare, tm
     assert json.loads(timing.read_text())["stage"] == "data"
 
 
-def test_who_comes_second_waits_and_finds_the_data_there(prepare, tmp_path, capsys):
+def test_a_second_process_waits_and_uses_the_data_of_the_first(prepare, tmp_path, capsys):
     folder = tmp_path / "travel"
     prepare(folder)
     whole, written = bytes_of(folder), (folder / "sft.jsonl").stat().st_mtime_ns
-    (folder / "manifest.json").write_text('{"splits": {}}')  # the first is at it
+    (folder / "manifest.json").write_text('{"splits": {}}')  # the first process is still writing
     with ThreadPoolExecutor() as pool, FileLock(folder / ".lock"):
         second = pool.submit(prepare, folder)
         with pytest.raises(TimeoutError):
@@ -99,7 +98,7 @@ def test_who_comes_second_waits_and_finds_the_data_there(prepare, tmp_path, caps
     assert second.result() and bytes_of(folder) == whole and (folder / "sft.jsonl").stat().st_mtime_ns == written
 
 
-def test_data_made_by_other_code_is_made_anew(prepare, tmp_path):
+def test_data_made_by_other_code_is_prepared_again(prepare, tmp_path):
     folder = tmp_path / "travel"
     prepare(folder)
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -109,7 +108,7 @@ def test_data_made_by_other_code_is_made_anew(prepare, tmp_path):
     assert json.loads((folder / "manifest.json").read_text()) == manifest
 
 
-def test_what_the_script_wrote_is_what_the_other_scripts_read(prepared):
+def test_training_and_evaluation_read_the_prepared_splits(prepared):
 
     config = load_config(CONFIG, overrides(prepared[0]))
     queries, baselines = domain_of(config).read_test_set()
@@ -125,7 +124,7 @@ def test_what_the_script_wrote_is_what_the_other_scripts_read(prepared):
         training_queries_of(config)
 
 
-def test_a_second_run_leaves_everything_alone_and_a_changed_setting_or_missing_file_makes_it_anew(prepare, tmp_path):
+def test_a_second_run_changes_nothing_unless_a_setting_changes_or_a_file_is_missing(prepare, tmp_path):
     folder = tmp_path / "data"
     assert "up to date" not in prepare(folder)
     before = bytes_of(folder)
@@ -141,34 +140,31 @@ def test_a_second_run_leaves_everything_alone_and_a_changed_setting_or_missing_f
     assert "up to date" not in prepare(folder, **{"data.seed": 1}) and bytes_of(folder) != before
 
 
-def test_what_somebody_wrote_or_edited_stays_whatever_else_is_asked_for(prepare, tmp_path, monkeypatch):
-    """With other settings, with published data, and where there are only trajectories of one's own."""
+def test_a_user_s_files_are_never_overwritten(prepare, tmp_path, monkeypatch):
+    """Neither with other settings, nor with published data, nor in a folder with only the user's trajectories."""
     edited, own, taught, added, other = (tmp_path / name for name in ("edited", "own", "taught", "added", "other"))
     prepare(edited)
     prepare(added)
     manifest = json.loads((added / "manifest.json").read_text(encoding="utf-8"))
-    del manifest["splits"]["sft"]  # as of published queries, beside which somebody puts trajectories
+    del manifest["splits"]["sft"]  # published queries, to which a user adds trajectories
     (added / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     other.mkdir()
     (other / "manifest.json").write_text("[]", encoding="utf-8")
-    (edited / "rl_queries.jsonl").write_text(
-        (edited / "rl_queries.jsonl").read_text(encoding="utf-8") + "\n", encoding="utf-8"
-    )
+    with (edited / "rl_queries.jsonl").open("a", encoding="utf-8") as file:
+        file.write("\n")
     for folder, name in ((own, "rl_queries.jsonl"), (own, "test_queries.jsonl"), (taught, "sft.jsonl")):
         folder.mkdir(exist_ok=True)
         (folder / name).write_text("mine", encoding="utf-8")
     write_jsonl(tmp_path / "train.jsonl", [{"query": "r"}])
     write_jsonl(tmp_path / "test.jsonl", [{"query": "t", "reference": "a"}])
     published = {"data.source": f"[{tmp_path / 'train.jsonl'}, {tmp_path / 'test.jsonl'}]"}
-    asked = [(edited, {"data.seed": 1}), (edited, published), (own, published), (taught, {}), (taught, published)]
-    asked += [(added, {"data.seed": 1}), (added, published), (other, {})]
-    for folder, more in asked:
-        before = {name: content for name, content in bytes_of(folder).items() if name.endswith((".jsonl", ".json"))}
+    cases = [(edited, {"data.seed": 1}), (edited, published), (own, published), (taught, {}), (taught, published)]
+    cases += [(added, {"data.seed": 1}), (added, published), (other, {})]
+    for folder, settings in cases:
+        before = bytes_of(folder)
         with pytest.raises(UserError, match="was changed after|was not made by this script"):
-            prepare(folder, **more)
-        assert {
-            name: content for name, content in bytes_of(folder).items() if name.endswith((".jsonl", ".json"))
-        } == before
+            prepare(folder, **settings)
+        assert bytes_of(folder) == before
     assert "nothing is prepared" in prepare(own)
 
 
@@ -181,12 +177,11 @@ def test_a_query_in_two_splits_is_refused_whatever_its_case_and_spacing(prepare,
         prepare.module.check_disjoint(tmp_path)
 
 
-def test_a_worlds_items_may_have_the_same_text(prepare_script, monkeypatch, capsys, tmp_path):
+def test_items_of_an_environment_may_have_the_same_text(prepare_script, monkeypatch, capsys, tmp_path):
     sizes = {"sft_size": 1, "rl_size": 2, "test_per_subtask": 1, "baseline_attempts": 1, "folder": tmp_path}
     sets = [word for key, value in sizes.items() for word in ("--set", f"data.{key}={value}")]
-    monkeypatch.setattr(
-        sys, "argv", ["prepare.py", "--config", str(ROOT / "configs" / "agentgym" / "babyai.yaml"), *sets]
-    )
+    babyai = str(ROOT / "configs" / "agentgym" / "babyai.yaml")
+    monkeypatch.setattr(sys, "argv", ["prepare.py", "--config", babyai, *sets])
     prepare_script.main()
     assert "1 test, 2 RL and 1 SFT items: no item is in two splits" in capsys.readouterr().out
     test, rl = read_queries(tmp_path / "test_queries.jsonl"), read_queries(tmp_path / "rl_queries.jsonl")

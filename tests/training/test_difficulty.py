@@ -1,9 +1,10 @@
-"""Pass rates of a real, random policy: found once, gone on with after a kill, and found anew for another policy."""
+"""Pass rates: measured once, resumed after a kill, and measured again for another policy."""
 
 import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,47 +41,41 @@ def overrides_of(policy_path):
 
 @pytest.fixture
 def rolled_out(monkeypatch):
-    """Trajectories without a policy: question i is answered correctly by the first i samples.
-    Lists the questions asked."""
-    asked = []
+    """Replace rollouts: the first i samples answer question i correctly. Returns the list of question ids."""
+    query_ids = []
 
     def roll_out(self, attempts, *tick):
-        seen = {}
-        for attempt in attempts:
-            sample = seen[attempt.query.query_id] = seen.get(attempt.query.query_id, -1) + 1
-            asked.append(attempt.query.query_id)
-            text = "x" if sample < int(attempt.query.query_id[1:]) else "y"
-            yield Trajectory(
-                attempt.query.query_id, [{"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}], "answer"
-            )
+        samples = Counter()
+        for query_id in [attempt.query.query_id for attempt in attempts]:
+            text = "x" if samples[query_id] < int(query_id[1:]) else "y"
+            samples[query_id] += 1
+            query_ids.append(query_id)
+            message = {"role": "assistant", "content": f"<answer>\n{text}\n</answer>"}
+            yield Trajectory(query_id, [message], "answer")
 
     monkeypatch.setattr(RolloutEngine, "roll_out", lambda *arguments: list(roll_out(*arguments)))
-    return asked
+    return query_ids
 
 
-def test_queries_that_are_answered_at_times_are_what_rl_trains_on(config, rolled_out, capsys):
+def test_rl_trains_on_queries_that_are_sometimes_answered(config, rolled_out, capsys):
     difficulty.measure(config)
-    assert (
-        len(rolled_out) == 6 * 4
-        and "3 of 6 queries with a known answer are kept; 1 were never answered, 2 always" in capsys.readouterr().out
-    )
+    assert len(rolled_out) == 6 * 4
+    assert "3 of 6 queries with a known answer are kept; 1 were never answered, 2 always" in capsys.readouterr().out
     config.rl.difficulty.filter = True
     assert [query.query_id for query in training_queries_of(config)] == ["q1", "q2", "q3", "o"]
 
 
-def test_rl_does_not_choose_queries_by_the_pass_rates_of_other_weights(config, rolled_out, policy_path, tmp_path):
+def test_pass_rates_of_other_weights_are_refused(config, rolled_out, policy_path, tmp_path):
     difficulty.measure(config)
     refuse_other_pass_rates(config.rl, config.pass_rates, policy_path)
     refuse_other_pass_rates(config.rl, tmp_path / "by_hand" / "pass_rates.jsonl", policy_path)
-    with pytest.raises(
-        UserError, match="is of other weights than elsewhere has; python -m arenarl.training.difficulty finds its own"
-    ):
+    with pytest.raises(UserError, match="was measured with other weights than elsewhere has; run python -m"):
         refuse_other_pass_rates(config.rl, config.pass_rates, "elsewhere")
     config.rl.difficulty.filter = False
-    refuse_other_pass_rates(config.rl, config.pass_rates, "elsewhere")  # nothing is chosen
+    refuse_other_pass_rates(config.rl, config.pass_rates, "elsewhere")  # no filter
 
 
-def test_it_goes_on_where_it_was_killed_and_starts_anew_with_other_settings(config, rolled_out, monkeypatch):
+def test_measuring_resumes_after_a_kill_and_restarts_with_other_settings(config, rolled_out, monkeypatch):
     monkeypatch.setattr(difficulty, "BATCH", 2)
     difficulty.measure(config)
     path = config.pass_rates
@@ -97,9 +92,9 @@ def test_it_goes_on_where_it_was_killed_and_starts_anew_with_other_settings(conf
     assert len(set(rolled_out)) == 6
 
 
-def test_another_verifier_or_another_precision_finds_them_anew_and_another_price_does_not(config, rolled_out):
+def test_another_verifier_or_precision_restarts_and_another_price_does_not(config, rolled_out):
     difficulty.measure(config)
-    for change, is_anew in (
+    for change, restarts in (
         (lambda: setattr(config.policy, "dtype", "bfloat16"), True),
         (lambda: setattr(config.judge.verifier, "price_in", 2.0), False),
         (lambda: setattr(config.judge.verifier, "temperature", 0.5), True),
@@ -107,17 +102,16 @@ def test_another_verifier_or_another_precision_finds_them_anew_and_another_price
         rolled_out.clear()
         change()
         difficulty.measure(config)
-        assert bool(rolled_out) is is_anew
+        assert bool(rolled_out) is restarts
 
 
 @pytest.mark.slow(seconds=16)
-def test_a_real_policy_has_pass_rates_the_same_on_one_process_and_on_two(config, policy_path):
+def test_one_and_two_processes_measure_the_same_pass_rates(config, policy_path):
     difficulty.measure(config)
     records = list(read_jsonl(config.pass_rates))
-    assert [record["query_id"] for record in records] == [f"q{index}" for index in range(6)] and all(
-        record["pass_rate"] == 0 for record in records
-    )
-    one = config.pass_rates.read_bytes()
+    assert [record["query_id"] for record in records] == [f"q{index}" for index in range(6)]
+    assert all(record["pass_rate"] == 0 for record in records)
+    by_one_process = config.pass_rates.read_bytes()
     config.pass_rates.unlink()
     sets = [word for override in overrides_of(policy_path) for word in ("--set", override)]
     words = "-m arenarl.run.launch --nproc_per_node 2 -m arenarl.training.difficulty --config"
@@ -125,7 +119,6 @@ def test_a_real_policy_has_pass_rates_the_same_on_one_process_and_on_two(config,
     done = subprocess.run(
         command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False
     )
-    assert (
-        done.returncode == 0 and done.stdout.count("0 of 6 queries") == 1 and config.pass_rates.read_bytes() == one
-    ), done.stderr
+    assert done.returncode == 0 and done.stdout.count("0 of 6 queries") == 1, done.stderr
+    assert config.pass_rates.read_bytes() == by_one_process
     assert json.loads((config.pass_rates.parent / "settings.json").read_text())["samples"] == 4

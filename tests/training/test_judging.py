@@ -1,5 +1,5 @@
-"""A step is judged beside its rollouts: what starts when, that nothing else changes,
-and that what goes wrong is heard of."""
+"""Judging during rollouts: when calls start, that outcomes equal those of judging afterwards, and that errors are
+raised."""
 
 import asyncio
 import random
@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from groups import METHODS, QUERY, attempt, config_of, truth_of
@@ -35,39 +36,38 @@ LATE = [
     *[(method, None) for method in ("tournament_grpo", "brpo", "elo", "ruler")],
 ]
 SURE = {"round_robin": "everyone", "anchor": "anchor", "seeded_single_elimination": "anchor"}
-LONG_S = 120  # for a thread to do what it is about to; no test depends on it
+LONG_S = 120  # longest wait for another thread; no test depends on its value
 
 
 class Watched(EmbeddedJudge):
-    """The embedded judge, which notes of which query each call was, and tells who waits for it."""
+    """The embedded judge with a record of its calls, for which other threads can wait."""
 
     def __init__(self):
         super().__init__(JudgeConfig(), truth_of, 0)
-        self.asked, self.was_asked = [], threading.Condition()
+        self.calls, self.has_call = [], threading.Condition()
 
-    def verdict(self, query, shown, dimensions, call):
-        with self.was_asked:
-            self.asked.append((query.query_id, tuple(trajectory.answer for trajectory in shown)))
-            self.was_asked.notify_all()
-        return super().verdict(query, shown, dimensions, call)
+    def verdict(self, query, trajectories, dimensions, call):
+        with self.has_call:
+            self.calls.append((query.query_id, tuple(trajectory.answer for trajectory in trajectories)))
+            self.has_call.notify_all()
+        return super().verdict(query, trajectories, dimensions, call)
 
     def wait_for(self, calls):
-        with self.was_asked:
-            assert self.was_asked.wait_for(lambda: len(self.asked) >= calls, LONG_S)
+        with self.has_call:
+            assert self.has_call.wait_for(lambda: len(self.calls) >= calls, LONG_S)
 
 
 def groups_of(rng, size=6):
-    """A group of each query, with invalid and identical trajectories."""
-    return [
-        RolloutGroup(
-            query, [attempt(float(rng.randrange(10)), rng.choice(["answer"] * 4 + ["max_turns"])) for _ in range(size)]
-        )
-        for query in QUERIES
-    ]
+    """A group for each query, with invalid and identical trajectories."""
+
+    def trajectory():
+        return attempt(float(rng.randrange(10)), rng.choice(["answer"] * 4 + ["max_turns"]))
+
+    return [RolloutGroup(query, [trajectory() for _ in range(size)]) for query in QUERIES]
 
 
 @pytest.mark.parametrize(("method", "topology"), EARLY + LATE)
-def test_outcomes_are_those_of_judging_complete_groups(method, topology):
+def test_outcomes_equal_those_of_judging_complete_groups(method, topology):
     for seed in range(5):
         rng = random.Random(seed)
         groups, arenas = groups_of(rng), [arena_of(config_of(method, topology), Watched()) for _ in range(2)]
@@ -79,8 +79,8 @@ def test_outcomes_are_those_of_judging_complete_groups(method, topology):
             time.sleep(rng.choice([0, 0.001]))
         assert judging.outcomes() == expected
         assert [outcome.ranking for outcome in judging.outcomes()] == [outcome.ranking for outcome in expected]
-        assert sorted(arenas[1].referee.judge.asked) == sorted(arenas[0].referee.judge.asked)
-        assert len(arenas[1].referee.judge.asked) == sum(outcome.judge_calls for outcome in expected)
+        assert sorted(arenas[1].referee.judge.calls) == sorted(arenas[0].referee.judge.calls)
+        assert len(arenas[1].referee.judge.calls) == sum(outcome.judge_calls for outcome in expected)
 
 
 @pytest.mark.parametrize(("method", "topology"), EARLY)
@@ -104,7 +104,7 @@ def test_a_complete_group_is_judged_while_another_is_incomplete(method, topology
         if row < 3:
             judging.groups[0].hand_over(row, attempt(row + 1.0))
     arena.referee.judge.wait_for(1 if method == "ruler" else 3)
-    assert {query_id for query_id, _ in arena.referee.judge.asked} == {"r"}
+    assert {query_id for query_id, _ in arena.referee.judge.calls} == {"r"}
     judging.groups[0].hand_over(3, attempt(9.0))
     assert None not in judging.outcomes()[0].rewards_G
 
@@ -114,7 +114,7 @@ class Broken(EmbeddedJudge):
         raise LookupError("the judge is broken")
 
 
-def test_what_judging_raises_is_raised_where_it_is_waited_for():
+def test_errors_of_judging_are_raised_by_outcomes_and_check():
     arena = arena_of(config_of("pointwise_answer"), Broken(JudgeConfig(), truth_of, 0))
     judging = arena.begin([QUERY], 3)
     judging.check()
@@ -123,66 +123,57 @@ def test_what_judging_raises_is_raised_where_it_is_waited_for():
         judging.outcomes()
     with pytest.raises(LookupError, match="the judge is broken"):
         judging.check()
-    judging.groups[0].hand_over(0, attempt(1.0))  # of a rollout that has not heard of it yet
+    judging.groups[0].hand_over(0, attempt(1.0))  # from a rollout that has not yet called check
 
 
 class TwoThenNone:
-    """A policy of which one trajectory ends at once, a second when `may_go_on()`,
-    and no other in the time of a test."""
+    """A policy whose first two trajectories end at once, and all others after the test."""
 
     model = None
 
-    def __init__(self, tokenizer, may_go_on):
-        self.tokenizer, self.may_go_on, self.turns = tokenizer, may_go_on, 0
+    def __init__(self, tokenizer):
+        self.tokenizer, self.turns = tokenizer, 0
 
     async def generate(self, request):
         self.turns += 1
-        number = self.turns
-        while number == 2 and not self.may_go_on():
-            await asyncio.sleep(0.01)
-        if number > 2:
+        if self.turns > 2:
             await asyncio.sleep(LONG_S)
-        text = f"<think>\ndone\n</think>\n\n<answer>\n{number}\n</answer>"
+        text = "<think>\ndone\n</think>\n\n<answer>\nyes\n</answer>"
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
 class Stopping:
-    """The way to LLMs, of a run that is to stop once it was looked at."""
+    """An LLM client that stops the run at its second check."""
 
-    looks, stop_reason = 0, None
+    checks, stop_reason = 0, None
 
     def check(self):
-        self.looks += 1
-        if self.looks > 1:
+        self.checks += 1
+        if self.checks > 1:
             raise RunStopped("no reply from the judge")
 
 
-def roll_out(config, arena, tokenizer, compact, folder, monkeypatch, generator, client=None):
-    monkeypatch.setattr(step, "generating", lambda engine, trainer: nullcontext())
-    engine = RolloutEngine(generator, tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
-    trainer = type("Trainer", (), {"state": type("State", (), {"global_step": 0})})
-    return TrainingStep(config, QUERIES, engine, arena, None, folder, client).rollout_func(
-        [QUERY.query_id] * 8, trainer
-    )
-
-
-def test_a_rollout_whose_llm_calls_are_to_stop_ends_with_the_next_trajectory(tokenizer, compact, tmp_path, monkeypatch):
+def test_a_stopped_llm_client_ends_the_rollout_with_the_next_trajectory(tokenizer, compact, tmp_path, monkeypatch):
     config = config_of("tournament", "swiss")
     config.rollout = RolloutConfig(group_size=8, max_tokens=200)
     client = Stopping()
     arena = arena_of(config, EmbeddedJudge(JudgeConfig(), truth_of, 0), client)
+    engine = RolloutEngine(TwoThenNone(tokenizer), tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
+    monkeypatch.setattr(step, "generating", lambda engine, trainer: nullcontext())
+    trainer = SimpleNamespace(state=SimpleNamespace(global_step=0))
+    training_step = TrainingStep(config, QUERIES, engine, arena, None, tmp_path, client)
     with pytest.raises(RunStopped, match="no reply from the judge"):
-        roll_out(config, arena, tokenizer, compact, tmp_path, monkeypatch, TwoThenNone(tokenizer, lambda: True), client)
-    assert client.looks == 2
+        training_step.rollout_func([QUERY.query_id] * 8, trainer)
+    assert client.checks == 2
 
 
-def test_a_stop_of_one_process_is_one_of_all():
+def test_a_stop_reason_of_one_process_stops_all():
     stop_together([None, None])
     with pytest.raises(RunStopped, match="used up"):
         stop_together([None, "used up"])
 
 
-def test_busy_seconds_count_overlapping_calls_once_and_end_where_waiting_begins():
+def test_busy_seconds_count_overlapping_calls_once_and_end_at_until():
     async def judge(group):
         return None
 
@@ -193,55 +184,49 @@ def test_busy_seconds_count_overlapping_calls_once_and_end_where_waiting_begins(
     assert judging.busy_s(until=6.5) == 3 + 0.5 and judging.busy_s(until=1.0) == 0
 
 
-class Asked:
-    """A judge of entrants that notes what it was asked, and in some calls gives no verdict,
-    raises or is cancelled inside."""
+class FaultyJudge:
+    """A judge of entrants that counts its calls; some calls give no verdict, raise or are cancelled."""
 
     def __init__(self, entrants, seed):
         self.entrants, self.seed, self.calls = entrants, seed, Counter()
 
     async def ask(self, i, j):
-        shown = self.entrants[i], self.entrants[j]
-        self.calls[shown] += 1
-        lot = random.Random(f"{self.seed} {shown}")
-        for _ in range(lot.randrange(3)):
+        pair = self.entrants[i], self.entrants[j]
+        self.calls[pair] += 1
+        rng = random.Random(f"{self.seed} {pair}")
+        for _ in range(rng.randrange(3)):
             await asyncio.sleep(0)
-        scores = lot.uniform(0, 10), lot.uniform(0, 10)
-        fate = lot.random()
+        scores = rng.uniform(0, 10), rng.uniform(0, 10)
+        fate = rng.random()
         if fate < 0.1:
-            raise lot.choice([ValueError("no"), asyncio.CancelledError("inside"), TimeoutError("its own")])
+            raise rng.choice([ValueError("no"), asyncio.CancelledError("inside"), TimeoutError("its own")])
         return None if fate < 0.15 else scores
 
 
 async def play_early(topology, judge, entrants, order, rng, **options):
-    """(ranking, calls that were under way before the last row entered)."""
+    """Return the ranking and the number of calls that started before the last row entered."""
     early = EarlyCalls(TOPOLOGIES[topology].surely_meets, judge.ask, options["bidirectional"], None)
     for row in order:
         before = Counter(judge.calls)
         early.enter(row, entrants[row])
         for _ in range(rng.randrange(4)):
             await asyncio.sleep(0)
-    valid_G = [entrant is not None for entrant in entrants]
-    return await play_tournament(
-        topology, len(entrants), early.compare, entrants=entrants, valid_G=valid_G, **options
-    ), before.total()
+    options |= {"entrants": entrants, "valid_G": [entrant is not None for entrant in entrants]}
+    return await play_tournament(topology, len(entrants), early.compare, **options), before.total()
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_ranking_and_calls_are_those_of_judging_afterwards(topology, bidirectional):
+def test_early_calls_give_the_ranking_and_calls_of_judging_afterwards(topology, bidirectional):
     rng, started_early = random.Random(topology), 0
     for seed in range(150):
         size = rng.randint(1, 9)
-        # some invalid, some identical
-        entrants = [rng.choice([None, *range(2 * size), *range(2 * size)]) for _ in range(size)]
+        entrants = [rng.choice([None, *range(2 * size), *range(2 * size)]) for _ in range(size)]  # None is invalid
         order = rng.sample(range(size), size)
         options = {"seed": seed, "bidirectional": bidirectional}
-        afterwards, early = Asked(entrants, seed), Asked(entrants, seed)
-        valid_G = [entrant is not None for entrant in entrants]
-        expected = asyncio.run(
-            play_tournament(topology, size, afterwards.ask, entrants=entrants, valid_G=valid_G, **options)
-        )
+        rows = {"entrants": entrants, "valid_G": [entrant is not None for entrant in entrants]}
+        afterwards, early = FaultyJudge(entrants, seed), FaultyJudge(entrants, seed)
+        expected = asyncio.run(play_tournament(topology, size, afterwards.ask, **rows, **options))
         ranking, before_the_last = asyncio.run(play_early(topology, early, entrants, order, rng, **options))
         assert ranking == expected, (entrants, order)
         assert early.calls == afterwards.calls and early.calls.total() == ranking.judge_calls
@@ -249,34 +234,27 @@ def test_ranking_and_calls_are_those_of_judging_afterwards(topology, bidirection
     assert (started_early > 100) == (topology in SURE)
 
 
-def test_only_what_is_sure_is_asked_before_the_group_is_complete():
+def test_only_certain_calls_start_before_the_group_is_complete():
     entered = {1: "b", 2: None, 4: "b", 3: "c"}
     assert sure_calls("anchor", entered, True) == []  # row 0 may be the anchor
     assert sure_calls("everyone", entered, True) == [(1, 3), (3, 1)]
-    assert sure_calls("everyone", entered, False) == []  # row 0 may be identical with row 3 and so be shown first
+    assert sure_calls("everyone", entered, False) == []  # row 0 may be identical to row 3 and so be shown first
     assert sure_calls("nobody", {0: "a", 1: "b"}, True) == []
-    assert sure_calls("anchor", {0: "c", **entered}, True) == [(0, 1), (1, 0)]  # row 3 is identical with the anchor
-    assert (
-        sure_calls("anchor", {0: None, **entered}, False)
-        == sure_calls("everyone", {0: None, **entered}, False)
-        == [(1, 3)]
-    )
+    assert sure_calls("anchor", {0: "c", **entered}, True) == [(0, 1), (1, 0)]  # row 3 is identical to the anchor
+    assert all(sure_calls(rule, {0: None, **entered}, False) == [(1, 3)] for rule in ("anchor", "everyone"))
     assert sure_calls("anchor", {}, True) == sure_calls("everyone", {0: None}, True) == []
 
 
-def test_a_topology_that_says_whom_an_entrant_meets_names_these_matches_at_once():
+def test_topologies_with_certain_matches_schedule_exactly_these_first():
     for name, topology in TOPOLOGIES.items():
         assert topology.surely_meets == SURE.get(name, "nobody")
         for size in range(2, 9) if name in SURE else []:
-            rows = dict(enumerate(range(size)))
-            assert {(i, j) for i, j, _ in topology(size).ready({})} == set(
-                sure_calls(topology.surely_meets, rows, False)
-            )
+            calls = sure_calls(topology.surely_meets, dict(enumerate(range(size))), False)
+            assert {(i, j) for i, j, _ in topology(size).ready({})} == set(calls)
 
 
-def test_the_time_out_of_an_early_call_counts_from_its_start():
-    """Each call takes 6 s. Rows 0 and 1 enter at once, row 2 after 4 s:
-    were theirs counted from then, 5 s would be enough."""
+def test_the_timeout_of_an_early_call_counts_from_its_start():
+    """Each call takes 6 s; rows 0 and 1 enter at once, row 2 after 4 s; the timeout is 5 s."""
 
     async def ask(i, j):
         await asyncio.sleep(6)

@@ -1,7 +1,6 @@
-"""Every method of configs/: its advantages and its loss, worked out by hand in numpy,
-against TRL's own on two groups of four.
+"""Advantages and loss of every method in configs/: hand-worked values in numpy against TRL's on two groups of four.
 
-The trajectories and the judge's scores are fixed; everything between them and the loss is the real thing.
+Trajectories and the judge's scores are fixed; all code between them and the loss is real.
 """
 
 from pathlib import Path
@@ -27,8 +26,7 @@ YAMLS = sorted(
 
 
 class Crashing:
-    """The tools of another environment, of which the fourth trajectory's call crashes, twice as it begins twice, and
-    the fifth cannot even begin."""
+    """An environment in which the fourth trajectory's call crashes twice, and the fifth's reset fails."""
 
     def __init__(self, environment):
         self.tools, self.environment = environment.tools, environment
@@ -47,17 +45,13 @@ class Crashing:
 
 
 @pytest.mark.parametrize("name", ["quickstart", "methods/gdpo"])
-def test_a_crash_of_a_tool_takes_its_trajectory_out_of_the_group_and_the_step_goes_on(
+def test_a_tool_crash_excludes_the_trajectory_and_the_step_continues(
     policy_path, model, tokenizer, compact, tmp_path, name
 ):
-    made = Method(
-        policy_path, model, tokenizer, Crashing(compact), tmp_path, name, scores=[9, 3, 4, 5, 2, 7, 8, 6]
-    ).roll_out()
+    scores = [9, 3, 4, 5, 2, 7, 8, 6]
+    made = Method(policy_path, model, tokenizer, Crashing(compact), tmp_path, name, scores=scores).roll_out()
     rewards = [outcome.rewards_G for outcome in made.outcomes]
-    assert [[reward is None for reward in group] for group in rewards] == [
-        [False, False, False, True],
-        [True, False, False, False],
-    ]
+    assert [reward is None for group in rewards for reward in group] == [row in (3, 4) for row in range(8)]
     assert made.advantages[0, 3] == made.advantages[1, 0] == 0
     assert not made.own[4].any() and all(made.own[row].any() for row in (0, 1, 2, 3, 5, 6, 7))
     if name == "quickstart":
@@ -66,14 +60,13 @@ def test_a_crash_of_a_tool_takes_its_trajectory_out_of_the_group_and_the_step_go
     assert np.isfinite(made.loss(initial, initial, initial))
 
 
-def test_a_step_of_nothing_but_crashes_teaches_nothing_and_goes_on(policy_path, model, tokenizer, compact, tmp_path):
+def test_a_step_of_crashes_only_has_a_loss_of_0(policy_path, model, tokenizer, compact, tmp_path):
     broken = Crashing(compact)
     broken.reset = lambda query: {}["world"]
     made = Method(policy_path, model, tokenizer, broken, tmp_path, "quickstart").roll_out()
     assert not made.advantages.any() and not made.own.any()
-    assert all(
-        outcome.rewards_G == outcome.ranks_G == [None] * 4 and outcome.judge_calls == 0 for outcome in made.outcomes
-    )
+    for outcome in made.outcomes:
+        assert outcome.rewards_G == outcome.ranks_G == [None] * 4 and outcome.judge_calls == 0
     initial = made.logps(made.initial)
     assert made.loss(initial, initial, initial) == 0
 
@@ -83,7 +76,7 @@ def zero_missing(advantages):
 
 
 def group_std(rewards, ddof=1, eps=1e-4):
-    """Eq. 7: rewards less the group's mean, by its standard deviation. NaN takes no part."""
+    """Eq. 7: (reward - group mean) / group standard deviation, without NaN."""
     rows = []
     for group in rewards:
         known = group[~np.isnan(group)]
@@ -92,7 +85,7 @@ def group_std(rewards, ddof=1, eps=1e-4):
     return np.array(rows)
 
 
-# By hand: the groups' means are 1/2 and 1/3; the sums of squared distances from them .24 and .3467.
+# By hand: the groups' means are 1/2 and 1/3; the sums of squared deviations are .24 and .3467.
 CENTERED = np.array([[0.4, -0.2, -0.2, 0.0], [-2 / 15, np.nan, 7 / 15, -1 / 3]])
 STANDARDISED = np.array([CENTERED[0] / (0.08**0.5 + 1e-4), CENTERED[1] / ((0.346666667 / 2) ** 0.5 + 1e-4)])
 IN_STEP = CENTERED / (((0.24 + 0.346666667) / 6) ** 0.5 + 1e-4)  # seven rewards, six degrees of freedom
@@ -109,8 +102,8 @@ def decoupled():
     return total / ((sum(known**2) / 6) ** 0.5 + 1e-4)
 
 
-# Tournament: the order 9 > 5 > 3 = 3, so rewards 1, 1/6, 1/6, 2/3. In the other group the second has no verdict, the
-# invalid one is last: 1/2, -, 1, 0. Both have mean 1/2.
+# Tournament: the order 9 > 5 > 3 = 3 gives rewards 1, 1/6, 1/6, 2/3. In the other group, the second has no verdict and
+# the invalid one is last: 1/2, -, 1, 0. Both groups have mean 1/2.
 RANKED = group_std(np.array([[1, 1 / 6, 1 / 6, 2 / 3], [1 / 2, np.nan, 1, 0]]))
 METHODS = {
     "methods/round_robin": RANKED,
@@ -125,61 +118,58 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_advantages_and_loss_are_those_worked_out_by_hand(method, name):
+def test_advantages_and_loss_equal_hand_worked_values(method, name):
     made = method(name).roll_out()
     expected = zero_missing(METHODS[name])
     assert made.advantages == pytest.approx(expected, abs=2e-5)
     assert made.advantages[1, 1] == 0 and np.abs(expected).max() > 0.4
-    assert made.own.sum() < made.batch["completion_mask"].sum()  # what the search returned is not the policy's own
+    assert made.own.sum() < made.batch["completion_mask"].sum()  # observations are not the policy's own tokens
 
     rl, own = made.config.rl, made.own
     logps = made.logps(made.initial)
     rng = np.random.default_rng(0)
-    # so that some tokens and rows are clipped
-    old = logps - rl.epsilon * (rng.normal(size=logps.shape) + 2 * (-1) ** np.arange(8)[:, None])
+    shifts = rng.normal(size=logps.shape) + 2 * (-1) ** np.arange(8)[:, None]
+    old = logps - rl.epsilon * shifts  # some tokens and rows are clipped
     ref = logps + rng.normal(size=logps.shape)
-    by_hand = loss_by_hand(
-        rl, made.config.rollout.max_tokens, logps, old, ref, own, np.broadcast_to(expected.reshape(8, 1), own.shape)
-    )
+    advantages = np.broadcast_to(expected.reshape(8, 1), own.shape)
+    by_hand = loss_by_hand(rl, made.config.rollout.max_tokens, logps, old, ref, own, advantages)
     assert made.loss(logps, old, ref) == pytest.approx(by_hand, rel=1e-5, abs=3e-6)
     metrics = made.trainer._metrics["train"]
     assert metrics["clip_ratio/low_mean"][-1] > 0 and metrics["clip_ratio/high_mean"][-1] > 0
     assert (made.trainer.ref_model is None) == ("kl" not in metrics) == (rl.beta == 0)
 
 
-# Against one of 9 3 3 5, and of 2, one without a verdict, 8 and an invalid one, whoever the lot makes the reference;
-# without a verdict 0.
+# Possible rewards for each reference: scores 9 3 3 5, and 2, no verdict, 8, invalid; 0 without a verdict.
 REFERENCES = ([[0, -1, -1, -1], [1, 0, 0, 1], [1, -1, -1, 0]], [[0, 0, 1, -1], [0, 0, 0, 0], [-1, 0, 0, -1]])
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_brpos_advantages_are_its_rewards_as_they_are(method, seed):
+def test_brpo_s_advantages_are_its_rewards(method, seed):
     made = method("methods/brpo", f"seed={seed}", ours=True).roll_out()
     for advantages, allowed in zip(made.advantages.tolist(), REFERENCES, strict=True):
         assert advantages in allowed
     logps = made.logps(made.initial)
     advantages = np.broadcast_to(made.advantages.reshape(8, 1), made.own.shape)
-    by_hand = loss_by_hand(
-        made.config.rl, made.config.rollout.max_tokens, logps, logps, logps - 0.1, made.own, advantages
-    )
+    rl, max_tokens = made.config.rl, made.config.rollout.max_tokens
+    by_hand = loss_by_hand(rl, max_tokens, logps, logps, logps - 0.1, made.own, advantages)
     assert made.loss(logps, logps, logps - 0.1) == pytest.approx(by_hand, rel=1e-5, abs=3e-6)
 
 
 @pytest.mark.parametrize(("ddof", "epsilon"), [(0, 1e-4), (0, 0.0), (1, 0.5)])
-def test_eq_7_takes_its_ddof_and_epsilon_from_the_yaml(method, ddof, epsilon):
+def test_eq_7_uses_ddof_and_epsilon_from_the_yaml(method, ddof, epsilon):
     made = method("methods/grpo", f"rl.advantage_ddof={ddof}", f"rl.advantage_epsilon={epsilon}").roll_out()
     expected = zero_missing(group_std(REWARDS, ddof, epsilon))
     assert made.advantages == pytest.approx(expected, abs=2e-6)
     assert np.abs(expected - zero_missing(STANDARDISED)).max() > 0.1
 
 
-def test_with_lora_the_reference_is_the_policy_with_its_adapter_off(method):
+def test_with_lora_the_reference_is_the_policy_without_its_adapter(method):
     made = method("methods/lora", "policy.lora_rank=2")
     trainable = {name: weight for name, weight in made.trainer.model.named_parameters() if weight.requires_grad}
     assert trainable and all("lora_" in name for name in trainable) and made.trainer.ref_model is None
     torch.manual_seed(0)
     for name, weight in trainable.items():
-        if "lora_B" in name:  # zero at first, so that the policy would be its own reference
+        if "lora_B" in name:  # 0 at first, so the policy would equal its reference
             weight.data.normal_(std=0.5)
     made.roll_out()
     reference, adapted = made.logps(made.initial), made.logps(made.trainer.model)
@@ -194,8 +184,8 @@ def test_with_lora_the_reference_is_the_policy_with_its_adapter_off(method):
 SEVERAL = "methods/gspo", "rl.updates_per_rollout=2", "rl.micro_batch_size=4", "rl.learning_rate=1e-2", "rl.steps=4"
 
 
-def test_several_updates_share_a_rollout_and_its_old_policy(method):
-    """What GSPO and DAPO clip: from the second update on, the policy is no longer the one that was rolled out."""
+def test_several_updates_share_one_rollout_and_its_old_policy(method):
+    """From the second update on, the policy differs from the rollout's policy, so GSPO and DAPO can clip."""
     made = method(*SEVERAL)
     batches, losses = [], made.trainer._compute_loss
 
@@ -205,13 +195,13 @@ def test_several_updates_share_a_rollout_and_its_old_policy(method):
 
     made.trainer._compute_loss = compute_loss
     made.trainer.train()
-    assert made.trainer.state.global_step == len(batches) == 4 and len(made.outcomes) == 2 * 2  # both groups, twice
+    assert made.trainer.state.global_step == len(batches) == 4 and len(made.outcomes) == 2 * 2  # two rollouts
     for batch in batches[:2]:
         made.batch = batch
-        rolled_out_with = made.logps(made.initial)
-        assert batch["old_per_token_logps"].numpy()[made.own] == pytest.approx(rolled_out_with[made.own], abs=1e-4)
-        assert np.abs(made.logps(made.trainer.model) - rolled_out_with)[made.own].max() > 1e-3
-    # in the order that TRL shuffled them into
+        old_logps = made.logps(made.initial)
+        assert batch["old_per_token_logps"].numpy()[made.own] == pytest.approx(old_logps[made.own], abs=1e-4)
+        assert np.abs(made.logps(made.trainer.model) - old_logps)[made.own].max() > 1e-3
+    # sorted, because TRL shuffles the rows
     advantages = torch.cat([batch["advantages"] for batch in batches[:2]]).tolist()
     assert sorted(advantages) == pytest.approx(sorted(zero_missing(STANDARDISED).reshape(8)), abs=2e-5)
     log = made.trainer.state.log_history
@@ -219,7 +209,7 @@ def test_several_updates_share_a_rollout_and_its_old_policy(method):
     assert ["time/rollout_s" in entry for entry in log[:4]] == [True, False, True, False]
 
 
-def test_a_run_with_several_updates_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(method, tmp_path):
+def test_a_resumed_run_with_several_updates_equals_the_unbroken_run(method, tmp_path):
     whole = method(*SEVERAL)
     whole.trainer.train()
     resumed = method(*SEVERAL)
@@ -230,30 +220,27 @@ def test_a_run_with_several_updates_goes_on_from_its_checkpoint_as_if_it_had_not
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
-def test_every_yaml_becomes_arguments_of_the_trainer(path, tmp_path):
+def test_every_yaml_gives_valid_trainer_arguments(path, tmp_path):
     config = load_config(path, ["wandb.mode=disabled"])
     check_groups(config, processes=2)
-    config.rl.deepspeed = None  # it would start its process group
+    config.rl.deepspeed = None  # DeepSpeed would start a process group
     arguments = adapter.grpo_arguments(config, tmp_path, processes=1, use_cpu=True)
     rl, rows = config.rl, config.rl.groups * config.rollout.group_size
     assert arguments.generation_batch_size == rows and arguments.num_generations == config.rollout.group_size
-    assert (
-        arguments.gradient_accumulation_steps * arguments.per_device_train_batch_size * rl.updates_per_rollout == rows
-    )
+    rows_per_update = arguments.gradient_accumulation_steps * arguments.per_device_train_batch_size
+    assert rows_per_update * rl.updates_per_rollout == rows
     assert (arguments.beta, arguments.epsilon, arguments.loss_type) == (rl.beta, rl.epsilon, rl.loss_type)
 
 
 @pytest.mark.parametrize("path", [path for path in YAMLS if path.parent.name != "travel"], ids=lambda path: path.stem)
-def test_every_laptop_run_has_its_row_among_the_results_and_starts_from_the_same_policy(path):
-    config, named = load_config(path), str(path.relative_to(ROOT))
+def test_every_laptop_config_has_a_row_in_the_results_and_the_same_starting_policy(path):
+    config, relative = load_config(path), str(path.relative_to(ROOT))
     in_tables = {row.config for name in TABLES for row in read_table(name).rows.values()}
-    assert ROWS.get(config.name, ("", None))[1] == named or named in in_tables
-    assert config.sft_policy == "runs/quickstart/sft"
-    assert config.rl.rollouts == 150
+    assert ROWS.get(config.name, ("", None))[1] == relative or relative in in_tables
+    assert config.sft_policy == "runs/quickstart/sft" and config.rl.rollouts == 150
 
 
 @pytest.mark.parametrize("name", get_args(SchedulerName))
-def test_every_scheduler_that_a_yaml_can_name_needs_no_further_settings(name):
-    get_scheduler(
-        name, torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1e-3), num_warmup_steps=1, num_training_steps=4
-    )
+def test_every_scheduler_name_needs_no_other_settings(name):
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1e-3)
+    get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=4)

@@ -1,4 +1,4 @@
-"""What a method or a reward requires of other keys is refused in one line where it does not hold."""
+"""Requirements of methods and rewards: contradictory and unread keys are refused in one line."""
 
 import pytest
 
@@ -10,39 +10,39 @@ from arenarl.training.requirements import check_method
 
 UNREAD = ("loss_type=dapo", "epsilon=0.1", "epsilon_high=0.3", "updates_per_rollout=5", "advantage=none",
           "importance_sampling_level=sequence", "advantage_ddof=0", "advantage_epsilon=0.5")  # fmt: skip
-REFUSED = [  # --set, what the line says
+REFUSED = [  # --set, words of the error
     ("rl.loss_type=dr_grpo", "rl.advantage=group_std (GRPO) does not go with rl.loss_type=dr_grpo"),
     ("rl.loss_type=dr_grpo rl.advantage=batch_std", "(REINFORCE++ with baseline) does not go with"),
     ("rl.loss_type=dapo rl.importance_sampling_level=sequence", "(GSPO) needs rl.loss_type=grpo, not dapo"),
     ("rl.advantage=decoupled reward.name=win_rate", "(GDPO) does not go with reward.name=win_rate"),
     ("rl.advantage=gae rl.deepspeed=ds_config.json", "(PPO) needs rl.deepspeed=null, not ds_config.json"),
     ("rl.advantage=gae rl.importance_sampling_level=sequence", "rl.importance_sampling_level=token"),
-    ("rl.advantage=gae rl.method=agentevol", "rl.advantage=gae is of rl.method=online, not of agentevol"),
+    ("rl.advantage=gae rl.method=agentevol", "rl.advantage=gae needs rl.method=online, not agentevol"),
     ("rl.method=dpo reward.name=pointwise_answer", "(DPO) takes its pairs from a tournament"),
     ("rl.method=dpo tournament.bidirectional=false", "(DPO) needs tournament.bidirectional=true, not false"),
     ("rl.method=agentevol rollout.backend=vllm", "(AgentEvol) needs rollout.backend=transformers, not vllm"),
     ("rl.method=dpo rl.deepspeed=ds_config.json", "(DPO) needs rl.deepspeed=null"),
-    ("rl.advantage=center rl.advantage_ddof=0", "rl.advantage_ddof=0 is of rl.advantage=group_std, not of center"),
-    ("rl.discount=0.5", "is of rl.advantage=gae, not of group_std; leave it out, or set rl.discount=1.0"),
-    ("rl.rounds=2", "rl.rounds=2 is of rl.method=agentevol or dpo, not of online"),
-    ("rl.keep_from=0.5 rl.method=dpo", "rl.keep_from=0.5 is of rl.method=agentevol, not of dpo"),
-    ("reward.alpha=2.0", "reward.alpha=2.0 is of reward.name=mixture, not of tournament"),
-    ("reward.name=win_rate tournament.topology=swiss", "is of reward.name=correctness_or_tournament or tournament"),
-    ("reward.name=ruler tournament.bidirectional=false", "tournament.bidirectional=false is of reward.name=brpo or"),
-    ("reward.name=win_rate tournament.elo_matches=12", "tournament.elo_matches=12 is of tournament.topology=elo"),
-    ("tournament.topology=swiss tournament.matches=n", "tournament.matches=n is of tournament.topology=balanced"),
-    ("reward.entity_recall=0.5", "entity_recall=0.5 is of reward.name=correctness or"),
+    ("rl.advantage=center rl.advantage_ddof=0", "rl.advantage_ddof=0 needs rl.advantage=group_std, not center"),
+    ("rl.discount=0.5", "needs rl.advantage=gae, not group_std; leave it out, or set rl.discount=1.0"),
+    ("rl.rounds=2", "rl.rounds=2 needs rl.method=agentevol or dpo, not online"),
+    ("rl.keep_from=0.5 rl.method=dpo", "rl.keep_from=0.5 needs rl.method=agentevol, not dpo"),
+    ("reward.alpha=2.0", "reward.alpha=2.0 needs reward.name=mixture, not tournament"),
+    ("reward.name=win_rate tournament.topology=swiss", "needs reward.name=correctness_or_tournament or tournament"),
+    ("reward.name=ruler tournament.bidirectional=false", "tournament.bidirectional=false needs reward.name=brpo or"),
+    ("reward.name=win_rate tournament.elo_matches=12", "tournament.elo_matches=12 needs tournament.topology=elo"),
+    ("tournament.topology=swiss tournament.matches=n", "tournament.matches=n needs tournament.topology=balanced"),
+    ("reward.entity_recall=0.5", "entity_recall=0.5 needs reward.name=correctness or"),
     ("reward.name=pointwise_trajectory reward.repeats=2 judge.train.name=llm judge.train.model=m",
-     "reward.repeats=2: at judge.train.temperature=0 all replies to a prompt are alike"),
-    ("group_stage.repeats=3", "group_stage.repeats=3 is of reward.name=tournament_grpo, not of tournament"),
+     "reward.repeats=2: at judge.train.temperature=0 all replies to a prompt are equal"),
+    ("group_stage.repeats=3", "group_stage.repeats=3 needs reward.name=tournament_grpo, not tournament"),
     ("reward.name=tournament_grpo group_stage.final=8", "group_stage.final=8: must be below rollout.group_size"),
-    *((f"rl.method=dpo rl.{key}", f"rl.{key} is of rl.method=online, not of dpo; leave it out") for key in UNREAD),
+    *((f"rl.method=dpo rl.{key}", f"rl.{key} needs rl.method=online, not dpo; leave it out") for key in UNREAD),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("sets", "words"), REFUSED)
-def test_keys_that_contradict_a_method_or_that_nothing_reads_are_refused(sets, words, monkeypatch):
-    monkeypatch.setattr(load, "check", lambda config: None)  # what follows is refused by the requirements alone
+def test_contradictory_and_unread_keys_are_refused(sets, words, monkeypatch):
+    monkeypatch.setattr(load, "check", lambda config: None)  # only the requirements check
     with pytest.raises(UserError) as caught:
         check_method(load_config(CONFIGS / "quickstart.yaml", sets.split()))
     assert words in str(caught.value) and "\n" not in str(caught.value)
@@ -58,11 +58,11 @@ def test_keys_that_contradict_a_method_or_that_nothing_reads_are_refused(sets, w
         "reward.name=mixture reward.mixture_pairs=elo tournament.elo_estimate=bradley_terry",
     ],
 )
-def test_keys_that_something_reads_are_not_refused(sets):
+def test_keys_that_are_read_are_accepted(sets):
     check_method(load_config(CONFIGS / "quickstart.yaml", sets.split()))
 
 
-def test_every_run_of_the_repository_meets_its_requirements():
+def test_every_config_of_the_repository_meets_its_requirements():
     for path in sorted(CONFIGS.rglob("*.yaml")):
         if path.parent.name in ("configs", "methods", "travel", "research", "writing", "agentgym"):
             check_method(load_config(path))

@@ -1,4 +1,4 @@
-"""Groups → rewards with a judge that tells the truth: what is better gets more, by every method."""
+"""Groups → rewards with a judge without errors: every method rewards better trajectories more."""
 
 import asyncio
 import random
@@ -20,17 +20,20 @@ from arenarl.trajectory import RolloutGroup
 
 total_score = domain_rubric("travel", "en").total
 
-# of three trajectories, which have three pairs and seven dimensions each
 OUTCOMES = {"environment", "correctness"}  # rewards without a judge
-CALLS = {"win_rate": 6, "pointwise_explicit": 21, "ruler": 1, "mixture": 9}
+CALLS = {"win_rate": 6, "pointwise_explicit": 21, "ruler": 1, "mixture": 9}  # for three trajectories
+EXACT = JudgeConfig(noise="none")
+
+
+def reward_group(config, trajectories, judge=None, query=QUERY):
+    judge = judge or EmbeddedJudge(EXACT, truth_of, 0)
+    return arena_of(config, judge).reward_groups([RolloutGroup(query, trajectories)])[0]
 
 
 def rewards_of(qualities, method, topology=None, **tournament):
-    trajectories = [attempt(abs(q), "answer" if q is not None and q >= 0 else "max_turns") for q in qualities]
-    judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
-    return arena_of(config_of(method, topology, **tournament), judge).reward_groups(
-        [RolloutGroup(QUERY, trajectories)]
-    )[0]
+    """The outcome of trajectories of these qualities; a negative quality makes an invalid trajectory."""
+    trajectories = [attempt(abs(quality), "answer" if quality >= 0 else "max_turns") for quality in qualities]
+    return reward_group(config_of(method, topology, **tournament), trajectories)
 
 
 def order(values):
@@ -39,7 +42,7 @@ def order(values):
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 13, 16])
 @pytest.mark.parametrize(("method", "topology"), METHODS)
-def test_rewards_have_the_order_of_true_quality(method, topology, n):
+def test_rewards_follow_the_order_of_true_quality(method, topology, n):
     for seed in range(3):
         qualities = random.Random(seed).sample(range(100), n)
         rewards = rewards_of([quality / 10 for quality in qualities], method, topology).rewards_G
@@ -63,19 +66,18 @@ def test_invalid_trajectories_come_last_and_are_not_judged(method, topology):
 
 @pytest.mark.parametrize("method", sorted(set(REWARDS) - {"correctness", "correctness_or_tournament"}))
 @pytest.mark.parametrize("void", [(0,), (3,), (0, 5), (1, 2, 3), (0, 2, 3), (0, 2, 3, 5), (0, 1, 2, 3, 4, 5)])
-def test_a_void_trajectory_has_no_reward_and_the_others_get_what_they_would_without_it(method, void):
+def test_a_void_trajectory_has_no_reward_and_does_not_change_the_other_rewards(method, void):
     qualities = [4.0, -9.0, 5.0, 7.0, -8.0, 1.0]
-    judge = EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)
     config = config_of(method, "round_robin")
     trajectories = [
-        attempt(abs(q), "tool_crash" if g in void else "answer" if q >= 0 else "max_turns")
-        for g, q in enumerate(qualities)
+        attempt(abs(quality), "tool_crash" if row in void else "answer" if quality >= 0 else "max_turns")
+        for row, quality in enumerate(qualities)
     ]
     others = [trajectory for trajectory in trajectories if not trajectory.is_void]
-    whole = arena_of(config, judge).reward_groups([RolloutGroup(QUERY, trajectories)])[0]
+    whole = reward_group(config, trajectories)
     assert [whole.rewards_G[g] is None and whole.ranks_G[g] is None for g in void] == [True] * len(void)
     if others:
-        without = arena_of(config, judge).reward_groups([RolloutGroup(QUERY, others)])[0]
+        without = reward_group(config, others)
         assert [reward for g, reward in enumerate(whole.rewards_G) if g not in void] == without.rewards_G
         assert [rank for g, rank in enumerate(whole.ranks_G) if g not in void] == without.ranks_G
         assert whole.judge_calls == without.judge_calls
@@ -86,10 +88,10 @@ def test_a_void_trajectory_has_no_reward_and_the_others_get_what_they_would_with
     assert [quality is None for quality in record["quality"]] == [g in void for g in range(6)]
 
 
-def test_of_a_void_trajectory_nobody_knows_whether_it_is_correct():
+def test_the_correctness_of_a_void_trajectory_is_unknown():
     closed = replace(QUERY, constraints={"answer": "7.0"})
     trajectories = [attempt(7.0), attempt(7.0, "tool_crash"), attempt(3.0), attempt(7.0, "max_turns")]
-    outcome = arena_of(config_of("correctness"), None).reward_groups([RolloutGroup(closed, trajectories)])[0]
+    outcome = reward_group(config_of("correctness"), trajectories, query=closed)
     assert outcome.rewards_G == [1.0, None, 0.0, 0.0] and outcome.correct_G == [True, None, False, False]
 
 
@@ -104,7 +106,7 @@ def test_identical_trajectories_share_their_reward(method, topology):
 
 
 @pytest.mark.parametrize(("method", "topology"), [*METHODS, *[(name, None) for name in ("tournament_grpo", *COARSE)]])
-def test_a_group_of_nothing_but_invalid_trajectories_has_equal_rewards(method, topology):
+def test_a_group_of_invalid_trajectories_has_equal_rewards(method, topology):
     outcome = rewards_of([-1.0, -2.0, -3.0], method, topology)
     assert len(set(outcome.rewards_G)) == 1 and outcome.judge_calls == 0
 
@@ -121,23 +123,21 @@ def test_a_slow_judge_fails_the_call():
         async def compare(self, query, first, second, repeat=0):
             await asyncio.sleep(60)
 
-    group = RolloutGroup(QUERY, [attempt(1.0), attempt(2.0)])
-    outcome = arena_of(config_of("tournament", "anchor", timeout_s=0.01), Slow()).reward_groups([group])[0]
+    outcome = reward_group(config_of("tournament", "anchor", timeout_s=0.01), [attempt(1.0), attempt(2.0)], Slow())
     assert outcome.rewards_G == [None] * 2 and outcome.failed_calls == 2
     assert outcome.ranking.failed_matches[0].error == "TimeoutError: no verdict within 0.01 s"
 
 
-def test_the_brackets_parameters_reach_the_bracket():
-    """At N=16 Algorithm 1 to the letter errs, even with a perfect judge; ours does not."""
+def test_bracket_parameters_reach_the_bracket():
+    """At N=16, Algorithm 1 as printed gives a wrong order even with a perfect judge; our default does not."""
     qualities = [quality / 10 for quality in random.Random(0).sample(range(100), 16)]
     assert order(rewards_of(qualities, "tournament").rewards_G) == order(qualities)
-    assert order(rewards_of(qualities, "tournament", placement="algorithm1", accumulate="sum").rewards_G) != order(
-        qualities
-    )
+    as_printed = rewards_of(qualities, "tournament", placement="algorithm1", accumulate="sum")
+    assert order(as_printed.rewards_G) != order(qualities)
 
 
 class Silent:
-    """A judge that never gives a verdict, whatever it is asked."""
+    """A judge that never gives a verdict."""
 
     def weights(self, query):
         return {"answer_relevance": 1.0}
@@ -146,57 +146,48 @@ class Silent:
         return {"item_1": 1.0}
 
     def __getattr__(self, name):
-        return lambda *asked, **options: asyncio.sleep(0)
+        return lambda *arguments, **options: asyncio.sleep(0)
 
 
 @pytest.mark.parametrize(("method", "topology"), [*METHODS, *[(name, None) for name in ("tournament_grpo", *COARSE)]])
 def test_without_a_verdict_there_is_no_reward(method, topology):
-    group = RolloutGroup(QUERY, [attempt(1.0), attempt(2.0), attempt(3.0)])
-    outcome = arena_of(config_of(method, topology), Silent()).reward_groups([group])[0]
+    outcome = reward_group(config_of(method, topology), [attempt(1.0), attempt(2.0), attempt(3.0)], Silent())
     assert outcome.rewards_G == [None] * 3 and outcome.failed_calls == outcome.judge_calls > 0
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_missing_verdicts_cost_only_those_without_any_their_reward(topology):
+def test_only_trajectories_without_any_verdict_lose_their_reward(topology):
     class Faulty(EmbeddedJudge):
         async def compare(self, query, first, second, repeat=0):
             pair = sorted([first.answer, second.answer])
-            return (
-                None if random.Random(str(pair)).random() < 0.3 else await super().compare(query, first, second, repeat)
-            )
+            fails = random.Random(str(pair)).random() < 0.3
+            return None if fails else await super().compare(query, first, second, repeat)
 
-    group = RolloutGroup(QUERY, [attempt(quality / 2) for quality in range(16)])
-    arena = arena_of(config_of("tournament", topology), Faulty(JudgeConfig(noise="none"), truth_of, 0))
-    outcome = arena.reward_groups([group])[0]
+    trajectories = [attempt(quality / 2) for quality in range(16)]
+    outcome = reward_group(config_of("tournament", topology), trajectories, Faulty(EXACT, truth_of, 0))
     judged = {row for match in outcome.ranking.matches if match.scores for row in (match.i, match.j)}
     rewards = [reward for reward in outcome.rewards_G if reward is not None]
     assert outcome.failed_calls > 0 and {row for row in range(16) if outcome.rewards_G[row] is not None} == judged
-    assert len(judged) > 8 and sum(rewards) == pytest.approx(len(rewards) / 2)  # ranked among themselves: Eq. 6 over M
+    assert len(judged) > 8 and sum(rewards) == pytest.approx(len(rewards) / 2)  # Eq. 6 over the M judged
 
 
 def means(metrics):
     return {name: sum(values) / len(values) for name, values in metrics.items() if values}
 
 
-def test_a_steps_metrics_are_those_of_its_trajectories():
+def test_a_step_s_metrics_summarize_its_trajectories():
     group = RolloutGroup(QUERY, [attempt(2.0), attempt(4.0), attempt(9.0, "max_turns"), attempt(6.0)])
     outcome = GroupOutcome([0.0, 0.5, None, 1.0], [2, 1, None, 0], judge_calls=6, failed_calls=3)
     metrics = means(outcome_metrics([group], [outcome], truth_of))
-    assert (
-        metrics["rollout/valid_rate"] == 0.75
-        and metrics["rollout/policy_tokens"] == 2
-        and metrics["rollout/tool_calls"] == 1
-    )
+    assert metrics["rollout/valid_rate"] == 0.75 and metrics["rollout/policy_tokens"] == 2
+    assert metrics["rollout/tool_calls"] == 1
     assert metrics["judge/calls_per_group"] == 6 and metrics["judge/failure_rate"] == 0.5
-    assert (
-        true_quality(truth_of, QUERY, group.trajectories[2])
-        == 0.0
-        < true_quality(truth_of, QUERY, group.trajectories[0])
-    )
+    valid, invalid = (true_quality(truth_of, QUERY, group.trajectories[row]) for row in (0, 2))
+    assert invalid == 0.0 < valid
     assert metrics["true/rank_agreement"] == pytest.approx(1.0) and "judge/tie_rate" not in metrics
 
 
-def test_agreement_is_unknown_where_the_rewards_are_all_equal():
+def test_rank_agreement_is_missing_when_all_rewards_are_equal():
     group = RolloutGroup(QUERY, [attempt(2.0), attempt(4.0)])
     assert outcome_metrics([group], [GroupOutcome([0.5, 0.5], [0.5, 0.5], 0, 0)], truth_of)["true/rank_agreement"] == []
 
@@ -207,23 +198,15 @@ def test_every_reward_that_a_yaml_can_name_has_a_function():
     assert set(REWARDS) == set(NAMES) == {*others, *OTHERS, *COARSE, *OUTCOMES}
 
 
-@pytest.mark.parametrize(
-    ("method", "expected"),
-    [
-        # Answers that state 2, 6, 6 and 8, and an invalid one. truth_of makes of x a total of .8x.
-        # A draw is a win for neither.
-        ("win_rate", [0 / 3 + 1, 1 / 3 + 1, 1 / 3 + 1, 3 / 3 + 1, 0]),  # Eq. 15
-        ("pointwise_implicit", [1.16, 1.48, 1.48, 1.64, 0]),  # Eqs. 11 and 12
-        ("pointwise_explicit", [0.58, 0.74, 0.74, 0.82, 0]),  # Eqs. 13 and 14
-    ],
-)
-def test_tournament_grpos_baselines_by_hand(method, expected):
-    group = RolloutGroup(
-        QUERY, [attempt(2.0), attempt("6.0"), attempt("6.00"), attempt(8.0), attempt(9.0, "max_turns")]
-    )
-    outcome = arena_of(config_of(method), EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)).reward_groups([group])[
-        0
-    ]
+@pytest.mark.parametrize(("method", "expected"), [
+    # Qualities 2, 6, 6 and 8, and an invalid trajectory. truth_of gives quality x the total .8x. A draw is no win.
+    ("win_rate", [0 / 3 + 1, 1 / 3 + 1, 1 / 3 + 1, 3 / 3 + 1, 0]),  # Eq. 15
+    ("pointwise_implicit", [1.16, 1.48, 1.48, 1.64, 0]),  # Eqs. 11 and 12
+    ("pointwise_explicit", [0.58, 0.74, 0.74, 0.82, 0]),  # Eqs. 13 and 14
+])  # fmt: skip
+def test_tournament_grpo_s_baselines_equal_hand_worked_values(method, expected):
+    trajectories = [attempt(2.0), attempt("6.0"), attempt("6.00"), attempt(8.0), attempt(9.0, "max_turns")]
+    outcome = reward_group(config_of(method), trajectories)
     assert outcome.rewards_G == pytest.approx(expected) and outcome.ranks_G == [3.0, 1.5, 1.5, 0.0, 4.0]
 
 
@@ -237,11 +220,10 @@ def test_tournament_grpo_normalizes_points_and_adds_the_format_reward():
     assert outcome.rewards_G[8] == max(outcome.rewards_G) and outcome.ranks_G[0] == outcome.ranks_G[6] == 7.5
 
 
-def test_the_group_stages_keys_reach_the_tournament():
-    group = RolloutGroup(QUERY, [attempt(float(quality)) for quality in range(8)])
+def test_group_stage_keys_reach_the_tournament():
     config = config_of("tournament_grpo")
     config.group_stage = GroupStageConfig(repeats=3, group=2, winners=1, final=1, weights=[1.0, 5.0])
-    outcome = arena_of(config, EmbeddedJudge(JudgeConfig(noise="none"), truth_of, 0)).reward_groups([group])[0]
+    outcome = reward_group(config, [attempt(float(quality)) for quality in range(8)])
     assert outcome.judge_calls == 3 * 7 and outcome.ranking.scores_G[7] == 3 * (1 + 5 + 5)
 
 
@@ -249,7 +231,7 @@ def test_the_group_stages_keys_reach_the_tournament():
     ("method", "alone"),
     [("win_rate", 1.0), ("tournament_grpo", 1.0), ("pointwise_implicit", 1.4), ("pointwise_explicit", 0.7)],
 )
-def test_a_single_valid_trajectory_has_nobody_to_beat_but_the_format_reward(method, alone):
+def test_a_single_valid_trajectory_gets_the_format_reward_only(method, alone):
     outcome = rewards_of([-9.0, 5.0, -7.0], method)
     assert outcome.rewards_G == pytest.approx([0.0, alone, 0.0]) and outcome.failed_calls == 0
 
@@ -258,25 +240,20 @@ def test_a_single_valid_trajectory_has_nobody_to_beat_but_the_format_reward(meth
 def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
     groups = [RolloutGroup(QUERY, [attempt((seed + 3 * i) % 10 + i / 100) for i in range(8)]) for seed in range(10)]
     judge = EmbeddedJudge(JudgeConfig(), truth_of, 0)
-    outcomes = arena_of(config_of(method), judge).reward_groups(groups)
-    assert [outcome.rewards_G for outcome in outcomes] == [
-        outcome.rewards_G for outcome in arena_of(config_of(method), judge).reward_groups(groups)
-    ]
+    outcomes, again = (arena_of(config_of(method), judge).reward_groups(groups) for _ in range(2))
+    assert [outcome.rewards_G for outcome in outcomes] == [outcome.rewards_G for outcome in again]
     assert all(-1 <= reward <= 2 for outcome in outcomes for reward in outcome.rewards_G)
     assert means(outcome_metrics(groups, outcomes, truth_of))["true/rank_agreement"] > 0.4
 
 
-def test_asked_in_one_order_only_a_tournament_takes_half_the_calls_and_keeps_the_order():
+def test_one_order_per_match_halves_the_calls_and_keeps_the_ranks():
     both, one = (rewards_of([1, 9, 5, 7], "tournament", bidirectional=order) for order in (True, False))
     assert one.rewards_G == both.rewards_G and 2 * one.judge_calls == both.judge_calls
 
 
-def test_how_many_answers_and_call_sequences_of_a_group_differ_is_logged_without_void_trajectories():
-    call = {
-        "role": "assistant",
-        "reasoning_content": "",
-        "content": '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>',
-    }
+def test_shares_of_distinct_answers_and_calls_ignore_void_trajectories():
+    text = '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'
+    call = {"role": "assistant", "reasoning_content": "", "content": text}
     group = [attempt(1.0), attempt(1.0), attempt(2.0), attempt(3.0), attempt(4.0, "tool_crash")]
     group[0].messages.insert(0, call)
     outcome = GroupOutcome([0.5] * 5, [0.5] * 5, 0, 0)

@@ -19,25 +19,25 @@ def test_fewer_than_two_ranked_trajectories_get_no_reward(ranks):
     assert rank_to_reward(ranks) == [None] * len(ranks)
 
 
-def test_a_trajectory_without_reward_has_no_advantage_and_shifts_nobody():
+def test_a_trajectory_without_reward_has_advantage_0_and_does_not_shift_the_others():
     assert standardize([1.0, None, 0.5, 0.0])[[0, 2, 3]] == pytest.approx(standardize([1.0, 0.5, 0.0]))
     assert standardize([1.0, None, 0.5, 0.0])[1] == 0
 
 
 @pytest.mark.parametrize("rewards", [[0.5] * 4, [None] * 4, [None, 1.0]])
-def test_a_group_without_an_order_yields_no_gradient(rewards):
+def test_a_group_without_different_rewards_has_advantages_0(rewards):
     assert standardize(rewards).tolist() == [0.0] * len(rewards)
 
 
 @pytest.mark.parametrize("reward", [0.1, 0.7, 1 / 3])
 @pytest.mark.parametrize("ddof", [0, 1])
 def test_equal_rewards_have_no_advantage_even_without_epsilon(reward, ddof):
-    # though their mean is not quite their value
+    # the mean has a rounding error
     assert standardize([reward] * 7 + [None], ddof=ddof, eps=0).tolist() == [0.0] * 8
 
 
 @pytest.mark.parametrize("function", [center, leave_one_out])
-def test_a_reward_alone_has_nothing_to_be_compared_with(function):
+def test_a_single_reward_has_advantage_0(function):
     assert function([None, 0.7, None]) == [None, 0.0, None]
     assert function([None, None]) == [None, None]
 

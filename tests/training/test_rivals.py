@@ -1,8 +1,9 @@
-"""The rivals' rewards, worked out by hand: RULER, BRPO, TournO's mixture and Elo, a checklist of each query;
-and Reasoning Arena's switch."""
+"""Rewards of other papers against hand-worked values: RULER, BRPO, TournO's mixture and Elo, checklists, and Reasoning
+Arena's tournament for equal outcomes."""
 
 import math
 
+import numpy as np
 import pytest
 from groups import QUERY, attempt, config_of, truth_of
 from parts import arena_of
@@ -20,31 +21,29 @@ EXACT = JudgeConfig(noise="none")
 
 
 class Noting(EmbeddedJudge):
-    """The truth, and what was shown in each listwise call, as the answers' numbers."""
+    """A judge without errors that records the order of each listwise call; `is_silent` makes the calls fail."""
 
-    def __init__(self, verdict=lambda scores: scores):
+    def __init__(self, is_silent=False):
         super().__init__(EXACT, truth_of, 0)
-        self.shown, self.verdict_of = [], verdict
+        self.orders, self.is_silent = [], is_silent
 
     async def score_together(self, query, trajectories, repeat=0):
-        self.shown.append([float(one.answer) for one in trajectories])
-        return self.verdict_of(await super().score_together(query, trajectories, repeat))
+        self.orders.append(tuple(float(trajectory.answer) for trajectory in trajectories))
+        return None if self.is_silent else await super().score_together(query, trajectories, repeat)
 
 
 def rewarded(method, qualities, judge=None, seed=0, **reward):
-    """Of trajectories whose answer states their quality; a negative one is invalid."""
+    """The outcome of trajectories of these qualities; a negative quality makes an invalid trajectory."""
     config = config_of(method)
     config.seed = seed
     for key, value in reward.items():
         setattr(config.reward, key, value)
-    trajectories = [attempt(abs(q), "answer" if q >= 0 else "max_turns") for q in qualities]
-    return arena_of(config, judge or EmbeddedJudge(EXACT, truth_of, 0)).reward_groups(
-        [RolloutGroup(QUERY, trajectories)]
-    )[0]
+    group = RolloutGroup(QUERY, [attempt(abs(q), "answer" if q >= 0 else "max_turns") for q in qualities])
+    return arena_of(config, judge or EmbeddedJudge(EXACT, truth_of, 0)).reward_groups([group])[0]
 
 
-def test_ruler_is_one_call_whose_scores_find_their_trajectories_whatever_the_order():
-    """truth_of makes of x a total of .8x; identical trajectories are shown once, invalid ones not at all."""
+def test_ruler_makes_one_call_and_maps_scores_back_from_any_order():
+    """truth_of gives quality x the total .8x; identical trajectories are shown once, invalid ones not at all."""
     orders = set()
     for seed in range(8):
         judge = Noting()
@@ -52,42 +51,39 @@ def test_ruler_is_one_call_whose_scores_find_their_trajectories_whatever_the_ord
         assert outcome.rewards_G == pytest.approx([0.4, 0.0, 0.16, 0.4, 0.8])
         assert outcome.ranks_G == [1.5, 4.0, 3.0, 1.5, 0.0]
         assert (outcome.judge_calls, outcome.failed_calls, outcome.ranking) == (1, 0, None)
-        (shown,) = judge.shown
-        assert sorted(shown) == [2.0, 5.0, 10.0]
-        orders.add(tuple(shown))
+        (order,) = judge.orders
+        assert sorted(order) == [2.0, 5.0, 10.0]
+        orders.add(order)
     assert len(orders) > 2
 
 
-def test_a_listwise_verdict_that_cannot_be_had_is_no_reward_and_counted():
-    outcome = rewarded("ruler", [5.0, -9.0, 2.0], Noting(lambda scores: None))
+def test_a_failed_listwise_call_gives_no_rewards_and_is_counted():
+    outcome = rewarded("ruler", [5.0, -9.0, 2.0], Noting(is_silent=True))
     assert outcome.rewards_G == [None] * 3 and (outcome.judge_calls, outcome.failed_calls) == (1, 1)
-    nobody = rewarded("ruler", [-5.0, -9.0], Noting())
-    assert nobody.rewards_G == [0.0, 0.0] and (nobody.judge_calls, nobody.failed_calls) == (0, 0)
+    invalid = rewarded("ruler", [-5.0, -9.0], Noting())
+    assert invalid.rewards_G == [0.0, 0.0] and (invalid.judge_calls, invalid.failed_calls) == (0, 0)
 
 
-def test_brpo_gives_1_or_minus_1_against_a_random_member_and_0_to_that():
+def test_brpo_gives_1_or_minus_1_against_a_random_reference_and_0_to_the_reference():
     qualities, references = [4.0, 1.0, -9.0, 8.0, 6.0], set()
     for seed in range(30):
         outcome = rewarded("brpo", qualities, seed=seed)
         (reference,) = [row for row in (0, 1, 3, 4) if outcome.rewards_G[row] == 0]
-        expected = [
-            -1.0 if q < 0 else math.copysign(1, q - qualities[reference]) if row != reference else 0.0
-            for row, q in enumerate(qualities)
-        ]
+        expected = [-1.0 if quality < 0 else np.sign(quality - qualities[reference]) for quality in qualities]
         assert outcome.rewards_G == expected and outcome.judge_calls == 2 * 3
         references.add(reference)
     assert references == {0, 1, 3, 4}
 
 
-def test_brpo_without_a_verdict_has_no_reward_and_without_a_valid_member_no_direction():
+def test_brpo_gives_none_without_a_verdict_and_0_without_a_valid_trajectory():
     assert reference_reward([None, None, None], [True, True, False]) == [None] * 3
     assert reference_reward([0.0, None, -1.0], [True, True, True]) == [0.0, None, -1.0]
     assert reference_reward([None, None], [False, None]) == [0.0, None]
     assert rewarded("brpo", [7.0, -3.0]).rewards_G == [0.0, -1.0]
 
 
-def test_a_mixture_is_the_score_and_less_of_the_win_rate_the_better_the_group_is():
-    """Scores of .8x / 10: .16, .48, .8 and 0 of the invalid one, their mean .36; win rates 0, 1/2, 1 and 0."""
+def test_mixture_weighs_the_win_rate_less_in_better_groups():
+    """Scores .8x / 10: .16, .48, .8 and 0 for the invalid trajectory, mean .36; win rates 0, 1/2, 1 and 0."""
     weight = math.exp(-3 * 0.36)
     outcome = rewarded("mixture", [2.0, 6.0, 10.0, -1.0])
     assert outcome.rewards_G == pytest.approx([0.16, 0.48 + weight / 2, 0.8 + weight, 0.0])
@@ -97,32 +93,31 @@ def test_a_mixture_is_the_score_and_less_of_the_win_rate_the_better_the_group_is
     assert mixture_reward([None, None], [1.0, 0.0], 1.0) == [None, None]
 
 
-def test_a_mixture_can_take_its_pairs_from_elo():
-    """Two of them meet once: 16 and -16, so 1 and 0; the mean score is .48."""
+def test_mixture_can_use_elo_pairs():
+    """One match gives ratings 16 and -16, so win rates 1 and 0; the mean score is .48."""
     outcome = rewarded("mixture", [2.0, 10.0], mixture_pairs="elo")
-    assert (
-        outcome.rewards_G == pytest.approx([0.16, 0.8 + math.exp(-3 * 0.48)], abs=1e-6) and outcome.judge_calls == 2 + 2
-    )
+    assert outcome.rewards_G == pytest.approx([0.16, 0.8 + math.exp(-3 * 0.48)], abs=1e-6)
+    assert outcome.judge_calls == 2 + 2
 
 
-def test_elo_runs_from_the_lowest_rating_to_the_highest_and_an_invalid_one_is_a_match_below():
+def test_elo_scales_ratings_and_puts_invalid_trajectories_one_match_below_the_lowest():
     assert rewarded("elo", [2.0, 10.0]).rewards_G == pytest.approx([0.0, 1.0], abs=1e-6)
-    # 16, -16 and -48
+    # ratings 16, -16 and -48
     assert rewarded("elo", [2.0, 10.0, -1.0]).rewards_G == pytest.approx([32 / 64, 1.0, 0.0], abs=1e-6)
     assert rewarded("elo", [2.0, -1.0]).rewards_G == pytest.approx([1.0, 0.0], abs=1e-6)
     assert elo_reward([None, None, None], [True, True, False]) == [None] * 3
     assert elo_reward([None, 5.0, None], [None, True, True])[1:] == [0.0, None]
 
 
-def test_elos_keys_reach_the_tournament():
+def test_elo_keys_reach_the_tournament():
     config = config_of("elo", elo_matches=3, elo_estimate="bradley_terry")
     group = RolloutGroup(QUERY, [attempt(float(quality)) for quality in range(8)])
     outcome = arena_of(config, EmbeddedJudge(EXACT, truth_of, 0)).reward_groups([group])[0]
     assert outcome.judge_calls == 6 and len(outcome.ranking.matches) == 3
 
 
-def test_a_checklist_is_the_weighted_share_of_its_items():
-    """Above 2, 4, 6 and 8, of equal weight."""
+def test_a_checklist_reward_is_the_weighted_share_of_its_items():
+    """The items are quality above 2, 4, 6 and 8, with equal weights."""
     outcome = rewarded("rubric_checklist", [1.0, 5.0, 9.0, -9.0, 5.5])
     assert outcome.rewards_G == [0.0, 0.5, 1.0, 0.0, 0.5] and outcome.judge_calls == 4 and outcome.failed_calls == 0
     weights = {"item_1": 3, "item_2": 2, "item_3": 1}
@@ -130,8 +125,8 @@ def test_a_checklist_is_the_weighted_share_of_its_items():
     assert checklist_reward([met, None, dict.fromkeys(weights, True)], weights) == [0.5, None, 1.0]
 
 
-def test_reasoning_arenas_switch_plays_the_tournament_only_where_all_outcomes_are_equal():
-    """Outcomes 1, 0, 1, 0 decide; three equal ones play, and ranks 1, 2, 0 are rewards 1/2, 0, 1."""
+def test_tournament_if_equal_plays_only_when_all_outcomes_are_equal():
+    """Outcomes 1, 0, 1, 0 are the rewards; with equal outcomes, ranks 1, 2, 0 give rewards 1/2, 0, 1."""
     config = config_of("environment")
     config.reward.tournament_if_equal = True
     arena = arena_of(config, EmbeddedJudge(EXACT, truth_of, 0))

@@ -11,6 +11,11 @@ def own_text(tokenizer, row):
     return tokenizer.decode([label for label in row["labels"] if label != IGNORED])
 
 
+def turn_of(content, reasoning, calls=None):
+    turn = {"role": "assistant", "reasoning_content": reasoning, "content": content}
+    return turn | ({"tool_calls": calls} if calls else {})
+
+
 def turns_of(messages):
     return [assistant_text(message) for message in messages if message["role"] == "assistant"]
 
@@ -20,31 +25,27 @@ def tools(request, compact):
     return compact.tools if request.param else None
 
 
-def test_loss_is_on_the_assistants_turns_and_their_ends_only(taught, tokenizer, tools):
-    for one in taught[::3]:
-        row = tokenize(tokenizer, one.trajectory.messages, tools, 4096)
-        assert own_text(tokenizer, row) == "".join(f"{turn}<|im_end|>" for turn in turns_of(one.trajectory.messages))
+def test_labels_cover_assistant_turns_and_their_ends_only(taught, tokenizer, tools):
+    for messages in [example.trajectory.messages for example in taught[::3]]:
+        row = tokenize(tokenizer, messages, tools, 4096)
+        assert own_text(tokenizer, row) == "".join(f"{turn}<|im_end|>" for turn in turns_of(messages))
         assert all(label in (token, IGNORED) for token, label in zip(row["input_ids"], row["labels"], strict=True))
 
 
-def test_an_observation_that_quotes_a_turn_is_not_trained_on(tokenizer):
+def test_an_observation_that_quotes_a_turn_has_no_labels(tokenizer):
+    call, quote = {"name": "f", "arguments": {}}, "<think>\nno\n</think>\n\n<answer>\nno\n</answer>"
     messages = [
-        {"role": "user", "content": "say <think>\nno\n</think>\n\n<answer>\nno\n</answer>"},
-        {
-            "role": "assistant",
-            "reasoning_content": "a",
-            "content": "",
-            "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {}}}],
-        },
-        {"role": "tool", "content": "<think>\nno\n</think>\n\n<answer>\nno\n</answer>"},
-        {"role": "assistant", "reasoning_content": "b", "content": "<answer>\nyes\n</answer>"},
+        {"role": "user", "content": f"say {quote}"},
+        turn_of("", "a", [{"type": "function", "function": call}]),
+        {"role": "tool", "content": quote},
+        turn_of("<answer>\nyes\n</answer>", "b"),
     ]
     own = own_text(tokenizer, tokenize(tokenizer, messages, None, 4096))
     assert "no" not in own and own == "".join(f"{turn}<|im_end|>" for turn in turns_of(messages))
 
 
 @pytest.mark.parametrize("max_length", [50, 100, 150, 10_000])
-def test_cut_trajectories_and_those_left_out_are_counted(sft_path, tokenizer, tmp_path, max_length, capsys):
+def test_cut_and_omitted_trajectories_are_counted(sft_path, tokenizer, tmp_path, max_length, capsys):
     dataset = tokenize_trajectories(sft_path, tokenizer, None, max_length)
     uncut = tokenize_trajectories(sft_path, tokenizer, None, 10_000)
     count_cut(dataset, max_length, tmp_path / "cut.json")
@@ -59,74 +60,47 @@ def test_cut_trajectories_and_those_left_out_are_counted(sft_path, tokenizer, tm
     }
     assert len(in_training_order(dataset, 1, 4, seed=0)) == len(lengths) - expected["left_out"]
     assert json.loads((tmp_path / "cut.json").read_text()) == expected
-    said = (
-        f"{expected['cut']} cut at sft.max_length={max_length}, "
-        f"{expected['left_out']} without a token to train on left out"
-    )
-    assert said in capsys.readouterr().out
+    cut, left_out = expected["cut"], expected["left_out"]
+    words = f"{cut} cut at sft.max_length={max_length}, {left_out} without a token to train on left out"
+    assert words in capsys.readouterr().out
     assert list(dataset["length"]) == lengths
     for row, whole in zip(dataset, uncut, strict=True):
         assert row["input_ids"] == whole["input_ids"][:max_length] and row["labels"] == whole["labels"][:max_length]
 
 
-def test_no_argument_of_another_call_gets_in_as_null(sft_path, taught, tokenizer):
-    """A table with a column a field would give every call the arguments of all others."""
-    for row, one in zip(tokenize_trajectories(sft_path, tokenizer, None, 4096), taught, strict=True):
+def test_calls_do_not_get_other_calls_arguments_as_null(sft_path, taught, tokenizer):
+    """A table with one column per field would add the arguments of all other calls."""
+    for row, example in zip(tokenize_trajectories(sft_path, tokenizer, None, 4096), taught, strict=True):
         text = tokenizer.decode(row["input_ids"])
         assert "null" not in text and "None" not in text
-        for turn in turns_of(one.trajectory.messages):
-            assert turn in text
+        assert all(turn in text for turn in turns_of(example.trajectory.messages))
 
 
-def test_an_argument_that_is_null_stays_so(tokenizer):
+def test_a_null_argument_stays_null(tokenizer):
     call = {"type": "function", "function": {"name": "f", "arguments": {"x": None}}}
-    messages = [
-        {"role": "user", "content": "q"},
-        {"role": "assistant", "reasoning_content": "", "content": "", "tool_calls": [call]},
-    ]
+    messages = [{"role": "user", "content": "q"}, turn_of("", "", [call])]
     assert '{"x": null}' in own_text(tokenizer, tokenize(tokenizer, messages, None, 4096))
 
 
 CALL, END = {"name": "f", "arguments": {"x": 1}}, {"role": "assistant", "content": "<answer>\nyes\n</answer>"}
-AS_OURS = {
-    "role": "assistant",
-    "reasoning_content": "hm",
-    "content": "",
-    "tool_calls": [{"type": "function", "function": CALL}],
-}
+OURS = turn_of("", "hm", [{"type": "function", "function": CALL}])
+IN_TEXT = f"<think>\nhm\n</think>\n\n<tool_call>\n{json.dumps(CALL)}\n</tool_call>"
 
 
-@pytest.mark.parametrize(
-    "turn",
-    [
-        AS_OURS
-        | {
-            "tool_calls": [{"id": "1", "type": "function", "function": CALL | {"arguments": '{"x": 1}'}}],
-            "content": None,
-        },
-        {
-            "role": "assistant",
-            "content": f"<think>\nhm\n</think>\n\n<tool_call>\n{json.dumps(CALL)}\n</tool_call>",
-            "tool_calls": None,
-        },
-        {"role": "assistant", "reasoning": "hm", "tool_calls": [{"function": CALL}]},
-        {
-            "role": "assistant",
-            "content": [{"type": "text", "text": "<think>hm</think>"}],
-            "tool_calls": [{"function": CALL}],
-        },
-    ],
-    ids=["arguments in a string", "all in the text", "no content", "parts"],
-)
-def test_a_trajectory_of_ones_own_is_taught_in_the_form_of_rollouts_however_its_messages_are_written(
-    turn, tokenizer, tmp_path
-):
+@pytest.mark.parametrize("turn", [
+    turn_of(None, "hm", [{"id": "1", "type": "function", "function": CALL | {"arguments": '{"x": 1}'}}]),
+    {"role": "assistant", "content": IN_TEXT, "tool_calls": None},
+    {"role": "assistant", "reasoning": "hm", "tool_calls": [{"function": CALL}]},
+    {"role": "assistant", "content": [{"type": "text", "text": "<think>hm</think>"}],
+     "tool_calls": [{"function": CALL}]},
+], ids=["arguments in a string", "all in the text", "no content", "parts"])  # fmt: skip
+def test_all_message_forms_give_the_labels_of_rollouts(turn, tokenizer, tmp_path):
     def labels(turn, **fields):
         record = {"messages": [{"role": "user", "content": "q"}, turn, {"role": "tool", "content": "r"}, END]} | fields
         (tmp_path / "sft.jsonl").write_text(json.dumps(record) + "\n\n", encoding="utf-8-sig")
         return list(tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, [], 4096)["labels"])
 
-    assert labels(turn) == labels(AS_OURS, query_id="1", tools=[], valid=True, meta={})
+    assert labels(turn) == labels(OURS, query_id="1", tools=[], valid=True, meta={})
 
 
 @pytest.mark.parametrize("record", [
@@ -137,20 +111,19 @@ def test_a_trajectory_of_ones_own_is_taught_in_the_form_of_rollouts_however_its_
     *({"messages": [{"role": "user", "content": "q"}], "tools": tools}
       for tools in ("{", '"f"', '["f"]', ["f"], [{"name": "f"}], {"f": {}}, 7)),
 ])  # fmt: skip
-def test_a_record_that_is_no_trajectory_is_one_line_with_its_place(record, tokenizer, tmp_path):
+def test_an_invalid_record_is_refused_with_its_line(record, tokenizer, tmp_path):
     (tmp_path / "sft.jsonl").write_text(f"\n{json.dumps(record)}\n")
     with pytest.raises(UserError, match=r"sft\.jsonl, line 2 is not a valid trajectory: .*; data/README\.md describes"):
         tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, None, 4096)
 
 
 @pytest.mark.parametrize("tools", [[], None, "", "null", "[]"])
-def test_tools_that_a_trajectory_brings_are_shown_also_as_json_in_a_string(tokenizer, compact, tmp_path, tools):
+def test_a_trajectory_s_own_tools_replace_the_environment_s_also_as_a_json_string(tokenizer, compact, tmp_path, tools):
     def prompt(tools):
         record = {"messages": [{"role": "user", "content": "q"}, END], "tools": tools}
         (tmp_path / "sft.jsonl").write_text(json.dumps(record))
-        return tokenizer.decode(
-            tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, compact.tools, 9999)["input_ids"][0]
-        )
+        dataset = tokenize_trajectories(tmp_path / "sft.jsonl", tokenizer, compact.tools, 9999)
+        return tokenizer.decode(dataset["input_ids"][0])
 
     own = [{"type": "function", "function": {"name": "brought", "parameters": {"type": "object", "properties": {}}}}]
     assert prompt(own) == prompt(json.dumps(own)) and "brought" in prompt(own)
@@ -158,41 +131,41 @@ def test_tools_that_a_trajectory_brings_are_shown_also_as_json_in_a_string(token
 
 
 @pytest.mark.parametrize("token", ["<|im_end|>", "</think>"])
-def test_a_turn_that_spells_a_control_token_is_taught_whole_and_ends_once(token, tokenizer):
-    said = {"role": "assistant", "reasoning_content": f"a {token} b", "content": f"<answer>\nc {token} d\n</answer>"}
-    own = own_text(tokenizer, tokenize(tokenizer, [{"role": "user", "content": "q"}, said], None, 4096))
+def test_a_turn_that_spells_a_control_token_has_one_end(token, tokenizer):
+    turn = turn_of(f"<answer>\nc {token} d\n</answer>", f"a {token} b")
+    own = own_text(tokenizer, tokenize(tokenizer, [{"role": "user", "content": "q"}, turn], None, 4096))
     assert own.count("<|im_end|>") == own.count("</think>") == 1 and own.endswith("</answer><|im_end|>")
-    assert own.replace("< ", "<") == f"{assistant_text(said)}<|im_end|>"
+    assert own.replace("< ", "<") == f"{assistant_text(turn)}<|im_end|>"
 
 
-def test_a_template_that_marks_no_assistant_turn_is_refused(sft_path, policy_path):
+def test_a_template_without_assistant_marks_is_refused(sft_path, policy_path):
     from arenarl.rollout.policy import load_tokenizer
 
     tokenizer = load_tokenizer(policy_path)
-    tokenizer.chat_template = tokenizer.chat_template.replace("{%- generation %}", "").replace(
-        "{%- endgeneration %}", ""
-    )
+    for mark in ("{%- generation %}", "{%- endgeneration %}"):
+        tokenizer.chat_template = tokenizer.chat_template.replace(mark, "")
     with pytest.raises(UserError, match="no assistant token to train on"):
         tokenize_trajectories(sft_path, tokenizer, None, 4096)
 
 
-def test_a_length_that_cuts_all_assistant_tokens_is_refused(sft_path, tokenizer):
+def test_a_max_length_that_cuts_all_assistant_tokens_is_refused(sft_path, tokenizer):
     with pytest.raises(UserError, match=r"sft\.max_length"):
         tokenize_trajectories(sft_path, tokenizer, None, 5)
 
 
-def test_the_training_order_holds_every_pass_whole_and_differs_between_passes(sft_path, tokenizer):
+def test_the_training_order_has_complete_passes_in_different_orders(sft_path, tokenizer):
     dataset = tokenize_trajectories(sft_path, tokenizer, None, 4096)
     ids = [tuple(row) for row in dataset["input_ids"]]
-    ordered = [tuple(row) for row in in_training_order(dataset, 2.5, 4, seed=0)["input_ids"]]
+    ordered, again, other = (
+        [tuple(row) for row in in_training_order(dataset, 2.5, 4, seed=seed)["input_ids"]] for seed in (0, 0, 1)
+    )
     first, second, half = ordered[: len(ids)], ordered[len(ids) : 2 * len(ids)], ordered[2 * len(ids) :]
     assert sorted(first) == sorted(second) == sorted(ids) and first != second and len(half) == len(ids) // 2
-    assert ordered == [tuple(row) for row in in_training_order(dataset, 2.5, 4, seed=0)["input_ids"]]
-    assert ordered != [tuple(row) for row in in_training_order(dataset, 2.5, 4, seed=1)["input_ids"]]
+    assert ordered == again != other
 
 
-def test_the_training_order_is_the_one_that_the_trainer_would_draw(sft_path, tokenizer, policy_path, tmp_path):
-    """Two epochs of Trainer's own sampling by length see the rows in the same order."""
+def test_the_training_order_equals_the_trainer_s(sft_path, tokenizer, policy_path, tmp_path):
+    """Two epochs of Trainer's own sampling by length have the same order of rows."""
     from trl import SFTConfig, SFTTrainer
 
     class Seen(SFTTrainer):

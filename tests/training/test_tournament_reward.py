@@ -1,5 +1,4 @@
-"""The tournament as a reward function of TRL's: its rows, chats and tool conversations,
-judged by a class and over HTTP, in its own trainer."""
+"""The tournament as TRL's reward function: rows, chats and tool conversations, judged by a class and over HTTP."""
 
 import asyncio
 import json
@@ -29,7 +28,7 @@ USER = [{"role": "user", "content": "Name a number."}]
 
 
 class Number(Judge):
-    """The number that the answer is, of 10; None of a pair in which one is `silent`."""
+    """Scores an answer by its number; no verdict on a pair that contains `silent`."""
 
     def __init__(self, silent=None):
         self.silent = silent
@@ -40,44 +39,42 @@ class Number(Judge):
     async def compare(self, query, first, second, repeat=0):
         if self.silent in (first.answer, second.answer):
             return None
-        return Verdict(
-            tuple({"quality": float(one.answer)} for one in (first, second)), lambda scores: scores["quality"]
-        )
+        scores = tuple({"quality": float(trajectory.answer)} for trajectory in (first, second))
+        return Verdict(scores, lambda dimensions: dimensions["quality"])
 
 
 def rewards(function, prompts, completions, **more):
     return asyncio.run(function(prompts=prompts, completions=completions, completion_ids=[[1]] * len(prompts), **more))
 
 
-def says(text, **more):
+def reply(text, **more):
     return [{"role": "assistant", "content": text, **more}]
 
 
 @settings(max_examples=60, deadline=None, database=None)
 @given(st.integers(2, 9), st.integers(1, 4), st.booleans(), st.randoms(use_true_random=False))
-def test_rows_of_all_groups_get_the_rewards_of_their_ranks_in_trls_order(size, groups, is_chat, rng):
+def test_rewards_follow_ranks_in_trl_s_row_order(size, groups, is_chat, rng):
     qualities = [rng.sample(range(11), size) for _ in range(groups)]
     rows = [(f"query {group}", str(quality)) for group, of_group in enumerate(qualities) for quality in of_group]
     prompts = [[{"role": "user", "content": prompt}] if is_chat else prompt for prompt, _ in rows]
-    completions = [says(text) if is_chat else text for _, text in rows]
-    found = rewards(tournament_reward(Number(), num_generations=size, topology="round_robin"), prompts, completions)
+    completions = [reply(text) if is_chat else text for _, text in rows]
+    function = tournament_reward(Number(), num_generations=size, topology="round_robin")
     expected = [
         1 - sum(other > quality for other in of_group) / (size - 1) for of_group in qualities for quality in of_group
     ]
-    assert found == pytest.approx(expected)
+    assert rewards(function, prompts, completions) == pytest.approx(expected)
 
 
-def test_a_trajectory_without_a_verdict_has_no_reward_and_one_without_an_answer_the_last():
+def test_no_verdict_gives_no_reward_and_no_answer_the_last_rank():
     call = [{"type": "function", "function": {"name": "f", "arguments": {}}}]
-    completions = [says("3"), says("9"), says("7"), says(" "), says("", tool_calls=call)]
-    found = rewards(
-        tournament_reward(Number(silent="9"), num_generations=5, topology="round_robin"), [USER] * 5, completions
-    )
-    assert found[1] is None and found[2] > found[0] > found[3] == found[4]
+    completions = [reply("3"), reply("9"), reply("7"), reply(" "), reply("", tool_calls=call)]
+    function = tournament_reward(Number(silent="9"), num_generations=5, topology="round_robin")
+    low, silent, high, empty, calling = rewards(function, [USER] * 5, completions)
+    assert silent is None and high > low > empty == calling
 
 
-def test_what_was_cut_shares_the_last_rank_however_good_where_the_ends_are_known():
-    completions, ids = [says("3"), says("9"), says("7"), says("8")], [[5, 1], [5, 6], [5, 0], []]
+def test_with_turn_ends_truncated_completions_share_the_last_rank():
+    completions, ids = [reply("3"), reply("9"), reply("7"), reply("8")], [[5, 1], [5, 6], [5, 0], []]
     known, unknown = (
         tournament_reward(Number(), num_generations=4, topology="round_robin", turn_ends=ends) for ends in ({0, 1}, ())
     )
@@ -91,13 +88,14 @@ def test_what_was_cut_shares_the_last_rank_however_good_where_the_ends_are_known
     ("a</think>b</think>Yes.", "ab", "Yes."), ("<think>hm hm", "hm hm", ""), ("hm</think>", "hm", ""),
     ("Yes.", "", "Yes."),
 ])  # fmt: skip
-def test_a_thought_is_none_of_the_answer_wherever_its_tags_are(text, thought, answer):
-    for said in (text, says(text)):
-        one = read_trajectory(read_query(USER, "en"), said)
-        assert (one.answer, one.valid, one.messages[-1]["reasoning_content"]) == (answer, bool(answer), thought)
+def test_thoughts_are_not_part_of_the_answer_wherever_their_tags_are(text, thought, answer):
+    for answered in (text, reply(text)):
+        trajectory = read_trajectory(read_query(USER, "en"), answered)
+        assert (trajectory.answer, trajectory.valid) == (answer, bool(answer))
+        assert trajectory.messages[-1]["reasoning_content"] == thought
 
 
-def test_a_judge_that_gives_no_verdict_ends_the_training():
+def test_a_judge_without_verdicts_stops_the_training():
     class Broken(Number):
         async def compare(self, *_, **__):
             raise RuntimeError
@@ -105,81 +103,71 @@ def test_a_judge_that_gives_no_verdict_ends_the_training():
     function = tournament_reward(Broken(), num_generations=4, topology="round_robin")
     with pytest.raises(UserError, match="60 of the last 60 judge calls failed, above judge.max_failure_share=0.2"):
         for _ in range(9):
-            rewards(function, [USER] * 4, [says(text) for text in "1234"])
+            rewards(function, [USER] * 4, [reply(text) for text in "1234"])
 
 
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ("aaaabbbb", "8 rows have runs of 4, 4 with one prompt, not whole groups of num_generations=8"),
-        ("aaaab", "runs of 4, 1"),
-        ("aaaaaaaabbbbbbbbb", "make per_device_train_batch_size"),
-        ("a" * 16 + "b" * 16, "all prompts stand in 16 or more rows, not in num_generations=8"),
-    ],
-)
-def test_rows_that_are_no_whole_groups_are_refused_in_a_line_that_says_what_to_change(rows, said):
-    with pytest.raises(UserError, match=re.escape(said)) as refused:
+@pytest.mark.parametrize(("rows", "words"), [
+    ("aaaabbbb", "8 rows have runs of 4, 4 with one prompt, not whole groups of num_generations=8"),
+    ("aaaab", "runs of 4, 1"), ("aaaaaaaabbbbbbbbb", "make per_device_train_batch_size"),
+    ("a" * 16 + "b" * 16, "all prompts have 16 or more rows, not num_generations=8"),
+])  # fmt: skip
+def test_rows_that_are_not_whole_groups_are_refused(rows, words):
+    with pytest.raises(UserError, match=re.escape(words)) as refused:
         rewards(tournament_reward(Number(), num_generations=8), list(rows), list(rows))
     assert "\n" not in str(refused.value) and "num_generations" in str(refused.value)
 
 
-def test_equal_prompts_beside_others_are_groups_of_their_own():
+def test_a_prompt_with_twice_the_rows_makes_two_groups():
     assert len(read_groups(list("aaaabb"), list("xxxxxx"), 2, "en")) == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"judge": "opnai"}, "opnai.yaml does not exist; did you mean configs/judges/openai.yaml"),
-        ({"judge": "embedded"}, "knows this project's own worlds"),
-        ({"judge": "configs/judges/vllm.yaml", "topology": "knockout"}, "tournament.topology=knockout"),
-        ({"judge": "vllm", "topolgy": "swiss"}, "did you mean tournament.topology?"),
-        ({"judge": "vllm", "num_generations": 0}, "rollout.group_size=0"),
-        ({"judge": "vllm", "max_calls": 0}, "judge.max_calls=0"),
-        ({"judge": "vllm", "language": "fr"}, "choose en or zh"),
-        ({"judge": "vllm", "rubric": " "}, "a rubric in words must say"),
-        ({"judge": "vllm", "rubric": "nowhere.yaml"}, "nowhere.yaml does not exist"),
-        ({"judge": "vllm", "rubric": "configs/quickstart.yaml"}, "configs/quickstart.yaml is not a rubric"),
-        ({"judge": "openai"}, "set the environment variable OPENAI_API_KEY"),
-        ({"judge": Number(), "rubric": "kind"}, "brings its own rubric"),
-        ({"judge": Number}, "or make a Judge, whose compare is async"),
-        ({"judge": None}, "judge=None: name a file of configs/judges"),
-    ],
-)
-def test_arguments_that_cannot_work_are_refused_before_any_step(arguments, said, monkeypatch):
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({"judge": "opnai"}, "opnai.yaml does not exist; did you mean configs/judges/openai.yaml"),
+    ({"judge": "embedded"}, "works only in this project's own worlds"),
+    ({"judge": "configs/judges/vllm.yaml", "topology": "knockout"}, "tournament.topology=knockout"),
+    ({"judge": "vllm", "topolgy": "swiss"}, "did you mean tournament.topology?"),
+    ({"judge": "vllm", "num_generations": 0}, "rollout.group_size=0"),
+    ({"judge": "vllm", "max_calls": 0}, "judge.max_calls=0"),
+    ({"judge": "vllm", "language": "fr"}, "choose en or zh"),
+    ({"judge": "vllm", "rubric": " "}, "a rubric in words must say"),
+    ({"judge": "vllm", "rubric": "nowhere.yaml"}, "nowhere.yaml does not exist"),
+    ({"judge": "vllm", "rubric": "configs/quickstart.yaml"}, "configs/quickstart.yaml is not a rubric"),
+    ({"judge": "openai"}, "set the environment variable OPENAI_API_KEY"),
+    ({"judge": Number(), "rubric": "kind"}, "your own judge contains its rubric"),
+    ({"judge": Number}, "or an instance with an async method compare"),
+    ({"judge": None}, "judge=None is not a judge: pass a name from configs/judges"),
+])  # fmt: skip
+def test_invalid_arguments_are_refused_before_any_step(arguments, words, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(UserError, match=re.escape(said)) as refused:
+    with pytest.raises(UserError, match=re.escape(words)) as refused:
         tournament_reward(**({"num_generations": 8} | arguments))
     assert "\n" not in str(refused.value)
 
 
-def test_a_tool_conversation_is_shown_as_thoughts_calls_results_and_the_answer():
-    native = [
-        {"id": "1", "type": "function", "function": {"name": "look_up", "arguments": json.dumps({"word": "tau"})}}
-    ]
-    parsed = [{"type": "function", "function": {"name": "look_up", "arguments": {"word": "tau"}}}]
-    for calls in (native, parsed):
-        said = [
-            {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": calls},
+def test_a_tool_conversation_becomes_thoughts_calls_observations_and_an_answer():
+    function = {"name": "look_up", "arguments": {"word": "tau"}}
+    native = {"id": "1", "type": "function", "function": function | {"arguments": json.dumps({"word": "tau"})}}
+    for call in (native, {"type": "function", "function": function}):
+        completion = [
+            {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [call]},
             {"role": "tool", "name": "look_up", "content": "a letter <|im_end|>"},
-            *says("<think>\nso\n</think>\n\nA Greek letter."),
+            *reply("<think>\nso\n</think>\n\nA Greek letter."),
         ]
-        one = read_trajectory(read_query(USER, "en"), said)
-        assert one.valid and one.answer == "A Greek letter."
-        assert [message["role"] for message in one.messages] == ["assistant", "tool", "assistant"]
-        assert one.messages[0]["tool_calls"][0]["function"] == {"name": "look_up", "arguments": {"word": "tau"}}
-        assert one.messages[1]["content"] == "a letter < |im_end|>" and one.messages[2]["reasoning_content"] == "so"
+        trajectory = read_trajectory(read_query(USER, "en"), completion)
+        assert trajectory.valid and trajectory.answer == "A Greek letter."
+        look_up, observation, answer = trajectory.messages
+        assert [look_up["role"], observation["role"], answer["role"]] == ["assistant", "tool", "assistant"]
+        assert look_up["tool_calls"][0]["function"] == function
+        assert observation["content"] == "a letter < |im_end|>" and answer["reasoning_content"] == "so"
 
 
-def test_a_chat_before_the_answer_is_shown_whole():
+def test_a_chat_prompt_becomes_one_query_text():
     assert read_query(USER, "en").query == "Name a number."
-    assert (
-        read_query([{"role": "system", "content": "Be kind."}, *USER], "en").query
-        == "system: Be kind.\n\nuser: Name a number."
-    )
+    chat = [{"role": "system", "content": "Be kind."}, *USER]
+    assert read_query(chat, "en").query == "system: Be kind.\n\nuser: Name a number."
 
 
-def test_texts_of_any_kind_are_read_and_never_raise():
+def test_any_text_becomes_a_trajectory_without_an_error():
     rng = random.Random(0)
     pieces = [
         "<think>", "</think>", "<tool_call>", "</tool_call>", "<answer>", "</answer>", "{", '"name": "f"', "ok",
@@ -187,12 +175,12 @@ def test_texts_of_any_kind_are_read_and_never_raise():
     ]  # fmt: skip
     for _ in range(300):
         text = "".join(rng.choices(pieces, k=rng.randint(0, 8)))
-        one = read_trajectory(read_query("?", "en"), text)
-        assert one.valid == bool(one.answer)
+        trajectory = read_trajectory(read_query("?", "en"), text)
+        assert trajectory.valid == bool(trajectory.answer)
 
 
 def by_length(text, number):
-    """A judge over HTTP: of each agent a tenth of its answer's length on every dimension that is asked for."""
+    """A judge over HTTP that scores every dimension with a tenth of the answer's length."""
     try:
         shown = read_prompt([{}, {"content": text}])
     except ValueError as error:
@@ -206,43 +194,36 @@ def by_length(text, number):
 def judge_file(tmp_path):
     with serving(by_prompt(by_length)) as url:
         path = tmp_path / "judge.yaml"
-        path.write_text(
-            f"name: llm\nmodel: m\nbase_url: {url}\napi_key_variable: null\nprice_in: 1000\nprice_out: 1000\n"
-        )
+        keys = {"name": "llm", "model": "m", "base_url": url, "api_key_variable": None}
+        path.write_text(json.dumps(keys | {"price_in": 1000, "price_out": 1000}))
         yield path
 
 
-def test_an_llm_is_asked_over_http_by_a_rubric_in_words_and_paid_for_once(judge_file, tmp_path):
+def test_an_llm_judge_over_http_uses_a_rubric_in_words_and_is_paid_once(judge_file, tmp_path):
     def run(**more):
         logged = {}
         options = {"num_generations": 4, "rubric": "Is it long?", "store": tmp_path / "replies.sqlite"} | more
         function = tournament_reward(judge_file, **options)
-        texts = ["a" * 40, "a" * 10, "a" * 30, "a" * 20] * 2
-        found = rewards(
-            function,
-            ["p"] * 4 + ["q"] * 4,
-            texts,
-            log_metric=lambda name, value: logged.setdefault(name, []).append(value),
-        )
-        return found, logged
+        texts, metrics = ["a" * 40, "a" * 10, "a" * 30, "a" * 20] * 2, []
+        values = rewards(function, ["p"] * 4 + ["q"] * 4, texts, log_metric=lambda *pair: metrics.append(pair))
+        for name, value in metrics:
+            logged.setdefault(name, []).append(value)
+        return values, logged
 
-    found, logged = run()
-    assert found == pytest.approx([1, 0, 2 / 3, 1 / 3] * 2)
-    assert (
-        logged["judge/failure_rate"] == [0.0] * sum(map(int, logged["judge/calls_per_group"]))
-        and logged["judge/paid_calls"][0] > 0
-    )
+    first, logged = run()
+    assert first == pytest.approx([1, 0, 2 / 3, 1 / 3] * 2)
+    assert logged["judge/failure_rate"] == [0.0] * sum(map(int, logged["judge/calls_per_group"]))
+    assert logged["judge/paid_calls"][0] > 0
     again, logged = run()
-    assert again == found and logged["judge/paid_calls"] == [0.0]
-    assert run(rubric="configs/rubrics/writing_en.yaml")[0] == found
+    assert again == first and logged["judge/paid_calls"] == [0.0]
+    assert run(rubric="configs/rubrics/writing_en.yaml")[0] == first
     with pytest.raises(RunStopped, match="max_calls"):
         run(rubric="Is it still long?", max_calls=3, run="bounded")
 
 
 @pytest.fixture(scope="module")
 def tiny_qwen2(tmp_path_factory):
-    """A Qwen2 as small as those that TRL tests itself with, which ends a text after some six tokens, and a byte
-    tokenizer with a ChatML template."""
+    """A Qwen2 as small as TRL's test models, which ends a text after about six tokens, and a byte tokenizer."""
     folder = str(tmp_path_factory.mktemp("qwen2"))
     trained = ByteLevelBPETokenizer()
     trained.train_from_iterator(
@@ -260,7 +241,7 @@ def tiny_qwen2(tmp_path_factory):
     shape |= {"num_key_value_heads": 2}
     torch.manual_seed(0)
     model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **shape))
-    with torch.no_grad():  # the first dimension of the residual stream becomes a constant, towards which the end points
+    with torch.no_grad():  # the first dimension of the residual stream becomes a constant bias towards the end token
         for layer in model.model.layers:
             layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0
         model.model.embed_tokens.weight[:, 0] = 1
@@ -270,34 +251,20 @@ def tiny_qwen2(tmp_path_factory):
 
 
 @pytest.mark.slow(seconds=12)
-@pytest.mark.parametrize("processes", [1, 2])
-def test_the_example_trains_a_tiny_model_with_trls_own_trainer(processes, tiny_qwen2, judge_file, tmp_path):
-    prompts = [
-        {"prompt": [{"role": "user", "content": f"Write a line about {thing}."}]}
-        for thing in ("rain", "tea", "dusk", "ink")
-    ]
-    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
-    script = ["-m", "torch.distributed.run", "--nproc_per_node", "2"] if processes == 2 else []
+def test_the_example_trains_a_tiny_model_with_trl_s_trainer_on_two_processes(tiny_qwen2, judge_file, tmp_path):
+    texts = [f"Write a line about {thing}." for thing in ("rain", "tea", "dusk", "ink")]
+    prompts = [json.dumps({"prompt": [{"role": "user", "content": text}]}) for text in texts]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(prompts))
     words = {"model": tiny_qwen2, "prompts": "prompts.jsonl", "judge": str(judge_file), "rubric": "Is it long?"}
     words |= {"num-generations": 8, "steps": 2, "tokens": 12, "out": "out"}
     options = [f"--{name}={word}" for name, word in words.items()]
-    command = [sys.executable, *script, str(ROOT / "examples" / "trl_tournament.py"), *options]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    command, environment = [*launcher, str(ROOT / "examples" / "trl_tournament.py"), *options], {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False
+        command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | environment, check=False
     )
     assert done.returncode == 0, done.stderr
     steps = re.findall(r"\{'loss'.*?\}", done.stdout)
-    assert len(steps) == 2 and all(
-        "rewards/tournament/mean" in step and "'judge/failure_rate': '0'" in step for step in steps
-    ), done.stdout
+    assert len(steps) == 2, done.stdout
+    assert all("rewards/tournament/mean" in step and "'judge/failure_rate': '0'" in step for step in steps), done.stdout
     assert (tmp_path / "out" / "model.safetensors").is_file()
-
-
-@pytest.mark.slow(seconds=10)
-def test_what_the_examples_user_can_mend_is_one_line(tiny_qwen2, tmp_path):
-    words = ("--model", str(tiny_qwen2), "--prompts", "prompts.jsonl", "--judge", "nobody")
-    command = [sys.executable, str(ROOT / "examples" / "trl_tournament.py"), *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (
-        done.returncode == 2 and "Traceback" not in done.stderr and "error: " in done.stderr and "nobody" in done.stderr
-    ), done.stderr

@@ -1,5 +1,4 @@
-"""What TRL does with our rollouts and rewards: a real GRPOTrainer takes steps on a tiny random policy and is looked at
-inside."""
+"""TRL's use of our rollouts and rewards: a real GRPOTrainer takes recorded steps on a tiny random policy."""
 
 import asyncio
 import json
@@ -49,8 +48,7 @@ def config_of(**overrides):
 
 
 class Playback:
-    """A policy that searches once or twice and answers; one turn in four is no answer.
-    What it writes follows from the request's seed."""
+    """A policy that searches once or twice and answers, by the request's seed; one answer in four is invalid."""
 
     model = None
 
@@ -61,12 +59,10 @@ class Playback:
         turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
         if turn == 1 or (turn == 2 and request.seed % 2):
             text = SEARCH
+        elif request.seed % 4 == 1:
+            text = "no idea"
         else:
-            text = (
-                "no idea"
-                if request.seed % 4 == 1
-                else f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
-            )
+            text = f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
@@ -79,7 +75,7 @@ class ByNumber:
 
 
 class Patient(ByNumber):
-    """Gives no verdict before the reference's log-probabilities of the step were asked for."""
+    """Gives no verdict before the step's reference log-probabilities are computed."""
 
     def __init__(self):
         self.may_judge = threading.Event()
@@ -91,8 +87,7 @@ class Patient(ByNumber):
 
 
 class Recorder(GRPOTrainer):
-    """GRPOTrainer that keeps what it trains on and which positions got a gradient:
-    their last hidden states, before the head."""
+    """A GRPOTrainer that records its batches, and the positions whose last hidden states get a gradient."""
 
     def __init__(self, **arguments):
         super().__init__(**arguments)
@@ -120,7 +115,7 @@ class Recorder(GRPOTrainer):
 
 
 class Steps:
-    """Two optimizer steps: the trainer, and for each step its groups and outcomes."""
+    """Two optimizer steps: the trainer, and the groups and outcomes of each step."""
 
     def __init__(
         self, policy_path, tokenizer, compact, folder, resume=None, topology=TOPOLOGY, judge=None, points=None,
@@ -128,10 +123,8 @@ class Steps:
     ):  # fmt: skip
         self.config = config_of(**overrides)
         self.config.tournament.topology, self.folder = topology, folder
-        engine = RolloutEngine(
-            Playback(tokenizer), tokenizer, lambda: compact, self.config.rollout, schemas_in_prompt=False
-        )
-
+        rollout = self.config.rollout
+        engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, rollout, schemas_in_prompt=False)
         self.arena = arena_of(self.config, judge or ByNumber())
         steps = KeptSteps(self.config, QUERIES, engine, self.arena, None, folder, client)
         self.groups, self.outcomes = steps.all_groups, steps.all_outcomes
@@ -155,31 +148,28 @@ def loss_mask(inputs):
     return inputs["completion_mask"] * inputs["tool_mask"]
 
 
-def test_the_loss_mask_is_the_policys_own_tokens(steps, tokenizer):
+def test_the_loss_mask_covers_the_policy_s_own_tokens(steps, tokenizer):
     for step in range(2):
         _, output = steps.trainer.generated[step]
         for row, trajectory in enumerate(steps.trajectories(step)):
-            length = len(trajectory.completion_ids)
-            assert output["completion_ids"][row, :length].tolist() == trajectory.completion_ids
-            assert loss_mask(output)[row].tolist() == trajectory.policy_mask_T + [0] * (
-                output["completion_ids"].shape[1] - length
-            )
-            own = tokenizer.decode(output["completion_ids"][row][loss_mask(output)[row].bool()])
-            rest = tokenizer.decode(output["completion_ids"][row, :length][~loss_mask(output)[row, :length].bool()])
+            length, ids, mask = len(trajectory.completion_ids), output["completion_ids"][row], loss_mask(output)[row]
+            assert ids[:length].tolist() == trajectory.completion_ids
+            assert mask.tolist() == trajectory.policy_mask_T + [0] * (len(ids) - length)
+            own = tokenizer.decode(ids[mask.bool()])
+            rest = tokenizer.decode(ids[:length][~mask[:length].bool()])
             assert own.count("universal_search") == rest.count("<tool_response>") >= 1
             assert "<tool_response>" not in own and "<think>" not in rest and "<answer>" not in rest
 
 
-def test_exactly_the_policys_own_tokens_get_a_gradient(steps):
-    """At the first step, where the KL term's gradient is zero:
-    rows with an advantage are trained on their own tokens, others not at all."""
+def test_exactly_the_policy_s_own_tokens_get_a_gradient(steps):
+    """Checked at the first step, where the KL term has no gradient: rows with advantage 0 have no gradient either."""
     inputs, has_gradient = steps.trainer.batches[0], steps.trainer.gradients[0]
     expected = loss_mask(inputs).bool() & (inputs["advantages"] != 0)[:, None]
     assert expected.any() and (~expected & inputs["completion_mask"].bool()).any()
     assert has_gradient[:, -expected.shape[1] - 1 : -1].equal(expected)
 
 
-def test_rows_of_a_group_are_contiguous_and_of_one_query_with_the_anchor_first(steps):
+def test_rows_of_a_group_are_contiguous_with_the_anchor_first(steps):
     n = steps.config.rollout.group_size
     for step in range(2):
         prompts, _ = steps.trainer.generated[step]
@@ -202,14 +192,13 @@ def test_kl_is_zero_at_the_first_step_and_not_after_it(steps):
     assert kl[0] == 0 and kl[1] > 0
 
 
-def test_what_is_known_of_the_judge_is_kept_with_the_checkpoint(policy_path, tokenizer, compact, tmp_path):
-    """Resumed after the first of two steps, the run is the unbroken one: same rewards, same knowledge."""
+def test_checkpoints_keep_the_judge_s_variances(policy_path, tokenizer, compact, tmp_path):
+    """A run that resumes after the first of two steps has the rewards and variances of the unbroken run."""
     options = {"save_steps": 1, "topology": "balanced"}
     whole = Steps(policy_path, tokenizer, compact, tmp_path, **options)
     resumed = Steps(policy_path, tokenizer, compact, tmp_path, resume=str(tmp_path / "checkpoint-1"), **options)
-    assert [outcome.rewards_G for outcome in resumed.outcomes[0]] == [
-        outcome.rewards_G for outcome in whole.outcomes[1]
-    ]
+    rewards = [[outcome.rewards_G for outcome in outcomes] for outcomes in (resumed.outcomes[0], whole.outcomes[1])]
+    assert rewards[0] == rewards[1]
     assert resumed.arena.referee.variances == whole.arena.referee.variances
     assert whole.trainer.state.log_history[1]["judge/sigma_noise"] > 0
 
@@ -223,19 +212,17 @@ def test_the_seconds_of_a_step_add_up(steps):
 
 def test_log_probabilities_do_not_wait_for_the_judge(policy_path, tokenizer, compact, tmp_path):
     run = Steps(policy_path, tokenizer, compact, tmp_path, judge=Patient(), steps=1)
-    assert [outcome.failed_calls for outcome in run.outcomes[0]] == [0, 0, 0] and sum(
-        outcome.judge_calls for outcome in run.outcomes[0]
-    )
+    assert [outcome.failed_calls for outcome in run.outcomes[0]] == [0, 0, 0]
+    assert sum(outcome.judge_calls for outcome in run.outcomes[0])
 
 
-def test_the_groups_of_every_few_steps_are_kept(steps):
-    assert list(read_jsonl(steps.folder / "groups.jsonl")) == json.loads(
-        json.dumps(group_records(0, steps.groups[0], steps.outcomes[0], None))
-    )
+def test_groups_are_kept_every_eval_steps(steps):
+    records = group_records(0, steps.groups[0], steps.outcomes[0], None)
+    assert list(read_jsonl(steps.folder / "groups.jsonl")) == json.loads(json.dumps(records))
 
 
 class Client:
-    """As much of the way to LLMs as a stop takes."""
+    """The parts of an LLM client that stop a run."""
 
     stop_reason = None
 
@@ -248,13 +235,13 @@ class Client:
 
 
 class Points:
-    """What is done every few steps; the budget of `client` ends in the one of `step`, which then is not kept."""
+    """An evaluation curve; at `step`, the client's budget ends and the point is lost."""
 
     def __init__(self, client, step=None):
-        self.client, self.step, self.asked, self.kept = client, step, [], []
+        self.client, self.step, self.steps, self.kept = client, step, [], []
 
     def record(self, step):
-        self.asked.append(step)
+        self.steps.append(step)
         if step == self.step:
             self.client.stop_reason = "judge.max_calls=7 is used up"
         else:
@@ -265,30 +252,28 @@ class Points:
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_a_budget_that_ends_between_steps_or_after_the_last_stops_the_run_which_then_begins_there(
+def test_a_spent_budget_stops_the_run_between_steps_and_a_rerun_resumes_there(
     policy_path, tokenizer, compact, tmp_path, step
 ):
     options = {"eval_steps": 1, "save_steps": 100}
     client = Client()
     points = Points(client, step)
-    with pytest.raises(
-        UserError,
-        match=f"judge.max_calls=7 is used up; saved .*/checkpoint-{step}, from which the same command goes on",
-    ):
+    words = f"judge.max_calls=7 is used up; saved .*/checkpoint-{step}, from which the same command resumes"
+    with pytest.raises(UserError, match=words):
         Steps(policy_path, tokenizer, compact, tmp_path, points=points, client=client, **options)
-    assert points.asked == list(range(step + 1)) and points.kept == list(range(step))
+    assert points.steps == list(range(step + 1)) and points.kept == list(range(step))
     points.client, points.step = Client(), None
     resumed = Steps(
         policy_path, tokenizer, compact, tmp_path, points=points, client=points.client,
         resume=str(tmp_path / f"checkpoint-{step}"), **options
     )  # fmt: skip
-    assert points.asked[step + 1 :] == list(range(step, 3)) and points.kept == [0, 1, 2]  # nothing is done twice
+    assert points.steps[step + 1 :] == list(range(step, 3)) and points.kept == [0, 1, 2]  # no point is repeated
     assert resumed.trainer.state.global_step == 2 and len(resumed.outcomes) == 2 - step
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
-def test_a_run_that_is_stopped_does_not_write_over_a_checkpoint_that_is_whole(tmp_path, is_whole):
-    """Killed meanwhile, the run would go on from half a checkpoint that has the mark of a whole one."""
+def test_a_stopped_run_does_not_overwrite_a_complete_checkpoint(tmp_path, is_whole):
+    """A kill while overwriting would leave an incomplete checkpoint that is marked as complete."""
     saved = []
     trainer = SimpleNamespace(
         model=None, args=SimpleNamespace(output_dir=str(tmp_path)), state=SimpleNamespace(global_step=4), control=None,
@@ -299,7 +284,7 @@ def test_a_run_that_is_stopped_does_not_write_over_a_checkpoint_that_is_whole(tm
     if is_whole:
         (tmp_path / "checkpoint-4" / MARK).touch()
     with (
-        pytest.raises(UserError, match="used up; saved .*/checkpoint-4, from which the same command goes on"),
+        pytest.raises(UserError, match="used up; saved .*/checkpoint-4, from which the same command resumes"),
         adapter.saved_if_stopped(trainer),
     ):
         raise RunStopped("used up")
@@ -307,7 +292,7 @@ def test_a_run_that_is_stopped_does_not_write_over_a_checkpoint_that_is_whole(tm
 
 
 @pytest.mark.parametrize("steps_groups", [(1, 1), (2, 3), (4, 5), (7, 3)])
-def test_the_dataset_holds_a_prompt_a_group_in_whole_shuffled_passes(steps_groups):
+def test_the_dataset_has_one_prompt_per_group_in_complete_shuffled_passes(steps_groups):
     number_of_steps, groups = steps_groups
     prompts = list(adapter.prompt_dataset(QUERIES, config_of(steps=number_of_steps, groups=groups))["prompt"])
     assert len(prompts) == number_of_steps * groups

@@ -1,5 +1,5 @@
-"""TRL's private parts: what is patched gives TRL's values, gradients and metrics, and an upgrade that changes one of
-them fails here with a sentence."""
+"""TRL's private parts: patched code gives TRL's values, gradients and metrics, and an upgrade that changes an
+overridden part fails here with instructions."""
 
 import hashlib
 import inspect
@@ -23,7 +23,7 @@ from arenarl.training.sft_internals import RightPaddedTrainer
 from arenarl.training.trl_internals import OwnTokensTrainer
 
 KEYS = ("loss", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens")
-PRIVATE = {  # sha256 of the source of what trl_internals and sft_internals override or call
+PRIVATE = {  # sha256 of the sources that trl_internals and sft_internals override or call
     GRPOTrainer._generate: "2a27fdf8f5e6",
     GRPOTrainer._calculate_rewards: "736ae29b0838",
     GRPOTrainer._generate_and_score_completions: "1fa48922792d",
@@ -39,11 +39,10 @@ PRIVATE = {  # sha256 of the source of what trl_internals and sft_internals over
 
 
 @pytest.mark.parametrize("part", PRIVATE, ids=lambda part: part.__qualname__)
-def test_a_private_part_is_the_one_that_the_patches_were_written_for(part):
-    found = hashlib.sha256(inspect.getsource(part).encode()).hexdigest()[:12]
-    assert found == PRIVATE[part], (
-        f"{part.__qualname__} has changed: read it, adapt arenarl/training/trl_internals.py, then write {found} here"
-    )
+def test_trl_s_overridden_parts_are_unchanged(part):
+    digest = hashlib.sha256(inspect.getsource(part).encode()).hexdigest()[:12]
+    words = "has changed: read it, adapt arenarl/training/trl_internals.py, then write"
+    assert digest == PRIVATE[part], f"{part.__qualname__} {words} {digest} here"
 
 
 def test_another_version_of_trl_is_refused(monkeypatch):
@@ -52,7 +51,7 @@ def test_another_version_of_trl_is_refused(monkeypatch):
         sft_internals.prepare()
 
 
-VALUES = {"atol": 2e-5, "rtol": 1e-4}  # of sums that are rounded in another order
+VALUES = {"atol": 2e-5, "rtol": 1e-4}  # tolerances for sums in another order
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +71,7 @@ def trainer(policy_path, tmp_path_factory):
 
 
 def batch_of(lengths, masks):
-    """TRL's tensors of rows with prompts and completions of these lengths;
-    `masks` say which tokens of a completion are the policy's own."""
+    """TRL's tensors for prompts and completions of these lengths; `masks` are 1 on the policy's own tokens."""
     generator = torch.Generator().manual_seed(sum(map(sum, lengths)))
     longest_prompt, longest = (max(lengths_of) for lengths_of in zip(*lengths, strict=True))
 
@@ -109,16 +107,16 @@ rows = st.tuples(st.integers(1, 12), st.integers(1, 40), st.lists(st.integers(0,
 
 @settings(derandomize=True, deadline=None, max_examples=12)
 @given(rows=st.lists(rows, min_size=1, max_size=20))
-def test_loss_gradients_and_metrics_are_those_of_trl(trainer, rows):
+def test_loss_gradients_and_metrics_equal_trl_s(trainer, rows):
     inputs = batch_of([(prompt, completion) for prompt, completion, _ in rows], [[1, *mask[1:]] for *_, mask in rows])
     ids, mask = (torch.cat([inputs[f"prompt_{what}"], inputs[f"completion_{what}"]], dim=1) for what in ("ids", "mask"))
     width, own = inputs["completion_ids"].shape[1], inputs["completion_mask"] * inputs["tool_mask"]
     with torch.no_grad():
         whole, *_ = GRPOTrainer._get_per_token_logps_and_entropies(trainer, trainer.ref_model, ids, mask, width)
         trainer._own_BT = own
-        only, nothing, _ = trainer._get_per_token_logps_and_entropies(trainer.ref_model, ids, mask, width, batch_size=8)
-    torch.testing.assert_close(only, whole * own, **VALUES)
-    assert nothing is None and (only[own == 0] == 0).all()
+        ours, entropies, _ = trainer._get_per_token_logps_and_entropies(trainer.ref_model, ids, mask, width, 8)
+    torch.testing.assert_close(ours, whole * own, **VALUES)
+    assert entropies is None and (ours[own == 0] == 0).all()
     inputs["ref_per_token_logps"] = whole + 0.1 * torch.randn(whole.shape, generator=torch.Generator().manual_seed(1))
 
     loss, gradients, metrics = loss_and_gradients(trainer, inputs)
@@ -132,36 +130,32 @@ def test_loss_gradients_and_metrics_are_those_of_trl(trainer, rows):
     assert metrics == pytest.approx(expected_metrics, rel=1e-3, abs=1e-4)
 
 
-def test_rows_are_read_without_padding_and_the_head_sees_labels_only(trainer):
+def test_rows_are_read_without_padding(trainer):
     inputs = batch_of([(5, 30), (2, 3)] * 8, [[1, 0] * 20] * 16)
-    read = []
+    shapes = []
     hook = trainer.model.base_model.register_forward_pre_hook(
-        lambda _, args, kwargs: read.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+        lambda _, args, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
     )
     try:
         loss_and_gradients(trainer, inputs | {"ref_per_token_logps": torch.zeros(16, 30)})
     finally:
         hook.remove()
-    assert read == [(8, 5), (8, 35)]
+    assert shapes == [(8, 5), (8, 35)]
 
 
-def test_without_a_mask_of_its_own_a_step_is_trls(trainer):
+def test_a_step_without_an_env_mask_equals_trl_s(trainer):
     trainer._own_BT = None
     inputs = batch_of([(4, 9), (3, 6)], [[1] * 40] * 2)
     ids, mask = (torch.cat([inputs[f"prompt_{what}"], inputs[f"completion_{what}"]], dim=1) for what in ("ids", "mask"))
-    given = (trainer.model, ids, mask, 9)
+    arguments = (trainer.model, ids, mask, 9)
     with torch.no_grad():
-        ours, theirs = (
-            trainer._get_per_token_logps_and_entropies(*given),
-            GRPOTrainer._get_per_token_logps_and_entropies(trainer, *given),
-        )
+        ours = trainer._get_per_token_logps_and_entropies(*arguments)
+        theirs = GRPOTrainer._get_per_token_logps_and_entropies(trainer, *arguments)
     assert torch.equal(ours[0], theirs[0])
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4], ids=["whole", "LoRA"])
-def test_training_is_trls_with_a_head_that_sees_fewer_positions_and_no_mask(
-    sft_path, tokenizer, policy_path, tmp_path, monkeypatch, lora_rank
-):
+def test_sft_without_a_mask_equals_trl_s(sft_path, tokenizer, policy_path, tmp_path, monkeypatch, lora_rank):
     dataset = tokenize_trajectories(sft_path, tokenizer, None, 4096).select(range(24))
     arguments = {"use_cpu": True, "report_to": [], "save_strategy": "no", "per_device_train_batch_size": 4}
     arguments |= {"bf16": False, "logging_steps": 1}

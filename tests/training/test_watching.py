@@ -1,5 +1,4 @@
-"""A judge that watches: it shows what a training judge is pleased with, and whatever becomes of it, rewards and
-training stay as they are."""
+"""The watching judge: it detects reward hacking, and its results and errors never change rewards or training."""
 
 import asyncio
 import json
@@ -36,7 +35,7 @@ def queries_of(count):
 
 
 def padded(quality, characters):
-    """A trajectory whose answer states its quality in so many characters."""
+    """A trajectory whose answer states its quality in this number of characters."""
     trajectory = attempt(f"{quality:.1f}".ljust(characters, "0"))
     trajectory.meta["policy_tokens"] = characters
     return trajectory
@@ -47,7 +46,7 @@ def groups_of(*qualities, count=2):
 
 
 def judged(arena, watcher, step, groups):
-    """(outcomes, watch metrics) of a step, as the trainer has them."""
+    """Judge a step as the trainer does; return outcomes and watch metrics."""
     judging = arena.begin([group.query for group in groups], len(groups[0].trajectories))
     if watcher:
         watcher.begin(step, judging.groups)
@@ -63,7 +62,7 @@ def embedded(config=TRUE):
 
 
 class Waiting:
-    """Scores once it may."""
+    """A judge that scores after `may_score` is set."""
 
     def __init__(self):
         self.may_score = threading.Event()
@@ -74,38 +73,31 @@ class Waiting:
 
 
 @pytest.mark.parametrize("method", ["tournament", "pointwise_trajectory"])
-def test_a_judge_that_pays_for_length_is_pleased_more_and_more_and_the_watching_judge_is_not(
-    tmp_path, monkeypatch, method
-):
-    """Answers grow, most where they are worst, and get no better."""
+def test_watching_reveals_a_training_judge_that_rewards_length(tmp_path, monkeypatch, method):
+    """Answers grow, the worst ones most, and their quality stays the same."""
     config = load_config("configs/quickstart.yaml", ["name=pleased", "judge.watch.noise=none", "judge.watch_share=1"])
     monkeypatch.chdir(tmp_path)
     watcher = Watcher(embedded(), 1.0, 0, config.run_dir / "rl" / "watch.jsonl")
     arena = arena_of(config_of(method, "round_robin"), embedded(PAYS_FOR_LENGTH))
-    seen = []
+    steps = []
     for step in range(8):
-        groups = [
-            RolloutGroup(query, [padded(4.0 - row, 90 + step * (20 + 30 * row)) for row in range(4)])
-            for query in queries_of(2)
-        ]
-        seen.append(judged(arena, watcher, step, groups)[1])
-    for one in seen:
-        assert one["watch/score"] == pytest.approx([3.2, 2.4, 1.6, 0.8] * 2)
-    training = [sum(one["watch/training_score"]) / 8 for one in seen]
+        trajectories = [padded(4.0 - row, 90 + step * (20 + 30 * row)) for row in range(4)]
+        groups = [RolloutGroup(query, trajectories) for query in queries_of(2)]
+        steps.append(judged(arena, watcher, step, groups)[1])
+    for metrics in steps:
+        assert metrics["watch/score"] == pytest.approx([3.2, 2.4, 1.6, 0.8] * 2)
+    training = [sum(metrics["watch/training_score"]) / 8 for metrics in steps]
     assert training == sorted(training) and training[-1] > training[0] + 1.5
-    assert sum(seen[0]["watch/difference"]) == pytest.approx(0, abs=0.05)
-    assert seen[0]["watch/agreement"] == [1.0, 1.0] and max(seen[-1]["watch/agreement"]) < 0
-    found = watch_summary(config)
-    assert found["judge"] == "simulated" and found["groups"] == 16 and found["failed"] == 0
-    assert found["watching"]["first"] == found["watching"]["last"] == pytest.approx(2.0)
-    told = watch_lines(found)
-    assert (
-        "its own score 2.00 → 2.00 (+0.00" in told[0] and "the watching judge's does not rise significantly" in told[1]
-    )
+    assert sum(steps[0]["watch/difference"]) == pytest.approx(0, abs=0.05)
+    assert steps[0]["watch/agreement"] == [1.0, 1.0] and max(steps[-1]["watch/agreement"]) < 0
+    summary = watch_summary(config)
+    assert summary["judge"] == "simulated" and summary["groups"] == 16 and summary["failed"] == 0
+    assert summary["watching"]["first"] == summary["watching"]["last"] == pytest.approx(2.0)
+    assert len(watch_lines(summary)) == 2  # the second line is the warning
     assert [len(values) for values in watched_points(config.run_dir / "rl").values()] == [16] * 3
 
 
-def test_where_both_judges_see_the_same_rise_nothing_is_said_against_it():
+def test_equal_rises_of_both_judges_give_no_warning():
     rise = {"first": 3.0, "last": 5.0, "ci": [1.0, 3.0]}
     assert (
         len(watch_lines({"judge": "m", "groups": 40, "calls": 160, "failed": 0, "training": rise, "watching": rise}))
@@ -115,83 +107,74 @@ def test_where_both_judges_see_the_same_rise_nothing_is_said_against_it():
 
 
 @pytest.mark.parametrize(("method", "topology"), METHODS)
-def test_no_reward_ever_hears_of_it(tmp_path, method, topology):
+def test_watching_changes_no_reward(tmp_path, method, topology):
     groups = groups_of(3.0, 8.0, 5.0, 1.0)
-    alone, _ = judged(arena_of(config_of(method, topology), embedded(PAYS_FOR_LENGTH)), None, 0, groups)
+    unwatched, _ = judged(arena_of(config_of(method, topology), embedded(PAYS_FOR_LENGTH)), None, 0, groups)
     watcher = Watcher(embedded(JudgeConfig(length_bias=-50)), 1.0, 0, tmp_path / "watch.jsonl")
-    beside, metrics = judged(arena_of(config_of(method, topology), embedded(PAYS_FOR_LENGTH)), watcher, 0, groups)
-    assert [one.rewards_G for one in beside] == [one.rewards_G for one in alone] and len(metrics["watch/score"]) == 8
-    assert len(metrics["watch/training_score"]) == 8
+    watched, metrics = judged(arena_of(config_of(method, topology), embedded(PAYS_FOR_LENGTH)), watcher, 0, groups)
+    assert [outcome.rewards_G for outcome in watched] == [outcome.rewards_G for outcome in unwatched]
+    assert len(metrics["watch/score"]) == len(metrics["watch/training_score"]) == 8
 
 
-def test_only_valid_trajectories_are_asked_about(tmp_path):
+def test_only_valid_trajectories_are_scored(tmp_path):
     watcher = Watcher(embedded(), 1.0, 0, tmp_path / "watch.jsonl")
-    groups = [
-        RolloutGroup(
-            queries_of(1)[0], [attempt(2.0), attempt(3.0, "max_turns"), attempt(4.0, "tool_crash"), attempt(6.0)]
-        )
-    ]
+    trajectories = [attempt(2.0), attempt(3.0, "max_turns"), attempt(4.0, "tool_crash"), attempt(6.0)]
+    groups = [RolloutGroup(queries_of(1)[0], trajectories)]
     _, metrics = judged(arena_of(config_of("tournament"), embedded()), watcher, 0, groups)
     assert metrics["watch/score"] == pytest.approx([1.6, 4.8]) and metrics["watch/failure_rate"] == [0.0, 0.0]
     (record,) = read_jsonl(tmp_path / "watch.jsonl")
-    assert (
-        record["scores"] == [pytest.approx(1.6), None, None, pytest.approx(4.8)]
-        and record["calls"] == 2
-        and record["agreement"] == 1.0
-    )
+    assert record["scores"] == [pytest.approx(1.6), None, None, pytest.approx(4.8)] and record["calls"] == 2
+    assert record["agreement"] == 1.0
 
 
-def test_a_resumed_run_watches_the_same_groups_and_another_seed_others(tmp_path):
-    def chosen(seed, share):
+def test_the_watched_groups_depend_on_the_seed_only(tmp_path):
+    pairs = [(step, query.query_id) for step in range(50) for query in queries_of(8)]
+
+    def watched(seed, share):
         watcher = Watcher(embedded(), share, seed, tmp_path / "watch.jsonl")
-        return {
-            (step, query.query_id)
-            for step in range(50)
-            for query in queries_of(8)
-            if watcher.watches(step, query.query_id)
-        }
+        return {pair for pair in pairs if watcher.watches(*pair)}
 
-    quarter = chosen(0, 0.25)
-    assert quarter == chosen(0, 0.25) != chosen(1, 0.25) and 60 < len(quarter) < 140
-    assert quarter < chosen(0, 0.5) and len(chosen(0, 1.0)) == 400
+    quarter = watched(0, 0.25)
+    assert quarter == watched(0, 0.25) != watched(1, 0.25) and 60 < len(quarter) < 140
+    assert quarter < watched(0, 0.5) and len(watched(0, 1.0)) == 400
 
 
-def test_a_resumed_run_replaces_the_steps_that_it_repeats(tmp_path):
+def test_a_resumed_run_replaces_the_lines_of_repeated_steps(tmp_path):
     arena = arena_of(config_of("tournament"), embedded())
     for steps in (range(4), range(2, 5)):
         watcher = Watcher(embedded(), 0.5, 0, tmp_path / "watch.jsonl")
         for step in steps:
             judged(arena, watcher, step, groups_of(1.0, 2.0, count=6))
-    kept = [(record["step"], record["query_id"]) for record in read_jsonl(tmp_path / "watch.jsonl")]
-    assert kept == [
-        (step, query.query_id) for step in range(5) for query in queries_of(6) if watcher.watches(step, query.query_id)
-    ]
+    pairs = [(step, query.query_id) for step in range(5) for query in queries_of(6)]
+    lines = [(record["step"], record["query_id"]) for record in read_jsonl(tmp_path / "watch.jsonl")]
+    assert lines == [pair for pair in pairs if watcher.watches(*pair)]
 
 
-def test_a_slow_one_delays_no_step_and_its_scores_are_kept_with_their_own(tmp_path, monkeypatch):
+def test_a_slow_judge_delays_no_step_and_late_scores_keep_their_step(tmp_path, monkeypatch):
     monkeypatch.setattr(watching, "GRACE_S", 0.01)
     judge = Waiting()
     watcher, arena = Watcher(judge, 1.0, 0, tmp_path / "watch.jsonl"), arena_of(config_of("tournament"), embedded())
     metrics = [judged(arena, watcher, step, groups_of(1.0, 2.0))[1] for step in range(3)]
-    assert not any(values for one in metrics for values in one.values())
+    assert not any(values for of_step in metrics for values in of_step.values())
     judge.may_score.set()
     monkeypatch.setattr(watching, "GRACE_S", 30.0)
     watcher.close()
     assert [record["step"] for record in read_jsonl(tmp_path / "watch.jsonl")] == [0, 0, 1, 1, 2, 2]
 
 
-def test_what_is_ten_steps_late_is_given_up_and_counts_as_failed(tmp_path, monkeypatch, capsys):
+def test_scores_ten_steps_late_are_dropped_and_count_as_failed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(watching, "GRACE_S", 0.01)
     judge = Waiting()
     watcher, arena = Watcher(judge, 1.0, 0, tmp_path / "watch.jsonl"), arena_of(config_of("tournament"), embedded())
     metrics = [judged(arena, watcher, step, groups_of(1.0, 2.0))[1] for step in range(watching.LATE_STEPS + 2)]
     assert metrics[-2]["watch/failure_rate"] == [] and metrics[-1]["watch/failure_rate"] == [1.0] * 4
     watcher.close()
-    assert f"judge.watch: {2 * (watching.LATE_STEPS + 1)} groups have no scores yet" in capsys.readouterr().err
+    words = f"judge.watch: {2 * (watching.LATE_STEPS + 1)} groups have no scores; training ends"
+    assert words in capsys.readouterr().err
     judge.may_score.set()
 
 
-def test_one_that_raises_or_talks_nonsense_has_no_verdict(tmp_path):
+def test_errors_and_invalid_replies_are_missing_verdicts(tmp_path):
     class Broken:
         async def score(self, query, trajectory, answer_only=False, repeat=0):
             if trajectory.answer == "1.0":
@@ -201,15 +184,12 @@ def test_one_that_raises_or_talks_nonsense_has_no_verdict(tmp_path):
     for judge in (Broken(), OwnJudge(Broken(), "Broken")):
         watcher = Watcher(judge, 1.0, 0, tmp_path / "watch.jsonl")
         outcomes, metrics = judged(arena_of(config_of("tournament"), embedded()), watcher, 0, groups_of(1.0, 2.0))
-        assert (
-            metrics["watch/failure_rate"] == [1.0] * 4
-            and metrics["watch/score"] == []
-            and outcomes[0].rewards_G == [0.0, 1.0]
-        )
+        assert metrics["watch/failure_rate"] == [1.0] * 4 and metrics["watch/score"] == []
+        assert outcomes[0].rewards_G == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("server", ["down", "refusing", "talking nonsense"])
-def test_a_server_that_fails_ends_the_watching_and_not_the_training(tmp_path, capsys, server):
+def test_a_failing_server_stops_the_watching_but_not_the_training(tmp_path, capsys, server):
     script = Script((401, "no", {})) if server == "refusing" else Script("nonsense")
     with serving(script.app) as url:
         client = client_of(tmp_path, max_failure_share=0.2)
@@ -220,18 +200,16 @@ def test_a_server_that_fails_ends_the_watching_and_not_the_training(tmp_path, ca
             outcomes, metrics = judged(arena, watcher, step, groups_of(*map(float, range(8)), count=4))
             assert set(metrics["watch/failure_rate"]) == {1.0} and len(metrics["watch/failure_rate"]) == 32
             assert outcomes[0].rewards_G == pytest.approx([row / 7 for row in range(8)])
-    told = capsys.readouterr().err
-    assert told.count("judge.watch has stopped, and training goes on without it: ") == 1 and len(told.splitlines()) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "judge.watch has stopped, training continues without it: " in line
 
 
-def test_its_calls_count_for_the_budget_and_its_replies_are_stored(tmp_path, capsys):
+def test_calls_count_towards_the_budget_and_replies_are_stored(tmp_path, capsys):
     reply = json.dumps({"agent_1": dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, 5)})
     with serving(Script(reply).app) as url:
         client, rest = client_of(tmp_path, stage="run/rl", max_calls=6), client_of(tmp_path, stage="run/evaluate")
-        watcher, arena = (
-            Watcher(judge_of(url, client), 1.0, 0, tmp_path / "watch.jsonl", client),
-            arena_of(config_of("tournament"), embedded()),
-        )
+        watcher = Watcher(judge_of(url, client), 1.0, 0, tmp_path / "watch.jsonl", client)
+        arena = arena_of(config_of("tournament"), embedded())
         paid, failed = [], []
         for step, qualities in enumerate([(1.0, 2.0), (1.0, 2.0), (3.0, 4.0)]):
             metrics = judged(arena, watcher, step, groups_of(*qualities))[1]
@@ -242,20 +220,18 @@ def test_its_calls_count_for_the_budget_and_its_replies_are_stored(tmp_path, cap
     assert "judge.max_calls=6 is used up" in capsys.readouterr().err
 
 
-def test_without_a_share_there_is_none_and_a_judge_without_a_share_is_refused(tmp_path):
+def test_a_share_of_0_makes_no_watcher_and_a_judge_without_a_share_is_refused(tmp_path):
     config = Config()
     threads = threading.active_count()
-    assert (
-        make_watcher(config, domain_of(config), examiner_of(config), tmp_path) is None
-        and threading.active_count() == threads
-    )
+    assert make_watcher(config, domain_of(config), examiner_of(config), tmp_path) is None
+    assert threading.active_count() <= threads
     with pytest.raises(UserError, match="judge.watch would score no groups; set judge.watch_share"):
         load_config("configs/quickstart.yaml", ["judge.watch.base=configs/judges/qwen3_max.yaml"])
     with pytest.raises(UserError, match="judge.watch.model is missing"):
         load_config("configs/quickstart.yaml", ["judge.watch.name=llm", "judge.watch_share=0.5"])
 
 
-def test_a_judge_of_ones_own_must_score(tmp_path, monkeypatch):
+def test_a_user_s_watching_judge_needs_the_method_score(tmp_path, monkeypatch):
     (tmp_path / "watchers.py").write_text(
         "class Compares:\n    def __init__(self, config): pass\n    async def compare(self, *a): pass\n"
     )

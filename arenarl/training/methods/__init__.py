@@ -1,7 +1,7 @@
 """Rewards → advantages → loss: a file for each method, with its formula, source, keys and requirements.
 
-A config may choose several at once, such as GSPO's ratios with GRPO's advantages. To add one: its file, its row here,
-its value among the keys of config/schema.py, a YAML in configs/methods.
+A config may combine methods, such as GSPO's ratios with GRPO's advantages. To add a method: write its file, and add it
+to METHODS, to the values of its key in config/schema.py, and as a YAML in configs/methods.
 """
 
 from operator import attrgetter
@@ -30,7 +30,7 @@ METHODS: list[Method] = [
 
 
 def chosen_methods(config: Config) -> list[Method]:
-    """The methods whose keys the config sets; offline, none of the keys of online methods is read."""
+    """Return the methods whose keys the config sets; with an offline `rl.method`, only that method."""
     return [
         method
         for method in METHODS
@@ -40,12 +40,12 @@ def chosen_methods(config: Config) -> list[Method]:
 
 
 def online_method(rl: RLConfig) -> OnlineMethod:
-    """The method that `rl.advantage` names."""
+    """Return the method that `rl.advantage` names."""
     (method,) = [method for method in METHODS if method.keys.get("rl.advantage") == rl.advantage]
     return method
 
 
 def offline_method(rl: RLConfig) -> OfflineMethod:
-    """The method that `rl.method` names."""
+    """Return the method that `rl.method` names."""
     (method,) = [method for method in METHODS if method.keys.get("rl.method") == rl.method]
     return method

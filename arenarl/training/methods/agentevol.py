@@ -1,7 +1,7 @@
 """AgentEvol (arXiv 2406.04151; 3.2.2, AgentGym-RL), offline in rounds: SFT on the best trajectories of all rounds.
 
-`rl.method: agentevol`, `rl.rounds`, `rl.batch_size`, `rl.keep_from`. Each round trains the policy that RL starts from
-anew. Departs from it: of a ranked group the best is kept in any case; the SFT split is not mixed in again.
+`rl.method: agentevol`, `rl.rounds`, `rl.batch_size`, `rl.keep_from`. Each round restarts from the policy that RL starts
+from. Departs from AgentEvol: the best trajectory of a ranked group is always kept; the SFT split is not added again.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,13 @@ IGNORED = -100  # the label of a token without a loss
 
 
 def best_trajectories(group: RolloutGroup, outcome: GroupOutcome, rl: RLConfig) -> Iterator[Example]:
-    """Those rewarded with at least `rl.keep_from`, as SFT takes them; the same tokens once a group.
+    """Yield SFT examples of trajectories with a reward of at least `rl.keep_from`; equal token sequences only once.
 
-    Of a group that was ranked, the best in any case, unless all are alike:
-    who ties for the first place is rewarded with less than 1.
+    A ranked group with different rewards always yields its best trajectories: if they tie, their reward is below 1.
     """
-    seen, known, least = set(), {reward for reward in outcome.rewards_G if reward is not None}, rl.keep_from
-    if outcome.ranking and len(known) > 1:
-        least = min(least, max(known))
+    seen, rewards, least = set(), {reward for reward in outcome.rewards_G if reward is not None}, rl.keep_from
+    if outcome.ranking and len(rewards) > 1:
+        least = min(least, max(rewards))
     for trajectory, reward in zip(group.trajectories, outcome.rewards_G, strict=True):
         ids = trajectory.prompt_ids + trajectory.completion_ids
         mask = [0] * len(trajectory.prompt_ids) + trajectory.policy_mask_T
@@ -63,5 +62,5 @@ METHOD = OfflineMethod(
     examples="trajectories",
     find_examples=best_trajectories,
     make_trainer=make_trainer,
-    starts_anew=True,
+    restarts=True,
 )

@@ -1,7 +1,7 @@
 """BRPO (Writing-Zero, arXiv 2506.00103): the advantage is the reward itself.
 
-`rl.advantage: none`, with `reward.name: brpo`, whose 1 and -1 say who beats a random member of the group. TRL alone
-would take off the group's mean.
+`rl.advantage: none`, with `reward.name: brpo`, which is 1 or -1 for beating or losing to a random member of the group.
+TRL's formula would subtract the group's mean.
 
 >>> import torch
 >>> make_advantages()({"advantages": torch.zeros(3)}, torch.tensor([1.0, -1.0, float("nan")]))
@@ -14,7 +14,7 @@ from arenarl.training.methods.method import Advantages, OnlineMethod
 
 
 def make_advantages(*_: Any) -> Advantages:
-    """The rewards (B,) as they are; 0 without one."""
+    """Return a function that uses the rewards (B,) as advantages; 0 without a reward."""
     return lambda batch, rewards_B: rewards_B.nan_to_num().to(batch["advantages"])
 
 

@@ -2,9 +2,9 @@
 
 `rl.method: dpo`, `rl.rounds`, `rl.batch_size`, `rl.dpo_beta`. TRL's DPOTrainer computes Eq. 7,
 -log sigmoid(beta (log-ratio of the winner - log-ratio of the loser)), over the policy's own tokens. Departs from the
-paper: each round starts from the policy of the round before, which is its reference.
+paper: each round starts from the previous round's policy, which is also its reference policy.
 
-With beta .1, a winner that became e^2 times as likely and a loser e^-1 times:
+With beta .1, a winner that became e^2 times as likely, and a loser that became e^-1 times as likely:
 
 >>> import math
 >>> round(-math.log(1 / (1 + math.exp(-0.1 * (2 - -1)))), 4)
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
 
 def preference_pairs(group: RolloutGroup, outcome: GroupOutcome, rl: RLConfig | None = None) -> Iterator[Example]:
-    """Winner and loser of each match that has a verdict in which both orders agree;
-    masks are 1 on the policy's own tokens.
+    """Yield winner and loser of each match whose verdicts in both orders agree; masks are 1 on the policy's own tokens.
 
-    A pair has one prompt: two that a world showed something else at first make no pair.
+    Trajectories with different prompts, from an environment whose first observations differ, make no pair.
     """
     for match in outcome.ranking.matches if outcome.ranking else []:
         if match.scores is None:
@@ -49,7 +48,7 @@ def preference_pairs(group: RolloutGroup, outcome: GroupOutcome, rl: RLConfig | 
 
 
 def make_trainer(config: Config, policy: str, pairs: list[Example], folder: Path, tokenizer: Any) -> "DPOTrainer":
-    """The reference policy is the one that training starts from, with LoRA itself without its adapter."""
+    """Return TRL's DPOTrainer; its reference policy is the starting policy, with LoRA the model without the adapter."""
     from datasets import Dataset
     from trl import DPOConfig
 

@@ -10,7 +10,7 @@ from arenarl.training.rewards.formulas import to_array, to_list
 
 
 def center(rewards_G: Rewards) -> list[float | None]:
-    """Rewards (G,) less the mean of those there are; None stays None.
+    """Subtract the mean of the known rewards (G,); None stays None.
 
     >>> center([1.0, 0.0, None, 0.5])
     [0.5, -0.5, None, 0.0]

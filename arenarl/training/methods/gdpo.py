@@ -1,7 +1,7 @@
 """GDPO (arXiv 2601.05242): reward and validity, each standardised in the group, summed, standardised over the step.
 
-`rl.advantage: decoupled`. A reward that has validity in its sum already would count it twice. TRL computes it by
-`multi_objective_aggregation: normalize_then_sum` from two columns. One group, whose second trajectory is invalid:
+`rl.advantage: decoupled`. Excludes rewards that already include validity, which would count twice. TRL computes it from
+two columns with `multi_objective_aggregation: normalize_then_sum`. A group whose second trajectory is invalid:
 
 >>> from arenarl.training.methods.grpo import standardize
 >>> summed = standardize([1.0, 0.0, 0.5], eps=0) + standardize([1.0, 0.0, 1.0], eps=0)

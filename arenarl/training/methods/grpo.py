@@ -1,7 +1,7 @@
-"""GRPO (Eq. 7, ArenaRL): the reward less the group's mean, by the group's standard deviation.
+"""GRPO (Eq. 7, ArenaRL): the reward minus the group's mean, divided by the group's standard deviation.
 
-`rl.advantage: group_std`. TRL computes it in float32 with its own ddof and epsilon; with other values it is handed the
-advantage itself, whose mean is 0.
+`rl.advantage: group_std`. TRL computes it in float32 with its own ddof and epsilon. With other values, TRL receives the
+advantages computed here, whose mean is 0.
 """
 
 from functools import partial
@@ -14,9 +14,9 @@ from arenarl.training.rewards.formulas import to_array
 
 
 def standardize(rewards_G: Rewards, ddof: int = 1, eps: float = 1e-4) -> np.ndarray:
-    """Advantage (G,): rewards minus their mean, by their standard deviation plus `eps`; 0 where there is no reward.
+    """Return advantages (G,): (reward - mean) / (standard deviation + `eps`); 0 without a reward or if all are equal.
 
-    All 0 where the rewards are equal. The defaults are TRL's; the paper names neither.
+    The defaults are TRL's; the paper names neither.
 
     >>> standardize([1.0, 0.0, None, 0.5], eps=0).tolist()
     [1.0, -1.0, 0.0, 0.0]

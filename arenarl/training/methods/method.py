@@ -1,8 +1,8 @@
-"""What a method is: the YAML keys that choose it, what it takes, and how rewards become advantages.
+"""The types of methods: the YAML keys that choose a method, its requirements, and how it computes advantages.
 
-TRL's own formula is (what it is handed - the group's mean) / `scale`, with advantage 0 for None; `scale` is a standard
-deviation (ddof 1, plus 1e-4) of the group or of the batch, or none. A method that TRL's formula covers says what to
-hand over; any other method returns its advantages itself, one a trajectory (B,) or one a token (B, T).
+TRL's formula is (value - the group's mean of values) / `scale`, with advantage 0 for None. `scale` is the standard
+deviation (ddof 1, plus 1e-4) of the group or of the batch, or 1. A method that this formula covers defines the values;
+any other method returns its own advantages, one per trajectory (B,) or per token (B, T).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,20 +30,20 @@ Advantages = Callable[[dict[str, Any], "Tensor"], "Tensor"]
 @dataclass(frozen=True, kw_only=True)
 class Method:
     title: str
-    keys: Mapping[str, str]  # dotted YAML keys and their values: together they choose it
-    requires: Mapping[str, tuple] = field(default_factory=dict)  # dotted key -> the values that it works with
-    excludes: Mapping[str, tuple] = field(default_factory=dict)  # dotted key -> the values that it does not work with
-    reads: tuple[str, ...] = ()  # dotted keys that only methods which name them read
-    needs_matches: bool = False  # of tournament.topology
+    keys: Mapping[str, str]  # dotted YAML keys with the values that choose the method
+    requires: Mapping[str, tuple] = field(default_factory=dict)  # dotted key -> allowed values
+    excludes: Mapping[str, tuple] = field(default_factory=dict)  # dotted key -> forbidden values
+    reads: tuple[str, ...] = ()  # dotted keys that only this method, and others that list them, read
+    needs_matches: bool = False  # needs the matches of tournament.topology
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnlineMethod(Method):
     """A value of `rl.advantage`: TRL's GRPOTrainer takes a step after each rollout."""
 
-    # rl -> (`scale`, what of a group's rewards (G,) TRL is handed)
+    # rl -> (`scale`, rewards (G,) -> the values (G,) that TRL receives)
     for_trl: Callable[[RLConfig], tuple[Literal["group", "batch", "none"], Callable[[Rewards], Rewards]]]
-    keeps_validity_apart: bool = False  # TRL standardises rewards and validity each, sums them, and standardises again
+    keeps_validity_apart: bool = False  # TRL standardises reward and validity separately, sums, standardises again
     make_advantages: "Callable[[GRPOTrainer, str, Config], Advantages] | None" = None  # of (trainer, policy, config)
 
 
@@ -51,17 +51,16 @@ class OnlineMethod(Method):
 class OfflineMethod(Method):
     """A value of `rl.method`: rounds of rollouts, each followed by training on examples (`offline`)."""
 
-    examples: str  # what they are called
+    examples: str  # plural noun for log lines
     find_examples: "Callable[[RolloutGroup, GroupOutcome, RLConfig], Iterator[Example]]"
-    make_trainer: "Callable[[Config, str, list[Example], Path, Any], Trainer]"  # of (…, folder, tokenizer)
-    starts_anew: bool = False  # each round trains the first policy on all rounds' examples, not the last on its own
+    make_trainer: "Callable[[Config, str, list[Example], Path, Any], Trainer]"  # of (…, policy, …, folder, tokenizer)
+    restarts: bool = False  # each round trains the first policy on the examples of all rounds so far
 
 
 def offline_arguments(config: Config, folder: "Path", trajectories: int = 1) -> dict[str, Any]:
-    """One pass over the examples of so many trajectories, `rl.batch_size`
-    of them a step over all processes.
+    """Return TRL's arguments for one epoch over examples of `trajectories` each, `rl.batch_size` examples per step.
 
-    A CPU reads one at a time: it gains nothing from several at once, and most of what it then reads is padding.
+    On a CPU, the micro-batch is one example: larger ones save no time and add padding.
     """
     import torch
 
@@ -71,7 +70,7 @@ def offline_arguments(config: Config, folder: "Path", trajectories: int = 1) -> 
     rl, use_cpu = config.rl, not torch.cuda.is_available()
     share = rl.batch_size // process_count()
     most = 1 if use_cpu else max(1, min(rl.micro_batch_size // trajectories, share))
-    size = next(size for size in range(most, 0, -1) if share % size == 0)  # or a step would have fewer
+    size = next(size for size in range(most, 0, -1) if share % size == 0)  # so that steps have batch_size examples
     return common_arguments(config, folder, use_cpu) | {
         "num_train_epochs": 1,
         "learning_rate": rl.learning_rate,

@@ -1,9 +1,8 @@
-"""PPO (arXiv 1707.06347; 3.2.2, AgentGym-RL): advantages token by token, from a critic, in place of those in the group.
+"""PPO (arXiv 1707.06347; 3.2.2, AgentGym-RL): one advantage per token, from a critic instead of the group.
 
-`rl.advantage: gae`, with `rl.discount`, `rl.gae_lambda` and `rl.critic_learning_rate`. TRL's own PPOTrainer makes one
-completion a prompt and scores it with a reward model: it knows neither turns nor which tokens are not the policy's. So
-this is the trainer of all other methods, with its clipped loss and its KL term. Time runs over the policy's own tokens;
-what its tools returned lies between two of them. The reward comes with the last.
+`rl.advantage: gae`, with `rl.discount`, `rl.gae_lambda` and `rl.critic_learning_rate`. Uses the GRPO trainer with its
+clipped loss and KL term, because TRL's PPOTrainer supports neither turns nor masks of the policy's tokens. A time step
+is one of the policy's own tokens; observations lie between two steps. The reward comes with the last token.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,9 +18,10 @@ if TYPE_CHECKING:
 def generalized_advantages(
     rewards_B: "Tensor", values_BT: "Tensor", own_BT: "Tensor", discount: float, gae_lambda: float
 ) -> "Tensor":
-    """(B, T), 0 where a token is not the policy's own: A_t = delta_t + discount lambda A_t', delta_t = r_t + discount
-    V_t' - V_t, where t' is the next own token, and r_t the reward of the trajectory (B,) at its last. Eqs. 11 and 12,
-    PPO.
+    """Return advantages (B, T): A_t = delta_t + discount lambda A_t' with delta_t = r_t + discount V_t' - V_t.
+
+    t' is the policy's next own token; r_t is the trajectory's reward at its last own token, else 0. Other tokens have
+    advantage 0. Eqs. 11 and 12, PPO.
 
     >>> import torch
     >>> generalized_advantages(torch.tensor([1.0]), torch.tensor([[0.5, 9.0, 0.25]]),
@@ -30,7 +30,7 @@ def generalized_advantages(
     """
     advantages_BT = values_BT.new_zeros(values_BT.shape)
     reward, value, advantage = rewards_B, rewards_B.new_zeros(len(rewards_B)), rewards_B.new_zeros(len(rewards_B))
-    for t in reversed(range(values_BT.shape[1])):  # value and advantage are those of the next own token
+    for t in reversed(range(values_BT.shape[1])):  # value and advantage belong to the next own token
         is_own = own_BT[:, t].bool()
         at_t = reward + discount * value - values_BT[:, t] + discount * gae_lambda * advantage
         advantages_BT[:, t] = at_t.where(is_own, 0.0)
@@ -39,14 +39,16 @@ def generalized_advantages(
 
 
 def make_advantages(trainer: "GRPOTrainer", policy: str, config: Config) -> Advantages:
-    """(B, T), whitened over the step; the critic then learns from the batch. A trajectory without a reward has no
-    advantage, and the critic does not learn from it."""
-    from arenarl.training.critic import Critic, CriticCheckpoint, mean_of, whiten
+    """Return a function that computes whitened advantages (B, T) and then trains the critic on the batch.
+
+    A trajectory without a reward has advantage 0, and the critic is not trained on it.
+    """
+    from arenarl.training.critic import Critic, mean_of, whiten
     from arenarl.training.trl_internals import Rows
 
     rl, critic, metrics = config.rl, Critic(policy, config.policy, config.rl, trainer.accelerator), trainer._metrics
     trainer.critic = critic
-    trainer.add_callback(CriticCheckpoint(critic))
+    trainer.add_callback(critic)
 
     def advantages(batch: dict[str, Any], rewards_B: "Tensor") -> "Tensor":
         own_BT = batch["completion_mask"] * batch["tool_mask"] * rewards_B.isfinite()[:, None]

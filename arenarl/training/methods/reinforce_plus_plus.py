@@ -1,9 +1,10 @@
-"""REINFORCE++ with baseline (arXiv 2501.03262): the group's mean is the baseline, the step's spread the scale.
+"""REINFORCE++ with baseline (arXiv 2501.03262): the group's mean is the baseline, the step's standard deviation the
+scale.
 
-`rl.advantage: batch_std`. The standard deviation is that of centred rewards, so TRL is handed these. Departs from it:
-KL by the k3 estimator, not k2; not its form without groups.
+`rl.advantage: batch_std`. The standard deviation is over centred rewards, so TRL receives centred rewards. Departs from
+REINFORCE++: KL by the k3 estimator, not k2; its form without groups is not included.
 
-Two groups with rewards 1, 0 and 1, .5 are centred to +-.5 and +-.25; their deviation over the step is .456:
+Two groups with rewards 1, 0 and 1, .5 are centred to +-.5 and +-.25; the step's standard deviation is .456:
 
 >>> import numpy as np
 >>> centered = [*center([1.0, 0.0]), *center([1.0, 0.5])]

@@ -1,6 +1,6 @@
-"""RLOO (arXiv 2402.14740): each reward against the mean of the others.
+"""RLOO (arXiv 2402.14740): each reward minus the mean of the group's other rewards.
 
-`rl.advantage: leave_one_out`, with `rl.loss_type: dr_grpo`. Departs from it: KL is a term of the loss, not of the
+`rl.advantage: leave_one_out`, with `rl.loss_type: dr_grpo`. Departs from RLOO: KL is a term of the loss, not of the
 reward; the sum over tokens is divided by a constant.
 """
 
@@ -12,9 +12,9 @@ from arenarl.training.rewards.formulas import to_array
 
 
 def leave_one_out(rewards_G: Rewards) -> list[float | None]:
-    """Each reward (G,) less the mean of the others; None stays None, and where there are no others it is 0.
+    """Subtract from each reward (G,) the mean of the other rewards; None stays None, a single reward becomes 0.
 
-    Of M rewards this is the distance from the mean of all, times M / (M - 1): here 1 - (0 + .5) / 2 for the first.
+    With M rewards, this equals (reward - mean of all) * M / (M - 1); the first one here is 1 - (0 + .5) / 2.
 
     >>> leave_one_out([1.0, 0.0, None, 0.5])
     [0.75, -0.75, None, 0.0]

@@ -1,8 +1,8 @@
-"""Rollout group → one reward a trajectory: a file for each value of `reward.name`.
+"""Rollout group → one reward per trajectory: a file for each value of `reward.name`.
 
-`tournament` is ArenaRL's; the paper's GRPO and GSPO rows are `pointwise`; the others are rivals' (docs/methods.md). A
-trajectory without a verdict gets no reward, nor does one that a tool's crash made void, and the others are ranked
-without it. To add one: its file, its row here, its name in config/value_types.py.
+`tournament` is ArenaRL's reward. `pointwise` is the reward of the paper's GRPO and GSPO rows. The others come from
+other papers (docs/methods.md). A trajectory without a verdict, or void after a tool crash, gets no reward, and is left
+out of the ranking. To add a reward: write its file, and add a row here and its name in config/value_types.py.
 """
 
 from arenarl.training.rewards import (
@@ -12,8 +12,6 @@ from arenarl.training.rewards import (
     environment,
     mixture,
     pointwise,
-    pointwise_explicit,
-    pointwise_implicit,
     rubric_checklist,
     ruler,
     tournament,
@@ -32,8 +30,8 @@ REWARDS: dict[str, Reward] = {
     "pointwise_trajectory": pointwise.REWARD,
     "tournament_grpo": tournament_grpo.REWARD,
     "win_rate": win_rate.REWARD,
-    "pointwise_implicit": pointwise_implicit.REWARD,
-    "pointwise_explicit": pointwise_explicit.REWARD,
+    "pointwise_implicit": pointwise.IMPLICIT,
+    "pointwise_explicit": pointwise.EXPLICIT,
     "environment": environment.REWARD,
     "correctness": correctness.REWARD,
     "correctness_or_tournament": correctness.OR_TOURNAMENT,
@@ -46,5 +44,5 @@ REWARDS: dict[str, Reward] = {
 
 
 def reward_of(name: str) -> Reward:
-    """The reward that `reward.name` names. Raises UserError for a function of one's own that cannot be had."""
+    """Return the reward that `reward.name` names. Raises UserError if a user's own function cannot be used."""
     return REWARDS.get(name) or own_reward(name)

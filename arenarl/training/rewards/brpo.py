@@ -1,5 +1,7 @@
-"""BRPO (Writing-Zero, arXiv 2506.00103): 1 or -1 for each trajectory that beats, or loses to, a random valid member
-of the group; with `rl.advantage: none` that is the advantage."""
+"""BRPO (Writing-Zero, arXiv 2506.00103): 1 for beating a random valid member of the group, -1 for losing to it.
+
+With `rl.advantage: none`, this reward is the advantage.
+"""
 
 from collections.abc import Sequence
 
@@ -7,8 +9,9 @@ from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee,
 
 
 def reference_reward(signs_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
-    """Reward (G,): 1 for who beats the reference, -1 for who loses to it, as an invalid one does;
-    0 without a valid one.
+    """Return rewards (G,): 1 for beating the reference, -1 for losing to it or being invalid.
+
+    All rewards are 0 if no trajectory is valid.
 
     >>> reference_reward([0.0, 1.0, -1.0, None, None, 0.0], [True, True, True, True, False, None])
     [0.0, 1.0, -1.0, None, -1.0, None]

@@ -1,4 +1,4 @@
-"""1 for the known answer, 0 for another or none, as `judge.verifier` decides (C.1, InfoAgent).
+"""Reward 1 for the known answer, else 0, as `judge.verifier` decides (C.1, InfoAgent).
 
 `correctness_or_tournament` plays the tournament for queries without a known answer (our choice).
 """
@@ -17,11 +17,10 @@ from arenarl.training.rewards.tournament import by_tournament
 def correctness_reward(
     correct_G: Sequence[bool | None], recall_G: Sequence[float], weight: float
 ) -> list[float | None]:
-    """Reward (G,) in [0, 1]: 1 for a correct answer, else `weight` times the share of the entities found.
-    None stays None.
+    """Return rewards (G,) in [0, 1]: 1 for a correct answer, else `weight` times the share of entities found.
 
-    Eq. 8, InfoAgent, with min for its max: as the text wants it,
-    no trajectory but one with a correct answer has the highest reward.
+    None stays None. Eq. 8, InfoAgent, with min in place of max: the paper's text says that only a correct answer gets
+    the highest reward.
 
     >>> correctness_reward([True, False, None], [0.5, 0.5, 1.0], weight=0.5)
     [1.0, 0.25, None]
@@ -30,14 +29,12 @@ def correctness_reward(
 
 
 async def by_correctness(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
-    """What is invalid has 0, whatever it found."""
+    """Reward correctness; an invalid trajectory gets 0 even if it found entities."""
     query, verifier = incoming.query, referee.verifier
-    valid_G, replies_G = await ask(incoming, lambda one: [verifier.is_correct(query, one)])
+    valid_G, replies_G = await ask(incoming, lambda trajectory: [verifier.is_correct(query, trajectory)])
     correct_G = [replies[0] if replies else valid for replies, valid in zip(replies_G, valid_G, strict=True)]
-    trajectories = (await incoming.complete()).trajectories
-    recall_G = [
-        bool(valid) * entity_recall(query, one.messages) for valid, one in zip(valid_G, trajectories, strict=True)
-    ]
+    pairs = zip(valid_G, (await incoming.complete()).trajectories, strict=True)
+    recall_G = [bool(valid) * entity_recall(query, trajectory.messages) for valid, trajectory in pairs]
     rewards_G = correctness_reward(correct_G, recall_G, referee.reward.entity_recall)
     return replace(scored_outcome(rewards_G, replies_G if verifier.is_llm else []), correct_G=correct_G)
 

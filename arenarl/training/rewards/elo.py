@@ -1,5 +1,8 @@
-"""TournO's batched Elo: ratings scaled from 0 for the lowest to 1; an invalid trajectory is a match's worth below the
-lowest. TournO's trajectories are all judged; how far below is our choice."""
+"""TournO's batched Elo: ratings scaled to [0, 1]; an invalid trajectory ranks below the lowest by the value of one
+match.
+
+TournO has no invalid trajectories; their rating is our choice.
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +14,7 @@ from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee,
 
 
 def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
-    """Reward (G,) in [0, 1]: ratings normalised as in `min_max`. Without any rating all are None.
+    """Return rewards (G,) in [0, 1]: ratings scaled by `min_max`; all None if no valid trajectory has a rating.
 
     >>> [reward and round(reward, 4) for reward in elo_reward([64.0, 0.0, None, None], [True, True, False, None])]
     [1.0, 0.3333, 0.0, None]
@@ -25,7 +28,7 @@ def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None]
 
 
 async def elo_ratings(referee: Referee, incoming: IncomingGroup) -> tuple[list[float | None], Ranking]:
-    """(rewards (G,) in [0, 1], the matches)."""
+    """Play the Elo matches; return rewards (G,) in [0, 1] and the ranking."""
     options = {name: getattr(referee.tournament, name) for name in parameters_of("elo")}
     valid_G, ranking = await play(referee, incoming, "elo", **options)
     ratings_G = ranking.scores_G if ranking.matches else [0.0 if valid else None for valid in valid_G]

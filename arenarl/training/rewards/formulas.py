@@ -1,8 +1,8 @@
-"""Steps that several rewards share, as functions of arrays: ranks, scores or points in, one reward a trajectory out.
+"""Array functions that several rewards share: ranks, scores or points in, one reward per trajectory out.
 
-A trajectory that could not be judged has the reward None, which TRL understands as 'no reward', and takes no part in
-the group's statistics; nor does a void one, of which `valid_G` says None. Departs from the papers: Tournament-GRPO's
-format reward is validity, and what is invalid is not judged.
+A trajectory without a verdict has the reward None, which TRL treats as 'no reward', and is left out of the group's
+statistics. So is a void trajectory, which has None in `valid_G`. Departs from the papers: Tournament-GRPO's format
+reward is validity, and invalid trajectories are not judged.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import numpy as np
 def pointwise_reward(
     scores_G: Sequence[float | None], valid_G: Sequence[bool | None] | None = None
 ) -> list[float | None]:
-    """Reward (G,) in [0, 1] from judge scores in 0–10: None stays None, an invalid trajectory has 0.
+    """Return rewards (G,) in [0, 1] from judge scores in 0–10: None stays None, an invalid trajectory gets 0.
 
     >>> pointwise_reward([7.5, None, 9.0], valid_G=[True, True, False])
     [0.75, None, 0.0]
@@ -21,15 +21,13 @@ def pointwise_reward(
     scores = to_array(scores_G)
     if valid_G is not None:
         scores = np.where(to_array(valid_G) == 0, 0.0, scores)
-    # a weighted mean of full marks can be a rounding error above them
-    if np.any((scores < 0) | (scores > 10 + 1e-9)):
+    if np.any((scores < 0) | (scores > 10 + 1e-9)):  # a weighted mean of tens can exceed 10 by a rounding error
         raise ValueError(f"scores must lie in 0–10: {list(scores_G)}")
     return to_list(np.minimum(scores / 10, 1.0))
 
 
 def zero_invalid(scores_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
-    """Scores (G,) in which an invalid trajectory has 0: it is not judged, so it wins nothing.
-    Without any verdict all are None.
+    """Set the scores (G,) of invalid trajectories to 0; return all None if no valid trajectory has a verdict.
 
     >>> zero_invalid([3.0, None, None, 0.0], [True, False, True, None])
     [3.0, 0.0, None, None]
@@ -42,10 +40,9 @@ def zero_invalid(scores_G: Sequence[float | None], valid_G: Sequence[bool | None
 
 
 def min_max(points_G: Sequence[float | None], eps: float = 1e-6) -> list[float | None]:
-    """Points (G,) normalised to [0, 1] in the group; all 0 where they are equal, None stays None.
-    Eq. 8, Tournament-GRPO.
+    """Scale points (G,) to [0, 1] within the group; equal points all become 0, None stays None.
 
-    The paper gives no `eps`; ours keeps the best within 1e-6 of 1, since points come in whole wins.
+    Eq. 8, Tournament-GRPO. The paper gives no `eps`; with ours, the best is within 1e-6 of 1, as points are integers.
 
     >>> min_max([3.0, 0.0, None, 1.5], eps=0)
     [1.0, 0.0, None, 0.5]
@@ -60,10 +57,9 @@ def min_max(points_G: Sequence[float | None], eps: float = 1e-6) -> list[float |
 def add_format_reward(
     judged_G: Sequence[float | None], valid_G: Sequence[bool | None], scale: float = 1.0
 ) -> list[float | None]:
-    """Reward (G,): `scale` times the sum of what the judge gave, in [0, 1], and of 1 for a valid trajectory.
-    None stays None.
+    """Add 1 for a valid trajectory to judged rewards (G,) in [0, 1], and multiply by `scale`; None stays None.
 
-    Eqs. 9, 12 and 15, Tournament-GRPO; Eq. 14, the mean of the two, with `scale` 1/2.
+    Eqs. 9, 12 and 15, Tournament-GRPO; with `scale` 1/2, the mean of Eq. 14.
 
     >>> add_format_reward([0.5, 0.0, None], [True, False, True])
     [1.5, 0.0, None]
@@ -72,10 +68,10 @@ def add_format_reward(
 
 
 def to_array(values_G: Sequence[float | None]) -> np.ndarray:
-    """None becomes NaN."""
+    """Convert a list to an array, with NaN for None."""
     return np.array(values_G, dtype=float)
 
 
 def to_list(values_G: np.ndarray) -> list[float | None]:
-    """NaN becomes None."""
+    """Convert an array to a list, with None for NaN."""
     return [None if np.isnan(value) else float(value) for value in values_G]

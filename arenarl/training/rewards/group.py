@@ -1,5 +1,5 @@
-"""What all rewards share: what one is, what it is given and returns, and judge calls that begin while trajectories
-still come in."""
+"""Parts that all rewards share: the types `Reward`, `Referee` and `GroupOutcome`, and judge calls that start before the
+group is complete."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,13 +22,13 @@ from arenarl.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class Tally(Summable):
-    """How much has been judged: the line that is shown during RL."""
+    """Counts of judged groups, matches and calls, printed during RL."""
 
     groups: int = 0
     matches: int = 0
     ties: int = 0
     failed_calls: int = 0
-    calls: int = 0  # those that failed included
+    calls: int = 0  # including failed ones
 
     def __str__(self) -> str:
         return f"{self.groups} groups, {self.matches} matches, {self.ties} ties, {self.failed_calls} failed calls"
@@ -36,8 +36,7 @@ class Tally(Summable):
 
 @dataclass(eq=False)
 class Referee:
-    """The judge, and the rules by which its verdicts become rewards.
-    A ranking by scores weighs them by the judge's `variances`."""
+    """The judge and the settings that turn its verdicts into rewards; `variances` weigh scores in a ranking."""
 
     judge: Judge
     reward: RewardConfig
@@ -50,9 +49,11 @@ class Referee:
 
 @dataclass
 class GroupOutcome:
-    """What judging gave one group: `rewards_G` and `ranks_G` are (G,), None where there was no verdict; `correct_G`
-    too, where the answer is known, else it is empty. `scores_G`, of a reward that is pointwise, are the scores from 0
-    to 10 that it was made of."""
+    """Results of judging one group. Lists are (G,), with None for trajectories without a verdict.
+
+    `correct_G` is empty without a known answer. `scores_G` are the scores from 0 to 10 behind a pointwise reward, and
+    empty for other rewards.
+    """
 
     rewards_G: list[float | None]
     ranks_G: list[float | None]
@@ -64,20 +65,18 @@ class GroupOutcome:
 
     @property
     def judged_G(self) -> list[float | None]:
-        """(G,) from 0 to 10: the mean of what the judge gave each trajectory, alone or beside others;
-        None where it scored none."""
+        """Mean judge score (G,) of each trajectory, from 0 to 10, pointwise or from matches; None without a score."""
         if self.scores_G:
             return self.scores_G
-        given_G: list[list[float]] = [[] for _ in self.rewards_G]
+        scores_by_row: list[list[float]] = [[] for _ in self.rewards_G]
         for first, second, score_first, score_second in self.scored_calls:
-            given_G[first].append(score_first)
-            given_G[second].append(score_second)
-        return [fmean(given) if given else None for given in given_G]
+            scores_by_row[first].append(score_first)
+            scores_by_row[second].append(score_second)
+        return [fmean(scores) if scores else None for scores in scores_by_row]
 
     @property
     def scored_calls(self) -> list[tuple[int, int, float, float]]:
-        """(first, second, score_first, score_second) of the calls that compared two;
-        none where scores are pointwise."""
+        """(first, second, score_first, score_second) of each pairwise call; empty for pointwise rewards."""
         return scored_calls(self.ranking.matches) if self.ranking else []
 
     @property
@@ -88,27 +87,27 @@ class GroupOutcome:
 
 @dataclass(frozen=True)
 class Reward:
-    """One value of `reward.name`: how a group is rewarded, and what that takes, as data for `requirements`."""
+    """One value of `reward.name`: how a group is rewarded, and its requirements as data for `requirements`."""
 
     reward_group: Callable[[Referee, IncomingGroup], Awaitable[GroupOutcome]]
-    reads: tuple[str, ...] = ()  # dotted keys that only rewards which name them read
+    reads: tuple[str, ...] = ()  # dotted keys that only this reward, and others that list them, read
     asks_judge: bool = True
     needs_answers: bool = False  # every query must have a known answer
-    adds_format: bool = False  # validity is part of its sum already
-    plays_topology: bool = False  # its matches are those of tournament.topology
-    # config -> the topology of its own matches, whose tournament.* parameters it reads
+    adds_format: bool = False  # the reward already includes validity
+    plays_topology: bool = False  # plays tournament.topology
+    # config -> a fixed topology that the reward plays; it reads that topology's tournament.* parameters
     own_topology: Callable[[Config], str | None] = lambda config: None
-    compares: bool = False  # some of its judge calls show two trajectories, in tournament.bidirectional orders
-    check: Callable[[Config], None] = lambda config: None  # raises UserError for keys that it cannot work with
+    compares: bool = False  # makes pairwise judge calls, in one or both orders (tournament.bidirectional)
+    check: Callable[[Config], None] = lambda config: None  # raises UserError for contradictory keys
 
 
 def valid_of(trajectories: Sequence[Trajectory]) -> list[bool | None]:
-    """valid_G; None for a void one."""
+    """Return validity (G,); None for void trajectories."""
     return [None if trajectory.is_void else trajectory.valid for trajectory in trajectories]
 
 
 def rounded(rewards_G: Sequence[float | None]) -> list[float | None]:
-    """Rewards (G,) as they are compared: float noise neither ranks them nor makes a group unequal."""
+    """Round rewards (G,) before comparing them, so that float noise does not break ties."""
     return [None if reward is None else round(reward, DECIMALS) for reward in rewards_G]
 
 
@@ -117,24 +116,25 @@ def ranked_outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutc
 
 
 def rewarded_outcome(rewards_G: list[float | None], judge_calls: int, failed_calls: int, **others) -> GroupOutcome:
-    """An outcome whose ranks are those of its rewards."""
+    """Return an outcome whose ranks follow from its rewards; equal rewards share their mean rank."""
     return GroupOutcome(rewards_G, midranks(rounded(rewards_G)), judge_calls, failed_calls, **others)
 
 
 def scored_outcome(
     rewards_G: list[float | None], replies_G: list[list[float | None]], scores_G: Sequence[float | None] = ()
 ) -> GroupOutcome:
-    """The outcome of one reply or several to each trajectory; a reply that is None is a failed call."""
-    replies = [reply for replies in replies_G for reply in replies]
+    """Return the outcome of one or more judge replies per trajectory; a reply None counts as a failed call."""
+    replies = [reply for of_row in replies_G for reply in of_row]
     return rewarded_outcome(rewards_G, len(replies), replies.count(None), scores_G=list(scores_G))
 
 
 async def play(
     referee: Referee, incoming: IncomingGroup, topology: str, **options
 ) -> tuple[list[bool | None], Ranking]:
-    """(valid_G, the group's tournament). Trajectories with the same messages enter once; void ones have no rank.
+    """Play the group's tournament; return validity (G,) and the ranking. Void trajectories have no rank.
 
-    Calls that are sure to be made start as soon as their trajectories are there, all others with the complete group.
+    Trajectories with equal messages enter once. Calls that are certain to be made start as soon as their trajectories
+    have ended; all other calls start with the complete group.
     """
     query, tournament = incoming.query, referee.tournament
 
@@ -147,7 +147,7 @@ async def play(
         trajectories = [await incoming.trajectory(row) for row in indices]
         with incoming.calling():
             positions = await referee.judge.choose(query, trajectories, winners)
-        row_at = dict(enumerate(indices))  # unlike a sequence it refuses a position of -1
+        row_at = dict(enumerate(indices))  # unlike a list, it raises an error for position -1
         return None if positions is None else [row_at[position] for position in positions]
 
     async def enter(row: int) -> Trajectory:
@@ -157,28 +157,29 @@ async def play(
 
     calls = EarlyCalls(surely_meets(topology), ask, tournament.bidirectional, tournament.timeout_s)
     valid_G = valid_of(await asyncio.gather(*map(enter, range(len(incoming)))))
+    options |= {"timeout_s": tournament.timeout_s, "bidirectional": tournament.bidirectional, "valid_G": valid_G}
     ranking = await play_tournament(
         topology,
         len(incoming),
         choose if topology == "group_stage" else calls.compare,
         seed=stable_seed(referee.seed, query.query_id),
         entrants=[calls.entered[row] for row in range(len(incoming))],
-        valid_G=valid_G,
-        timeout_s=tournament.timeout_s,
-        bidirectional=tournament.bidirectional,
         **options,
     )
-    if None in valid_G:
-        known = [rank if valid is not None else None for valid, rank in zip(valid_G, ranking.ranks_G, strict=True)]
-        ranking = replace(ranking, ranks_G=midranks([None if rank is None else -rank for rank in known]))
+    if None in valid_G:  # rank again without void trajectories
+        pairs = zip(valid_G, ranking.ranks_G, strict=True)
+        ranks_G = midranks([None if valid is None or rank is None else -rank for valid, rank in pairs])
+        ranking = replace(ranking, ranks_G=ranks_G)
     return valid_G, ranking
 
 
 async def ask(
     incoming: IncomingGroup, calls: Callable[[Trajectory], list[Awaitable[float | None]]]
 ) -> tuple[list[bool | None], list[list[float | None]]]:
-    """(valid_G, the judge's replies to each trajectory's `calls`), made as soon as it is there;
-    of an invalid one, none are made."""
+    """Make the judge calls `calls(trajectory)` for each valid trajectory as it ends; return validity (G,) and replies.
+
+    An invalid trajectory has no replies.
+    """
 
     async def reply(call: Awaitable[float | None]) -> float | None:
         with incoming.calling():

@@ -1,5 +1,4 @@
-"""TournO's mixture: the score of each trajectory, plus its share of matches won, which counts the less the better the
-group is."""
+"""TournO's mixture: each trajectory's score plus its win rate, whose weight falls as the group's mean score rises."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,8 +13,7 @@ from arenarl.training.rewards.win_rate import win_rates
 
 
 def mixture_reward(point_G: Sequence[float | None], pair_G: Sequence[float | None], alpha: float) -> list[float | None]:
-    """Reward (G,): the score plus exp(-alpha times the group's mean score) times the share of matches won;
-    None without either.
+    """Return rewards (G,): score + exp(-alpha * mean score of the group) * win rate; None if either is missing.
 
     >>> [round(reward, 4) for reward in mixture_reward([0.0, 1.0], [0.0, 1.0], alpha=2.0)]
     [0.0, 1.3679]

@@ -1,6 +1,6 @@
-"""A reward of one's own, held to what TRL can train on: a finite number or None for each trajectory.
+"""A user's own reward function, which must return a finite number or None for each trajectory.
 
-Any other return value ends the run in one line: a wrong reward would be trained on. An exception keeps its traceback.
+Any other return value stops the run with a one-line error. An exception in the function keeps its traceback.
 """
 
 import inspect
@@ -15,16 +15,13 @@ from arenarl.system.user_input import named
 from arenarl.tournament.calls import is_number
 from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, rewarded_outcome
 
-# as a list, these would be keys, in any order, or codes of characters
-_UNORDERED = (Mapping, Set, str, bytes, bytearray)
+_NOT_REWARDS = (Mapping, Set, str, bytes, bytearray)  # iterables without an order, or of characters
 
 
 def own_reward(name: str) -> Reward:
-    """The reward by the function that package.module:function names; void trajectories are not passed to it,
-    and have no reward.
+    """Return the reward of the function named package.module:function, which gets all trajectories but void ones.
 
-    Raises:
-        UserError: there is no such function, or it does not take a query, trajectories and a judge.
+    Raises UserError if the function does not exist, or does not take a query, trajectories and a judge.
     """
     function = named(name, "reward.name", "function")
     try:
@@ -37,27 +34,26 @@ def own_reward(name: str) -> Reward:
 
     async def by_function(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
         trajectories, judge = (await incoming.complete()).trajectories, CountedJudge(referee.judge, incoming.calling)
-        rewarded = [trajectory for trajectory in trajectories if not trajectory.is_void]
-        returned = function(incoming.query, rewarded, judge) if rewarded else []
-        returned = await returned if inspect.isawaitable(returned) else returned
-        rewards = [returned]
-        if isinstance(returned, Iterable) and not isinstance(returned, _UNORDERED):
-            rewards = list(returned)
-        is_sound = all(reward is None or (is_number(reward) and math.isfinite(reward)) for reward in rewards)
-        if len(rewards) != len(rewarded) or not is_sound:
+        sound = [trajectory for trajectory in trajectories if not trajectory.is_void]
+        result = function(incoming.query, sound, judge) if sound else []
+        result = await result if inspect.isawaitable(result) else result
+        is_sequence = isinstance(result, Iterable) and not isinstance(result, _NOT_REWARDS)
+        rewards = list(result) if is_sequence else [result]
+        are_finite = all(reward is None or (is_number(reward) and math.isfinite(reward)) for reward in rewards)
+        if len(rewards) != len(sound) or not are_finite:
             raise UserError(
-                f"reward.name={name} must return a finite number or None for each of the {len(rewarded)} trajectories; "
-                f"for query {incoming.query.query_id} it returned {returned!r:.200}"
+                f"reward.name={name} must return a finite number or None for each of the {len(sound)} trajectories; "
+                f"for query {incoming.query.query_id} it returned {result!r:.200}"
             )
-        left = iter([None if reward is None else float(reward) for reward in rewards])
-        rewards_G = [None if trajectory.is_void else next(left) for trajectory in trajectories]
+        next_reward = iter([None if reward is None else float(reward) for reward in rewards])
+        rewards_G = [None if trajectory.is_void else next(next_reward) for trajectory in trajectories]
         return rewarded_outcome(rewards_G, judge.calls, judge.failed)
 
     return Reward(by_function)
 
 
 class CountedJudge:
-    """A judge that counts its calls, and those without a verdict; `calling` is around each."""
+    """Wraps a judge and counts its calls and failed calls; each call runs inside the context `calling`."""
 
     def __init__(self, judge: Judge, calling: Callable[[], AbstractContextManager]):
         self._judge, self._calling = judge, calling

@@ -1,5 +1,7 @@
-"""Rubrics as Rewards (arXiv 2507.17746), explicit aggregation: the weighted share of the query's checklist that a
-trajectory meets, all items in one call."""
+"""Rubrics as Rewards (arXiv 2507.17746), explicit aggregation: the weighted share of checklist items that are met.
+
+One call answers all items of the query's checklist for a trajectory.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,15 +12,13 @@ from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee,
 
 
 def checklist_reward(met_G: Sequence[Mapping[str, bool] | None], weights: Mapping[str, float]) -> list[float | None]:
-    """Reward (G,) in [0, 1]: the weighted share of the items that are met; None stays None.
+    """Return rewards (G,) in [0, 1]: the weighted share of the items that are met; None stays None.
 
     >>> checklist_reward([{"a": True, "b": False}, None], {"a": 3, "b": 1})
     [0.75, None]
     """
     whole = sum(weights.values())
-    return [
-        None if met is None else sum(weight for item, weight in weights.items() if met[item]) / whole for met in met_G
-    ]
+    return [None if met is None else sum(weights[item] for item in weights if met[item]) / whole for met in met_G]
 
 
 async def by_checklist(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
@@ -31,8 +31,8 @@ async def by_checklist(referee: Referee, incoming: IncomingGroup) -> GroupOutcom
 def _check(config: Config) -> None:
     if config.judge.train.name == "llm" and not config.judge.train.query_rubrics:
         raise UserError(
-            "reward.name=rubric_checklist needs items written for each query: set judge.train.query_rubrics, "
-            "which python -m arenarl.judges.query_rubrics --checklist writes"
+            "reward.name=rubric_checklist needs a checklist for each query: set judge.train.query_rubrics to a file "
+            "from python -m arenarl.judges.query_rubrics --checklist"
         )
 
 

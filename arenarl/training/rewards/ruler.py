@@ -1,6 +1,6 @@
 """RULER (OpenPipe's ART): one listwise call scores the whole group.
 
-Departs from it: the order is drawn by lot, trajectories with the same messages are shown once, scores run to 10.
+Departs from RULER: the order is random, trajectories with equal messages are shown once, scores go up to 10.
 """
 
 import random
@@ -11,7 +11,7 @@ from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee,
 
 
 async def by_list(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
-    """Scores of 5 and 10 and an invalid trajectory:
+    """Reward the scores divided by 10; an invalid trajectory gets 0.
 
     >>> pointwise_reward(zero_invalid([5.0, 10.0, None], [True, True, False]))
     [0.5, 1.0, 0.0]

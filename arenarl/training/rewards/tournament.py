@@ -1,6 +1,6 @@
 """ArenaRL: the group plays `tournament.topology`, and the ranks become rewards (Eqs. 3-6, ArenaRL).
 
-Departs from the paper: Eq. 6 runs over the M ranked trajectories, not over all N, since verdicts can be missing.
+Departs from the paper: Eq. 6 uses the M ranked trajectories instead of all N, because verdicts can be missing.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee,
 
 
 def rank_to_reward(ranks_G: Sequence[float | None]) -> list[float | None]:
-    """Reward (G,) in [0, 1] by quantile: 1 for rank 0, 0 for the last of the M ranked; None with M < 2. Eq. 6, ArenaRL.
+    """Return rewards (G,) in [0, 1]: 1 for rank 0, 0 for the last of M ranks; all None if M < 2. Eq. 6, ArenaRL.
 
     >>> rank_to_reward([0, 2, None, 1])
     [1.0, 0.0, None, 0.5]
@@ -24,7 +24,7 @@ def rank_to_reward(ranks_G: Sequence[float | None]) -> list[float | None]:
 
 
 async def by_tournament(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
-    """Eqs. 3-6, ArenaRL."""
+    """Play `tournament.topology` and reward the ranks. Eqs. 3-6, ArenaRL."""
     keys = referee.tournament
     options = {name: getattr(keys, name) for name in ("ranking", *parameters_of(keys.topology))}
     _, ranking = await play(referee, incoming, keys.topology, **options, variances=referee.variances)

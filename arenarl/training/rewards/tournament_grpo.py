@@ -10,7 +10,7 @@ from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee,
 
 
 async def by_group_stage(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
-    """Points 3 and 0 of two valid trajectories, as in Table 8, are the rewards 2 and 1.
+    """Reward points plus validity: two valid trajectories with 3 and 0 points (Table 8) get 2 and 1.
 
     >>> [round(reward, 5) for reward in add_format_reward(min_max([3.0, 0.0]), [True, True])]
     [2.0, 1.0]
@@ -23,7 +23,7 @@ def _check(config: Config) -> None:
     if config.group_stage.final >= config.rollout.group_size:
         raise UserError(
             f"group_stage.final={config.group_stage.final}: must be below rollout.group_size, "
-            "or nothing would be played"
+            "or no match would be played"
         )
 
 
