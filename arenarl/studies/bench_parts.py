@@ -198,18 +198,18 @@ class Overlap:
 
 
 def measure_overlap(
-    judging: Judging, topology: str, concurrency: int, delay_s: float, asked: float, answered: float
+    judging: Judging, topology: str, concurrency: int, delay_s: float, requested: float, ready: float
 ) -> Overlap:
-    """Measure a step's judging, whose outcomes were requested at `asked` (E) and ready at `answered` (perf_counter)."""
+    """Measure a step's judging from the times (perf_counter) when its outcomes were `requested` (E) and `ready`."""
     rankings = [outcome.ranking for outcome in judging.outcomes()]
     ended = [list(group.ended_G) for group in judging.groups]
-    at_once = [[asked] * len(ended_G) for ended_G in ended]
+    at_once = [[requested] * len(ended_G) for ended_G in ended]
     return Overlap(
         sum(ranking.judge_calls for ranking in rankings),
-        asked - min(map(min, ended)),
-        least_end_s(at_once, rankings, topology, concurrency, delay_s) - asked,
-        max(0.0, least_end_s(ended, rankings, topology, concurrency, delay_s) - asked),
-        answered - asked,
+        requested - min(map(min, ended)),
+        least_end_s(at_once, rankings, topology, concurrency, delay_s) - requested,
+        max(0.0, least_end_s(ended, rankings, topology, concurrency, delay_s) - requested),
+        ready - requested,
     )
 
 
@@ -243,7 +243,7 @@ def chains_after(matches: Sequence[Match]) -> list[int]:
     """
     after = [0] * len(matches)
     for k in reversed(range(len(matches))):
-        one, later = matches[k], range(k + 1, len(matches))
-        shares = [n for n in later if {one.i, one.j} & {matches[n].i, matches[n].j}]
-        after[k] = max((1 + after[n] for n in shares if matches[n].round > one.round), default=0)
+        match, later = matches[k], range(k + 1, len(matches))
+        shares = [n for n in later if {match.i, match.j} & {matches[n].i, matches[n].j}]
+        after[k] = max((1 + after[n] for n in shares if matches[n].round > match.round), default=0)
     return after

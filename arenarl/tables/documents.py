@@ -115,8 +115,7 @@ def worth_sentence(table: Table, summary: dict[str, Any]) -> str:
 
 
 def _leads(table: Table, summary: dict[str, Any], series: str, scores: str) -> Leads:
-    """Return the comparisons of `series` with `scores`, where both have a row. Without all planned seeds there is no p,
-    and the value is None."""
+    """Return the comparisons of `series` with `scores`, where both have a row; None until all planned seeds are run."""
     finished = {tuple(figures["rows"]): figures for figures in summary["comparisons"] if figures["p"] is not None}
     panels = (None, table.rows[table.reference].panel)
     rows = {(row.series, row.at): name for name, row in table.rows.items() if row.panel in panels}

@@ -89,9 +89,9 @@ def against_axis(table: Table, summary: dict[str, Any]) -> Figure:
         for axes, panel in zip(row, table.panels, strict=True):
             lines = _series(table, summary, panel)
             for number, (line, (series, points)) in enumerate(zip(LINES, lines.items(), strict=False)):
-                means = np.array([one["figures"][name]["mean"] for one in points.values()])
+                means = np.array([point["figures"][name]["mean"] for point in points.values()])
                 # one seed has NaN, and no bar
-                bounds = np.array([one["figures"][name]["ci"] for one in points.values()], dtype=float)
+                bounds = np.array([point["figures"][name]["ci"] for point in points.values()], dtype=float)
                 places = np.array(list(points)) + _SHIFT * (number - (len(lines) - 1) / 2)
                 axes.errorbar(places, means, yerr=np.abs(bounds.T - means), capsize=2, label=series, **line)
             axes.set_title(f"{title}\n{panel}" if panel else title)

@@ -12,16 +12,8 @@ from virtual_clock import run_on_virtual_clock
 from arenarl.config.schema import Config, EnvironmentConfig
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator, TurnRequest
 from arenarl.rollout.policy import load_model, load_tokenizer
-from arenarl.studies.bench_parts import (
-    Overlap,
-    Script,
-    SlowJudge,
-    build_policy,
-    chains_after,
-    least_end_s,
-    measure_overlap,
-    noisy_scores,
-)
+from arenarl.studies import bench_parts
+from arenarl.studies.bench_parts import Overlap, Script, SlowJudge, least_end_s, measure_overlap
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.play import play_tournament
 from arenarl.tournament.ranking import Call, Match, Ranking
@@ -54,7 +46,7 @@ FINALS = ranking_of((0, 1, 0), (2, 3, 0), (0, 2, 1))
 ])  # fmt: skip
 def test_the_least_end_by_hand(topology, ended, rankings, slots, delay_s, end):
     assert least_end_s(ended, rankings, topology, slots, delay_s) == end
-    assert chains_after(FINALS.matches) == [1, 1, 0]
+    assert bench_parts.chains_after(FINALS.matches) == [1, 1, 0]
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -92,7 +84,7 @@ def test_no_tournament_ends_before_the_least_time_and_without_a_limit_it_ends_ju
             assert seconds >= least - 1e-9 and (slots == 2 or seconds == pytest.approx(least))
 
 
-def overlap_of(ended_G, answered):
+def overlap_of(ended_G, ready):
     """Return the overlap of a group of `SEEDED`, whose outcomes were requested at 10."""
     group = IncomingGroup(Query("0", "travel", "Search", "en", "0"), len(ended_G))
     group.ended_G = ended_G
@@ -101,24 +93,24 @@ def overlap_of(ended_G, answered):
         return SimpleNamespace(ranking=SEEDED)
 
     judging = Judging([group], judge)
-    return measure_overlap(judging, "seeded_single_elimination", 9, 3.0, asked=10.0, answered=answered)
+    return measure_overlap(judging, "seeded_single_elimination", 9, 3.0, requested=10.0, ready=ready)
 
 
 def test_shares_of_a_step_by_hand():
     """From 10 on, all judging takes 3 + 3 s. The last trajectory ended at 9, so 9 + 6 is the least end."""
-    overlap = overlap_of([1.0, 2.0, 9.0], answered=15.5)
+    overlap = overlap_of([1.0, 2.0, 9.0], ready=15.5)
     assert overlap == Overlap(calls=6, generation_s=9.0, total_s=6.0, least_wait_s=5.0, wait_s=5.5)
     assert overlap.possible == pytest.approx(1 / 6) and overlap.share == pytest.approx(0.5)
     everything = Overlap(8, 30.0, total_s=6.0, least_wait_s=0.0, wait_s=0.6)
     assert everything.possible == 1 and everything.share == pytest.approx(0.9)
-    nothing = overlap_of([10.0] * 3, answered=16.5)
+    nothing = overlap_of([10.0] * 3, ready=16.5)
     assert nothing.possible == 0 and nothing.share is None
 
 
 def test_the_slow_judge_limits_calls_from_every_event_loop_and_scores_by_what_it_is_shown():
     query = Query("q", "travel", "Search", "en", "Find a cafe.")
     pair = [Trajectory("q", [{"role": "assistant", "content": text}], "answer") for text in "ab"]
-    expected = noisy_scores("q", [stable_seed(trajectory.messages) for trajectory in pair])
+    expected = bench_parts.noisy_scores("q", [stable_seed(trajectory.messages) for trajectory in pair])
     judge, start = SlowJudge(0.05, 2), time.perf_counter()
 
     async def compare_five_times():
@@ -151,7 +143,7 @@ def test_a_script_keeps_a_turns_length_and_makes_it_a_tool_call_or_an_answer(tok
 
 def test_a_policy_of_the_first_layers_never_ends_a_turn(taught, tmp_path):
     config = Config(environment=EnvironmentConfig(results="compact"))
-    folder, parameters = build_policy(config, "tiny", [one.query for one in taught[:8]], tmp_path, layers=1)
+    folder, parameters = bench_parts.build_policy(config, "tiny", [one.query for one in taught[:8]], tmp_path, layers=1)
     model, tokenizer = load_model(folder, "float32"), load_tokenizer(folder)
     assert model.config.num_hidden_layers == len(model.model.layers) == 1 < config.policy.scratch.num_layers
     assert model.num_parameters() == parameters

@@ -17,16 +17,8 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
-from arenarl.studies.judge_reliability import (
-    Scores,
-    conclusion,
-    findings,
-    judge_all,
-    judges_table,
-    neighbours,
-    read_labels,
-    true_labels,
-)
+from arenarl.studies import judge_reliability as reliability
+from arenarl.studies.judge_reliability import Scores, conclusion, findings, judge_all, neighbours, read_labels
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.trajectory import RolloutGroup, write_jsonl
@@ -98,7 +90,7 @@ def test_without_noise_the_embedded_judge_agrees_with_the_truth(taught, world):
     groups = [RolloutGroup(part[0].query, [one.trajectory for one in part]) for part in parts]
     pairs = [pair for group in groups for pair in neighbours(group)]
     scores = asyncio.run(judge_all(EmbeddedJudge(JudgeConfig(noise="none"), examiner, 0), groups, pairs, 2))
-    labels = true_labels(examiner, pairs)
+    labels = reliability.true_labels(examiner, pairs)
     assert set(labels) >= {1, -1} and (np.sign(scores.leads_PR[:, 0])[labels != 0] == labels[labels != 0]).all()
     assert np.ptp(scores.points_GNR, axis=2).max() == 0
 
@@ -167,12 +159,12 @@ def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
     assert (folder / f"{name}.png").stat().st_size > 10_000 and written["simulated"] is True
     assert written["parse_rate"] == (None if judge else 1)
     assert (written["verdicts"], written["failed_verdicts"]) == (72, 0)
-    head, _, row = judges_table(tmp_path / "results").splitlines()
+    head, _, row = reliability.judges_table(tmp_path / "results").splitlines()
     assert head.count("|") == row.count("|") and row.endswith("| better than a coin |")
     assert row.startswith(f"| `{name}`, **simulated** | 3 of 4, 2 times | ")
     for judge, label in (("my_judge:Mine", "my_judge:Mine"), ({"model": "gpt-x"}, "gpt-x")):  # a user's class, an LLM
         write_json(folder / f"{name}.json", written | {"simulated": False, "provenance": {"judge_train": judge}})
-        assert judges_table(tmp_path / "results").splitlines()[-1].startswith(f"| `{name}`, {label} | ")
+        assert reliability.judges_table(tmp_path / "results").splitlines()[-1].startswith(f"| `{name}`, {label} | ")
 
 
 def test_a_judge_without_any_verdict_is_an_error_with_the_reason(taught, tmp_path):

@@ -12,19 +12,7 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.studies import rivals
-from arenarl.studies.rivals import (
-    BUDGETS,
-    ITEMS,
-    MODELS,
-    Tokens,
-    bracket_calls,
-    brpo,
-    flip_rate,
-    items_met,
-    markdown_table,
-    methods,
-    outcome_then_tournament,
-)
+from arenarl.studies.rivals import ITEMS, MODELS, Tokens, bracket_calls, brpo, flip_rate, items_met, methods
 from arenarl.studies.simulated_rankings import Group, Noise, Tally
 from arenarl.tournament.ranking import midranks
 
@@ -137,7 +125,7 @@ def test_repeated_answers_correlate_as_repeated_scores_do(by):
 
 
 def test_differing_outcomes_decide_without_a_judge_call():
-    results = [asyncio.run(outcome_then_tournament(Group(8, EXACT, seed), 28, TOKENS)) for seed in range(200)]
+    results = [asyncio.run(rivals.outcome_then_tournament(Group(8, EXACT, seed), 28, TOKENS)) for seed in range(200)]
     free = [scores for scores, calls, _ in results if calls == 0]
     assert all(set(scores) == {0.0, 1.0} for scores in free) and 70 < len(free) < 130
 
@@ -148,8 +136,8 @@ def test_it_writes_every_budget_and_noise(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", f"_ --sizes 4 --groups 2 --processes 1 --out {tmp_path}".split())
     rivals.main()
     out, summary = capsys.readouterr().out, json.loads((tmp_path / "rivals.json").read_text())
-    assert markdown_table(summary) in out
+    assert rivals.markdown_table(summary) in out
     assert "simulated" in out.splitlines()[-1] and summary["judge"] == "simulated"
-    assert {row["budget"] for row in summary["rows"]} == set(BUDGETS)
+    assert {row["budget"] for row in summary["rows"]} == set(rivals.BUDGETS)
     assert {row["noise"] for row in summary["rows"]} == {kind for kind, _ in MODELS}
     assert {"tau", "tau_ci", "judge_calls", "tokens", "best_first"} <= set(summary["rows"][0])

@@ -27,13 +27,9 @@ from arenarl.trajectory import Query, RolloutGroup, Trajectory, append_step, rea
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = str(ROOT / "configs" / "quickstart.yaml")
 SIZE = 6
-EXACT = [
-    f"judge.train.{key}=0"
-    for key in ("sigma_independent", "sigma_call", "sigma_sticky", "position_bias", "length_bias")
-]
-EXACT += ["judge.train.rounding=0.001"]
+ERRORS = ("sigma_independent", "sigma_call", "sigma_sticky", "position_bias", "length_bias")
+EXACT = [*(f"judge.train.{key}=0" for key in ERRORS), "judge.train.rounding=0.001"]
 STEPS = (0, 10)
-
 OF_TRAVEL = {"groundedness", "constraints_met"}  # further properties of its truth
 
 
@@ -47,13 +43,12 @@ def config_of(taught, world, compact, tmp_path, monkeypatch):
     queries = [one.query for one in taught[3::25] if one.query.subtask != HELD_OUT]
     write_jsonl(Path("data") / "rl_queries.jsonl", queries)
     teacher, examiner = Teacher(world, compact), cached_examiner(partial(examine, world))
-    groups = [
-        RolloutGroup(query, [teacher.solve(query, random.Random(g), skill=g / SIZE) for g in range(SIZE)])
-        for query in queries
-    ]
-    for group in groups:
-        for trajectory in group.trajectories:
+    groups = []
+    for query in queries:
+        trajectories = [teacher.solve(query, random.Random(g), skill=g / SIZE) for g in range(SIZE)]
+        for trajectory in trajectories:
             trajectory.meta["tool_calls"] = sum(len(turn.tool_calls) for turn in read_turns(trajectory.messages))
+        groups.append(RolloutGroup(query, trajectories))
     groups[0].trajectories[1].stop_reason = "max_turns"
     for trajectory in groups[-1].trajectories[1:]:
         trajectory.stop_reason = "max_turns"

@@ -5,17 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from arenarl.studies.simulated_rankings import (
-    ROUNDING,
-    TOPOLOGIES,
-    Group,
-    Noise,
-    Tally,
-    format_params,
-    interval,
-    pointwise_key,
-    simulate,
-)
+from arenarl.studies import simulated_rankings as simulated
+from arenarl.studies.simulated_rankings import TOPOLOGIES, Group, Noise, Tally, interval, simulate
 
 
 def test_a_tally_by_hand():
@@ -34,8 +25,8 @@ def test_topologies_rank_the_same_groups_and_pointwise_has_as_many_calls():
     alone = simulate("mixed", 1.0, 5, 4, 0, [("swiss", {})])
     assert all(tallies[key].tau == tally.tau for key, tally in alone.items())
     for topology, params in TOPOLOGIES:
-        own = [tally for key, tally in tallies.items() if key[:2] == (topology, format_params(params))]
-        pointwise = tallies[pointwise_key(topology, format_params(params))]
+        own = [tally for key, tally in tallies.items() if key[:2] == (topology, simulated.format_params(params))]
+        pointwise = tallies[simulated.pointwise_key(topology, simulated.format_params(params))]
         assert own
         assert all([calls for _, calls, _ in tally.cost] == [calls for _, calls, _ in pointwise.cost] for tally in own)
 
@@ -49,7 +40,7 @@ def scores_of(group, size):
 
 def test_a_judge_without_noise_reports_the_quality_rounded():
     group = Group(6, EXACT, 3)
-    expected = np.round(group.quality_G / ROUNDING) * ROUNDING
+    expected = np.round(group.quality_G / simulated.ROUNDING) * simulated.ROUNDING
     scores = scores_of(group, 6)
     assert (scores[..., 0] == expected[:, None]).all() and (scores[..., 1] == expected[None]).all()
     assert group.pointwise(6) == group.pointwise(13) == pytest.approx(expected)
