@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import random
+import shutil
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ if importlib.util.find_spec("vllm") is None:  # vLLM's tests use the GPU, in a s
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-SHARED = ("pipeline", "real", "replayed", "researched", "written", "stopping")  # fixtures that run whole scripts
+SHARED = ("pipeline", "real", "replayed", "researched", "written")  # fixtures that run whole scripts
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -115,14 +116,19 @@ def smollm2() -> str:
 
 @pytest.fixture(scope="session")
 def pipeline(tmp_path_factory):
-    """The folder of a whole run (data, SFT with ZeRO-3, RL, evaluation; two processes), and evaluation's output."""
+    """The folder of a whole tiny run, and the output of its evaluation: data, SFT (ZeRO-3), RL, evaluation.
+
+    SFT and RL use two processes. Tests may add to the folder; `unbroken` is an unchanged copy.
+    """
     from scripts import run_well
 
     folder = tmp_path_factory.mktemp("pipeline")
     run_well(folder, "data/prepare.py", "travel")
     run_well(folder, "train_sft.py", processes=2)
     run_well(folder, "train_rl.py", processes=2)
-    return folder, run_well(folder, "evaluate.py")
+    output = run_well(folder, "evaluate.py")
+    shutil.copytree(folder, f"{folder}-unbroken")
+    return folder, output
 
 
 @pytest.fixture(scope="session")

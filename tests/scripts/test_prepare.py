@@ -141,7 +141,7 @@ def test_a_second_run_changes_nothing_unless_a_setting_changes_or_a_file_is_miss
 
 
 def test_a_user_s_files_are_never_overwritten(prepare, tmp_path, monkeypatch):
-    """Neither with other settings, nor with published data, nor in a folder with only the user's trajectories."""
+    """Covers other settings, published data, and a folder with only the user's trajectories."""
     edited, own, taught, added, other = (tmp_path / name for name in ("edited", "own", "taught", "added", "other"))
     prepare(edited)
     prepare(added)

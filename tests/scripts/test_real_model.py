@@ -1,5 +1,4 @@
-"""A real pretrained model, with its own tokenizer and template, through every script:
-SmolLM2-135M-Instruct out of the package index."""
+"""Every script with a real pretrained model, its tokenizer and template: SmolLM2-135M-Instruct from a package."""
 
 from pathlib import Path
 
@@ -13,20 +12,20 @@ from arenarl.rollout.chat_template import turn_end
 from arenarl.rollout.policy import folder_of, load_model, load_tokenizer
 from arenarl.trajectory import read_jsonl
 
-pytestmark = pytest.mark.slow(seconds=220)
+pytestmark = pytest.mark.slow(seconds=100)  # all tests of this file together
 
 CONFIG = str(ROOT / "configs" / "travel" / "smollm2_135m.yaml")
 SMALL = {
-    "config": CONFIG, "data__sft_size": 10, "data__test_per_subtask": 1, "sft__epochs": 1, "sft__batch_size": 1,
-    "sft__gradient_accumulation": 1, "sft__learning_rate": 1e-3, "sft__deepspeed": None, "sft__save_steps": 5,
-    "rollout__group_size": 2, "rollout__max_tokens": 64,
-    "evaluate__decodings": ["greedy"], "rl__micro_batch_size": 1, "rl__eval_steps": 0,
+    "config": CONFIG, "data__sft_size": 4, "data__test_per_subtask": 1, "sft__epochs": 1, "sft__batch_size": 1,
+    "sft__gradient_accumulation": 1, "sft__learning_rate": 1e-3, "sft__deepspeed": None, "sft__save_steps": 2,
+    "rollout__group_size": 2, "rollout__max_tokens": 64, "rollout__max_turns": 2, "evaluate__decodings": ["greedy"],
+    "rl__steps": 1, "rl__micro_batch_size": 1, "rl__eval_steps": 0,
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def real(smollm2, tmp_path_factory):
-    """Where data, five steps of SFT and two of RL, both on two processes, and an evaluation of five queries ran."""
+    """The folder of a run with two steps of SFT, one of RL, and five test queries, on two processes."""
     folder, options = tmp_path_factory.mktemp("real"), SMALL | {"policy__model": smollm2}
     run_well(folder, "data/prepare.py", "travel", **options)
     for script in ("train_sft.py", "train_rl.py", "evaluate.py"):
@@ -34,7 +33,7 @@ def real(smollm2, tmp_path_factory):
     return folder
 
 
-def test_the_folder_of_a_packaged_model_is_an_ordinary_one_that_ends_its_turns(smollm2):
+def test_the_packaged_model_s_folder_loads_and_its_replies_end(smollm2):
     tokenizer, model = AutoTokenizer.from_pretrained(smollm2), load_model(smollm2, "float32")
     assert turn_end(tokenizer, load_tokenizer(smollm2).chat_template) == tokenizer.eos_token == "<|im_end|>"
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id and model.num_parameters() == 134_515_008
@@ -44,7 +43,7 @@ def test_the_folder_of_a_packaged_model_is_an_ordinary_one_that_ends_its_turns(s
     assert "Paris" in tokenizer.decode(reply) and reply[-1] == tokenizer.eos_token_id
 
 
-def test_whichever_process_of_a_group_comes_first_converts_it_whole(smollm2, tmp_path, monkeypatch):
+def test_any_process_of_a_group_can_convert_the_packaged_model(smollm2, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     distributed.init_process_group("fake", rank=1, world_size=2, store=FakeStore())
     try:
@@ -55,18 +54,15 @@ def test_whichever_process_of_a_group_comes_first_converts_it_whole(smollm2, tmp
     assert not differ(weights(Path(smollm2)), weights(folder))
 
 
-def test_sft_trains_and_says_how_fast(real):
+def test_sft_trains_and_logs_its_speed(real):
     (step,) = [step for step in log_of(real / "runs" / "tiny" / "sft") if "loss" in step]
-    assert step["step"] == 5 and 0 < step["loss"] < 3 and step["train_tokens_per_second"] > 0
+    assert step["step"] == 2 and 0 < step["loss"] < 4 and step["train_tokens_per_second"] > 0
     assert read(real / "runs" / "tiny" / "sft" / "data.json")["cut"] == 0
 
 
 def test_rl_rolls_out_ranks_and_updates(real, smollm2):
-    steps = [step for step in log_of(real / "runs" / "tiny" / "rl") if "time/tokens_per_s" in step]
-    assert len(steps) == 2 and all(
-        step["time/tokens_per_s"] > 0 and step["rollout/policy_tokens"] > 0 for step in steps
-    )
-    assert steps[0]["kl"] == 0
+    (step,) = [step for step in log_of(real / "runs" / "tiny" / "rl") if "time/tokens_per_s" in step]
+    assert step["time/tokens_per_s"] > 0 and step["rollout/policy_tokens"] > 0 and step["kl"] == 0
     sft = weights(real / "runs" / "tiny" / "sft")
     assert len(differ(weights(Path(smollm2)), sft)) == 7 * 30  # the linear layers, which LoRA adapts
 

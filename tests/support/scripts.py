@@ -12,9 +12,9 @@ CONFIG = str(ROOT / "configs" / "quickstart.yaml")
 TINY = {
     "name": "tiny", "data.folder": "data", "data.sft_size": 200, "data.rl_size": 20, "data.test_per_subtask": 4,
     "policy.scratch.hidden_size": 96, "sft.epochs": 8, "sft.batch_size": 8, "sft.learning_rate": 5e-3,
-    "sft.deepspeed": str(ROOT / "ds_config.json"), "rollout.group_size": 8, "rollout.max_tokens": 256, "rl.steps": 2,
-    "rl.groups": 2, "rl.micro_batch_size": 8, "rl.save_steps": 2, "rl.eval_steps": 2, "rl.eval_queries": 5,
-    "evaluate.bootstrap": 100,
+    "sft.save_steps": 100, "sft.deepspeed": str(ROOT / "ds_config.json"), "rollout.group_size": 8,
+    "rollout.max_tokens": 256, "rl.steps": 2, "rl.groups": 2, "rl.micro_batch_size": 8, "rl.save_steps": 1,
+    "rl.eval_steps": 2, "rl.eval_queries": 5, "evaluate.bootstrap": 100,
 }  # fmt: skip
 ENVIRONMENT = {
     "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1",

@@ -1,7 +1,6 @@
-"""DPO and AgentEvol: what they take of a group, DPO's loss by hand, and whole runs in rounds that survive a kill."""
+"""DPO and AgentEvol: their examples, DPO's loss against hand-worked values, and runs in rounds that survive a kill."""
 
 import gc
-import json
 import weakref
 from dataclasses import replace
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from scripts import CONFIG, ROOT, differ, run, run_well, start, weights
 from transformers import Qwen3MoeConfig
 
 from arenarl.config.schema import Config, RLConfig
+from arenarl.judges.local_server import free_port, running_server
 from arenarl.report.figures import training_log
 from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.timing import Stopwatch
@@ -24,13 +24,13 @@ from arenarl.training.methods.dpo import make_trainer, preference_pairs
 from arenarl.training.methods.method import offline_arguments
 from arenarl.training.rewards import rank_to_reward
 from arenarl.training.rewards.group import GroupOutcome
-from arenarl.trajectory import Query, RolloutGroup, Trajectory
+from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
 QUERY = Query("q", "travel", "Search", "en", "Where?")
 
 
 def trajectory(*own, observed=(90, 91)):
-    """Own tokens, an observation, the last of the own tokens once more."""
+    """A trajectory of the policy's own tokens, an observation, and the last own token again."""
     ids, mask = [*own, *observed, own[-1]], [1] * len(own) + [0] * len(observed) + [1]
     return Trajectory("q", [], "answer", prompt_ids=[1, 2], completion_ids=ids, policy_mask_T=mask)
 
@@ -49,12 +49,12 @@ def outcome(*matches, rewards=(0.0, 1.0, None, 0.5)):
 
 
 def match(i, j, *scores):
-    """Scores of (i, j), in both orders of asking."""
+    """A match with the scores of (i, j) in both orders."""
     first, second = scores
     return Match(i, j, 0, (Call(i, j, first), Call(j, i, second and second[::-1])))
 
 
-def test_pairs_are_matches_in_which_both_orders_prefer_the_same():
+def test_pairs_come_from_matches_whose_two_orders_agree():
     agreed, reverse = match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1))
     flips, half = match(0, 2, (3, 7), (7, 3)), match(0, 3, (3, 7), (5, 5))
     tie, failed = match(1, 2, (5, 5), (5, 5)), match(1, 3, (3, 7), None)
@@ -64,40 +64,34 @@ def test_pairs_are_matches_in_which_both_orders_prefer_the_same():
     assert list(preference_pairs(GROUP, GroupOutcome([1.0] * 4, [1.0] * 4, 0, 0))) == []
 
 
-def test_trajectories_whose_world_began_otherwise_make_no_pair():
-    group = RolloutGroup(
-        QUERY, [replace(one, prompt_ids=[1, 2 + row // 2]) for row, one in enumerate(GROUP.trajectories)]
-    )
+def test_trajectories_with_different_prompts_make_no_pair():
+    rows = enumerate(GROUP.trajectories)
+    group = RolloutGroup(QUERY, [replace(trajectory, prompt_ids=[1, 2 + row // 2]) for row, trajectory in rows])
     matches = [match(i, j, (3, 7), (4, 5)) for i, j in ((0, 1), (1, 2), (2, 3))]
     pairs = list(preference_pairs(group, outcome(*matches)))
-    assert [(pair["prompt_ids"], pair["chosen_ids"][0], pair["rejected_ids"][0]) for pair in pairs] == [
-        ([1, 2], 11, 10),
-        ([1, 3], 13, 12),
-    ]
+    assert [pair["prompt_ids"] for pair in pairs] == [[1, 2], [1, 3]]
+    assert [(pair["chosen_ids"][0], pair["rejected_ids"][0]) for pair in pairs] == [(11, 10), (13, 12)]
 
 
-def test_the_best_are_taken_once_with_labels_on_their_own_tokens():
+def test_the_best_trajectories_are_yielded_once_with_labels_on_their_own_tokens():
     twice = RolloutGroup(QUERY, [*GROUP.trajectories, GROUP.trajectories[1]])
-    kept = list(best_trajectories(twice, outcome(rewards=(0.0, 1.0, None, 0.5, 1.0)), RLConfig(keep_from=1.0)))
+    rewarded = outcome(rewards=(0.0, 1.0, None, 0.5, 1.0))
+    kept = list(best_trajectories(twice, rewarded, RLConfig(keep_from=1.0)))
     assert kept == [{"input_ids": [1, 2, 11, 90, 91, 11], "labels": [-100, -100, 11, -100, -100, 11]}]
-    assert (
-        len(list(best_trajectories(twice, outcome(rewards=(0.0, 1.0, None, 0.5, 1.0)), RLConfig(keep_from=0.5)))) == 2
-    )
+    assert len(list(best_trajectories(twice, rewarded, RLConfig(keep_from=0.5)))) == 2
 
 
-def test_of_a_ranked_group_the_best_are_taken_though_they_tie_and_of_all_alike_none():
-    rewards = rank_to_reward([0.5, 0.5, 2.0, 3.0])
-    assert max(rewards) < 1.0
-    assert [
-        len(example["input_ids"])
-        for example in best_trajectories(GROUP, outcome(rewards=rewards), RLConfig(keep_from=1.0))
-    ] == [6, 6]
-    assert not list(best_trajectories(GROUP, outcome(rewards=(0.5, 0.5, 0.5, 0.5)), RLConfig(keep_from=1.0)))
-    success = GroupOutcome([0.5, 0.9, 0.1, 0.1], [0.5, 0.9, 0.1, 0.1], 0, 0, None)
-    assert not list(best_trajectories(GROUP, success, RLConfig(keep_from=1.0)))
+def test_a_ranked_group_yields_its_tied_best_and_a_group_of_equals_none():
+    def count(of_group):
+        return len(list(best_trajectories(GROUP, of_group, RLConfig(keep_from=1.0))))
+
+    tied = rank_to_reward([0.5, 0.5, 2.0, 3.0])
+    assert max(tied) < 1.0 and count(outcome(rewards=tied)) == 2
+    assert count(outcome(rewards=(0.5, 0.5, 0.5, 0.5))) == 0
+    assert count(GroupOutcome([0.5, 0.9, 0.1, 0.1], [0.5, 0.9, 0.1, 0.1], 0, 0, None)) == 0  # not ranked
 
 
-def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_path, tokenizer, tmp_path):
+def test_dpo_s_loss_follows_its_equation_over_the_policy_s_own_tokens(policy_path, tokenizer, tmp_path):
     config = config_of(batch_size=2, micro_batch_size=2, dpo_beta=0.3)
     outcomes = outcome(match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1)))
     group = RolloutGroup(QUERY, [trajectory(20 + row, 30 + row, observed=(5,) * (1 + row)) for row in range(4)])
@@ -114,27 +108,23 @@ def test_dpo_s_loss_is_that_of_its_equation_over_the_policy_s_own_tokens(policy_
         logprobs = model(input_ids=whole).logits.log_softmax(-1)[0, :-1].gather(1, whole[0, 1:, None])[:, 0]
         return sum(logprobs[len(prompt) - 1 + place] for place, is_own in enumerate(mask) if is_own)
 
-    losses = []
+    def log_ratio(pair, kind):
+        tokens = pair["prompt_ids"], pair[f"{kind}_ids"], pair[f"{kind}_mask"]
+        return own_logprob(trainer.model, *tokens) - own_logprob(trainer.ref_model, *tokens)
+
     with torch.no_grad():
-        for pair in pairs:
-            chosen, rejected = (
-                (pair["prompt_ids"], pair[f"{kind}_ids"], pair[f"{kind}_mask"]) for kind in ("chosen", "rejected")
-            )
-            gains = [
-                own_logprob(trainer.model, *one) - own_logprob(trainer.ref_model, *one) for one in (chosen, rejected)
-            ]
-            losses.append(-torch.nn.functional.logsigmoid(0.3 * (gains[0] - gains[1])))
+        margins = [log_ratio(pair, "chosen") - log_ratio(pair, "rejected") for pair in pairs]
+        losses = [-torch.nn.functional.logsigmoid(0.3 * margin) for margin in margins]
         loss = trainer.compute_loss(trainer.model, batch)
     assert loss.item() == pytest.approx(torch.stack(losses).mean().item(), abs=1e-5) and abs(loss.item() - 0.693) > 0.01
 
 
-@pytest.mark.parametrize("shares", [True, False])
-def test_dpo_keeps_padding_out_of_the_loss_that_experts_share_and_attention_free_of_a_mask(
-    policy_path, tokenizer, tmp_path, shares
-):
+@pytest.mark.parametrize("has_auxiliary_loss", [True, False])
+def test_dpo_uses_the_mask_only_for_the_auxiliary_loss_of_experts(policy_path, tokenizer, tmp_path, has_auxiliary_loss):
     torch.manual_seed(0)
     experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-    experts |= {"router_aux_loss_coef": 0.5 if shares else 0.0, "architectures": ["Qwen3MoeForCausalLM"]}
+    coefficient = 0.5 if has_auxiliary_loss else 0.0
+    experts |= {"router_aux_loss_coef": coefficient, "architectures": ["Qwen3MoeForCausalLM"]}
     config = Qwen3MoeConfig(**tiny_models.SMALL, **experts)
     tiny_models.build(config).save_pretrained(tmp_path / "start")
     config = config_of(batch_size=2, micro_batch_size=2)
@@ -150,99 +140,85 @@ def test_dpo_keeps_padding_out_of_the_loss_that_experts_share_and_attention_free
         trainer.compute_loss(trainer.model, batch)
         rows = {key: batch[key] for key in ("input_ids", "attention_mask")}
         expected = trainer.model(**rows, output_router_logits=True).aux_loss.item()
-    assert not batch["attention_mask"].all() and masks[0].all() == (not shares)
-    assert trainer._metrics["train"]["aux_loss"] == ([pytest.approx(expected, abs=1e-6)] if shares else [])
+    assert not batch["attention_mask"].all() and masks[0].all() == (not has_auxiliary_loss)
+    losses = trainer._metrics["train"]["aux_loss"]
+    assert losses == ([pytest.approx(expected, abs=1e-6)] if has_auxiliary_loss else [])
 
 
 @pytest.mark.parametrize(
     ("has_gpu", "micro", "trajectories", "size"),
     [(False, 12, 1, 1), (True, 12, 1, 8), (True, 12, 2, 4), (True, 1, 2, 1)],
 )
-def test_a_step_has_the_batch_that_was_asked_for_whatever_fits_at_once(
-    monkeypatch, tmp_path, has_gpu, micro, trajectories, size
-):
+def test_a_step_has_batch_size_examples_for_any_micro_batch(monkeypatch, tmp_path, has_gpu, micro, trajectories, size):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
     config = Config()
     config.rl.micro_batch_size = micro
     arguments = offline_arguments(config, tmp_path, trajectories)
-    assert (
-        arguments["per_device_train_batch_size"] == size
-        and size * arguments["gradient_accumulation_steps"] == config.rl.batch_size == 16
-    )
+    assert arguments["per_device_train_batch_size"] == size
+    assert size * arguments["gradient_accumulation_steps"] == config.rl.batch_size == 16
 
 
 @pytest.mark.parametrize("method", ["dpo", "agentevol"])
-def test_what_a_round_has_trained_is_gone_before_the_next_one_generates(
+def test_a_round_frees_its_models_before_the_next_round_generates(
     policy_path, tokenizer, tmp_path, monkeypatch, method
 ):
     config = config_of(method=method, batch_size=2)
     outcomes = outcome(match(0, 1, (3, 7), (4, 5)), rewards=(1.0, 1.0, 0.0, 0.0))
-    examples = (
-        [*preference_pairs(GROUP, outcomes)]
-        if method == "dpo"
-        else [*best_trajectories(GROUP, outcomes, RLConfig(keep_from=1.0))]
-    )
-    held = []
+    find_examples = preference_pairs if method == "dpo" else best_trajectories
+    examples, models = [*find_examples(GROUP, outcomes, RLConfig(keep_from=1.0))], []
     hold_gradients_once = offline.hold_gradients_once
 
-    def noted(trainer):
-        held.extend(weakref.ref(model) for model in (trainer.model, getattr(trainer, "ref_model", None)) if model)
+    def record_models(trainer):
+        models.extend(weakref.ref(model) for model in (trainer.model, getattr(trainer, "ref_model", None)) if model)
         hold_gradients_once(trainer)
 
-    monkeypatch.setattr(offline, "hold_gradients_once", noted)
+    monkeypatch.setattr(offline, "hold_gradients_once", record_models)
     step = SimpleNamespace(folder=tmp_path, engine=SimpleNamespace(tokenizer=tokenizer))
     rounds = offline.Rounds(config, step, None, Stopwatch(tmp_path), TrainingBar("rl"))
-    gc.disable()  # or it may look for circles by itself
+    gc.disable()  # no automatic collection
     try:
         rounds._fit(policy_path, examples, tmp_path / "round1", tmp_path / "round1" / "policy")
     finally:
         gc.enable()
-    assert len(held) == (2 if method == "dpo" else 1) and all(model() is None for model in held)
+    assert len(models) == (2 if method == "dpo" else 1) and all(model() is None for model in models)
 
 
-@pytest.mark.slow(seconds=80)
-@pytest.mark.parametrize(("method", "kills"), [("dpo", (1,)), ("agentevol", (2,))])
-def test_rounds_that_are_killed_end_as_unbroken_ones_do(pipeline, tmp_path, method, kills):
-    run = {
-        "name": method, "rl__init": str(pipeline[0] / "runs/tiny/sft"), "data__folder": str(pipeline[0] / "data"),
-        "rl__method": method, "rl__rounds": 2, "rl__steps": 4, "rl__batch_size": 2, "rl__micro_batch_size": 1,
-        "rl__save_steps": 1, "rl__eval_steps": 1,
+@pytest.mark.slow(seconds=45)
+def test_a_killed_run_in_rounds_ends_like_an_unbroken_run(folder, tmp_path):
+    """AgentEvol on two processes, killed in its second round."""
+    options = {
+        "name": "agentevol", "rl__init": str(folder / "runs/tiny/sft"), "data__folder": str(folder / "data"),
+        "rl__method": "agentevol", "rl__rounds": 2, "rl__steps": 4, "rl__batch_size": 2, "rl__micro_batch_size": 1,
+        "rl__eval_steps": 1, "processes": 2,
     }  # fmt: skip
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    for folder in (whole, broken):
-        folder.mkdir()
-    run_well(whole, "train_rl.py", processes=2, **run)
-    for number in kills:
-        process = start(broken, "train_rl.py", f"runs/{method}/rl/round{number}/examples.jsonl", processes=2, **run)
-        everyone = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-        for one in everyone:
-            one.kill()
-        psutil.wait_procs(everyone)
-    run_well(broken, "train_rl.py", processes=2, **run)
-    assert differ(*(weights(folder / f"runs/{method}/rl") for folder in (whole, broken))) == []
-    assert differ(weights(whole / f"runs/{method}/rl"), weights(pipeline[0] / "runs/tiny/sft")) != []
-    for number in (1, 2):
-        files = [folder / f"runs/{method}/rl/round{number}/examples.jsonl" for folder in (whole, broken)]
-        assert files[0].read_bytes() == files[1].read_bytes() and files[0].read_bytes().count(b"\n") == 2
-    logs = [training_log(folder / f"runs/{method}/rl") for folder in (whole, broken)]  # what reports and tables read
-    assert logs[0] == logs[1] and [entry["step"] for entry in logs[0]] == [0, 1, 2, 3]
-    assert all(entry["judge/calls_per_group"] > 0 and entry["true/quality"] > 0 for entry in logs[0])
-    curves = [
-        [json.loads(line) for line in (folder / f"runs/{method}/rl/curve.jsonl").read_text().splitlines()]
-        for folder in (whole, broken)
-    ]
-    assert curves[0] == curves[1] and [point["step"] for point in curves[0]] == [0, 2, 4]
+    whole, broken = (tmp_path / name / "runs/agentevol/rl" for name in ("whole", "broken"))
+    for name in ("whole", "broken"):
+        (tmp_path / name).mkdir()
+    run_well(tmp_path / "whole", "train_rl.py", **options)
+    process = start(tmp_path / "broken", "train_rl.py", "runs/agentevol/rl/round2/examples.jsonl", **options)
+    everyone = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
+    for one in everyone:
+        one.kill()
+    psutil.wait_procs(everyone)
+    run_well(tmp_path / "broken", "train_rl.py", **options)
+    assert differ(weights(whole), weights(broken)) == []
+    assert differ(weights(whole), weights(folder / "runs/tiny/sft")) != []
+    for name in ("round1/examples.jsonl", "round2/examples.jsonl", "curve.jsonl"):
+        assert (whole / name).read_bytes() == (broken / name).read_bytes()
+    assert all((whole / f"round{number}/examples.jsonl").read_bytes().count(b"\n") == 2 for number in (1, 2))
+    assert [point["step"] for point in read_jsonl(whole / "curve.jsonl")] == [0, 2, 4]
+    log = training_log(whole)  # as reports and tables read it
+    assert log == training_log(broken) and [entry["step"] for entry in log] == [0, 1, 2, 3]
+    assert all(entry["judge/calls_per_group"] > 0 and entry["true/quality"] > 0 for entry in log)
 
 
-@pytest.mark.slow(seconds=60)
-def test_rounds_whose_calls_are_used_up_stop_and_keep_no_step_without_verdicts(pipeline, tmp_path):
-    from arenarl.judges.local_server import free_port, running_server
-
-    data, port = pipeline[0] / "data", free_port()
+@pytest.mark.slow(seconds=40)
+def test_a_spent_budget_stops_the_rounds_and_keeps_no_step_without_verdicts(folder, tmp_path):
+    data, port = folder / "data", free_port()
     judge = (ROOT / "configs/judges/local_server.yaml").read_text(encoding="utf-8").replace("8765", str(port))
     (tmp_path / "judge.yaml").write_text(judge, encoding="utf-8")
     options = {
-        "name": "dpo", "rl__init": str(pipeline[0] / "runs/tiny/sft"), "data__folder": str(data), "rl__method": "dpo",
+        "name": "dpo", "rl__init": str(folder / "runs/tiny/sft"), "data__folder": str(data), "rl__method": "dpo",
         "rl__rounds": 1, "rl__steps": 3, "rl__batch_size": 2, "rl__micro_batch_size": 1, "rl__eval_steps": 1,
         "rl__eval_queries": 1, "judge__train": {"base": "judge.yaml"},
     }  # fmt: skip
@@ -254,6 +230,6 @@ def test_rounds_whose_calls_are_used_up_stop_and_keep_no_step_without_verdicts(p
         run_well(tmp_path, "train_rl.py", **options)
     after = (rl / "round1/examples.jsonl").read_text()
     assert after.startswith(before) and (before.count("\n"), after.count("\n")) == (1, 3)
-    groups = [json.loads(line) for line in (rl / "groups.jsonl").read_text().splitlines()]
+    groups = list(read_jsonl(rl / "groups.jsonl"))
     assert {group["step"] for group in groups} == {0, 1, 2}
     assert all(call["scores"] for group in groups for match in group["ranking"]["matches"] for call in match["calls"])

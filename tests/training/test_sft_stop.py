@@ -1,42 +1,17 @@
-"""SFT that ends once a share of trajectories is valid, by the real script."""
+"""SFT that stops at a share of valid trajectories, by the real script."""
 
 import pytest
-from scripts import differ, run_well, weights, zero_3
-
-STEPS = {"sft__epochs": 0.16, "sft__save_steps": 2}  # four optimizer steps, tried after two and four
-
-
-@pytest.fixture(scope="module")
-def stopping(tmp_path_factory):
-    """Trains with what `stop_at_valid` is given, and returns the policy's folder."""
-    folder = tmp_path_factory.mktemp("sft_stop")
-    run_well(folder, "data/prepare.py", "travel")
-
-    def train(name, stop_at_valid, processes=None, deepspeed=None):
-        keys = STEPS | {
-            "name": name,
-            "sft__stop_at_valid": stop_at_valid,
-            "sft__deepspeed": deepspeed and zero_3(folder),
-        }
-        run_well(folder, "train_sft.py", processes=processes, **keys)
-        return folder / "runs" / name / "sft"
-
-    return train
+import tracked
+from scripts import read, run_well, weights, zero_3
 
 
-@pytest.fixture(scope="module")
-def whole(stopping):
-    return stopping("whole", None)
-
-
-@pytest.mark.slow(seconds=14)
-def test_it_ends_at_the_first_try_that_reaches_the_share_without_a_checkpoint(stopping, whole):
-    stopped = stopping("stopped", 0.0)
-    assert differ(weights(stopped), weights(whole / "checkpoint-2")) == []
-    assert not list(stopped.glob("checkpoint-*"))
-
-
-@pytest.mark.slow(seconds=22)
-def test_all_processes_end_together_under_zero_3(stopping):
-    stopped = stopping("two", 0.0, processes=2, deepspeed=True)
+@pytest.mark.slow(seconds=18)
+def test_all_processes_stop_at_the_first_check_that_reaches_the_share_without_a_checkpoint(tmp_path):
+    run_well(tmp_path, "data/prepare.py", "travel")
+    options = {"sft__epochs": 0.16, "sft__save_steps": 2, "sft__deepspeed": zero_3(tmp_path)}  # four optimizer steps
+    environment = {"WANDB_MODE": "offline"}
+    run_well(tmp_path, "train_sft.py", processes=2, extra_environment=environment, sft__stop_at_valid=0.0, **options)
+    stopped = tmp_path / "runs" / "tiny" / "sft"
     assert weights(stopped) and not list(stopped.glob("checkpoint-*"))
+    steps = tracked.merged(tracked.starts(stopped.parent, read(stopped / "wandb.json")["id"]))
+    assert [step for step, metrics in steps.items() if "train/valid_rate" in metrics] == [max(steps)] == [2]
