@@ -107,6 +107,8 @@ def guarded(main: Callable[[], None], goes_on: bool = True) -> None:
         main()
     except (Exception, KeyboardInterrupt) as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the message
+        if progress := sys.modules.get("arenarl.system.progress"):  # importing it here would load tqdm
+            progress.close_bars()
         if isinstance(error, KeyboardInterrupt):
             # hide warnings of half-built event loops and coroutines when they are deleted
             sys.unraisablehook = lambda _: None

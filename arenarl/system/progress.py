@@ -83,6 +83,12 @@ class Bar(tqdm):
         self.set_postfix_str(text, refresh=sys.stderr.isatty())
 
 
+def close_bars() -> None:
+    """Close all open bars, so that an error line comes after them."""
+    for bar in list(Bar._instances):
+        bar.close()
+
+
 def quiet_libraries() -> None:
     """Silence library messages that appear in every run; warnings that depend on the run stay."""
     import transformers

@@ -224,7 +224,7 @@ STAGE = "reward.name=tournament_grpo"
 
 
 @pytest.mark.parametrize(("overrides", "part"), [
-    (["tournament.matches=lots"], "like 2n-2"), (["tournament.timeout_s=0"], "tournament.timeout_s"),
+    (["tournament.matches=lots"], "2n-2"), (["tournament.timeout_s=0"], "tournament.timeout_s"),
     (["tournament.topology=balanced", "tournament.ranking=bracket"], "did you mean 'scores'"),
     (["tournament.matches=0"], "tournament.matches=0: 2 entrants would play 0 matches"),
     (["tournament.matches=-3"], "write n-1 or 2n-2"), (["tournament.matches=n-2"], "2 entrants would play 0"),

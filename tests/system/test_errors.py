@@ -130,7 +130,7 @@ FULL = MEETING.replace("gather_object([0])", """gather_object([0])
     gather_object([0])""")  # fmt: skip
 
 
-@pytest.mark.slow(seconds=12)
+@pytest.mark.slow(seconds=13)
 @pytest.mark.parametrize("victim", ["process", "launcher", "Ctrl-C"])
 def test_a_kill_or_ctrl_c_ends_all_processes_with_one_line(tmp_path, victim):
     (tmp_path / "script.py").write_text(WAITING)
@@ -170,7 +170,7 @@ def test_a_gpu_without_memory_ends_the_run_with_the_line_of_its_process(tmp_path
     assert last_line(script(tmp_path, FULL, launcher=(*LAUNCHED, 2))) == f"error: {GPU_OUT_OF_MEMORY}"
 
 
-@pytest.mark.slow(seconds=8)
+@pytest.mark.slow(seconds=5)
 def test_processes_that_end_right_after_they_met_end_well(tmp_path):
     """With Python's shutdown some of them nearly always abort, because a thread of gloo still needs Python."""
     done = script(tmp_path, MEETING, launcher=(*LAUNCHED, 4))
