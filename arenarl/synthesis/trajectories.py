@@ -76,7 +76,5 @@ def roll_out(engines: Mapping[str, ApiRolloutEngine], attempts: Sequence[Attempt
             indices = [index for index, attempt in enumerate(attempts) if attempt.query.language == language]
             rolled = engine.roll_out([attempts[index] for index in indices], lambda *_: bar.update())
             by_index |= zip(indices, rolled, strict=True)
-    return [
-        replace(trajectory, messages=with_system_prompt(trajectory.messages, None))
-        for _, trajectory in sorted(by_index.items())
-    ]
+    ordered = (trajectory for _, trajectory in sorted(by_index.items()))
+    return [replace(trajectory, messages=with_system_prompt(trajectory.messages, None)) for trajectory in ordered]

@@ -338,7 +338,7 @@ class WorldDomain(Domain):
         self, environment: World, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
     ) -> Iterator[tuple[str, list[Any]]]:
         """Yield test and RL items, at most `data.test_per_subtask` a column and `data.rl_size`, the test baselines, and
-        the expert's trajectories for SFT. Checks the items and logs what splits share before the first trajectory."""
+        the expert's trajectories for SFT. Before the first trajectory, check the items and log what splits share."""
         data, seed = self.data, f"{self.name}{self.data.seed}"
         items = [self.query({"item": item}) for item in self.items("test")]
         by_column = [[query for query in items if query.subtask == name] for name in self.subtasks]
