@@ -10,7 +10,7 @@ actions, so it ranks trajectories to which the world gives the same reward.
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.domain import Domain, Truth, median_of, teacher_skills
-from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.domain import Domain, Split, Truth, Watch
 from arenarl.rollout.environment import Step, ToolError, check_call, tool_schema
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
@@ -334,29 +333,15 @@ class WorldDomain(Domain):
                 break
         return Trajectory(query.query_id, messages, "done" if step.done else "horizon", meta={"reward": reward})
 
-    def splits(
-        self, environment: World, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
-    ) -> Iterator[tuple[str, list[Any]]]:
+    def splits(self, environment: World, watch: Watch = iter, client: "LLMClient | None" = None) -> Iterator[Split]:
         """Yield test and RL items, at most `data.test_per_subtask` a column and `data.rl_size`, the test baselines, and
         the expert's trajectories for SFT. Before the first trajectory, check the items and log what splits share."""
-        data, seed = self.data, f"{self.name}{self.data.seed}"
+        data = self.data
         items = [self.query({"item": item}) for item in self.items("test")]
         by_column = [[query for query in items if query.subtask == name] for name in self.subtasks]
         test = [query for queries in by_column for query in self.cut(queries, data.test_per_subtask)]
         rl = [self.query({"item": item}) for item in self.items("train")]
-        random.Random(f"{seed}-rl").shuffle(rl)
+        random.Random(f"{self.name}{data.seed}-rl").shuffle(rl)
         rl, sft = rl[: data.rl_size], list(map(self.query, islice(self.practice(), data.sft_size)))
         say(self.compare(test, rl, sft))
-        yield "test_queries", test
-        rng, total = random.Random(f"{seed}-baselines"), domain_rubric(self.name, "en").total
-        baselines = []
-        for query in watch(test):
-            attempts = range(data.baseline_attempts)
-            solved = [self.solve(query, environment, rng, data.baseline_skill) for _ in attempts]
-            quality = [total(self.examine(query, trajectory.messages).dimensions()) for trajectory in solved]
-            baselines.append(median_of(solved, quality).to_record())
-        yield "test_baselines", baselines
-        yield "rl_queries", rl
-        rng = random.Random(f"{seed}-teacher")
-        pairs = zip(watch(sft), teacher_skills(data, rng, len(sft)), strict=True)
-        yield "sft", [self.solve(query, environment, rng, skill).to_record() for query, skill in pairs]
+        return self.make_splits(environment, watch, test, rl, sft)

@@ -5,14 +5,14 @@ truth.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from arenarl.domains.domain import Domain, teacher_skills
+from arenarl.domains.domain import Domain, Split, Watch, even_counts
 from arenarl.domains.writing.queries import SUBTASKS, make_queries
 from arenarl.domains.writing.truth import examine, find_unmet, has_truth
-from arenarl.domains.writing.writer import median, solve
+from arenarl.domains.writing.writer import solve
 from arenarl.trajectory import Query, Trajectory
 
 HERE = Path(__file__).parent
@@ -30,28 +30,16 @@ class WritingDomain(Domain):
     def solve(self, query: Query, environment: Any, rng: random.Random, skill: float) -> Trajectory:
         return solve(query, rng, skill)
 
-    def splits(
-        self, environment: Any, watch: Callable[[list], Iterable] = iter, client: Any = None
-    ) -> Iterator[tuple[str, list[Any]]]:
-        """Yield the splits by file name: test queries, stored baselines, RL queries, SFT trajectories.
-        Each split is spread over the subtasks. `watch` wraps the queries that the writer answers, to show progress."""
-        config, taken, seed = self.data, set(), f"writing{self.data.seed}"
+    def splits(self, environment: Any, watch: Watch = iter, client: Any = None) -> Iterator[Split]:
+        """Draw the queries of all splits, spread over the subtasks, and let the writer answer them."""
+        data, taken = self.data, set()
 
         def draw(split: str, count: int) -> list[Query]:
-            queries = []
-            for index, subtask in enumerate(SUBTASKS):
-                size = count // len(SUBTASKS) + (index < count % len(SUBTASKS))
-                queries += make_queries(subtask, config.language, size, f"{seed}-{split}", taken)
-            random.Random(f"{seed}-{split}").shuffle(queries)
+            queries, seed = [], f"{self.name}{data.seed}-{split}"
+            for subtask, size in even_counts(count, SUBTASKS):
+                queries += make_queries(subtask, data.language, size, seed, taken)
+            random.Random(seed).shuffle(queries)
             return queries
 
-        test = draw("test", len(SUBTASKS) * config.test_per_subtask)
-        rl, sft = draw("rl", config.rl_size), draw("sft", config.sft_size)
-        yield "test_queries", test
-        rng = random.Random(f"{seed}-baselines")
-        baselines = [median(query, rng, config.baseline_skill, config.baseline_attempts) for query in watch(test)]
-        yield "test_baselines", [baseline.to_record() for baseline in baselines]
-        yield "rl_queries", rl
-        rng = random.Random(f"{seed}-teacher")
-        skills = teacher_skills(config, rng, len(sft))
-        yield "sft", [solve(query, rng, skill).to_record() for query, skill in zip(watch(sft), skills, strict=True)]
+        test = draw("test", len(SUBTASKS) * data.test_per_subtask)
+        return self.make_splits(environment, watch, test, draw("rl", data.rl_size), draw("sft", data.sft_size))

@@ -7,11 +7,8 @@ paper's scale, DeepWriting-20K replaces the writer.
 
 import random
 
-from arenarl.domains.domain import median_of
-from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.writing.lexicon import LEXICONS
 from arenarl.domains.writing.queries import sentences_each
-from arenarl.domains.writing.truth import examine
 from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages
 
 HABITS = ("outline", "quote", "words", "tone", "measure", "vary")
@@ -82,11 +79,3 @@ def _thought(query: Query, habits: dict[str, bool], each: int) -> str:
         "measure": lexicon.plan.format(each), "vary": lexicon.no_repeats,
     }  # fmt: skip
     return "; ".join(plans[habit] for habit in HABITS if habits[habit]) or lexicon.write
-
-
-def median(query: Query, rng: random.Random, skill: float, attempts: int) -> Trajectory:
-    """Return the text of median quality among `attempts` texts."""
-    trajectories = [solve(query, rng, skill) for _ in range(attempts)]
-    total = domain_rubric(query.domain, query.language).total
-    truths = [examine(query, trajectory.messages) for trajectory in trajectories]
-    return median_of(trajectories, [total(truth.dimensions()) for truth in truths])
