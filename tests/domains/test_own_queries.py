@@ -135,11 +135,12 @@ policy: {dtype: float32, scratch: {hidden_size: 64}}
 data: {folder: taught, language: en}
 environment: {name: my_world:Weather}
 rollout: {system_prompt: prompt.txt}
-sft: {epochs: 5, batch_size: 4, learning_rate: 5.0e-3, deepspeed: null}
+wandb: {mode: disabled}
+sft: {epochs: 3, batch_size: 2, learning_rate: 5.0e-3, deepspeed: null}
 """
 
 
-@pytest.mark.slow(seconds=45)
+@pytest.mark.slow(seconds=60)
 def test_the_first_run_of_the_docs_works(tmp_path, monkeypatch):
     """Only two things differ from the docs: a tiny chat model, trained here, and the server's port."""
     path = {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
