@@ -111,7 +111,7 @@ def files(folder):
     return {str(path.relative_to(folder)): content(path) for path in paths}
 
 
-@pytest.mark.slow(seconds=100)
+@pytest.mark.slow(seconds=95)
 def test_a_run_killed_in_every_stage_ends_with_the_files_of_an_unbroken_run(unbroken, killed, capsys):
     broken, log = killed
     expected, actual = files(unbroken), files(broken)

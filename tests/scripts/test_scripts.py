@@ -17,7 +17,7 @@ from arenarl.report.page import write_page
 from arenarl.rollout.policy import load_tokenizer, require_model
 from arenarl.system.errors import UserError
 
-pytestmark = pytest.mark.slow(seconds=140)  # all tests of this file together
+pytestmark = pytest.mark.slow(seconds=120)  # all tests of this file together
 
 FIGURES = ("valid_rate", "win_rate", "quality", "groundedness", "constraints_met", "tool_calls")
 LLM = ROOT / "configs" / "judges" / "local_server.yaml"

@@ -183,7 +183,7 @@ def test_a_round_frees_its_models_before_the_next_round_generates(
     assert len(models) == (2 if method == "dpo" else 1) and all(model() is None for model in models)
 
 
-@pytest.mark.slow(seconds=45)
+@pytest.mark.slow(seconds=40)
 def test_a_killed_run_in_rounds_ends_like_an_unbroken_run(folder, tmp_path):
     """AgentEvol on two processes, killed in its second round."""
     options = {
