@@ -23,7 +23,7 @@ from functools import lru_cache
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config, LLMConfig
 from arenarl.system.atomic_files import write_json
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 
 
 def add_options(parser: ArgumentParser) -> None:
@@ -180,4 +180,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

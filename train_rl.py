@@ -11,7 +11,7 @@ clipped step with KL (Eqs. 7 and 8). After a crash, the same command resumes fro
 
 from arenarl.config.command_line import add_check, parse_arguments
 from arenarl.report.provenance import provenance
-from arenarl.system.errors import guarded
+from arenarl.system.errors import run_cli
 from arenarl.training.preflight import preflight
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     from arenarl.plan.readiness import check_readiness
     from arenarl.rollout.backends import make_engine
     from arenarl.rollout.policy import save_policy
-    from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
+    from arenarl.run.checkpoints import CheckpointMarker, TrainingBar, last_checkpoint
     from arenarl.run.timing import timed
     from arenarl.run.tracking import start_tracking
     from arenarl.training.arena import Arena
@@ -74,7 +74,7 @@ def main() -> None:
             Rounds(config, step, curve, stopwatch, bar).train(start.policy, queries)
             return
         trainer = make_trainer(config, start.policy, queries, step, curve)
-        trainer.add_callback(Survival(stopwatch))
+        trainer.add_callback(CheckpointMarker(stopwatch))
         bar.attach(trainer)
         print_estimate(config, "rl")
         with saved_if_stopped(trainer):
@@ -86,4 +86,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -14,7 +14,7 @@ from pathlib import Path
 from arenarl.config.command_line import add_check, parse_arguments
 from arenarl.config.schema import Config
 from arenarl.report.provenance import provenance
-from arenarl.system.errors import guarded
+from arenarl.system.errors import run_cli
 from arenarl.system.progress import is_main_process
 from arenarl.training.preflight import preflight_sft
 
@@ -30,8 +30,8 @@ def main() -> None:
     from arenarl.rollout.instances import temporary_environment
     from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, save_policy
     from arenarl.rollout.system_prompt import system_prompt
-    from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
-    from arenarl.run.processes import hold_gradients_once
+    from arenarl.run.checkpoints import CheckpointMarker, TrainingBar, last_checkpoint
+    from arenarl.run.processes import enable_gradient_bucket_view
     from arenarl.run.timing import timed
     from arenarl.run.tracking import start_tracking
     from arenarl.training import sft_data
@@ -61,10 +61,10 @@ def main() -> None:
             args=training,
             train_dataset=sft_data.in_training_order(dataset, config.sft.epochs, step_rows, config.seed),
             processing_class=tokenizer,
-            callbacks=[Survival(stopwatch)],
+            callbacks=[CheckpointMarker(stopwatch)],
             peft_config=lora_config(config.policy.lora_rank),
         )
-        hold_gradients_once(trainer)
+        enable_gradient_bucket_view(trainer)
         bar = TrainingBar("sft")
         bar.attach(trainer)
         if config.sft.stop_at_valid is not None:
@@ -107,4 +107,4 @@ def sft_arguments(config: Config, folder: Path):
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

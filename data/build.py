@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from arenarl.config.command_line import parse_arguments  # noqa: E402
 from arenarl.run.stage import fix_randomness  # noqa: E402
 from arenarl.synthesis.stages import STAGES, run  # noqa: E402
-from arenarl.system.errors import guarded  # noqa: E402
+from arenarl.system.errors import run_cli  # noqa: E402
 
 
 def main() -> None:
@@ -31,4 +31,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

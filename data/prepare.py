@@ -30,7 +30,7 @@ from arenarl.llm.client import open_client  # noqa: E402
 from arenarl.rollout.instances import temporary_environment  # noqa: E402
 from arenarl.run.timing import timed  # noqa: E402
 from arenarl.system.atomic_files import hash_files, write_json  # noqa: E402
-from arenarl.system.errors import UserError, guarded, keep_tracebacks  # noqa: E402
+from arenarl.system.errors import UserError, keep_tracebacks, run_cli  # noqa: E402
 from arenarl.system.progress import Bar  # noqa: E402
 from arenarl.trajectory import read_queries, read_trajectories, same_query, write_jsonl  # noqa: E402
 
@@ -186,4 +186,4 @@ def file_hash(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
 from arenarl import tournament_reward
-from arenarl.system.errors import guarded
+from arenarl.system.errors import run_cli
 
 
 def main() -> None:
@@ -62,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main, goes_on=False)
+    run_cli(main, goes_on=False)

@@ -5,7 +5,7 @@ python -m arenarl.config --config configs/quickstart.yaml [--set key=value ...] 
 
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.load import config_to_yaml
-from arenarl.system.errors import guarded
+from arenarl.system.errors import run_cli
 
 
 def main() -> None:
@@ -15,4 +15,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

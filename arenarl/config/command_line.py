@@ -57,15 +57,6 @@ def as_overrides(changes: Mapping[str, Any]) -> list[str]:
     return [f"{key}={value if _is_plain(value) else json.dumps(value)}" for key, value in changes.items()]
 
 
-def keyword_overrides(**keys: Any) -> list[str]:
-    """Return keyword arguments as overrides; `__` stands for the dot.
-
-    >>> keyword_overrides(rl__steps=40, name="a")
-    ['rl.steps=40', 'name=a']
-    """
-    return as_overrides({key.replace("__", "."): value for key, value in keys.items()})
-
-
 def _is_plain(value: Any) -> bool:
     """True if the value is text that YAML reads back without quotes."""
     try:

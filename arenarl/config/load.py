@@ -21,7 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from arenarl.config.checks import check
 from arenarl.config.schema import Config
 from arenarl.config.yaml_text import MAX_DEPTH, read_yaml, write_yaml
-from arenarl.system.errors import UserError, did_you_mean, shown
+from arenarl.system.errors import UserError, did_you_mean, one_line
 from arenarl.system.repository import CONFIGS, ROOT, file_named
 from arenarl.system.user_input import text_of_file
 
@@ -76,7 +76,7 @@ def load(schema: type, values: dict[str, Any], path: Path, overrides: Iterable[s
     base = keys.pop("base", None)
     layers = [] if base is None else [_read_base(source, base)]
     layers.append((source, keys))
-    layers += [(Source(f"--set {shown(override)}", Path()), _read_override(override)) for override in overrides]
+    layers += [(Source(f"--set {one_line(override)}", Path()), _read_override(override)) for override in overrides]
     return _over_layers(schema, values, layers)
 
 
@@ -102,7 +102,7 @@ def _describe(problem: Any, sources: dict[str, str]) -> str:
     if kind == "literal_error" and isinstance(value, str):
         words += did_you_mean(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
     where = next(sources[key] for key in keys if key in sources)
-    return f"{where}: {shown(keys[0] if is_hidden else f'{keys[0]}={text}')}: {words}"
+    return f"{where}: {one_line(keys[0] if is_hidden else f'{keys[0]}={text}')}: {words}"
 
 
 def config_to_yaml(config: Config) -> str:
@@ -122,7 +122,7 @@ def _set_keys(old: Any, new: Any, hint: Any, source: Source, sources: dict[str, 
     item = next((argument for argument in get_args(hint) if is_dataclass(argument)), None)
     if item is None and not is_dataclass(hint):
         if isinstance(new, str) and "${" in new:
-            raise UserError(f"{source.where}: {key}={shown(new)}: ${{…}} is not replaced; write the value out")
+            raise UserError(f"{source.where}: {key}={one_line(new)}: ${{…}} is not replaced; write the value out")
         return over(old, new)
     if item and get_origin(hint) is list and isinstance(new, list):
         old, new = [{} for _ in new], {str(index): inner for index, inner in enumerate(new)}
@@ -130,13 +130,13 @@ def _set_keys(old: Any, new: Any, hint: Any, source: Source, sources: dict[str, 
         kinds = {list: "list of sections", dict: "mapping from names to sections"}
         kind = "section" if item is None else kinds[get_origin(hint)]
         spaced = _SPACE if isinstance(new, str) and re.match(r"[\w.]+:\S", new) else ""
-        raise UserError(f"{source.where}: {key} is a {kind} with keys of its own, not {shown(new)}{spaced}")
+        raise UserError(f"{source.where}: {key} is a {kind} with keys of its own, not {one_line(new)}{spaced}")
     if key and item is None and "base" in new:
         base_source, base = _read_base(source, new["base"])
         old = _set_keys({}, base, hint, base_source, sources, key)
         new = {name: inner for name, inner in new.items() if name != "base"}
     if get_origin(hint) is dict and (bad := [name for name in new if not re.fullmatch(r"[\w-]+", name)]):
-        raise UserError(f"{source.where}: {key}: the name {shown(bad[0])} may hold letters, digits, - and _ only")
+        raise UserError(f"{source.where}: {key}: the name {one_line(bad[0])} may hold letters, digits, - and _ only")
     if get_origin(hint) is dict and not new:
         return {}
     values = dict(old) if isinstance(old, dict) else {str(index): value for index, value in enumerate(old)}
@@ -148,9 +148,8 @@ def _set_keys(old: Any, new: Any, hint: Any, source: Source, sources: dict[str, 
             if isinstance(old, list):
                 count = f"{len(hints)} {'entry' if len(hints) == 1 else 'entries'}"
                 how = f"; {key} has {count}, numbered from 0; to add one, set the whole list"
-            raise UserError(
-                f"{source.where}: unknown key {prefix}{shown(name)}{_SPACE if inner is None and ':' in name else how}"
-            )
+            how = _SPACE if inner is None and ":" in name else how
+            raise UserError(f"{source.where}: unknown key {prefix}{one_line(name)}{how}")
         values[name] = _set_keys(values.get(name, {}), inner, hints[name], source, sources, f"{prefix}{name}")
     return values if isinstance(old, dict) else list(values.values())
 
@@ -166,11 +165,11 @@ def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
     file = file_named(path)
     if not os.path.exists(file):
         known = [str(known.relative_to(ROOT)) for known in CONFIGS.rglob("*.yaml")]
-        raise UserError(f"{shown(path)} does not exist{_nearest(str(path), known)}")
+        raise UserError(f"{one_line(path)} does not exist{_nearest(str(path), known)}")
     try:
         values = read_yaml(text_of_file(file))
     except ValueError as error:
-        raise UserError(f"{path} is not valid YAML: {shown(error)}") from error
+        raise UserError(f"{path} is not valid YAML: {one_line(error)}") from error
     if values is not None and not isinstance(values, dict):
         raise UserError(f"{path} must hold keys and values, not a {type(values).__name__}")
     return Source(str(path), file.parent), values or {}
@@ -178,7 +177,7 @@ def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
 
 def _read_base(source: Source, base: Any) -> tuple[Source, dict[str, Any]]:
     if not isinstance(base, str):
-        raise UserError(f"{source.where}: base must be the path of a YAML, not {shown(base)}")
+        raise UserError(f"{source.where}: base must be the path of a YAML, not {one_line(base)}")
     base_source, values = _read_yaml(source.folder / base)
     if "base" in values:
         raise UserError(f"{source.where}: its base {base} has a base of its own; one level of inheritance is allowed")
@@ -189,11 +188,11 @@ def _read_override(override: str) -> dict[str, Any]:
     """Return `a.b.c=value` as nested dictionaries."""
     dotted, is_assignment, text = override.partition("=")
     if not is_assignment or dotted.count(".") > MAX_DEPTH:
-        raise UserError(f"--set {shown(override)}: write it as key=value")
+        raise UserError(f"--set {one_line(override)}: write it as key=value")
     try:
         value = read_yaml(text)
     except ValueError as error:
-        raise UserError(f"--set {shown(override)}: the value is not valid YAML: {shown(error)}") from error
+        raise UserError(f"--set {one_line(override)}: the value is not valid YAML: {one_line(error)}") from error
     for key in reversed(dotted.split(".")):
         value = {key: value}
     return value

@@ -154,7 +154,7 @@ class BuildConfig:
         return [*self.generators, self.refiner, self.extractor, self.teacher, self.inspector, self.rewriter]
 
     @property
-    def who_rewrites(self) -> LLMConfig:
+    def rewriting_llm(self) -> LLMConfig:
         return self.rewriter if self.rewriter.name == "llm" else self.teacher
 
 
@@ -245,7 +245,7 @@ class MCPServerConfig:
     api_key_parameter: Name | None = None  # for `url`: URL parameter that carries the key; null: a bearer token
 
     @property
-    def says(self) -> str:
+    def label(self) -> str:
         """The server's name in messages."""
         return self.url or (" ".join(self.command) if self.command else f"the world {self.world}")
 

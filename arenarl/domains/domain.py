@@ -19,7 +19,7 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import Environment
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.system.user_input import named
+from arenarl.system.user_input import import_named
 from arenarl.trajectory import Query, Trajectory, read_queries, read_trajectories
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def make_domain(environment: EnvironmentConfig, data: DataConfig) -> Domain:
     """
     name = environment.domain
     if (name in DOMAINS and not data.source) or ":" in name:  # published queries (`data.source`) have no truth
-        domain = named(DOMAINS.get(name, name), "environment.domain")(environment, data)
+        domain = import_named(DOMAINS.get(name, name), "environment.domain")(environment, data)
     else:
         domain = Domain(environment, data)
         domain.name = name

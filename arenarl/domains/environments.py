@@ -14,7 +14,7 @@ from arenarl.config.schema import EnvironmentConfig, JudgesConfig
 from arenarl.rollout.environment import Environment
 from arenarl.rollout.foreign_environments import OpenEnvEnvironment, TRLEnvironment, is_client
 from arenarl.system.errors import UserError
-from arenarl.system.user_input import named
+from arenarl.system.user_input import import_named
 
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
@@ -33,7 +33,7 @@ ENVIRONMENTS = {
 
 def environment_class(name: str) -> Any:
     """Import what `environment.name` names, one of ENVIRONMENTS or package.module:Class; raise UserError on failure."""
-    return named(ENVIRONMENTS.get(name, name), "environment.name")
+    return import_named(ENVIRONMENTS.get(name, name), "environment.name")
 
 
 def environment_maker(

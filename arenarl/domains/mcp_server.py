@@ -12,12 +12,12 @@ from arenarl.config.command_line import add_overrides, refuse_overrides_without_
 from arenarl.config.load import config_of_keys, load_config
 from arenarl.domains.environments import make_environment
 from arenarl.llm.client import open_client
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 
 
 def main(name: str) -> None:
     """Run the command for the environment of this name, which replaces `environment.name`."""
-    guarded(lambda: _serve(name), goes_on=False)
+    run_cli(lambda: _serve(name), goes_on=False)
 
 
 def _serve(name: str) -> None:

@@ -25,7 +25,7 @@ from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.progress import Bar, is_main_process
 from arenarl.system.seeds import stable_seed
-from arenarl.system.user_input import named
+from arenarl.system.user_input import import_named
 from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
 
 # Version of what this project's code generates. Raise it with every change after which the same policy, query and
@@ -168,7 +168,7 @@ def _searched(search: SearchConfig) -> list[str]:
 def own_code(names: Iterable[str]) -> list[Path]:
     """Return the source files of a user's classes and functions: a package, or a module and its imports beside it."""
     files: set[Path] = set()
-    for module in (name.partition(":")[0] for name in names if ":" in name and named(name, "environment")):
+    for module in (name.partition(":")[0] for name in names if ":" in name and import_named(name, "environment")):
         if origin := sys.modules[module].__file__:  # None for built-in modules
             file = Path(origin)
             _add_code(module, file.parents[module.count(".") + (file.stem == "__init__")], files)

@@ -12,7 +12,7 @@ from typing import Any
 from arenarl.config.schema import JudgeConfig
 from arenarl.judges.judge import Judge, Verdict
 from arenarl.system.errors import UserError, show
-from arenarl.system.user_input import named
+from arenarl.system.user_input import import_named
 from arenarl.tournament.calls import attempt, is_number
 from arenarl.trajectory import Query, Trajectory
 
@@ -31,7 +31,7 @@ class OwnJudge:
     def of(cls, config: JudgeConfig) -> "OwnJudge":
         """Create the judge of the class `config.name`.
         Raises UserError if the class cannot be imported or does not take the config."""
-        kind = named(config.name, "judge")
+        kind = import_named(config.name, "judge")
         try:
             signature(kind).bind(config)
         except (TypeError, ValueError) as error:

@@ -22,7 +22,7 @@ from arenarl.domains.rubrics import Item, Rubric
 from arenarl.llm.client import LLMClient, open_client
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import Message, prompt_texts, quoted
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.trajectory import Query, read_jsonl, read_queries, write_jsonl
 
 Dimension = Literal[
@@ -131,4 +131,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

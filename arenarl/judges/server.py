@@ -24,7 +24,7 @@ from arenarl.judges.judge import Examiner, make_examiner, rubric_of
 from arenarl.judges.local_server import LocalServer, Reply, serve
 from arenarl.judges.prompts import Prompt, read_prompt
 from arenarl.llm.prompts import sections_of, unquoted
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.trajectory import Query, Trajectory, messages_of, prompt_messages, read_queries
 
 _RUBRIC = (  # (dimension, title, importance)
@@ -142,4 +142,4 @@ def make_server(config: Config, **options: Any) -> JudgeServer:
 
 
 if __name__ == "__main__":
-    guarded(lambda: serve(make_server, __doc__, 8765))
+    run_cli(lambda: serve(make_server, __doc__, 8765))

@@ -21,7 +21,7 @@ from arenarl.plan.estimate import judge_calls
 from arenarl.plan.memory import memory_table
 from arenarl.plan.stage import STAGES, Hardware, Stage
 from arenarl.report import markdown
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.system.repository import CONFIGS
 from arenarl.training.requirements import check_method
 
@@ -121,4 +121,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -12,7 +12,7 @@ from pathlib import Path
 from arenarl.config.command_line import add_overrides, refuse_overrides_without_config
 from arenarl.config.load import load_config
 from arenarl.config.yaml_text import read_yaml
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 
 
 def main() -> None:
@@ -46,4 +46,4 @@ def folders_of(run: str) -> tuple[Path, Path]:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

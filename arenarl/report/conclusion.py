@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.system.atomic_files import read_json
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 
 
 def meaning(summary: dict[str, Any]) -> list[str]:
@@ -66,4 +66,4 @@ def print_conclusion(run: str, summaries: Path = Path("results")) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("run", help="the run's name in runs/ and results/")
-    guarded(lambda: print_conclusion(parser.parse_args().run))
+    run_cli(lambda: print_conclusion(parser.parse_args().run))

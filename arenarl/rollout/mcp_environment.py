@@ -56,7 +56,7 @@ class Server:
         try:
             return [schema_of(tool) for tool in await session.tools()]
         except ServerGone as gone:
-            raise UserError(f"{self.key}: no MCP server at {self.config.says}: {self._masked(str(gone))}") from gone
+            raise UserError(f"{self.key}: no MCP server at {self.config.label}: {self._masked(str(gone))}") from gone
         finally:
             if session is not self.shared:
                 await session.close()
@@ -68,18 +68,18 @@ class Server:
             return await self._send(self.shared or sessions.setdefault(self, Session(self.config)), tool, arguments)
         world = {"variables": self._world} if self._world else {}
         request = {"env": self.config.env, **world, "tool": tool, "arguments": arguments}
-        key = reply_key(f"mcp {self.config.says}", request, 0)
+        key = reply_key(f"mcp {self.config.label}", request, 0)
         stored = self._store.get(key)
         self.metrics["mcp/hit_rate"].append(float(stored is not None or key in self._in_flight))
         if stored:
             return stored.text
         if self._store_only:
-            problem = f"the store lacks a call of {tool} of {self.config.says}"
+            problem = f"the store lacks a call of {tool} of {self.config.label}"
             raise UserError(f"judge.store_only: {problem}; run it once without store_only")
 
         async def send_and_store() -> str:
             text = await self._send(self.shared, tool, arguments)
-            return self._store.put(key, StoredReply(text, self.config.says, None, None)).text
+            return self._store.put(key, StoredReply(text, self.config.label, None, None)).text
 
         return await self._in_flight.get(key, send_and_store)
 
@@ -91,7 +91,7 @@ class Server:
             except ToolError as error:
                 raise ToolError(self._masked(str(error))) from error.__cause__
             except ServerGone as gone:
-                raise ServerGone(self._masked(f"{self.config.says}: {gone}")) from gone.__cause__
+                raise ServerGone(self._masked(f"{self.config.label}: {gone}")) from gone.__cause__
             finally:
                 self.metrics["mcp/call_s"].append(time.perf_counter() - start)
                 self.metrics["mcp/reconnects"].append(float(session.reconnects - reconnects))
@@ -145,7 +145,7 @@ class Toolbox:
         for key, source, tools in zip(keyed, sources, listed, strict=True):
             for tool in offered_tools(source.config, key, tools, lambda name: world_of(name).tools):
                 if first := self._offered.get(tool.name):
-                    both = f"{first[0].config.says} and {source.config.says} both have a tool {tool.name}"
+                    both = f"{first[0].config.label} and {source.config.label} both have a tool {tool.name}"
                     raise UserError(f"environment.mcp: {both}; rename a tool, or leave it out of allow")
                 self._offered[tool.name] = source, tool
         if not self._offered:

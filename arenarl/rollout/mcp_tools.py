@@ -16,7 +16,7 @@ from mcp_types import CallToolResult, Tool
 from arenarl.config.schema import MCPServerConfig, RenamedToolConfig
 from arenarl.rollout.environment import Schema, ToolError, maybe_await, suggestion
 from arenarl.system.errors import UserError
-from arenarl.system.user_input import named
+from arenarl.system.user_input import import_named
 from arenarl.trajectory import parse_json, storable
 
 Call = Callable[..., Awaitable[str]]  # call(tool, **arguments) returns the text of a server's tool; raises ToolError
@@ -42,7 +42,7 @@ def offered_tools(
     Raises UserError if the config names a tool or an argument that does not exist."""
     known = _by_name(listed)
     for name in server.allow or []:
-        _require_name(name, known, f"{key}.allow: {server.says}", "tool")
+        _require_name(name, known, f"{key}.allow: {server.label}", "tool")
     renamed = {rule.tool for rule in server.rename.values()}
     allowed = known.keys() if server.allow is None else known.keys() & server.allow
     unchanged = [_unchanged_tool(tool) for tool in listed if tool["function"]["name"] in allowed - renamed]
@@ -119,17 +119,17 @@ def _renamed_tool(
         _require_name(name, builtin, f"{key}.like: the environment {rule.like}", "tool")
         schema = builtin[name]
     if rule.function:
-        function = named(rule.function, f"{key}.function", "function")
+        function = import_named(rule.function, f"{key}.function", "function")
 
         async def answer(call: Call, arguments: dict[str, Any]) -> str:
             async def known_call(tool: str, /, **arguments: Any) -> str:
-                _require_name(tool, known, f"{key}.function: {server.says}", "tool")
+                _require_name(tool, known, f"{key}.function: {server.label}", "tool")
                 return await call(tool, **arguments)
 
             return await maybe_await(function(known_call, **arguments))
 
         return OfferedTool(schema or _function_schema(name, function, key), answer)
-    _require_name(rule.tool, known, f"{key}.tool: {server.says}", "tool")
+    _require_name(rule.tool, known, f"{key}.tool: {server.label}", "tool")
     original = known[rule.tool]["function"]
     schema = schema or _renamed_schema(name, original, rule.arguments)
     _check_arguments(schema["function"]["parameters"]["properties"], original["parameters"], rule, key)

@@ -27,7 +27,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from arenarl.config.schema import PolicyConfig, ScratchConfig
 from arenarl.rollout.attention import prepare_attention
 from arenarl.rollout.chat_template import make_trainable
-from arenarl.system.atomic_files import appearing
+from arenarl.system.atomic_files import atomic_path
 from arenarl.system.errors import UserError
 from arenarl.system.package_files import Package, model_folder
 
@@ -214,7 +214,7 @@ def prepare_initial_policy(
     if not (folder / "tokenizer.json").is_file():
         tokenizer = train_tokenizer(texts, tools, config.scratch.vocab_size)
         torch.manual_seed(seed)
-        with appearing(folder) as partial:
+        with atomic_path(folder) as partial:
             build_scratch_model(config.scratch, tokenizer).save_pretrained(partial)
             tokenizer.save_pretrained(partial)
     return str(folder)

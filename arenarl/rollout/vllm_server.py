@@ -23,7 +23,7 @@ from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.rollout.policy import load_tokenizer, require_model
 from arenarl.rollout.vllm_generation import longest, sampling_of, shape_differences
 from arenarl.rollout.vllm_internals import disable_onednn_packing, require_vllm, run_server
-from arenarl.system.errors import GO_ON, UserError, guarded
+from arenarl.system.errors import GO_ON, UserError, run_cli
 
 _TURN_S, _LOAD_S, _REQUEST_S = 3600.0, 1800.0, 30.0  # timeouts: of a turn, of loading weights, of other requests
 _START = "python -m arenarl.rollout.vllm_server --config <the run's YAML>"
@@ -144,4 +144,4 @@ def main() -> None:
 if __name__ == "__mp_main__":  # vLLM computes in a separate process, which imports this module first
     disable_onednn_packing()
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -61,7 +61,7 @@ def _register_cpu_0() -> None:
     )
 
 
-class Survival(TrainerCallback):
+class CheckpointMarker(TrainerCallback):
     """Marks complete checkpoints, deletes all but the last two, and records the time up to each.
 
     The interval between checkpoints comes from the config, not from the checkpoint that the run resumes from.

@@ -55,6 +55,6 @@ def own_share(queries: Sequence[T]) -> Sequence[T]:
     return queries[state.process_index :: state.num_processes]
 
 
-def hold_gradients_once(trainer: "Trainer") -> None:
+def enable_gradient_bucket_view(trainer: "Trainer") -> None:
     """Let DDP store gradients inside its averaging buckets: saves four bytes per parameter, changes no value."""
     trainer.accelerator.ddp_handler.gradient_as_bucket_view = True

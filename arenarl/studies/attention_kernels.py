@@ -19,7 +19,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from arenarl.rollout.attention import prepare_attention
 from arenarl.rollout.kv_cache import TrajectoryCache, encode_and_keep
-from arenarl.system.errors import guarded
+from arenarl.system.errors import run_cli
 
 HEADS = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}  # Qwen3-1.7B's
 SIZES = {"hidden_size": 256, "intermediate_size": 256, "vocab_size": 256, "num_hidden_layers": 1}
@@ -86,4 +86,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main, goes_on=False)
+    run_cli(main, goes_on=False)

@@ -52,7 +52,7 @@ from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.stage import fix_randomness
 from arenarl.run.timing import peak_memory_gb
 from arenarl.studies.bench_parts import SHAPES, Overlap, Script, SlowJudge, build_policy, measure_overlap
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
 from arenarl.training.arena import Arena
@@ -294,4 +294,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -33,7 +33,7 @@ from arenarl.synthesis.server import running_roles
 from arenarl.synthesis.stages import STAGES, run
 from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.system.database import json_hash
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.trajectory import Query, Trajectory, read_jsonl
 
 KINDS = {"ungrounded": "ungrounded", "wrong": "ungrounded or a constraint unmet"}  # both include a missing answer
@@ -145,4 +145,4 @@ def _format(share: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -14,7 +14,7 @@ from arenarl.config.command_line import add_overrides, as_overrides
 from arenarl.config.load import load_config
 from arenarl.studies.data_pipeline import served
 from arenarl.synthesis.stages import run
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.trajectory import Trajectory, read_jsonl, read_queries, same_query, write_jsonl
 
 QUICKSTART = Path("data/quickstart")
@@ -63,4 +63,4 @@ def write_data(folder: Path, trajectories: Iterable[Trajectory], taken: set[str]
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -30,7 +30,7 @@ from arenarl.report import markdown
 from arenarl.report.provenance import LIBRARIES, commit
 from arenarl.studies.gpu_parts import PARTS, CommandFailed, Figures, Part, Skipped, TimeRanOut, Workplace
 from arenarl.system.atomic_files import hash_files, read_json, write_json
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.system.repository import ROOT
 
 FOLDER = Path("results/gpu")
@@ -200,4 +200,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -20,7 +20,7 @@ from arenarl.config.command_line import as_overrides, command_line, parse_argume
 from arenarl.config.load import load_config
 from arenarl.judges.local_server import free_port, running_server
 from arenarl.system.atomic_files import read_json
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.system.repository import ROOT
 from arenarl.trajectory import read_jsonl
 
@@ -88,4 +88,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

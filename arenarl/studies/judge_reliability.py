@@ -43,7 +43,7 @@ from arenarl.report.figures import STYLE, save_figure
 from arenarl.report.provenance import provenance
 from arenarl.studies.repeated_scores import pointwise_scores, sigmas
 from arenarl.system.atomic_files import read_json, write_json
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.system.repository import CONFIGS
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl, read_turns
@@ -345,4 +345,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -32,7 +32,7 @@ from arenarl.report.provenance import provenance
 from arenarl.studies.repeated_scores import mean_of_calls, pointwise_scores, sigmas
 from arenarl.studies.signal_figures import SEEN, SIGNALS, draw, table
 from arenarl.system.atomic_files import write_json
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.training.arena import Arena
 from arenarl.training.metrics import rank_correlation
 from arenarl.training.queries import training_queries
@@ -220,4 +220,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -57,7 +57,7 @@ def of_inspection(build: Build) -> list[Calls]:
         calls.append(Calls(build.build.inspector, round(left), tokens, 3 * FINDING_TOKENS))
         left *= FAILING
         if number < build.build.rounds:
-            calls.append(Calls(build.build.who_rewrites, round(2 * left), tokens, TURN_TOKENS))
+            calls.append(Calls(build.build.rewriting_llm, round(2 * left), tokens, TURN_TOKENS))
     return calls
 
 

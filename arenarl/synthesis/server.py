@@ -23,7 +23,7 @@ from arenarl.judges.local_server import Reply, running_server, serve
 from arenarl.judges.server import JudgeServer
 from arenarl.synthesis.query_pool import QueryPool
 from arenarl.synthesis.simulated_roles import SimulatedRoles, SimulatedTeacher
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.trajectory import Query, Trajectory
 
 PREFIX = "simulated-"
@@ -82,4 +82,4 @@ SHARES = {
 }
 
 if __name__ == "__main__":
-    guarded(lambda: serve(RoleServer, __doc__, 8766, SHARES))
+    run_cli(lambda: serve(RoleServer, __doc__, 8766, SHARES))

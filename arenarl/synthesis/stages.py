@@ -136,7 +136,7 @@ def inspect_trajectories(build: Build) -> dict[str, Any]:
     records = read_jsonl(build.path("trajectories.jsonl"))
     cases = [Inspected(by_id[record["query_id"]], Trajectory.from_record(record)) for record in records]
     inspector = Inspector(build.build.inspector, build.client, build.domain, build.tools)
-    engines = build.engines(build.build.who_rewrites, RewritingEngine)
+    engines = build.engines(build.build.rewriting_llm, RewritingEngine)
     inspect(cases, inspector, engines, build.build.rounds, config.rollout.temperature, config.data.seed)
     build.client.check()
     write_jsonl(build.path("inspected.jsonl"), (case.to_record() for case in cases))

@@ -21,7 +21,7 @@ _WRITERS = itertools.count()  # numbers this process's temporary files
 
 
 @contextmanager
-def appearing(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path` for a new file or folder. It replaces `path` on success and is deleted on
     an error."""
     partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}-{next(_WRITERS)}.partial")
@@ -37,7 +37,7 @@ def appearing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    with appearing(path) as partial:
+    with atomic_path(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
@@ -47,7 +47,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_lines(path: Path, records: Iterable[Any]) -> None:
     """Write one JSON line per record."""
-    with appearing(path) as partial, partial.open("w", encoding="utf-8") as file:
+    with atomic_path(path) as partial, partial.open("w", encoding="utf-8") as file:
         for record in records:
             file.write(to_json(record) + "\n")
 

@@ -81,7 +81,7 @@ def did_you_mean(text: str, names: Iterable[str]) -> str:
     return "".join(f"; did you mean {match}?" for match in get_close_matches(text, names, n=1))
 
 
-def shown(value: object) -> str:
+def one_line(value: object) -> str:
     """Return the value as printable text for a one-line message, at most 200 characters."""
     text = "".join(character if character.isprintable() else " " for character in str(value))
     return text if len(text) <= 200 else f"{text[:200]} …"
@@ -94,7 +94,7 @@ def keep_tracebacks(folder: Path) -> None:
     _traceback_file(folder).unlink(missing_ok=True)  # left by an earlier failure
 
 
-def guarded(main: Callable[[], None], goes_on: bool = True) -> None:
+def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
     """Run a script's `main` and exit.
 
     An error that the user can fix prints one line on stderr and exits with code 2; a bug exits with 1, Ctrl-C with 130.

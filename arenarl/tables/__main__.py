@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 from arenarl.config.command_line import at_least
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.tables.rows import TABLES, read_table, runs_of
 
 
@@ -64,4 +64,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -19,7 +19,7 @@ from arenarl.report.summary import format_figure, heading, listed, print_table, 
 from arenarl.studies import data_pipeline, fidelity, judge_reliability, noise_grid, rivals
 from arenarl.studies.gpu_check import results_table as gpu_table
 from arenarl.system.atomic_files import read_json
-from arenarl.system.errors import guarded
+from arenarl.system.errors import run_cli
 from arenarl.tables.config_keys import config_tables
 from arenarl.tables.pages import beside_paper, method_table, short_table, significant_rows
 from arenarl.tables.power import power_table
@@ -247,4 +247,4 @@ def write_documents() -> None:
 
 
 if __name__ == "__main__":
-    guarded(write_documents)
+    run_cli(write_documents)

@@ -7,7 +7,7 @@ package.module:Class.
 
 from dataclasses import fields
 
-from arenarl.system.user_input import named
+from arenarl.system.user_input import import_named
 from arenarl.tournament.brackets import DoubleElimination, SeededSingleElimination, SingleElimination
 from arenarl.tournament.elo import Elo
 from arenarl.tournament.schedules import (
@@ -49,7 +49,7 @@ def topology_class(name: str) -> type[Topology]:
     if ":" not in name:
         check_choice("topology", name, TOPOLOGIES)
         return TOPOLOGIES[name]
-    kind = named(name, "tournament.topology")
+    kind = import_named(name, "tournament.topology")
     if not (isinstance(kind, type) and issubclass(kind, Topology)):
         raise ValueError(f"{name} is not a subclass of arenarl.tournament.schedules.Topology")
     return kind

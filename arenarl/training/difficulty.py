@@ -26,7 +26,7 @@ from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.settings import settings_of
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import read_json, write_json
-from arenarl.system.errors import guarded, keep_tracebacks
+from arenarl.system.errors import keep_tracebacks, run_cli
 from arenarl.system.progress import Bar, is_main_process, say
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, read_jsonl, write_jsonl
@@ -124,4 +124,4 @@ def measure(config: Config) -> None:
 
 
 if __name__ == "__main__":
-    guarded(lambda: measure(parse_arguments(__doc__)[0]))
+    run_cli(lambda: measure(parse_arguments(__doc__)[0]))

@@ -17,8 +17,8 @@ from accelerate.utils import gather_object
 
 from arenarl.config.schema import Config
 from arenarl.rollout.policy import load_to_generate, save_policy
-from arenarl.run.checkpoints import MARK, Survival, TrainingBar, last_checkpoint
-from arenarl.run.processes import hold_gradients_once, join_processes, own_share
+from arenarl.run.checkpoints import MARK, CheckpointMarker, TrainingBar, last_checkpoint
+from arenarl.run.processes import enable_gradient_bucket_view, join_processes, own_share
 from arenarl.run.timing import Stopwatch
 from arenarl.run.tracking import log
 from arenarl.system.atomic_files import write_json
@@ -111,8 +111,8 @@ class Rounds:
         if (target / MARK).is_file():
             return
         trainer = self.method.make_trainer(self.config, policy, list(examples), folder, self.step.engine.tokenizer)
-        hold_gradients_once(trainer)
-        trainer.add_callback(Survival(self.stopwatch))
+        enable_gradient_bucket_view(trainer)
+        trainer.add_callback(CheckpointMarker(self.stopwatch))
         self.bar.attach(trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, target)

@@ -17,7 +17,7 @@ from arenarl.config.checks import check_groups
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
 from arenarl.run.trainer_arguments import check_deepspeed, refuse_lost_updates
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.system.progress import process_count
 from arenarl.training.requirements import check_method
 
@@ -123,4 +123,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

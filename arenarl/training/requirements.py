@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any
 
 from arenarl.config.schema import Config
-from arenarl.system.errors import UserError, shown
+from arenarl.system.errors import UserError, one_line
 from arenarl.tournament.topologies import TOPOLOGIES, parameters_of
 from arenarl.training.methods import METHODS, chosen_methods
 from arenarl.training.rewards import REWARDS, Reward, reward_of
@@ -81,4 +81,4 @@ def _setting(key: str, value: Any) -> str:
 
 def _as_word(value: object) -> str:
     """Format a value as it is typed after --set."""
-    return shown(value if isinstance(value, str) else json.dumps(value))
+    return one_line(value if isinstance(value, str) else json.dumps(value))

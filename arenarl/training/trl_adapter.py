@@ -22,7 +22,7 @@ from arenarl.llm.client import RunStopped
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
 from arenarl.run.checkpoints import MARK
-from arenarl.run.processes import hold_gradients_once
+from arenarl.run.processes import enable_gradient_bucket_view
 from arenarl.run.trainer_arguments import clip_norm, common_arguments, deepspeed_file, on_one_gpu, start_deepspeed
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
@@ -64,7 +64,7 @@ def make_trainer(
     trainer = trainer_class(**defaults | options)
     if make_advantages := online_method(config.rl).make_advantages:
         trainer.advantages = make_advantages(trainer, policy, config)
-    hold_gradients_once(trainer)
+    enable_gradient_bucket_view(trainer)
     between_steps.trainer = trainer
     if config.rollout.backend != "transformers":
         trainer.vllm_weights = VLLMWeights(trainer, step.engine, queries, config)

@@ -138,7 +138,7 @@ def test_the_error_of_a_class_that_is_not_a_judge_names_the_problem(monkeypatch)
     for kind, problem in (
         (Sync, "mine:Judge: compare must be async"), (WithoutConfig, r"mine:Judge does not fit \(too many"),
     ):  # fmt: skip
-        monkeypatch.setattr(own, "named", lambda *_, kind=kind: kind)
+        monkeypatch.setattr(own, "import_named", lambda *_, kind=kind: kind)
         with pytest.raises(UserError, match=problem):
             OwnJudge.of(JudgeConfig(name="mine:Judge"))
     with pytest.raises(UserError, match="mine:Judge has no checklist"):
@@ -150,7 +150,7 @@ def test_a_judge_may_omit_its_init(monkeypatch):
         async def compare(self, query, first, second, repeat=0):
             return verdict_of(5.0)(2)
 
-    monkeypatch.setattr(own, "named", lambda *_: Draws)
+    monkeypatch.setattr(own, "import_named", lambda *_: Draws)
     judge = OwnJudge.of(JudgeConfig(name="mine:Draws"))
     assert asyncio.run(judge.compare(QUERY, attempt(1.0), attempt(2.0))).totals[0] == 5.0
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from arenarl.config.schema import Config
-from arenarl.run.checkpoints import MARK, Survival, last_checkpoint
+from arenarl.run.checkpoints import MARK, CheckpointMarker, last_checkpoint
 from arenarl.run.trainer_arguments import common_arguments
 from arenarl.system.errors import UserError
 
@@ -20,7 +20,9 @@ def save(tmp_path, monkeypatch):
         if processes:
             monkeypatch.setenv("WORLD_SIZE", str(processes))
             state = SimpleNamespace(is_world_process_zero=True, global_step=step)
-            Survival(SimpleNamespace(lap=lambda: None)).on_save(SimpleNamespace(output_dir=str(tmp_path)), state, None)
+            CheckpointMarker(SimpleNamespace(lap=lambda: None)).on_save(
+                SimpleNamespace(output_dir=str(tmp_path)), state, None
+            )
 
     return make
 

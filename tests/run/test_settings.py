@@ -9,7 +9,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from arenarl.config.load import config_to_yaml, load_config
 from arenarl.config.schema import Config
-from arenarl.run.checkpoints import Survival
+from arenarl.run.checkpoints import CheckpointMarker
 from arenarl.run.settings import refuse_other_settings
 from arenarl.run.stage import _lock, start_stage
 from arenarl.run.timing import Stopwatch
@@ -85,7 +85,7 @@ def test_the_first_three_keys_are_named_with_both_values(begun):
 
 def test_a_resumed_trainer_uses_the_interval_of_its_config_not_of_the_checkpoint(tmp_path):
     state = TrainerState(save_steps=25, max_steps=100)
-    Survival(Stopwatch(tmp_path)).on_train_begin(
+    CheckpointMarker(Stopwatch(tmp_path)).on_train_begin(
         TrainingArguments(str(tmp_path), save_steps=1, use_cpu=True), state, TrainerControl()
     )
     assert state.save_steps == 1 and state.max_steps == 100

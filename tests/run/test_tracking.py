@@ -23,7 +23,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from arenarl.config.schema import Config, WandbConfig
-from arenarl.run.checkpoints import Survival, TrainingBar, last_checkpoint
+from arenarl.run.checkpoints import CheckpointMarker, TrainingBar, last_checkpoint
 from arenarl.run.timing import Stopwatch
 from arenarl.run.tracking import log, log_summary, log_table, reporters, start_tracking
 
@@ -56,7 +56,7 @@ arguments = TrainingArguments(
     str(folder), max_steps=6, logging_steps=1, save_steps=2, seed=7, report_to=reporters(config.wandb), disable_tqdm=True, use_cpu=True
 )
 data = [{"x": torch.ones(1), "labels": torch.ones(1)}] * 64
-trainer = Trainer(Line(), arguments, train_dataset=data, callbacks=[Survival(Stopwatch(folder)), Start()])
+trainer = Trainer(Line(), arguments, train_dataset=data, callbacks=[CheckpointMarker(Stopwatch(folder)), Start()])
 TrainingBar("rl").attach(trainer)
 trainer.train(resume_from_checkpoint=last_checkpoint(folder))
 log_summary({"rl": {"greedy": {"win_rate": {"mean": 61.5, "ci": [60.0, 63.0]}, "quality": {"mean": None}}}})

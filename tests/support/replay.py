@@ -22,7 +22,7 @@ from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator
 from arenarl.rollout.policy import load_tokenizer, save_policy
 from arenarl.system.atomic_files import write_json
-from arenarl.system.errors import guarded
+from arenarl.system.errors import run_cli
 from arenarl.training.step import TrainingStep
 from arenarl.training.trl_adapter import make_trainer
 from arenarl.training.watching import make_watcher
@@ -146,4 +146,4 @@ def main():
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from arenarl.system.atomic_files import appearing, read_json, to_json, write_json, write_lines
+from arenarl.system.atomic_files import atomic_path, read_json, to_json, write_json, write_lines
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from arenarl.system.atomic_files import appearing
-with appearing(Path(sys.argv[1])) as partial:
+from arenarl.system.atomic_files import atomic_path
+with atomic_path(Path(sys.argv[1])) as partial:
     partial.mkdir() if sys.argv[2] == "folder" else partial.write_text("half")
     print(partial, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -31,7 +31,7 @@ class Writer:
     length = 3
 
     def __init__(self, path: Path, number: int):
-        self.text, self.written, self.context = str(number) * self.length, 0, appearing(path)
+        self.text, self.written, self.context = str(number) * self.length, 0, atomic_path(path)
         self.partial = self.context.__enter__()
 
     def write(self):
@@ -83,7 +83,7 @@ def test_the_next_writer_deletes_leftovers_of_a_killed_process_and_nothing_else(
     for other in others:  # for another file, and from another machine
         other.write_text("")
     assert done.returncode < 0 and left.exists()
-    with appearing(path) as mine:
+    with atomic_path(path) as mine:
         mine.write_text("half")
         write_json(path, 1)
         mine.write_text("whole")

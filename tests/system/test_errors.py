@@ -85,7 +85,7 @@ def test_a_script_raises_its_limit_on_open_files(tmp_path, soft, hard, then):
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
         pytest.skip("the limit of this machine is lower")
     code = (
-        "import resource; from arenarl.system.errors import guarded; guarded(lambda: "
+        "import resource; from arenarl.system.errors import run_cli; run_cli(lambda: "
         "print(resource.getrlimit(resource.RLIMIT_NOFILE)))"
     )
     assert script(tmp_path, code, **limited(resource.RLIMIT_NOFILE, soft, hard)).stdout.strip() == str((then, hard))
@@ -103,21 +103,21 @@ def test_no_permission_ends_with_one_line(tmp_path):
 
 
 def test_too_little_memory_ends_with_one_line(tmp_path):
-    code = "import torch; from arenarl.system.errors import guarded; guarded(lambda: torch.empty(2**45))"
+    code = "import torch; from arenarl.system.errors import run_cli; run_cli(lambda: torch.empty(2**45))"
     assert "memory ran out; lower" in last_line(script(tmp_path, code))
 
 
 MEETING = """
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from arenarl.system.errors import guarded
+from arenarl.system.errors import run_cli
 
 def main():
     PartialState(cpu=True)
     for _ in range(3):
         gather_object([0])
 
-guarded(main)
+run_cli(main)
 """
 WAITING = MEETING.replace("gather_object([0])", """gather_object([0])
     import pathlib, time
@@ -308,7 +308,7 @@ def test_an_error_raised_from_itself_is_a_bug_like_any_other():
 BROKEN = """
 import sys
 from pathlib import Path
-from arenarl.system.errors import UserError, guarded, keep_tracebacks
+from arenarl.system.errors import UserError, run_cli, keep_tracebacks
 
 ERRORS = {"user": UserError("no such key sk-0123456789"), "bug": KeyError("out of memory"), "ctrl": KeyboardInterrupt()}
 
@@ -318,7 +318,7 @@ def main():
     if sys.argv[1] != "none":
         raise ERRORS[sys.argv[1]]
 
-guarded(main)
+run_cli(main)
 """
 
 
@@ -341,7 +341,7 @@ def test_the_traceback_is_written_to_the_runs_folder_without_keys_and_the_line_n
 
 HALF_MADE = """
 import asyncio, sys
-from arenarl.system.errors import guarded
+from arenarl.system.errors import run_cli
 
 class Loop(asyncio.SelectorEventLoop):
     def __init__(self):
@@ -354,7 +354,7 @@ def main():
     asyncio.set_event_loop_policy(type("Policy", (asyncio.DefaultEventLoopPolicy,), {"_loop_factory": Loop})())
     asyncio.run(nothing())
 
-guarded(main, goes_on=sys.argv[1] == "goes_on")
+run_cli(main, goes_on=sys.argv[1] == "goes_on")
 """
 
 
@@ -362,8 +362,8 @@ guarded(main, goes_on=sys.argv[1] == "goes_on")
 def test_ctrl_c_while_an_event_loop_is_made_leaves_no_warning(how, line, tmp_path):
     done = script(tmp_path, HALF_MADE, how)
     assert (done.returncode, done.stderr) == (130, line)
-    done = script(tmp_path, HALF_MADE.replace("guarded(main", "main() or guarded(main"), how)
-    assert "Exception ignored in" in done.stderr  # without `guarded` the loop does warn
+    done = script(tmp_path, HALF_MADE.replace("run_cli(main", "main() or run_cli(main"), how)
+    assert "Exception ignored in" in done.stderr  # without `run_cli` the loop does warn
 
 
 @pytest.mark.parametrize(

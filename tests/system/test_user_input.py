@@ -72,7 +72,7 @@ def test_a_file_without_read_permission_is_a_one_line_error(tmp_path):
     if as_others and not shutil.which("setpriv"):
         pytest.skip("without setpriv root cannot give up its rights")
     code = "import sys, arenarl.system.errors as errors; from arenarl.system.user_input import Path, text_of_file\n"
-    code += "errors.guarded(lambda: text_of_file(Path(sys.argv[1])))"
+    code += "errors.run_cli(lambda: text_of_file(Path(sys.argv[1])))"
     command = [*as_others, sys.executable, "-c", code, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, f"error: {path} cannot be read: Permission denied\n")

@@ -640,13 +640,13 @@ def test_tables_share_the_run_that_measures_more():
 
 SCRIPT = """
 import os, pathlib, sys, time
-from arenarl.system.errors import guarded
+from arenarl.system.errors import run_cli
 
 def main():
     pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
     time.sleep(600)
 
-guarded(main)
+run_cli(main)
 """
 
 

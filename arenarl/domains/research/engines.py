@@ -23,7 +23,7 @@ from arenarl.domains.research.corpus import build_corpus
 from arenarl.domains.research.pages import Hit, Page, read_html
 from arenarl.domains.research.passages import PageIndex, StoredPages
 from arenarl.rollout.environment import ToolError, as_written
-from arenarl.system.atomic_files import appearing
+from arenarl.system.atomic_files import atomic_path
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 from arenarl.system.user_input import NotText, lines_of, text_of_file
@@ -97,7 +97,7 @@ def open_folder(folder: Path, chunk_tokens: int, indexes: Path) -> tuple[PageInd
 
 def _build(folder: Path, chunk_tokens: int, target: Path) -> None:
     empty: list[Path] = []
-    with appearing(target) as partial:
+    with atomic_path(target) as partial:
         partial.mkdir()
         pages = StoredPages.write(read_documents(folder, empty), partial)
         try:

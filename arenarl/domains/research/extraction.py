@@ -28,7 +28,7 @@ from arenarl.domains.stated_facts import stands_in
 from arenarl.llm.client import LLMClient, open_client
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts, quoted
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.trajectory import Query, read_jsonl, write_jsonl
 
 Reply = TypeVar("Reply", bound=JSONReply)
@@ -128,4 +128,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

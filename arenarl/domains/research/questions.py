@@ -27,7 +27,7 @@ from arenarl.domains.research.descriptions import Description, Link, Space, ask,
 from arenarl.domains.research.environment import ResearchEnvironment
 from arenarl.domains.research.facts import Clue, Fact, fuzzify, pattern_of
 from arenarl.domains.research.teacher import ResearchTools, Solver
-from arenarl.system.errors import UserError, guarded
+from arenarl.system.errors import UserError, run_cli
 from arenarl.trajectory import Query
 
 SUBTASK = "synthetic_qa"
@@ -246,4 +246,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    guarded(main)
+    run_cli(main)

@@ -11,7 +11,7 @@ from typing import Any
 
 from arenarl.judges.judge import Judge
 from arenarl.system.errors import UserError
-from arenarl.system.user_input import named
+from arenarl.system.user_input import import_named
 from arenarl.tournament.calls import is_number
 from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, rewarded_outcome
 
@@ -23,7 +23,7 @@ def own_reward(name: str) -> Reward:
 
     Raises UserError if the function does not exist, or does not take a query, trajectories and a judge.
     """
-    function = named(name, "reward.name", "function")
+    function = import_named(name, "reward.name", "function")
     try:
         inspect.signature(function).bind(None, [], None)
     except (TypeError, ValueError) as error:
