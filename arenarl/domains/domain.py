@@ -104,7 +104,7 @@ class Domain:
 
         Stated facts that such a view cannot check count as true.
         """
-        return self.examine(query, messages)
+        return needs(self, "examine", "a judge's view needs")(query, messages)
 
     def has_truth(self, query: Query) -> bool:
         """Return False if the query's constraints lack something that `examine` reads, as in a user's own queries."""
@@ -172,19 +172,20 @@ class Domain:
 
         The teacher solves the test and SFT queries. A stored baseline is the attempt of median quality.
         """
+        solve, examine = (needs(self, part, "make_splits calls") for part in ("solve", "examine"))
         data, seed, baselines = self.data, f"{self.name}{self.data.seed}", []
         yield "test_queries", test
         rng = random.Random(f"{seed}-baselines")
         for query in watch(test):
-            attempts = [self.solve(query, environment, rng, data.baseline_skill) for _ in range(data.baseline_attempts)]
+            attempts = [solve(query, environment, rng, data.baseline_skill) for _ in range(data.baseline_attempts)]
             total = domain_rubric(query.domain, query.language).total
-            quality = [total(self.examine(query, attempt.messages).dimensions()) for attempt in attempts]
+            quality = [total(examine(query, attempt.messages).dimensions()) for attempt in attempts]
             baselines.append(median_of(attempts, quality).to_record())
         yield "test_baselines", baselines
         yield "rl_queries", rl
         rng = random.Random(f"{seed}-teacher")
         pairs = zip(watch(sft), teacher_skills(data, rng, len(sft)), strict=True)
-        yield "sft", [self.solve(query, environment, rng, skill).to_record() for query, skill in pairs]
+        yield "sft", [solve(query, environment, rng, skill).to_record() for query, skill in pairs]
 
 
 def make_domain(environment: EnvironmentConfig, data: DataConfig) -> Domain:

@@ -47,35 +47,43 @@ class Judge(Protocol):
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
         """Score two trajectories in one call, `first` shown before `second` (Section 3.3)."""
+        return None
 
     async def score(
         self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0
     ) -> Verdict | None:
         """Score one trajectory (pointwise, Section 3.2). `answer_only` shows only the answer."""
+        return None
 
     async def choose(
         self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0
     ) -> list[int] | None:
         """Return the positions of the best `winners` in the order shown. Eq. 4, Tournament-GRPO."""
+        return None
 
     async def score_overall(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> float | None:
         """Return one overall score 0..10, weighted by the judge. Implicit scoring (Appendix E), Tournament-GRPO."""
+        return None
 
     async def score_dimension(
         self, query: Query, trajectory: Trajectory, dimension: str, repeat: int = 0
     ) -> float | None:
         """Return the score 0..10 on one dimension. Explicit scoring (Appendix E), Tournament-GRPO."""
+        return None
 
     async def score_together(
         self, query: Query, trajectories: Sequence[Trajectory], repeat: int = 0
     ) -> list[float] | None:
         """Return a score 0..10 for each trajectory, shown in this order in one listwise call (RULER)."""
+        return None
 
     def checklist(self, query: Query) -> dict[str, float]:
         """Return the weight of each item of the query's checklist."""
+        return {}
 
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
         """Return for every checklist item whether the trajectory meets it (Rubrics as Rewards)."""
+        return None
 
 
 def rubric_of(query: Query) -> Rubric:
@@ -93,10 +101,11 @@ def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> flo
 
 def make_examiner(domain: Domain) -> Examiner | None:
     """Return the domain's examiner, with a cache; None if the domain has no truth."""
-    if domain.examine is None:
+    examine = domain.examine
+    if examine is None:
         return None
     return cached_examiner(
-        lambda query, messages: domain.examine(query, messages) if domain.has_truth(query) else None,
+        lambda query, messages: examine(query, messages) if domain.has_truth(query) else None,
         lambda query, messages: domain.examine_view(query, messages) if domain.has_truth(query) else None,
     )
 

@@ -40,12 +40,12 @@ class Environment(Protocol):
     """
 
     tools: list[Schema]  # JSON schemas in OpenAI's function form, ready for a chat template
-    shared = False  # one instance serves all trajectories at once; it keeps no state between calls
-    reusable = False  # `reset` restores the initial state, so an instance serves several trajectories in turn
+    shared: bool = False  # one instance serves all trajectories at once; it keeps no state between calls
+    reusable: bool = False  # `reset` restores the initial state, so an instance serves several trajectories in turn
     # False: the world ends a trajectory. Running out of turns is then valid, and a turn without a call gets an error.
-    needs_answer = True
-    may_stop = False  # if needs_answer is False: a turn without a call ends the trajectory too
-    one_call_a_turn = False  # a turn with several calls gets an error, and none of them runs
+    needs_answer: bool = True
+    may_stop: bool = False  # if needs_answer is False: a turn without a call ends the trajectory too
+    one_call_a_turn: bool = False  # a turn with several calls gets an error, and none of them runs
 
     def reset(self, query: Query) -> str | None:
         """Start the world for a trajectory, in the same state for the same query, as in a group.

@@ -9,7 +9,7 @@ needs networkx, `ranking="scores"` needs numpy; nothing here needs torch or TRL.
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from arenarl.tournament.calls import attempt, is_number
 from arenarl.tournament.group_stage import Choose, play_group_stage
@@ -78,11 +78,13 @@ async def play_tournament(
     ranking = resolve_ranking(topology, ranking)
     members = group_entrants(group_size, entrants, valid_G)
     if topology == "group_stage":
-        return await play_group_stage(group_size, members, compare, seed, limit or nullcontext(), timeout_s, **params)
+        choose = cast(Choose, compare)
+        return await play_group_stage(group_size, members, choose, seed, limit or nullcontext(), timeout_s, **params)
     schedule = build_topology(topology, len(members), seed, **params)
     if len(members) < 2:
         return Ranking(*rank_trajectories(group_size, members, [Standing((0.0,), None)] * len(members)), [])
-    results, matches = await _play(schedule, members, compare, bidirectional, limit or nullcontext(), timeout_s)
+    pairwise = cast(Compare, compare)
+    results, matches = await _play(schedule, members, pairwise, bidirectional, limit or nullcontext(), timeout_s)
     if ranking == "scores":
         from arenarl.tournament.mixed_model import quality_from_calls  # imported late: it needs numpy
 
@@ -93,7 +95,7 @@ async def play_tournament(
         standings = schedule.standings(results)
     if all(scores is None or scores[0] == scores[1] for scores in results.values()):
         standings = [entrant and Standing((0.0,), entrant.score) for entrant in standings]
-    first = {entrant: trajectories[0] for entrant, trajectories in enumerate(members)}
+    first: dict[int | None, int] = {entrant: trajectories[0] for entrant, trajectories in enumerate(members)}
     bracket = [[Place(*map(first.get, place)) for place in places] for places in schedule.bracket(results)]
     return Ranking(*rank_trajectories(group_size, members, standings), matches, bracket)
 
@@ -115,7 +117,8 @@ async def _play(
         async with limit:
             verdict, error = await attempt(lambda: compare(first, second), _read_scores, timeout_s)
         match_calls = calls[frozenset(pairing[:2])]
-        match_calls.append(Call(first, second, *(verdict or (None, None)), error))
+        scores, detail = verdict or (None, None)
+        match_calls.append(Call(first, second, scores, detail, error))
         if len(match_calls) == 1 + bidirectional:
             a, b, depth = pairing
             i, j = members[a][0], members[b][0]

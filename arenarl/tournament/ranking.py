@@ -36,11 +36,14 @@ class Match:
     @property
     def scores(self) -> tuple[float, float] | None:
         """(score_i, score_j) summed over both orders; None if any call failed. Eq. 3, ArenaRL."""
-        if any(call.scores is None for call in self.calls):
-            return None
-        scores = [call.scores if call.first == self.i else call.scores[::-1] for call in self.calls]
-        score_i, score_j = map(sum, zip(*scores, strict=True))
-        return round(score_i, DECIMALS), round(score_j, DECIMALS)
+        scores_i, scores_j = [], []
+        for call in self.calls:
+            if call.scores is None:
+                return None
+            score_i, score_j = call.scores if call.first == self.i else call.scores[::-1]
+            scores_i.append(score_i)
+            scores_j.append(score_j)
+        return round(sum(scores_i), DECIMALS), round(sum(scores_j), DECIMALS)
 
     @property
     def error(self) -> str | None:
@@ -50,15 +53,16 @@ class Match:
     @property
     def is_tie(self) -> bool:
         """True if both scores are equal. A failed match is not a tie."""
-        return self.scores is not None and self.scores[0] == self.scores[1]
+        scores = self.scores
+        return scores is not None and scores[0] == scores[1]
 
     @property
     def is_flip(self) -> bool:
         """True if the two orders have different winners."""
-        if len(self.calls) < 2 or self.scores is None:
+        if self.scores is None:
             return False
-        (a, b), (c, d) = (call.scores for call in self.calls)
-        return (a - b) * (c - d) > 0
+        leads = [call.scores[0] - call.scores[1] for call in self.calls if call.scores]
+        return len(leads) == 2 and leads[0] * leads[1] > 0
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,8 @@ def _share_true(flags: Iterable[bool]) -> float | None:
 
 def scored_calls(matches: Sequence[Match]) -> list[tuple[int, int, float, float]]:
     """Return (first, second, score_first, score_second) for every call of the matches with a verdict."""
-    return [(call.first, call.second, *call.scores) for match in matches if match.scores for call in match.calls]
+    calls = [call for match in matches if match.scores for call in match.calls]
+    return [(call.first, call.second, *call.scores) for call in calls if call.scores]
 
 
 def midranks(keys_G: Sequence[Any | None]) -> list[float | None]:

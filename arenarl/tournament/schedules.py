@@ -206,7 +206,8 @@ def anchor_means(results: Results, size: int) -> list[float | None]:
 
 def mean_score(results: Results, i: int, opponents: Iterable[int]) -> float | None:
     """Return the mean score of i against these opponents; None without any verdict."""
-    scores = [results[i, j][0] for j in opponents if results.get((i, j))]
+    found = (results.get((i, j)) for j in opponents)
+    scores = [pair[0] for pair in found if pair]
     return round(fmean(scores), DECIMALS) if scores else None
 
 
