@@ -23,7 +23,7 @@ _RESULT = {"role": "tool", "content": "what is seen"}
 
 def make_trainable(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
     """Set a trainable chat template (its own, TRL's variant or Qwen3's) and the end-of-turn token as `eos_token`.
-    Raises UserError if there is no template, or no trainable one."""
+    Raises UserError without a trainable template."""
     template = tokenizer.chat_template
     if not template:
         remedy = "save one with its tokenizer, or start from a checkpoint that train_sft.py wrote"

@@ -55,7 +55,7 @@ _TRAIN_OR_NAME = "train the stage that writes it, or name a folder or hub id tha
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     """Load a checkpoint's tokenizer, with a trainable chat template and the end-of-turn token as `eos_token`.
-    Raises UserError if there is no such folder or id, or no trainable chat template."""
+    Raises UserError for an unknown folder or id, and without a trainable chat template."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
@@ -84,7 +84,7 @@ def require_model(path: str) -> str:
 
 def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
     """Return the class that the model's config names, as TRL trains it; it may read images too.
-    Raises UserError if there is no such folder or id, or if it is not a causal language model."""
+    Raises UserError for an unknown folder or id, and for a model that is not a causal language model."""
     try:
         config = AutoConfig.from_pretrained(path)
     except (OSError, ValueError) as error:

