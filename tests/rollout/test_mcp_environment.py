@@ -307,7 +307,7 @@ def test_a_server_or_a_tool_that_cannot_work_is_refused_at_the_start(server, mes
     ("environment: {name: mcp, mcp: [{command: [x], api_key_variable: A}]}",
      "api_key_variable is of url, not of command"),
     ("environment: {name: mcp, mcp: [{url: 'http://a/mcp', api_key_parameter: key}]}",
-     "the key that environment.mcp.0.api_key_variable names"),
+     "api_key_parameter carries the key of environment.mcp.0.api_key_variable; set that too"),
     ("environment: {name: mcp, mcp: [{command: [x], rename: {a: {}}}]}",
      "rename.a: name the server's tool, or a function that makes its calls"),
     ("environment: {name: mcp, mcp: [{world: mcp}]}", "world and like name an environment of this project"),
