@@ -51,7 +51,7 @@ def serving_http(*command, port=0):
         port = free.getsockname()[1]
     process = subprocess.Popen([sys.executable, *command, "--port", str(port)])
     try:
-        for _ in range(600):
+        for _ in range(3600):  # 180 s: a loaded machine starts it slowly
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
