@@ -116,7 +116,7 @@ def test_correctness_needs_a_known_answer_for_every_query(tmp_path):
 ])  # fmt: skip
 def test_a_known_answer_that_is_not_text_is_an_error_before_training(tmp_path, known):
     write_jsonl(tmp_path / "rl_queries.jsonl", [replace(CLOSED, constraints=KNOWN | known)])
-    problem = "query c: constraints.answer must be a text, and answer_aliases a list of texts"
+    problem = "query c: constraints.answer must be a text, answer_aliases a list of texts"
     with pytest.raises(UserError, match=problem):
         training_queries_of(load_config(CONFIG, [f"data.folder={tmp_path}", "reward.name=correctness"]))
 

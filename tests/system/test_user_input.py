@@ -81,7 +81,7 @@ def test_a_file_without_read_permission_is_a_one_line_error(tmp_path):
 def test_a_folder_named_like_a_split_is_refused_before_anything_is_read(tmp_path):
     (tmp_path / "train.jsonl").mkdir()
     (tmp_path / "test.jsonl").write_text(json.dumps({"query": "q", "reference": "a"}))
-    with pytest.raises(UserError, match=r"train\.jsonl is no file"):
+    with pytest.raises(UserError, match=r"train\.jsonl is a folder"):
         find_source(str(tmp_path))
 
 

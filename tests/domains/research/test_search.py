@@ -366,7 +366,7 @@ def test_the_cache_reads_an_earlier_file_and_refuses_an_unusable_one(tmp_path):
 
 
 @pytest.mark.parametrize(("setting", "message"), [
-    ("engine=folder", "folder=None: name the folder"), ("engine=web", "compact names pages by their titles"),
+    ("engine=folder", "folder=None: name the folder"), ("engine=web", "compact names pages by title"),
     ("snippet.name=llm", "snippet.model is missing"), ("resluts=3", "did you mean environment.search.results"),
 ])  # fmt: skip
 def test_invalid_settings_are_refused(setting, message):
