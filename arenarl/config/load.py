@@ -1,6 +1,6 @@
 """Turn a run's YAML, its `base:` and `--set key=value` into a checked `Config`, and back.
 
-Layers are merged in order: base, file, overrides. The source of each key is recorded for errors. pydantic checks types
+Layers are merged in order: bases, file, overrides. A base may have a base. The source of each key is recorded for errors. pydantic checks types
 and ranges (`schema`); `checks` refuses keys that contradict each other. A section can have its own `base:`, as in
 `judge: {train: {base: judges/qwen3_max.yaml}}`; keys that this file omits get their defaults. The path of a base is
 relative to the file that names it. A file missing in the working directory is looked up in the repository.
@@ -72,10 +72,7 @@ def load(schema: type, values: dict[str, Any], path: Path, overrides: Iterable[s
 
     Raises UserError like `load_config`.
     """
-    source, keys = _read_yaml(path)
-    base = keys.pop("base", None)
-    layers = [] if base is None else [_read_base(source, base)]
-    layers.append((source, keys))
+    layers = _read_layers(path, [])
     layers += [(Source(f"--set {one_line(override)}", Path()), _read_override(override)) for override in overrides]
     return _over_layers(schema, values, layers)
 
@@ -132,8 +129,9 @@ def _set_keys(old: Any, new: Any, hint: Any, source: Source, sources: dict[str, 
         spaced = _SPACE if isinstance(new, str) and re.match(r"[\w.]+:\S", new) else ""
         raise UserError(f"{source.where}: {key} is a {kind} with keys of its own, not {one_line(new)}{spaced}")
     if key and item is None and "base" in new:
-        base_source, base = _read_base(source, new["base"])
-        old = _set_keys({}, base, hint, base_source, sources, key)
+        old = {}
+        for base_source, base in _read_base(source, new["base"], []):
+            old = _set_keys(old, base, hint, base_source, sources, key)
         new = {name: inner for name, inner in new.items() if name != "base"}
     if get_origin(hint) is dict and (bad := [name for name in new if not re.fullmatch(r"[\w-]+", name)]):
         raise UserError(f"{source.where}: {key}: the name {one_line(bad[0])} may hold letters, digits, - and _ only")
@@ -175,13 +173,21 @@ def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
     return Source(str(path), file.parent), values or {}
 
 
-def _read_base(source: Source, base: Any) -> tuple[Source, dict[str, Any]]:
+def _read_layers(path: Path, derived: list[Path]) -> list[tuple[Source, dict[str, Any]]]:
+    """Return the keys of a YAML and of its bases, the first base first. `derived` are the files that lead to it."""
+    source, keys = _read_yaml(path)
+    file = file_named(path).resolve()
+    if file in derived:
+        circle = " → ".join(known.name for known in [*derived[derived.index(file) :], file])
+        raise UserError(f"{source.where}: base leads back to the same file ({circle}); remove one of these bases")
+    base = keys.pop("base", None)
+    return ([] if base is None else _read_base(source, base, [*derived, file])) + [(source, keys)]
+
+
+def _read_base(source: Source, base: Any, derived: list[Path]) -> list[tuple[Source, dict[str, Any]]]:
     if not isinstance(base, str):
         raise UserError(f"{source.where}: base must be the path of a YAML, not {one_line(base)}")
-    base_source, values = _read_yaml(source.folder / base)
-    if "base" in values:
-        raise UserError(f"{source.where}: its base {base} has a base of its own; one level of inheritance is allowed")
-    return base_source, values
+    return _read_layers(source.folder / base, derived)
 
 
 def _read_override(override: str) -> dict[str, Any]:

@@ -143,8 +143,12 @@ def test_a_mapping_is_merged_and_an_empty_mapping_clears_it(load):
 
 def test_mistakes_in_a_base_are_refused(refuse):
     assert "rollout" in refuse("base: parent.yaml", parent="rolout: {}")
-    message = refuse("base: parent.yaml", parent="base: grandparent.yaml", grandparent="seed: 1")
-    assert "parent.yaml" in message and "one level" in message
+    assert "grandparent.yaml: seed=x" in refuse(
+        "base: parent.yaml", parent="base: grandparent.yaml", grandparent="seed: x"
+    )
+    for start in ("parent", "grandparent"):
+        message = refuse("base: parent.yaml", parent="base: grandparent.yaml", grandparent=f"base: {start}.yaml")
+        assert "leads back to the same file" in message and message.count(start) >= 2
     for text in ("base: 5", "base: [a.yaml]"):
         assert "base must be the path" in refuse(text)
 
@@ -159,7 +163,10 @@ def test_a_sections_base_replaces_earlier_values_and_comes_before_the_sections_o
     assert "does not exist" in refuse("judge: {train: {base: nowhere.yaml}}")
     wrong = refuse("judge: {train: {base: part.yaml}}", part="modle: a")
     assert "part.yaml: unknown key judge.train.modle; did you mean judge.train.model?" in wrong
-    assert "has a base of its own" in refuse("judge: {train: {base: part.yaml}}", part="base: run.yaml")
+    chain = {"part": "base: first.yaml\nmodel: c", "first": judge}
+    train = load("judge: {train: {base: part.yaml, rounding: 2}}", **chain).judge.train
+    assert (train.model, train.rounding, train.extra_body) == ("c", 2, {"x": 1})
+    assert "leads back" in refuse("judge: {train: {base: part.yaml}}", part="base: part.yaml")
 
 
 def test_a_missing_file_names_the_nearest(monkeypatch):
