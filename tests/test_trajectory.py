@@ -229,7 +229,8 @@ def test_queries_survive_writing_and_reading_and_a_failed_write(tmp_path):
 
 @pytest.mark.parametrize(("text", "message"), [
     ("", "has no query; data/README.md"), ("\n \r\n", "has no query"), ("\ufeff", "has no query"),
-    ('{"a": 1}\n{broken\n', "line 1 is not a valid query"), ("\n{broken\n", "line 2 is not JSON"),
+    ('{"a": 1}\n{broken\n', "line 1 is not a valid query"),
+    ("\n{broken\n", r"line 2 is not JSON: [^\d]* at character 2"),
     ('{"query_id": "q", "domain": "d", "language": "en", "query": "x"}',
      "line 1 is not a valid query: subtask Field required"),
     *(("\n".join(json.dumps(asdict(QUERY) | same) for same in ({}, other)), f"same {key}; each must be unique")

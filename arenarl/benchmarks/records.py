@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem, lines_of
-from arenarl.trajectory import MAX_RECORD_NESTING, parse_json, storable
+from arenarl.trajectory import MAX_RECORD_NESTING, json_problem, parse_json, storable
 
 Written = Annotated[str, StringConstraints(min_length=1, strip_whitespace=False)]  # a text, not empty
 _LARGEST_FIELD = 1 << 26  # characters of a CSV field
@@ -102,7 +102,7 @@ def _parsed(text: str, where: str) -> Any:
         parsed = parse_json(text, MAX_RECORD_NESTING)
         return json.loads(storable(json.dumps(parsed, ensure_ascii=False)))
     except ValueError as error:
-        raise UserError(f"{where} is not JSON: {error}; download the file again") from error
+        raise UserError(f"{where} is not JSON: {json_problem(error)}; download the file again") from error
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:

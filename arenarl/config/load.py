@@ -1,9 +1,10 @@
 """Turn a run's YAML, its `base:` and `--set key=value` into a checked `Config`, and back.
 
-Layers are merged in order: bases, file, overrides. A base may have a base. The source of each key is recorded for errors. pydantic checks types
-and ranges (`schema`); `checks` refuses keys that contradict each other. A section can have its own `base:`, as in
-`judge: {train: {base: judges/qwen3_max.yaml}}`; keys that this file omits get their defaults. The path of a base is
-relative to the file that names it. A file missing in the working directory is looked up in the repository.
+Layers are merged in order: bases, file, overrides. A base may have a base. The source of each key is recorded for
+errors. pydantic checks types and ranges (`schema`); `checks` refuses keys that contradict each other. A section can
+have its own `base:`, as in `judge: {train: {base: judges/qwen3_max.yaml}}`; keys that this file omits get their
+defaults. The path of a base is relative to the file that names it. A file missing in the working directory is looked
+up in the repository.
 """
 
 import difflib

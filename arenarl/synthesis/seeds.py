@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from arenarl.synthesis.prompts import Cell, QueryText
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem, lines_of
-from arenarl.trajectory import language_of, parse_json, same_query, storable
+from arenarl.trajectory import json_problem, language_of, parse_json, same_query, storable
 
 UNSTATED = "unstated"  # subtask of a seed without one
 SEED, TEST_SEED = "seed", "test seed"  # origins
@@ -74,5 +74,5 @@ def _read(path: Path) -> Iterator[tuple[int, _Seed]]:
             problem = f'{first_problem(error)}; write {{"query": …, "subtask": …}}'
             raise UserError(f"{path}, line {number} is not a seed query: {problem}") from error
         except ValueError as error:
-            problem = f"{error}; correct it, or rename a text file to another suffix than {path.suffix}"
+            problem = f"{json_problem(error)}; correct it, or rename a text file to another suffix than {path.suffix}"
             raise UserError(f"{path}, line {number} is not JSON: {problem}") from error

@@ -12,6 +12,6 @@ from arenarl.trajectory.messages import (
 )  # fmt: skip
 from arenarl.trajectory.records import append_step, read_jsonl, read_queries, read_trajectories, write_jsonl
 from arenarl.trajectory.text import (
-    MAX_NESTING, MAX_RECORD_NESTING, harmless, language_of, parse_json, same_query, storable, text_of,
+    MAX_NESTING, MAX_RECORD_NESTING, harmless, json_problem, language_of, parse_json, same_query, storable, text_of,
 )  # fmt: skip
 from arenarl.trajectory.vocabulary import VALID_ENDS, Query, RolloutGroup, StopReason, Trajectory, prompt_messages

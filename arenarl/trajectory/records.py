@@ -11,7 +11,7 @@ from arenarl.system.atomic_files import write_lines
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem, lines_of
 from arenarl.trajectory.messages import are_objects, given_calls, parse_turn, reply_message
-from arenarl.trajectory.text import MAX_RECORD_NESTING, parse_json, text_of
+from arenarl.trajectory.text import MAX_RECORD_NESTING, json_problem, parse_json, text_of
 from arenarl.trajectory.vocabulary import Query
 
 _QUERY = TypeAdapter(Query)
@@ -45,7 +45,7 @@ def _numbered(path: Path) -> Iterator[tuple[int, Any]]:
             if line.strip():
                 yield number, parse_json(line, MAX_RECORD_NESTING)
         except ValueError as error:
-            raise UserError(f"{path}, line {number} is not JSON: {error}") from error
+            raise UserError(f"{path}, line {number} is not JSON: {json_problem(error)}") from error
 
 
 def read_queries(path: Path) -> list[Query]:

@@ -53,6 +53,11 @@ def parse_json(text: str, nesting: int = MAX_NESTING) -> Any:
     return json.loads(text)
 
 
+def json_problem(error: ValueError) -> str:
+    """Return what `parse_json` found wrong, with the character instead of the JSON parser's own line and column."""
+    return f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
+
+
 def same_query(text: str) -> str:
     """Return a key that duplicate queries share: the text in lower case with single spaces."""
     return " ".join(text.lower().split())
