@@ -25,10 +25,11 @@ function drawTournament(set, item, tournament, chosen, choose) {
   const inTree = new Set(bracket.flat().map((place) => between(tournament, place.i, place.j)));
   const rounds = Map.groupBy(matches.map((match, index) => ({ ...match, index })), (match) => match.round);
   const beside = [...rounds].filter(([, played]) => played.some((match) => !inTree.has(match.index))); // all rounds, if there is no tree
-  const heading = (round) => (bracket.length ? 'Seeding: matches with the anchor' : rounds.size > 1 ? `Round ${round + 1}` : 'Matches');
+  const heading = (round) => (bracket.length ? `Seeding: matches with the ${set.isTraining ? 'anchor' : 'baseline'}` : rounds.size > 1 ? `Round ${round + 1}` : 'Matches');
+  const topology = !set.isTraining && tournament.topology === 'anchor' ? 'each policy against the baseline' : words(tournament.topology);
   const isEmpty = !matches.length && !tournament.group_calls.length;
   return el('section', { class: 'tournament' },
-    el('h3', {}, `Tournament${tournament.judge && `, ${tournament.judge}`}: ${words(tournament.topology)}`, el('span', { class: 'label' }, set.judge)),
+    el('h3', {}, `${set.isTraining ? 'Tournament' : 'Evaluation'}${tournament.judge && `, ${tournament.judge}`}: ${topology}`, el('span', { class: 'label' }, set.judge)),
     beside.map(([round, played]) => [
       el('h4', {}, heading(round)),
       el('div', { class: 'matches' }, played.map((match) => matchButton(item, match, chosen, choose))),
