@@ -102,7 +102,7 @@ def write_page(results: Path) -> None:
 
 def over_runs(name: str, results: Path) -> str:
     """Return a paper's table with the policies of all runs in `results` that have one of its figures;
-    without such a policy, with a row of 'not run'."""
+    without such a policy, a row says 'not run'."""
     table = TABLES[name]
     runs = {folder.parent.name: _aggregates(folder) for folder in sorted(results.glob("*/benchmarks"))}
     rows = [row for run, aggregates in runs.items() for row in _rows(table, aggregates, f"{run}: ")]

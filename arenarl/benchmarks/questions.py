@@ -62,10 +62,10 @@ class _HiddenProblem(_Problem):
 
 
 class BrowseComp(HiddenQuestions):
-    """Accuracy, and calibration error in 10 bins as in inspect-evals: a bin excludes its lower end, except 0.
+    """Accuracy, and calibration error in 10 bins as in inspect-evals: only the lowest bin includes its lower end.
 
-    The judge also extracts the stated confidence, 100 without a number. The reference code compares "correct: yes" with
-    "yes", which marks all answers as wrong; here the word after the colon counts.
+    The judge also extracts the stated confidence; without a number it is 100. The reference code compares "correct:
+    yes" with "yes", which marks all answers as wrong; here the word after the colon counts.
     """
 
     name, title, size = "browsecomp", "BrowseComp", 1266
@@ -111,7 +111,7 @@ class _HiddenChinese(Record):
 
 
 class BrowseCompZH(BrowseComp):
-    """BrowseComp in Chinese: calibration error in 5 bins, confidence 0 without a number."""
+    """BrowseComp in Chinese: calibration error in 5 bins; without a number the confidence is 0."""
 
     name, title, size = "browsecomp_zh", "BrowseComp-ZH", 289
     judges = ("gpt-4o",)
@@ -173,8 +173,8 @@ class _HiddenPrompt(Record):
 class XBench(HiddenQuestions):
     """Accuracy averaged over the repeats, best of the repeats, and majority vote.
 
-    A tie of the vote counts as the share of tied answers that are right, where the official code draws one. A response
-    whose stated final answer equals the known answer is right without a judge.
+    A tie of the vote counts as the share of tied answers that are right; the official code draws one of them. A
+    response whose stated final answer equals the known answer is right without a judge.
     """
 
     name, title, size = "xbench", "xbench-DeepSearch", 100
@@ -231,7 +231,7 @@ _TEMPLATES = "simpleqa/grader_templates.py"
 
 class SimpleQA(Benchmark):
     """Share of correct answers, overall and among attempted ones, and F1, their harmonic mean.
-    InfoAgent reports the first, with search."""
+    InfoAgent reports the overall share, with search."""
 
     name, title, size = "simpleqa", "SimpleQA", 4326
     judges = ("gpt-4.1", "gpt-4o")  # of openai/simple-evals, and of the paper
@@ -262,7 +262,7 @@ class SimpleQA(Benchmark):
         is_a, is_b, is_c = (np.array([grade == known for grade in grades], dtype=float) for known in GRADES.values())
 
         def share(part: np.ndarray, whole: np.ndarray) -> Figure:
-            """Return the percentage, 0 for an empty whole, as the official code does."""
+            """Return the percentage; 0 if the whole is empty, as in the official code."""
 
             def percent(weights: np.ndarray) -> np.ndarray:
                 parts, wholes = weights @ part, weights @ whole
@@ -279,7 +279,7 @@ class SimpleQA(Benchmark):
 
 
 def read_letter(text: str) -> str:
-    """Return the grade whose letter, A, B or C, stands alone as a word. Raises ValueError for no letter or several."""
+    """Return the grade whose letter, A, B or C, stands alone as a word. Raises ValueError for none or several."""
     letters = set(re.findall(r"\b[ABC]\b", without_thinking(text)))
     if len(letters) != 1:
         raise ValueError("it holds no letter, or more than one, where A, B or C was asked for")

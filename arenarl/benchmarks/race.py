@@ -1,4 +1,4 @@
-"""DeepResearch Bench, RACE (arXiv 2506.11763): 100 research tasks, each with a reference article and own criteria.
+"""DeepResearch Bench, RACE (arXiv 2506.11763): 100 research tasks, each with a reference article and its own criteria.
 
 One call removes the citations from the policy's article. A second call scores both articles by every criterion, 0 to
 10. Scores are averaged by the criteria's weights in four dimensions, then by the dimensions' weights, into T for the
@@ -117,7 +117,7 @@ class RACE(Benchmark):
         return items
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        """Score a response; an empty one scores 0, where the official code leaves it out."""
+        """Score a response. An empty response scores 0; the official code leaves it out."""
         if not response.strip():
             return dict.fromkeys(("score", *DIMENSIONS), 0.0)
         cleaning = prompts.messages("clean", item.language, article=response)
@@ -142,7 +142,7 @@ Points = dict[str, list[tuple[float, float]]]  # dimension -> (article, referenc
 
 
 def race_score(points: Points, criterions: dict[str, list[dict[str, Any]]], weights: dict[str, float]) -> Verdict:
-    """Return T / (T + R), 0 to 1, over all (`score`) and for each dimension; 0 if both have no points."""
+    """Return T / (T + R), 0 to 1, overall (`score`) and for each dimension; 0 if neither article has points."""
     targets, references = {}, {}
     for name, of_dimension in criterions.items():
         criterion_weights = [criterion["weight"] for criterion in of_dimension]

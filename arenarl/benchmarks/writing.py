@@ -53,8 +53,9 @@ class _CriterionReply(JSONReply):
 
 
 class WritingBench(Benchmark):
-    """A response's score is the mean of its five criteria, each 1 to 10 from one call. The benchmark's score is the
-    mean over queries times 10, as on its leaderboard. Official judges: Claude-Sonnet-4.5, the authors' critic model."""
+    """A response's score is the mean of its five criteria, each scored 1 to 10 in its own call. The benchmark's score
+    is the mean over queries times 10, as on its leaderboard. Official judges: Claude-Sonnet-4.5, the authors' critic
+    model."""
 
     name, title, size = "writingbench", "WritingBench", 1000
     judges = ("claude-sonnet-4-5", "claude-sonnet-4.5", "WritingBench-Critic-Model-Qwen-7B")

@@ -113,7 +113,7 @@ def _set_keys(old: Any, new: Any, hint: Any, source: Source, sources: dict[str, 
     or a plain value.
 
     Records in `sources` where each dotted key was set; `list.0.key` is a key of a list's first section. Raises
-    UserError for an unknown key, or a value of another kind where a section or a list of sections belongs.
+    UserError for an unknown key, and for a value where the schema has a section or a list of sections.
     """
     sources[key] = source.where
     # the section type in a list or mapping of sections
@@ -154,7 +154,7 @@ def _set_keys(old: Any, new: Any, hint: Any, source: Source, sources: dict[str, 
 
 
 def over(old: Any, new: Any) -> Any:
-    """Merge two mappings name by name; an empty mapping, and any other value, replaces `old`."""
+    """Merge two mappings name by name. If `new` is empty or not a mapping, it replaces `old`."""
     if not (isinstance(old, dict) and isinstance(new, dict) and new):
         return new
     return old | {name: over(old.get(name), value) for name, value in new.items()}

@@ -222,7 +222,7 @@ class RenamedToolConfig:
 @dataclass
 class MCPServerConfig:
     """A source of tools for `environment.name: mcp`: one of `command`, `url` and `world`. The paper names only the
-    services; all values are our choices."""
+    services; all values are our choice."""
 
     command: list[Line] | None = None  # command that starts a server over stdin/stdout: [uvx, amap-mcp-server]
     url: Text | None = None  # address of a streamable HTTP server: http://127.0.0.1:8000/mcp
@@ -321,7 +321,7 @@ class RolloutConfig:
 
     @property
     def longest(self) -> int:
-        """Tokens of a whole trajectory, its prompt included, for which vLLM reserves room."""
+        """Number of tokens, prompt included, that vLLM reserves for a trajectory."""
         return PROMPT_TOKENS + self.max_tokens
 
     @property
@@ -532,12 +532,12 @@ class RLConfig:
 
     @property
     def rollouts(self) -> int:
-        """Number of rollouts of `groups` queries in the run."""
+        """Number of rollout batches in the run; each has `groups` queries."""
         return math.ceil(self.steps / self.updates_per_rollout)
 
     @property
     def curve_points(self) -> int:
-        """Number of the curve's evaluations, the one before step 1 included."""
+        """Number of the curve's evaluations, including the evaluation before step 1."""
         return self.steps // self.eval_steps + 1 if self.eval_steps else 0
 
 
@@ -632,8 +632,8 @@ class Config:
 
     @property
     def pass_rates(self) -> Path:
-        """The file with `arenarl.training.difficulty`'s pass rates of the policy that RL starts from, beside that
-        policy, so that all runs from it share the file."""
+        """The file of pass rates that `arenarl.training.difficulty` measured for the policy that RL starts from. It
+        lies in that policy's run, so that all runs from the policy share it."""
         folder = self.run_dir if self.rl.init else Path(self.sft_policy).parent
         return folder / "difficulty" / "pass_rates.jsonl"
 

@@ -43,7 +43,7 @@ def _pattern(pattern: str, message: str) -> AfterValidator:
 
 
 def _as_text(value: Any) -> Any:
-    """Turn an integer into text, as in `name: 12`. A number such as 1.50 is refused: its text is lost."""
+    """Convert an integer to text, as in `name: 12`. A number such as 1.50 is refused: YAML drops its last digit."""
     return str(value) if type(value) is int else value
 
 

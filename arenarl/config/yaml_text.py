@@ -2,8 +2,8 @@
 
 YAML 1.1 reads `12:30:45` as 45045, `010` as 8, `no` as false and a date as an object. Here these are text, and keys are
 always text. Numbers are -1, 0.5 and 2e-5; booleans are true and false. Duplicate keys, tags and invalid Unicode are
-refused, as are values that are too deep or too many. An alias counts as its whole content, so that neither a circle nor
-nested aliases can exhaust memory.
+refused, and so is a file with too many values or too much nesting. An alias counts as its whole content, so neither a
+circle nor nested aliases can exhaust memory.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Text search: BM25 without JAX, and the helpers that turn text into search terms.
 
-bm25s starts JAX on import if JAX is installed, only to select the best documents, which we do ourselves. A started JAX
-reserves three quarters of the GPU memory, which the policy needs.
+bm25s starts JAX on import if JAX is installed, only to select the best documents; this module selects them itself. A
+started JAX reserves three quarters of the GPU memory, which the policy needs.
 """
 
 import sys

@@ -120,7 +120,7 @@ class Domain:
 
     @property
     def has_own_queries(self) -> bool:
-        """True if `data.folder` holds the user's own queries: queries without a manifest of data/prepare.py."""
+        """True if `data.folder` holds the user's own queries, without a manifest from data/prepare.py."""
         folder = Path(self.data.folder)
         return any(folder.glob("*_queries.jsonl")) and not (folder / "manifest.json").is_file()
 
@@ -129,7 +129,7 @@ class Domain:
         return tuple(dict.fromkeys([*self.subtasks, *(query.subtask for query in queries)]))
 
     def spread_over_subtasks(self, queries: list[Query], count: int) -> list[Query]:
-        """Return the first `count` queries, taken from the subtasks in turn."""
+        """Return the first `count` queries, alternating between the subtasks."""
         by_subtask = [[query for query in queries if query.subtask == subtask] for subtask in self.subtasks_of(queries)]
         return [query for turn in zip_longest(*by_subtask) for query in turn if query][:count]
 
@@ -146,7 +146,7 @@ class Domain:
     def read_test_set(self) -> tuple[list[Query], dict[str, Trajectory]]:
         """Return the test queries, and their stored baselines by query id if the file exists.
 
-        Raises UserError for a baseline without a query id, a second one of a query, or a query without one.
+        Raises UserError for a baseline without a query id, a query with two baselines, or a query without a baseline.
         """
         queries, path = self.read_split("test"), Path(self.data.folder) / "test_baselines.jsonl"
         if not path.is_file():
@@ -204,12 +204,12 @@ def make_domain(environment: EnvironmentConfig, data: DataConfig) -> Domain:
 
 
 def median_of(trajectories: Sequence[Trajectory], quality: Sequence[float]) -> Trajectory:
-    """Return the trajectory of median quality; the first of equal ones, the better of two middle ones."""
+    """Return the trajectory of median quality: the first of equals, the better of two in the middle."""
     return trajectories[sorted(range(len(trajectories)), key=lambda index: quality[index])[len(trajectories) // 2]]
 
 
 def even_counts(count: int, subtasks: Sequence[str]) -> list[tuple[str, int]]:
-    """Spread `count` over the subtasks; the first ones take the remainder.
+    """Spread `count` over the subtasks; the first subtasks take the remainder.
 
     >>> even_counts(5, ["a", "b", "c"])
     [('a', 2), ('b', 2), ('c', 1)]

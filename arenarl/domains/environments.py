@@ -1,7 +1,7 @@
 """Environments: `make_environment` creates the tools, and the world behind them, that `environment.name` names.
 
-All of ours are seeded, and only web search uses the network. arenarl/rollout/environment.py has the interface that the
-rollout engine needs. A domain's world is imported only when it is created.
+All environments of this project are seeded, and only web search uses the network. arenarl/rollout/environment.py has
+the interface that the rollout engine needs. A domain's world is imported only when it is created.
 """
 
 import inspect
@@ -63,7 +63,8 @@ _PARAMETERS = {"reset": ("query",), "call": ("name", "arguments")}  # positional
 def _make_own(maker: Any, config: EnvironmentConfig, language: str) -> Environment:
     """Call a user's class or function, with (config, language) or without arguments; raise UserError if neither works.
 
-    An instance made with arguments, or one with `call` and `tools`, follows our interface. Any other follows TRL's.
+    An instance follows our interface if it was made with arguments or has `call` and `tools`. Any other instance
+    follows TRL's.
     """
     # for a maker that accepts both, `call` decides
     choices = [(config, language), ()] if hasattr(maker, "call") else [(), (config, language)]

@@ -24,7 +24,8 @@ _IGNORANCE = re.compile(
 
 
 def has_answer(query: Query) -> bool:
-    """Return whether the query has a known answer; raise UserError if it is not a text, such as a year as a number."""
+    """Return whether the query has a known answer; raise UserError if it is not a text, for example a year written as a
+    number."""
     if "answer" not in query.constraints:
         return False
     answer, aliases = query.constraints["answer"], query.constraints.get("answer_aliases", [])
@@ -46,7 +47,7 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
 
 
 def states_something(answer: str) -> bool:
-    """Return False for an empty answer, and for one such as "not found".
+    """Return False for an empty answer, and for an answer such as "not found".
 
     >>> [states_something(answer) for answer in ("1841", "not found", "I do not know.", "未找到", " ")]
     [True, False, False, False, False]

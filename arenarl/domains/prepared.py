@@ -1,7 +1,7 @@
 """Check that the files in `data.folder` were prepared with the config's settings.
 
 data/prepare.py writes its settings into manifest.json beside the files, and each stage compares them with its own. So
-no stage trains or tests on files of another seed or size. A folder without a manifest, a user's own data, passes.
+no stage trains or tests on files of another seed or size. A folder without a manifest is a user's own data and passes.
 """
 
 from dataclasses import asdict
@@ -26,7 +26,7 @@ FILES = ("sft", "rl_queries", "test_queries", "test_baselines")
 
 
 def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, split: str) -> None:
-    """Raise UserError if data/prepare.py made `split` (sft, rl or test) with other settings, or did not finish."""
+    """Raise UserError if data/prepare.py prepared `split` (sft, rl or test) with other settings, or did not finish."""
     manifest = manifest_of(Path(data.folder))
     if manifest is None:
         return
@@ -71,7 +71,7 @@ def _exists(source: str) -> bool:
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:
-    """Read the manifest that data/prepare.py wrote into the folder; None without one, or for another program's."""
+    """Read the manifest that data/prepare.py wrote into the folder; None if missing or from another program."""
     manifest = read_json(folder / "manifest.json")
     splits = manifest.get("splits") if isinstance(manifest, dict) else None
     if not isinstance(splits, dict):

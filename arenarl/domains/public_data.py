@@ -37,7 +37,7 @@ SPLITS = {"sft": ("sft",), "test": ("test",), "rl": ("train", "rl")}
 
 @dataclass
 class PublicData:
-    """The splits by file name, the files they come from, and notes for the user."""
+    """The splits by file name, their source files, and notes for the user."""
 
     splits: dict[str, list[Any]]
     origin: list[dict[str, Any]]
@@ -56,7 +56,7 @@ class Source:
 
     @property
     def label(self) -> str:
-        """The first part of its records' ids."""
+        """The first part of the ids of its records."""
         return Path(self.name.partition("@")[0]).resolve().name.removesuffix(".jsonl").removesuffix(".parquet")
 
     def to_record(self) -> dict[str, Any]:
@@ -67,9 +67,9 @@ class Source:
 def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -> PublicData:
     """Read all sources into splits; each query is in one split only: the first of test, RL and SFT.
 
-    `domain` has the rubric that judges the queries. Calls of tools outside `tools` are kept, and counted in a note.
-    With `divide`, records of files not named after tests or SFT are divided. A UserError names the source, or the file
-    and line, and the fix.
+    `domain` has the rubric that judges the queries. Calls of tools that are not in `tools` are kept, and counted in a
+    note. With `divide`, records of files not named after tests or SFT are divided. A UserError names the source, or the
+    file and line, and the fix.
     """
     sources = [find_source(source, config.divide) for source in config.source]
     records: dict[str, list[Record]] = {split: [] for split in SPLITS}
@@ -100,7 +100,7 @@ def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -
 def find_source(name: str, is_divided: bool = False) -> Source:
     """Find a local folder or file (JSONL, Parquet), or download the hub's data set `owner/name[@revision]`.
 
-    Raises UserError if nothing is found, or no such file in it, or no file of a split unless `is_divided`.
+    Raises UserError if the source is missing, has no such file, or (unless `is_divided`) has no file of a split.
     """
     path, revision = local_path(name), None
     if path and path.is_file():

@@ -1,7 +1,7 @@
 """Convert a line of a published data set into a query and a trajectory.
 
 Files are JSONL or Parquet. Accepted are OpenAI's chat messages (native tool calls, or Qwen3's in the text), ShareGPT's
-conversations, and plain text. The functions of `trajectory` parse the messages, so they have the form of rollouts. An
+conversations, and plain text. The package `trajectory` parses the messages, so they have the form of rollouts. An
 error names the file, the line and the fix.
 """
 
@@ -54,7 +54,7 @@ ROLES = {"human": "user", "gpt": "assistant", "function_call": "assistant", "obs
 
 @dataclass(frozen=True)
 class Record:
-    """A line of a file: its place for errors, its fields with those of `metadata`, and its id."""
+    """A line of a file: its place for errors, its fields (including the fields in `metadata`), and its id."""
 
     where: str
     fields: dict[str, Any]
@@ -121,7 +121,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Remove nulls at every depth. A Parquet column of objects gives each object the fields of all others."""
+    """Remove nulls at every depth. In a Parquet column of objects, each object has the fields of all objects."""
     if isinstance(value, dict):
         return {name: _without_nulls(item) for name, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
@@ -144,7 +144,7 @@ def _missing(record: Record, what: str, names: Sequence[str]) -> UserError:
 
 
 def read_trajectory(record: Record, query: Query, names: Sequence[str]) -> Trajectory:
-    """Return the trajectory in the first field of `names`, messages or an answer; raise UserError without one.
+    """Return the trajectory in the first field of `names` with messages or an answer; raise UserError without one.
 
     Like a rollout it starts with the query, without a system message. A last text without tool calls becomes an answer.
     """

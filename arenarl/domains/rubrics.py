@@ -77,7 +77,7 @@ class Rubric:
         return Rubric(shown, self.parts)
 
     def only(self, name: str) -> "Rubric":
-        """Return a rubric with this dimension alone."""
+        """Return a rubric that has only this dimension."""
         return Rubric(tuple(item for item in self.items if item.name == name), self.parts)
 
     def total(self, scores: Mapping[str, float]) -> float:

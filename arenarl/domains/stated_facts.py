@@ -84,7 +84,8 @@ _APPROXIMATE = re.compile(
 class Fact:
     """A fact in a text. `value` is a number, (start, end) for hours, (year or None, month, day) for a date, or a text.
 
-    `within` is the tolerance of a number: half of its last place, or a tenth of it after a word such as "about".
+    `within` is the tolerance of a number: half a unit of its last digit, or a tenth of the number after a word such as
+    "about".
     """
 
     kind: str  # url, citation, date, hours, clock, service, percentage, price, duration, distance, number
@@ -94,7 +95,7 @@ class Fact:
 
 
 def read_facts(text: str) -> Iterator[Fact]:
-    """Yield the facts of a text, kind by kind. Characters of one fact are not read again for another kind."""
+    """Yield the facts of a text, kind by kind. A character belongs to at most one fact."""
     rest = with_clocks(text)
     for kind, pattern, read in _FORMS:
         for match in pattern.finditer(rest):
@@ -133,7 +134,7 @@ def numbers_of(text: str) -> set[float]:
 
 
 def place_of(words: str, text: str) -> int:
-    """Return the first index of these words in a text, not inside a longer word or number; -1 if there is none.
+    """Return the first index of these words in a text, not inside a longer word or number; -1 if they do not occur.
 
     >>> place_of("54,000", "954,000 or 54,000,000"), place_of("Ann", "Joanne, Ann"), place_of("西湖", "在西湖边")
     (-1, 8, 1)
@@ -244,7 +245,7 @@ def _slack(kind: str, match: re.Match, value: Any) -> float:
 
 
 def _clock_of_shared(match: re.Match) -> str:
-    """Put the start of a range into the half of the day of its end, or into the other half if it would come later."""
+    """Give the start of a range the half of the day of its end; if the start would then be later, the other half."""
     if not 1 <= int(match[1]) <= 12:
         return match.group()
     start, end = (60 * (int(match[at]) % 12) + int(match[at + 1] or 0) for at in (1, 3))

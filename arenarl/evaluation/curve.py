@@ -37,7 +37,8 @@ class CurveRecorder:
         self.path = folder / "curve.jsonl"
 
     def record(self, step: int) -> None:
-        """Evaluate and write a step's point. Call it on all processes: they share the queries, the main one writes.
+        """Evaluate and write a step's point. Call it on all processes: they share the queries, and the main process
+        writes.
 
         Raises:
             RunStopped: on all processes, if the LLMs or tools of one reached a limit; a resumed run repeats this point.
@@ -57,7 +58,7 @@ class CurveRecorder:
             self._write(step, cases)
 
     def has_point(self, step: int) -> bool:
-        """True if the point of a step was written. Call it on all processes: the main one reads the file."""
+        """True if the point of a step was written. Call it on all processes: the main process reads the file."""
         points = read_jsonl(self.path) if is_main_process() and self.path.is_file() else ()
         return any(gather_object([step in {point["step"] for point in points}]))
 

@@ -75,14 +75,15 @@ class Case:
 
     @property
     def missing_verdicts(self) -> int:
-        """Number of judges without a verdict; for a score without a baseline, 1 if there is none."""
+        """Number of missing verdicts: judges without a verdict, or 1 if a case without a baseline has no score."""
         if self.score is not None:
             return int(math.isnan(self.score))
         return sum(bool(np.isnan(judged).all()) for judged in self.outcomes)
 
     @property
     def leads(self) -> list[float | None]:
-        """Lead of the policy's total over the baseline's, both orders summed, by judge; None without a verdict."""
+        """By judge, the lead of the policy's total over the baseline's, summed over both orders; None without a
+        verdict."""
         totals = [None if None in pair else (*pair[0].totals, *pair[1].totals[::-1]) for pair in self.calls]
         return [None if four is None else round(four[0] - four[1] + four[2] - four[3], 6) for four in totals]
 
@@ -111,8 +112,8 @@ def evaluate_policy(
     sample: int = 0,
     max_turns: int | None = None,
 ) -> list[Case]:
-    """Roll out every query once at `temperature` (0: greedy) and judge it against its baseline in both orders, or
-    alone without one.
+    """Roll out every query once at `temperature` (0: greedy) and judge it in both orders against its baseline; without
+    a baseline, judge it alone.
 
     `sample` numbers the trajectories of a query; `max_turns` None means `rollout.max_turns`.
     """
@@ -141,7 +142,7 @@ def judge_trajectories(
 
 
 def lost(outcomes: np.ndarray) -> np.ndarray:
-    """Return the outcomes of a loss without judging: -1, but NaN in dimensions that a judge left out in `outcomes`."""
+    """Return the outcomes of a loss without judging: -1, but NaN in dimensions that a judge omitted in `outcomes`."""
     unknown = np.isnan(outcomes)
     return np.where(unknown & ~unknown.all(axis=1, keepdims=True), math.nan, -1.0)
 
@@ -230,7 +231,8 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
 
 
 def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
-    """Return the figures of a table's columns, and more, each with its interval. Noise-free figures need a truth."""
+    """Return the figures of a table's columns and further figures, each with its interval. Noise-free figures need a
+    truth."""
     valid = [case for case in cases if case.trajectory.valid]
 
     def mean_of(value: Callable[[Case], float], of: Sequence[Case] = cases) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Adds to the figures of `evaluation.summarize` if `evaluate.samples` or `evaluate.max_turns` is set. A policy does not
 see its budget, so a trajectory with fewer turns is the beginning of a longer one. Each trajectory is rolled out and
 judged once, with the largest budget, and cut here. This does not work for worlds that end trajectories: the beginning
-would be valid, and worth a reward that was never measured (`refuse_worlds`).
+would be valid, with a reward that was never measured (`refuse_worlds`).
 """
 
 from collections.abc import Callable, Sequence
@@ -68,9 +68,9 @@ def within(case: Case, turns: int) -> Case:
 def pass_at_k(samples: Sequence[Sequence[Case]], resamples: int, seed: int) -> dict[str, list[dict[str, Any]]]:
     """Return the chance, in percent, that at least one of k samples passes, for k = 1, 2, …, by criterion.
 
-    The mean over subtasks, with intervals. An invalid sample never passes. Criterion `win`: the sample beats the stored
-    baseline, not by a tie; mean over judges. A sample without a verdict does not count for that judge, and a query with
-    fewer than k samples is left out. The other criteria are the domain's (`Truth.passes`) and noise-free.
+    Each is a mean over subtasks, with an interval. An invalid sample never passes. Criterion `win`: the sample beats
+    the stored baseline, not by a tie; mean over judges. A sample without a verdict does not count for that judge, and a
+    query with fewer than k samples is left out. The other criteria are the domain's (`Truth.passes`) and noise-free.
     """
     strata = [case.query.subtask for case in samples[0]]
     own = dict.fromkeys(name for cases in samples for case in cases if case.truth for name in case.truth.passes())

@@ -34,7 +34,7 @@ GENERATION = 1
 
 
 class Part:
-    """The stored cases of one policy, decoding and sample, and a fingerprint file, which is written last.
+    """The stored cases of one policy, decoding and sample. A fingerprint file is written last.
 
     `trajectories` are the stored trajectories; None if the part is missing, incomplete or out of date.
     """
@@ -45,7 +45,7 @@ class Part:
         self.trajectories = [Trajectory.from_record(record) for record in read_jsonl(cases)] if is_whole else None
 
     def write(self, cases: Sequence[Case]) -> None:
-        """Write the cases unless the file holds the same; their findings and verdicts may have changed."""
+        """Write the cases if they differ from the file: their findings and verdicts may have changed."""
         records = [case.to_record() for case in cases]
         if self.trajectories is None:
             self.path.unlink(missing_ok=True)  # the cases will no longer match it
@@ -75,7 +75,7 @@ class Tested:
 
 
 def read_parts(config: Config, policies: Mapping[str, str | LLMConfig], folder: Path) -> Parts:
-    """Return the parts of an evaluation, with their stored trajectories unless these are out of date."""
+    """Return the parts of an evaluation, with their stored trajectories if these are up to date."""
     prints = {name: fingerprint(config, policy) for name, policy in policies.items()}
 
     def part(name: str, decoding: str, sample: int) -> Part:

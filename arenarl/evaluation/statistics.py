@@ -26,7 +26,7 @@ def win_rate(
 ) -> dict[str, Any]:
     """Return the win rate in percent: won cases among won and lost ones, by judge and dimension; ties do not count.
 
-    The mean over dimensions, then judges, then strata.
+    It is the mean over dimensions, then judges, then strata.
 
     Args:
         outcomes: (cases, judges, dimensions) of 1 for a win, 0 for a tie, -1 for a loss, NaN for no verdict.
@@ -91,7 +91,7 @@ def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
-    """Return the chance that at least one of k samples passes if `passed` of `samples` did; NaN if samples < k.
+    """Return the chance that at least one of k samples passes if `passed` of `samples` passed; NaN if samples < k.
 
     Unbiased: the share of all draws of k samples that contain a pass. Eq. 1, Chen et al. 2021 (arXiv 2107.03374).
 

@@ -68,7 +68,7 @@ def _graded(prompt: str, rng: random.Random) -> Reply:
 
 
 def _is_right(prompt: str) -> bool:
-    """Return True if the response contains the correct answer. Earlier matches of a field are examples."""
+    """Return True if the response contains the correct answer. Earlier matches of a field belong to examples."""
     correct, response = _CORRECT.findall(prompt), _RESPONSE.findall(prompt)
     return bool(correct and response) and correct[-1].strip().casefold() in response[-1].casefold()
 

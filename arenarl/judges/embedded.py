@@ -45,7 +45,7 @@ class EmbeddedJudge:
     async def choose(
         self, query: Query, trajectories: Sequence[Trajectory], winners: int, repeat: int = 0
     ) -> list[int]:
-        """Return the positions of the highest totals; of equal totals, the one shown first."""
+        """Return the positions of the highest totals; of equal totals, the trajectory shown first."""
         totals = self.verdict(query, self.views(*trajectories), tuple(self.weights(query)), ("choose", repeat)).totals
         return sorted(range(len(totals)), key=lambda position: -totals[position])[:winners]
 
@@ -81,9 +81,9 @@ class EmbeddedJudge:
     def flip_rate(self, query: Query) -> float:
         """Return the flip rate of a checklist item: the config's, or one as reliable as a pointwise score.
 
-        Two scores of the same trajectory have the correlation r = spread² / (spread² + noise²). Two answers that are
-        yes half of the time and flip with probability p have the correlation (1 - 2p)².
-        Both correlations are equal at p = (1 - sqrt(r)) / 2.
+        Two scores of the same trajectory have the correlation r = spread² / (spread² + noise²). Two answers to one item
+        that are yes half of the time and flip with probability p have the correlation (1 - 2p)². Both correlations are
+        equal at p = (1 - sqrt(r)) / 2.
         """
         config = self.config
         if config.noise == "none" or config.flip_rate is not None:

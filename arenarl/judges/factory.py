@@ -50,7 +50,7 @@ def make_judges(
     client: LLMClient | None = None,
     seed: int = 0,
 ) -> list[Judge]:
-    """Return the judges of `judge.eval`, with independent noise."""
+    """Return the judges of `judge.eval`; simulated judges have independent noise."""
     return [make_judge(config, domain, examine, client, seed, f"eval{index}") for index, config in enumerate(configs)]
 
 
@@ -78,13 +78,14 @@ def refuse_answers_alone(config: Config, is_training: bool) -> None:
 
 
 def refuse_without_checklist(reward: str, judge: Judge, queries: Sequence[Query]) -> None:
-    """Raise UserError if the reward needs checklists and the judge has none for a query."""
+    """Raise UserError if the reward needs checklists and the judge lacks the checklist of a query."""
     for query in queries if reward == "rubric_checklist" else ():
         judge.checklist(query)
 
 
 def _query_rubrics(path: Path, domain: Domain) -> Callable[[Query], Rubric]:
-    """Return a function from a query to its written rubric. Raises UserError if a query of the RL split has none."""
+    """Return a function from a query to its written rubric. Raises UserError if a query of the RL split has no
+    rubric."""
     rubrics = read_query_rubrics(path)
     missing = [query.query_id for query in domain.read_split("rl") if query.query_id not in rubrics]
     if missing:

@@ -31,16 +31,16 @@ class Verdict:
 
     @property
     def totals(self) -> tuple[float, ...]:
-        """Totals by the rubric's weights. A total in a judge's reply is ignored."""
+        """One total per trajectory, computed with the rubric's weights. A total in a judge's reply is ignored."""
         return tuple(map(self.total, self.dimensions))
 
 
 class Judge(Protocol):
-    """The interface of judges. Each async method is one judge call; it returns None without a verdict.
-    A class may leave methods out: their calls have no verdict. `repeat` distinguishes calls with equal arguments."""
+    """The interface of judges. Each async method is one judge call; it returns None if there is no verdict. A class may
+    leave methods out: their calls then have no verdict. `repeat` distinguishes calls with equal arguments."""
 
     def __init__(self, config: JudgeConfig):
-        """Take the judge's section of the config. Optional."""
+        """Receive the judge's section of the config. A class may omit this method."""
 
     def weights(self, query: Query) -> dict[str, float]:
         """Return the weight of each dimension of the query's rubric in the total."""
@@ -82,7 +82,7 @@ class Judge(Protocol):
         return {}
 
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
-        """Return for every checklist item whether the trajectory meets it (Rubrics as Rewards)."""
+        """Return item → True if the trajectory meets it, for every item of the checklist (Rubrics as Rewards)."""
         return None
 
 

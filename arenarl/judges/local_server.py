@@ -128,7 +128,7 @@ def _completion(body: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def spoil(text: str, reply: Reply, fault: str | None) -> str:
-    """Return the reply's text with the fault, if the fault concerns the text.
+    """Return the reply's text with the fault; unchanged if the fault does not concern the text.
     If the reply is not JSON, its last word becomes wrong or missing."""
     if fault == "truncated":
         return text[: len(text) * 2 // 3]

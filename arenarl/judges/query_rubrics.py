@@ -4,7 +4,8 @@
 
 The file is <data.folder>/rl_rubrics.jsonl; set `judge.train.query_rubrics` to it. With --checklist, each item is met or
 not met (Rubrics as Rewards), for `reward.name: rubric_checklist`, and the file is rl_checklists.jsonl. Queries with a
-rubric in the file are skipped. An invalid rubric is requested once more; if that fails too, it is missing.
+rubric in the file are skipped. An invalid rubric is requested once more; if the second reply is invalid too, the query
+has no rubric.
 """
 
 import argparse

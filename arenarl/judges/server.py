@@ -113,7 +113,7 @@ class JudgeServer(LocalServer):
         return {"score": scores[0][names[0]]}
 
     def _checklist(self, prompt: str) -> dict[str, Any]:
-        """Return the constraints of the query in a checklist prompt; the fixed rubric for a query without a truth."""
+        """Return the constraints of the query in a checklist prompt; for a query without a truth, the fixed rubric."""
         query = self.queries["\n".join(unquoted(sections_of(prompt, re.compile("# (Query|Task)"))["Query"]))]
         try:
             return {"checklist": [{"title": title, **_CONSTRAINT} for title in self.judge.checklist(query)]}

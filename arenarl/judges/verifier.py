@@ -25,7 +25,7 @@ class Verification(JSONReply):
 
 
 class Verifier:
-    """The verifier of `judge.verifier`. LLM replies go through the client, which stores them."""
+    """The verifier that `judge.verifier` configures. The LLM client stores its replies."""
 
     def __init__(self, config: LLMConfig, client: "LLMClient | None"):
         self.config, self.client = config, client
@@ -35,7 +35,8 @@ class Verifier:
         return self.config.name == "llm"
 
     async def is_correct(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> bool | None:
-        """Return None for a void trajectory and for a missing verdict. An invalid trajectory is incorrect."""
+        """Return whether the answer is correct; None for a void trajectory or a missing verdict. An invalid trajectory
+        is incorrect."""
         if trajectory.is_void:
             return None
         if not trajectory.valid:

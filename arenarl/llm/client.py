@@ -57,7 +57,7 @@ class RunStopped(UserError):
 
 @dataclass(frozen=True)
 class NoReply:
-    """The reason of a call without a reply. A refusal concerns this request only: too long, filtered, malformed."""
+    """The reason why a call has no reply. A refusal concerns this request only: too long, filtered, malformed."""
 
     reason: str
     is_refusal: bool = False
@@ -85,7 +85,7 @@ class _Call(Generic[Read]):
         return (reply.tokens_out or 0) >= self.llm.max_reply_tokens
 
     def parse(self, reply: StoredReply) -> Read:
-        """Return the parsed reply. Raises ValueError if it is cut off or does not fit."""
+        """Return the parsed reply. Raises ValueError if the reply is cut off or has the wrong form."""
         is_cut = self.is_cut(reply)
         if is_cut and self.must_be_whole:
             raise ValueError("it is cut off")
@@ -95,7 +95,7 @@ class _Call(Generic[Read]):
         return parsed
 
     def retry_messages(self, reply: StoredReply, problem: ValueError) -> list[Message]:
-        """Return the messages of the second request: the first ones, the wrong reply, and the problem."""
+        """Return the messages of the second request: the messages of the first, the wrong reply, and the problem."""
         text = reply.text[:4000] if reply.text.strip() else "(nothing)"  # Anthropic's API refuses an empty message
         retry = self.retry.format(error=problem)
         return [*self.messages, {"role": "assistant", "content": text}, {"role": "user", "content": retry}]
@@ -370,7 +370,7 @@ class LLMClient:
         return not self.stop_reason
 
     def _count(self, is_failure: bool) -> None:
-        """Add a verdict to the window, and stop the run if too many verdicts in it failed."""
+        """Add a verdict to the window of recent verdicts, and stop the run if too many of these failed."""
         self._failures.append(is_failure)
         share, most = sum(self._failures) / len(self._failures), self.limits.max_failure_share
         if is_failure and len(self._failures) >= FEWEST and share > most:
@@ -414,7 +414,7 @@ def usage_metrics(usage: Usage, spent: Usage) -> dict[str, float]:
 def open_client(
     llms: Iterable[LLMConfig], limits: JudgesConfig, stage: str, folder: Path | None = None
 ) -> LLMClient | None:
-    """Open one client for every LLM in `llms`, or return None without any. `folder` receives a log of all replies.
+    """Open one client for all LLMs in `llms`; return None if there are none. `folder` receives a log of all replies.
     Raises UserError if the environment variable of an API key is not set."""
     llms = [llm for llm in llms if llm.name == "llm"]
     if not llms:
@@ -442,7 +442,7 @@ def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:
 def chat_request(
     llm: LLMConfig, messages: Messages, max_tokens: int, temperature: float | None, **fields: Any
 ) -> dict[str, Any]:
-    """Return the body of a chat completion request. If the LLM's temperature is null, it is left out."""
+    """Return the body of a chat completion request. A temperature of null is left out."""
     request = {"model": llm.model, "messages": list(messages), llm.token_limit_name: max_tokens, **fields}
     if llm.temperature is not None:
         request["temperature"] = temperature

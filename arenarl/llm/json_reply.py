@@ -60,8 +60,8 @@ def without_thinking(text: str) -> str:
 
 
 def json_objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the outermost objects. Only the first 100 braces are tried, because each costs time in the text's length.
-    Raises ValueError for an incomplete object, because later objects may be quotations or drafts."""
+    """Yield the outermost objects. Only the first 100 braces are tried, because each try takes time proportional to the
+    text's length. Raises ValueError for an incomplete object, because later objects may be quotations or drafts."""
     decoder, start = json.JSONDecoder(object_pairs_hook=_without_repeats), text.find("{")
     for _ in range(100):
         if start < 0:

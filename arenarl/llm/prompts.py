@@ -95,7 +95,7 @@ def quotable(text: str) -> str:
 
 
 def _joiner(match: re.Match) -> str:
-    """Return a joiner that spelling needs unchanged; replace other invisible characters with nothing."""
+    """Return a joiner unchanged if the spelling needs it; remove any other invisible character."""
     before = match.string[match.start() - 1 : match.start()]
     is_joined = before and (unicodedata.bidirectional(before) == "AL" or unicodedata.combining(before) == 9)
     return match[0] if match[0] in _JOINERS and is_joined else ""

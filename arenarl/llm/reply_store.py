@@ -37,7 +37,7 @@ class StoredReply:
 
 @dataclass
 class Usage(Summable):
-    """LLM calls and their cost: of a process since the last report, or of a run so far."""
+    """LLM calls and their cost, counted for one process since its last report or for a run so far."""
 
     verdicts: int = 0  # requested verdicts and other replies, from the store or not
     failed: int = 0  # of `verdicts`: no reply, or no reply that parses
@@ -84,7 +84,8 @@ class ReplyStore:
         return StoredReply(*row) if row else None
 
     def put(self, key: str, reply: StoredReply) -> StoredReply:
-        """Store a reply and return the stored one: the first writer wins, so it can be another process's reply."""
+        """Store a reply and return the stored one: the first writer wins, so another process's reply may be
+        returned."""
         row = (key, reply.model, reply.text, reply.tokens_in, reply.tokens_out, time.time())
         self._execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?, ?)", row)
         return self.get(key)

@@ -45,7 +45,8 @@ class NoCompletion(ValueError):
 
 @dataclass(frozen=True)
 class Completion:
-    """The first choice of a chat completion. `tokens` is (in, out) as billed, None if missing or impossible."""
+    """The first choice of a chat completion. `tokens` is (in, out) as billed, None if the counts are missing or
+    impossible."""
 
     message: dict[str, Any]
     finish_reason: Any

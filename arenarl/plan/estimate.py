@@ -133,7 +133,8 @@ def _watched(config: Config) -> float:
 
 
 def count_test_queries(config: Config) -> int:
-    """Return the number of test queries: planned, or counted for published data (UserError if missing)."""
+    """Return the planned number of test queries; for published data, count them. Raises UserError if the file is
+    missing."""
     domain = make_domain(config.environment, config.data)
     subtasks = 1 if config.data.divide else len(domain.subtasks)  # a divided pool counts as one subtask
     planned = 0 if domain.has_own_queries else config.data.test_per_subtask * subtasks
@@ -141,7 +142,7 @@ def count_test_queries(config: Config) -> int:
 
 
 def count_sft_trajectories(config: Config) -> int:
-    """Return the number of SFT trajectories: counted for prepared published data, unless divided; else planned."""
+    """Return the planned number of SFT trajectories; for prepared published data that is not divided, count them."""
     path = Path(config.data.folder) / "sft.jsonl"
     if not path.is_file() or config.data.divide:
         return config.data.sft_size

@@ -1,6 +1,6 @@
 """Bytes of a policy on each GPU, part by part, from its shape alone.
 
-The arithmetic is for Qwen3 in transformers and TRL 1.16, and close for other dense decoders with gated MLPs.
+The formulas describe Qwen3 in transformers and TRL 1.16; they nearly hold for other dense decoders with gated MLPs.
 tests/plan/test_memory.py measures its parts on a small model. GB are 1e9 bytes. Not counted: a prompt with its tools
 (below 1,000 tokens), the allocator's fragmentation, and states that DeepSpeed offloads.
 """
@@ -46,7 +46,8 @@ class Shape:
 
     @property
     def layer_parameters(self) -> int:
-        """Four attention and three MLP matrices, two norms, and the norms of queries and keys."""
+        """Parameters of a layer: four attention and three MLP matrices, two norms, and the norms of queries and
+        keys."""
         return self.linear_sizes(lambda inputs, outputs: inputs * outputs) + 2 * self.hidden + 2 * self.head_dim
 
     @property

@@ -1,7 +1,7 @@
 """Further checks of `train_rl.py --check`, without a GPU: prompt lengths, plan, disk, and replies of the LLM judges.
 
-Each LLM judge compares two invented answers once, and an LLM verifier checks one. These calls are paid and stored like
-all others, but never answered from the store.
+Each LLM judge compares two invented answers once, and an LLM verifier checks one. These calls are paid for and stored
+like all other calls, but their replies never come from the store.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ CHECKPOINTS = 3  # on the disk at once: two complete ones and the one being writ
 def check_readiness(
     config: Config, folder: Path, queries: Sequence[Query], engine: RolloutEngine, client: LLMClient | None
 ) -> None:
-    """Run the checks and print a line for each. A plan that does not fit is only printed: training may use other GPUs.
+    """Run the checks and print a line for each. A plan that does not fit is only reported: training may use other GPUs.
 
     Raises:
         UserError: a trajectory is longer than the model reads, the disk is too small, or a judge gives no verdict.

@@ -62,13 +62,14 @@ def _row(row: Row, results: Path) -> list[str]:
 
 
 def named_gpus(config: Path) -> dict[str, int]:
-    """Return stage → number of 80 GB GPUs from the head of a YAML; empty if it names none."""
+    """Return stage → number of 80 GB GPUs, from the comment at the top of a YAML; empty if there is none."""
     named = re.search("^# GPUs of 80 GB: (.*)$", config.read_text(encoding="utf-8"), re.MULTILINE)
     return {stage: int(gpus) for stage, gpus in re.findall(r"(sft|rl|evaluate) (\d+)", named[1])} if named else {}
 
 
 def fits_table() -> str:
-    """Return the table of each YAML's stages: the most memory on the GPUs that it names, and the plan's verdict."""
+    """Return the table of all YAMLs' stages: the peak memory per GPU on the GPUs that a YAML names, and whether it
+    fits."""
     rows = []
     paths = (path for folder in ("travel", "research", "writing") for path in (CONFIGS / folder).glob("*.yaml"))
     for path in sorted(paths):
@@ -81,7 +82,7 @@ def fits_table() -> str:
 
 
 def training_table() -> str:
-    """Return the table of GB on each GPU while `RL` trains on `LONG` tokens at once, sharded and not."""
+    """Return the table of GB per GPU while the run `RL` trains on `LONG` tokens at once, with and without sharding."""
     full = replace(Stage(load_config(RL), "rl").training, tokens=LONG)
     columns = {f"full, ZeRO-3 over {gpus}": replace(full, gpus=gpus) for gpus in (8, 32)}
     columns |= {"full, not sharded": replace(full, zero=0), "LoRA 32, not sharded": replace(full, zero=0, lora_rank=32)}

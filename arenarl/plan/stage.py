@@ -1,8 +1,8 @@
 """Memory, tokens and hours of a stage, and whether it fits its GPUs.
 
 All numbers are calculated upper bounds, not measurements: every trajectory uses its whole token budget.
-- Training takes 6 FLOPs per parameter and token, plus attention, at an assumed utilisation. Add 2 each for gradient
-  checkpointing, the reference policy, and old logprobs (if updates share rollouts or vLLM generates).
+- Training takes 6 FLOPs per parameter and token, plus attention, at an assumed utilisation. Add 2 FLOPs each for
+gradient checkpointing, the reference policy, and old logprobs (if updates share rollouts or vLLM generates).
 - Decoding is bound by memory: each step reads the weights once and every trajectory's cache, at an assumed share of the
   bandwidth. `rollout.batch_size` or vLLM's cache limits the trajectories decoded at once. Without vLLM's CUDA graphs a
   step takes at least the time to start its kernels.
@@ -36,7 +36,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a run, one of `STAGES`, on a number of GPUs."""
+    """A stage of a run (one of `STAGES`) on `gpus` GPUs."""
 
     config: Config
     name: str
@@ -71,7 +71,7 @@ class Stage:
 
     @property
     def rows(self) -> int:
-        """Trajectories that a GPU generates at once: a step's, or its share of the test queries."""
+        """Trajectories that a GPU generates at once: its share of a training step's, or of the test queries."""
         rl, rollout = self.config.rl, self.config.rollout
         is_rl = self.name == "rl"
         total = rl.groups * rollout.group_size if is_rl else count_test_queries(self.config)
@@ -80,7 +80,7 @@ class Stage:
 
     @property
     def rows_at_most(self) -> int:
-        """The maximum of `rows` and the rows of RL's curve."""
+        """The larger of `rows` and the number of rows in RL's evaluation curve."""
         rl = self.config.rl
         of_curve = -(-rl.eval_queries // self.gpus) if self.name == "rl" and rl.eval_steps else 0
         return max(self.rows, min(of_curve, self.config.rollout.batch_size))
@@ -93,7 +93,7 @@ class Stage:
 
     @property
     def at_once(self) -> int:
-        """Trajectories that a GPU, or one engine's GPUs together, decode at once, at half their length on average."""
+        """Trajectories that one engine (one or more GPUs) decodes at once, at half their length on average."""
         engine = self.config.rollout.vllm_tensor_parallel
         room = vllm_cache(self.shape, self.vllm_share, engine) * 2 // self.length if self.vllm_share else self.rows
         return max(1, min(self.rows * engine, room))
@@ -182,7 +182,8 @@ class Stage:
 
 
 def forward_flops(shape: Shape, tokens: int) -> float:
-    """Return the FLOPs of one trajectory: 2 per token and parameter (but the embedding's), and attention over half."""
+    """Return the FLOPs of one trajectory: 2 per token and parameter (without the embedding), and attention over half
+    its length on average."""
     multiplying = shape.parameters - (0 if shape.tied else shape.table_parameters)
     return tokens * (2.0 * multiplying + 2.0 * shape.layers * shape.queries * tokens)
 

@@ -63,7 +63,7 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
 
 
 def _figures(run_dirs: Sequence[Path], summary: dict[str, Any]) -> Iterator[tuple[str, Figure, str]]:
-    """Yield (name, figure, caption) of each figure that the run has data for."""
+    """Yield (name, figure, caption) for each figure that the run has data for."""
     judge = f"{summary['judge']} judge"
     bars = "Bars: 95 % over test queries; one seed."
     smoothed = "Thin: single steps; thick: mean of the last ten."
@@ -278,7 +278,7 @@ def save_figure(figure: Figure, path: Path) -> Path:
 
 
 def _read_curves(run_dirs: Sequence[Path]) -> list[list[dict[str, Any]]]:
-    """Return the first run's curve, and the curves of other runs with the same steps."""
+    """Return the first run's curve, and the curves of all other runs that have the same steps."""
     paths = [run_dir / "rl" / "curve.jsonl" for run_dir in run_dirs]
     curves = [list(read_jsonl(path)) for path in paths if path.is_file()] if paths[0].is_file() else []
     return [curve for curve in curves if [point["step"] for point in curve] == [point["step"] for point in curves[0]]]

@@ -54,7 +54,7 @@ def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
 
 
 def cpu() -> str:
-    """Return the CPU's name and the instruction set that torch uses. With another set, sums are rounded differently,
+    """Return the CPU's name and the instruction set that torch uses. Another instruction set rounds sums differently,
     so the same seed gives other figures."""
     import torch
 

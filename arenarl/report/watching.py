@@ -72,7 +72,8 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
 
 def _rise(values: Sequence[float]) -> dict[str, Any] | None:
-    """Return the means of the first and last quarter and the rise's interval; None below two values per quarter."""
+    """Return the means of the first and last quarter, and the rise's interval; None with fewer than two values per
+    quarter."""
     quarter = len(values) // 4
     if quarter < 2:
         return None

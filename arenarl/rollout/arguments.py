@@ -140,7 +140,7 @@ def _parse(text: str, types: set[str]) -> Any:
 
 
 def _types(schema: Any, root: Schema, depth: int = 0) -> set[str] | None:
-    """Return the JSON types that a schema allows explicitly, or None if it names none."""
+    """Return the JSON types that a schema allows explicitly, or None if it lists no type."""
     if not isinstance(schema, dict) or depth > _MAX_REFERENCES:
         return None
     if reference := schema.get("$ref"):

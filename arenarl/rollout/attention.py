@@ -33,8 +33,8 @@ def attend(
     on_gpu: bool,
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Queries (B, heads, T, D), keys and values (B, KV heads, S, D) → (B, T, heads, D), and None for the weights.
-    Without a mask, S is T or T is 1."""
+    """Attend with queries (B, heads, T, D) to keys and values (B, KV heads, S, D). Return (B, T, heads, D), and None
+    for the weights. Without a mask, either S equals T, or T is 1."""
     sharing, is_masked = query.shape[1] // key.shape[1], attention_mask is not None
     is_plain = sharing > 1 and others.get("position_bias") is None
     if is_plain and is_masked and not on_gpu:

@@ -46,7 +46,8 @@ class Attempt:
 
 
 def longest_prompt(engine: "RolloutEngine", queries: Sequence[Query]) -> int:
-    """Return the number of tokens of the longest prompt, counted for the `LONGEST` queries with the longest texts."""
+    """Return the number of tokens of the longest prompt. Only the `LONGEST` queries with the longest texts are
+    tokenised."""
     longest = sorted(queries, key=lambda query: len(query.query))[-LONGEST:]
     return max(len(engine.prompt_ids(query)) for query in longest)
 

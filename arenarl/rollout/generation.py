@@ -36,7 +36,7 @@ class TurnRequest:
 
 @dataclass(frozen=True)
 class GeneratedTurn:
-    """At most `max_tokens` token ids; the last is the end-of-turn token if the policy ended the turn itself.
+    """At most `max_tokens` token ids; the last token is the end-of-turn token if the policy ended the turn itself.
 
     `logprobs_T` has each token's logprob under the sampling distribution (at temperature 1 for a greedy turn). It is
     None from a back end that uses the trainer's own model.

@@ -1,4 +1,4 @@
-"""Environment instances for running trajectories: one that all share, or one each, reused if the environment allows it.
+"""Environment instances for running trajectories: a shared one, or one for each trajectory, reused if possible.
 
 Each rollout opens and closes an event loop. The async methods of instances that outlive a rollout therefore run in a
 thread with a loop of its own.
@@ -34,8 +34,8 @@ class Instances:
     async def borrow(self, is_fresh: bool = False) -> AsyncIterator[Environment]:
         """Lend an environment to a trajectory; afterwards keep it if it is reusable and did not crash, else close it.
 
-        `is_fresh` makes a new instance for a retry, because the same fault may have broken the idle instances. It
-        replaces the crashed instance, which was closed, so their number does not grow. Raises ToolCrash.
+        `is_fresh` makes a new instance for a retry, because the same fault may have broken the idle instances. The
+        crashed instance was closed, so the number of instances does not grow. Raises ToolCrash.
         """
         if trait(self.kind, "shared"):
             yield self._in_thread(self.kind)
@@ -105,7 +105,7 @@ def temporary_environment(make: Callable[[], Environment]) -> Iterator[Environme
 
 
 def _make_first(make: Callable[[], Environment]) -> Environment:
-    """Make an instance and check its tools. A failure stops the run, as no trajectory could start."""
+    """Make an instance and check its tools. A failure stops the run, because no trajectory could start."""
     try:
         with wrap_crashes():
             environment = make()

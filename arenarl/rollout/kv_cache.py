@@ -86,7 +86,7 @@ class BatchCache:
         return _read(model, tokens_B[:, None], mask, positions, self.layers)[:, -1]
 
     def row(self, row: int, tokens: int) -> list[Layer]:
-        """Return a copy of the keys and values of a row's first `tokens` tokens."""
+        """Return a copy of one row's keys and values for its first `tokens` tokens."""
         own = slice(start := int(self.starts_B[row]), start + tokens)
         return [(layer.keys[row, :, own].clone(), layer.values[row, :, own].clone()) for layer in self.layers.layers]
 
@@ -111,7 +111,7 @@ def can_cut(model: PreTrainedModel) -> bool:
 def encode_and_keep(
     model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]
 ) -> BatchCache:
-    """Encode all but the last token of every prompt, from the end of its cache on, and store them in the cache."""
+    """Encode the uncached tokens of every prompt, without its last token, and store them in its cache."""
     firsts: dict[tuple[int, ...], TrajectoryCache] = {}
     missing: list[Row] = []
     for prompt, cache in zip(prompts, caches, strict=True):

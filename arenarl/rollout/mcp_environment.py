@@ -2,9 +2,9 @@
 
 Each process has one `Toolbox`: a thread whose event loop outlives the rollouts and owns all connections. A read-only
 server has a session for all trajectories, and the reply store keeps its calls, so a rerun makes none. A stateful server
-has a session for each trajectory. When a shared session breaks, it reconnects and repeats the call once; when that
-fails, or a trajectory's own session breaks, the trajectory starts again, and is void if it fails again. A tool's error
-or timeout is an observation.
+has a session for each trajectory. A shared session that breaks reconnects and repeats the call once. If that fails, or
+if a trajectory's own session breaks, the trajectory starts again; a second failure makes it void. A tool's error or
+timeout is an observation.
 """
 
 import asyncio

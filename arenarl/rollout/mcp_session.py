@@ -1,8 +1,8 @@
 """Connections to MCP servers over stdin and stdout or streamable HTTP, with the SDK `mcp`.
 
-The SDK requires that the same task enters and exits a client, in a single event loop: a `Connection` is such a task, in
-the loop of `mcp_environment`. After an error it requests the server's tools. If the server answers, only this call
-failed and the policy sees the error; if not, the server is dead.
+The SDK requires that one task enters and exits a client, in a single event loop. Each `Connection` is such a task, in
+the event loop of `mcp_environment`. After an error it requests the server's tools. If the server answers, only this
+call failed and the policy sees the error; if not, the server is dead.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class Connection:
             await self._closing.wait()
 
     async def _enter_client(self, stack: AsyncExitStack) -> Client:
-        """Enter a client, with the legacy handshake first: servers of early SDKs crash when asked for another."""
+        """Enter a client, with the legacy handshake first: servers of early SDKs crash at any other handshake."""
         try:
             return await stack.enter_async_context(Client(await self._transport(stack), mode="legacy"))
         except Exception as error:
@@ -165,7 +165,7 @@ class Session:
         self._connecting: InFlight[None] = InFlight()
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
-        """Run a tool call, in a shared session once more after a reconnect.
+        """Run a tool call. In a shared session, a call that fails is repeated once, after a reconnect.
         Raises ToolError as `Connection.call` does, ServerGone if the server dies again or does not start."""
         connection = await self._connected()
         try:

@@ -66,8 +66,8 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 def require_model(path: str) -> str:
     """Return the path of a causal language model: a hub id, a folder, or the folder of a packaged model.
-    Raises UserError for a folder without weights, of an adapter or of an unfinished stage, for a package that is not
-    available, and for a model of another kind."""
+    Raises UserError if the folder has no weights, holds an adapter or belongs to an unfinished stage, if the package is
+    not available, or if the model is of another kind."""
     path = folder_of(path)
     folder = Path(path)
     if (folder / "provenance.json").is_file() and not (folder / "timing.json").is_file():
@@ -111,8 +111,9 @@ def folder_of(model: str) -> str:
 def _convert(files: Path, folder: Path) -> None:
     """Save a GGUF file's dequantised weights, tokenizer and template as an ordinary folder.
 
-    This runs in a separate process without a process group, because any of the launcher's processes may come first.
-    In a group, transformers saves on rank 0 only, and under ZeRO-3 it needs all processes to load weights.
+    This runs in a separate process without a process group, because any process of the launcher may be the first to
+    need the model. In a group, transformers saves on rank 0 only, and under ZeRO-3 it needs all processes to load
+    weights.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         process.submit(_save_dequantised, files, folder).result()

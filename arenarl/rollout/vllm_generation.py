@@ -94,7 +94,7 @@ def load_engine(path: str, config: Config) -> Any:
 
 
 def forget(llm: Any) -> None:
-    """Clear the prefix cache of older weights; where that fails, vLLM itself only warns."""
+    """Clear the prefix cache of older weights. Raises RuntimeError if that fails; vLLM itself only warns."""
     if not llm.reset_prefix_cache():
         raise RuntimeError("vLLM keeps the cache of older weights, because requests are still running")
 

@@ -69,7 +69,8 @@ def disable_onednn_packing() -> None:
 
 @contextmanager
 def hidden_module(name: str) -> Iterator[None]:
-    """Without a GPU, hide a module: vLLM 0.31 inspects all imported modules and fails at one of llvmlite (of bm25s)."""
+    """Without a GPU, hide a module: vLLM 0.31 inspects all imported modules and fails at a module of llvmlite (used by
+    bm25s)."""
     hidden = None if torch.cuda.is_available() else sys.modules.pop(name, None)
     try:
         yield

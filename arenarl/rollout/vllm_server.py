@@ -63,7 +63,7 @@ class VLLMServer:
         return asyncio.run(self.request("GET", "/server_info?config_format=json"))["vllm_config"]
 
     def load(self, policy: str) -> None:
-        """Load the weights of a folder that the server sees too, or of a hub id, and clear the prefix cache."""
+        """Load the weights of a hub id, or of a folder that the server can read too, and clear the prefix cache."""
         call = {"method": "reload_weights", "kwargs": {"weights_path": _absolute(policy)}}
         asyncio.run(self.request("POST", "/collective_rpc", call, _LOAD_S))
         self.forget()

@@ -92,7 +92,7 @@ class EngineWeights(MergedWeights):
             self.is_asleep = True
 
     def sync_weights(self) -> None:
-        """Sync as TRL does, which first wakes the weights' memory; wake the cache's memory afterwards."""
+        """Sync as TRL does (it first wakes the memory of the weights), then wake the memory of the cache."""
         super().sync_weights()
         forget(self.llm)
         if self.is_asleep:
@@ -192,7 +192,8 @@ class VLLMWeights:
         self.trainer.vllm_generation.rest()
 
     def _check(self, step: int) -> None:
-        """Measure parity on every process, require it of all, so that all stop together, and log the worst."""
+        """Measure parity on every process, and log the worst result. If one process fails the check, all processes stop
+        together."""
         model = self.trainer.model
         parities: list[Parity] = gather_object([measure_parity(self.generator, model, self.prompts)])
         is_tied = model.config.get_text_config().tie_word_embeddings
@@ -249,7 +250,8 @@ def _logprobs(model: PreTrainedModel, prompt: list[int], token_ids: list[int]) -
 
 
 def require_parity(parity: Parity, first: Parity | None, bound: float, step: int, is_tied: bool) -> None:
-    """Raise UserError if the mean difference exceeds the bound. `first` is the result of this run's first check."""
+    """Raise UserError if the mean difference exceeds the bound. `first` is the result of the first check of this
+    run."""
     if parity.mean_difference <= bound:
         return
     differ = f"logprobs differ by {parity.mean_difference:.3g} nats a token (rollout.parity_bound={bound:g})"
@@ -259,7 +261,7 @@ def require_parity(parity: Parity, first: Parity | None, bound: float, step: int
 
 
 def _likely_cause(parity: Parity, first: Parity | None, is_tied: bool) -> str:
-    """Return the likely cause of a difference, in the first check or after updates, and its remedy."""
+    """Return the likely cause of a difference, which depends on the first check, and its remedy."""
     if not math.isfinite(parity.mean_difference):
         remedy = "go back to an earlier checkpoint with a lower learning rate"
         return f"A logprob is not a number: most likely the weights overflowed; {remedy}"

@@ -25,7 +25,8 @@ T = TypeVar("T")
 def join_processes(config: Config) -> None:
     """Join the process group, if there is one, and choose this process's GPU. Call it before loading a model.
 
-    Raises UserError if processes would share a GPU, or a vLLM server, into which each would load its own checkpoints.
+    Raises UserError if processes would share a GPU, or a vLLM server (each process would load its own checkpoints into
+    it).
     """
     check_launch()
     # on a machine without GPUs, cpu=True is needed to find the other processes
@@ -50,7 +51,7 @@ def check_launch() -> None:
 
 
 def own_share(queries: Sequence[T]) -> Sequence[T]:
-    """Return this process's share of the queries, or of a sequence in their order."""
+    """Return this process's share of the queries, or of any sequence in the order of the queries."""
     state = PartialState()
     return queries[state.process_index :: state.num_processes]
 

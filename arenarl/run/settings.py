@@ -41,7 +41,7 @@ def has_begun(folder: Path) -> bool:
 
 
 def other_settings(config: Config, folder: Path) -> str:
-    """Return the first keys that differ from the config stored in the folder, "" if none does.
+    """Return the first keys that differ from the config stored in the folder; "" if no key differs.
 
     A key that did not exist when the stage started counts as its default.
     """
@@ -59,7 +59,7 @@ def other_settings(config: Config, folder: Path) -> str:
 
 
 def settings_of(stage: str, config: Config) -> dict[str, Any]:
-    """Return the settings that decide the policy that `sft` or `rl` makes from its start, by section."""
+    """Return, by section, the settings on which the policy made by `sft` or `rl` depends."""
     settings = asdict(config)
     settings |= {section: without(free, settings[section]) for section, free in _FREE_KEYS.items()}
     unread = set(_UNREAD[stage])
@@ -81,7 +81,7 @@ def without(keys: set[str], settings: Any) -> Any:
 
 
 def differences(old: Any, new: Any) -> str:
-    """Return the first keys whose values differ, dotted, list items by number; "" if none does.
+    """Return the first keys whose values differ, dotted, list items by number; "" if no value differs.
 
     >>> differences({"rl": {"steps": 4, "beta": 0.1}, "seed": 0}, {"rl": {"steps": 8, "beta": None}, "seed": 0})
     'rl.steps 4 → 8, rl.beta 0.1 → null'

@@ -12,7 +12,7 @@ from arenarl.system.progress import is_main_process, process_count
 
 
 class Stopwatch:
-    """Seconds spent on a stage over all its starts, without work that a kill lost."""
+    """Counts the seconds of a stage over all its starts, without the work that was lost when a run was killed."""
 
     def __init__(self, folder: Path):
         self.path = folder / "elapsed.json"
@@ -24,7 +24,7 @@ class Stopwatch:
         return round(self._before + time.perf_counter() - self._start, 1)
 
     def lap(self) -> None:
-        """Store the time up to now, where a resumed run continues."""
+        """Store the seconds so far; a resumed run continues to count from them."""
         write_json(self.path, {"seconds": self.seconds})
 
 

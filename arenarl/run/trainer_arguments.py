@@ -52,7 +52,7 @@ def on_one_gpu(arguments: Arguments) -> Arguments:
 
 
 def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> int:
-    """Return ZeRO's stage, 0 without DeepSpeed.
+    """Return the stage of ZeRO; 0 without DeepSpeed.
 
     Raises:
         UserError: the JSON cannot be used, or a launcher is missing and `is_check` is False.

@@ -1,4 +1,4 @@
-"""Refuse an RL policy whose SFT policy was trained again: its folder has the same name, but other weights.
+"""Refuse an RL policy whose SFT policy was trained again: the SFT folder then has the same name but other weights.
 
 Otherwise RL would resume with another reference policy, and evaluation would compare RL with a start that it never had.
 """

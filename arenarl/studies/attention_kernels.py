@@ -28,7 +28,7 @@ WORDS = ("flash", "fmha", "efficient", "attention", "cudnn")  # of a GPU kernel'
 
 
 def machine() -> dict[str, Any]:
-    """Return the card, its driver and memory, and torch's version; no card on a CPU."""
+    """Return the card, its driver and memory, and torch's version; without a GPU there is no card."""
     if not torch.cuda.is_available():
         return {"card": None, "torch": torch.__version__}
     query, drivers = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], []
@@ -57,7 +57,8 @@ def passes(model: Qwen3ForCausalLM, length: int) -> Iterator[tuple[str, Callable
 
 
 def kernels_of(run: Callable[[], Any]) -> list[str]:
-    """Return torch's choices in a forward pass, such as `flash_attention`, then the names of GPU kernels."""
+    """Return the kernels that torch chose in a forward pass, such as `flash_attention`, then the names of GPU
+    kernels."""
     activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * torch.cuda.is_available()]
     with profile(activities=activities) as profiler, torch.no_grad():
         run()

@@ -3,8 +3,8 @@
 **The policy** has random weights, or those of a packaged model. It never ends a turn by itself, so every step generates
 the same number of tokens; `Script` overwrites them with tool calls and answers.
 
-**The judge** takes `delay_s` a call and admits `concurrency` calls at once, like a remote service. The same tournament
-makes the same calls again, because scores depend only on the query and the trajectories shown.
+**The judge** takes `delay_s` a call and admits `concurrency` calls at once, like a remote service. A repeated
+tournament makes equal calls, because scores depend only on the query and the trajectories shown.
 
 **Hidden judging** runs while the step generates and computes log-probabilities. A call can start once both its
 trajectories have ended, if it is sure to be made (`surely_meets`). Otherwise it waits for its whole group and for
@@ -16,8 +16,8 @@ requests its rewards:
     wait       = seconds that the step really waited after E
 
 `judge_hidden_possible` = (total - least wait) / total: the share of the judging that can be hidden at all.
-`judge_hidden_share` = (total - wait) / (total - least wait): how much of that share was hidden. Our own code's time
-counts as wait, and perhaps no scheduler reaches the least times.
+`judge_hidden_share` = (total - wait) / (total - least wait): how much of that share was hidden. The time of our own
+code counts as wait. Perhaps no scheduler reaches the least times.
 """
 
 import asyncio
@@ -54,8 +54,8 @@ Generate = Callable[[TurnRequest], Awaitable[GeneratedTurn]]
 
 
 class Script:
-    """Overwrites a generated turn with a thought, made of its own tokens, and a tool call or an answer; the length
-    stays."""
+    """Overwrites a generated turn with a thought (its own tokens) and a tool call or an answer, without changing its
+    length."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, generate: Generate, turns: int):
         def encode(text: str) -> list[int]:

@@ -3,7 +3,7 @@
     python -m arenarl.studies.bench_training --config configs/quickstart.yaml [--groups 8] [--group_size 16] [--pairs 6]
 
 The policy never ends a turn by itself, so both steps generate the same number of tokens; `bench_parts.Script` then
-writes tool calls and answers over them. One process makes two measurements for each `--shape`:
+replaces them with tool calls and answers. One process makes two measurements for each `--shape`:
 
 1. One GRPOTrainer alternates between our step and TRL's own, on the same prompts, with `--tokens` in every completion.
    TRL's step is plain `GRPOTrainer` with a reward function that returns at once; attention and output head are ours in
@@ -143,7 +143,7 @@ class Bench:
     def trainer(
         self, judge: Judge, prompts: list[str], steps: int, turns: int, turn_tokens: int, callbacks=(), on_reward=None
     ) -> GRPOTrainer:
-        """Return a GRPOTrainer with our rollouts and rewards. TRL's own steps get a reward at once.
+        """Return a GRPOTrainer with our rollouts and rewards. In TRL's own steps the reward function returns at once.
 
         Args:
             on_reward: called with the step's judging before our reward function.

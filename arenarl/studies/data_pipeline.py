@@ -96,7 +96,7 @@ async def _inspect(inspector: Inspector, pairs: Sequence[tuple[Query, Trajectory
 
 
 def _faults(examine: Examiner, query: Query, trajectory: Trajectory) -> tuple[bool, bool]:
-    """Return whether a trajectory is `ungrounded`, and whether it is `wrong` (see `KINDS`)."""
+    """Return two flags of a trajectory: `ungrounded` and `wrong` (see `KINDS`)."""
     if not trajectory.valid:
         return True, True
     truth = examine(query, trajectory)
@@ -115,7 +115,8 @@ def _share(flags: Sequence[bool]) -> dict[str, Any]:
 
 
 def _found(flags: Sequence[bool], is_faulty: Sequence[bool]) -> dict[str, Any]:
-    """Return precision, the faulty share of the flagged, and recall, the flagged share of the faulty."""
+    """Return precision (the share of flagged trajectories that are faulty) and recall (the share of faulty trajectories
+    that are flagged)."""
     return {"precision": _share([*compress(is_faulty, flags)]), "recall": _share([*compress(flags, is_faulty)])}
 
 

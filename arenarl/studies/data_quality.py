@@ -51,7 +51,7 @@ def write_data(folder: Path, trajectories: Iterable[Trajectory], taken: set[str]
     """Write the first `size` trajectories whose query is not taken, and copy the quickstart's queries.
 
     Raises:
-        UserError: there are fewer.
+        UserError: there are fewer trajectories.
     """
     fresh = [trajectory for trajectory in trajectories if same_query(trajectory.messages[0]["content"]) not in taken]
     if len(fresh) < size:

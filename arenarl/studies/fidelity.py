@@ -1,4 +1,4 @@
-"""Which topologies rank most truly, and at what cost? Table 2 on simulated groups of known quality.
+"""Which topologies rank most accurately, and at what cost? Table 2 on simulated groups of known quality.
 
     python -m arenarl.studies.fidelity          # ./reproduce.sh fidelity
 
@@ -7,7 +7,7 @@ groups. Each tournament is compared with the mean of as many pointwise scores fr
 and no judge is real.
 
 Writes results/ranking_fidelity/summary.json and a figure. In the summary, `paired` holds differences over the same
-groups, and `reach` the number of matches with which `balanced` is as true as all pairs. Not in the paper.
+groups, and `reach` the number of matches with which `balanced` is as accurate as all pairs. Not in the paper.
 """
 
 import time

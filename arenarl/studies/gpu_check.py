@@ -40,7 +40,7 @@ CARD = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_avail
 
 
 def card_name() -> str:
-    """Return the GPU's name, "" without one. A subprocess reads it, because this process would hold GPU memory."""
+    """Return the GPU's name; "" without a GPU. A subprocess reads it, because this process would hold GPU memory."""
     done = subprocess.run([sys.executable, "-c", CARD], capture_output=True, text=True, check=False)
     if done.returncode:
         message = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -126,7 +126,7 @@ def show(name: str, part: Figures) -> None:
 
 
 def format_value(value: Any) -> str:
-    """Format a figure; a list by its first entry, "-" if there is none.
+    """Format a figure; of a list, format the first entry; "-" if there is no figure.
 
     >>> [format_value(value) for value in (0.123456, 1234567, ["flash_attention", "void kernel"], None)]
     ['0.1235', '1,234,567', 'flash_attention', '-']

@@ -1,7 +1,7 @@
 """The parts of `gpu_check`. Each runs commands of this project on small inputs and returns figures from their output.
 
-Commands run as subprocesses, so that a CUDA error in one part does not affect the next. `PARTS` starts with the figures
-most needed. Sizes are the quickstart's, shortened as in .ci/run; `--short` makes them as small as possible.
+Commands run as subprocesses, so that a CUDA error in one part does not affect the next. `PARTS` starts with the most
+important figures. Sizes are the quickstart's, shortened as in .ci/run; `--short` makes them as small as possible.
 """
 
 import importlib.util
@@ -43,15 +43,15 @@ LORA = {"policy.dtype": "bfloat16", "policy.lora_rank": 32, "rl.micro_batch_size
 
 
 class Skipped(Exception):
-    """A part cannot run here; the message has the reason."""
+    """Error for a part that cannot run here; the message has the reason."""
 
 
 class CommandFailed(Exception):
-    """A command failed; the message has its exit code and the end of its log."""
+    """Error for a failed command; the message has its exit code and the end of its log."""
 
 
 class TimeRanOut(Exception):
-    """A command exceeded its part's time limit; the message has the end of its log."""
+    """Error for a command that exceeded its part's time limit; the message has the end of its log."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Workplace:
     def script(
         self, script: str, *, config: str = "quickstart.yaml", launched: bool = False, changes: Figures | None = None
     ) -> list[str]:
-        """Return a script's command line with this workplace's sizes, then `changes` of the config.
+        """Return a script's command line: first the sizes of this workplace, then the `changes` of the config.
 
         Args:
             launched: use the project's launcher with one process.
@@ -271,7 +271,7 @@ Measure = Callable[[Workplace], Figures]
 
 @dataclass(frozen=True)
 class Part:
-    """A named part. `makes`: paths in the work folder that it writes and later parts read."""
+    """A named part. `makes` lists the paths in the work folder that it writes and later parts read."""
 
     name: str
     measure: Measure

@@ -1,4 +1,5 @@
-"""When is a tournament truer than as many pointwise scores? Every topology under every kind and strength of noise.
+"""When does a tournament rank more accurately than as many pointwise scores? Every topology under every kind and
+strength of noise.
 
     python -m arenarl.studies.noise_grid          # ./reproduce.sh fidelity --grid
 
@@ -71,7 +72,7 @@ def rows_of_method(grid: Row, topology: str, params: str, ranking: str) -> dict[
 
 
 def markdown_table(grid: Row) -> str:
-    """Return docs/tournament.md's table: tau minus that of as many pointwise calls, ± half the 95 % interval."""
+    """Return docs/tournament.md's table: tau minus the tau of as many pointwise calls, ± half the 95 % interval."""
     lines = []
     for method, key in METHODS.items():
         rows = rows_of_method(grid, *key)

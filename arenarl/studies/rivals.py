@@ -4,9 +4,9 @@
 
 Groups and judges are those of `fidelity`. Each method runs with three budgets of judge calls: its own calls, as many
 calls as ArenaRL's tournament takes at most (4N - 4), and as many calls as cost that tournament's tokens. How a judge
-errs when it does not answer with two scores is our assumption, and it decides the result. A listwise call has one drift
-for the group, noise for each score and a position bias linear in the places, all `times` as large as in a call of two.
-Answers to a checklist err independently. No policy is trained here.
+errs in listwise calls and checklists is our assumption, and the result depends on it. A listwise call has one drift for
+the group, noise for each score, and a position bias that is linear in the position; all three are `times` as large as
+in a pairwise call. Errors in a checklist are independent. No policy is trained here.
 
 Writes results/ranking_fidelity/rivals.json. Not in the papers.
 """
@@ -124,7 +124,8 @@ def ruler(times: float) -> Rank:
 
 
 async def brpo(group: Group, calls: int, tokens: Tokens) -> Scores:
-    """Rank by the sign against one random reference; spare calls add further references, and signs are averaged."""
+    """Rank by the sign against one random reference; further calls add further references, and the signs are
+    averaged."""
     size = len(group.quality_G)
     lots = Random(group.seed).sample(range(size), size)
     pairs = [(reference, other) for k, reference in enumerate(lots) for other in lots[k + 1 :]][: calls // 2]
@@ -157,10 +158,11 @@ async def mixture(group: Group, calls: int, tokens: Tokens) -> Scores:
 
 
 def checklist(by: str) -> Rank:
-    """Rank by the share of items met, where the judge flips answers at random.
+    """Rank by the share of checklist items that are met; the judge flips answers at random.
 
     Args:
-        by: "item" makes one answer as reliable as a pointwise score, "whole" the share of all.
+        by: "item" makes the answer to one item as reliable as a pointwise score; "whole" makes the share of all items
+        so.
     """
 
     async def rank(group: Group, calls: int, tokens: Tokens) -> Scores:
@@ -183,7 +185,7 @@ def items_met(quality_G: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 @lru_cache
 def flip_rate(noise: Noise, by: str) -> float:
-    """Return the flip rate p at which two askings agree as much as two scores do.
+    """Return the flip rate p at which repeated answers correlate as much as repeated scores.
 
     Repeated scores with noise s correlate by 1 / (1 + s²), yes-or-no answers by (1 - 2p)², and shares of K answers with
     true variance V by (1 - 2p)² V / ((1 - 2p)² V + p(1 - p) / K).

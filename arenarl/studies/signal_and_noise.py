@@ -44,7 +44,7 @@ Order = Sequence[float | None]  # one value per trajectory; higher is better
 def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
     """Return a row for each stored step of the run, over all its groups with two or more valid trajectories.
 
-    - `trajectory` and `answer`, by what the judge was shown: `sigma_group`, `sigma_noise` (see
+    - `trajectory` and `answer`, the text that the judge was shown: `sigma_group`, `sigma_noise` (see
       `repeated_scores.sigmas`) and their ratio `snr`, about 1 if different trajectories differ by noise alone.
       Trajectories with the same shown text share one true score, so they count once. `groups` is the number of groups
       with two or more distinct trajectories; only these count. Noise that sticks to a trajectory is part of
@@ -93,7 +93,8 @@ def kept_groups(config: Config, domain: Domain) -> dict[int, list[RolloutGroup]]
 
 @dataclass(frozen=True)
 class Judged:
-    """A group's valid trajectories (V,) with rewards and scores. `points`: (V, rounds) by what the judge was shown."""
+    """A group's valid trajectories (V,) with rewards and scores. `points` maps the text shown to the judge to scores
+    (V, rounds)."""
 
     query: Query
     trajectories_V: list[Trajectory]
@@ -105,7 +106,7 @@ class Judged:
         """Return the first row of each distinct trajectory, and the index (V,) of each row's distinct trajectory.
 
         Args:
-            seen: what the judge is shown, `trajectory` or `answer`.
+            seen: the text that the judge is shown, `trajectory` or `answer`.
         """
         texts_V = [one.answer if seen == "answer" else repr(one.messages) for one in self.trajectories_V]
         return np.unique(texts_V, return_index=True, return_inverse=True)[1:]
@@ -175,7 +176,8 @@ def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
 
 
 def _spread(scores: list[np.ndarray]) -> dict[str, Any]:
-    """Return spread, noise and their ratio over groups of distinct trajectories (D, repeats); None if all have one."""
+    """Return spread, noise and their ratio over groups of distinct trajectories (D, repeats); None if every group has
+    only one."""
     counted = [points for points in scores if len(points) > 1]
     sigma_group, sigma_noise = sigmas(counted) if counted else (math.nan, math.nan)
     snr = sigma_group / sigma_noise if sigma_noise else math.nan

@@ -34,7 +34,7 @@ SEEN = {"trajectory": "whole trajectory", "answer": "answer only"}  # by the jud
 
 
 def step_figures(row: dict[str, Any]) -> dict[str, float | None]:
-    """Return a step's figures for a table, by heading. Spread and noise are those of whole trajectories' scores.
+    """Return a step's figures for a table, by heading. Spread and noise are measured on scores of whole trajectories.
 
     A figure is None if no group counts or a stored row lacks it.
     """

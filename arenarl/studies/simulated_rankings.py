@@ -213,7 +213,7 @@ def rows_with(rows: Iterable[Row], **values: Any) -> list[Row]:
 
 
 def study_parser(about: str, of: str, sizes: Sequence[int] = ()) -> argparse.ArgumentParser:
-    """Return the options that all studies of simulated groups share; without default `sizes` there is no `--sizes`."""
+    """Return the options that all studies of simulated groups share; `--sizes` exists only with default `sizes`."""
     parser = argparse.ArgumentParser(description=about.split("\n\n")[0])
     parser.add_argument("--groups", type=at_least(2, int), default=300, help=of)
     parser.add_argument("--seed", type=int, default=0)
@@ -235,7 +235,7 @@ def run_jobs(title: str, jobs: Sequence[tuple], processes: int) -> dict[tuple, A
 def write_study(
     arguments: argparse.Namespace, file: str, found: Row, figure: str = "", draw: Callable[[Row], Figure] | None = None
 ) -> Row:
-    """Write what a study found with its seed and commit, and its figure; return the summary written."""
+    """Write a study's results with its seed and commit, and its figure; return the written summary."""
     summary = {"judge": "simulated", "seed": arguments.seed, "commit": commit()} | found
     write_text(arguments.out / file, one_row_a_line(summary))
     if draw:

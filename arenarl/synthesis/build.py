@@ -46,7 +46,7 @@ class Build:
 
     @cached_property
     def quotas(self) -> Quotas:
-        """Quotas for the subtasks of the config, or else for those of the seeds."""
+        """Quotas for the subtasks of the config, or else for the subtasks of the seeds."""
         subtasks = tuple(self.build.subtasks or dict.fromkeys(seed.cell.subtask for seed in self.seeds))
         return quotas_of(subtasks, self.domain.held_out, self.build, self.config.data)
 

@@ -1,8 +1,9 @@
 """Find the facts of an answer without support in tool results or query.
 
-The search has no truth, so it compares values: a fact has support if its value occurs anywhere in a tool result, about
-whatever thing. A value about the wrong thing passes; the LLM can find that. An honest answer must never fail, so values
-that no tool returns do not count as facts: a plan's own times, sums, list numbers. These exceptions are our choice.
+The search has no truth, so it compares values: a fact has support if its value occurs anywhere in a tool result,
+whatever it describes. A value about the wrong thing passes; the LLM can find that. An honest answer must never fail, so
+values that no tool returns do not count as facts, such as a plan's own times, sums and list numbers. These exceptions
+are our choice.
 """
 
 import datetime

@@ -29,7 +29,7 @@ NO_VERDICT = "no_verdict"  # the inspector's call failed
 
 @dataclass
 class Inspected:
-    """A query's present trajectory with the problems found in each round; it passes with an empty last round."""
+    """A query's current trajectory with the problems found in each round. It passes if the last round found none."""
 
     query: Query
     trajectory: Trajectory
@@ -82,7 +82,7 @@ class Inspector:
 
 @dataclass(frozen=True)
 class Rewrite(Attempt):
-    """An attempt that starts with turns of another one."""
+    """An attempt that starts with turns of an earlier attempt."""
 
     kept: tuple[dict[str, Any], ...] = ()  # their assistant messages
     problems: tuple[str, ...] = ()  # of the dropped turns
@@ -147,7 +147,7 @@ def inspect(
 
 
 def first_faulty_turn(problems: Sequence[Problem]) -> int:
-    """Return the first turn that a problem names, from 1; 0 if none names a turn."""
+    """Return the first turn that a problem names, from 1; 0 if no problem names a turn."""
     return min((problem.turn for problem in problems if problem.turn), default=0)
 
 

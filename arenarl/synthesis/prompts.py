@@ -26,7 +26,7 @@ DIMENSIONS = ("tool_use", "content", "consistency")  # of an inspection (Section
 
 @dataclass(frozen=True)
 class Cell:
-    """A subtask in a language, the unit of quotas."""
+    """A subtask in one language; each cell has a quota."""
 
     subtask: str
     language: str
@@ -57,7 +57,7 @@ class Inspection(JSONReply):
 def generate_messages(
     cell: Cell, style: str, tools: Sequence[dict[str, Any]], examples: Sequence[str], count: int
 ) -> list[Message]:
-    """Ask for `count` queries like the examples; the reply is `Generated`."""
+    """Return the prompt that asks for `count` queries like the examples; the reply is a `Generated`."""
     lines = [json.dumps(example, ensure_ascii=False) for example in examples]
     sections = {"Tools": _tools(tools), "Subtask": [cell.subtask], "Style": [style], "Examples": lines}
     form = json.dumps({"queries": ["…"] * count}, ensure_ascii=False)
@@ -65,20 +65,21 @@ def generate_messages(
 
 
 def refine_messages(query: str, language: str, tools: Sequence[dict[str, Any]]) -> list[Message]:
-    """Ask for a better wording, and whether the tools can serve it; the reply is `Refined`."""
+    """Return the prompt that asks for a better wording, and whether the tools can serve the query; the reply is a
+    `Refined`."""
     form = '{"query": "…", "can_be_served": true, "reason": "…"}'
     return _messages("refine", language, {"Tools": _tools(tools), "Query": [query]}, form)
 
 
 def extract_messages(query: str, cell: Cell, form: type[BaseModel]) -> list[Message]:
-    """Ask for the query's constraints; the reply is `form`."""
+    """Return the prompt that asks for the query's constraints; the reply has the type `form`."""
     schema = json.dumps(form.model_json_schema(), ensure_ascii=False)
     fields = json.dumps(dict.fromkeys(form.model_fields, "…"), ensure_ascii=False)
     return _messages("extract", cell.language, {"Query": [query], "Subtask": [cell.subtask], "Form": [schema]}, fields)
 
 
 def inspect_messages(query: Query, trajectory: Trajectory, tools: Sequence[dict[str, Any]]) -> list[Message]:
-    """Ask for an `Inspection` of a trajectory, shown turn by turn with tool results."""
+    """Return the prompt that asks for an `Inspection` of a trajectory, shown turn by turn with tool results."""
     finding = '{"passes": true, "turn": 0, "problem": ""}'
     form = "{" + ", ".join(f'"{name}": {finding}' for name in DIMENSIONS) + "}"
     texts = prompt_texts("build", query.language)

@@ -1,4 +1,5 @@
-"""Stage `queries`: generators write many queries from seeds, a second model refines them (Section 5, stages I and II).
+"""Stage `queries`: generators write many queries from seeds, and a second model refines them (Section 5, stages I and
+II).
 
 Every candidate, seeds included, takes the same steps: drop repeats and near-repeats, drop other languages, refine, drop
 what the tools cannot serve, extract constraints if the domain has a form for them. Dropped candidates are counted by
@@ -83,8 +84,8 @@ class QueryDrawer:
         return self.drawn
 
     async def _generate(self, cell: Cell, missing: int, seeds: Sequence[Candidate], number: int) -> list[Candidate]:
-        """Return the candidates of one round, from the generators in turn. Examples are seeds of the cell, else of its
-        subtask, else all seeds."""
+        """Return the candidates of one round, from all generators one after the other. The examples are seeds of the
+        cell, else of its subtask, else all seeds."""
         size, generators = self.build.queries_per_call, self.build.generators
         of_cell = [seed for seed in seeds if seed.cell == cell]
         of_cell = of_cell or [seed for seed in seeds if seed.cell.subtask == cell.subtask] or list(seeds)
@@ -102,7 +103,7 @@ class QueryDrawer:
         return [Candidate(text, cell, "generated") for reply in replies if reply for text in reply.queries]
 
     async def _take(self, candidates: Sequence[Candidate], missing: Counter[Cell]) -> list[Drawn]:
-        """Return the candidates that become queries. A full cell takes no more."""
+        """Return the candidates that become queries, without candidates for cells whose quota is filled."""
         self.counts["candidates"] += len(candidates)
         new = []
         for candidate in candidates:

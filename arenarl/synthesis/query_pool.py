@@ -17,7 +17,7 @@ _WORD = re.compile(r"[a-z']+|\d+|[\u4e00-\u9fff]")
 
 
 class _Words(NamedTuple):
-    """Texts of one language that make a query bad, and the refiner's reasons."""
+    """Texts in one language: additions that spoil a query, and the refiner's reasons for a refusal."""
 
     greetings: tuple[str, ...]  # make a near-repeat
     sloppy: tuple[str, ...]  # make a bad wording
@@ -54,7 +54,7 @@ class QueryPool(Mapping[str, Query]):
         self._by_words: dict[str, dict[str, Query]] = {}
 
     def cell(self, subtask: str, language: str) -> list[Query]:
-        """Return the queries of a subtask in a language; for an unknown subtask those of all subtasks."""
+        """Return the queries of a subtask in a language; for an unknown subtask, the queries of all subtasks."""
         if subtask not in SUBTASKS:
             return [query for known in SUBTASKS for query in self.cell(known, language)]
         if (subtask, language) not in self._cells:

@@ -37,7 +37,7 @@ class _Seed(BaseModel):
 
 
 def read_seeds(path: Path, subtasks: Sequence[str], origin: str = SEED) -> list[Candidate]:
-    """Read the seeds of a file. A seed without a language gets that of its text.
+    """Read the seeds of a file. If a seed names no language, the language is detected from its text.
 
     Args:
         subtasks: the allowed subtasks; () allows all.

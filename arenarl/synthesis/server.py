@@ -44,7 +44,7 @@ class RoleServer(JudgeServer):
         options: fields of `LocalServer`.
 
     Raises:
-        UserError: the config has another world than travel.
+        UserError: the config names another world than travel.
     """
 
     models = (SIMULATED_MODEL, *(PREFIX + role for role in ROLES))

@@ -22,7 +22,7 @@ Quotas = dict[str, Counter[Cell]]  # by split
 
 
 def quotas_of(subtasks: Sequence[str], held_out: Sequence[str], build: BuildConfig, data: DataConfig) -> Quotas:
-    """Return the wanted queries of each split, subtask and language. SFT gets a share of `build.spare` more, because
+    """Return the wanted queries of each split, subtask and language. SFT gets more by the share `build.spare`, because
     inspection drops some."""
     languages = build.languages or [data.language]
     sft_subtasks = [subtask for subtask in subtasks if subtask not in held_out]
@@ -37,9 +37,11 @@ def assign(queries: Sequence[tuple[Query, bool]], quotas: Quotas, seed: int) -> 
     """Return the shuffled queries of each split.
 
     Args:
-        queries: (query, True if it was written for the test split). With such queries, test takes no others.
+        queries: (query, True if it was written for the test split). If there are such queries, the test split takes
+        only these.
 
-    Test is filled first, then SFT, so a lack of queries leaves RL short. RL takes all that remain, as in the paper.
+    Test is filled first, then SFT, so a lack of queries affects RL first. RL takes all remaining queries, as in the
+    paper.
     """
     split_of: dict[str, list[Query]] = {name: [] for name in SPLITS}
     split_of["test"] = [query for query, is_test in queries if is_test]

@@ -49,7 +49,7 @@ class Teacher:
         return asyncio.run(choose_all())
 
     async def _choose(self, query: Query, group: Sequence[Trajectory], wanted: Wanted) -> Trajectory:
-        """Choose by rank among the ranked attempts; without verdicts, the first valid attempt."""
+        """Choose an attempt by its rank; without verdicts, choose the first valid attempt."""
         valid = [trajectory for trajectory in group if trajectory.valid]
         if len(valid) < 2 or self.judge is None:
             return (valid or group)[0]

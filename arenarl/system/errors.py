@@ -168,7 +168,7 @@ def show(line: str) -> None:
 
 
 def end_with_parent() -> None:
-    """Under torchrun, or with `OWNED` set: exit when the parent process ends, even if it was killed."""
+    """Exit when the parent process ends, even if it was killed. Does nothing without torchrun and `OWNED`."""
 
     def watch(parent: int) -> None:
         while os.getppid() == parent:
@@ -209,7 +209,8 @@ def _traceback_file(folder: Path) -> Path:
 
 
 def _exit(code: int) -> None:
-    """Exit; with a process group, without Python's shutdown, where a gloo thread that frees tensors would abort."""
+    """Exit. With a process group, skip Python's shutdown, because a gloo thread that frees tensors would abort
+    there."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_initialized():
         sys.exit(code)

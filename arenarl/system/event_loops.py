@@ -72,7 +72,7 @@ class InFlight(Generic[Result]):
         return key in self._tasks
 
     async def get(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """Return the result of `make`, or of the key's task if one is running.
+        """Return the result of the key's running task, or else of a new task from `make`.
 
         Cancelling a waiter does not cancel the task: it may have other waiters or store its result.
         """

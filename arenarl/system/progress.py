@@ -79,7 +79,7 @@ class Bar(tqdm):
             self.update()
 
     def note(self, text: str) -> None:
-        """Show a text after the bar when it is drawn next."""
+        """Show a text after the bar, from the next redraw on."""
         self.set_postfix_str(text, refresh=sys.stderr.isatty())
 
 

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
 
 class NotText(UserError):
-    """The file is not UTF-8."""
+    """Error for a file that is not UTF-8."""
 
 
 def lines_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """Yield the file's lines. Raises UserError if the file is missing, a folder or unreadable; NotText if not UTF-8."""
+    """Yield the file's lines. Raises UserError if the file is missing, a folder or unreadable, and NotText if it is not
+    UTF-8."""
     try:
         with path.open(encoding=encoding) as file:
             yield from file
@@ -34,7 +35,7 @@ def text_of_file(path: Path, encoding: str = "utf-8") -> str:
 
 
 def import_named(name: str, key: str, kind: str = "Class") -> Any:
-    """Import the object that the config's `key` names as `package.module:Class` (or another kind), or UserError."""
+    """Import the object that the config's `key` names as `package.module:Class` (or another kind). Raises UserError."""
     try:
         return resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:

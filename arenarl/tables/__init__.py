@@ -2,7 +2,7 @@
 
     python -m arenarl.tables table2
 
-The top package. A table's domain is that of its configs; nothing here depends on the domain. Open `rows` first (what a
+The top package. Nothing here depends on a domain; the configs of a table set its domain. Open `rows` first (what a
 table is), then `runner` (rows → results/), `summary` (means, intervals, differences) and `pages`. `documents` fills in
 README and docs.
 """

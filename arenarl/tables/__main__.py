@@ -4,8 +4,7 @@
 
 Each finished run is stored at once in results/<table>/rows.jsonl. From the seeds that the table lists, `pages` makes
 table.json, a figure and the documents' tables. `--again` repeats stored runs and compares the results. Your own file in
-configs/tables runs the same way. Its comparisons are a family of their own, so no star of a shipped table depends on
-them.
+configs/tables runs the same way. Its comparisons form a separate family, so no star of a shipped table depends on them.
 """
 
 import argparse

@@ -96,7 +96,7 @@ def _meaning(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str
 
 
 def _comments(source: str) -> dict[int, tuple[str, bool]]:
-    """Return line number -> (comment, True if the line has nothing else)."""
+    """Return line number -> (comment, True if the line holds only the comment)."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comments = [token for token in tokens if token.type == tokenize.COMMENT]
     return {token.start[0]: (token.string.lstrip("# "), token.line.strip().startswith("#")) for token in comments}

@@ -94,8 +94,8 @@ def quickstart_ending(results: Path) -> str:
 def worth_sentence(table: Table, summary: dict[str, Any]) -> str:
     """Return README's sentence on when a tournament is worth its calls.
 
-    It lists the levels of judge noise at which ArenaRL is significantly ahead of scores, behind, or neither, and the
-    same for `balanced`. Empty until every row of these comparisons has all its seeds.
+    It lists the levels of judge noise at which ArenaRL is significantly ahead of scores, behind, or neither; then the
+    levels for `balanced`. Empty until every row of these comparisons has all its seeds.
     """
     one, two, balanced = leads = [
         _leads(table, summary, series, scores)
@@ -125,7 +125,7 @@ def _leads(table: Table, summary: dict[str, Any], series: str, scores: str) -> L
 
 
 def _calls_ratio(summary: dict[str, Any], leads: Leads) -> str:
-    """Return the scores' judge calls divided by those of the series they are compared with."""
+    """Return the judge calls of the scores divided by the judge calls of the series that they are compared with."""
     calls = {row["row"]: row["judge_calls"] for row in summary["rows"]}
     ours, theirs = (sum(calls[lead["rows"][side]] for lead in leads.values()) for side in (0, 1))
     return f"{theirs / ours:.1f}"

@@ -1,5 +1,5 @@
-"""Figures of a table, in the style of a run's (`report/figures.py`): every row with its interval and seeds, learning
-curves, and, for a table with an axis, the series along the axis and against their cost."""
+"""Figures of a table, in the style of a run's figures (`report/figures.py`): every row with its interval and seeds,
+learning curves, and, for a table with an axis, the series along the axis and against their cost."""
 
 from pathlib import Path
 from typing import Any

@@ -46,8 +46,8 @@ def beyond_chance(family: Mapping[Any, Rows | None]) -> dict[Any, dict[str, Any]
     """Test for each comparison of a family whether its two rows differ significantly.
 
     A paired t test. `p_holm` is corrected by Holm's method for all comparisons of the family; below .05 a difference is
-    significant. A comparison counts for the correction but has no p in three cases: it is None because rows are
-    missing, it has fewer than three seeds, or its differences are equal up to rounding, where any difference would be
+    significant. A comparison counts for the correction but has no p in three cases: rows are missing (it is None), it
+    has fewer than three seeds, or its differences are equal up to rounding, so that any difference would be
     significant.
 
     >>> beyond_chance({"a - b": ([61.0, 63.0, 62.0], [50.0, 51.0, 52.0])})["a - b"]

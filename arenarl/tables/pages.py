@@ -1,7 +1,7 @@
 """Pages of a table's runs: results/<table>/README.md with figures, and the short tables in README and docs.
 
-All figures are those of `summary`, which this module also writes, as table.json. A real model's figures come from its
-runs' own summaries.
+All figures come from `summary`; this module also writes them to table.json. A real model's figures come from the
+summaries of its runs.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -65,7 +65,7 @@ def method_table(table: Table, summary: dict[str, Any], results: Path, names: Se
 
 
 def significant_rows(table: Table, summary: dict[str, Any]) -> str:
-    """Return sentences on `method_table`: the rows from which the reference differs significantly, and the paper's
+    """Return sentences below `method_table`: the rows that differ significantly from the reference, and the paper's
     figures."""
     labels = {row["row"]: row["label"] for row in summary["rows"]}
     ahead, behind, level = [], [], []
@@ -203,7 +203,7 @@ def _table(columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> str:
 
 
 def _figure_column(name: str) -> Column:
-    """Return a figure's column, with `-` for a row that was run without it, such as true quality without a truth."""
+    """Return a figure's column; a row that was run without the figure has `-`, such as true quality without a truth."""
 
     def cell(row: dict[str, Any]) -> str:
         return _figure(row["figures"].get(name)) if name in row["figures"] or not row["seeds"] else "-"
@@ -240,7 +240,7 @@ def _columns(summary: dict[str, Any], kind: str) -> list[str]:
 
 
 def _ours(row: dict[str, Any], name: str | None) -> dict[str, Any] | None:
-    """Return a row's figure, subtask or criterion of this name, or None."""
+    """Return a row's value for the figure, subtask or criterion of this name, or None."""
     return next((row[kind][name] for kind in ("figures", "by_subtask", "by_dimension") if name in row[kind]), None)
 
 
@@ -253,14 +253,14 @@ def _compared(table: Table, figures: dict[str, Any]) -> str:
 
 
 def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
-    """Return a table of the comparisons without the reference, if there are any."""
+    """Return a table of the comparisons between other rows than the reference; empty if there are none."""
     pairs = [figures for figures in summary["comparisons"] if tuple(figures["rows"]) in map(tuple, table.comparisons)]
     lines = [[_compared(table, figures), _difference(table, figures)] for figures in pairs]
     return [markdown.table(["compared", heading(table.figure)], lines)] if lines else []
 
 
 def _replication_table(table: Table, summary: dict[str, Any]) -> str:
-    """Return each comparison over the first and over the later seeds; "" if none has both."""
+    """Return the table of comparisons over the first seeds and over the later seeds; "" if no comparison has both."""
     both = [figures for figures in summary["comparisons"] if "later" in figures]
     lines = [[_compared(table, one), _interval(one["first"]), _interval(one["later"])] for one in both]
     head = [f"{heading(table.figure)}, compared", f"seeds {FIRST_SEEDS[0]} to {FIRST_SEEDS[-1]}", "later seeds"]
@@ -294,7 +294,8 @@ def _mean(figure: dict[str, Any] | None) -> str:
 
 
 def _difference(table: Table, figures: dict[str, Any]) -> str:
-    """Return `difference [low, high]`, a star if it is significant, and the seeds if other tables have more."""
+    """Return `difference [low, high]`, a star if it is significant, and the number of seeds if other tables add
+    seeds."""
     seeds = "" if set(figures["seeds"]) <= set(table.seeds) else f" ({len(figures['seeds'])} seeds)"
     return f"{_interval(figures)}{' *' if figures['is_beyond_chance'] else ''}{seeds}"
 

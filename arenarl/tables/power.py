@@ -1,7 +1,7 @@
 """How many seeds a comparison needs: a priori power of the paired t test over training seeds.
 
-The spread of the differences is that of the first five seeds. The differences to detect are fixed beforehand; they are
-not the measured ones.
+The spread of the differences comes from the first five seeds. The differences to detect are fixed beforehand, not
+measured.
 """
 
 from itertools import count

@@ -51,7 +51,7 @@ class Row:
 
     @property
     def is_run(self) -> bool:
-        """False for a row with only the paper's figures."""
+        """True if the row is run; False if it has only the paper's figures."""
         return self.config is not None or self.checkpoint == "sft"
 
 
@@ -82,7 +82,7 @@ class Table:
 
     @property
     def panels(self) -> list[str | None]:
-        """Panels of the figure with an axis, in the order of the rows; [None] for a single one."""
+        """Panels of the figure with an axis, in the order of the rows; [None] if there is a single panel."""
         return list(dict.fromkeys(row.panel for row in self.rows.values() if row.panel)) or [None]
 
     @property
@@ -114,7 +114,7 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """All settings that the figures depend on, as keys that differ from their defaults, without names of folders.
+        """All settings that the figures depend on: keys that differ from their defaults, without names of folders.
 
         Settings of the SFT that the run starts from are included if they differ from the run's own.
         """

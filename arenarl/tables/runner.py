@@ -55,7 +55,8 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
 
 
 def _unique(runs: Sequence[Run]) -> list[Run]:
-    """Return one run for each settings, seed by seed; of equal ones a run with a further measurement."""
+    """Return the runs without repeats, seed by seed. Of runs with equal settings, one with a further measurement is
+    kept."""
     measured_last = sorted(runs, key=lambda run: run.measure is not None)
     by_settings = {json.dumps(run.settings, sort_keys=True): run for run in measured_last}
     return sorted((run for run in runs if run in by_settings.values()), key=lambda run: run.seed)

@@ -2,9 +2,9 @@
 
 A row's figures are means over its table's seeds with 95 % t intervals. Differences are paired over the seeds that both
 rows have in any table that compares them. Holm's method corrects for the number of comparisons, run or not, in two
-families over all tables of the same figure: the primary ones, which the papers' claims are about, and the others. So a
-comparison that several tables make has one difference and one verdict. `mean` is the table's figure of sampled
-trajectories.
+families over all tables of the same figure: primary comparisons, which test the papers' claims, and secondary
+comparisons. So a comparison that several tables make has one difference and one verdict. `mean` is the table's figure
+for sampled trajectories.
 """
 
 import json
@@ -37,8 +37,9 @@ Verdicts = dict[Comparison, dict[str, Any]]  # of `compare_all`
 def read_found(name: str, table: Table, results: Path, folder: str = "tables", quick: bool = False) -> Found:
     """Return the table's finished runs by row and seed.
 
-    Runs of seeds that the table does not list, and runs with other settings than their row has now, are left out with a
-    line of log. Seeds added after results were seen would sooner or later make a chance difference significant.
+    Two kinds of runs are left out, with a line in the log: runs of seeds that the table does not list, and runs whose
+    settings differ from their row's current settings. Seeds added after results were seen would sooner or later make a
+    chance difference significant.
     """
     runs = runs_of(name, table, [], table.seeds, folder, quick)
     settings = {(run.row, run.seed): json.loads(json.dumps(run.settings)) for run in runs}
@@ -62,7 +63,8 @@ def _reason_to_skip(run: dict[str, Any], table: Table, settings: dict[str, Any])
 
 
 def _has_subtasks_of(figure: str, run: dict[str, Any]) -> bool:
-    """Return True if `figure` is the mean of `by_subtask`; a run copied from another table has that table's figure."""
+    """Return True if `figure` is the mean of `by_subtask`; a run copied from another table has that other table's
+    figure."""
     values = [value for value in run["by_subtask"].values() if value is not None]
     return bool(values) and math.isclose(fmean(values), run["figures"][figure], abs_tol=1e-3)  # both are rounded
 
@@ -75,7 +77,7 @@ def _other_settings(stored: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 def summary_of_table(name: str, table: Table, found: Found, verdicts: Verdicts) -> dict[str, Any]:
-    """Return the content of table.json. `verdicts` are those of `compare_all`."""
+    """Return the content of table.json. `verdicts` come from `compare_all`."""
     runs = [run for seeds in found.values() for run in seeds.values()]
     subtasks = _subtasks(table, runs)
     return {
@@ -155,7 +157,7 @@ def merged(found: dict[str, Found]) -> Found:
 
     Raises:
         UserError: two tables have different figures of the same run, so one of them would show a star that rests on
-            the other's figures. Figures that only one of them has do not count, because older runs lack some.
+            the other's figures. Figures that only one table has do not count, because older runs lack some.
     """
     together: Found = {}
     first: dict[tuple[str, int], str] = {}
@@ -173,9 +175,9 @@ def merged(found: dict[str, Found]) -> Found:
 def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> Verdicts:
     """Return each comparison's `figures` (row -> seed -> figure), `family`, and whether its rows differ significantly.
 
-    A comparison has the seeds of all tables that make it. It has no p until both rows have all of them, but it counts
-    in its family from the start. So no star depends on which runs came first. Tables of another figure are a family of
-    their own.
+    A comparison has the seeds of all tables that make it. It has no p until both rows have all these seeds, but it
+    counts in its family from the start. So no star depends on the order of the runs. Tables with different figures form
+    separate families.
     """
     seeds_of = merged(found)
     primary = {frozenset(pair) for table in tables.values() for pair in table.primary}
@@ -200,7 +202,7 @@ def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> Verdicts:
 
 
 def _comparisons(table: Table, found: Found, verdicts: Verdicts) -> list[dict[str, Any]]:
-    """Return the comparisons whose two rows this table has runs of."""
+    """Return the comparisons for which this table has runs of both rows."""
     comparisons = []
     for pair in table.pairs:
         verdict = dict(verdicts[frozenset(pair)])
@@ -248,13 +250,13 @@ def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win
 
 
 def _agree(run: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return True if two runs have equal figures, as far as both have them."""
+    """Return True if two runs are equal in all figures that both have."""
     a, b = run["figures"], other["figures"]
     return all(a[name] == b[name] for name in a.keys() & b.keys())
 
 
 def _other_cpu(earlier: dict[str, Any], run: dict[str, Any]) -> str:
-    """Return a hint if two runs of a seed had different known CPUs."""
+    """Return a hint if two runs of a seed are known to have used different CPUs."""
     before, now = (of_run.get("provenance", {}).get("cpu") for of_run in (earlier, run))
     hint = f", perhaps because the stored run had another CPU ({before}; this is {now}), which rounds differently"
     return hint if before and before != now else ""

@@ -6,10 +6,10 @@ paper is silent:
 
 - A bye is a place in the bracket that every entrant beats without a match.
 - After a draw or a failed match, the entrant with the better mean score so far advances. If these are equal, the
-  seeding order decides. That is not evidence, so the loser gets the tier that the winner reaches.
+  seeding order decides. The seeding order is not evidence, so the loser gets the tier that the winner reaches.
 - An entrant that advances from a failed match against an opponent without any score has a pass, not a win. The pass
-  does not count towards its tier, until it beats an opponent that got as far. An entrant without any verdict is not
-  ranked.
+  does not count towards its tier until the entrant beats an opponent that got as far. An entrant without any verdict is
+  not ranked.
 - A pair that meets again is not judged again. Its first verdict counts for the second meeting.
 """
 
@@ -94,7 +94,7 @@ class BracketWalk:
         return winner, loser
 
     def _decide(self, a: int, b: int) -> tuple[int, int, bool, bool]:
-        """Return (winner, loser, is decided by the seeding order, is a pass of the winner)."""
+        """Return (winner, loser, True if the seeding order decided, True if the winner has only a pass)."""
         scores = self.results[a, b]
         if scores and scores[0] != scores[1]:
             return (a, b, False, False) if scores[0] > scores[1] else (b, a, False, False)
@@ -121,7 +121,7 @@ class Bracket(Topology):
         return self._walk(results).rounds
 
     def _walk(self, results: Results) -> BracketWalk:
-        """Walk the bracket as far as the results go."""
+        """Walk the bracket up to the first matches without a result."""
         raise NotImplementedError
 
     def _scores(self, results: Results, walk: BracketWalk) -> list[float | None]:
@@ -146,7 +146,8 @@ class SeededSingleElimination(Bracket):
     parameters, a perfect judge gives the true order.
 
     `placement: algorithm1` fills the bracket from front and back, as in the paper, which defines it for powers of two.
-    For other sizes, a round with an odd number of places gives a bye to the place of seed 1, whoever holds it.
+    For other sizes, a round with an odd number of places gives a bye to the place of seed 1, whichever entrant holds
+    it.
     """
 
     surely_meets: ClassVar = "anchor"
@@ -218,7 +219,7 @@ def scaled_sum(scores: list[float | None]) -> float:
 
 
 def filled(placement: str, seeds: list[int]) -> list[int | None]:
-    """Return the entrants in bracket order, with byes for missing seeds. `seeds` has the best seed first."""
+    """Return the entrants in bracket order, with byes for missing seeds. `seeds` starts with the best seed."""
     order = (standard_placement if placement == "standard" else algorithm1_placement)(len(seeds))
     return [seeds[k] if k < len(seeds) else BYE for k in order]
 

@@ -101,7 +101,8 @@ def chance(lead: float) -> float:
 
 
 def bradley_terry(size: int, outcomes: Sequence[Outcome]) -> list[float]:
-    """Return the maximum-likelihood Bradley-Terry ratings (size,) in Elo points, whatever the order of the outcomes.
+    """Return the maximum-likelihood Bradley-Terry ratings (size,) in Elo points. The order of the outcomes does not
+    matter.
 
     A draw is half a win for each. Every entrant has `PRIOR_DRAWS` further draws with an entrant of rating 0. The solver
     uses the minorization-maximization steps of Hunter (2004).

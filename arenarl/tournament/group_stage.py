@@ -7,7 +7,7 @@ The random order of each group averages out the judge's order bias. Our rules, w
 - Sizes that do not divide evenly: as few groups as possible, with sizes as even as possible. A group of at most
   `winners` entrants advances without a call and scores like winners (Eq. 5), so points count the rounds survived.
   Otherwise even a perfect judge would not always put the best first.
-- Groups are drawn in advance, for the seats of the winners and not for their names. So a group is judged as soon as its
+- Groups are drawn in advance, by places of winners and not by entrants. So a group is judged as soon as its
   own members are known, and the pairings do not depend on the time at which verdicts arrive.
 - A failed call voids its repeat: no entrant of its group can advance, and points won elsewhere in the repeat would
   favour the entrants that were judged. Only complete repeats count; without any, the group has no ranks.

@@ -9,7 +9,7 @@ in this order, and scores both. Quality q, position, shared and noise are normal
 Given q, the difference d and the sum t of the two scores are independent. Only t contains `shared`, only d contains the
 position. So generalised least squares becomes a ridge regression with one weight. Not in the paper; our choice. An
 effect of the pair on both of its calls is not modelled. Where matches close cycles, it appears in the residuals and
-counts as noise, which is nearly as good.
+counts as noise, which is nearly as accurate.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ MIN_QUALITY_SHARE = 0.01  # of the variance of a score; keeps the ridge finite i
 class JudgeVariances:
     """A running estimate of a judge's variances over the groups of a run. All fields are numbers, so it fits in JSON.
 
-    Each call reduces the weight of earlier calls by exp(-1 / memory). The prior gives quality, shared and noise one
-    third of the scores' variance each. Its influence falls as degrees of freedom (`_df`) grow.
+    Each call reduces the weight of earlier calls by exp(-1 / memory). The prior assigns one third of the scores'
+    variance to each of quality, shared and noise. Its influence falls as degrees of freedom (`_df`) grow.
     """
 
     memory: float = 2000.0  # calls

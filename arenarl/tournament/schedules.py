@@ -82,7 +82,7 @@ class Topology:
         raise NotImplementedError
 
     def bracket(self, results: Results) -> list[list[Place]]:
-        """Return the rounds of a single knockout, for drawing it as a tree; an empty list for other schedules."""
+        """Return the rounds of a single knockout, to draw it as a tree; an empty list for other schedules."""
         return []
 
 
@@ -163,8 +163,8 @@ def circulant_pairs(size: int, matches: int, random: Random) -> list[tuple[int, 
 
     From size-1 pairs on, the pairs connect all places. The places form a circle; offset d pairs every place p with p+d.
     Offset 1 comes first, because its pairs form one ring; the other offsets follow in random order. The order is drawn
-    again if the last, incomplete offset uses some places twice and others never. A fitting order always exists: a last
-    offset of size/2 fits up to half of the places, a last offset of 2 fits more.
+    again if the last, incomplete offset uses some places twice and leaves out other places. A fitting order always
+    exists: a last offset of size/2 fits up to half of the places, a last offset of 2 fits more.
     """
     while True:
         offsets = [1, *random.sample(range(2, size // 2 + 1), max(0, size // 2 - 1))]

@@ -12,10 +12,10 @@ from arenarl.tournament.schedules import DECIMALS, Pairing, Results, Standing, T
 class Swiss(Topology):
     """ceil(log2 N) rounds of floor(N/2) matches, ranked by points, then by the sum of the opponents' points (Buchholz).
 
-    Entrants meet opponents with close points whom they have not met before; with so few rounds one always exists. The
-    bye goes to the entrant with the fewest points among those without a bye. Points and Buchholz are averaged over the
-    rounds that count. The reported score is the sum of points. A perfect judge puts the true best first, alone with a
-    full score.
+    Entrants meet opponents with close points whom they have not met before; with so few rounds such an opponent always
+    exists. The bye goes to the entrant with the fewest points that has had no bye yet. Points and Buchholz are
+    averaged over the rounds that count. The reported score is the sum of points. A perfect judge puts the true best
+    first, alone with a full score.
     """
 
     @property

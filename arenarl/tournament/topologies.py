@@ -77,7 +77,7 @@ def rehearse(name: str, group_size: int) -> None:
 
 
 def _rehearse(schedule: Topology, size: int, misses: int) -> None:
-    """Play the schedule once. Every `misses`-th match fails; 0 means that no match fails."""
+    """Play the schedule once. Every `misses`-th match fails; with 0 no match fails."""
     results: Results = {}
     waiting: dict[frozenset[int], tuple[int, int]] = {}
     while True:

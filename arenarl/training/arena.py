@@ -37,7 +37,7 @@ class Arena:
     def begin(self, queries: Sequence[Query], group_size: int) -> Judging[GroupOutcome]:
         """Start to judge a step's groups while their trajectories are handed over.
 
-        The outcomes equal those of judging the complete groups.
+        The outcomes are the same as if complete groups were judged.
         """
         return self._judge([IncomingGroup(query, group_size) for query in queries])
 
@@ -62,7 +62,7 @@ class Arena:
     async def _else_tournament(self, outcome: GroupOutcome, incoming: IncomingGroup) -> GroupOutcome:
         """Return the outcome, or the tournament's if all rewards of the group are equal (Reasoning Arena).
 
-        With a missing verdict, the rewards do not count as equal.
+        If a verdict is missing, the rewards do not count as equal.
         """
         pairs = zip(rounded(outcome.rewards_G), (await incoming.complete()).trajectories, strict=True)
         rewards = {reward for reward, trajectory in pairs if not trajectory.is_void}

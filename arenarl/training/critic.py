@@ -49,7 +49,7 @@ class Critic(TrainerCallback):
         return torch.cat([self._values(rows[part]) for part in order])[torch.cat(order).argsort()]
 
     def fit(self, rows: Rows, returns_BT: torch.Tensor) -> float:
-        """Take `rl.updates_per_rollout` steps towards the returns, each on its share of the rows.
+        """Take `rl.updates_per_rollout` optimizer steps towards the returns, each on an equal share of the rows.
 
         Returns the mean squared error of the steps, each measured before its update.
         """

@@ -2,7 +2,7 @@
 
 The rollouts hand over each trajectory as it ends; the judging coroutine of a group awaits the trajectories it needs.
 Before the group is complete, a judge call starts only if the tournament will certainly make it. So ranks, scores and
-the number of calls equal those of judging afterwards. The thread has its own event loop, so the batching of
+the number of calls are the same as in judging afterwards. The thread has its own event loop, so the batching of
 trajectories never depends on when verdicts arrive. This module does not depend on the judge or the method.
 """
 
@@ -136,8 +136,8 @@ class EarlyCalls:
 def sure_calls(surely_meets: str, entered: Mapping[int, Hashable | None], bidirectional: bool) -> list[tuple[int, int]]:
     """Return the calls (shown first, shown second) that a tournament makes for any content of the missing rows.
 
-    The anchor is the first valid row, so it is known once all rows before it have entered. In one order only, a pair
-    shows the lower row first; that order is known once all rows before it have entered, because one of them could be
+    The anchor is the first valid row, so it is known once all rows before it have entered. With only one order, a pair
+    shows the lower row first. That order is known once all rows before it have entered, because an earlier row could be
     identical to the pair's other entrant.
 
     Args:

@@ -1,6 +1,6 @@
 """Records of a step's groups: metrics, W&B's table of trajectories, the lines of groups.jsonl for the report.
 
-Metrics are named `area/quantity`. The policy never sees those named `true/`, which need the domain's truth.
+Metrics are named `area/quantity`. Metrics named `true/` need the domain's truth, and training never uses them.
 """
 
 import math
@@ -62,7 +62,7 @@ def judge_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
 
 
 def _distinct(groups: Sequence[RolloutGroup], key: Callable[[Trajectory], Hashable]) -> list[float]:
-    """Share of distinct keys in each group, without void trajectories and without groups of void ones only."""
+    """Share of distinct keys in each group. Void trajectories, and groups with only void trajectories, are left out."""
     keys = [[key(trajectory) for trajectory in group.trajectories if not trajectory.is_void] for group in groups]
     return [len(set(of_group)) / len(of_group) for of_group in keys if of_group]
 

@@ -1,8 +1,8 @@
 """Check all inputs of a training stage before it starts.
 
-First the config alone, in milliseconds; then checks that need torch, the data and the starting policy. Each failed
-check raises a UserError, one line that says what to change. train_rl.py calls `preflight`, train_sft.py
-`preflight_sft`; reproduce.sh checks the config alone before its first stage:
+The checks of the config alone come first and take milliseconds. The other checks need torch, the data and the starting
+policy. Each failed check raises a UserError, one line that says what to change. train_rl.py calls `preflight`,
+train_sft.py `preflight_sft`; reproduce.sh checks the config alone before its first stage:
 
     python -m arenarl.training.preflight --config configs/quickstart.yaml --processes 2
 """

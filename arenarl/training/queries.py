@@ -14,7 +14,7 @@ from arenarl.trajectory import Query, read_jsonl
 
 
 def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path) -> list[Query]:
-    """Return the RL split without held-out subtasks (travel: M-Day) and queries of the wrong difficulty.
+    """Return the RL split without held-out subtasks (travel: M-Day) and without queries of the wrong difficulty.
 
     `rl.subtasks` replaces the default choice of subtasks, and may include held-out ones.
 

@@ -24,7 +24,7 @@ ONLINE_KEYS = (
 def check_method(config: Config) -> None:
     """Raise UserError for unmet requirements of the methods and the reward, and for keys that are set but never read.
 
-    An ablation of an unread key would compare a run with itself.
+    An ablation of a key that is never read would compare a run with itself.
     """
     reward = reward_of(config.reward.name)
     reward.check(config)
@@ -80,5 +80,5 @@ def _setting(key: str, value: Any) -> str:
 
 
 def _as_word(value: object) -> str:
-    """Format a value as it is typed after --set."""
+    """Format a value for the command line, as after --set."""
     return one_line(value if isinstance(value, str) else json.dumps(value))

@@ -1,6 +1,6 @@
 """SFT that stops early, at a given share of valid trajectories.
 
-So RL can be compared on weak and strong starting policies, as in Fig. 4 (c), ArenaRL.
+This allows comparisons of RL from weak and strong starting policies, as in Fig. 4 (c), ArenaRL.
 """
 
 from collections.abc import Callable

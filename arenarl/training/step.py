@@ -2,7 +2,7 @@
 
 TRL generates trajectories, computes the log-probabilities of the old and the reference policy, then calls the reward
 functions. Judging starts with the first trajectory, in a thread (`judging`), and the reward function waits for it.
-`methods` defines what TRL receives of the rewards and how advantages follow. Offline methods (`offline`) call
+`methods` defines the rewards that TRL receives, and how advantages follow from them. Offline methods (`offline`) call
 `roll_out` and `finish` themselves.
 
 Rollout seeds and horizons derive from the optimizer step, so a resumed run samples what an unbroken run would.
@@ -128,7 +128,8 @@ class TrainingStep:
         return own | {name: [value] for name, value in shared.items()}
 
     def rollout_func(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
-        """TRL's rollout function: query ids, each N times in a row → token ids and the mask of the policy's tokens."""
+        """TRL's rollout function. It takes query ids, each N times in a row, and returns token ids and the mask of the
+        policy's tokens."""
         size = self.config.rollout.group_size
         query_ids = prompts[::size]
         if [query_id for query_id in query_ids for _ in range(size)] != list(prompts):
@@ -200,12 +201,14 @@ class TrainingStep:
             self.client.check()
 
     def stop_together(self, reason: str | None = None) -> None:
-        """Raise RunStopped on all processes if one has a reason to stop: `reason`, or that its LLM client stopped."""
+        """Raise RunStopped on all processes if any process must stop: because of `reason`, or because its LLM client
+        stopped."""
         stop_together(gather_object([reason or (self.client.stop_reason if self.client else None)]))
 
 
 def _facts(group: RolloutGroup, outcome: GroupOutcome) -> tuple:
-    """A group's scored calls, tally, counts of stop reasons, and the environment's rewards, for all processes."""
+    """Return what all processes need of a group: scored calls, tally, counts of stop reasons, and the environment's
+    rewards."""
     rewards = [trajectory.meta.get("reward") for trajectory in group.trajectories if not trajectory.is_void]
     ends = Counter(trajectory.stop_reason for trajectory in group.trajectories)
     return outcome.scored_calls, outcome.tally, ends, rewards
@@ -227,6 +230,6 @@ def _llm_usage(client: LLMClient) -> dict[str, float]:
 
 
 def stop_together(reasons: Sequence[str | None]) -> None:
-    """Raise RunStopped with the first of the `reasons` of all processes, so that none continues alone and hangs."""
+    """Raise RunStopped with the first reason of any process, so that no process continues alone and hangs."""
     if reasons := [reason for reason in reasons if reason]:
         raise RunStopped(reasons[0])

@@ -83,8 +83,8 @@ def tournament_reward(
         tournament: keys as under `tournament` in docs/config.md, such as `topology`.
 
     Raises:
-        UserError: an argument is invalid; when training starts, the rows are not whole groups; later, the budget is
-            spent or too many judge calls fail.
+        UserError: an argument is invalid; when training starts, the rows are not whole groups; during training, the
+        budget is spent or too many judge calls fail.
     """
     is_own = not isinstance(judge, (str, Path))
     if is_own and (isinstance(judge, type) or not hasattr(judge, "compare")):

@@ -44,7 +44,7 @@ def make_trainer(
     trainer_class: Callable[..., GRPOTrainer] = OwnTokensTrainer,
     **options: Any,
 ) -> GRPOTrainer:
-    """Return TRL's trainer for the policy at a path; its rollouts and rewards are those of `step` on `queries`.
+    """Return TRL's trainer for the policy at a path. `step` makes its rollouts and rewards on `queries`.
 
     Args:
         curve: evaluation with `record(step)` and `has_point(step)`; None without one.

@@ -1,7 +1,7 @@
 """Stop a run that cannot learn: no trajectory is valid, the environment gives no reward, or judge calls fail.
 
-Then all rewards are equal or missing, and no reward curve shows it: the mean of ranks is always ½. A model that was
-never taught the answer format, or whose turns do not end, has no valid trajectory. The first step without a valid
+Then all rewards are equal or missing, and no reward curve shows it, because the mean of ranks is always ½. A model that
+was never taught the answer format, or whose turns do not end, has no valid trajectory. The first step without a valid
 trajectory or a reward prints a warning; too many such steps stop the run. All processes check the same values.
 """
 

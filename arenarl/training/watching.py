@@ -1,6 +1,6 @@
 """The watching judge (`judge.watch`): a second judge that scores a share of RL's groups and does not affect rewards.
 
-It detects reward hacking: the training judge's scores then rise, while the watching judge's scores do not. It scores
+It detects reward hacking: then the training judge's scores rise, but the watching judge's scores do not. It scores
 each valid trajectory pointwise as it ends, in its own thread and with its own client, so its errors stop only its own
 calls. Training waits for it at most `GRACE_S` per step. Late scores are logged with the step in which they arrive, and
 dropped after `LATE_STEPS`. Not in the paper.

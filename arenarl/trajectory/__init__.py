@@ -1,7 +1,7 @@
 """The project's data types, and Qwen3's text form of a turn.
 
 `vocabulary`: queries, trajectories, rollout groups. `messages`: turns, tool calls, and the grammar between generated
-text, chat messages and turns. `records`: JSONL files. `text`: untrusted JSON and text, languages.
+text, chat messages and turns. `records`: JSONL files. `text`: untrusted JSON and text, language detection.
 """
 
 # ruff: noqa: F401, I001 - imported for the other packages

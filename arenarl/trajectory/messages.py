@@ -184,7 +184,7 @@ def native_calls(message: dict[str, Any]) -> Iterator[tuple[str | None, ToolCall
 
 def native_call(name: str, arguments: str) -> ToolCall:
     """Parse an API's native tool call, whose arguments are JSON in a string.
-    The string stays as it is if it does not hold a JSON object.
+    The string is kept unchanged if it does not hold a JSON object.
 
     >>> native_call("f", '{"x": 1}'), native_call("f", '{"x"')
     (ToolCall(name='f', arguments={'x': 1}), ToolCall(name='f', arguments='{"x"'))

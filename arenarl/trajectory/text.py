@@ -21,7 +21,7 @@ def harmless(observation: str) -> str:
 
 
 def storable(text: str) -> str:
-    """Replace lone surrogates by "?". JSON escapes can spell them; files and tokenizers cannot hold them."""
+    """Replace lone surrogates by "?". JSON escapes can contain them; files and tokenizers cannot."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -21,7 +21,7 @@ VALID_ENDS = ("answer", "done", "horizon")
 
 
 def _check_text(text: str) -> str:
-    """Return the text. Raises ValueError if it is blank or holds a lone surrogate, which JSON can spell."""
+    """Return the text. Raises ValueError if it is blank or holds a lone surrogate, which JSON escapes can contain."""
     if not text.strip():
         raise ValueError("is blank")
     text.encode()
@@ -67,7 +67,7 @@ class Trajectory:
 
     @property
     def valid(self) -> bool:
-        """True if the trajectory ended with an answer, or regularly in a stateful world (`VALID_ENDS`)."""
+        """True if the trajectory ended with an answer, or in a regular way in a stateful world (`VALID_ENDS`)."""
         return self.stop_reason in VALID_ENDS
 
     @property

@@ -48,7 +48,7 @@ class BabyAIEnvironment(World):
         return self._do(moves) if moves else self._unchanged("Nothing changes.")
 
     def _do(self, moves: list[int]) -> Step:
-        """Make the game's own actions until one has no visible effect. The last action's reward counts."""
+        """Take the game's own actions until an action has no visible effect. The last action's reward counts."""
         for move in moves:
             seen, reward, is_over, *_ = self._level.step(move)
             before, self._image = self._image, seen["image"]

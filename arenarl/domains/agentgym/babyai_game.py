@@ -1,7 +1,7 @@
 """BabyAI's game as text: minigrid's levels, the agent's view in words, and AgentGym's actions.
 
-Besides the game's own actions, AgentGym's go to, pick up or go through a thing in view, along the shortest way that the
-view allows. The actions, their order, their effect and their reward follow AgentGym's server, oddities included
+Besides the game's own actions, AgentGym's go to, pick up or go through a thing in view, along the shortest way through
+the visible cells. The actions, their order, their effect and their reward follow AgentGym's server, oddities included
 (docs/differences.md). The words of observations and the code are ours.
 """
 
@@ -167,8 +167,8 @@ class View:
     def _search(self, goal: Cell, onto: bool = False) -> list[int] | None:
         """Return the game's actions to face the goal, or with `onto` to stand on it; None without a way.
 
-        Breadth first, through cells that the view does not show as blocked. Of equally short ways, the last one found
-        wins, as in AgentGym.
+        Breadth first, through cells that the view does not show as blocked. Among equally short ways, the last one
+        found wins, as in AgentGym.
         """
         came: dict[Pose, tuple[Pose, int]] = {}
         waiting, done = deque([self.pose]), set()
@@ -224,8 +224,8 @@ def _things(level: Any, image: np.ndarray) -> Iterator[Thing]:
 
 
 def _search_area(level: Any) -> tuple[range, range]:
-    """Return the columns and rows in which ways are searched: those in view, and as in AgentGym one more if the view
-    faces right or down."""
+    """Return the columns and rows to search for ways: the visible area, and one more column or row if the view faces
+    right or down, as in AgentGym."""
     size = level.agent_view_size
     corner = level.agent_pos + level.dir_vec * (size - 1) - level.right_vec * (size // 2)
     border = corner + size * (level.right_vec - level.dir_vec)

@@ -32,7 +32,7 @@ def phases(instruction: Any) -> list[list[Any]]:
 
 
 def _subgoals_of(instruction: Any, level: Any, seen: set[Cell]) -> dict[str, bool]:
-    """Return for each subgoal of a single instruction whether it holds. The last subgoal meets the instruction."""
+    """Return subgoal → True if it holds, for a single instruction. The last subgoal completes the instruction."""
     front = tuple(int(at) for at in level.front_pos)
 
     def is_found(thing: Any) -> bool:
@@ -70,7 +70,7 @@ class Subgoals:
 
     @property
     def open(self) -> list[Any]:
-        """The unmet instructions of the first unmet phase; the last phase if all look met."""
+        """The unmet instructions of the first phase that has any; the last phase if all instructions seem met."""
         unmet = ([single for single in phase if id(single) not in self._met] for phase in self._phases)
         return next((phase for phase in unmet if phase), self._phases[-1])
 
@@ -81,7 +81,7 @@ class Subgoals:
 
     def update(self, view: View, is_met: bool) -> None:
         """Record the subgoals that hold after an action; `is_met` is the game's report on the mission.
-        Before its phase is due, an instruction counts only what was found. A met instruction counts in full."""
+        Before its phase is due, only the "find" subgoals of an instruction count. A met instruction counts in full."""
         self._is_met = self._is_met or is_met
         if is_met:
             self._reached = set(self._all)

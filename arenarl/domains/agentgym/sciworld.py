@@ -109,7 +109,7 @@ def java_fault() -> str:
 
 
 class Game(World):
-    """A running game. After any exception from py4j its process is gone or hangs, and only `close` may follow."""
+    """A running game. After an exception from py4j its process has ended or hangs; then call only `close`."""
 
     packages = {"scienceworld": "1.2.3", "py4j": "0.10.9.9"}
     read = staticmethod(read_whole_action)
@@ -263,7 +263,7 @@ class SciWorldDomain(WorldDomain):
         return f"Carry out this task of elementary science ({place_of(item)[0].name.replace('-', ' ')})."
 
     def default_items(self, split: str) -> tuple[int, ...]:
-        """Return all training items, or random test items: `COLUMNS` of each column, its tasks in turn."""
+        """Return all training items, or random test items: `COLUMNS` per column, alternating between its tasks."""
         if split == "train":
             return tuple(chain.from_iterable(items_of("train").values()))
         rng, drawn = random.Random(f"sciworld{self.data.seed}-{split}"), []

@@ -90,13 +90,13 @@ class SearchQADomain(Domain):
         )
 
     def examine_view(self, query: Query, messages: list[dict[str, Any]]) -> SearchTruth:
-        """Examine a view without tool results: any stated answer counts as right, any call as a find."""
+        """Examine a view without tool results: any stated answer counts as right, and any call as having found it."""
         turns = read_turns(messages)
         is_new = [is_new for _, is_new in calls_of(turns)]
         return SearchTruth(states_something(last_answer(turns)), bool(is_new), mean_of(is_new))
 
     def solve(self, query: Query, environment: Environment, rng: random.Random, skill: float) -> Trajectory:
-        """Search for the question once, then answer right with chance `skill`."""
+        """Search for the question once, then give the right answer with probability `skill`."""
         search = {"name": "search", "arguments": {"query": query.query}}
         messages, calls = prompt_messages(query), [{"type": "function", "function": search}]
         messages.append({"role": "assistant", "reasoning_content": "I look it up.", "content": "", "tool_calls": calls})
@@ -108,8 +108,8 @@ class SearchQADomain(Domain):
     def splits(
         self, environment: Environment, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
     ) -> Iterator[tuple[str, list[Any]]]:
-        """Yield the test questions, RL's questions from the sets in `TRAINED_ON`, and SFT's trajectories on further
-        questions from these; no baselines."""
+        """Yield the test questions, RL's questions from the sets in `TRAINED_ON`, and SFT trajectories on further
+        questions of these sets. There are no baselines."""
         if self.environment.search.engine == "corpus":
             remedy = "set environment.search.engine=folder and environment.search.folder=<folder>"
             raise UserError(f"SearchQA needs your own corpus; {remedy}")

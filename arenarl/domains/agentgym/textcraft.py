@@ -85,7 +85,7 @@ class TextCraftDomain(WorldDomain):
         return self._goals[query.constraints["item"]][0], commands(**query.constraints)
 
     def practice(self) -> Iterator[dict[str, int]]:
-        """Yield the training goals with other distractors: endless variants, each with its own seed."""
+        """Yield the training goals with other distractors, without end; each variant has its own seed."""
         items, variant = self.items("train"), 0
         while True:
             variant += 1

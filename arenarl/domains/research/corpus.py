@@ -1,9 +1,9 @@
 """A corpus: pages, their entities and the relations between them; the embedded encyclopedia or your own JSONL pages.
 
 A line of a JSONL corpus has `url`, `title` and `text`, and may have `kind`, `aliases`, `links` (urls) and `facts`
-(`attribute`, `value`, `sentence`, and for a relation `target`, the other entity's url). For a linked page without such
-a relation, the first sentence that names it becomes one. `arenarl.domains.research.extraction` adds facts for closed
-questions with an LLM.
+(`attribute`, `value`, `sentence`, and for a relation `target`, the other entity's url). If a linked page has no such
+relation, the first sentence that names the page becomes one. `arenarl.domains.research.extraction` adds facts for
+closed questions with an LLM.
 """
 
 import random
@@ -131,12 +131,12 @@ def group_by_key(pairs: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
 
 @lru_cache(maxsize=1024)
 def names_in(corpus: Corpus, sentence: str) -> tuple[str, ...]:
-    """Return every entity's name that occurs in a sentence, also inside longer words."""
+    """Return the names of all entities that occur in a sentence, also inside longer words."""
     return tuple(name for name in corpus.by_name if name in sentence)
 
 
 def _place_of(words: str, sentence: str, names: Sequence[str]) -> int:
-    """Return `place_of` the words, ignoring occurrences inside a longer one of these names."""
+    """Return the first index of the words in a sentence, ignoring matches inside a longer name from `names`."""
     for name in names:
         if words in name and words != name:
             sentence = sentence.replace(name, "\0" * len(name))
@@ -145,8 +145,8 @@ def _place_of(words: str, sentence: str, names: Sequence[str]) -> int:
 
 @lru_cache(maxsize=4)
 def build_corpus(seed: int, size: int = 3000) -> Corpus:
-    """Return the embedded encyclopedia of `size` invented entities, the same for the same arguments in every process.
-    Raises UserError if the size is too small for all kinds of entities."""
+    """Return the embedded encyclopedia of `size` invented entities; equal arguments give equal results in every
+    process. Raises UserError if the size is too small for all kinds of entities."""
     if size < 100:
         raise UserError(f"environment.search.corpus_size={size} is too small for every kind of entity; set 100 or more")
     pairs = invent(f"encyclopedia-{seed}-{size}", size)
@@ -188,7 +188,8 @@ def read_pages(path: Path) -> list[PageRecord]:
 
 
 def _facts_of(record: PageRecord, titles: dict[str, str]) -> Iterator[Fact]:
-    """Yield the facts of a page; then a relation for each other linked page, from the first sentence that names it."""
+    """Yield the facts of a page; then a relation for each further linked page, from the first sentence that names that
+    page."""
     facts = record.facts or []
     for fact in facts:
         target = fact.target if fact.target in titles else None

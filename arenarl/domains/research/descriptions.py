@@ -21,7 +21,8 @@ _ORDINALS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ")
 
 @dataclass(frozen=True)
 class Link:
-    """A relation with the parent. In `pattern`, <subject> is the entity whose page has it, <object> the other one."""
+    """A relation with the parent. In `pattern`, <subject> is the entity whose page states the relation, and <object> is
+    the other entity."""
 
     attribute: str
     pattern: str
@@ -57,7 +58,7 @@ class Space:
         self._matching: dict[Clue, set[str]] = {}
 
     def matching(self, clue: Clue) -> set[str]:
-        """Return the urls of all entities that a clue is true of."""
+        """Return the urls of all entities for which a clue is true."""
         if clue not in self._matching:
             self._matching[clue] = {fact.url for fact in self._facts.get(clue.attribute, []) if clue.holds(fact)}
         return self._matching[clue]

@@ -89,7 +89,7 @@ _ALL_WORK_TYPES = [name for types in names.WORK_TYPES.values() for name in types
 
 
 def invent(seed: str, size: int) -> list[tuple[Entity, Page]]:
-    """Return `size` entities with their pages, the same for the same arguments in every process."""
+    """Return `size` entities with their pages; equal arguments give equal results in every process."""
     rng = random.Random(seed)
     counts = {kind: int(size * share) for kind, share in SHARES.items()}
     places = _places(rng, counts["place"])
@@ -101,7 +101,7 @@ def invent(seed: str, size: int) -> list[tuple[Entity, Page]]:
 
 
 def _draw_names(rng: random.Random, count: int, *parts: Sequence[str], extra: Sequence[str]) -> list[str]:
-    """Draw distinct combinations of the parts. If `count` exceeds two thirds of them, add words of `extra`."""
+    """Draw distinct combinations of the parts. If `count` exceeds two thirds of their number, add words of `extra`."""
     pool = ["".join(words) for words in product(*parts)]
     prefixes = longest = [""]
     while len(pool) * len(prefixes) * 2 < count * 3:

@@ -124,7 +124,7 @@ def fingerprint(folder: Path, chunk_tokens: int) -> str:
 
 
 def documents(folder: Path) -> list[Path]:
-    """Return the readable files below a folder, by name, without hidden files and links that lead out of it."""
+    """Return the readable files below a folder, by name, without hidden files and links to other folders."""
     return sorted(path for path in _visible_files(folder) if path.suffix.lower() in READERS)
 
 

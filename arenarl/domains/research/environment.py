@@ -2,8 +2,8 @@
 
 Results come in two forms. `full` is JSON with url, title and snippet. `compact` is one line per page, named by its
 title; `browse` then takes the title, because a tiny policy cannot copy addresses. `environment.search` sets how much
-text they show: a tiny policy wants few results, short snippets and a low `summary_above_chars`. A page or result that
-cannot be had is reported as an observation, so training continues (B.4).
+text they show: a tiny policy wants few results, short snippets and a low `summary_above_chars`. A failed search or page
+becomes an observation, so training continues (B.4).
 """
 
 import json

@@ -147,7 +147,7 @@ def pattern_of(fact: Fact, entity: Entity) -> str:
 
 
 def fuzzify(fact: Fact, entity: Entity, rng: random.Random) -> Clue:
-    """Apply f_entity, then f_static, to a fact that is not a relation. Only a bare number becomes a vague value."""
+    """Apply f_entity, then f_static, to a fact that is not a relation. Only a bare number becomes vague."""
     pattern = pattern_of(fact, entity)
     if (place := place_of(fact.value, pattern)) < 0:  # the value was part of a hidden name
         return Clue(fact.attribute, pattern, value=fact.value)

@@ -1,7 +1,7 @@
 """Open-ended research queries in the three categories of 5.1, ArenaRL, with the facts that a good report covers.
 
 Report: a document on an entity and on related entities. Ideation: an outline that compares two entities of one kind.
-Overview: a short explanation of one entity. The query names what to cover, so coverage can be checked.
+Overview: a short explanation of one entity. The query names the attributes to cover, so coverage can be checked.
 """
 
 import random
@@ -18,8 +18,8 @@ Draft = tuple[str, list[dict[str, Any]], list[Entity]]  # text, parts, the entit
 
 def make_open_queries(corpus: Corpus, seed: str, count: int, taken: set[str] | None = None) -> list[Query]:
     """Return `count` queries with new texts, spread evenly over the subtasks; add the texts to `taken`.
-    `constraints`: `parts`, what the text asks for: an entity (its `name`, or the relation `via` that leads to it from
-    the first entity) and its `attributes`; `entities`, all their names; `facts` (`url`, `attribute`, `value`,
+    `constraints`: `parts`, the parts that the text asks for: an entity (its `name`, or the relation `via` that leads to
+    it from the first entity) and its `attributes`; `entities`, all their names; `facts` (`url`, `attribute`, `value`,
     `sentence`) that a good report covers."""
     rng, taken = random.Random(f"open-queries:{seed}"), set() if taken is None else taken
     queries: list[Query] = []
@@ -83,7 +83,7 @@ def _draw_attributes(entity: Entity, rng: random.Random, most: int, exclude: lis
 
 
 def find_stated_facts(corpus: Corpus, constraints: dict[str, Any], answer: str) -> list[bool]:
-    """Return a flag per fact of the query: True if a sentence or line of the answer has entity's name and value."""
+    """Return a flag per fact of the query: True if a sentence or line of the answer has its entity's name and value."""
     sentences = corpus.sentences(answer)
     claims = [(corpus.entities[fact["url"]].name, fact["value"]) for fact in constraints["facts"]]
     return [any(corpus.says(sentence, name, value) for sentence in sentences) for name, value in claims]

@@ -108,7 +108,8 @@ def chunks(text: str, max_tokens: int) -> list[str]:
 
 def extract_snippet(query: str, texts: Sequence[str], max_words: int, title: str = "") -> str:
     """Return the sentences with most of the query's terms, in text order, within `max_words`; else the first ones.
-    Terms of the page's title do not count. A term that many sentences have weighs less. Neither helps to answer."""
+    Terms of the page's title do not count. A term that occurs in many sentences weighs less. Neither kind of term helps
+    to answer."""
     text = "\n".join(texts)
     spans = list(sentence_spans(text))
     starts, lower_text = [start for start, _ in spans], text.lower()
@@ -253,7 +254,7 @@ class PageIndex:
 
 def top(scores: np.ndarray, count: int) -> np.ndarray:
     """Return the indices of the `count` highest scores above 0, best first; ties keep their order.
-    The maxima of blocks give a lower bound for the last of these scores, so only scores above it are sorted."""
+    The maxima of blocks give a lower bound for the lowest of these scores, so only scores above it are sorted."""
     maxima = scores[: len(scores) // _BLOCK * _BLOCK].reshape(_BLOCK, -1).max(axis=0)
     values = maxima if len(maxima) > count else scores
     bound = np.partition(values, -count)[-count] if len(values) > count else 0

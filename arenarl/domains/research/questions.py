@@ -2,7 +2,7 @@
 
     python -m arenarl.domains.research.questions --config configs/quickstart.yaml --count 200
 
-prints how many entities and tool calls such questions take, how many roots a shallow retriever finds, and examples. The
+prints how many entities and tool calls such questions need, how many roots a shallow retriever finds, and examples. The
 paper uses LLMs at every step and made 14k SFT trajectories and 5.7k RL questions. Here each step is exact, on a corpus
 whose facts are known, and an LLM may reword the result (`data.research.rephraser`). `plain` questions name the leaves
 of their trees; they are ours, for small policies.
@@ -179,7 +179,7 @@ def _describe(
         rng.shuffle(pool)  # breaks ties between clues at random
 
         def is_found(clues: list[Clue]) -> bool:
-            """p(K): True if BM25 finds the entity by its clues. False for plain questions, which may be found."""
+            """p(K): True if BM25 finds the entity by its clues. Always False for a plain question."""
             if is_plain:
                 return False
             text, _ = render(replace(hidden, clues=tuple(clues)))
@@ -192,7 +192,7 @@ def _describe(
 
 
 def _retrieved(corpus: Corpus, text: str, results: int | None) -> set[str]:
-    """Return the urls that the shallow retriever finds; none if it is switched off (`results` None)."""
+    """Return the urls that the shallow retriever finds; empty if it is switched off (`results` is None)."""
     return {page.url for page, _ in corpus.index.search(text, results)} if results else set()
 
 

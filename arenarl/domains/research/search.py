@@ -6,7 +6,7 @@
             summary, if the text is long
 
 Each stage has a key and can be switched off. The engine's snapshot replaces a page that cannot be fetched, as in the
-paper. Results are computed once and shared (B.3), because the trajectories of a group search for much the same.
+paper. Results are computed once and shared (B.3), because the trajectories of a group make similar searches.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Result:
 
 
 class Cache:
-    """Results in memory, and in one sqlite file for all processes. Failures are not stored. For one event loop."""
+    """Results in memory, and in one sqlite file for all processes. Failures are not stored. For one event loop only."""
 
     def __init__(self, path: Path | None):
         self._db = open_database(path, _SCHEMA, "environment.search.cache") if path else None
@@ -143,7 +143,7 @@ class SearchTools:
         return await (self._thread.run(answer()) if self._waits else answer())
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Run text work in a thread if calls wait for I/O anyway; otherwise in place, which is faster."""
+        """Run text processing in a thread if calls wait for I/O anyway; otherwise run it directly, which is faster."""
         return await asyncio.to_thread(work, *arguments) if self._waits else work(*arguments)
 
     async def _search(self, query: str) -> list[Result]:
@@ -238,8 +238,8 @@ class SearchTools:
 
 
 def best_by_terms(query: str, texts: list[str], count: int | None) -> list[str]:
-    """Return at most `count` texts, best first by BM25; texts without a term of the query come last, in their order.
-    With `count` None, return the texts as they are."""
+    """Return at most `count` texts, best first by BM25. Texts without a term of the query come last, in their original
+    order. With `count` None, return the texts as they are."""
     if count is None or len(texts) < 2:
         return texts
     terms_of_texts, best = [terms(text) for text in texts], []

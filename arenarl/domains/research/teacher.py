@@ -204,7 +204,7 @@ def _easiest(children: tuple[Description, ...]) -> Description:
 
 
 def _words_of(link: Link, subject: str, other: str) -> str:
-    """Return a link's sentence as search words."""
+    """Return the words of a link's sentence as search words."""
     return link.pattern.replace(SUBJECT, subject).replace(OBJECT, other).strip(" .")
 
 

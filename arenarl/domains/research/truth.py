@@ -111,8 +111,8 @@ def examine_view(corpus: Corpus, query: Query, messages: list[dict[str, Any]]) -
 
 
 def _scores_of_report(query: Query, answer: str, claims: list[str], is_stated: list[bool]) -> dict[str, float]:
-    """Return relevance, depth and clarity of an answer, given which facts of the query it states.
-    Clarity asks for no repetition, little beyond the facts, and numbered lines in an outline."""
+    """Return relevance, depth and clarity of an answer, given the query's facts that it states.
+    Clarity requires no repetition, little beyond the facts, and numbered lines in an outline."""
     by_entity: dict[str, list[bool]] = {}
     for fact, value in zip(query.constraints["facts"], is_stated, strict=True):
         by_entity.setdefault(fact["url"], []).append(value)

@@ -57,7 +57,7 @@ class FetchError(ToolError):
 
 
 def is_public(address: str, port: int) -> bool:
-    """Return True for a port of the web at an address of the public internet.
+    """Return True for a web port at an address of the public internet.
 
     >>> [is_public(address, 80) for address in ("8.8.8.8", "127.0.0.1", "::ffff:10.0.0.1", "169.254.169.254")]
     [True, False, False, False]

@@ -1,7 +1,8 @@
 """The schemas of a travel query's constraints, by which an LLM extracts them from a text.
 
 They have the fields that `queries` draws and `truth` reads. A field without a value in the text is null. Cities, kinds
-of place and wishes are translated into the world's words. Words unknown to the world stay, and the query has no truth.
+of place and wishes are translated into the world's words. A word that the world lacks stays as it is, and the query
+then has no truth.
 """
 
 import datetime
@@ -93,7 +94,7 @@ class CompareConstraints(TravelConstraints):
 
 
 class DirectionConstraints(TravelConstraints):
-    """A way through several places in a given order."""
+    """A route through several places in a given order."""
 
     needed = frozenset({"stops", "mode"})
     city: _City | None = Field(None, description=_CITY)

@@ -146,7 +146,7 @@ def _compare(wanted: constraints.CompareConstraints, answer: str) -> Iterator[st
 def _recommended(line: str) -> list[str]:
     """Return the flights and trains that a line of advice recommends.
 
-    If the line also advises against some, a clause must recommend exactly one.
+    If the line also advises against a journey, only a clause that recommends exactly one counts.
     """
     if not _AGAINST.search(line):
         return SERVICE_NUMBER.findall(line)
@@ -171,7 +171,7 @@ def _journeys(answer: str) -> _Journeys:
 def _better(wanted: constraints.CompareConstraints, chosen: str | None, journeys: _Journeys) -> Iterator[str]:
     """Yield a sentence if the answer states a better journey than the recommended one, by the query's priority.
 
-    With another limit, the better journey may break it, so nothing is yielded.
+    If the query has a further limit, the better journey may break it, so nothing is yielded.
     """
     if wanted.priority is None or wanted.arrive_by is not None:
         return
@@ -229,13 +229,13 @@ def _is_open(hours: list[tuple[int, int]], minutes: int) -> bool:
 
 
 def _names(kind: str, text: str) -> bool:
-    """Return whether a text has the word for a kind of place, which also ends the names of places."""
+    """Return whether a text has the word for a kind of place; the names of places end in it too."""
     in_english = re.search(rf"\b{re.escape(kind)}(?:e?s)?\b", text, re.IGNORECASE)
     return in_english is not None or (kind in CATEGORIES and CATEGORIES[kind] in text)
 
 
 def _is_stop(line: str) -> bool:
-    """Return whether a line may describe a visit: it has a price or time, but no journey, way or total."""
+    """Return whether a line may describe a visit: it has a price or time, but no journey, route or total."""
     is_other = SERVICE_NUMBER.search(line) or TOTAL.search(line) or any(mode.search(line) for mode in MODES.values())
     return not is_other and any(fact.kind in ("price", "clock", "hours") for fact in read_facts(line))
 

@@ -62,7 +62,7 @@ class LLMTimetable:
     async def journeys(self, kind: str, date: str, from_city: str, to_city: str) -> list[Journey] | None:
         """Return the journeys of kind "flight" or "train"; None if the LLM gave no valid reply.
 
-        A city is named by its key in the world; other cities by their names.
+        A city of the world is given by its key, any other city by its name.
         """
         texts = prompt_texts("tickets", self.language)
         names = [quotable(self.world.city_name(city, self.language)) for city in (from_city, to_city)]

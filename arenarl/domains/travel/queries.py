@@ -152,5 +152,5 @@ def _draw_date(rng: random.Random) -> str:
 
 
 def _if(value: object, phrase: str) -> str:
-    """Return the phrase with the value inserted; "" without a value."""
+    """Return the phrase with the value inserted; "" if there is no value."""
     return phrase.format(value) if value is not None else ""

@@ -85,13 +85,13 @@ class _Attempt:
         return " ".join([*wanted, category])
 
     def facts(self, line: Line | None, *kinds: str) -> str:
-        """Write facts of a result; typical facts without the habit "ground", or if the result lacks them."""
+        """Write facts of a result. Without the habit "ground", or if the result lacks a fact, write a typical one."""
         known = dict(line.facts) if line and self.habits["ground"] else {}
         form = {"price": "¥{}", "hours": "{}", "distance": "{}km", "duration": "{}min"}
         return " ".join(form[kind].format(known[kind]) if kind in known else _TYPICAL[kind] for kind in kinds)
 
     def journeys(self, thought: str, tool: str) -> list[Line]:
-        """Search flights or trains of the query's leg, which ends at `to_city`, otherwise at `city`."""
+        """Search flights or trains of the query's leg, which ends at `to_city`, or else at `city`."""
         wanted = self.query.constraints
         end = wanted["to_city"] if "to_city" in wanted else wanted["city"]
         leg = {"from_city": self.city(wanted["from_city"]), "to_city": self.city(end)}

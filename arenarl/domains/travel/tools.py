@@ -278,7 +278,7 @@ def _show_route(route: Route) -> dict[str, str]:
 
 
 def _show_best(journeys: list[Journey]) -> str:
-    """Write the cheapest and the fastest journey by departure; the two cheapest if one journey is both."""
+    """Write the cheapest and the fastest journey, by departure; if one journey is both, the two cheapest."""
     by_price = sorted(journeys, key=lambda journey: (journey.price_yuan, journey.minutes))
     fastest = min(journeys, key=lambda journey: (journey.minutes, journey.price_yuan))
     best = [by_price[0], fastest if fastest != by_price[0] else by_price[1]]
@@ -343,7 +343,7 @@ def query_tokens(text: str) -> list[str]:
 
 
 def _document_tokens(words: Iterable[str]) -> list[str]:
-    """Return a description's tokens, no single characters of longer Chinese words: 安 would match 西安 and 安静."""
+    """Return a description's tokens, without the characters of longer Chinese words: 安 would match 西安 and 安静."""
     split = [word for text in words for word in _words(text)]
     return [token for word in split for token in ([word] if word.isascii() or len(word) == 1 else pairs(word))]
 

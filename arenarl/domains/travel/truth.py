@@ -367,10 +367,10 @@ def has_truth(world: World, query: Query) -> bool:
 
 
 def chosen_mode(lines: list[str]) -> str | None:
-    """Return an answer's mode of transport; None without one.
+    """Return an answer's mode of transport; None if it names none.
 
-    The first line with a tool's word for a mode decides; within the line, the order of MODES. Without such a line, the
-    first word for a mode decides.
+    It is taken from the first line with a tool's word for a mode; within the line the order of MODES decides. Without
+    such a line, it is the first word for any mode.
     """
     for line in lines:
         for mode, words in _TOOLS_MODES.items():

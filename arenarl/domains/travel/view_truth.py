@@ -1,9 +1,9 @@
 """The truth about a travel view without tool results: the answer alone, or thoughts, calls and answer.
 
-Sections 3.2 and 3.3 of ArenaRL define these views. The city and kind of every named place are known, the form of flight
-and train numbers, and what each tool returns. The prices, opening hours, distances, durations, tags and journeys in the
-answer count as true, and each call as successful. A constraint without a statement in the answer is None; without the
-place or journey it is False.
+Sections 3.2 and 3.3 of ArenaRL define these views. Known are the city and kind of every named place, the form of flight
+and train numbers, and the facts that each tool returns. The prices, opening hours, distances, durations, tags and
+journeys in the answer count as true, and each call as successful. A constraint without a statement in the answer is
+None; without the place or journey it is False.
 """
 
 import json
@@ -212,7 +212,8 @@ def _examine_compare(view: _View) -> None:
 
 
 def _is_best(view: _View, choice: str, rivals: set[str]) -> bool | None:
-    """Return whether no rival is cheaper, or faster, by the query's priority; None without values to compare."""
+    """Return whether no other journey is cheaper (or faster, by the query's priority); None without values to
+    compare."""
 
     def cost(number: str) -> float | None:
         if view.wanted["priority"] == "cheap":

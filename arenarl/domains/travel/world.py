@@ -67,7 +67,8 @@ class Poi:
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """A flight or train that arrives on the day of its departure. `via` is the city of a change; None if direct."""
+    """A flight or train that arrives on the day of its departure. `via` is the city where one changes; None if
+    direct."""
 
     kind: str
     number: str
@@ -118,7 +119,7 @@ class World:
         return self._by_city_name.get(name.strip().lower().replace("'", "").replace("’", ""))
 
     def city_name(self, city: str, language: str) -> str:
-        """Return the city's name in a language; a city that only an LLM's timetable has keeps its name."""
+        """Return the city's name in a language; a city that occurs only in an LLM's timetable keeps its name."""
         return getattr(self.cities[city], f"name_{language}") if city in self.cities else city
 
     def pois_in(self, city: str, category: str | None = None) -> tuple[Poi, ...]:
@@ -167,7 +168,7 @@ class World:
         return self.flights(date, from_city, to_city) + self.trains(date, from_city, to_city)
 
     def route(self, points: Sequence[Point], mode: str) -> Route:
-        """Return the way through all points: the sum of its legs, each with its own fare and waiting time."""
+        """Return the route through all points: the sum of its legs, each with its own fare and waiting time."""
         legs = [_make_leg(start, end, mode) for start, end in zip(points, points[1:], strict=False)]
         kilometres = round(sum(leg.distance_km for leg in legs), 1)
         return Route(mode, kilometres, sum(leg.minutes for leg in legs), sum(leg.cost_yuan for leg in legs))

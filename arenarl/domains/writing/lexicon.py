@@ -22,7 +22,7 @@ class Fact:
 
     @property
     def pattern(self) -> str:
-        """Regular expression for any fact of this kind."""
+        """A regular expression for any fact of this kind."""
         number = re.sub(r"\d+", r"\\d{1,6}", self.numbers[0])
         return rf"(?<!\d){self.form.format(number)}(?!\d)"
 
@@ -157,7 +157,8 @@ LEXICONS = {"en": _EN, "zh": _ZH}
 
 
 def length_of(text: str, language: str) -> int:
-    """Return the number of words in an English text, of characters without blanks and punctuation in a Chinese one.
+    """Return the number of words in an English text, or of characters in a Chinese text, without blanks and
+    punctuation.
 
     >>> length_of("The doors open at 14:30.", "en"), length_of("大门将在14:30打开。", "zh")
     (5, 10)

@@ -101,7 +101,7 @@ def examine(query: Query, messages: list[dict[str, Any]]) -> WritingTruth:
 
 
 def find_unmet(query: Query, messages: list[dict[str, Any]]) -> list[str]:
-    """Return a sentence for each constraint that the text does not meet; text and query suffice to check it."""
+    """Return a sentence for each constraint that the text does not meet, checked with the text and the query alone."""
     text, constraints, language = last_answer(read_turns(messages)), query.constraints, query.language
     truth, headings = examine(query, messages), _headings(text, constraints["sections"])
     missing = [section for number, section in enumerate(constraints["sections"]) if number not in headings]

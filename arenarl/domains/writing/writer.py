@@ -44,14 +44,14 @@ def write(query: Query, habits: dict[str, bool], seed: float) -> Trajectory:
 
 
 def _stated(query: Query, number: int, is_careful: bool) -> str:
-    """Return the sentence with a section's fact; with a typical fact if not careful."""
+    """Return the sentence with a section's fact; a careless writer states a typical fact instead."""
     constraints, kinds = query.constraints, {kind.section: kind for kind in LEXICONS[query.language].facts}
     kind = kinds[constraints["sections"][number]]
     return kind.sentence.format(constraints["facts"][number] if is_careful else kind.form.format(kind.numbers[0]))
 
 
 def _with_words(query: Query, is_careful: bool, rng: random.Random) -> list[str]:
-    """Return sentences with the words to use; if not careful, with other words, most likely the words to avoid."""
+    """Return sentences with the words to use; a careless writer uses other words, most likely the words to avoid."""
     lexicon, constraints = LEXICONS[query.language], query.constraints
     others = [*constraints["avoid"], *(word for word in lexicon.words if word not in constraints["must"])]
     any_words = rng.sample(others, len(constraints["must"]))
@@ -60,7 +60,7 @@ def _with_words(query: Query, is_careful: bool, rng: random.Random) -> list[str]
 
 
 def _in_tone(query: Query, habits: dict[str, bool], rngs: dict[str, random.Random], count: int) -> list[str]:
-    """Return `count` sentences of the tone, or of another tone; without the habit `vary`, the same one repeated."""
+    """Return `count` sentences of the tone, or of another tone; without the habit `vary`, one sentence repeated."""
     lexicon, tone = LEXICONS[query.language], query.constraints["tone"]
     other = rngs["tone"].choice([name for name in lexicon.tones if name != tone])
     sentences = lexicon.tones[tone if habits["tone"] else other]

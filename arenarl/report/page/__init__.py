@@ -66,7 +66,7 @@ def _tab(item_set: dict[str, Any]) -> str:
 
 
 def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the page's one or two lists of items; `left` and `right` are the entrants shown first."""
+    """Return the page's one or two lists of items. `left` and `right` are the entrants that are shown at the start."""
     names = next(read_jsonl(evaluation / "tournaments.jsonl"))["entrants"]
     sets = [{"key": "queries", "title": "Queries", "isTraining": False,
              "judge": _label(summary["judge"] == "simulated"), "names": names,

@@ -91,7 +91,7 @@ def _tournament(ranking: dict[str, Any], judge: str, topology: str) -> dict[str,
 
 
 def mark_identical(item: Item) -> Item:
-    """Set each entrant's `same_as` to the first entrant with the same turns, which may be itself."""
+    """Set each entrant's `same_as` to the first entrant with the same turns, possibly the entrant itself."""
     first: dict[str, int] = {}
     for index, entrant in enumerate(item["entrants"]):
         text = json.dumps(entrant["turns"]) if entrant["valid"] else f"invalid {index}"
@@ -140,5 +140,6 @@ def pack(items: Iterator[Item]) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def compress(text: str) -> str:
-    """Return the text as gzip in Base64, which HTML cannot misread. Without a time stamp, equal texts stay equal."""
+    """Return the text as gzip in Base64, which HTML cannot misread. There is no time stamp, so equal texts give equal
+    bytes."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()

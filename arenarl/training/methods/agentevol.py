@@ -22,7 +22,8 @@ IGNORED = -100  # the label of a token without a loss
 def best_trajectories(group: RolloutGroup, outcome: GroupOutcome, rl: RLConfig) -> Iterator[Example]:
     """Yield SFT examples of trajectories with a reward of at least `rl.keep_from`; equal token sequences only once.
 
-    A ranked group with different rewards always yields its best trajectories: if they tie, their reward is below 1.
+    A ranked group with different rewards always yields its best trajectories, even if they tie and their reward is thus
+    below 1.
     """
     seen, rewards, least = set(), {reward for reward in outcome.rewards_G if reward is not None}, rl.keep_from
     if outcome.ranking and len(rewards) > 1:

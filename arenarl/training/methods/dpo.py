@@ -48,7 +48,8 @@ def preference_pairs(group: RolloutGroup, outcome: GroupOutcome, rl: RLConfig | 
 
 
 def make_trainer(config: Config, policy: str, pairs: list[Example], folder: Path, tokenizer: Any) -> "DPOTrainer":
-    """Return TRL's DPOTrainer; its reference policy is the starting policy, with LoRA the model without the adapter."""
+    """Return TRL's DPOTrainer; its reference policy is the starting policy (with LoRA, the model without the
+    adapter)."""
     from datasets import Dataset
     from trl import DPOConfig
 

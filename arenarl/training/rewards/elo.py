@@ -1,5 +1,4 @@
-"""TournO's batched Elo: ratings scaled to [0, 1]; an invalid trajectory ranks below the lowest by the value of one
-match.
+"""TournO's batched Elo: ratings scaled to [0, 1]; the rating of an invalid trajectory is one match below the lowest.
 
 TournO has no invalid trajectories; their rating is our choice.
 """

@@ -4,7 +4,7 @@ from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee,
 
 
 async def by_environment(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
-    """Take the environment's reward: 0 if it gave none, None if its score is None or the trajectory is void."""
+    """Take the environment's reward: 0 if it gave no reward, None if its score is None or the trajectory is void."""
     group = await incoming.complete()
     return scored_outcome([None if one.is_void else one.meta.get("reward", 0.0) for one in group.trajectories], [])
 

@@ -36,7 +36,8 @@ class Tally(Summable):
 
 @dataclass(eq=False)
 class Referee:
-    """The judge and the settings that turn its verdicts into rewards; `variances` weigh scores in a ranking."""
+    """The judge, and the settings that turn its verdicts into rewards. `variances` are the judge's, for rankings by
+    scores."""
 
     judge: Judge
     reward: RewardConfig
@@ -123,7 +124,7 @@ def rewarded_outcome(rewards_G: list[float | None], judge_calls: int, failed_cal
 def scored_outcome(
     rewards_G: list[float | None], replies_G: list[list[float | None]], scores_G: Sequence[float | None] = ()
 ) -> GroupOutcome:
-    """Return the outcome of one or more judge replies per trajectory; a reply None counts as a failed call."""
+    """Return the outcome of one or more judge replies per trajectory; a reply of None counts as a failed call."""
     replies = [reply for of_row in replies_G for reply in of_row]
     return rewarded_outcome(rewards_G, len(replies), replies.count(None), scores_G=list(scores_G))
 

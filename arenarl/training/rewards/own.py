@@ -19,7 +19,8 @@ _NOT_REWARDS = (Mapping, Set, str, bytes, bytearray)  # iterables without an ord
 
 
 def own_reward(name: str) -> Reward:
-    """Return the reward of the function named package.module:function, which gets all trajectories but void ones.
+    """Return the reward of the function named package.module:function, which receives all trajectories that are not
+    void.
 
     Raises UserError if the function does not exist, or does not take a query, trajectories and a judge.
     """
