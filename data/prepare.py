@@ -36,7 +36,7 @@ from arenarl.trajectory import read_queries, read_trajectories, same_query, writ
 
 # domain -> the run with the paper's numbers
 PAPER = {name: f"configs/{name}/sft_qwen3_8b.yaml" for name in ("travel", "research", "writing")}
-# the code that reads `data.source`
+# files with the code that reads `data.source`
 PUBLIC_CODE = [
     *(ROOT / "arenarl" / "domains" / name for name in ("public_data.py", "published_records.py")),
     *(ROOT / "arenarl" / "trajectory" / name for name in ("messages.py", "records.py", "text.py", "vocabulary.py")),

@@ -225,7 +225,7 @@ async def play(query, entrants, judge, seed) -> list[tuple[float, float]]:
             if None in (i, j):
                 places.append(j if i is None else i)
                 continue
-            means = {k: mean_score(k, met[k]) for k in (i, j)}  # they decide a draw; equal means: by lot
+            means = {k: mean_score(k, met[k]) for k in (i, j)}  # decide a draw; then the seeding order
             winner, loser = sorted((i, j), key=lambda k: (-scores[k, i + j - k], -means[k], seeds.index(k)))
             if scores[i, j] == scores[j, i] and means[i] == means[j]:
                 by_lot.append((loser, winner))
@@ -234,7 +234,7 @@ async def play(query, entrants, judge, seed) -> list[tuple[float, float]]:
             places.append(winner)
         depth += 1
     tiers[places[0]] = depth
-    for loser, winner in reversed(by_lot):  # a lot is not evidence: the loser shares the winner's tier
+    for loser, winner in reversed(by_lot):  # the random order is not evidence: the loser shares the winner's tier
         tiers[loser] = tiers[winner]
     if all(scores[i, j] == scores[j, i] for i, j in scores):
         return [(0.0, 0.0)] * n

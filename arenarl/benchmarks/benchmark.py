@@ -41,7 +41,7 @@ class Item:
     item_id: str
     query: str
     language: str = "en"
-    fields: dict[str, Any] = field(default_factory=dict)  # of the official record, for judge and formula
+    fields: dict[str, Any] = field(default_factory=dict)  # fields of the official record, for judge and formula
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Benchmark:
     repeats: ClassVar[int] = 1  # responses per item
     has_search: ClassVar[bool] = False  # the policy gets the research tools
     files: ClassVar[tuple[str, ...]] = ()  # possible paths of the items in a copy of the official repository
-    editions: ClassVar[tuple[Edition, ...]] = ()  # of the official prompts, in order of preference
+    editions: ClassVar[tuple[Edition, ...]] = ()  # sources of official prompts, best first
     source: ClassVar[str]  # where users get the items
 
     def files_of(self, path: Path) -> list[Path]:

@@ -25,7 +25,7 @@ class PaperTable:
     title: str
     columns: dict[str, tuple[str, str]]  # name -> (benchmark, figure)
     rows: dict[str, tuple[float | None, ...]]  # as printed in the paper
-    has_mean: bool = False  # a last column with the mean of the others
+    has_mean: bool = False  # add a last column with the mean of the other columns
 
 
 TABLES = {

@@ -20,7 +20,7 @@ from arenarl.system.user_input import text_of_file
 # system message of the graders in openai/simple-evals
 SIMPLE_EVALS_SYSTEM = ("sampler/chat_completion_sampler.py", "OPENAI_SYSTEM_MESSAGE_API")
 _LEVELS_UP = 4  # most folders between the file of items and the top of the official repository
-_MOST_CHARACTERS = 400_000  # of a text that our prompts quote
+_MOST_CHARACTERS = 400_000  # maximum length of a text that our prompts quote
 
 
 @dataclass(frozen=True)

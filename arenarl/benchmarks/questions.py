@@ -82,7 +82,7 @@ class BrowseComp(HiddenQuestions):
     )  # fmt: skip
     source = "browse_comp_test_set.csv of openai/simple-evals"
     record = _HiddenProblem
-    unstated: ClassVar[float] = 100.0  # confidence if the judge gives no number
+    unstated: ClassVar[float] = 100.0  # confidence if the judge states none
 
     def bin_of(self, confidence: float) -> int:
         """Return the calibration bin of a confidence from 0 to 100."""
@@ -234,7 +234,7 @@ class SimpleQA(Benchmark):
     InfoAgent reports the overall share, with search."""
 
     name, title, size = "simpleqa", "SimpleQA", 4326
-    judges = ("gpt-4.1", "gpt-4o")  # of openai/simple-evals, and of the paper
+    judges = ("gpt-4.1", "gpt-4o")  # used in openai/simple-evals, and in the paper
     judge_temperature = 0.5
     has_search = True
     files = ("simple_qa_test_set.csv",)

@@ -26,7 +26,7 @@ from arenarl.trajectory import Trajectory
 class Response:
     """A policy's response to an item with its verdict, stored in one file."""
 
-    number: int  # of the item in the official file, from 0
+    number: int  # position of the item in the official file, from 0
     repeat: int
     item: Item
     attempt: Attempt = field(repr=False)

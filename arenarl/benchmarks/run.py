@@ -164,7 +164,7 @@ def _judge_all(responses: Sequence[Response], task: Task, judge: JudgeConfig, cl
                 return client.ask_text(judge, messages, read, again, response.repeat, about)
 
             response.verdict = await task.benchmark.judge(response.item, response.text, task.prompts, ask)
-        if not client.stop_reason:  # after a stop, a missing verdict means nothing
+        if not client.stop_reason:  # after a stop, a missing verdict is not the judge's failure
             response.write()
         bar.update()
 

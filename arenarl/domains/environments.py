@@ -66,7 +66,7 @@ def _make_own(maker: Any, config: EnvironmentConfig, language: str) -> Environme
     An instance follows our interface if it was made with arguments or has `call` and `tools`. Any other instance
     follows TRL's.
     """
-    # for a maker that accepts both, `call` decides
+    # if the maker accepts both forms, `call` decides
     choices = [(config, language), ()] if hasattr(maker, "call") else [(), (config, language)]
     arguments = next((choice for choice in choices if _accepts(maker, choice)), None)
     key = f"environment.name: {config.name}"

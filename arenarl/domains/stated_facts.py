@@ -72,7 +72,7 @@ _CHINESE_CLOCK = re.compile(rf"({_AFTER_NOON})?(?<![\d.])(\d{{1,2}})点(?:(\d{{1
 # 下午2:00-4:00
 _CHINESE_COLON = re.compile(rf"({_AFTER_NOON})\s?(\d{{1,2}}):(\d\d)(?:({DASH})(\d{{1,2}}):(\d\d))?{_END}")
 _LETTER = r"[^\W\d_\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"  # of a script with spaces between words
-# matches inside a word or a number
+# where a match would be inside a word or a number
 _WORD_GOES_ON = re.compile(rf"(?<={_LETTER})(?={_LETTER})|(?<=\d)(?=[.,]?\d)|(?<=\d[.,])(?=\d)")
 _THOUSANDS = re.compile(r"(?<![\d,])\d{1,3}(?:,\d{3}){1,4}(?![\d,])(?:\.\d{1,9})?")
 _APPROXIMATE = re.compile(

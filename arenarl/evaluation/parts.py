@@ -48,7 +48,7 @@ class Part:
         """Write the cases if they differ from the file: their findings and verdicts may have changed."""
         records = [case.to_record() for case in cases]
         if self.trajectories is None:
-            self.path.unlink(missing_ok=True)  # the cases will no longer match it
+            self.path.unlink(missing_ok=True)  # the fingerprint would no longer match the cases
         elif list(read_jsonl(self.cases)) == records:
             return
         write_jsonl(self.cases, records)
@@ -118,7 +118,7 @@ def run_parts(
                 client.check()
             cases = gather_cases(queries, share)
             tested.cases.setdefault((name, decoding), []).append(cases)
-            if not tested.baselines:  # none are stored: use the first part's trajectories
+            if not tested.baselines:  # no baselines are stored: use the first part's trajectories
                 tested.baselines = {case.query.query_id: case.trajectory for case in cases}
                 tested.reference = f"{name} {decoding}"
             if is_main_process():

@@ -42,9 +42,9 @@ Reader = Callable[[str], Read]  # raises ValueError
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 WINDOW, FEWEST = 200, 50  # the failure share covers the last WINDOW verdicts, and needs FEWEST of them
-_RETRIED_STATUS = (408, 409, 429)  # besides all from 500
+_RETRIED_STATUS = (408, 409, 429)  # besides all statuses from 500
 _REFUSES_ALL = (401, 402, 403, 404, 405, 407, 410)  # a wrong key, account, path or proxy: all other calls fail too
-_FLAGGED = 403  # OpenRouter and firewalls also send it for a single prompt, while other prompts get replies
+_FLAGGED = 403  # OpenRouter and firewalls also send this status for a single prompt, while other prompts get replies
 # phrases of Alibaba, Anthropic and others, with status 400, for an account that cannot pay
 _NO_MONEY = re.compile(
     r"arrearage|good standing|credit balance|insufficient (?:account )?(?:balance|credit|fund)", re.IGNORECASE

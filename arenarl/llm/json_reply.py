@@ -25,7 +25,7 @@ class JSONReply(BaseModel):
 def parse_reply(text: str, reply_type: type[Parsed]) -> Parsed:
     """Return the one JSON object outside the thinking; prose and code fences around it are ignored.
     Raises ValueError, with the reason, for no object, several objects, or an object that does not fit."""
-    if not text.strip():  # some servers move thinking elsewhere, and it may have been the whole reply
+    if not text.strip():  # some servers return thinking in another field, and it may have been the whole reply
         raise ValueError("it is empty")
     try:  # a reply that is one object has no thinking, even if its strings quote such tags
         whole = json.loads(text, object_pairs_hook=_without_repeats)

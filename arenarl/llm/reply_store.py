@@ -40,7 +40,7 @@ class Usage(Summable):
     """LLM calls and their cost, counted for one process since its last report or for a run so far."""
 
     verdicts: int = 0  # requested verdicts and other replies, from the store or not
-    failed: int = 0  # of `verdicts`: no reply, or no reply that parses
+    failed: int = 0  # verdicts without a reply, or without a reply that parses
     unreadable: int = 0  # replies that do not parse; the first one is requested again
     from_store: int = 0  # replies from the store, already paid for
     calls: int = 0  # replies paid for

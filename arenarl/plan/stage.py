@@ -29,9 +29,9 @@ class Hardware:
     memory_gb: float = 80.0
     tflops: float = 148.0
     bandwidth_tb_s: float = 4.0
-    utilisation: float = 0.35  # of the TFLOPS, in training and forward passes. An assumption
-    bandwidth_share: float = 0.5  # of the bandwidth, in decoding. An assumption
-    layer_ms: float = 1.0  # to start a layer's kernels without vLLM. An assumption; two layers took 4.4 on an H200
+    utilisation: float = 0.35  # share of the TFLOPS in training and forward passes. An assumption
+    bandwidth_share: float = 0.5  # share of the bandwidth in decoding. An assumption
+    layer_ms: float = 1.0  # time to start a layer's kernels without vLLM. An assumption; two layers took 4.4 on an H200
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def _replacement(tokenizer: PreTrainedTokenizerBase, path: str) -> tuple[str | N
 
     try:
         template = get_training_chat_template(tokenizer)
-    except (ValueError, TemplateError):  # TRL has no variant of it
+    except (ValueError, TemplateError):  # TRL has no variant of this template
         template = None
     end = template and turn_end(tokenizer, template)
     has_chatml = all(tokenizer.convert_tokens_to_ids(token) not in (None, tokenizer.unk_token_id) for token in _CHATML)

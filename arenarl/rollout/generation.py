@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from arenarl.rollout.kv_cache import TrajectoryCache, can_cut, encode, encode_and_keep
 
 Result = TypeVar("Result")
-FULL_ENOUGH = 0.75  # finished rows leave a batch when the share of unfinished rows is not above this. Our choice
+FULL_ENOUGH = 0.75  # finished rows leave a batch when the share of unfinished rows is at most this. Our choice
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from arenarl.system.errors import UserError
 from arenarl.system.event_loops import InFlight
 
 _MAX_EVENT_BYTES = 64 * 2**20
-_MAX_PAGES = 100  # of a list of tools
+_MAX_PAGES = 100  # maximum pages of a list of tools
 _STDERR_LENGTH = 2000  # characters of a server's stderr to keep, from its end
 logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that we report in a line
 
@@ -64,7 +64,7 @@ class Connection:
         """Run a tool call. Raises ToolError if it fails or times out, ServerGone if the server does not answer."""
         try:
             return await self._request(lambda client: client.call_tool(tool, arguments))
-        except Exception as error:  # of the SDK, of the transport, or for a malformed reply
+        except Exception as error:  # from the SDK or the transport, or for a malformed reply
             reason = str(error) or type(error).__name__
             if isinstance(error, TimeoutError):
                 reason = f"the tool {tool} did not answer within {self.config.timeout_s:g} s."

@@ -57,7 +57,7 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
                 tensor_parallel_size=config.rollout.vllm_tensor_parallel,
                 enable_prefix_caching=True,
                 generation_config="vllm",  # ignores the model's own generation_config.json
-                logprobs_mode="processed_logprobs",  # of the sampling distribution, temperature included
+                logprobs_mode="processed_logprobs",  # logprobs under the sampling distribution, temperature included
                 # external_launcher: the engine takes the GPU of LOCAL_RANK
                 distributed_executor_backend="external_launcher" if beside_trainer or process_count() > 1 else None,
                 enforce_eager=not torch.cuda.is_available(),  # compiling takes longer on a CPU than it saves
@@ -184,7 +184,7 @@ class SchedulerMessage:
     requests: dict[str, TurnRequest] = field(default_factory=dict)
     aborted: list[str] = field(default_factory=list)
     is_over: bool = False
-    checksum: int = 0  # of the turns that the last step finished
+    checksum: int = 0  # checksum of the turns that the last step finished
 
 
 class SharedVLLMGenerator(VLLMGenerator):

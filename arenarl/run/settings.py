@@ -24,7 +24,7 @@ _FREE_KEYS = {  # section -> keys that may change when a stage resumes
     "rollout": {"vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound", "batch_size"},
 }  # fmt: skip
 _MOST_KEYS = 3  # keys in a message; further keys are counted
-_MOST_CHARACTERS = 60  # of a value in a message
+_MOST_CHARACTERS = 60  # characters of a value in a message
 _WORK = ("checkpoint-*", "*.safetensors", "pytorch_model*.bin", "curve.jsonl", "groups.jsonl", "round*")
 
 

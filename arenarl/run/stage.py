@@ -43,13 +43,13 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
         if changed and has_begun(folder):
             how = f"restore it, delete {folder}, or give this run another `name`"
             raise UserError(f"{folder} was begun with other content of {', '.join(changed)}; {how}")
-        if changed or other_settings(config, folder):  # the stage never took a step: restart it
+        if changed or other_settings(config, folder):  # the stage took no step yet: restart it
             for name in ("wandb.json", "elapsed.json", "watch.jsonl"):
                 (folder / name).unlink(missing_ok=True)
             shutil.rmtree(folder / "initial", ignore_errors=True)  # SFT's untrained policy
         write_text(folder / "config.yaml", config_to_yaml(config))
         write_json(folder / "provenance.json", now)
-    keep_tracebacks(folder)  # only now: the folder may belong to another run
+    keep_tracebacks(folder)  # not earlier, because the folder may belong to another run
     return folder
 
 

@@ -24,7 +24,7 @@ from arenarl.system.errors import run_cli
 HEADS = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128}  # Qwen3-1.7B's
 SIZES = {"hidden_size": 256, "intermediate_size": 256, "vocab_size": 256, "num_hidden_layers": 1}
 CHOICE = "aten::_scaled_dot_product_"  # the profiler's prefix of torch's choice
-WORDS = ("flash", "fmha", "efficient", "attention", "cudnn")  # of a GPU kernel's name
+WORDS = ("flash", "fmha", "efficient", "attention", "cudnn")  # parts of an attention kernel's name
 
 
 def machine() -> dict[str, Any]:

@@ -48,7 +48,7 @@ from arenarl.trajectory import Query, Trajectory
 
 # besides `tiny`, which is the YAML's policy.scratch; their tokenizer has fewer tokens than the model
 SHAPES = {"qwen3-1.7b": memory.SHAPES["Qwen/Qwen3-1.7B"], "qwen3-8b": memory.SHAPES["Qwen/Qwen3-8B"]}
-TOOL_CALL_SHARE = 0.6  # of the turns before the last; the other turns answer
+TOOL_CALL_SHARE = 0.6  # share of tool calls in the turns before the last; the other turns answer
 
 Generate = Callable[[TurnRequest], Awaitable[GeneratedTurn]]
 

@@ -60,8 +60,8 @@ from arenarl.training.step import TrainingStep
 from arenarl.training.trl_internals import OwnTokensTrainer
 from arenarl.trajectory import Query, Trajectory, prompt_messages
 
-MAX_TURNS = 8  # of a trajectory in the second measurement
-PARTS = ("rollout", "forward", "judge")  # of our step, as the trainer logs them; the update is the rest
+MAX_TURNS = 8  # most turns of a trajectory in the second measurement
+PARTS = ("rollout", "forward", "judge")  # parts of our step, as the trainer logs them; the update is the rest
 
 
 class InstantJudge:
@@ -193,7 +193,7 @@ class Bench:
         alternate = AlternateSteps()
         alternate.trainer = trainer = self.trainer(InstantJudge(), prompts, 2 * pairs + 2, 1, tokens, [alternate])
         trainer.train()
-        seen = [step.logged["num_tokens"] for step in alternate.steps]  # so far, prompts included
+        seen = [step.logged["num_tokens"] for step in alternate.steps]  # tokens so far, prompts included
         new = [after - before for before, after in zip([0, *seen[:-1]], seen, strict=True)]
         if new[::2] != new[1::2]:
             raise RuntimeError(f"our steps and TRL's have different numbers of tokens: {new}")

@@ -23,7 +23,7 @@ from arenarl.studies import simulated_rankings as simulated
 from arenarl.studies.simulated_rankings import NOISE, TOPOLOGIES, Key, Row, format_params, pointwise_key, rows_with
 
 STRENGTHS = (0.5, 1.0, 1.5)
-MODELS = (("independent", 1.0), ("mixed", 1.0), ("shared", 1.5))  # of the table and the figure
+MODELS = (("independent", 1.0), ("mixed", 1.0), ("shared", 1.5))  # noise models of the table and the figure
 SIZES = (2, 3, 4, 6, 8, 12, 16)
 PAIRED_SIZES = (8, 16)
 PAIRED = (  # (a, b): tau of a minus tau of b
@@ -87,7 +87,7 @@ def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, proces
     grid = [(grid_rows, *cell, groups, seed) for cell in product(NOISE, STRENGTHS, sizes)]
     models = [(*model, size, paired_groups, seed) for model, size in product(MODELS, PAIRED_SIZES) if size in sizes]
     reach, paired = ([(function, *cell) for cell in models] for function in (reach_rows, paired_rows))
-    found = simulated.run_jobs("fidelity", [*reach, *paired, *grid[::-1]], processes)  # the longest first
+    found = simulated.run_jobs("fidelity", [*reach, *paired, *grid[::-1]], processes)  # start the longest jobs first
     parts = {"rows": grid, "paired": paired, "reach": reach}
     return {name: [row for job in jobs for row in found[job]] for name, jobs in parts.items()}
 

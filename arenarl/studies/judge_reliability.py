@@ -48,11 +48,11 @@ from arenarl.system.repository import CONFIGS
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl, read_turns
 
-FOLDER = "judge_check"  # of `results`
+FOLDER = "judge_check"  # subfolder of `results`
 LOCAL = CONFIGS / "judges" / "local_server.yaml"
 TIE_WIDTH = 0.25  # largest difference of true qualities, 0 to 10, that is a tie
 OUTCOMES = {"first": 1, "tie": 0, "second": -1}
-COLUMNS = {  # of docs/judges.md's table -> key of `findings`
+COLUMNS = {  # column of docs/judges.md's table -> key of `findings`
     "parsed": "parse_rate", "failed": "failed_verdicts", "flips": "flip_rate", "ties": "tie_rate",
     "first place": "first_lead", "noise": "sigma_noise", "group": "sigma_group", "agreement": "agreement",
     "kappa": "kappa", "s": "seconds",

@@ -38,12 +38,12 @@ from arenarl.training.rewards.mixture import mixture_reward
 
 BUDGETS = ("own", "equal calls", "equal tokens")
 SIZES = (8, 16)
-ITEMS = 6  # of a checklist, about as many as a travel query has constraints
+ITEMS = 6  # items of a checklist, about as many as a travel query has constraints
 # correlation of an item with quality: the share of items met then correlates with quality by .83, as in travel
 LOADING = 0.7
 # standard deviation of the difficulty over queries; quality has 1. In half of the groups of 8 all succeed or all fail
 DIFFICULTY = 2.0
-ALPHA = 3.0  # of `mixture`
+ALPHA = 3.0  # alpha of the method `mixture`
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ async def brpo(group: Group, calls: int, tokens: Tokens) -> Scores:
     signs: list[list[float]] = [[] for _ in range(size)]
     for reference, other in pairs:
         (a, b), (d, c) = group.pair_scores[reference, other], group.pair_scores[other, reference]
-        lead = float(np.sign(b + d - a - c))  # of `other`, over both orders
+        lead = float(np.sign(b + d - a - c))  # lead of `other`, over both orders
         signs[other].append(lead)
         if other in references:
             signs[reference].append(-lead)
@@ -258,7 +258,7 @@ async def rows_of(kind: str, strength: float, size: int, groups: int, seed: int)
     noise, tokens, rows = NOISE[kind](strength), Tokens(), []
     budget = bracket_calls(size)
     for number, name in product(range(len(BUDGETS)), methods(tokens)):
-        method = methods(tokens)[name]  # anew: it must not remember the judge from the budget before
+        method = methods(tokens)[name]  # a new instance, which has no estimate of the judge from the previous budget
         if number and not method.is_flexible:
             continue
         calls = (method.own(size), budget, method.afforded(budget * tokens.pair, size))[number]

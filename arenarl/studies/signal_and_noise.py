@@ -98,8 +98,8 @@ class Judged:
 
     query: Query
     trajectories_V: list[Trajectory]
-    rewards_V: list[float | None]  # of the tournament's ranks
-    calls: int  # of the tournament
+    rewards_V: list[float | None]  # rewards by the tournament's ranks
+    calls: int  # judge calls of the tournament
     points: dict[str, np.ndarray]
 
     def distinct(self, seen: str = "trajectory") -> tuple[np.ndarray, np.ndarray]:

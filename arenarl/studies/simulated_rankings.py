@@ -38,7 +38,7 @@ Row = dict[str, Any]  # one result: the setting, the method, its tau and cost
 
 ROUNDING = 0.25
 PADDING = -0.5  # correlation of length with quality: a length bias favours worse trajectories
-WARM_UP = 10  # groups before the first measured one: in a training run, too, the judge is not new
+WARM_UP = 10  # groups before the first measured group: a training run also has earlier groups
 
 TOPOLOGIES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("round_robin", {}),

@@ -25,17 +25,17 @@ from arenarl.domains.stated_facts import (
 )
 from arenarl.trajectory import Query, Trajectory, parse_json
 
-_DERIVED = re.compile(  # in lines that sum up or compare
+_DERIVED = re.compile(  # words of lines that sum up or compare
     TOTAL.pattern
     + r"|\bsum\b|altogether|on average|per day|\bsav(?:es?|ings?)\b|cheaper|faster|slower|longer|shorter|difference"
     r"|more expensive"
     r"|小计|总费用|平均|节省|便宜|更快|更慢|相差|[\d)]\s?[x×*+=]\s?[¥￥$(\d]",
     re.IGNORECASE,
 )
-# in lines whose durations the plan decides
+# words of lines whose durations the plan decides
 _STAY = re.compile(r"visit|\bstay|\bspend|\ballow|explor|\bbreak\b|游览|停留|参观|逗留|预留|休息", re.IGNORECASE)
 _OPENING = re.compile(r"\bopens?\b|opening|\bhours\b|营业|开放|开门", re.IGNORECASE)
-_NUMBERING = re.compile(  # of lists, headings and steps
+_NUMBERING = re.compile(  # numbers of lists, headings and steps
     r"^[\s#>*|-]*(?:\d{1,3}(?:\.\d{1,2}){0,3}[.)、）:：](?!\d)|\d{1,2}(?:\.\d{1,2}){1,3}\s(?=(?-i:[A-Z]))"
     r"|(?:step|day|part|section|chapter)\s\d{1,4})"
     r"|^#+\s?\d{1,2}(?:\.\d{1,2}){1,3}\s",
@@ -139,7 +139,7 @@ def _same(text: str) -> str:
 def _days_after(year: int | None, month: int, day: int) -> Iterator[tuple[int | None, int, int]]:
     try:
         first = datetime.date(year or 2024, month, day)
-    except ValueError:  # no such day
+    except ValueError:  # there is no such day
         return
     for days in range(1, _DAYS_AHEAD + 1):
         later = first + datetime.timedelta(days=days)

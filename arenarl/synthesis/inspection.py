@@ -85,7 +85,7 @@ class Rewrite(Attempt):
     """An attempt that starts with turns of an earlier attempt."""
 
     kept: tuple[dict[str, Any], ...] = ()  # their assistant messages
-    problems: tuple[str, ...] = ()  # of the dropped turns
+    problems: tuple[str, ...] = ()  # problems of the dropped turns
 
 
 class RewritingEngine(ApiRolloutEngine):

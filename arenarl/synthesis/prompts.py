@@ -20,8 +20,8 @@ from arenarl.llm.prompts import Message, prompt_texts, quoted, sections_of, unqu
 from arenarl.trajectory import Query, Trajectory
 
 QueryText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=5, max_length=4000)]
-_MOST_CHARACTERS = 20_000  # of a quoted line
-DIMENSIONS = ("tool_use", "content", "consistency")  # of an inspection (Section 5, stage III)
+_MOST_CHARACTERS = 20_000  # maximum length of a quoted line
+DIMENSIONS = ("tool_use", "content", "consistency")  # dimensions of an inspection (Section 5, stage III)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class Drawn:
     """A query with its origin."""
 
     query: Query
-    origin: str  # as in `Candidate`
+    origin: str  # values as in `Candidate`
     raw: str  # the text before refinement
 
 

@@ -17,7 +17,7 @@ from arenarl.trajectory import Query, ToolCall, Trajectory, Turn, read_turns
 
 _MOST_QUOTED = 8  # facts in one problem
 _LONGEST_QUOTED = 300  # characters of a fact
-_MOST_FAILED = 1 / 3  # share of the calls
+_MOST_FAILED = 1 / 3  # maximum share of failed calls
 _ENDS = {  # stop reason of an invalid trajectory -> description
     "no_answer": "a turn has neither a tool call nor one closed answer",
     "max_turns": "the turns ran out before an answer",
@@ -28,7 +28,7 @@ _ENDS = {  # stop reason of an invalid trajectory -> description
 _TAG = re.compile(r"<\s?(?:\|[^\s|<>]{1,40}\|?|/?(?:think|tool_call|tool_response|answer))>")
 _HAN, _WORD = re.compile(r"[一-鿿]"), re.compile(r"[A-Za-zÀ-ɏ]{2,}")
 _ASKS_FOR_A_LANGUAGE = re.compile(r"in (?:english|chinese|mandarin)|translat|英文|英语|中文|汉语|翻译", re.IGNORECASE)
-_FEWEST_WORDS = 5  # needed to detect a language
+_FEWEST_WORDS = 5  # number of characters and words needed to detect a language
 
 _Call = tuple[int, ToolCall, str]  # turn, call, observation
 

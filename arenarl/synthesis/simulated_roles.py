@@ -54,7 +54,7 @@ class SimulatedRoles:
         """Return the role's reply. Raises ValueError or LookupError for a prompt of another role."""
         replies = {"generator": self._generate, "refiner": self._refine}
         replies |= {"extractor": self._extract, "inspector": self._inspect}
-        # only a generator draws anew when asked again; the other roles keep their opinion
+        # a repeated request draws a new reply only from a generator; the other roles repeat theirs
         seeds = (role, json_hash(list(messages[:2])))
         if role == "generator":
             seeds = (model, json_hash(list(messages)), repeat)

@@ -38,7 +38,7 @@ class Stage:
 
     run: Callable[[Build], dict[str, Any]]  # does the work and returns counts for log and record
     estimate: Callable[[Build], list[estimates.Calls]]
-    files: tuple[str, ...]  # written to the build's folder, by the last stage to `data.folder`
+    files: tuple[str, ...]  # written to the build's folder; the last stage writes to `data.folder`
     is_last: bool = False
 
     def hashes(self, build: Build) -> dict[str, str] | None:

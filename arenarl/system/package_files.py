@@ -28,7 +28,7 @@ class Package:
 
     name: str
     version: str
-    sha256: str  # of the wheel
+    sha256: str  # hash of the wheel
 
     @contextmanager
     def unpacked(self) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from scipy.stats import t as student_t
 
 from arenarl.evaluation.statistics import rounded
 
-FIRST_SEEDS = tuple(range(5))  # of all tables; later seeds were chosen after these results were known
+FIRST_SEEDS = tuple(range(5))  # in all tables; later seeds were chosen after the results of these seeds were known
 ROUNDING = 1e-4  # figures have four places
 Rows = tuple[Sequence[float], Sequence[float]]  # one figure of two rows, with the same seeds
 

@@ -86,7 +86,7 @@ def significant_rows(table: Table, summary: dict[str, Any]) -> str:
 def short_table(table: Table, summary: dict[str, Any], results: Path) -> str:
     """Return docs/results.md's table: each row's figure, difference from the reference, cost and the paper's figure."""
     extras = [figure for figure in _columns(summary, "figures") if figure.startswith(EXTRAS)]
-    # our figure for the paper's last column, if it is not the table's
+    # our figure for the paper's last column, if it differs from the table's figure
     ours = [name for name in table.our_figures[-1:] if name not in (None, table.figure)]
     columns = [
         ("method", itemgetter("label")),

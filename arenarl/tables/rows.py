@@ -30,7 +30,7 @@ TABLES = (
 @dataclass
 class Quick:
     seeds: list[Seed] = field(default_factory=list)
-    set: dict[str, JsonValue] = field(default_factory=dict)  # changes every other setting, the cold start's too
+    set: dict[str, JsonValue] = field(default_factory=dict)  # may change any other setting, also of the cold start
 
 
 @dataclass
@@ -38,9 +38,9 @@ class Row:
     """One line of a table. Without a config it has only the paper's figures."""
 
     label: Line
-    config: Text | None = None  # of the run; null: nothing is run
+    config: Text | None = None  # YAML of the run; null: nothing is run
     set: dict[str, JsonValue] = field(default_factory=dict)  # changes of the config, after the whole table's
-    checkpoint: Literal["rl", "sft"] = "rl"  # the evaluated one; sft trains nothing
+    checkpoint: Literal["rl", "sft"] = "rl"  # the evaluated policy; with sft, nothing is trained by RL
     paper: list[Float] | None = None  # the paper's figures, in the order of `paper_columns`
     at_scale: Line | None = None  # options of the scripts that run it with a model of 8B parameters
     series: Line | None = None  # in a table with an axis: the line of the figure that has this point ...
@@ -59,7 +59,7 @@ class Row:
 class Table:
     title: Line
     cold_start: Text  # config of the SFT policies that all rows start from ...
-    reference: Name  # the row that all others are compared with
+    reference: Name  # the row with which all other rows are compared
     rows: dict[Name, Row]
     cold_start_set: dict[str, JsonValue] = field(default_factory=dict)  # ... and keys that the cold start changes
     claims: list[Line] = field(default_factory=list)  # claims of the paper that this table tests, with their section
@@ -74,7 +74,7 @@ class Table:
     # pairs that `claims` are about; all other pairs are secondary
     primary: list[tuple[Name, Name]] = field(default_factory=list)
     curve_steps: list[PositiveInt] = field(default_factory=list)  # steps of the learning curve that the page shows
-    figure: Name = "win_rate"  # of summary.json; rows are compared by it
+    figure: Name = "win_rate"  # figure of summary.json by which rows are compared
     axis: Line | None = None  # label of the axis that `at` of the rows belongs to
     measure: Literal["discrimination"] | None = None  # a further measurement of each run: studies/signal_and_noise.py
     # a pretrained model that some rows were also run with, by its own recipe; its figures are a column, one a seed
@@ -101,7 +101,7 @@ class Run:
     seed: int
     config: str  # the YAML
     loaded: Config  # the config with `options` applied
-    start: Config  # of the SFT that the run starts from
+    start: Config  # config of the SFT that the run starts from
     options: tuple[str, ...]  # command line of the run's scripts, after the script's name
     cold_start: tuple[str, ...]  # command line of the SFT
     checkpoint: str

@@ -30,8 +30,8 @@ from arenarl.tables.store import FILE, read_runs
 
 Seeds = dict[int, dict[str, Any]]  # seed -> results of its run
 Found = dict[str, Seeds]  # by row
-Comparison = frozenset[str]  # two rows
-Verdicts = dict[Comparison, dict[str, Any]]  # of `compare_all`
+Comparison = frozenset[str]  # the names of two rows
+Verdicts = dict[Comparison, dict[str, Any]]  # as `compare_all` returns them
 
 
 def read_found(name: str, table: Table, results: Path, folder: str = "tables", quick: bool = False) -> Found:

@@ -17,7 +17,7 @@ from arenarl.config.schema import PolicyConfig, RLConfig
 from arenarl.rollout.policy import load_model, lora_config
 from arenarl.training.trl_internals import Rows
 
-FILE = "critic.pt"  # in each checkpoint
+FILE = "critic.pt"  # file in each checkpoint
 
 
 class ValueHead(torch.nn.Linear):

@@ -155,7 +155,7 @@ def sure_calls(surely_meets: str, entered: Mapping[int, Hashable | None], bidire
         if entered[row] is not None:
             first_rows.setdefault(entered[row], row)
     rows = list(first_rows.values())
-    known = next(row for row in range(len(entered) + 1) if row not in entered)  # all rows below have entered
+    known = next(row for row in range(len(entered) + 1) if row not in entered)  # all earlier rows have entered
     if surely_meets == "anchor":
         pairs = [(rows[0], row) for row in rows[1:] if rows[0] < known]
     elif surely_meets == "everyone":

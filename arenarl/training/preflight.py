@@ -38,7 +38,7 @@ class Start:
     policy: str  # folder or hub id
     tokenizer: "PreTrainedTokenizerBase"
     domain: "Domain"
-    queries: "list[Query]"  # to train on
+    queries: "list[Query]"  # queries to train on
 
 
 def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> Start | None:

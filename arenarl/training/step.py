@@ -226,7 +226,7 @@ def _llm_usage(client: LLMClient) -> dict[str, float]:
     usage, total = client.take_usage()
     reasons, usages, totals = zip(*gather_object([(client.stop_reason, usage, total)]), strict=True)
     stop_together(reasons)
-    return usage_metrics(sum(usages, start=Usage()), max(totals, key=lambda total: total.calls))  # the latest total
+    return usage_metrics(sum(usages, start=Usage()), max(totals, key=lambda total: total.calls))  # the newest total
 
 
 def stop_together(reasons: Sequence[str | None]) -> None:

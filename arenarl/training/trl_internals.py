@@ -24,7 +24,8 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.training.sft_internals import lent_model, prepare
 
-ROWS_AT_ONCE = 8  # rows of similar length per forward pass: more use the hardware better, fewer pad less. Our choice
+# rows of similar length per forward pass: more rows use the hardware better, fewer rows need less padding. Our choice
+ROWS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)

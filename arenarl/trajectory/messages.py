@@ -190,7 +190,7 @@ def native_call(name: str, arguments: str) -> ToolCall:
     (ToolCall(name='f', arguments={'x': 1}), ToolCall(name='f', arguments='{"x"'))
     """
     try:
-        given = parse_json(arguments or "{}", MAX_NESTING - 1)  # the call around them is one more
+        given = parse_json(arguments or "{}", MAX_NESTING - 1)  # the tool call itself adds one bracket
         text = json.dumps({"name": name, "arguments": given}, allow_nan=False)
     except ValueError:
         given = None

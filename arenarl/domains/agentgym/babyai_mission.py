@@ -196,7 +196,7 @@ def _action_here(view: View, last: int | None) -> str:
     """Return the text name of the action at the end of the way."""
     if last == PICKUP:
         return next((name for name, actions in view.actions.items() if actions == [PICKUP]), "turn left")
-    return NAMES[last] if last is not None else "turn left"  # the agent faced it from the start: turn away and back
+    return NAMES[last] if last is not None else "turn left"  # faced from the start: turn away, then back
 
 
 def _end(level: Any, pose: Pose, actions: list[int]) -> Pose | None:

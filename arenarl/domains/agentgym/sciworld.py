@@ -48,7 +48,7 @@ class Task(NamedTuple):
         return range(*ends[name])
 
 
-# neighbouring tasks with equal numbers share a row
+# consecutive tasks with equal numbers share a row
 _TASKS = (
     ("boil melt freeze change-the-state-of-matter-of", "Change-state", 30, 14, 21),
     ("use-thermometer", "Use-thermometer", 540, 270, 405),

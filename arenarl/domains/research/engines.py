@@ -34,7 +34,7 @@ FORMAT = 2  # index version; raise it when the indexed content changes
 
 class Engine(Protocol):
     name: str  # cache key: names everything that decides the results
-    is_local: bool  # True: results take a millisecond and no waiting
+    is_local: bool  # True: results come within a millisecond, without waiting
 
     async def search(self, query: str, limit: int) -> list[Hit]:
         """Raises ToolError if the engine cannot be reached."""

@@ -89,7 +89,7 @@ class Solver:
         self._opened.add(url)
         name = self.corpus.entities[url].name
         if not self.environment.is_compact and url not in self.result_urls:
-            await self._search(f"find {name}", name)  # to get its url
+            await self._search(f"find {name}", name)  # search to get its url
         page = await self._use(f"read {name}", "browse", name if self.environment.is_compact else url)
         self._learn(json.loads(page)["text"] if page.startswith("{") else page)
 
@@ -143,7 +143,7 @@ class Solver:
             conditions.insert(0, ("type", lambda fact: fact.value == node.noun))
         for attribute, holds in conditions:
             facts = await self.facts(url, attribute)
-            if (facts or self.habits["read"]) and not any(map(holds, facts)):  # without reading, a missing fact passes
+            if (facts or self.habits["read"]) and not any(map(holds, facts)):  # a habit may accept a missing fact
                 return False
         for child in node.children:
             if (child is not known or child.link.is_parents) and not await self._has_child(url, child):

@@ -32,7 +32,7 @@ from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
 _ATTEMPTS = 3
 _LONGEST_PAUSE_S = 10.0
-_REFUSES_ALL = (401, 402, 403)  # the key or the account is refused, so any other query would be too
+_REFUSES_ALL = (401, 402, 403)  # the key or the account is refused, so every query would be refused
 # Brave's message about a key (status 422) and Serper's about an account (status 400)
 _REFUSED = re.compile(r"TOKEN_INVALID|not enough credits", re.IGNORECASE)
 _MAX_ERROR_CHARS = 200  # quoted from an API's error message

@@ -23,7 +23,7 @@ from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_mess
 # fit: choose by the constraints, not the first result
 HABITS = ("qualify", "complete", "verify", "ground", "fit")
 _TYPICAL = {"price": "¥50", "hours": "09:00-18:00", "distance": "2.0km", "duration": "30min"}  # stated without "ground"
-_CLOCKS = ("10:00", "12:00", "14:00", "16:00")  # of a day's stops
+_CLOCKS = ("10:00", "12:00", "14:00", "16:00")  # times of a day's stops
 
 
 @dataclass

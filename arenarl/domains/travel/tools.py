@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from arenarl.domains.travel.llm_timetable import LLMTimetable
     from arenarl.llm.client import LLMClient
 
-DEFAULT_YEAR = 2026  # of dates without a year
+DEFAULT_YEAR = 2026  # year of dates that name none
 DEFAULT_RADIUS_M = 3000.0
 MAX_RADIUS_M = 50_000.0
 CHINA = ((73.0, 136.0), (18.0, 54.0))  # longitudes, latitudes
@@ -95,7 +95,7 @@ class TravelEnvironment:
         if not 100 <= radius <= MAX_RADIUS_M:
             raise ToolError(f"radius must be 100 to {MAX_RADIUS_M:.0f} metres, not {radius:g}.")
         center = self._find_place(location) if self.is_compact else _parse_point("location", location)
-        # without the centre itself
+        # leave out the centre itself
         around = [pair for pair in self.world.pois_within(center, radius / 1000) if pair[0] > 0.001]
         matches = _match_keyword(keyword, around)[: self.max_results]
         return self._show_pois([poi for _, poi in matches], [kilometres for kilometres, _ in matches])

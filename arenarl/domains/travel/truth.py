@@ -43,7 +43,7 @@ class TravelTruth(Truth):
     needs: list[float] = field(default_factory=list)  # per need of the query: a tool result has the information
     usefulness: list[float] = field(default_factory=list)  # per call: how well its result fits the query
     evidence: list[float] = field(default_factory=list)  # per expected fact: a tool result has it
-    delivered: list[float] = field(default_factory=list)  # per item the query asks for: the answer has it
+    delivered: list[float] = field(default_factory=list)  # per item that the query requires: the answer has it
     constraints: dict[str, bool | None] = field(default_factory=dict)  # None: unknown in a reduced view
     facts_expected: int = 0
     facts_stated: int = 0

@@ -44,7 +44,7 @@ class OnlineMethod(Method):
     # rl -> (`scale`, rewards (G,) -> the values (G,) that TRL receives)
     for_trl: Callable[[RLConfig], tuple[Literal["group", "batch", "none"], Callable[[Rewards], Rewards]]]
     keeps_validity_apart: bool = False  # TRL standardises reward and validity separately, sums, standardises again
-    make_advantages: "Callable[[GRPOTrainer, str, Config], Advantages] | None" = None  # of (trainer, policy, config)
+    make_advantages: "Callable[[GRPOTrainer, str, Config], Advantages] | None" = None  # takes trainer, policy, config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,8 @@ class OfflineMethod(Method):
 
     examples: str  # plural noun for log lines
     find_examples: "Callable[[RolloutGroup, GroupOutcome, RLConfig], Iterator[Example]]"
-    make_trainer: "Callable[[Config, str, list[Example], Path, Any], Trainer]"  # of (…, policy, …, folder, tokenizer)
+    # takes config, policy, examples, folder, tokenizer
+    make_trainer: "Callable[[Config, str, list[Example], Path, Any], Trainer]"
     restarts: bool = False  # each round trains the first policy on the examples of all rounds so far
 
 
