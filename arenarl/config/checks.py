@@ -49,8 +49,8 @@ def check(config: Config) -> None:
     for key, backend in _BACKENDS.items():
         value, default = (str(getattr(rollout, key)).lower() for rollout in (config.rollout, RolloutConfig()))
         if value != default and config.rollout.backend != backend:
-            of = f"is of rollout.backend={backend}, not of {config.rollout.backend}"
-            raise UserError(f"rollout.{key}={value} {of}; leave it out, or set rollout.{key}={default}")
+            needed = f"needs rollout.backend={backend}, not {config.rollout.backend}"
+            raise UserError(f"rollout.{key}={value} {needed}; leave it out, or set rollout.{key}={default}")
 
 
 def _check_address(key: str, url: str | None, hint: str = "a key belongs into the environment variable") -> None:
@@ -82,9 +82,9 @@ def _check_tournament(config: Config) -> None:
         for entrants in range(2, size + 1):  # identical trajectories enter once
             if (count := parse_budget(tournament.matches, entrants)) < entrants // 2:
                 matches = f"matches={tournament.matches}: {entrants} entrants would play {count} matches"
-                raise ValueError(f"{matches}, too few for each to play one; write n-1 or 2n-2")
+                raise ValueError(f"{matches}, too few to give each a match; write n-1 or 2n-2")
         if (count := tournament.elo_matches) is not None and 2 * count < size:
-            raise ValueError(f"elo_matches={count}: too few for each of {size} entrants to play one; leave it out")
+            raise ValueError(f"elo_matches={count}: too few to give each of {size} entrants a match; leave it out")
     except ValueError as error:
         separator = "." if str(error).startswith(("matches=", "elo_matches=")) else ": "
         raise UserError(f"tournament{separator}{error}") from error
@@ -98,7 +98,8 @@ def _check_numbers(config: Config) -> None:
         multiple = f"must be a multiple of policy.scratch.num_kv_heads={kv_heads}"
         raise UserError(f"policy.scratch.num_heads={scratch.num_heads}: {multiple}")
     if not data.source and round(sft.epochs * data.sft_size) < 1:
-        raise UserError(f"sft.epochs={sft.epochs} of data.sft_size={data.sft_size} is no trajectory; raise one of them")
+        few = f"times data.sft_size={data.sft_size} is less than one trajectory"
+        raise UserError(f"sft.epochs={sft.epochs} {few}; raise one of them")
     if difficulty.low > difficulty.high:
         raise UserError(f"rl.difficulty.low={difficulty.low}: must not be above rl.difficulty.high={difficulty.high}")
     if rl.rounds > rl.rollouts:
@@ -144,7 +145,7 @@ def _check_mcp(environment: EnvironmentConfig) -> None:
             raise UserError(f"{key}: world and like name an environment of this project with its own tools, not mcp")
         for name, kind in _KINDS.items():
             if kinds != [kind] and getattr(server, name) != getattr(MCPServerConfig(), name):
-                raise UserError(f"{key}.{name} is of {kind}, not of {kinds[0]}; leave it out")
+                raise UserError(f"{key}.{name} needs {kind}, but this server has {kinds[0]}; leave it out")
         _check_address(f"{key}.url", server.url)
         if server.api_key_parameter and not server.api_key_variable:
             raise UserError(f"{key}.api_key_parameter carries the key of {key}.api_key_variable; set that too")
@@ -163,7 +164,7 @@ def _check_turns(config: Config) -> None:
         raise UserError(f"evaluate.max_turns={turns}: must name turns, each larger than the one before, or be null")
     if turns and config.rollout.force_answer:
         raise UserError(
-            "evaluate.max_turns cuts trajectories where no answer could be forced; drop rollout.force_answer"
+            "evaluate.max_turns cuts finished trajectories, so no answer can be forced; drop rollout.force_answer"
         )
     if samples > 1 and "sampled" not in config.evaluate.decodings:
         raise UserError(f"evaluate.samples={samples}: greedy samples do not differ; add sampled to evaluate.decodings")

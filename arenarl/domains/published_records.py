@@ -189,7 +189,7 @@ def _message(message: dict[str, Any], where: str) -> dict[str, Any] | None:
             text = _with_calls(text) if role == "function_call" else text
             return reply_message({**message, "content": text}, calls)
     known = f"system, user, assistant, tool, and ShareGPT's {', '.join(ROLES)}"
-    raise UserError(f"{where}: a message of role {role}; known: {known}")
+    raise UserError(f"{where}: a message of unknown role {role}; known: {known}")
 
 
 def _with_calls(text: str) -> str:

@@ -210,7 +210,8 @@ def running_server(
     try:
         while not _accepts(port):
             if process.poll() is not None:
-                raise UserError(f"the server {module} ended with exit code {process.returncode}")
+                end = f"ended with exit code {process.returncode}"
+                raise UserError(f"the server {module} {end}; its error is printed above")
             time.sleep(0.1)
         yield f"http://127.0.0.1:{port}/v1"
     finally:

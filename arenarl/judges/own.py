@@ -106,13 +106,13 @@ def _verdict(reply: Any, count: int) -> Verdict:
 def _positions(reply: Any, count: int) -> list[int]:
     """Check positions. The tournament checks their number, and that they differ."""
     if isinstance(reply, bytes) or not all(isinstance(k, Integral) and is_number(k) and 0 <= k < count for k in reply):
-        raise ValueError(f"not positions among the {count} shown: {reply!r:.200}")
+        raise ValueError(f"not positions of the {count} trajectories shown: {reply!r:.200}")
     return list(map(int, reply))
 
 
 def _scores(reply: Any, count: int) -> list[float]:
     if not isinstance(reply, list | tuple) or len(reply) != count:
-        raise ValueError(f"not a score for each of the {count} shown: {reply!r:.200}")
+        raise ValueError(f"not one score for each of the {count} trajectories shown: {reply!r:.200}")
     return list(map(_score, reply))
 
 

@@ -91,8 +91,8 @@ def _reward(config: Config, judge: LLMJudge, groups: Sequence[RolloutGroup]) -> 
     except Exception as error:
         if ":" not in config.reward.name or isinstance(error, UserError):
             raise
-        raised = f"reward.name={config.reward.name} raised {error!r:.200} of invented trajectories"
-        raise UserError(f"{raised}; its judge calls are not known") from error
+        raised = f"reward.name={config.reward.name} raised {error!r:.200} on invented trajectories"
+        raise UserError(f"{raised}; its judge calls cannot be counted") from error
 
 
 def most_calls(config: Config) -> int:
@@ -200,14 +200,15 @@ def print_estimate(config: Config, stage: str) -> None:
         return
     queries, baselines = domain.read_test_set()
     if not baselines:
+        reason = "no baselines are stored, which are needed for prompt sizes"
         limits = "set judge.max_calls or judge.max_cost as limits"
-        print(f"estimate for {stage}: none, because no baselines are stored to size prompts by; {limits}", flush=True)
+        print(f"estimate for {stage}: none, because {reason}; {limits}", flush=True)
         return
     if stage == "rl":
         try:
             usage = estimate_rl(config, queries[:5], baselines)
         except UserError as error:
-            print(f"estimate for rl: none: {error}", flush=True)
+            print(f"estimate for rl: not possible: {error}", flush=True)
             return
     else:
         cases = len(queries) * attempts * len(config.evaluated)

@@ -43,7 +43,7 @@ def check_readiness(
     else:
         _check_prompts(stage, queries, engine)
         gpus = f"{stage.gpus} GPU{'s' * (stage.gpus > 1)} of {stage.gpu.memory_gb:g} GB"
-        print(f"plan for {gpus}: {'; '.join(stage.misfits) or 'fits'}; python -m arenarl.plan has others")
+        print(f"plan for {gpus}: {'; '.join(stage.misfits) or 'fits'}; for other GPUs: python -m arenarl.plan")
         _check_disk(stage, folder)
     judges = {"judge.train": config.judge.train} | config.judge.watching | config.judge.evaluating
     for key, judge in judges.items():

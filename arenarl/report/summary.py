@@ -101,7 +101,7 @@ def print_table(summary: dict[str, Any]) -> None:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     agreements = [figures["judges_agree"] for figures in policies.values()]
     if all(agreements):
-        print(f"the two judges agree, row by row, on {', '.join(map(_format_agreement, agreements))} of the outcomes")
+        print(f"the two judges agree on these shares of outcomes: {', '.join(map(_format_agreement, agreements))}")
     if missing := sum(figures["missing_verdicts"] for figures in policies.values()):
         print(f"{missing} verdicts are missing; their cases do not count in the win rate of the judge that failed")
     if crashes := sum(figures.get("tool_crashes", 0) for figures in policies.values()):

@@ -42,7 +42,7 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
         changed = _other_content(folder, stage, now)
         if changed and has_begun(folder):
             how = f"restore it, delete {folder}, or give this run another `name`"
-            raise UserError(f"{folder} was begun with other content of {', '.join(changed)}; {how}")
+            raise UserError(f"{folder} was started with other content of {', '.join(changed)}; {how}")
         if changed or other_settings(config, folder):  # the stage took no step yet: restart it
             for name in ("wandb.json", "elapsed.json", "watch.jsonl"):
                 (folder / name).unlink(missing_ok=True)

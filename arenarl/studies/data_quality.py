@@ -55,7 +55,7 @@ def write_data(folder: Path, trajectories: Iterable[Trajectory], taken: set[str]
     """
     fresh = [trajectory for trajectory in trajectories if same_query(trajectory.messages[0]["content"]) not in taken]
     if len(fresh) < size:
-        raise UserError(f"{folder}: {len(fresh)} trajectories of {size}; raise build.spare")
+        raise UserError(f"{folder}: only {len(fresh)} of {size} trajectories are available; raise build.spare")
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("test_queries", "test_baselines", "rl_queries"):
         shutil.copyfile(QUICKSTART / f"{name}.jsonl", folder / f"{name}.jsonl")

@@ -196,7 +196,7 @@ def main() -> None:
     print(f"written: {path}")
     failed = [part.name for part in chosen if parts[part.name]["status"] in ("failed", "time ran out")]
     if failed:
-        raise UserError(f"failed or timed out: {', '.join(failed)}; {path} has the errors, {work} the logs")
+        raise UserError(f"failed or timed out: {', '.join(failed)}; see the errors in {path}, the logs in {work}")
 
 
 if __name__ == "__main__":

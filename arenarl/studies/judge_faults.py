@@ -40,7 +40,7 @@ def train(config: str, name: str, init_run: str, steps: int, port: int, override
     words = command_line(config, [*overrides, *as_overrides(keys)])
     done = subprocess.run([sys.executable, str(ROOT / "train_rl.py"), *words], check=False)
     if done.returncode:
-        raise UserError(f"training {name} ended with exit code {done.returncode}")
+        raise UserError(f"training {name} ended with exit code {done.returncode}; its error is printed above")
     folder = run.run_dir / "rl"
     state = read_json(folder / f"checkpoint-{steps}" / "trainer_state.json")
     return read_json(folder / "timing.json")["seconds"], state["log_history"]

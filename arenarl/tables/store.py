@@ -28,7 +28,7 @@ def read_runs(folder: Path) -> Stored:
     """
     path, runs = folder / FILE, {}
     if not path.is_file() and (old := next(folder.glob("*/seed*.json"), None)):
-        raise UserError(f"{old} is of an older version; write such files into {path}, one JSON object a line")
+        raise UserError(f"{old} comes from an older version; copy such files into {path}, one JSON object per line")
     for number, run in enumerate(read_jsonl(path) if path.is_file() else (), start=1):
         is_run = isinstance(run, dict) and run.keys() >= _KEYS
         if not is_run or type(run["row"]) is not str or type(run["seed"]) is not int:

@@ -26,7 +26,7 @@ def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path
     present = {query.subtask for query in queries}  # a user's data may lack subtasks of the domain
     wanted = rl.subtasks or [subtask for subtask in known if subtask in present and subtask not in domain.held_out]
     if unknown := sorted(set(wanted) - set(known)):
-        raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; known: {', '.join(known)}")
+        raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; choose from {', '.join(known)}")
     queries = [query for query in queries if query.subtask in wanted]
     unanswered = [query for query in queries if not has_answer(query)]
     if unanswered and reward in REWARDS and REWARDS[reward].needs_answers:

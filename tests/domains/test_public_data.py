@@ -244,7 +244,7 @@ WIZARD = {"prompt": [{"role": "wizard", "content": "a"}]}
         ("train", ["[", '{"query": "a"}', "]"], "line 1: not JSON"),
         ("train", ['[{"query": "a"}]'], "line 1: a list, not an object"),
         ("train", [{"query": "a"}, "", {"text": "b", "id": 1}], "line 3: no query; its fields are text, id, and one"),
-        ("train", [WIZARD], "line 1: a message of role wizard; known: system"),
+        ("train", [WIZARD], "line 1: a message of unknown role wizard; known: system"),
         ("train", [{"messages": ["a"]}], "line 1: messages must be a list of objects"),
         ("test", [{"query": "a", "rubrics": ["r"]}], "line 1: no trajectory; its fields are query, rubrics, and one"),
         ("sft", [{"messages": [{"role": "user", "content": "a"}]}], "line 1: no trajectory"),

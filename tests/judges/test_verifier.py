@@ -184,7 +184,7 @@ def test_an_answer_cannot_imitate_the_structure_of_the_prompt():
 
 @pytest.mark.parametrize(("overrides", "reason"), [
     (["judge.verifier.name=llm"], "judge.verifier.model is missing"),
-    (["rollout.force_answer=true", "evaluate.max_turns=[2]"], "where no answer could be forced"),
+    (["rollout.force_answer=true", "evaluate.max_turns=[2]"], "so no answer can be forced"),
 ])  # fmt: skip
 def test_missing_and_contradictory_keys_are_errors(overrides, reason):
     with pytest.raises(UserError, match=re.escape(reason)):

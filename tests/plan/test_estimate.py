@@ -74,7 +74,7 @@ def test_a_users_reward_is_tried_on_invented_trajectories_and_may_refuse_them(ta
     monkeypatch.syspath_prepend(tmp_path)
     assert estimate(taught, method="planned:own", eval_steps=0).calls == 0
     assert most_calls(load("reward.name=planned:own")) == 0
-    message = "reward.name=planned:failing raised IndexError.* of invented trajectories; its judge calls are not known"
+    message = "reward.name=planned:failing raised IndexError.* on invented trajectories; its judge calls cannot be"
     with pytest.raises(UserError, match=message):
         estimate(taught, method="planned:failing")
 

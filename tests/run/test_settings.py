@@ -117,7 +117,7 @@ def test_a_stage_does_not_resume_with_other_rows_or_another_prompt(light, stage,
     if part is None:
         assert start_stage(Config(), stage, lambda *_: provenance | changed) == folder
         return
-    with pytest.raises(UserError, match=f"was begun with other content of {part}; restore it"):
+    with pytest.raises(UserError, match=f"was started with other content of {part}; restore it"):
         start_stage(Config(), stage, lambda *_: provenance | changed)
     assert json.loads((folder / "provenance.json").read_text()) == provenance
 
