@@ -153,11 +153,11 @@ def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path]
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
     folder, turns = policy if isinstance(policy, str) else None, config.test_turns
-    searched = _searched(config.environment.search)
+    searched = _search_fingerprint(config.environment.search)
     return str(stable_seed(GENERATION, files, folder, weights, read, system_prompt(config), turns, *searched))
 
 
-def _searched(search: SearchConfig) -> list[str]:
+def _search_fingerprint(search: SearchConfig) -> list[str]:
     if search.engine != "folder":
         return []
     from arenarl.domains.research import engines  # loads trafilatura

@@ -50,7 +50,7 @@ def _criteria(prompt: str, rng: random.Random) -> Reply:
     return {dimension: [scored(item) for item in items] for dimension, items in criteria.items()}
 
 
-def _cleaned(prompt: str, rng: random.Random) -> Reply:
+def _clean_article(prompt: str, rng: random.Random) -> Reply:
     """Return the article without marks such as [1]."""
     article = re.search(
         r"(?:Article content:|文章内容：)\n\"?(.*?)\"?\n\n?(?:# Task|Please return|请返回)", prompt, re.DOTALL
@@ -58,7 +58,7 @@ def _cleaned(prompt: str, rng: random.Random) -> Reply:
     return re.sub(r"^\| |\[\d+\]", "", article[1] if article else "", flags=re.MULTILINE)
 
 
-def _graded(prompt: str, rng: random.Random) -> Reply:
+def _grade(prompt: str, rng: random.Random) -> Reply:
     confidence = re.search(r"Confidence\W*(\d+)", prompt)
     is_right = "yes" if _is_right(prompt) else "no"
     return (
@@ -79,10 +79,10 @@ _FORMS: dict[str, Callable[[str, random.Random], Reply]] = {
     "checklist_content": _checklist,
     '"Breadth and Depth"': lambda prompt, rng: {"Analysis": "so it seems"} | {name: rng.randint(2, 5) for name in _SIX},
     '"score": an integer': lambda prompt, rng: {"score": rng.randint(4, 9), "reason": "so it seems"},
-    "extracted_final_answer": _graded,
+    "extracted_final_answer": _grade,
     "NOT_ATTEMPTED": lambda prompt, rng: "A" if _is_right(prompt) else rng.choice("BC"),
-    "Article content:": _cleaned,
-    "文章内容：": _cleaned,
+    "Article content:": _clean_article,
+    "文章内容：": _clean_article,
     "GRADE:": lambda prompt, rng: f"Compared.\nGRADE: {'CORRECT' if _is_right(prompt) else 'INCORRECT'}",
     "结论": lambda prompt, rng: f"最终答案: 见回答\n\n解释: 已比较\n\n结论: {'正确' if _is_right(prompt) else '错误'}",
 }

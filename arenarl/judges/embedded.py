@@ -65,7 +65,7 @@ class EmbeddedJudge:
     def checklist(self, query: Query) -> dict[str, float]:
         """Return the query's constraints, with equal weights."""
         (empty,) = self.views(Trajectory(query.query_id, [], "no_answer"))
-        if not (items := self._examined(query, empty).checklist()):
+        if not (items := self._examine(query, empty).checklist()):
             problem = f"query {query.query_id} has no constraints for a checklist"
             raise UserError(f"judge: {problem}; use another reward or an LLM judge")
         return dict.fromkeys(items, 1.0)
@@ -73,7 +73,7 @@ class EmbeddedJudge:
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool]:
         """Return the true result of each item, flipped independently with probability `flip_rate`."""
         (view,) = self.views(trajectory)
-        met = self._examined(query, view).checklist()
+        met = self._examine(query, view).checklist()
         text, rate = json.dumps(view.messages, sort_keys=True), self.flip_rate(query)
         rng = np.random.default_rng(stable_seed(self.seed, query.query_id, ("check_items", repeat), [text]))
         return {name: bool(is_met ^ (rng.random() < rate)) for name, is_met in met.items()}
@@ -120,20 +120,20 @@ class EmbeddedJudge:
             independent = rng.normal(0.0, times * config.sigma_independent, len(dimensions))
             noise = dict(zip(dimensions, independent, strict=True))
             scores.append(
-                {name: self._rounded(truth[name] + drift + taste + lead + length + noise[name]) for name in dimensions}
+                {name: self._round(truth[name] + drift + taste + lead + length + noise[name]) for name in dimensions}
             )
         return Verdict(tuple(scores), total)
 
     def _truth(self, query: Query, view: View) -> dict[str, float]:
         """Return the view's true scores by dimension, and `overall`: the total of the visible dimensions."""
-        rubric, dimensions = rubric_of(query).for_view(view.kind), self._examined(query, view).dimensions()
+        rubric, dimensions = rubric_of(query).for_view(view.kind), self._examine(query, view).dimensions()
         return {**dimensions, OVERALL: rubric.total({name: dimensions[name] for name in rubric.names})}
 
-    def _examined(self, query: Query, view: View) -> Truth:
+    def _examine(self, query: Query, view: View) -> Truth:
         if (truth := self.examine(query, view)) is None:
             raise UserError(f"judge: query {query.query_id} has no truth for the embedded judge: {NO_TRUTH}")
         return truth
 
-    def _rounded(self, score: float) -> float:
+    def _round(self, score: float) -> float:
         step = self.config.rounding
         return float(min(10.0, max(0.0, round(score / step) * step)))

@@ -40,7 +40,7 @@ class OwnJudge:
         return cls(kind(config), config.name)
 
     def weights(self, query: Query) -> dict[str, float]:
-        return self._checked("weights", self.judge.weights(query))
+        return self._check_weights("weights", self.judge.weights(query))
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
         return await self._ask(lambda reply: _verdict(reply, 2), "compare", query, first, second, repeat)
@@ -74,13 +74,13 @@ class OwnJudge:
         if not hasattr(self.judge, "checklist"):
             needed = "which reward.name=rubric_checklist needs; docs/judges.md shows an example"
             raise UserError(f"{self.name} has no checklist, {needed}")
-        return self._checked("checklist", self.judge.checklist(query))
+        return self._check_weights("checklist", self.judge.checklist(query))
 
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
         items = self.checklist(query)
         return await self._ask(lambda reply: _answers(reply, items), "check_items", query, trajectory, repeat)
 
-    def _checked(self, method: str, weights: Any) -> dict[str, float]:
+    def _check_weights(self, method: str, weights: Any) -> dict[str, float]:
         if isinstance(weights, Mapping) and weights and all(is_number(w) and w > 0 for w in weights.values()):
             return dict(weights)
         raise UserError(f"{self.name}.{method} must return a weight above 0 for each item, not {weights!r}")

@@ -78,7 +78,7 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
     for judge in (LLMJudge(judge, client) for judge in config.judge.watching.values() if judge.name == "llm"):
         for query in queries:
             asyncio.run(judge.score(query, baselines[query.query_id]))
-    total += _times(client, _watched(config) / len(queries))
+    total += _times(client, _count_watched(config) / len(queries))
     return total + _estimate_cases(config, queries, baselines, client, config.curve_cases)
 
 
@@ -120,14 +120,14 @@ def judge_calls(config: Config, stage: str) -> dict[str, int]:
             "rewards": config.rl.rollouts * config.rl.groups * most_calls(config),
             "the curve": config.curve_cases * both_orders,
         }
-        return calls | ({"the watching judge": math.ceil(_watched(config))} if config.judge.watching else {})
+        return calls | ({"the watching judge": math.ceil(_count_watched(config))} if config.judge.watching else {})
     if stage == "evaluate":
         trajectories = count_test_queries(config) * len(config.evaluate.attempts) * len(config.evaluated)
         return {"the evaluation": trajectories * both_orders}
     return {}
 
 
-def _watched(config: Config) -> float:
+def _count_watched(config: Config) -> float:
     """Return the mean number of trajectories that `judge.watch` scores in an RL run."""
     return config.judge.watch_share * config.rl.rollouts * config.rl.groups * config.rollout.group_size
 

@@ -56,7 +56,7 @@ class Server:
         try:
             return [schema_of(tool) for tool in await session.tools()]
         except ServerGone as gone:
-            raise UserError(f"{self.key}: no MCP server at {self.config.label}: {self._masked(str(gone))}") from gone
+            raise UserError(f"{self.key}: no MCP server at {self.config.label}: {self._mask(str(gone))}") from gone
         finally:
             if session is not self.shared:
                 await session.close()
@@ -87,16 +87,16 @@ class Server:
         async with self._places:
             start, reconnects = time.perf_counter(), session.reconnects
             try:
-                return self._masked(text_of(await session.call(tool, arguments)))
+                return self._mask(text_of(await session.call(tool, arguments)))
             except ToolError as error:
-                raise ToolError(self._masked(str(error))) from error.__cause__
+                raise ToolError(self._mask(str(error))) from error.__cause__
             except ServerGone as gone:
-                raise ServerGone(self._masked(f"{self.config.label}: {gone}")) from gone.__cause__
+                raise ServerGone(self._mask(f"{self.config.label}: {gone}")) from gone.__cause__
             finally:
                 self.metrics["mcp/call_s"].append(time.perf_counter() - start)
                 self.metrics["mcp/reconnects"].append(float(session.reconnects - reconnects))
 
-    def _masked(self, text: str) -> str:
+    def _mask(self, text: str) -> str:
         """Mask secrets: a server may repeat its key, for example in the address of an unreachable service."""
         for secret in self._secrets:
             text = text.replace(secret, "***")

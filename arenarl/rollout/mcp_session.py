@@ -167,17 +167,17 @@ class Session:
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
         """Run a tool call. In a shared session, a call that fails is repeated once, after a reconnect.
         Raises ToolError as `Connection.call` does, ServerGone if the server dies again or does not start."""
-        connection = await self._connected()
+        connection = await self._open_connection()
         try:
             return await connection.call(tool, arguments)
         except ServerGone:
             if self.config.session == "trajectory":  # its state is lost
                 raise
-        return await (await self._connected()).call(tool, arguments)
+        return await (await self._open_connection()).call(tool, arguments)
 
     async def tools(self) -> list[Tool]:
         """Request the list of all tools. Raises ServerGone."""
-        connection = await self._connected()
+        connection = await self._open_connection()
         try:
             return await connection.tools()
         except Exception as error:
@@ -187,7 +187,7 @@ class Session:
         if self._connection:
             await self._connection.close()
 
-    async def _connected(self) -> Connection:
+    async def _open_connection(self) -> Connection:
         if self._connection is None or self._connection.is_over or "connection" in self._connecting:
             await self._connecting.get("connection", self._connect)
         return self._connection

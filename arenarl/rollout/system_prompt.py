@@ -49,7 +49,7 @@ def say_prompts(config: Config, policies: Mapping[str, str]) -> None:
         _say_prompt(text, origin)
     for name, policy in policies.items():
         try:
-            stored = _stored(policy, config)
+            stored = _read_stored(policy, config)
         except UserError as error:  # evaluation's prompt does not depend on it
             say(f"{name}: {error}")
             continue
@@ -80,7 +80,7 @@ def _resolve(config: Config, stage: str) -> tuple[str | None, str]:
     if stage != "sft":
         model, starts = config.rl.init or model, [config.sft_policy, None if config.rl.init else model]
     for start in filter(None, starts):
-        if stored := _stored(start, config):
+        if stored := _read_stored(start, config):
             folder, text = stored[0], stored[1]["system_prompt"]
             return text, f"as in {folder}" if text or model else ""
     if model:
@@ -88,7 +88,7 @@ def _resolve(config: Config, stage: str) -> tuple[str | None, str]:
     return None, ""
 
 
-def _stored(policy: str, config: Config) -> tuple[Path, dict[str, Any]] | None:
+def _read_stored(policy: str, config: Config) -> tuple[Path, dict[str, Any]] | None:
     """Return (folder, content) of the file beside a policy or its checkpoint, or None without such a file.
     Raises UserError if a version without this file trained the policy with another prompt than today's default."""
     place = Path(policy)

@@ -45,12 +45,14 @@ def require_vllm(setting: str = "rollout.backend=vllm") -> None:
 
 def missing_internals() -> list[str]:
     """Return a sentence for each of `INTERNALS` that the installed vLLM lacks."""
-    missing = [f"{module}.{name}" for module, names in INTERNALS.items() for name in names if not _has(module, name)]
+    missing = [
+        f"{module}.{name}" for module, names in INTERNALS.items() for name in names if not _has_name(module, name)
+    ]
     change = "and this version does not: change arenarl/rollout/vllm_internals.py"
     return [f"vLLM {VERSION} had {name}, {change}" for name in missing]
 
 
-def _has(module: str, name: str) -> bool:
+def _has_name(module: str, name: str) -> bool:
     try:
         place = import_module(module)
     except ImportError:

@@ -165,7 +165,7 @@ class VLLMWeights:
         self.trainer, self.generator, self.rollout = trainer, engine.generator, config.rollout
         self.prompts = [engine.prompt_ids(query) for query in queries[:PROMPTS]]
         self.first: Parity | None = None
-        self._checked = -1
+        self._last_check = -1
         if config.rollout.backend == "vllm":
             require_room(engine, queries, trainer.model.config.get_text_config().max_position_embeddings)
             trainer.vllm_generation = EngineWeights(trainer, config)
@@ -186,7 +186,7 @@ class VLLMWeights:
         if self.trainer._last_loaded_step != step or self.trainer.vllm_generation.is_asleep:
             self.trainer.vllm_generation.sync_weights()
             self.trainer._last_loaded_step = step
-        if self.first is None or step - self._checked >= self.rollout.parity_steps:
+        if self.first is None or step - self._last_check >= self.rollout.parity_steps:
             self._check(step)
         yield
         self.trainer.vllm_generation.rest()
@@ -200,7 +200,7 @@ class VLLMWeights:
         for parity in parities:
             require_parity(parity, self.first, self.rollout.parity_bound, step, is_tied)
         worst = max(parities, key=lambda parity: parity.mean_difference)
-        self.first, self._checked = self.first or worst, step
+        self.first, self._last_check = self.first or worst, step
         for name, value in worst.metrics.items():
             self.trainer._metrics["train"][name].append(value)
 

@@ -188,7 +188,7 @@ class Bench:
         prompts: list[str] = []
         for pair in range(pairs + 1):
             queries = random.Random(pair).sample(self.queries, groups)
-            names, rendered = [query.query_id for query in queries], [self._rendered(query) for query in queries]
+            names, rendered = [query.query_id for query in queries], [self._render(query) for query in queries]
             prompts += names + rendered if is_ours(2 * pair) else rendered + names
         alternate = AlternateSteps()
         alternate.trainer = trainer = self.trainer(InstantJudge(), prompts, 2 * pairs + 2, 1, tokens, [alternate])
@@ -217,7 +217,7 @@ class Bench:
         """Return the plan's memory for a step with `tokens` in each completion."""
         config = deepcopy(self.config)
         config.policy.model, config.rl.init, config.rl.eval_steps = self.policy, None, 0
-        prompts = [self.tokenizer.encode(self._rendered(query)) for query in self.queries]
+        prompts = [self.tokenizer.encode(self._render(query)) for query in self.queries]
         config.rollout.max_tokens = tokens + max(map(len, prompts))
         return max(Stage(config, "rl").allocated.values()) / 1e9
 
@@ -237,7 +237,7 @@ class Bench:
         judging, *times = waits[-1]
         return measure_overlap(judging, self.config.tournament.topology, concurrency, delay_s, *times)
 
-    def _rendered(self, query: Query) -> str:
+    def _render(self, query: Query) -> str:
         """Return the query's prompt as text; TRL encodes it into the tokens that our engine starts from."""
         messages = prompt_messages(query, system_prompt(self.config))
         return self.tokenizer.apply_chat_template(messages, tools=None, add_generation_prompt=True, tokenize=False)

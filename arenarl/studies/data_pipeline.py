@@ -85,7 +85,10 @@ def grade(build: Build) -> dict[str, Any]:
     return {
         "before inspection": _shares(faults),
         "after it": _shares(faults_after),
-        "found": {name: _found(flags, ungrounded) | {"wrong": _found(flags, wrong)} for name, flags in kinds.items()},
+        "found": {
+            name: _precision_and_recall(flags, ungrounded) | {"wrong": _precision_and_recall(flags, wrong)}
+            for name, flags in kinds.items()
+        },
         "stages": {name: read_json(build.path(f"{name}.json")) for name in STAGES},
         "spent": vars(build.client.store.spent(build.client.stage)),
     }
@@ -114,7 +117,7 @@ def _share(flags: Sequence[bool]) -> dict[str, Any]:
     return {"of": len(flags), "share": 100 * sum(flags) / max(len(flags), 1), "ci": [100 * low, 100 * high]}
 
 
-def _found(flags: Sequence[bool], is_faulty: Sequence[bool]) -> dict[str, Any]:
+def _precision_and_recall(flags: Sequence[bool], is_faulty: Sequence[bool]) -> dict[str, Any]:
     """Return precision (the share of flagged trajectories that are faulty) and recall (the share of faulty trajectories
     that are flagged)."""
     return {"precision": _share([*compress(is_faulty, flags)]), "recall": _share([*compress(flags, is_faulty)])}

@@ -90,10 +90,10 @@ class Group:
         # quality with the errors that all calls share
         self.seen_G = self.quality_G + noise.sticking * rng.normal(size=size) + noise.length * length_G
         pairs = np.stack([np.repeat(self.seen_G[:, None], size, 1), np.repeat(self.seen_G[None], size, 0)], axis=-1)
-        self.pair_scores = self._scored(pairs + noise.position * np.array([1, -1]), rng)
-        self.point_scores = self._scored(np.repeat(self.seen_G[:, None, None], size, 1), rng)[..., 0]
+        self.pair_scores = self._draw_scores(pairs + noise.position * np.array([1, -1]), rng)
+        self.point_scores = self._draw_scores(np.repeat(self.seen_G[:, None, None], size, 1), rng)[..., 0]
 
-    def _scored(self, seen: np.ndarray, rng: np.random.Generator, times: float = 1.0) -> np.ndarray:
+    def _draw_scores(self, seen: np.ndarray, rng: np.random.Generator, times: float = 1.0) -> np.ndarray:
         """Draw the scores of calls that show `seen` (..., shown), with `times` the usual noise."""
         drift = self.noise.shared * rng.normal(size=(*seen.shape[:-1], 1))
         scores = seen + times * (drift + self.noise.independent * rng.normal(size=seen.shape))
@@ -104,7 +104,9 @@ class Group:
 
     async def choose(self, indices: tuple[int, ...], winners: int) -> list[int]:
         lead = self.noise.position * np.linspace(1, -1, len(indices))
-        scores = self._scored(self.seen_G[list(indices)] + lead, np.random.default_rng(stable_seed(self.seed, indices)))
+        scores = self._draw_scores(
+            self.seen_G[list(indices)] + lead, np.random.default_rng(stable_seed(self.seed, indices))
+        )
         return [indices[place] for place in np.argsort(-scores, kind="stable")[:winners]]
 
     def listwise(self, call: int, times: float = 1.0) -> np.ndarray:
@@ -115,7 +117,7 @@ class Group:
         """
         rng = np.random.default_rng(stable_seed(self.seed, "listwise", call))
         lead = np.linspace(1, -1, len(self.seen_G))[rng.permutation(len(self.seen_G))]
-        return self._scored(self.seen_G + times * self.noise.position * lead, rng, times)
+        return self._draw_scores(self.seen_G + times * self.noise.position * lead, rng, times)
 
     def pointwise(self, calls: int) -> list[float]:
         """Return mean scores (size,) of `calls` pointwise calls, spread evenly over the group."""

@@ -79,8 +79,8 @@ class _Evidence:
         # observations of text actions have the role "user"
         results = [message["content"] for message in trajectory.messages if message["role"] in ("tool", "user")]
         # errors are left out because they repeat the policy's own words
-        texts = [query.query, *(_readable(text) for text in results if not text.startswith("Error"))]
-        self.text = _same("\n".join(texts))
+        texts = [query.query, *(_lines_of_json(text) for text in results if not text.startswith("Error"))]
+        self.text = _normal_form("\n".join(texts))
         self.values: dict[str, set] = defaultdict(set)
         for text in texts:
             self._read(text)
@@ -102,21 +102,21 @@ class _Evidence:
         """Return True if the value occurs. A number without a unit counts in any unit: metres or km, minutes or
         seconds, share or percent."""
         if fact.kind == "url":
-            url = re.sub(r"^(?:https?://)?(?:www\.)?|#.*$|/$", "", _same(fact.value))
+            url = re.sub(r"^(?:https?://)?(?:www\.)?|#.*$|/$", "", _normal_form(fact.value))
             return re.search(rf"{re.escape(url)}/?(?![a-z0-9_/?=&%-]|\.[a-z0-9])", self.text) is not None
         if fact.kind == "citation":
-            return _same(fact.value) in self.text
+            return _normal_form(fact.value) in self.text
         if fact.kind == "date":
             same_day = [date for date in self.values["date"] if date[1:] == fact.value[1:]]
             return any(date == fact.value or None in (date[0], fact.value[0]) for date in same_day)
         if fact.kind in ("hours", "clock", "service"):
             return fact.value in self.values[fact.kind]
         if fact.kind == "number":
-            return self._holds("any", fact, 1)
+            return self._has_value("any", fact, 1)
         scales = {"price": (1,), "distance": (1, 1000), "duration": (1, 1 / 60), "percentage": (1, 100)}[fact.kind]
-        return self._holds(fact.kind, fact, 1) or any(self._holds("number", fact, scale) for scale in scales)
+        return self._has_value(fact.kind, fact, 1) or any(self._has_value("number", fact, scale) for scale in scales)
 
-    def _holds(self, kind: str, fact: Fact, scale: float) -> bool:
+    def _has_value(self, kind: str, fact: Fact, scale: float) -> bool:
         """Return True if a number of this kind, times `scale`, equals the fact within its tolerance."""
         slack = fact.within + 1e-9 * max(1.0, fact.value)
         known, least = self.sorted[kind], (fact.value - slack) / scale
@@ -124,7 +124,7 @@ class _Evidence:
         return index < len(known) and known[index] <= (fact.value + slack) / scale
 
 
-def _readable(text: str) -> str:
+def _lines_of_json(text: str) -> str:
     """Return a JSON result as one key or value per line, without escapes. A key may be a train number."""
     try:
         return "\n".join(leaves_of(parse_json(text), with_keys=True))
@@ -132,7 +132,7 @@ def _readable(text: str) -> str:
         return text
 
 
-def _same(text: str) -> str:
+def _normal_form(text: str) -> str:
     return " ".join(text.casefold().split())
 
 

@@ -64,7 +64,7 @@ def problems_of(
         *(("tool_errors", turn, text) for turn, text in _tool_errors(calls)),
     ]
     if tools and trajectory.answer and (facts := ungrounded(query, trajectory)):
-        facts = _quoted([fact.text for fact in facts])
+        facts = _quote([fact.text for fact in facts])
         faults.append(("facts", last, f"No tool result bears out what the answer states: {facts}."))
     faults += [("constraints", last, text) for text in contradictions]
     return [Problem(*fault) for fault in faults]
@@ -83,7 +83,7 @@ def _form_faults(query: Query, trajectory: Trajectory) -> Iterator[str]:
     elif trajectory.stop_reason == "answer" and not answer.strip():
         yield "The trajectory ends without an answer."
     if tags := list(dict.fromkeys(_TAG.findall(answer))):
-        yield f"The answer holds tags of the chat format: {_quoted(tags)}."
+        yield f"The answer holds tags of the chat format: {_quote(tags)}."
     if not _ASKS_FOR_A_LANGUAGE.search(query.query) and (languages := _different_languages(query, answer)):
         yield "The query is in {}, but the answer is in {}.".format(*languages)
 
@@ -139,7 +139,7 @@ def _tool_errors(calls: Sequence[_Call]) -> Iterator[tuple[int, str]]:
         yield turn, f"{count}; the first, of {call.name}: {as_written(observation)}."
 
 
-def _quoted(texts: Sequence[str]) -> str:
+def _quote(texts: Sequence[str]) -> str:
     shortened = [text if len(text) <= _LONGEST_QUOTED else f"{text[:_LONGEST_QUOTED]}…" for text in texts]
     more = f" and {len(texts) - _MOST_QUOTED} more" if len(texts) > _MOST_QUOTED else ""
     return ", ".join(shortened[:_MOST_QUOTED]) + more

@@ -181,7 +181,7 @@ def end_with_parent() -> None:
 
 def _report_failure(error: Exception | KeyboardInterrupt) -> int:
     """Print the error's line, write its traceback, and return the exit code."""
-    line, file, text = explain(error), None, _masked("".join(traceback.format_exception(error)))
+    line, file, text = explain(error), None, _mask("".join(traceback.format_exception(error)))
     if _traceback_folder and not isinstance(error, KeyboardInterrupt):
         with suppress(OSError):  # the disk may be full
             _traceback_file(_traceback_folder).write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -192,11 +192,11 @@ def _report_failure(error: Exception | KeyboardInterrupt) -> int:
         if file:
             _report(f"{line}; traceback: {file}")
         return 1
-    _report(_masked(f"{line}; traceback: {file}" if file else line))
+    _report(_mask(f"{line}; traceback: {file}" if file else line))
     return 130 if isinstance(error, KeyboardInterrupt) else 2
 
 
-def _masked(text: str) -> str:
+def _mask(text: str) -> str:
     """Replace the values of variables that hold keys, because users share error lines and files."""
     for name, value in os.environ.items():
         if name.endswith(_SECRETS) and len(value) >= 8:

@@ -101,7 +101,9 @@ def short_table(table: Table, summary: dict[str, Any], results: Path) -> str:
     subtasks = _columns(summary, "by_subtask")
     for name in ours:
         title = f"{name} %" if name in subtasks else heading(name)
-        columns.append((title, lambda row, name=name: _figure(_ours(row, name)) if _ours(row, name) else "-"))
+        columns.append(
+            (title, lambda row, name=name: _figure(_own_figure(row, name)) if _own_figure(row, name) else "-")
+        )
     if table.paper_columns:
         columns.append((f"paper, {table.paper_columns[-1]}", lambda row: _paper(row["paper"])[-1]))
     rows = _table(columns, _run_rows(table, summary))
@@ -113,11 +115,11 @@ def beside_paper(table: Table, summary: dict[str, Any]) -> str:
     lines = []
     for row in summary["rows"]:
         if row["seeds"]:
-            lines.append([row["label"], "here", *(_mean(_ours(row, name)) for name in table.our_figures)])
+            lines.append([row["label"], "here", *(_mean(_own_figure(row, name)) for name in table.our_figures)])
         if row["paper"]:
             lines.append([row["label"], "paper", *_paper(row["paper"])])
     known = [name for name in table.our_figures if name]
-    is_whole = all(_ours(row, name) for name in known for row in summary["rows"] if row["seeds"])
+    is_whole = all(_own_figure(row, name) for name in known for row in summary["rows"] if row["seeds"])
     note = "\n\nRows with `-` in a column were stored before that figure was kept; a rerun fills it in."
     return markdown.table(["row", "figures", *table.paper_columns], lines) + ("" if is_whole else note)
 
@@ -239,7 +241,7 @@ def _columns(summary: dict[str, Any], kind: str) -> list[str]:
     return list(dict.fromkeys(name for row in summary["rows"] for name in row[kind]))
 
 
-def _ours(row: dict[str, Any], name: str | None) -> dict[str, Any] | None:
+def _own_figure(row: dict[str, Any], name: str | None) -> dict[str, Any] | None:
     """Return a row's value for the figure, subtask or criterion of this name, or None."""
     return next((row[kind][name] for kind in ("figures", "by_subtask", "by_dimension") if name in row[kind]), None)
 
@@ -248,21 +250,21 @@ def _run_rows(table: Table, summary: dict[str, Any]) -> list[dict[str, Any]]:
     return [row for row in summary["rows"] if table.rows[row["row"]].is_run]
 
 
-def _compared(table: Table, figures: dict[str, Any]) -> str:
+def _pair_label(table: Table, figures: dict[str, Any]) -> str:
     return " minus ".join(table.rows[row].label for row in figures["rows"])
 
 
 def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
     """Return a table of the comparisons between other rows than the reference; empty if there are none."""
     pairs = [figures for figures in summary["comparisons"] if tuple(figures["rows"]) in map(tuple, table.comparisons)]
-    lines = [[_compared(table, figures), _difference(table, figures)] for figures in pairs]
+    lines = [[_pair_label(table, figures), _difference(table, figures)] for figures in pairs]
     return [markdown.table(["compared", heading(table.figure)], lines)] if lines else []
 
 
 def _replication_table(table: Table, summary: dict[str, Any]) -> str:
     """Return the table of comparisons over the first seeds and over the later seeds; "" if no comparison has both."""
     both = [figures for figures in summary["comparisons"] if "later" in figures]
-    lines = [[_compared(table, one), _interval(one["first"]), _interval(one["later"])] for one in both]
+    lines = [[_pair_label(table, one), _interval(one["first"]), _interval(one["later"])] for one in both]
     head = [f"{heading(table.figure)}, compared", f"seeds {FIRST_SEEDS[0]} to {FIRST_SEEDS[-1]}", "later seeds"]
     return markdown.table(head, lines) if lines else ""
 

@@ -118,8 +118,8 @@ class Run:
 
         Settings of the SFT that the run starts from are included if they differ from the run's own.
         """
-        settings = dict(_changed(asdict(self.loaded), asdict(Config())))
-        cold_start = _changed(settings_of("sft", self.start), settings_of("sft", self.loaded))
+        settings = dict(_changes(asdict(self.loaded), asdict(Config())))
+        cold_start = _changes(settings_of("sft", self.start), settings_of("sft", self.loaded))
         settings |= {f"cold_start.{key}": value for key, value in cold_start}
         names = {key for key in settings if key in ("name", "results") or key.startswith("wandb.")}
         return {key: settings[key] for key in settings if key not in names} | {"evaluate.checkpoints": self.checkpoint}
@@ -214,10 +214,10 @@ def runs_of(
     return runs
 
 
-def _changed(settings: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _changes(settings: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted key, value) of the settings that differ from the defaults."""
     for name, value in settings.items():
         if isinstance(value, dict) and isinstance(defaults.get(name), dict) and defaults[name]:
-            yield from _changed(value, defaults[name], f"{prefix}{name}.")
+            yield from _changes(value, defaults[name], f"{prefix}{name}.")
         elif name not in defaults or value != defaults[name]:
             yield f"{prefix}{name}", value

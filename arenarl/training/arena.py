@@ -52,14 +52,14 @@ class Arena:
             nonlocal tally
             outcome = await self._reward_group(self.referee, group)
             if self.referee.reward.tournament_if_equal:
-                outcome = await self._else_tournament(outcome, group)
+                outcome = await self._tournament_if_equal(outcome, group)
             tally += outcome.tally
             self.watch(tally)
             return outcome
 
         return Judging(groups, reward)
 
-    async def _else_tournament(self, outcome: GroupOutcome, incoming: IncomingGroup) -> GroupOutcome:
+    async def _tournament_if_equal(self, outcome: GroupOutcome, incoming: IncomingGroup) -> GroupOutcome:
         """Return the outcome, or the tournament's if all rewards of the group are equal (Reasoning Arena).
 
         If a verdict is missing, the rewards do not count as equal.

@@ -32,11 +32,11 @@ def append_step(path: Path, step: int, records: Iterable[dict[str, Any]]) -> Non
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a JSONL file. Raises UserError if the file is missing or a line is not JSON."""
-    for _, record in _numbered(path):
+    for _, record in _numbered_records(path):
         yield record
 
 
-def _numbered(path: Path) -> Iterator[tuple[int, Any]]:
+def _numbered_records(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield (line number, record) for each line that is not blank. Raises UserError as `read_jsonl` does."""
     if not path.exists():
         raise UserError(f"{path} does not exist; make it with: python data/prepare.py --config <the run's YAML>")
@@ -51,7 +51,7 @@ def _numbered(path: Path) -> Iterator[tuple[int, Any]]:
 def read_queries(path: Path) -> list[Query]:
     """Read the queries of a split. Raises UserError for an empty file, an invalid record, or a duplicate id or task."""
     queries = []
-    for number, record in _numbered(path):
+    for number, record in _numbered_records(path):
         try:
             queries.append(_QUERY.validate_python(record))
         except ValidationError as error:
@@ -70,7 +70,7 @@ def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
     OpenAI's messages hold arguments as JSON strings, a null content, and maybe thoughts in the text. Arrow files hold
     the tools as a JSON string. Raises UserError for an invalid record.
     """
-    for number, record in _numbered(path):
+    for number, record in _numbered_records(path):
         try:
             messages, tools, meta = _read_messages(record), _read_tools(record), record.get("meta") or {}
             _require(isinstance(meta, dict), "meta must be an object")

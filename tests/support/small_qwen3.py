@@ -81,11 +81,11 @@ class PeakBytes(TorchDispatchMode):
             if isinstance(tensor, torch.Tensor) and (storage := tensor.untyped_storage())._cdata not in self.live:
                 self.live[storage._cdata] = storage.nbytes()
                 self.now += storage.nbytes()
-                weakref.finalize(storage, self._freed, storage._cdata)
+                weakref.finalize(storage, self._free, storage._cdata)
         self.peak = max(self.peak, self.now)
         return result
 
-    def _freed(self, key: int) -> None:
+    def _free(self, key: int) -> None:
         self.now -= self.live.pop(key)
 
 

@@ -692,7 +692,7 @@ def test_a_changed_key_is_part_of_the_settings_and_a_folder_is_not():
     [quick] = runs_of("table2", table, ["swiss"], [0], folder="quick", quick=True)
     assert run.settings["tournament.topology"] == "swiss" and run.settings["rl.steps"] == 40
     assert "name" not in run.settings and "results" not in run.settings
-    assert dict(tables._changed({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 0}, "d": 4})) == {"a.c": 2, "d": 3}
+    assert dict(tables._changes({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 1, "c": 0}, "d": 4})) == {"a.c": 2, "d": 3}
     assert quick.settings["rl.steps"] == 4
 
 

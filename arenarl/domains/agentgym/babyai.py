@@ -41,11 +41,11 @@ class BabyAIEnvironment(World):
         action, is_check = action.lower(), "check" in action.lower()
         self.is_refused = not is_check and action not in self._view.actions
         if self.is_refused:
-            return self._unchanged(self._view.refusals.get(action, "There is no such action here."))
+            return self._step_without_move(self._view.refusals.get(action, "There is no such action here."))
         if is_check:
-            return self._unchanged(f"You can: {', '.join(self._view.actions)}.")
+            return self._step_without_move(f"You can: {', '.join(self._view.actions)}.")
         moves = self._view.actions[action]
-        return self._do(moves) if moves else self._unchanged("Nothing changes.")
+        return self._do(moves) if moves else self._step_without_move("Nothing changes.")
 
     def _do(self, moves: list[int]) -> Step:
         """Take the game's own actions until an action has no visible effect. The last action's reward counts."""
@@ -61,7 +61,7 @@ class BabyAIEnvironment(World):
         text = self._view.describe() + "\nThe goal is met." * is_met
         return Step(self._observation(text), is_over and reward > 0.5, earned)
 
-    def _unchanged(self, text: str) -> Step:
+    def _step_without_move(self, text: str) -> Step:
         return Step(self._observation(text), False, 0.0)
 
     def _observation(self, text: str) -> str:

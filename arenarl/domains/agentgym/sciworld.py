@@ -282,7 +282,7 @@ class SciWorldDomain(WorldDomain):
         raise UserError(f"data.sft_size={self.data.sft_size}: {available}; lower it")
 
     @cached_property
-    def _seen(self) -> frozenset[int]:
+    def _training_items(self) -> frozenset[int]:
         """Items of the official training list; empty without a user's copy."""
         return frozenset(self.items("train") if self.data.items else ())
 
@@ -308,6 +308,6 @@ class SciWorldDomain(WorldDomain):
                 self._game.close()
                 del self._game
                 progress = super().examine(query, messages)
-        is_unseen = bool(self._seen) and query.constraints["item"] not in self._seen
+        is_unseen = bool(self._training_items) and query.constraints["item"] not in self._training_items
         fields = vars(progress) | {"success": progress.kept == progress.needed, "is_unseen": is_unseen}
         return SciWorldProgress(**fields)

@@ -142,7 +142,7 @@ def _draw_question(space: Space, config: ResearchDataConfig, rng: random.Random)
         return None
     sentences, label = render(description)
     text = f"{sentences} {ask(fact.attribute, label)}".strip()
-    is_shallow = root.url in _retrieved(corpus, text, config.retriever_results)
+    is_shallow = root.url in _retrieve(corpus, text, config.retriever_results)
     if fact.value.lower() in text.lower() or is_shallow and not is_plain:
         return None
     return text, {
@@ -183,7 +183,7 @@ def _describe(
             if is_plain:
                 return False
             text, _ = render(replace(hidden, clues=tuple(clues)))
-            return node.url in _retrieved(corpus, text, config.retriever_results)
+            return node.url in _retrieve(corpus, text, config.retriever_results)
 
         clues = choose_clues(space, pool, space.fitting(hidden), config.max_clues, is_found)
         return replace(hidden, clues=tuple(clues))
@@ -191,7 +191,7 @@ def _describe(
     return describe(0)
 
 
-def _retrieved(corpus: Corpus, text: str, results: int | None) -> set[str]:
+def _retrieve(corpus: Corpus, text: str, results: int | None) -> set[str]:
     """Return the urls that the shallow retriever finds; empty if it is switched off (`results` is None)."""
     return {page.url for page, _ in corpus.index.search(text, results)} if results else set()
 

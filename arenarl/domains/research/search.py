@@ -148,7 +148,7 @@ class SearchTools:
 
     async def _search(self, query: str) -> list[Result]:
         limit, is_local = self.config.results, self.engine.is_local
-        hits = await self._cached("hits", (query, limit), lambda: self.engine.search(query, limit), is_local)
+        hits = await self._get_result("hits", (query, limit), lambda: self.engine.search(query, limit), is_local)
 
         async def result_of(hit: Hit) -> Result:
             texts, words = await self._search_chunks(query, hit), self.config.snippet_words
@@ -169,7 +169,7 @@ class SearchTools:
             texts = await self._in_thread(best_by_terms, page.title, texts, self.config.bm25_chunks)
             return await self._narrow(page.title, texts, 1)
 
-        texts = await self._cached("chunk", (page.url, *self._stages), choose, self._is_quick)
+        texts = await self._get_result("chunk", (page.url, *self._stages), choose, self._is_quick)
         text, limit = "\n\n".join(texts), self.config.summary_above_chars
         if limit is None or len(text) <= limit:
             return text
@@ -190,7 +190,7 @@ class SearchTools:
             return await self._narrow(query, texts, self.config.reranked_chunks)
 
         inputs = (query, hit.url, hit.snapshot, *self._stages)
-        return await self._cached("chunks", inputs, choose, self._is_quick)
+        return await self._get_result("chunks", inputs, choose, self._is_quick)
 
     def _candidates(self, query: str, hit: Hit, page: Page) -> list[str]:
         """Return a page's best chunks by the query, then by the snapshot, then the snapshot. Eq. 5, InfoAgent."""
@@ -214,7 +214,7 @@ class SearchTools:
         async def fetch() -> tuple[str, ...]:
             return astuple(await self.engine.fetch(url))
 
-        return Page(*await self._cached("page", (url,), fetch, self.engine.is_local))
+        return Page(*await self._get_result("page", (url,), fetch, self.engine.is_local))
 
     def _uses(self, llm: LLMConfig) -> bool:
         return llm.name == "llm" and self.client is not None
@@ -232,7 +232,7 @@ class SearchTools:
         reply = await self.client.ask(llm, messages, _REPLIES[task], prompt["again"], about=task)
         return getattr(reply, task) if reply else None
 
-    async def _cached(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[Any]], is_quick: bool) -> Any:
+    async def _get_result(self, stage: str, inputs: tuple, make: Callable[[], Awaitable[Any]], is_quick: bool) -> Any:
         """Return `await make()` if that is quick; otherwise the cached result."""
         return await (make() if is_quick else self.cache.get(stage, (self.engine.name, *inputs), make))
 

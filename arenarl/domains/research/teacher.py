@@ -56,7 +56,7 @@ class Solver:
     async def answer(self, root: Description, attribute: str) -> str | None:
         """Return the answer, or None if nothing was found within the budget."""
         while root.children and not self.habits["follow"]:  # answer for the entity that the search starts from
-            root = _easiest(root.children)
+            root = _easiest_child(root.children)
         try:
             url = await anext(self._find(root, search_words(attribute)), None)
             facts = await self.facts(url, attribute) if url else []
@@ -100,7 +100,7 @@ class Solver:
             if url:
                 yield url
         elif node.children:
-            first = _easiest(node.children)
+            first = _easiest_child(node.children)
             async for child in self._find(first, _words_of(first.link, "", "")):
                 tried = set()
                 async for url in self._parents(child, first.link, node):
@@ -198,7 +198,7 @@ class Solver:
             self.known[fact.url][fact] = None
 
 
-def _easiest(children: tuple[Description, ...]) -> Description:
+def _easiest_child(children: tuple[Description, ...]) -> Description:
     """Return a named child, or the child with the longest description."""
     return min(children, key=lambda child: (child.name is None, -len(list(child.walk())), -len(child.clues)))
 

@@ -18,14 +18,14 @@ _KINDS = {zh: en for en, zh in CATEGORIES.items()}
 _WISHES = {TAGS[wish]: wish for wish in PREFERENCES}
 
 
-def _known_as(names: dict[str, str]) -> AfterValidator:
+def _translator(names: dict[str, str]) -> AfterValidator:
     return AfterValidator(lambda text: names.get(text.lower(), text))
 
 
 _Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
-_City = Annotated[_Name, _known_as(_CITIES)]
-_Kind = Annotated[_Name, _known_as(_KINDS | {kind: kind for kind in CATEGORIES})]
-_Wish = Annotated[_Name, _known_as(_WISHES | {wish: wish for wish in PREFERENCES})]
+_City = Annotated[_Name, _translator(_CITIES)]
+_Kind = Annotated[_Name, _translator(_KINDS | {kind: kind for kind in CATEGORIES})]
+_Wish = Annotated[_Name, _translator(_WISHES | {wish: wish for wish in PREFERENCES})]
 _Clock = Annotated[str, StringConstraints(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 _DAY = AfterValidator(lambda text: datetime.date.fromisoformat(text).isoformat())
 _Date = Annotated[str, StringConstraints(pattern=r"^20[0-9]{2}-[0-9]{2}-[0-9]{2}$"), _DAY]

@@ -83,7 +83,7 @@ def _days(wanted: constraints.DayConstraints, answer: str) -> Iterator[str]:
             if not is_named and not any(word in answer.lower() for word in _KINDS[kind]):
                 yield f"The answer names no {kind}, which the query asks for."
     for line in dict.fromkeys(line for stop in stops.values() for line in stop):
-        yield from _closed(line)
+        yield from _closed_stops(line)
     if wanted.budget_yuan is not None:
         yield from _over_budget(wanted.budget_yuan, stops, lines)
     if (evening := stops.get(wanted.evening)) and _is_by_day(evening, answer):
@@ -93,7 +93,7 @@ def _days(wanted: constraints.DayConstraints, answer: str) -> Iterator[str]:
         yield f"The answer does not say how to get there from {wanted.from_city}."
 
 
-def _closed(line: str) -> Iterator[str]:
+def _closed_stops(line: str) -> Iterator[str]:
     """Yield a sentence if a stop is visited outside the opening hours in its own line."""
     if SERVICE_NUMBER.search(line) or not (visit := _VISIT.match(line)):
         return
@@ -132,7 +132,7 @@ def _compare(wanted: constraints.CompareConstraints, answer: str) -> Iterator[st
             yield f"The answer says nothing of {kind}, which the query wants to be compared."
     journeys, numbers = _journeys(answer), SERVICE_NUMBER.findall(answer)
     advice = [line for line in _lines(answer) if _RECOMMENDS.search(line) and SERVICE_NUMBER.search(line)]
-    recommended = [number for line in advice for number in _recommended(line)]
+    recommended = [number for line in advice for number in _recommendations(line)]
     chosen = next(reversed(recommended or ([] if advice else numbers)), None)  # an answer ends with what it recommends
     prices, hours = journeys.get(chosen, ([], []))
     limit, latest = wanted.max_price_yuan, wanted.arrive_by
@@ -140,10 +140,10 @@ def _compare(wanted: constraints.CompareConstraints, answer: str) -> Iterator[st
         yield f"The answer recommends {chosen} at {min(prices):g} yuan, but at most {limit:g} are asked for."
     if latest is not None and hours and all(not departs <= arrives <= minutes_of(latest) for departs, arrives in hours):
         yield f"The answer recommends {chosen}, which it says arrives after {latest}."
-    yield from _better(wanted, chosen, journeys)
+    yield from _better_journeys(wanted, chosen, journeys)
 
 
-def _recommended(line: str) -> list[str]:
+def _recommendations(line: str) -> list[str]:
     """Return the flights and trains that a line of advice recommends.
 
     If the line also advises against a journey, only a clause that recommends exactly one counts.
@@ -168,7 +168,7 @@ def _journeys(answer: str) -> _Journeys:
     return journeys
 
 
-def _better(wanted: constraints.CompareConstraints, chosen: str | None, journeys: _Journeys) -> Iterator[str]:
+def _better_journeys(wanted: constraints.CompareConstraints, chosen: str | None, journeys: _Journeys) -> Iterator[str]:
     """Yield a sentence if the answer states a better journey than the recommended one, by the query's priority.
 
     If the query has a further limit, the better journey may break it, so nothing is yielded.

@@ -59,10 +59,10 @@ def _draw_search(world: World, rng: random.Random) -> Constraints:
 def _say_search(world: World, wanted: Constraints) -> Texts:
     price, clock, km = wanted["max_price_yuan"], wanted["open_at"], wanted["radius_m"] // 1000
     kind = f"{wanted['preference']} {wanted['category']}"
-    limits = _if(price, ", at most {} yuan") + _if(clock, ", open at {}")
+    limits = _optional(price, ", at most {} yuan") + _optional(clock, ", open at {}")
     english = f"Find a {kind} within {km} km of {wanted['near']} in {wanted['city']}{limits}."
     kind = f"{TAGS[wanted['preference']]}的{CATEGORIES[wanted['category']]}"
-    limits = _if(price, "，人均不超过{}元") + _if(clock, "，{}还在营业")
+    limits = _optional(price, "，人均不超过{}元") + _optional(clock, "，{}还在营业")
     near = world.city_name(wanted["city"], "zh") + world.find_poi(wanted["near"]).name_zh
     return english, f"请在{near}附近{km}公里内找一家适合{kind}{limits}。"
 
@@ -85,12 +85,12 @@ def _draw_day(world: World, rng: random.Random, days: int = 1) -> Constraints:
 
 def _say_day(world: World, wanted: Constraints) -> Texts:
     names = [f"evening {category}" if category == wanted["evening"] else category for category in wanted["categories"]]
-    stops = f"{', '.join(names[:-1])} and {names[-1]}{_if(wanted['budget_yuan'], ', at most {} yuan')}"
+    stops = f"{', '.join(names[:-1])} and {names[-1]}{_optional(wanted['budget_yuan'], ', at most {} yuan')}"
     arrival = f", arriving from {wanted['from_city']} on {wanted['date']}" if "date" in wanted else ""
     trip = f"{wanted['days']}-day plan for {wanted['city']}, a {wanted['preference']} trip"
     english = f"Make a {trip}: {stops}{arrival}."
     names = ["晚上去" * (category == wanted["evening"]) + CATEGORIES[category] for category in wanted["categories"]]
-    stops = f"{'、'.join(names)}{_if(wanted['budget_yuan'], '，人均预算{}元')}"
+    stops = f"{'、'.join(names)}{_optional(wanted['budget_yuan'], '，人均预算{}元')}"
     arrival = f"，{wanted['date']}从{world.city_name(wanted['from_city'], 'zh')}出发" if "date" in wanted else ""
     trip = f"{world.city_name(wanted['city'], 'zh')}{wanted['days']}天的行程，偏好{TAGS[wanted['preference']]}"
     return english, f"请安排{trip}，想去{stops}{arrival}。"
@@ -110,11 +110,11 @@ def _draw_compare(world: World, rng: random.Random) -> Constraints:
 def _say_compare(world: World, wanted: Constraints) -> Texts:
     price, clock = wanted["max_price_yuan"], wanted["arrive_by"]
     leg = f"from {wanted['from_city']} to {wanted['to_city']} on {wanted['date']}"
-    limits = _if(price, ", at most {} yuan") + _if(clock, ", arriving by {}")
+    limits = _optional(price, ", at most {} yuan") + _optional(clock, ", arriving by {}")
     english = f"Compare flights and trains {leg}, {wanted['priority']}est first{limits}."
     start, end = (world.city_name(wanted[key], "zh") for key in ("from_city", "to_city"))
     goal = "最便宜" if wanted["priority"] == "cheap" else "最快"
-    limits = _if(price, "，不超过{}元") + _if(clock, "，{}前到达")
+    limits = _optional(price, "，不超过{}元") + _optional(clock, "，{}前到达")
     return english, f"{wanted['date']}从{start}到{end}，比较飞机和火车，要{goal}{limits}。"
 
 
@@ -132,10 +132,10 @@ def _draw_direction(world: World, rng: random.Random) -> Constraints:
 def _say_direction(world: World, wanted: Constraints) -> Texts:
     first, *between, last = wanted["stops"]
     way = f"from {first} via {' and '.join(between)} to {last}, {wanted['phrase']}"
-    english = f"Route in {wanted['city']} {way}{_if(wanted['max_minutes'], ', within {} minutes')}."
+    english = f"Route in {wanted['city']} {way}{_optional(wanted['max_minutes'], ', within {} minutes')}."
     first, *between, last = [world.find_poi(name).name_zh for name in wanted["stops"]]
     way = f"从{world.city_name(wanted['city'], 'zh')}的{first}出发，途经{'、'.join(between)}，到{last}"
-    return english, f"{_MODES[wanted['phrase']][0]}，{way}怎么走{_if(wanted['max_minutes'], '，{}分钟内')}？"
+    return english, f"{_MODES[wanted['phrase']][0]}，{way}怎么走{_optional(wanted['max_minutes'], '，{}分钟内')}？"
 
 
 _SUBTASKS = {  # (draw the constraints, write them in both languages)
@@ -151,6 +151,6 @@ def _draw_date(rng: random.Random) -> str:
     return f"2026-05-{rng.randint(1, 28):02d}"
 
 
-def _if(value: object, phrase: str) -> str:
+def _optional(value: object, phrase: str) -> str:
     """Return the phrase with the value inserted; "" if there is no value."""
     return phrase.format(value) if value is not None else ""

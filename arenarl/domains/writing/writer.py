@@ -36,14 +36,14 @@ def write(query: Query, habits: dict[str, bool], seed: float) -> Trajectory:
     sentences = iter([*with_words, *_in_tone(query, habits, rngs, room - len(with_words))])
     between, lines = "" if query.language == "zh" else " ", [constraints["topic"]]
     for number in outline:
-        stated = _stated(query, number, habits["quote"])
+        stated = _fact_sentence(query, number, habits["quote"])
         lines += [constraints["sections"][number], between.join([stated, *(next(sentences) for _ in range(each - 1))])]
     text = "\n".join(lines)
     message = assistant_message(f"<think>\n{_thought(query, habits, each)}\n</think>\n\n<answer>\n{text}\n</answer>")
     return Trajectory(query.query_id, [*prompt_messages(query), message], "answer", meta={"habits": habits})
 
 
-def _stated(query: Query, number: int, is_careful: bool) -> str:
+def _fact_sentence(query: Query, number: int, is_careful: bool) -> str:
     """Return the sentence with a section's fact; a careless writer states a typical fact instead."""
     constraints, kinds = query.constraints, {kind.section: kind for kind in LEXICONS[query.language].facts}
     kind = kinds[constraints["sections"][number]]
