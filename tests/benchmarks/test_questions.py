@@ -167,7 +167,7 @@ def files(tmp_path):
     return [f"{name}={path}" for name, path in paths.items()]
 
 
-def test_whole_runs_with_the_research_tools(tmp_path, monkeypatch, files):
+def test_whole_runs_with_the_research_tools_give_figures(tmp_path, monkeypatch, files):
     monkeypatch.chdir(tmp_path)
     reply = "<answer>\nExplanation: seen\nExact Answer: blue\nConfidence: 60%\n最终答案: blue\n</answer>"
     requests, log = run_here(ROOT, files, lambda body: reply)

@@ -86,7 +86,7 @@ def test_longbench_write_worked_by_hand():
     assert writing.count_words("写一 two-fold 3 cats") == 5
 
 
-def test_a_run_of_all_three_fills_table_4(tmp_path, monkeypatch):
+def test_a_run_of_all_three_benchmarks_fills_table_4(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     letters = [record | {"domain1": domain} for record, domain in zip(writing_records(6), DOMAINS, strict=True)]
     parts = {"open_ended_qa": "Science", "summarization": "news", "heuristic_text_generation": "story_writing"}

@@ -51,7 +51,7 @@ def config(tmp_path, monkeypatch):
     return load_config(ROOT / "configs" / "quickstart.yaml", ["data.folder=data", "rl.groups=4"])
 
 
-def test_they_are_read_for_training_and_tests_with_a_subtask_of_their_own(config, tmp_path):
+def test_queries_of_your_own_are_read_for_training_and_tests_with_their_subtask(config, tmp_path):
     domain = domain_of(config)
     texts = [query.query for query in training_queries_of(config)]
     assert texts == [f"What do I pack for {city}?" for city in CITIES[:4]]
@@ -62,7 +62,7 @@ def test_they_are_read_for_training_and_tests_with_a_subtask_of_their_own(config
         training_queries_of(config)
 
 
-def test_data_preparation_does_not_touch_them(config, prepare_script, tmp_path, monkeypatch, capsys):
+def test_data_preparation_does_not_change_queries_of_your_own(config, prepare_script, tmp_path, monkeypatch, capsys):
     before = (tmp_path / "data" / "rl_queries.jsonl").read_bytes()
     words = ["--config", str(ROOT / "configs" / "quickstart.yaml"), "--set", "data.folder=data"]
     monkeypatch.setattr(sys, "argv", ["prepare.py", *words])
@@ -89,7 +89,7 @@ def test_without_a_truth_there_is_no_quality_and_the_embedded_judge_refuses_them
         asyncio.run(trainer_judge_of(config).compare(queries[0], first, attempt(4.0)))
 
 
-def test_the_local_server_judges_them_by_noise_alone(config, tmp_path):
+def test_the_local_server_judges_queries_of_your_own_by_noise_alone(config, tmp_path):
     queries = {query.query: query for query in training_queries_of(config)}
     server = JudgeServer(queries, examiner_of(config), JudgeConfig(noise="none"))
     with serving(server.app()) as url:

@@ -107,7 +107,7 @@ def test_a_users_own_data_passes_and_unfinished_data_does_not(tmp_path):
         refuse_other_data(data, WORLD, "rl")
 
 
-def test_rl_and_evaluation_refuse_when_they_read_a_split_and_sft_before_it_loads_anything(data, monkeypatch):
+def test_rl_and_evaluation_refuse_a_split_when_they_read_it_and_sft_before_loading(data, monkeypatch):
     for name in ("rl", "test"):
         write_jsonl(Path(data.folder, f"{name}_queries.jsonl"), [Query("1", "travel", "Search", "en", "Where to?")])
     Path(data.folder, "sft.jsonl").touch()

@@ -359,7 +359,7 @@ def test_a_hub_data_set_is_downloaded_once_and_its_commit_stored(published):
     assert elsewhere.returncode == 0 and (folder / "again" / "rl_queries.jsonl").is_file()
 
 
-def test_an_unreachable_hub_gives_one_line(tmp_path):
+def test_an_unreachable_hub_is_a_one_line_error(tmp_path):
     done = prepare_by_hub(tmp_path, environment={"HF_ENDPOINT": "http://127.0.0.1:9"})
     assert done.returncode == 2 and "cannot be downloaded" in done.stderr and done.stderr.count("\n") == 1
 

@@ -75,7 +75,7 @@ def test_a_budget_that_ends_at_any_call_costs_no_point(tmp_path_factory, calls):
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_point_exists_if_the_file_has_its_step(tmp_path, is_there):
+def test_a_curve_point_exists_if_the_file_has_its_step(tmp_path, is_there):
     for step in (0, 20, 40) if is_there else ():
         append_step(tmp_path / "curve.jsonl", step, [{"step": step}])
     curve = curve_of(tmp_path, Budget(0))

@@ -64,7 +64,7 @@ def query(name, subtask="Search"):
     return Query(name, "travel", subtask, "en", name)
 
 
-def test_pass_at_k_of_each_query_by_hand():
+def test_pass_at_k_of_each_query_worked_by_hand():
     """With 1 pass in 3 samples: 1/3, 2/3, 1. With 2 passes: 2/3, 1, 1."""
     passed = np.array([[[W], [L], [L]], [[L], [W], [W]], [[L], [L], [L]]])
     assert [estimates(passed, k).tolist() for k in (1, 2, 3)] == [
@@ -126,7 +126,7 @@ def test_the_tables_show_every_budget_and_doubling_samples():
         assert row == [f"rl sampled: {what}", *["100.0 [100.0, 100.0]"] * 4]
 
 
-def test_a_cut_trajectory_equals_the_one_of_the_smaller_budget(tokenizer, compact):
+def test_a_cut_trajectory_equals_a_rollout_with_the_smaller_budget(tokenizer, compact):
     engine = RolloutEngine(
         Wanderer(tokenizer), tokenizer, lambda: compact, RolloutConfig(max_tokens=4000), schemas_in_prompt=False
     )

@@ -101,7 +101,7 @@ def test_the_bracket_changes_no_figure_and_is_deterministic(evaluated):
     assert ([case.to_record() for case in cases], summarize(cases, 10, 0)) == before
 
 
-def test_an_invalid_trajectory_is_last_and_identical_ones_share_a_rank(evaluated):
+def test_an_invalid_trajectory_is_last_and_identical_trajectories_share_a_rank(evaluated):
     first, second = lines_of(evaluated, bracket=True)[:2]
     assert first["ranks_G"][4] == max(first["ranks_G"])
     assert all(4 not in (match["i"], match["j"]) for match in first["matches"])

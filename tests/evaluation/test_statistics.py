@@ -36,7 +36,7 @@ def no_warnings():
     # invalid trajectories lose in every dimension
     ([[[L] * 7]] * 4, "aaaa", 0), ([[[L] * 7], [[W] * 7]] * 4, "a" * 8, 50),
 ])  # fmt: skip
-def test_win_rates_by_hand(cases, strata, expected):
+def test_win_rates_worked_by_hand(cases, strata, expected):
     assert win_rate(outcomes(cases), list(strata), 50, 0)["mean"] == pytest.approx(expected, abs=1e-4)
 
 
@@ -71,7 +71,7 @@ def test_intervals_contain_the_mean_and_are_the_same_for_the_same_seed(seed):
         assert result == figure(seed) != figure(seed + 1)
 
 
-def test_the_interval_is_that_of_the_normal_approximation_where_it_holds():
+def test_the_interval_equals_the_normal_approximation_where_that_holds():
     values = np.random.default_rng(0).normal(0, 3, size=900)
     low, high = mean(values, ["a"] * 900, 4000, 0)["ci"]
     assert (high - low) / 2 == pytest.approx(1.96 * values.std() / 30, rel=0.1)
@@ -95,7 +95,7 @@ def test_samples_of_one_query_are_resampled_together():
     assert low == high == 0.5
 
 
-def test_nothing_gives_none():
+def test_no_values_give_none():
     nothing = {"mean": None, "ci": [None, None]}
     assert mean([], [], 100, 0) == nothing
     assert mean([np.nan, np.nan], ["a", "b"], 100, 0) == nothing

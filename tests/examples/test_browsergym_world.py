@@ -83,14 +83,14 @@ def test_a_wrong_action_is_an_observation_and_a_dead_browser_a_crash(environment
         (on("miniwob.click-test", seed="3"), "and may have a seed, a whole number"),
     ],
 )
-def test_an_unknown_task_gives_one_line(environment, query, message):
+def test_an_unknown_task_is_a_one_line_error(environment, query, message):
     with pytest.raises(UserError, match=message):
         asyncio.run(environment.reset(query))
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize(("has_data", "message"), [(True, "WA_"), (False, "browsergym-webarena could not be loaded: ")])
-def test_webarena_without_servers_or_data_gives_one_line(environment, has_data, message, tmp_path, monkeypatch):
+def test_webarena_without_servers_or_data_is_a_one_line_error(environment, has_data, message, tmp_path, monkeypatch):
     pytest.importorskip("webarena")
     (tmp_path / "tokenizers" / "punkt_tab").mkdir(parents=True)
     monkeypatch.setenv("NLTK_DATA", str(tmp_path) if has_data else "")
@@ -101,7 +101,7 @@ def test_webarena_without_servers_or_data_gives_one_line(environment, has_data, 
     assert "\n" not in str(error.value)
 
 
-def test_a_missing_package_or_browser_gives_one_line(monkeypatch):
+def test_a_missing_package_or_browser_is_a_one_line_error(monkeypatch):
     monkeypatch.setattr(browsergym_world, "need_package", browsergym_world.need_package.__wrapped__)
     monkeypatch.setattr(browsergym_world, "version", lambda name: "0.1.0")
     with pytest.raises(UserError, match="browsergym-core is 0.1.0, not 0.14.3; .* pip install"):

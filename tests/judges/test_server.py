@@ -166,7 +166,7 @@ def test_with_one_fault_in_every_reply_only_prose_gives_a_verdict(taught, serve,
     assert all(line["fault"] == kind for line in log)
 
 
-def test_only_at_temperature_0_equal_prompts_get_equal_replies(taught, serve, tmp_path):
+def test_equal_prompts_get_equal_replies_only_at_temperature_0(taught, serve, tmp_path):
     one, other = taught[0], taught[1]
     context, _ = serve(JudgeConfig())
     with context as url:

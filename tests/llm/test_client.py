@@ -62,7 +62,7 @@ GOOD = '{"agent_1": {"a": 1, "b": 2.5}, "agent_2": {"a": 10, "b": 0}}'
     f"thinking that began in the prompt {GOOD}</think>{GOOD}", GOOD[:-1] + ', "note": "ignored"}',
     GOOD[:-1] + ', "note": "Agent 1 leaves its <think> block empty, Agent 2 closes </think> twice"}',
 ])  # fmt: skip
-def test_the_one_json_object_of_a_reply_is_read(text):
+def test_the_only_json_object_of_a_reply_is_read(text):
     assert parse_reply(text, SCORES).model_dump() == {"agent_1": {"a": 1.0, "b": 2.5}, "agent_2": {"a": 10.0, "b": 0.0}}
 
 

@@ -104,7 +104,7 @@ def test_most_calls_of_a_group_of_16(overrides, calls):
     assert most_calls(load(*overrides)) == calls
 
 
-def test_the_judge_calls_of_a_run():
+def test_the_judge_calls_of_a_run_are_counted():
     """200 steps of 8 groups; a curve at steps 0, 20, …, 200 of 50 queries, 2 decodings, 2 orders;
     250 test queries, 2 x 2, 2 policies."""
     assert judge_calls(load(), "sft") == {}

@@ -74,7 +74,7 @@ def test_lora_is_counted_as_peft_builds_it():
     assert {parameter.element_size() for parameter in trained} == {FP32}
 
 
-def test_qwen3_8b_by_hand():
+def test_qwen3_8b_worked_by_hand():
     """36 layers, 4096 wide, 32 query and 8 key-value heads of 128, 12,288 in the MLP, 151,936 tokens."""
     layer = 4096 * 4096 * 2 + 4096 * 1024 * 2 + 3 * 4096 * 12288 + 2 * 4096 + 2 * 128
     assert QWEN3_8B.parameters == 36 * layer + 2 * 151_936 * 4096 + 4096 == 8_190_735_360

@@ -35,7 +35,7 @@ def test_training_follows_the_config(tmp_path):
         _ = stage("sft", "sft.deepspeed=nowhere.json").training
 
 
-def test_rl_and_evaluation_have_the_shape_of_rls_start():
+def test_rl_and_evaluation_have_the_shape_of_the_policy_that_rl_starts_from():
     shapes = [stage(name, "rl.init=Qwen/Qwen3-4B-Base").shape for name in ("sft", "rl", "evaluate")]
     assert shapes == [QWEN3_8B, SHAPES["Qwen/Qwen3-4B"], SHAPES["Qwen/Qwen3-4B"]]
 
@@ -134,7 +134,7 @@ def test_a_gpu_decodes_a_steps_trajectories_or_what_vllms_cache_holds():
     assert stage("rl", "rollout.backend=transformers", "rollout.batch_size=7").at_once == 7
 
 
-def test_flops_by_hand():
+def test_flops_worked_by_hand():
     matrices = QWEN3_8B.parameters - 151_936 * 4096
     assert forward_flops(QWEN3_8B, 1000) == 1000 * (2 * matrices + 2 * 36 * 4096 * 1000)
     # 6 + 2, in twos

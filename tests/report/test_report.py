@@ -189,7 +189,7 @@ def test_the_page_has_every_training_group(run, page):
 
 
 @pytest.mark.parametrize("reward", ["tournament_grpo", "win_rate", "pointwise_trajectory"])
-def test_the_page_takes_groups_of_every_kind_of_reward(run, tmp_path, reward):
+def test_the_page_shows_groups_of_every_kind_of_reward(run, tmp_path, reward):
     config = load_config("configs/quickstart.yaml", [f"reward.name={reward}", "rollout.group_size=4"])
     group = RolloutGroup(run.queries[1], [run.solve(f"sample {g}", 0.5)[run.queries[1].query_id] for g in range(4)])
     outcomes = arena_of(config, EmbeddedJudge(config.judge.train, run.examine, 0)).reward_groups([group])
@@ -406,7 +406,7 @@ def test_hostile_text_is_shown_as_text(browser):
 
 @needs_browser
 @widths((1280, False))
-def test_filters_and_orders(browser, page):
+def test_the_page_filters_and_orders_its_list(browser, page):
     sets, _ = unpacked(page)
     rows = sets["queries"]["rows"]
     browser.click("[data-tab=queries]")

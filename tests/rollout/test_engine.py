@@ -129,7 +129,7 @@ def test_a_random_policys_tokens_are_kept_unchanged(tokenizer, model, compact):
     ([think("<answer></answer>")], "no_answer"), ([""], "no_answer"), ([LOOK] * 4, "max_turns"),
     ([LOOK, LOOK, LOOK, ANSWER], "answer"), ([LOOK, think("word " * 100)], "max_tokens"),
 ])  # fmt: skip
-def test_stop_reasons(tokenizer, compact, turns, expected):
+def test_every_end_of_a_trajectory_has_its_stop_reason(tokenizer, compact, turns, expected):
     trajectory = roll_out(tokenizer, turns, compact)
     assert (trajectory.stop_reason, trajectory.valid) == (expected, expected == "answer")
     messages = sum(message["role"] == "assistant" for message in trajectory.messages)
@@ -351,7 +351,7 @@ def roll_out_with_forced_answer(tokenizer, last_turn, **limits):
     return roll_out(tokenizer, [LOOK] * (config.max_turns - 1) + [last_turn], Echo(), config)
 
 
-def test_the_last_turn_is_forced_to_answer_and_the_forced_start_is_not_the_policys_own(tokenizer):
+def test_the_last_turn_is_forced_to_answer_and_the_forced_tokens_are_not_the_policys_own(tokenizer):
     trajectory = roll_out_with_forced_answer(tokenizer, "Lotus Park\n</answer>")
     assert (trajectory.stop_reason, trajectory.answer, trajectory.meta["turns"]) == ("answer", "Lotus Park", 4)
     *_, (start_is_own, start), (is_own, text) = split_by_mask(tokenizer, trajectory)

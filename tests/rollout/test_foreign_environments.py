@@ -192,7 +192,7 @@ def test_a_trl_class_or_a_function_that_makes_it_can_be_named_and_its_tool_can_b
         assert [tool["function"]["name"] for tool in environment.tools] == ["call"]
 
 
-def test_a_world_with_call_and_tools_is_ours_with_or_without_the_config_as_argument(module):
+def test_a_world_with_call_and_tools_follows_our_interface_with_or_without_arguments(module):
     for name in ("Ours", "Unprepared"):
         environment = make_environment(EnvironmentConfig(name=f"{module}:{name}"), "zh")
         assert type(environment).__name__ == name and getattr(environment, "language", "zh") == "zh"

@@ -83,7 +83,7 @@ STARTS = [[start] for start in (
 
 @pytest.mark.parametrize("sft", [[], [OWN], [MODEL], [MODEL, "rollout.system_prompt=none"]])
 @pytest.mark.parametrize("start", STARTS)
-def test_rl_and_evaluation_use_the_prompt_of_the_sft_that_they_start_from(trained, sft, start):
+def test_rl_and_evaluation_use_the_prompt_of_the_sft_policy_that_they_start_from(trained, sft, start):
     trained("a", "sft", *sft)
     trained("b", "rl", "rl.init_run=a")
     for model in ([], [MODEL]):

@@ -253,7 +253,7 @@ def test_a_world_that_fails_outside_its_calls_does_not_stop_the_run(tokenizer, b
 
 @pytest.mark.parametrize("end", [SystemExit("no more"), asyncio.CancelledError("a task of the world's")], ids=repr)
 @pytest.mark.parametrize("place", ["reset", "call", "score", "close"])
-def test_a_world_that_would_end_the_process_ends_its_trajectory(tokenizer, end, place, capfd):
+def test_a_world_that_exits_ends_only_its_trajectory(tokenizer, end, place, capfd):
     async def fail(self, *_):
         type(self).closed += place == "close"
         raise end

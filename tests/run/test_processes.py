@@ -81,7 +81,7 @@ def watched(folder, layout, method):
 
 
 @pytest.mark.parametrize(("layout", "method"), [("two", "dapo"), ("two", "gspo"), ("zero3", "grpo"), ("zero3", "dapo")])
-def test_two_processes_give_the_rewards_advantages_update_and_metrics_of_one(replayed, method, layout):
+def test_two_processes_give_the_same_rewards_advantages_update_and_metrics_as_one(replayed, method, layout):
     one, two = came_from(replayed, "one", method), came_from(replayed, layout, method)
     assert repr(two["advantages"]) == repr(one["advantages"]) and max(map(abs, one["advantages"][1])) > 0.1
     assert json.dumps(two["kept"]) == json.dumps(one["kept"])
@@ -153,12 +153,12 @@ def logged(folder, layout, method):
     return [{name: value for name, value in step.items() if not name.startswith(times)} for step in log]
 
 
-def test_the_time_of_a_step_is_that_of_the_slowest_process(replayed):
+def test_the_time_of_a_step_is_the_time_of_the_slowest_process(replayed):
     for step in came_from(replayed, "two", "ragged")["log"][:2]:
         assert 0 < step["time/rollout_s"] < step["step_time"] and step["time/update_s"] > 0
 
 
-def test_two_processes_evaluate_as_one_does(folder):
+def test_two_processes_evaluate_like_one_process(folder):
     """Each process takes its share of the queries; then one process reads the stored trajectories of two."""
     options = {"name": "shared", "evaluate__checkpoints": {"sft": "runs/tiny/sft", "rl": "runs/tiny/rl"}}
     done = run(folder, "evaluate.py", processes=2, **options)

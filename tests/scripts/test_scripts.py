@@ -259,7 +259,7 @@ def test_wrong_keys_and_processes_are_refused_before_any_work(folder):
 
 
 @pytest.mark.parametrize("script", ["train_sft.py", "train_rl.py"])
-def test_a_check_needs_no_launcher_and_stops_before_training(folder, script):
+def test_a_check_runs_without_a_launcher_and_stops_before_training(folder, script):
     """reproduce.sh checks this way, because torchrun would hide the line and its exit code."""
     run_well(folder, script, "--check", name="checked", rl__init_run="tiny")
     assert not list((folder / "runs" / "checked").rglob("checkpoint-*"))

@@ -44,7 +44,7 @@ FINALS = ranking_of((0, 1, 0), (2, 3, 0), (0, 2, 1))
     ("single_elimination", [[0] * 4], [FINALS], 3, 1, 2 + 1),
     ("single_elimination", [[0] * 4], [FINALS], 4, 1, 1 + 1),
 ])  # fmt: skip
-def test_the_least_end_by_hand(topology, ended, rankings, slots, delay_s, end):
+def test_the_least_end_worked_by_hand(topology, ended, rankings, slots, delay_s, end):
     assert least_end_s(ended, rankings, topology, slots, delay_s) == end
     assert bench_parts.chains_after(FINALS.matches) == [1, 1, 0]
 
@@ -96,7 +96,7 @@ def overlap_of(ended_G, ready):
     return measure_overlap(judging, "seeded_single_elimination", 9, 3.0, requested=10.0, ready=ready)
 
 
-def test_shares_of_a_step_by_hand():
+def test_shares_of_a_step_worked_by_hand():
     """From 10 on, all judging takes 3 + 3 s. The last trajectory ended at 9, so 9 + 6 is the least end."""
     overlap = overlap_of([1.0, 2.0, 9.0], ready=15.5)
     assert overlap == Overlap(calls=6, generation_s=9.0, total_s=6.0, least_wait_s=5.0, wait_s=5.5)

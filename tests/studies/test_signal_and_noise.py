@@ -79,7 +79,7 @@ def test_each_step_has_a_row_without_invalid_trajectories(config_of):
     assert table(rows).count("\n") == 1 + len(rows)
 
 
-def test_the_tournament_is_the_one_of_the_runs_rewards(config_of):
+def test_the_tournament_equals_that_of_the_runs_rewards(config_of):
     (row, _) = measure(config_of(), repeats=2)
     taus = []
     for record in read_jsonl(Path("runs/quickstart/rl/groups.jsonl")):
@@ -103,7 +103,7 @@ def test_a_judge_without_errors_has_no_noise_and_the_true_order(config_of):
         assert row["tau"][signal] == row["tau"]["quality"]
 
 
-def test_a_calls_noise_is_measured_and_sticking_noise_is_not(config_of):
+def test_the_noise_of_a_call_is_measured_and_noise_per_trajectory_is_not(config_of):
     configs = (config_of(*EXACT, f"judge.train.sigma_call={sigma}") for sigma in (0.1, 0.2))
     single, double = (measure(config, repeats=4)[0]["trajectory"] for config in configs)
     assert 0 < single["sigma_noise"] < 0.2  # clipping to 0 to 10 reduces the noise
@@ -187,7 +187,7 @@ def test_without_stored_groups_or_repeats_the_error_says_what_to_do(config_of, t
         measure(load_config(CONFIG, ["name=other", "data.folder=data"]))
 
 
-def test_it_runs_as_a_command(config_of, tmp_path):
+def test_the_study_runs_as_a_command(config_of, tmp_path):
     rows = measure(config_of(), repeats=2)
     command = [sys.executable, "-m", "arenarl.studies.signal_and_noise", "--config", CONFIG, "--repeats", "2"]
     for key in ("data.folder=data", f"rollout.group_size={SIZE}", "rl.groups=2"):

@@ -9,7 +9,7 @@ from arenarl.studies import simulated_rankings as simulated
 from arenarl.studies.simulated_rankings import TOPOLOGIES, Group, Noise, Tally, interval, simulate
 
 
-def test_a_tally_by_hand():
+def test_a_tally_worked_by_hand():
     tally = Tally()
     tally.add(np.array([3.0, 1.0, 2.0]), [0.0, 2.0, 1.0], (3, 6, 1))
     # the best trajectory shares the first rank

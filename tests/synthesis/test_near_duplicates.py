@@ -45,7 +45,7 @@ def test_no_pair_just_above_the_threshold_is_missed():
         assert near > 50
 
 
-def test_a_changed_word_or_courtesy_is_found_and_another_query_is_not():
+def test_a_query_is_found_by_other_wordings_but_not_by_another_query():
     english = "Find a quiet restaurant within 2 km of Lotus Park in Beijing, at most 80 yuan."
     near = near_duplicates(0.7, english, "请在北京莲花公园附近2公里内找一家适合安静的餐厅，人均不超过80元。")
     assert near.nearest(f"plz {english.lower()}")

@@ -88,7 +88,7 @@ def test_an_answer_must_have_the_language_of_its_query(text, answer, is_fault):
     assert (("form", 2) in rules_and_turns(trajectory_of(look("ok"), answer=answer, query=query), query)) == is_fault
 
 
-def test_malformed_and_misfit_calls_name_their_turn():
+def test_a_malformed_or_unfit_call_names_its_turn():
     malformed = [assistant_message('<tool_call>\n{"name": "look", "arguments": [\n</tool_call>'), tool_message("Error")]
     wrong = [look("Error: …", name="loko"), look("Error: …", count="many")]
     calls = [look("ok"), malformed, *wrong, look("ok", place="hill")]

@@ -37,7 +37,7 @@ def test_quotas_add_up_and_splits_are_disjoint(test, sft, rl, spare, languages):
     assert split_of == assign(drawn, quotas, seed=0)
 
 
-def test_queries_written_for_the_test_split_are_all_of_it():
+def test_the_test_split_has_only_the_queries_written_for_it():
     data = DataConfig(test_per_subtask=2, sft_size=6, rl_size=6, language="en")
     quotas = quotas_of(SUBTASKS, (), BuildConfig(), data)
     drawn = queries({Cell(subtask, "en"): 6 for subtask in SUBTASKS})

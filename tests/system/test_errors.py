@@ -171,7 +171,7 @@ def test_a_gpu_without_memory_ends_the_run_with_the_line_of_its_process(tmp_path
 
 
 @pytest.mark.slow(seconds=5)
-def test_processes_that_end_right_after_they_met_end_well(tmp_path):
+def test_processes_that_end_right_after_joining_exit_without_an_error(tmp_path):
     """With Python's shutdown some of them nearly always abort, because a thread of gloo still needs Python."""
     done = script(tmp_path, MEETING, launcher=(*LAUNCHED, 4))
     assert (done.returncode, done.stderr) == (0, "")
@@ -292,7 +292,7 @@ def test_a_plain_error_that_only_quotes_the_words_is_a_bug(bug, words, before):
 
 
 @given(bug=BUGS, words=WORDS, before=BENIGN, how=st.sampled_from(["while handling it", "from None", "from it"]))
-def test_a_bug_stays_a_bug_unless_it_was_raised_from_an_error_that_the_user_can_fix(bug, words, before, how):
+def test_a_bug_stays_a_bug_unless_a_fixable_error_caused_it(bug, words, before, how):
     expected = explain(before) if how == "from it" else None
     assert explain(bug(words)) is None
     for error in (bug(words), RuntimeError("no group")):

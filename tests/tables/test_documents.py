@@ -75,7 +75,7 @@ def test_every_page_of_docs_is_in_its_index():
     assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} == linked
 
 
-def test_every_stage_in_a_document_is_one_that_reproduce_sh_has():
+def test_every_stage_in_a_document_exists_in_reproduce_sh():
     stages = set(re.findall(r"\./reproduce\.sh (\w+)", TEXTS)) - {"STAGE"}
     assert stages >= {"pipeline", "data", "sft", "rl", "evaluate", "baselines", "bench", "test"}
     assert stages <= STAGES
@@ -249,7 +249,7 @@ def test_the_example_of_a_world_with_a_state_works(saved):
     ]
 
 
-def test_the_domain_example_has_a_truth_that_the_embedded_judge_scores_by(saved, tmp_path, monkeypatch):
+def test_the_embedded_judge_scores_by_the_truth_of_the_domain_example(saved, tmp_path, monkeypatch):
     rubric = "answer: {weight: 1.0, dimensions: {answer_correct: right or wrong}}\n"
     (tmp_path / "weather_en.yaml").write_text(rubric, encoding="utf-8")
     monkeypatch.setattr(rubrics, "RUBRICS", tmp_path)

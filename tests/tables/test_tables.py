@@ -227,7 +227,7 @@ def test_a_table_with_an_axis_draws_each_series_against_it_and_against_its_cost(
     assert "![axis](axis.png)\n\n![cost](cost.png)" in page_of(tmp_path / "results")
 
 
-def test_seeds_after_the_first_five_are_shown_as_a_replication(folder, tmp_path):
+def test_seeds_after_the_first_five_form_a_replication_table(folder, tmp_path):
     table = change(folder, ("seeds: [0, 1, 2]", "seeds: [0, 1, 2, 3, 4, 5, 6]"))
     for run in runs_of("own", table, [], list(range(7))):
         win_rate = 50.0 if run.row == "one" else (51.0, 52.0, 53.0, 52.0, 52.0, 51.5, 50.5)[run.seed]
@@ -255,7 +255,7 @@ def test_a_seed_that_the_table_does_not_list_is_left_out_and_replaces_no_listed_
     assert comparison["seeds"] == [0, 1] and comparison["p"] is None
 
 
-def test_a_real_models_figures_are_a_column_with_one_for_each_seed(folder, tmp_path):
+def test_the_figures_of_a_real_model_form_a_column_with_one_figure_per_seed(folder, tmp_path):
     with pytest.raises(UserError, match="row one has a real_run, but the table has no real_model"):
         change(folder, ("label: One,", "label: One, real_run: big,"))
     change(folder, add="real_model: Big-135M")
@@ -553,7 +553,7 @@ def test_a_run_keeps_its_criteria_and_judges_and_the_page_has_the_papers_columns
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_our_figures_are_subtasks_figures_or_criteria_that_the_tables_domain_has(name):
+def test_our_figures_name_subtasks_figures_or_criteria_of_the_tables_domain(name):
     table = read_table(name)
     config = load_config(table.cold_start)
     domain = make_domain(config.environment, config.data)
@@ -561,7 +561,7 @@ def test_our_figures_are_subtasks_figures_or_criteria_that_the_tables_domain_has
     assert {figure for figure in table.our_figures if figure} <= known
 
 
-def test_two_rows_with_the_same_settings_share_a_run_under_a_name_each(folder, tmp_path, monkeypatch):
+def test_two_rows_with_the_same_settings_share_a_run_under_both_names(folder, tmp_path, monkeypatch):
     table = read_table("own", folder)
     table.rows["twin"] = replace(table.rows["one"], label="Twin")
     runs = runs_of("own", table, ["one", "twin"], [0])
@@ -686,7 +686,7 @@ def test_options_at_the_papers_scale_load_and_have_names_of_their_own(name):
     assert names and len(set(changed)) == len(changed)
 
 
-def test_a_changed_key_is_part_of_the_settings_and_a_folder_is_not():
+def test_settings_contain_changed_keys_but_no_folders():
     table = read_table("table2")
     [run] = runs_of("table2", table, ["swiss"], [0])
     [quick] = runs_of("table2", table, ["swiss"], [0], folder="quick", quick=True)

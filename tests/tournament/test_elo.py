@@ -18,7 +18,7 @@ def results_of(*matches):
     return results
 
 
-def test_three_matches_of_three_by_hand():
+def test_three_matches_of_three_worked_by_hand():
     """K = 32: a win gives 32 (1 - expected) points, so 16 at first. A batch has ⌊3/2⌋ = 1 match."""
     schedule, order, results = Elo(3, seed=1), [], {}
     while ready := schedule.ready(results):

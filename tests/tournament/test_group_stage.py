@@ -37,7 +37,7 @@ def play(group_size, choose, seed=0, **params):
     return run_tournament("group_stage", group_size, choose, seed, **params)
 
 
-def test_algorithm_1_by_hand():
+def test_algorithm_1_worked_by_hand():
     """Four of qualities 1, 4, 2, 3, in pairs, twice. The groups of seed 1 and their winners:
 
     first repeat    2-1 → 1, 0-3 → 3, then 3-1 → 1
@@ -188,7 +188,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("reason", FAILURES)
-def test_a_call_without_a_verdict_voids_its_repeat_and_no_other(reason):
+def test_a_call_without_a_verdict_voids_only_its_own_repeat(reason):
     """The hand-worked tournament: 2-0 is in the second repeat, so only the points of the first repeat count."""
 
     async def choose(indices, winners):
@@ -213,7 +213,7 @@ def test_without_a_complete_repeat_there_are_no_ranks_for_invalid_trajectories_e
     assert ranking.failed_matches and all(3 in call.shown for call in ranking.failed_matches)
 
 
-def test_identical_trajectories_enter_once_and_invalid_ones_share_the_last_midrank():
+def test_identical_trajectories_enter_once_and_invalid_trajectories_share_the_last_midrank():
     calls, valid_G = [], [True] * 5 + [False]
     ranking = play(6, perfect([3, 9, 3, 1, 9, 7], calls), repeats=6, entrants="abacbd", valid_G=valid_G, **PAIRS)
     assert {index for shown in calls for index in shown} == {0, 1, 3}

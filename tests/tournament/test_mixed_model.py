@@ -66,7 +66,7 @@ def test_the_estimate_equals_the_textbook_blup(seed):
     assert [qualities[i] for i in judged] == pytest.approx([expected[i] for i in judged], abs=1e-6)
 
 
-def test_one_match_by_hand():
+def test_one_match_worked_by_hand():
     # Entrant 0 leads by 2 if shown first, by 4 if shown second. Both orders cancel the position. With q1 = -q0 and the
     # ridge 2 noise / quality = 1, the normal equation is (2 · 2 + 1) q0 = 2 + 4. The mean score is 5.
     state = known_variances(quality=1.0, noise=0.5, shared=0.0)

@@ -245,7 +245,7 @@ def test_only_certain_calls_start_before_the_group_is_complete():
     assert sure_calls("anchor", {}, True) == sure_calls("everyone", {0: None}, True) == []
 
 
-def test_topologies_with_certain_matches_schedule_exactly_these_first():
+def test_topologies_with_certain_matches_schedule_exactly_these_matches_first():
     for name, topology in TOPOLOGIES.items():
         assert topology.surely_meets == SURE.get(name, "nobody")
         for size in range(2, 9) if name in SURE else []:

@@ -111,7 +111,7 @@ def test_a_run_stops_if_the_environment_never_gives_a_reward(policy_path, tokeni
     assert "8 trajectories; reward.name=environment, but the environment returned no reward" in capsys.readouterr().out
 
 
-def test_after_the_first_reward_steps_without_rewards_do_not_stop_the_run():
+def test_steps_without_rewards_do_not_stop_the_run_after_the_first_reward():
     watch = RewardWatch(patience=3)
     for step, rewards in enumerate([[None], [], [None], [None, 1.0], *[[None]] * 5]):
         watch.look(step, rewards)

@@ -110,7 +110,7 @@ def test_an_item_ends_after_a_hundred_moves(environment):
 
 
 @needs_java
-def test_the_package_has_the_tasks_and_variations_of_our_table(environment):
+def test_the_sciworld_package_has_the_tasks_and_variations_of_our_table(environment):
     server = environment.world.server
     for task in TASKS:
         server.load(task.name, 0, "", False)

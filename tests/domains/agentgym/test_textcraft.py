@@ -91,7 +91,7 @@ def test_the_truth_counts_subgoals_and_wasted_and_refused_actions():
     assert set(DOMAIN.examine(query, []).dimensions().values()) == {0}
 
 
-def test_a_plan_longer_than_the_turns_ends_at_the_horizon():
+def test_a_plan_with_too_many_actions_ends_at_the_horizon():
     query = DOMAIN.query({"item": next(item for item in TEST if len(game.plan(game.goals()[item][0])) > TURNS)})
     trajectory = DOMAIN.solve(query, TextCraftEnvironment(), random.Random(0), 1.0)
     assert (trajectory.stop_reason, trajectory.valid, trajectory.meta["reward"]) == ("horizon", True, 0.0)

@@ -122,7 +122,7 @@ def write_pages(path, pages):
     return path
 
 
-def test_an_own_corpus_has_its_facts_and_a_relation_per_linked_page_that_it_names(tmp_path):
+def test_a_users_corpus_has_its_facts_and_a_relation_for_each_linked_page(tmp_path):
     corpus = read_corpus(write_pages(tmp_path / "pages.jsonl", PAGES))
     curie = corpus.entities["w/curie"]
     assert curie.single["birth year"].value == "1867" and curie.noun == "physicist"

@@ -170,7 +170,7 @@ def test_the_dimensions_match_the_rubric_and_good_habits_score_high(domain, envi
         assert min(good) > 7 and sum(good) / len(good) > 9 and sum(good) > 1.15 * sum(bad)
 
 
-def test_a_closed_question_by_hand(domain):
+def test_a_closed_question_worked_by_hand(domain):
     known = {"answer": "1643", "answer_aliases": [], "entities": ["Kelmar", "Ann Lee"]}
     query = Query("q", "research", SUBTASK, "en", "x?", known)
     searches = [("Kelmar", "Kelmar: Kelmar was founded in 1643.")] * 2
@@ -186,7 +186,7 @@ def test_a_closed_question_by_hand(domain):
         assert "accuracy" not in unverified.figures() and unverified.dimensions() == truth.dimensions()
 
 
-def test_an_open_ended_query_by_hand(domain, queries):
+def test_an_open_ended_query_worked_by_hand(domain, queries):
     """The answer states one fact as the tools did, and another with an invented value."""
     query = next(query for query in queries if query.subtask == "Overview")
     facts, (name,) = query.constraints["facts"], query.constraints["entities"]

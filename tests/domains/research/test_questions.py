@@ -85,7 +85,7 @@ class Draws:
     (1, [4, 0], {0}),
     (99, [5, 4, 2], {0, 1, 2, 3, 4, 5}),  # the number of nodes limits the budget
 ])  # fmt: skip
-def test_the_budget_rule_by_hand(budget, draws, chosen):
+def test_the_budget_rule_worked_by_hand(budget, draws, chosen):
     assert extract_subtree([None, 0, 0, 1, 1, 3], budget, Draws(*draws)) == chosen
 
 
@@ -227,7 +227,7 @@ def test_no_text_is_made_twice_and_too_small_a_corpus_is_refused():
         make_questions(small, environment, one_hop, "all", 100_000)
 
 
-def test_an_own_corpus_with_facts_yields_solvable_questions(tmp_path):
+def test_a_users_corpus_with_facts_yields_solvable_questions(tmp_path):
     """The own corpus is the embedded encyclopedia with other attribute names, as JSONL."""
     embedded, lines = build_corpus(0, 400), []
     for page in embedded.pages:

@@ -116,5 +116,5 @@ WANTED = st.dictionaries(st.sampled_from([*SEARCH, *DAY, *COMPARE, *WAY, "priori
     WANTED,
     st.lists(st.sampled_from([*WORDS, *HOSTILE]), max_size=30).map("".join),
 )
-def test_no_text_and_no_constraints_crash_it(subtask, wanted, answer):
+def test_no_text_and_no_constraints_crash_the_search_for_contradictions(subtask, wanted, answer):
     assert all(isinstance(sentence, str) for sentence in contradictions(subtask, wanted, answer))

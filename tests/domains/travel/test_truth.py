@@ -117,7 +117,7 @@ def test_a_route_has_the_same_facts_in_every_form():
         assert set(read_lines(WORLD, environment.call("get_navigation", ends))[0].facts) == expected
 
 
-def test_dimensions_by_hand():
+def test_dimensions_worked_by_hand():
     truth = TravelTruth(needs=[1, 0], usefulness=[1, 0.5, 0], evidence=[1, 1, 0, 0], delivered=[1],
                   constraints={"a": True, "b": False, "c": False, "d": False},
                   facts_expected=4, facts_stated=5, facts_grounded=3, clarity=0.8)  # fmt: skip
@@ -413,7 +413,7 @@ def test_stops_must_be_in_order_and_the_mode_the_querys():
         ("by car: walking 5 km", "walking"),
     ],
 )  # fmt: skip
-def test_a_mode_is_the_tools_word_for_it_or_the_first_word_for_one(text, mode):
+def test_the_mode_comes_from_a_tools_word_or_else_from_the_first_word_for_a_mode(text, mode):
     for wanted in ("driving", "walking", "transit"):
         assert truth_of("Direction", WAY | {"mode": wanted}, answer(text)).constraints["mode"] is (wanted == mode)
 
