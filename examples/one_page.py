@@ -5,9 +5,9 @@
 
 The steps of the paper (arXiv 2601.06487) come in order: roll out a group (Section 4.2), play its tournament
 (4.3, Algorithm 1), turn ranks into advantages (Eqs. 6 and 7), minimise the clipped loss with its KL term (Eq. 8). Only
-the travel world, its simulated judge and the text form of a turn are imported. tests/test_one_page.py holds rewards,
-advantages and loss equal to train_rl.py's for the same trajectories. train_rl.py adds what long runs need: tools and
-judges that fail, generation and judging side by side, checkpoints, vLLM, several GPUs.
+the travel world, its simulated judge and the text form of a turn are imported. tests/test_one_page.py checks that
+rewards, advantages and loss equal train_rl.py's for the same trajectories. train_rl.py adds what long runs need: tools
+and judges that fail, generation and judging side by side, checkpoints, vLLM, several GPUs.
 
 Suffixes name dimensions: G the N trajectories of a group, B the trajectories of a batch, T tokens.
 """
@@ -174,9 +174,11 @@ async def rank_groups(queries, groups, judge, seed) -> list[list[float]]:
 
 
 async def rank(query, group, judge, seed) -> list[float]:
-    """Rank a group (G,): 0 is best, equal trajectories share their mean rank, invalid ones share the last ranks.
+    """Rank a group (G,): 0 is best, equal trajectories share their mean rank, invalid trajectories share the last
+    ranks.
 
-    Identical trajectories enter once. Trajectory 0 is the anchor; if it is invalid, the first valid one replaces it.
+    Identical trajectories enter once. Trajectory 0 is the anchor; if it is invalid, the first valid trajectory replaces
+    it.
     """
     members: dict[str, list[int]] = {}
     for row, trajectory in enumerate(group):

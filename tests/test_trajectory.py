@@ -193,7 +193,7 @@ def test_turns_have_the_observations_that_follow_them():
 
 @pytest.mark.parametrize("stop_reason", ["answer", "no_answer", "max_turns", "max_tokens"])
 def test_a_trajectory_survives_writing_and_reading(tmp_path, stop_reason):
-    """Also with a lone surrogate, which JSON escapes can spell and UTF-8 cannot hold."""
+    """This also holds for a lone surrogate, which JSON escapes can contain and UTF-8 cannot."""
     odd = assistant_message('<tool_call>\n{"name": "f", "arguments": {"x": "\\ud800"}}\n</tool_call>')
     trajectory = Trajectory("q1", [random_turn(random.Random(1)), odd], stop_reason, is_anchor=True, meta={"turns": 1})
     write_jsonl(tmp_path / "t.jsonl", [trajectory.to_record()])

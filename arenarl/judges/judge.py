@@ -36,7 +36,7 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """The interface of judges. Each async method is one judge call; it returns None if there is no verdict. A class may
+    """The interface of judges. Each async method is one judge call; it returns None without a verdict. A class may
     leave methods out: their calls then have no verdict. `repeat` distinguishes calls with equal arguments."""
 
     def __init__(self, config: JudgeConfig):

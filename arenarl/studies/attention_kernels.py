@@ -28,7 +28,7 @@ WORDS = ("flash", "fmha", "efficient", "attention", "cudnn")  # parts of an atte
 
 
 def machine() -> dict[str, Any]:
-    """Return the card, its driver and memory, and torch's version; without a GPU there is no card."""
+    """Return the card, its driver and memory, and torch's version; the card is missing without a GPU."""
     if not torch.cuda.is_available():
         return {"card": None, "torch": torch.__version__}
     query, drivers = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], []

@@ -126,7 +126,7 @@ def show(name: str, part: Figures) -> None:
 
 
 def format_value(value: Any) -> str:
-    """Format a figure; of a list, format the first entry; "-" if there is no figure.
+    """Format a figure; for a list, format its first entry, or "-" if it is empty.
 
     >>> [format_value(value) for value in (0.123456, 1234567, ["flash_attention", "void kernel"], None)]
     ['0.1235', '1,234,567', 'flash_attention', '-']

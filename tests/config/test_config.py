@@ -356,7 +356,7 @@ def test_runs_with_another_seed_get_their_own_folders():
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)
 def test_every_key_has_a_comment(section):
-    """On its line, or on the next. A key that holds a section is explained in that section."""
+    """The comment is on the key's line or on the next. A key that holds a section is explained in that section."""
     text = Path(config_module.__file__).read_text(encoding="utf-8")
     body = re.search(rf"^class {section.__name__}\b.*?(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)[0]
     inherited = {field.name for parent in section.__mro__[1:-1] for field in dataclasses.fields(parent)}

@@ -1,4 +1,4 @@
-"""Domains: ours have every member, one with a rubric only has none, and without a truth no metric is invented."""
+"""Domains: ours have all members, a domain with only a rubric has none, and no metric is invented without a truth."""
 
 import inspect
 import random
@@ -85,7 +85,7 @@ class Half(Truth):
 
 
 def test_an_invalid_trajectory_counts_0_everywhere_and_a_column_counts_only_queries_it_applies_to():
-    """Of two poems one is invalid, and rhymes do not apply to the essay: 50 %."""
+    """One of two poems is invalid, and rhymes do not apply to the essay: 50 %."""
     silent = type("Silent", (Half,), {"figures": lambda self: {}})()
     cut = Trajectory("b", [], "max_tokens")
     cases = [Case(query("a"), written("a"), Half(), np.ones((1, 4))), Case(query("b"), cut, Half(), -np.ones((1, 4)))]

@@ -126,7 +126,7 @@ def test_rl_and_evaluation_refuse_a_split_when_they_read_it_and_sft_before_loadi
 
 
 def test_shipped_configs_with_the_same_folder_prepare_the_same_data(tmp_path, monkeypatch):
-    """Also the rows and the cold start of each table, in full and quick form."""
+    """The rows and the cold start of each table are included, in full and quick form."""
     monkeypatch.chdir(ROOT)
     configs = {str(path.relative_to(CONFIGS)): load_config(path) for path in CONFIGS.rglob("*.yaml") if is_run(path)}
     for name in TABLES:

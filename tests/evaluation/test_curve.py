@@ -1,4 +1,4 @@
-"""A curve point that a spent budget interrupts is not written, and is equal when it is made again."""
+"""A curve point that a spent budget interrupts is not written; the repeated point is equal."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""Pass@k and test-time turns: numbers by hand; a cut trajectory equals the one of a smaller budget."""
+"""Pass@k and test-time turns: numbers by hand; a cut trajectory equals a rollout with the smaller budget."""
 
 import math
 

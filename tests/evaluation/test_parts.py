@@ -1,4 +1,4 @@
-"""Which changes make stored trajectories out of date, and that generation changes only with its version."""
+"""Changes that make stored trajectories out of date; generation changes only with its version."""
 
 import hashlib
 import json

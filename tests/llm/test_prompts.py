@@ -41,7 +41,7 @@ def test_control_tokens_of_all_model_families_are_broken(token):
 
 
 def test_invisible_characters_are_removed_but_visible_format_characters_stay():
-    """The visible ones are signs around numbers."""
+    """The visible characters among them are signs around numbers."""
     formats = [char for char in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(char) in ("Cf", "Cc", "Cs")]
     left = [char for char in formats if char in quotable(f"a{char}b")]
     signs = ("NUMBER", "SIGN", "MARK", "END OF AYAH")

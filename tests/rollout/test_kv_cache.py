@@ -89,7 +89,7 @@ trajectories = st.lists(
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(trajectories=trajectories, batch_size=st.integers(1, 9))
 def test_turns_equal_the_turns_without_a_cache(model, tokenizer, trajectories, batch_size):
-    """Also if a turn is replaced after it was generated, as in tests and benchmarks."""
+    """This also holds if a turn is replaced after it was generated, as in tests and benchmarks."""
     generator, rng = TransformersGenerator(model, tokenizer, batch_size), random.Random(7)
     prompts = [[number * 10 + place for place in range(3 * number)] for number, *_ in trajectories]
     caches = [TrajectoryCache() for _ in trajectories]

@@ -162,7 +162,7 @@ def test_an_empty_or_missing_file_is_refused(tmp_path):
 @pytest.mark.parametrize("schemas", [True, False])
 @pytest.mark.parametrize("prompt", [None, PROMPT])
 def test_sft_and_rollouts_start_from_equal_tokens(prompt, schemas, engine_of, taught, tokenizer, compact, tmp_path):
-    """Also if a record has a system message of its own."""
+    """This also holds if a record has a system message of its own."""
     config = Config(rollout=RolloutConfig(system_prompt=prompt, max_turns=12, max_tokens=2000, max_turn_tokens=500))
     config.environment.schemas_in_prompt = schemas
     query, messages, path = taught[0].query, taught[0].trajectory.messages, tmp_path / "sft.jsonl"

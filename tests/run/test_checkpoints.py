@@ -1,4 +1,4 @@
-"""Which checkpoint a run resumes from."""
+"""The checkpoint from which a run resumes."""
 
 import json
 from types import SimpleNamespace

@@ -30,7 +30,8 @@ LENGTH = np.exp(RNG.normal(4, 1, (50, 8)))
 
 
 def scores_of(lead=2.0, first=0.0, group=1.0, noise=0.5, length_bias=0.0, pairs=400, repeats=4):
-    """Return scores in which the first of every pair leads by `lead` a call, and the one shown first gains `first`."""
+    """Return scores in which the first of every pair leads by `lead` a call, and the trajectory shown first gains
+    `first`."""
     points = TRUTH * group / TRUTH.std(axis=1, ddof=1).mean() + length_bias * np.log(LENGTH)
     points = points[:, :, None] + RNG.normal(0, noise, (*TRUTH.shape, repeats))
     orders = np.array([[5 + gap / 2, 5 - gap / 2] for gap in (first + lead, first - lead)])

@@ -112,7 +112,7 @@ def test_number_of_items_and_their_correlation_with_quality_are_the_travel_world
 
 @pytest.mark.parametrize("by", ["item", "whole"])
 def test_repeated_answers_correlate_as_repeated_scores_do(by):
-    """Two askings correlate by 1 / (1 + s²), item by item or as shares of all items."""
+    """Repeated answers correlate by 1 / (1 + s²), for single items or for shares of all items."""
     rng = np.random.default_rng(1)
     rate = flip_rate(NOISY, by)
     met = items_met(rng.normal(size=20_000), rng)

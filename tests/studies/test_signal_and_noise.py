@@ -37,7 +37,7 @@ OF_TRAVEL = {"groundedness", "constraints_met"}  # further properties of its tru
 def config_of(taught, world, compact, tmp_path, monkeypatch):
     """Return a function that makes a config from overrides, and stores a run's groups.
 
-    One group of each step has an invalid trajectory, another one has only one valid trajectory.
+    One group of each step has an invalid trajectory, another group has only one valid trajectory.
     """
     monkeypatch.chdir(tmp_path)
     queries = [one.query for one in taught[3::25] if one.query.subtask != HELD_OUT]

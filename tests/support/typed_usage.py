@@ -1,4 +1,4 @@
-"""What a user's typed code may write against the public interface. `test_types.py` checks it; nothing runs it."""
+"""Typed code that a user may write against the public interface. `test_types.py` checks it; nothing runs it."""
 
 import asyncio
 from pathlib import Path

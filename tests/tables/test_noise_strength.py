@@ -32,7 +32,7 @@ def groups(taught, world, compact):
 
 
 def noise_over_spread(groups, judge):
-    """Return the noise of a score divided by the spread: that of the means over repeats, without their noise."""
+    """Return the noise of a score divided by the spread of the means over repeats, without their noise."""
     scores = asyncio.run(pointwise_scores(judge, groups, REPEATS))
     _, noise = sigmas(scores)
     return noise / math.sqrt(np.mean([points.mean(axis=1).var(ddof=1) for points in scores]) - noise**2 / REPEATS)

@@ -114,7 +114,7 @@ def test_an_unknown_table_row_or_seed_is_refused_with_the_known_ones(folder):
 
 
 def result(run, win_rate, cpu="one", **figures):
-    """Return what a run stores: `win_rate` in every figure, but for `figures`."""
+    """Return a run's stored results: every figure is `win_rate`, except the given `figures`."""
     names = ("win_rate", "quality", "valid_rate", "groundedness", "constraints_met", "tool_calls")
     point = {"eval/sampled/win_rate": win_rate, "eval/sampled/success": win_rate, "eval/sampled/quality": 5.0}
     about = {"row": run.row, "seed": run.seed, "config": run.config, "judge": "simulated"}

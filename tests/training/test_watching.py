@@ -80,7 +80,7 @@ class Waiting:
 
 @pytest.mark.parametrize("method", ["tournament", "pointwise_trajectory"])
 def test_watching_reveals_a_training_judge_that_rewards_length(tmp_path, monkeypatch, method):
-    """Answers grow, the worst ones most, and their quality stays the same."""
+    """Answers grow, the worst answers most, and their quality stays the same."""
     config = load_config("configs/quickstart.yaml", ["name=pleased", "judge.watch.noise=none", "judge.watch_share=1"])
     monkeypatch.chdir(tmp_path)
     watcher = Watcher(embedded(), 1.0, 0, config.run_dir / "rl" / "watch.jsonl")

@@ -140,6 +140,6 @@ def pack(items: Iterator[Item]) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def compress(text: str) -> str:
-    """Return the text as gzip in Base64, which HTML cannot misread. There is no time stamp, so equal texts give equal
+    """Return the text as gzip in Base64, which HTML cannot misread. It has no time stamp, so equal texts give equal
     bytes."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()

@@ -193,7 +193,8 @@ def test_the_tools_find_the_answer_in_both_forms_within_the_budget(corpus, plain
 
 
 def test_the_most_selective_clues_are_chosen_unless_they_reveal_the_entity():
-    """Of {a, b, c, d}, colour leaves {a, b}, size {a, c} and age {a}. The retriever finds `a` by its age."""
+    """Among {a, b, c, d}, the colour fits {a, b}, the size {a, c} and the age {a}. The retriever finds `a` by its
+    age."""
 
     class Sets:
         def matching(self, clue):

@@ -138,7 +138,8 @@ def test_a_slow_search_does_not_block_the_rollouts_event_loop():
 
 
 class API:
-    """A search API in Serper's format. It sends `replies`, (status, text), one by one; without any, `results`."""
+    """A search API in Serper's format. It sends `replies`, (status, text), one by one; without `replies`, it sends
+    `results`."""
 
     def __init__(self, *replies, results=()):
         self.replies, self.results, self.requests = list(replies), results, []

@@ -29,7 +29,7 @@ FIELDS |= {"mode": st.sampled_from(["driving", "walking", "transit", "by boat"])
 
 @st.composite
 def replies(draw):
-    """Draw (subtask, an LLM's values of its fields), one in five values junk."""
+    """Draw (subtask, an LLM's values of its fields); one value in five is junk."""
     subtask = draw(st.sampled_from(SUBTASKS))
     names = [name for name in FORMS[subtask].model_fields if draw(st.integers(0, 9))]
     return subtask, {name: draw(st.one_of(*[FIELDS.get(name, JUNK)] * 4, JUNK)) for name in names}
