@@ -46,7 +46,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Scored:
-    """An item and the verdicts on its responses, one for each repeat without the failed ones."""
+    """An item and the verdicts on its responses: one per repeat, without failed verdicts."""
 
     item: Item
     verdicts: list[Verdict]

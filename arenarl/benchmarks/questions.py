@@ -230,7 +230,7 @@ _TEMPLATES = "simpleqa/grader_templates.py"
 
 
 class SimpleQA(Benchmark):
-    """Share of correct answers, overall and among attempted ones, and F1, their harmonic mean.
+    """Share of correct answers, overall and among attempted answers, and F1, their harmonic mean.
     InfoAgent reports the overall share, with search."""
 
     name, title, size = "simpleqa", "SimpleQA", 4326

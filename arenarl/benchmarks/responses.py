@@ -48,7 +48,7 @@ class Response:
         return json_hash([self.made_by, asdict(self.attempt)])
 
     def read(self) -> None:
-        """Load the stored trajectory if its fingerprint is still the same."""
+        """Load the stored trajectory if its fingerprint has not changed."""
         record = read_json(self.path)
         if record and record["made_by"] == self.fingerprint:
             self.trajectory = Trajectory.from_record(record["trajectory"])

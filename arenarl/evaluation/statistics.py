@@ -24,7 +24,7 @@ KEPT_BY_TABLES = ("win_rate_valid", "invented_facts")  # not in the curve and a 
 def win_rate(
     outcomes: np.ndarray, strata: Sequence[str], resamples: int, seed: int, queries: Sequence[str] | None = None
 ) -> dict[str, Any]:
-    """Return the win rate in percent: won cases among won and lost ones, by judge and dimension; ties do not count.
+    """Return the win rate in percent: won cases among won and lost cases, by judge and dimension; ties do not count.
 
     It is the mean over dimensions, then judges, then strata.
 

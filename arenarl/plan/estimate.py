@@ -133,8 +133,7 @@ def _count_watched(config: Config) -> float:
 
 
 def count_test_queries(config: Config) -> int:
-    """Return the planned number of test queries; for published data, count them. Raises UserError if the file is
-    missing."""
+    """Return the planned number of test queries; count them for published data (UserError without the file)."""
     domain = make_domain(config.environment, config.data)
     subtasks = 1 if config.data.divide else len(domain.subtasks)  # a divided pool counts as one subtask
     planned = 0 if domain.has_own_queries else config.data.test_per_subtask * subtasks

@@ -23,7 +23,7 @@ ENGINE = 1e9  # bytes of vLLM's buffers and CUDA graphs, part of its share. An a
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a Qwen3 model; the defaults hold for all dense ones."""
+    """Sizes of a Qwen3 model; the defaults hold for all dense Qwen3 models."""
 
     layers: int
     hidden: int

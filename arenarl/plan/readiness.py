@@ -1,7 +1,7 @@
 """Further checks of `train_rl.py --check`, without a GPU: prompt lengths, plan, disk, and replies of the LLM judges.
 
-Each LLM judge compares two invented answers once, and an LLM verifier checks one. These calls are paid for and stored
-like all other calls, but their replies never come from the store.
+Each LLM judge compares two invented answers once, and an LLM verifier checks one answer. These calls are paid for and
+stored like all other calls, but their replies never come from the store.
 """
 
 import asyncio

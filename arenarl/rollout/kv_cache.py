@@ -143,7 +143,8 @@ def _parts_of_similar_length(rows: list[Row]) -> Iterator[list[Row]]:
 
 
 def _encode_rest(model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]) -> None:
-    """Encode the uncached tokens of several rows in one pass: cached columns right-aligned, new ones left-aligned."""
+    """Encode the uncached tokens of several rows in one pass: cached columns right-aligned, new columns
+    left-aligned."""
     batch, device = _join(model, caches), model.device
     new = [prompt[len(cache.token_ids) : -1] for prompt, cache in zip(prompts, caches, strict=True)]
     width, last_B1 = max(map(len, new)), torch.tensor([[len(ids) - 1] for ids in new], device=device)

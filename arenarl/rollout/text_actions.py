@@ -41,7 +41,7 @@ def action_message(text: str, tool: tuple[str, str]) -> dict[str, Any]:
 
 
 def as_text_actions(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Convert a trajectory of tool calls, one a turn, to text actions with the thought behind `Thought:`.
+    """Convert a trajectory with one tool call per turn to text actions, with the thought after `Thought:`.
     Raises UserError if a turn has several calls, or a call with several arguments."""
     return [_as_text_action(message) for message in messages]
 

@@ -77,7 +77,8 @@ class VLLMServer:
     async def request(
         self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = _REQUEST_S
     ) -> Any:
-        """Return the reply's JSON, or None if it is empty. Each request opens a connection, as idle ones may close."""
+        """Return the reply's JSON, or None if it is empty. Each request opens a new connection, because idle
+        connections may close."""
         import aiohttp  # only this back end needs it
 
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_REQUEST_S)

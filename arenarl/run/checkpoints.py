@@ -25,7 +25,7 @@ KEPT = 2  # complete checkpoints
 
 
 def last_checkpoint(folder: Path, shared: str = "") -> str | None:
-    """Return the newest complete checkpoint, and delete the incomplete ones.
+    """Return the newest complete checkpoint, and delete incomplete checkpoints.
 
     Args:
         shared: data that the processes divide among them. With another number of processes some of it would be used

@@ -83,7 +83,8 @@ def reach_rows(kind: str, strength: float, size: int, groups: int, seed: int) ->
 
 
 def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, processes: int) -> Row:
-    """Return `rows`, `paired` and `reach` of the summary. Every cell has its own seed, so any order gives the same."""
+    """Return `rows`, `paired` and `reach` of the summary. Every cell has its own seed, so the order of the cells does
+    not matter."""
     grid = [(grid_rows, *cell, groups, seed) for cell in product(NOISE, STRENGTHS, sizes)]
     models = [(*model, size, paired_groups, seed) for model, size in product(MODELS, PAIRED_SIZES) if size in sizes]
     reach, paired = ([(function, *cell) for cell in models] for function in (reach_rows, paired_rows))

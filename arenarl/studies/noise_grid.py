@@ -58,7 +58,7 @@ def cell_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> 
 
 
 def run(size: int, groups: int, seed: int, processes: int) -> Row:
-    """Return the rows of all cells. Every cell has its own seed, so any order gives the same."""
+    """Return the rows of all cells. Every cell has its own seed, so the order of the cells does not matter."""
     jobs = [(cell, *model, size, groups, seed) for model in product(NOISE, STRENGTHS)]
     found = simulated.run_jobs("noise grid", jobs, processes)
     rows, seconds = zip(*(found[job] for job in jobs), strict=True)

@@ -177,7 +177,7 @@ def checklist(by: str) -> Rank:
 
 
 def items_met(quality_G: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return which items each trajectory meets, (size, ITEMS): easy and hard ones, all correlated with quality."""
+    """Return which items each trajectory meets, (size, ITEMS): easy and hard items, all correlated with quality."""
     limits = np.linspace(-1, 1, ITEMS)
     levels_GK = LOADING * quality_G[:, None] + np.sqrt(1 - LOADING**2) * rng.normal(size=(len(quality_G), ITEMS))
     return levels_GK > limits

@@ -119,7 +119,7 @@ def inspect(
     temperature: float,
     seed: int,
 ) -> None:
-    """Inspect all cases in place and rewrite the failing ones up to `rounds` times."""
+    """Inspect all cases in place, and rewrite failing cases up to `rounds` times."""
 
     async def inspect_all(cases: Sequence[Inspected], bar: Bar) -> None:
         async def inspect_one(case: Inspected) -> None:

@@ -191,7 +191,7 @@ class SimulatedTeacher:
 
 
 def _next_turn(turns: Sequence[tuple[Counter[Call], str]], earlier: Counter[Call]) -> str:
-    """Return the first turn that has calls beyond the earlier ones, or no calls; else the last turn."""
+    """Return the first turn that has new calls or no calls; else the last turn."""
     for calls, text in turns:
         if not calls or calls - earlier:
             return text

@@ -79,7 +79,7 @@ def _in_parallel(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, Futur
 
 
 def missing_runs(runs: Sequence[Run], results: Path) -> list[Run]:
-    """Return the unfinished runs, after copying finished ones from other tables with the same settings."""
+    """Copy finished runs with the same settings from other tables, and return the runs that are still missing."""
     stored = {path.parent.name: read_runs(path.parent) for path in sorted(results.glob(f"*/{FILE}"))}
     missing = []
     for run in runs:

@@ -92,7 +92,7 @@ def summary_of_table(name: str, table: Table, found: Found, verdicts: Verdicts) 
 
 
 def _subtasks(table: Table, runs: Iterable[dict[str, Any]]) -> Sequence[str]:
-    """Return the subtasks in the domain's order, or in the runs' order if the queries name them."""
+    """Return the subtasks in the domain's order; if the domain has no fixed subtasks, in the order of the runs."""
     config = load_config(table.cold_start, as_overrides(table.cold_start_set))
     named = dict.fromkeys(subtask for run in runs for subtask in run["by_subtask"])
     return make_domain(config.environment, config.data).subtasks or list(named)

@@ -16,7 +16,7 @@ from arenarl.trajectory import Query, read_jsonl
 def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path) -> list[Query]:
     """Return the RL split without held-out subtasks (travel: M-Day) and without queries of the wrong difficulty.
 
-    `rl.subtasks` replaces the default choice of subtasks, and may include held-out ones.
+    `rl.subtasks` replaces the default choice of subtasks, and may include held-out subtasks.
 
     Raises:
         UserError: a subtask is unknown, the reward needs known answers that are missing, or too few queries are left.

@@ -75,7 +75,8 @@ class Watcher:
     """Scores groups with a judge in its own thread, and writes a line per group to a JSONL file at `path`.
 
     Args:
-        share: share of groups to watch; the choice depends on (seed, step, query), so a resumed run watches the same.
+        share: share of groups to watch; the choice depends on (seed, step, query), so a resumed run watches the same
+        groups.
         client: the judge's own LLM client; None without an LLM.
     """
 

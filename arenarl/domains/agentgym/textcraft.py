@@ -1,4 +1,4 @@
-"""TextCraft: craft a Minecraft item by recipes that are shown among useless ones.
+"""TextCraft: craft a Minecraft item by recipes that are shown among useless recipes.
 
 The package textcraft has the game, its recipes and its texts (`textcraft_game`). Items are numbered as in AgentGym-RL.
 An action is `get N x`, `craft N x using N y, N z` or `inventory`. Crafting the goal gives the reward 1 and ends the

@@ -107,7 +107,7 @@ def chunks(text: str, max_tokens: int) -> list[str]:
 
 
 def extract_snippet(query: str, texts: Sequence[str], max_words: int, title: str = "") -> str:
-    """Return the sentences with most of the query's terms, in text order, within `max_words`; else the first ones.
+    """Return the sentences with most of the query's terms, in text order, within `max_words`; else the first sentences.
     Terms of the page's title do not count. A term that occurs in many sentences weighs less. Neither kind of term helps
     to answer."""
     text = "\n".join(texts)

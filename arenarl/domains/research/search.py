@@ -202,7 +202,7 @@ class SearchTools:
         return list(dict.fromkeys([*by_query, *by_snapshot, hit.snapshot]))
 
     async def _narrow(self, query: str, texts: list[str], count: int) -> list[str]:
-        """Return the best `count` texts by embedding and reranker; without models, the first ones."""
+        """Return the best `count` texts by embedding and reranker; without models, the first texts."""
         run = asyncio.get_running_loop().run_in_executor
         if self._embedder and len(texts) > self.config.embedded_chunks:
             texts = await run(self._models, self._embedder.best, query, texts, self.config.embedded_chunks)

@@ -114,7 +114,8 @@ class Solver:
                         yield url
 
     async def _parents(self, child: str, link: Link, node: Description) -> AsyncIterator[str]:
-        """Yield possible parents of a child: known ones, entities that the child's page names, then search results."""
+        """Yield possible parents of a child: known parents, entities that the child's page names, then search
+        results."""
         if not link.is_parents:
             for fact in await self.facts(child, link.attribute):
                 if fact.target:

@@ -169,7 +169,7 @@ def _journeys(answer: str) -> _Journeys:
 
 
 def _better_journeys(wanted: constraints.CompareConstraints, chosen: str | None, journeys: _Journeys) -> Iterator[str]:
-    """Yield a sentence if the answer states a better journey than the recommended one, by the query's priority.
+    """Yield a sentence if the answer states a better journey than the recommended journey, by the query's priority.
 
     If the query has a further limit, the better journey may break it, so nothing is yielded.
     """

@@ -157,8 +157,7 @@ LEXICONS = {"en": _EN, "zh": _ZH}
 
 
 def length_of(text: str, language: str) -> int:
-    """Return the number of words in an English text, or of characters in a Chinese text, without blanks and
-    punctuation.
+    """Return the number of words in an English text; in a Chinese text, of characters without blanks and punctuation.
 
     >>> length_of("The doors open at 14:30.", "en"), length_of("大门将在14:30打开。", "zh")
     (5, 10)

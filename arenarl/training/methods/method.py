@@ -61,7 +61,7 @@ class OfflineMethod(Method):
 def offline_arguments(config: Config, folder: "Path", trajectories: int = 1) -> dict[str, Any]:
     """Return TRL's arguments for one epoch over examples of `trajectories` each, `rl.batch_size` examples per step.
 
-    On a CPU, the micro-batch is one example: larger ones save no time and add padding.
+    On a CPU, the micro-batch is one example: larger micro-batches save no time and add padding.
     """
     import torch
 
