@@ -108,7 +108,9 @@ class Judged:
         Args:
             seen: the text that the judge is shown, `trajectory` or `answer`.
         """
-        texts_V = [one.answer if seen == "answer" else repr(one.messages) for one in self.trajectories_V]
+        texts_V = [
+            trajectory.answer if seen == "answer" else repr(trajectory.messages) for trajectory in self.trajectories_V
+        ]
         return np.unique(texts_V, return_index=True, return_inverse=True)[1:]
 
     def signals(self, quality_V: list[float]) -> dict[str, list[Order]]:
@@ -136,7 +138,7 @@ def judge_step(arena: Arena, groups: Sequence[RolloutGroup], repeats: int) -> li
     """Judge a step's groups with two or more valid trajectories, by tournament and pointwise."""
     outcomes = arena.reward_groups(groups)
     arena.learn(len(groups[0].trajectories), [outcome.scored_calls for outcome in outcomes])
-    valid = [[index for index, one in enumerate(group.trajectories) if one.valid] for group in groups]
+    valid = [[index for index, trajectory in enumerate(group.trajectories) if trajectory.valid] for group in groups]
     kept = [group for group in zip(groups, outcomes, valid, strict=True) if len(group[2]) > 1]
     cut = [replace(group, trajectories=[group.trajectories[row] for row in rows]) for group, _, rows in kept]
     judge = arena.referee.judge
@@ -189,12 +191,12 @@ def _properties(query: Query, trajectories: Sequence[Trajectory], examine: Exami
     """Return the values (V,) of each property that the truth has for all trajectories of the group."""
     quality_V = [true_quality(examine, query, trajectory) for trajectory in trajectories]  # raises without a truth
     figures = [examine(query, trajectory).figures() for trajectory in trajectories]
-    names = [name for name in figures[0] if name not in KEPT_BY_TABLES and all(name in one for one in figures)]
+    names = [name for name in figures[0] if name not in KEPT_BY_TABLES and all(name in values for values in figures)]
     return {
         "quality": quality_V,
         "answer_chars": [len(trajectory.answer) for trajectory in trajectories],
         "tool_calls": [trajectory.meta["tool_calls"] for trajectory in trajectories],
-        **{name: [one[name] for one in figures] for name in names},
+        **{name: [values[name] for values in figures] for name in names},
     }
 
 

@@ -264,7 +264,9 @@ def _pairs_table(table: Table, summary: dict[str, Any]) -> list[str]:
 def _replication_table(table: Table, summary: dict[str, Any]) -> str:
     """Return the table of comparisons over the first seeds and over the later seeds; "" if no comparison has both."""
     both = [figures for figures in summary["comparisons"] if "later" in figures]
-    lines = [[_pair_label(table, one), _interval(one["first"]), _interval(one["later"])] for one in both]
+    lines = [
+        [_pair_label(table, figures), _interval(figures["first"]), _interval(figures["later"])] for figures in both
+    ]
     head = [f"{heading(table.figure)}, compared", f"seeds {FIRST_SEEDS[0]} to {FIRST_SEEDS[-1]}", "later seeds"]
     return markdown.table(head, lines) if lines else ""
 

@@ -52,7 +52,7 @@ async def by_dimension(referee: Referee, incoming: IncomingGroup) -> GroupOutcom
     """
     query, weights = incoming.query, referee.judge.weights(incoming.query)
     score = referee.judge.score_dimension
-    valid_G, replies_G = await ask(incoming, lambda one: [score(query, one, name) for name in weights])
+    valid_G, replies_G = await ask(incoming, lambda trajectory: [score(query, trajectory, name) for name in weights])
     scores_G = [
         weighted_mean(dict(zip(weights, replies, strict=True)), weights) if replies else None for replies in replies_G
     ]

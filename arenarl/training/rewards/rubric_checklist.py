@@ -23,7 +23,7 @@ def checklist_reward(met_G: Sequence[Mapping[str, bool] | None], weights: Mappin
 
 async def by_checklist(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     query, weights = incoming.query, referee.judge.checklist(incoming.query)
-    valid_G, replies_G = await ask(incoming, lambda one: [referee.judge.check_items(query, one)])
+    valid_G, replies_G = await ask(incoming, lambda trajectory: [referee.judge.check_items(query, trajectory)])
     shares_G = checklist_reward([replies[0] if replies else None for replies in replies_G], weights)
     return scored_outcome(zero_invalid(shares_G, valid_G), replies_G)
 
