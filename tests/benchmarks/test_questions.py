@@ -133,7 +133,7 @@ def test_simpleqa_worked_by_hand():
 def test_xbench_worked_by_hand():
     right, wrong, same = ({"correct": c, "extracted": text} for c, text in ((1.0, "a"), (0.0, "b"), (1.0, "A")))
     items = scored([right, right, wrong, wrong, wrong], [right, right, wrong, wrong, same], [wrong] * 5, answer="a")
-    average, best, majority = (2 / 5 + 3 / 5) / 3, 2 / 3, 1 / 2 / 3  # of the second item a and b have two votes each
+    average, best, majority = (2 / 5 + 3 / 5) / 3, 2 / 3, 1 / 2 / 3  # in item 2, a and b have two votes each
     expected = {"score": 100 * average, "best_of_n": 100 * best, "majority_vote": 100 * majority}
     assert means(XBench(), items) == pytest.approx(expected, abs=1e-3)
 

@@ -103,7 +103,7 @@ def test_figures_by_turns_count_longer_trajectories_as_invalid():
     found = scaling_figures([first, second], [2, 4, 8], 0, 0)
     by_turns = found["by_turns"]
     assert list(by_turns) == ["2", "4", "8"] and by_turns["8"]["pass_at_k"] == found["pass_at_k"]
-    assert [by_turns[turns]["valid_rate"]["mean"] for turns in by_turns] == [37.5, 62.5, 87.5]  # of eight trajectories
+    assert [by_turns[turns]["valid_rate"]["mean"] for turns in by_turns] == [37.5, 62.5, 87.5]  # 3, 5, 7 of 8 are valid
     assert [by_turns[turns]["win_rate"]["mean"] for turns in by_turns] == [25.0, 50.0, 62.5]
     assert [by_turns[turns]["tool_calls"]["mean"] for turns in by_turns] == [1.5, 2.0, 2.0]
     wins = [[figure["mean"] for figure in by_turns[turns]["pass_at_k"]["win"]] for turns in by_turns]

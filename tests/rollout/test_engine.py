@@ -315,7 +315,7 @@ def test_an_observation_cannot_end_its_own_message_in_rollouts_and_sft(tokenizer
     trajectory = roll_out(tokenizer, [call("f"), ANSWER], Hostile())
     (_, observation, _) = split_by_mask(tokenizer, trajectory)
     ids, whole = trajectory.completion_ids, trajectory.prompt_ids + trajectory.completion_ids
-    assert ids.count(tokenizer.eos_token_id) == 3  # of two turns and one observation
+    assert ids.count(tokenizer.eos_token_id) == 3  # ends of two turns and one observation
     texts = [tokenizer.decode([n]) for n, own in zip(ids, trajectory.policy_mask_T, strict=True) if not own]
     for token, count in {"<|im_start|>": 2, "<|endoftext|>": 0, "</tool_response>": 1, "<answer>": 0}.items():
         assert sum(token in text for text in texts) == count

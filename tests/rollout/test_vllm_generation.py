@@ -84,7 +84,7 @@ def test_an_engines_options_follow_the_config_the_processes_and_the_trainer(
     config = Config(rollout=RolloutConfig(vllm_sleep=True, vllm_tensor_parallel=4))
     open_engine(policy_path, config, rows=2, beside_trainer=beside_trainer)
     assert opened[0]["distributed_executor_backend"] == launcher
-    assert opened[0]["tensor_parallel_size"] == 4 and opened[0]["max_num_seqs"] == 8  # of the four processes
+    assert opened[0]["tensor_parallel_size"] == 4 and opened[0]["max_num_seqs"] == 8  # 2 rows for each of 4 processes
     assert opened[0]["enable_sleep_mode"] == beside_trainer
     assert opened[0]["generation_config"] == "vllm"  # the model's own is ignored
 

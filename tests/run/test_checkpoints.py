@@ -46,7 +46,7 @@ def test_another_number_of_processes_is_refused_if_they_share_rows(save, tmp_pat
         last_checkpoint(tmp_path, "each step's rows")
     # RL's batches belong to all processes together
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
-    (tmp_path / "checkpoint-10" / MARK).write_text(json.dumps({"step": 10}))  # of an earlier version
+    (tmp_path / "checkpoint-10" / MARK).write_text(json.dumps({"step": 10}))  # as an earlier version wrote it
     assert last_checkpoint(tmp_path, "each step's rows") == str(tmp_path / "checkpoint-10")
 
 

@@ -118,7 +118,7 @@ def test_a_run_killed_in_every_stage_ends_with_the_files_of_an_unbroken_run(unbr
     with capsys.disabled():
         print("", *log, f"compared {len(expected)} files", sep="\n")
     assert actual.keys() == expected.keys(), log
-    # by repr, because NaN is not NaN
+    # compare by repr, because NaN does not equal NaN
     assert [name for name in expected if repr(actual[name]) != repr(expected[name])] == [], log
     names = ("rl/curve.jsonl", "rl/model.safetensors", "sft/model.safetensors")
     assert {f"runs/tiny/{name}" for name in names} < expected.keys()

@@ -30,7 +30,7 @@ def roll_out(tokenizer, environment, scripts, queries, **options):
 def test_fifty_rollouts_at_once_repeat_the_experts(name, form, tokenizer):
     world = world_domain(name)
     queries = [world.query({"item": item}) for item in world.items("train")[::8]]
-    experts = {}  # by the first message, because some items start alike
+    experts = {}  # keyed by the first message, because some items start alike
     for query in queries:
         trajectory = world.solve(query, world.world(), random.Random(query.query_id), 0.6)
         experts[trajectory.messages[0]["content"]] = query, trajectory

@@ -347,7 +347,7 @@ def test_the_cache_computes_a_result_once_and_stores_no_failure(tmp_path):
         assert [str(error) for error in failed] == ["once"] * 3 and len(calls) == 1
         waiting, *others = [asyncio.create_task(cache.get("page", ("u",), make)) for _ in range(4)]
         await asyncio.sleep(0)
-        waiting.cancel()  # the others still get the result
+        waiting.cancel()  # the other waiters still get the result
         assert [await other for other in others] == [{"n": 2}] * 3
         assert await Cache(tmp_path / "c.sqlite").get("page", ("u",), make) == {"n": 2}
         assert await Cache(tmp_path / "c.sqlite").get("page", ("v",), make) == {"n": 3}
