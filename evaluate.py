@@ -75,8 +75,8 @@ def preflight(config: Config, arguments: Namespace) -> dict[str, str | LLMConfig
     return config.evaluated | checkpoints  # keeps the order of config.evaluated
 
 
-def answer(config: Config, policy: str | LLMConfig, text: str) -> None:
-    """Print the policy's greedy trajectory for one query."""
+def answer(config: Config, name: str, policy: str | LLMConfig, text: str) -> None:
+    """Print the policy's greedy trajectory for one query, and the policy."""
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import environment_maker
     from arenarl.llm.client import open_client
@@ -91,6 +91,7 @@ def answer(config: Config, policy: str | LLMConfig, text: str) -> None:
         config, policy, environment_maker(config.environment, config.data.language, client, config.judge), client
     )
     print_trajectory(query, engine.roll_out([Attempt(query, temperature=0.0, seed=config.seed)])[0])
+    print(f"policy: {name}, {policy if isinstance(policy, str) else policy.model}")
 
 
 def main() -> None:
@@ -127,7 +128,7 @@ def main() -> None:
         return
     if arguments.query is not None:
         if is_main_process():
-            answer(config, list(policies.values())[-1], arguments.query)
+            answer(config, *list(policies.items())[-1], arguments.query)
         return
 
     # test set and rollout engine

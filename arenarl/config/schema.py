@@ -608,6 +608,7 @@ class Config:
             "evaluate": [*judge.eval, judge.verifier],
             "difficulty": [judge.verifier],
             "benchmarks": judge.eval[:1],
+            "query": [],
             "build": [judge.train, *self.build.llms],
         }.get(stage, [judge.train])
         policies = self.evaluate.api.values() if stage in ("evaluate", "query", "benchmarks") else []

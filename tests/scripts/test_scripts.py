@@ -157,6 +157,7 @@ def test_query_prints_one_trajectory_and_writes_no_summary(folder):
     before = (folder / "results" / "tiny" / "summary.json").read_bytes()
     output = run_well(folder, "evaluate.py", "--query", "Find a quiet cafe in Chengdu.")
     assert output.startswith("query: Find a quiet cafe in Chengdu.\n\n[assistant]\n") and "\nended: " in output
+    assert output.splitlines()[-1].startswith("policy: rl, ")
     assert (folder / "results" / "tiny" / "summary.json").read_bytes() == before
 
 
