@@ -70,4 +70,5 @@ async def _play(
         entrants=[repr(trajectory.messages) for trajectory in trajectories],
         # an invalid baseline is judged too, as in the win rate
         valid_G=[True, *(case.trajectory.valid for case in cases)],
+        failures=TimeoutError,
     )

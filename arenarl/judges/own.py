@@ -13,17 +13,20 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.judges.judge import Judge, Verdict
 from arenarl.system.errors import UserError, show
 from arenarl.system.user_input import import_named
-from arenarl.tournament.calls import attempt, is_number
+from arenarl.tournament.calls import as_number, attempt
 from arenarl.trajectory import Query, Trajectory
+
+_CALLS = [name for name, method in vars(Judge).items() if iscoroutinefunction(method)]
 
 
 class OwnJudge:
     """A user's own judge with checked replies. `name` is its class, as in the config.
-    Raises UserError if `compare` is not async."""
+    Raises UserError if a judge call is not async."""
 
     def __init__(self, judge: Judge, name: str):
-        if hasattr(judge, "compare") and not iscoroutinefunction(judge.compare):
-            raise UserError(f"{name}: compare must be async; docs/judges.md shows a judge")
+        for method in _CALLS:
+            if hasattr(judge, method) and not iscoroutinefunction(getattr(judge, method)):
+                raise UserError(f"{name}: {method} must be async; docs/judges.md shows a judge")
         self.judge, self.name = judge, name
         self._reported: set[str] = set()  # methods whose first failure was printed
 
@@ -81,7 +84,7 @@ class OwnJudge:
         return await self._ask(lambda reply: _answers(reply, items), "check_items", query, trajectory, repeat)
 
     def _check_weights(self, method: str, weights: Any) -> dict[str, float]:
-        if isinstance(weights, Mapping) and weights and all(is_number(w) and w > 0 for w in weights.values()):
+        if isinstance(weights, Mapping) and weights and all((as_number(w) or 0) > 0 for w in weights.values()):
             return dict(weights)
         raise UserError(f"{self.name}.{method} must return a weight above 0 for each item, not {weights!r}")
 
@@ -105,7 +108,9 @@ def _verdict(reply: Any, count: int) -> Verdict:
 
 def _positions(reply: Any, count: int) -> list[int]:
     """Check positions. The tournament checks their number, and that they differ."""
-    if isinstance(reply, bytes) or not all(isinstance(k, Integral) and is_number(k) and 0 <= k < count for k in reply):
+    if isinstance(reply, bytes) or not all(
+        isinstance(k, Integral) and as_number(k) is not None and 0 <= k < count for k in reply
+    ):
         raise ValueError(f"not positions of the {count} trajectories shown: {reply!r:.200}")
     return list(map(int, reply))
 
@@ -124,6 +129,7 @@ def _answers(reply: Any, items: Collection[str]) -> dict[str, bool]:
 
 
 def _score(score: Any) -> float:
-    if not (is_number(score) and 0 <= score <= 10):
+    number = as_number(score)
+    if number is None or not 0 <= number <= 10:
         raise ValueError(f"not a number from 0 to 10: {score!r:.200}")
-    return float(score)
+    return number

@@ -58,7 +58,9 @@ class Teacher:
             return scores_and_detail(await self.judge.compare(query, valid[i], valid[j]))
 
         seed, entrants = stable_seed(self.seed, query.query_id), [repr(trajectory.messages) for trajectory in valid]
-        ranking = await play_tournament(_TOPOLOGIES[wanted], len(valid), compare, seed, entrants=entrants)
+        ranking = await play_tournament(
+            _TOPOLOGIES[wanted], len(valid), compare, seed, entrants=entrants, failures=TimeoutError
+        )
         ranks = zip(valid, ranking.ranks_G, strict=True)
         quality = [(trajectory, -rank) for trajectory, rank in ranks if rank is not None]
         if not quality:

@@ -38,6 +38,11 @@ class Elo(Topology):
     elo_matches: int | None = None
     elo_estimate: str = "sequential"
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.elo_matches is not None and self.elo_matches < 1:
+            raise ValueError(f"elo_matches={self.elo_matches}: must be at least 1, or None")
+
     @property
     def budget(self) -> int:
         """The number of matches to play."""

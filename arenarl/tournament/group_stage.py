@@ -19,13 +19,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import accumulate, chain, pairwise
-from math import isfinite
 from random import Random
 
 from arenarl.system.seeds import stable_seed
-from arenarl.tournament.calls import attempt
+from arenarl.tournament.calls import Failures, as_number, attempt, task_group
 from arenarl.tournament.ranking import Ranking, rank_trajectories
-from arenarl.tournament.schedules import DECIMALS, Standing, check_parameters
+from arenarl.tournament.schedules import DECIMALS, Standing, check_fields, check_parameters
 
 Choose = Callable[[tuple[int, ...], int], Awaitable[Sequence[int] | None]]
 Seat = tuple[int, int]  # (entrant, length of the chain of calls before it)
@@ -46,14 +45,16 @@ class GroupStage:
     weights: Sequence[float] = (1.0,)
 
     def __post_init__(self):
+        check_fields(self)
         if self.repeats < 1:
             raise ValueError(f"repeats={self.repeats}: play at least one tournament")
         if not 1 <= self.winners < self.group:
             raise ValueError(f"winners={self.winners}: must be from 1 to group-1={self.group - 1}")
         if self.final < self.winners:
             raise ValueError(f"final={self.final}: must be at least winners={self.winners}, or the rounds never end")
-        if not self.weights or not all(isfinite(weight) and weight > 0 for weight in self.weights):
-            raise ValueError(f"weights={list(self.weights)}: must hold the points of a win per round, all above 0")
+        is_listed = isinstance(self.weights, Sequence) and len(self.weights) > 0
+        if not is_listed or not all((as_number(weight) or 0) > 0 for weight in self.weights):
+            raise ValueError(f"weights={self.weights!r:.200}: must hold the points of a win per round, all above 0")
 
     def draw_rounds(self, size: int, seed: int) -> list[list[list[int]]]:
         """Return the random groups of one repeat: rounds of groups of places.
@@ -131,6 +132,7 @@ async def play_group_stage(
     seed: int,
     limit: AbstractAsyncContextManager,
     timeout_s: float | None,
+    failures: Failures = Exception,
     **params,
 ) -> GroupStageRanking:
     """Rank trajectories by their points in repeated group tournaments. Algorithm 1, Tournament-GRPO.
@@ -165,7 +167,7 @@ async def play_group_stage(
         shown = tuple(members[entrant][0] for entrant, _ in seats)
         async with limit:
             read = partial(_read_winners, shown, stage.winners)
-            winners, error = await attempt(partial(choose, shown, stage.winners), read, timeout_s)
+            winners, error = await attempt(partial(choose, shown, stage.winners), read, timeout_s, failures)
         calls.append(GroupCall(shown, winners, repeat, waited, error))
         return winners and [(entrant, waited + 1) for entrant, _ in seats if members[entrant][0] in winners]
 
@@ -180,7 +182,7 @@ async def play_group_stage(
             places = [(task, k) for task, group in pairs for k in range(min(len(group), stage.winners))]
         return rounds
 
-    async with asyncio.TaskGroup() as tasks:
+    async with task_group() as tasks:
         played = [start(repeat) for repeat in range(stage.repeats)]
     results = [[[task.result() for task in groups] for groups in rounds] for rounds in played]
     calls.sort(key=lambda call: (call.repeat, call.round, call.shown))

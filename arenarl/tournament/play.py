@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
-from arenarl.tournament.calls import attempt, is_number
+from arenarl.tournament.calls import Failures, as_number, attempt, check_function, task_group
 from arenarl.tournament.group_stage import Choose, play_group_stage
 from arenarl.tournament.ranking import Call, Match, Ranking, group_entrants, rank_trajectories, scored_calls
-from arenarl.tournament.schedules import Pairing, Place, Results, Standing, Topology
+from arenarl.tournament.schedules import Pairing, Place, Results, Standing, Topology, check_type
 from arenarl.tournament.topologies import build_topology, resolve_ranking
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ async def play_tournament(
     timeout_s: float | None = None,
     ranking: str | None = None,
     variances: "JudgeVariances | None" = None,
+    failures: Failures = Exception,
     **params,
 ) -> Ranking:
     """Rank a group of `group_size` trajectories. Trajectory 0 is the anchor.
@@ -69,22 +70,37 @@ async def play_tournament(
             from all scores. None takes the topology's default.
         variances: the model's estimate from earlier groups, read only. Add this group with
             `variances.observe(group_size, scored_calls(ranking.matches))`.
+        failures: errors of `compare` that fail its match. Any other error ends the tournament.
         params: the topology's parameters.
 
     If all verdicts failed, the group has no ranks. If all verdicts are ties, all ranks are equal, whatever the scores.
 
-    Raises ValueError for an unknown topology, parameter or ranking, an empty group, or a wrong length.
+    Raises ValueError for an unknown topology, parameter or ranking, a value that cannot work, an empty group, a wrong
+    length, or a `compare` that is not async.
     """
+    check_type("group_size", group_size, int)
+    check_type("bidirectional", bidirectional, bool)
+    check_type("timeout_s", timeout_s, float | None)
+    if timeout_s is not None and timeout_s <= 0:
+        raise ValueError(f"timeout_s={timeout_s}: must be above 0, or None")
     ranking = resolve_ranking(topology, ranking)
     members = group_entrants(group_size, entrants, valid_G)
     if topology == "group_stage":
+        check_function("choose", compare, (), 1)
+        limit = limit or nullcontext()
         choose = cast(Choose, compare)
-        return await play_group_stage(group_size, members, choose, seed, limit or nullcontext(), timeout_s, **params)
+        return await play_group_stage(group_size, members, choose, seed, limit, timeout_s, failures, **params)
+    check_function("compare", compare, 0, 1)
     schedule = build_topology(topology, len(members), seed, **params)
     if len(members) < 2:
         return Ranking(*rank_trajectories(group_size, members, [Standing((0.0,), None)] * len(members)), [])
+    limit = limit or nullcontext()
     pairwise = cast(Compare, compare)
-    results, matches = await _play(schedule, members, pairwise, bidirectional, limit or nullcontext(), timeout_s)
+    results, matches = await _play(schedule, members, pairwise, bidirectional, limit, timeout_s, failures)
+    if not results and len(members) == group_size:
+        raise ValueError(
+            f"{topology} with {params} plays no match between {group_size} entrants; change its parameters"
+        )
     if ranking == "scores":
         from arenarl.tournament.mixed_model import quality_from_calls  # imported late: it needs numpy
 
@@ -107,6 +123,7 @@ async def _play(
     bidirectional: bool,
     limit: AbstractAsyncContextManager,
     timeout_s: float | None,
+    failures: Failures,
 ) -> tuple[Results, list[Match]]:
     """Play each match as soon as the schedule returns it. Results hold entrants, matches hold trajectories."""
     results: Results = {}
@@ -115,7 +132,7 @@ async def _play(
 
     async def judge(pairing: Pairing, first: int, second: int) -> None:
         async with limit:
-            verdict, error = await attempt(lambda: compare(first, second), _read_scores, timeout_s)
+            verdict, error = await attempt(lambda: compare(first, second), _read_scores, timeout_s, failures)
         match_calls = calls[frozenset(pairing[:2])]
         scores, detail = verdict or (None, None)
         match_calls.append(Call(first, second, scores, detail, error))
@@ -137,7 +154,7 @@ async def _play(
                 if bidirectional:
                     tasks.create_task(judge(pairing, j, i))
 
-    async with asyncio.TaskGroup() as tasks:
+    async with task_group() as tasks:
         start_ready()
     return results, sorted(matches, key=lambda match: (match.round, match.i, match.j))
 
@@ -147,7 +164,10 @@ def _read_scores(reply: Any) -> tuple[tuple[float, float], Any]:
     The bound keeps sums and squares of scores finite."""
     if not isinstance(reply, (tuple, list)) or len(reply) not in (2, 3):
         raise ValueError(f"compare must return 2 scores, or 2 scores and a detail, not {reply!r}")
+    scores = []
     for score in reply[:2]:
-        if not is_number(score) or not abs(score) <= 1e100:
+        number = as_number(score)
+        if number is None or abs(number) > 1e100:
             raise ValueError(f"compare must return numbers within ±1e100, not {score!r}")
-    return (float(reply[0]), float(reply[1])), reply[2] if len(reply) == 3 else None
+        scores.append(number)
+    return (scores[0], scores[1]), reply[2] if len(reply) == 3 else None

@@ -10,14 +10,19 @@ treatment of draws and failed matches, and `balanced`.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cached_property
 from itertools import chain, combinations
 from math import gcd
+from numbers import Integral
 from random import Random
 from statistics import fmean
-from typing import ClassVar, Literal, NamedTuple
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_type_hints
+
+from arenarl.tournament.calls import as_number
 
 # results[i, j] is (score_i, score_j), or None for a failed match. In order of arrival; [j, i] follows [i, j].
 Results = dict[tuple[int, int], tuple[float, float] | None]
@@ -67,6 +72,7 @@ class Topology:
     def __post_init__(self):
         for name, choices in self.choices.items():
             check_choice(name, getattr(self, name), choices)
+        check_fields(self, skip=2)
 
     @cached_property
     def lots(self) -> list[int]:
@@ -149,7 +155,8 @@ class Balanced(Topology):
     matches: int | str = "2n-2"
 
     def __post_init__(self):
-        parse_budget(self.matches, self.size)
+        if parse_budget(self.matches, 10**9) < 1:
+            raise ValueError(f"matches={self.matches!r}: must be at least 1")
 
     def ready(self, results: Results) -> list[Pairing]:
         if results:
@@ -220,6 +227,31 @@ def check_parameters(name: str, valid: Iterable[str], params: Iterable[str]) -> 
     """Raise ValueError if a parameter is not valid."""
     if unknown := sorted(set(params) - set(valid)):
         raise ValueError(f"{name} has no parameter {', '.join(unknown)}; it has: {', '.join(valid) or 'none'}")
+
+
+def check_fields(parameters: Any, skip: int = 0) -> None:
+    """Raise ValueError if a field of a dataclass, after the first `skip` fields, does not have its annotated type."""
+    hints: dict[str, Any] = {}
+    with suppress(NameError, TypeError):  # a user's own class may have an annotation that cannot be evaluated
+        hints = get_type_hints(type(parameters))
+    for key in fields(parameters)[skip:]:
+        check_type(key.name, getattr(parameters, key.name), hints.get(key.name, object))
+
+
+_KINDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "text", NoneType: "None"}
+
+
+def check_type(name: str, value: Any, hint: Any) -> None:
+    """Raise ValueError if the value is not of the type, or of one of a union's types. Generic types are not checked."""
+    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if all(kind in _KINDS for kind in kinds) and not any(_is_a(value, kind) for kind in kinds):
+        raise ValueError(f"{name}={value!r:.200}: must be {' or '.join(_KINDS[kind] for kind in kinds)}")
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    if kind in (int, float):
+        return as_number(value) is not None and (kind is float or isinstance(value, Integral))
+    return isinstance(value, kind)
 
 
 def check_choice(what: str, value: str, choices: Iterable[str]) -> None:

@@ -46,7 +46,7 @@ def build_topology(name: str, size: int, seed: int = 0, **params) -> Topology:
 def topology_class(name: str) -> type[Topology]:
     """Return the class of a schedule; `name` is one of ours or package.module:Class.
     Raises UserError if the class cannot be imported, ValueError if the name is unknown or the class not a Topology."""
-    if ":" not in name:
+    if ":" not in str(name):
         check_choice("topology", name, TOPOLOGIES)
         return TOPOLOGIES[name]
     kind = import_named(name, "tournament.topology")
@@ -100,7 +100,7 @@ def _rehearse(schedule: Topology, size: int, misses: int) -> None:
 
 def resolve_ranking(name: str, ranking: str | None) -> str:
     """Return `ranking`, or the default ranking of the topology `name`. Raises ValueError if either is unknown."""
-    if ":" not in name:
+    if ":" not in str(name):
         check_choice("topology", name, ALL_TOPOLOGIES)
     # a group stage has no scores, only winners
     rankings = ("bracket",) if name == "group_stage" else topology_class(name).rankings

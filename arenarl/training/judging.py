@@ -126,11 +126,19 @@ class EarlyCalls:
         for i, j in sure_calls(self.surely_meets, self.entered, self.bidirectional):
             pair = self.entered[i], self.entered[j]
             if pair not in self._under_way:
-                self._under_way[pair] = asyncio.create_task(within(self.timeout_s, partial(self.ask, i, j)))
+                task = asyncio.create_task(within(self.timeout_s, partial(self.ask, i, j)))
+                task.add_done_callback(_read_error)
+                self._under_way[pair] = task
 
     async def compare(self, i: int, j: int) -> Any:
         """Return the reply for rows i and j; it may come from a call about identical trajectories."""
         return await (self._under_way.get((self.entered[i], self.entered[j])) or self.ask(i, j))
+
+
+def _read_error(task: asyncio.Task) -> None:
+    """Mark the task's error as read: only the first error of a tournament is raised."""
+    if not task.cancelled():
+        task.exception()
 
 
 def sure_calls(surely_meets: str, entered: Mapping[int, Hashable | None], bidirectional: bool) -> list[tuple[int, int]]:

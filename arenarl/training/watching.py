@@ -99,7 +99,7 @@ class Watcher:
             trajectory = await group.trajectory(row)
             if not trajectory.valid:
                 return None, 0
-            total, _ = await attempt(lambda: self.judge.score(group.query, trajectory), _total, None)
+            total, _ = await attempt(lambda: self.judge.score(group.query, trajectory), _total, None, TimeoutError)
             return total, 1
 
         totals, calls = zip(*await asyncio.gather(*map(score, range(len(group)))), strict=True)

@@ -129,6 +129,11 @@ class Sync(Scripted):
         return None
 
 
+class SyncScore(Scripted):
+    def score(self, query, trajectory, answer_only=False, repeat=0):
+        return None
+
+
 class WithoutConfig(Scripted):
     def __init__(self):
         super().__init__(None)
@@ -136,7 +141,8 @@ class WithoutConfig(Scripted):
 
 def test_the_error_of_a_class_that_is_not_a_judge_names_the_problem(monkeypatch):
     for kind, problem in (
-        (Sync, "mine:Judge: compare must be async"), (WithoutConfig, r"mine:Judge does not fit \(too many"),
+        (Sync, "mine:Judge: compare must be async"), (SyncScore, "mine:Judge: score must be async"),
+        (WithoutConfig, r"mine:Judge does not fit \(too many"),
     ):  # fmt: skip
         monkeypatch.setattr(own, "import_named", lambda *_, kind=kind: kind)
         with pytest.raises(UserError, match=problem):
@@ -156,7 +162,7 @@ def test_a_judge_may_omit_its_init(monkeypatch):
 
 
 def test_invalid_weights_are_an_error():
-    for weights in (None, {}, {"a": 0}, {"a": "1"}, [("a", 1)]):
+    for weights in (None, {}, {"a": 0}, {"a": "1"}, {"a": math.inf}, [("a", 1)]):
         judge = Scripted(None)
         judge.weights = lambda query, weights=weights: weights
         with pytest.raises(UserError, match="mine:Judge.weights must return"):

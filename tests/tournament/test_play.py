@@ -3,6 +3,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 from judges import scripted
 
@@ -192,6 +193,51 @@ def test_cancelling_the_tournament_cancels_its_calls():
 
     asyncio.run(main())
     assert sorted(cancelled) == [(0, 1), (0, 2), (1, 0), (2, 0)]
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.longdouble])
+@pytest.mark.parametrize("score", ["inf", "-inf", "nan"])
+def test_a_score_of_numpy_that_is_not_finite_fails_its_match(kind, score):
+    ranking = run_tournament("round_robin", 3, failing(returning((kind(score), 1))))
+    (failed,) = ranking.failed_matches
+    assert "must return numbers within" in failed.error and ranking.ranks_G == [0.0, 1.5, 1.5]
+
+
+@pytest.mark.parametrize(("topology", "keys"), [
+    *((topology, {name: value}) for topology, name in (
+        ("balanced", "matches"), ("elo", "elo_matches"), ("group_stage", "repeats"), ("group_stage", "group"),
+        ("group_stage", "winners"), ("group_stage", "final"), ("round_robin", "group_size"),
+    ) for value in ("x", float("nan"), float("inf"), -1, 0, 2.5, True, [2])),
+    *(("group_stage", {"weights": value}) for value in ("12", 3, [1, "2"], [float("inf")], None)),
+    *(("swiss", {"timeout_s": value}) for value in ("5", float("nan"), -1, 0)),
+    ("anchor", {"bidirectional": "false"}), ("elo", {"elo_estimate": 3}), ("balanced", {"matches": "n/1000"}),
+    (None, {}), (float("nan"), {}), ("swiss", {"ranking": 2}), ("seeded_single_elimination", {"placement": None}),
+])  # fmt: skip
+def test_a_parameter_that_cannot_work_is_refused_before_any_call(topology, keys):
+    calls = []
+    with pytest.raises(ValueError, match=next(iter(keys), "topology")):
+        run_tournament(topology, **{"group_size": 4, "compare": judge_of([4, 3, 2, 1], calls)} | keys)
+    assert not calls
+
+
+@pytest.mark.parametrize("topology", ["round_robin", "swiss", "group_stage"])
+def test_a_judge_function_that_is_not_async_is_refused(topology):
+    async def generator(i, j):
+        yield 1, 0
+
+    for wrong in (lambda i, j: (1, 0), lambda i, j: None, generator, lambda i: (1, 0), None, 5):
+        with pytest.raises(ValueError, match="must be a.* ?async|must be async"):
+            run_tournament(topology, 4, wrong)
+
+
+@pytest.mark.parametrize("topology", ["round_robin", "swiss", "group_stage"])
+def test_an_error_that_is_not_among_the_failures_ends_the_tournament_as_itself(topology):
+    async def compare(*_):
+        raise FileNotFoundError("prompt.yaml") from KeyError("cause")
+
+    with pytest.raises(FileNotFoundError, match="prompt") as raised:
+        run_tournament(topology, 4, compare, failures=TimeoutError)
+    assert isinstance(raised.value.__cause__, KeyError)
 
 
 def test_a_keyboard_interrupt_stops_everything():

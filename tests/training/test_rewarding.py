@@ -260,3 +260,27 @@ def test_shares_of_distinct_answers_and_calls_ignore_void_trajectories():
     void = RolloutGroup(QUERY, [attempt(1.0, "tool_crash")])
     metrics = outcome_metrics([RolloutGroup(QUERY, group), void], [outcome, outcome], None)
     assert metrics["rollout/distinct_answers"] == [3 / 4] and metrics["rollout/distinct_calls"] == [2 / 4]
+
+
+class Buggy:
+    """A judge of this project with a bug in every method."""
+
+    def __getattr__(self, name):
+        async def call(*_, **__):
+            raise FileNotFoundError(f"the prompt of {name}")
+
+        return call
+
+    def checklist(self, query):
+        return {"item": 1.0}
+
+    def weights(self, query):
+        return {"item": 1.0}
+
+
+@pytest.mark.parametrize(("method", "topology"), METHODS)
+def test_a_bug_of_our_own_judge_is_raised_and_never_counted_as_a_failed_call(method, topology, capfd):
+    if method not in OUTCOMES:
+        with pytest.raises(FileNotFoundError, match="the prompt of"):
+            reward_group(config_of(method, topology), [attempt(float(quality)) for quality in range(4)], Buggy())
+        assert "never retrieved" not in capfd.readouterr().err

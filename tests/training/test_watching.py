@@ -187,11 +187,10 @@ def test_errors_and_invalid_replies_are_missing_verdicts(tmp_path):
                 raise RuntimeError("broken")
             return "nonsense"
 
-    for judge in (Broken(), OwnJudge(Broken(), "Broken")):
-        watcher = Watcher(judge, 1.0, 0, tmp_path / "watch.jsonl")
-        outcomes, metrics = judged(arena_of(config_of("tournament"), embedded()), watcher, 0, groups_of(1.0, 2.0))
-        assert metrics["watch/failure_rate"] == [1.0] * 4 and metrics["watch/score"] == []
-        assert outcomes[0].rewards_G == [0.0, 1.0]
+    watcher = Watcher(OwnJudge(Broken(), "Broken"), 1.0, 0, tmp_path / "watch.jsonl")
+    outcomes, metrics = judged(arena_of(config_of("tournament"), embedded()), watcher, 0, groups_of(1.0, 2.0))
+    assert metrics["watch/failure_rate"] == [1.0] * 4 and metrics["watch/score"] == []
+    assert outcomes[0].rewards_G == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("server", ["down", "refusing", "talking nonsense"])

@@ -165,6 +165,7 @@ async def play(
         choose if topology == "group_stage" else calls.compare,
         seed=stable_seed(referee.seed, query.query_id),
         entrants=[calls.entered[row] for row in range(len(incoming))],
+        failures=TimeoutError,  # a judge returns None without a verdict; any other error is a bug, and ends the run
         **options,
     )
     if None in valid_G:  # rank again without void trajectories

@@ -4,7 +4,6 @@ Any other return value stops the run with a one-line error. An exception in the 
 """
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import AbstractContextManager
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from arenarl.judges.judge import Judge
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import import_named
-from arenarl.tournament.calls import is_number
+from arenarl.tournament.calls import as_number
 from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, rewarded_outcome
 
 _NOT_REWARDS = (Mapping, Set, str, bytes, bytearray)  # iterables without an order, or of characters
@@ -40,7 +39,7 @@ def own_reward(name: str) -> Reward:
         result = await result if inspect.isawaitable(result) else result
         is_sequence = isinstance(result, Iterable) and not isinstance(result, _NOT_REWARDS)
         rewards = list(result) if is_sequence else [result]
-        are_finite = all(reward is None or (is_number(reward) and math.isfinite(reward)) for reward in rewards)
+        are_finite = all(reward is None or as_number(reward) is not None for reward in rewards)
         if len(rewards) != len(sound) or not are_finite:
             raise UserError(
                 f"reward.name={name} must return a finite number or None for each of the {len(sound)} trajectories; "
