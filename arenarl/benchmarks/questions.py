@@ -131,11 +131,12 @@ def read_comparison(text: str, unstated: float) -> Verdict:
     """Return correctness, 0 or 1, the confidence, 0 to 100 or `unstated`, and the extracted answer.
     Raises ValueError if the reply does not state the correctness."""
     reply = without_thinking(text)
-    correct = re.findall(r"^\W*correct\W*[:：]\W*(yes|no)\b", reply, re.MULTILINE | re.IGNORECASE)
+    # no two neighbouring parts of a pattern match the same characters: else a reply could take quadratic time
+    correct = re.findall(r"^[^\w\n]*correct[^\w:：]*[:：]\W*(yes|no)\b", reply, re.MULTILINE | re.IGNORECASE)
     if not correct:
         raise ValueError('it has no line "correct: yes" or "correct: no"')
-    confidence = re.findall(r"^\W*confidence\W*[:：]\W*(\d+)", reply, re.MULTILINE | re.IGNORECASE)
-    extracted = re.search(r"^\W*extracted_final_answer\W*[:：]\s*(.*)", reply, re.MULTILINE)
+    confidence = re.findall(r"^[^\w\n]*confidence[^\w:：]*[:：]\W*(\d+)", reply, re.MULTILINE | re.IGNORECASE)
+    extracted = re.search(r"^[^\w\n]*extracted_final_answer\W*[:：]\s*(.*)", reply, re.MULTILINE)
     return {
         "correct": float(correct[-1].lower() == "yes"),
         "confidence": min(float(confidence[-1]), 100.0) if confidence else unstated,

@@ -164,8 +164,16 @@ def read_groups(
 ) -> list[RolloutGroup]:
     """Return TRL's rows as rollout groups of `size`; `cut` marks truncated completions.
 
-    Raises UserError if the rows are not runs of `size` rows with one prompt.
+    Raises UserError if the rows are not texts or messages, or not runs of `size` rows with one prompt.
     """
+    if not len(prompts) == len(completions) == len(cut or completions):
+        ids = f" and {len(cut)} completion_ids" if cut else ""
+        raise UserError(
+            f"tournament_reward: {len(prompts)} prompts, {len(completions)} completions{ids}; pass one of each per row"
+        )
+    for name, rows in (("prompt", prompts), ("completion", completions)):
+        for number, row in enumerate(rows):
+            _check_row(name, number, row)
     runs = [len(list(run)) for _, run in groupby(prompts)]
     if any(run % size for run in runs):
         raise UserError(
@@ -184,6 +192,23 @@ def read_groups(
         query = read_query(prompts[first], language)
         groups.append(RolloutGroup(query, [read_trajectory(query, *row) for row in rows[first : first + size]]))
     return groups
+
+
+def _check_row(name: str, number: int, row: Any) -> None:
+    """Raise UserError unless the row is a text, or a list of messages with a role."""
+    if isinstance(row, str):
+        return
+    problem = f"tournament_reward: the {name} of row {number} must be a text or a list of messages"
+    if not isinstance(row, list | tuple):
+        raise UserError(f"{problem}, not {row!r:.100}")
+    for message in row:
+        if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
+            raise UserError(f"{problem}; one message has no role: {message!r:.100}")
+        calls = message.get("tool_calls") or []
+        if not isinstance(calls, list) or not all(
+            isinstance(call, dict) and isinstance(call.get("function") or {}, dict) for call in calls
+        ):
+            raise UserError(f"{problem}; one message has tool_calls that are not OpenAI's: {calls!r:.100}")
 
 
 def read_query(prompt: str | list[Message], language: str) -> Query:

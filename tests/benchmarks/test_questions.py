@@ -1,8 +1,11 @@
 """BrowseComp, BrowseComp-ZH, xbench, SimpleQA, WebWalkerQA: encrypted items, readers, formulas, runs with search."""
 
 import asyncio
+from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
+from time import process_time
 
 import pytest
 from benchmark_files import hidden, run_here, write_csv, write_jsonl, xor
@@ -15,6 +18,9 @@ from arenarl.benchmarks.benchmark import Intervals, Item, Scored
 from arenarl.benchmarks.prompts import find_prompts
 from arenarl.benchmarks.questions import CELLS, BrowseComp, BrowseCompZH, SimpleQA, WebWalkerQA, XBench
 from arenarl.benchmarks.records import decrypted
+from arenarl.benchmarks.writing import read_checklist
+from arenarl.judges.llm import scores_reply
+from arenarl.llm.json_reply import parse_reply
 from arenarl.system.errors import UserError
 
 INTERVALS = Intervals(resamples=100)
@@ -211,3 +217,45 @@ def test_the_users_own_tools_are_used_and_their_crashes_counted_apart(tmp_path, 
     assert entry["figures"]["score"]["mean"] == 100
     assert "1 of 3 items have no verdict and are in no figure" in entry["labels"]
     assert not any("encyclopedia" in label for label in entry["labels"])
+
+
+PIECES = [
+    "\n",
+    " ",
+    ":",
+    "*",
+    "correct:",
+    "correct\n",
+    "confidence:",
+    "结论",
+    "最终答案",
+    "GRADE ",
+    "{",
+    "{ ",
+    '{"',
+    "[",
+    "<think>",
+    '"',
+]
+READERS = {
+    "comparison": partial(questions.read_comparison, unstated=0.0), "conclusion": questions.read_conclusion,
+    "letter": questions.read_letter,
+    "grade": questions.read_grade, "checklist": partial(read_checklist, count=3),
+    "verdict": partial(parse_reply, reply_type=scores_reply(2, ("a", "b"))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_the_time_to_read_a_judges_reply_grows_no_faster_than_its_length(reader):
+    def seconds(text):
+        times = []
+        for _ in range(3):
+            start = process_time()
+            with suppress(ValueError):
+                READERS[reader](text)
+            times.append(process_time() - start)
+        return min(times)
+
+    for start, piece in product(["", "correct", "结论", "GRADE", '{"a": "'], PIECES):
+        short, long = (seconds(start + piece * (size // len(piece))) for size in (4_000, 32_000))
+        assert long < 24 * max(short, 1e-3), (start, piece)  # 8 if linear, 64 if quadratic

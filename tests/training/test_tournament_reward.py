@@ -268,3 +268,23 @@ def test_the_example_trains_a_tiny_model_with_trl_s_trainer_on_two_processes(tin
     assert len(steps) == 2, done.stdout
     assert all("rewards/tournament/mean" in step and "'judge/failure_rate': '0'" in step for step in steps), done.stdout
     assert (tmp_path / "out" / "model.safetensors").is_file()
+
+
+CHAT = [{"role": "user", "content": "?"}]
+
+
+@pytest.mark.parametrize("wrong", [
+    None, 5, {}, [None], ["?"], [{}], [{"content": "?"}], [{"role": None, "content": "?"}], [{"role": 5}],
+    [{"role": "assistant", "tool_calls": [5]}], [{"role": "assistant", "tool_calls": [{"function": "f"}]}],
+], ids=repr)  # fmt: skip
+def test_a_row_that_is_neither_a_text_nor_messages_is_refused_in_one_line(wrong):
+    for name, prompts, completions in (("prompt", [wrong] * 2, ["a"] * 2), ("completion", [CHAT] * 2, ["a", wrong])):
+        with pytest.raises(UserError, match=f"the {name} of row [01] must be a text or a list of messages") as refused:
+            read_groups(prompts, completions, 2, "en")
+        assert "\n" not in str(refused.value)
+
+
+def test_unequal_numbers_of_rows_are_refused():
+    for completions, cut in ((["a"], ()), (["a"] * 4, ()), (["a"] * 2, [True])):
+        with pytest.raises(UserError, match=f"2 prompts, {len(completions)} completions"):
+            read_groups(["p"] * 2, completions, 2, "en", cut)
