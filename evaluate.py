@@ -109,6 +109,7 @@ def main() -> None:
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import open_client
     from arenarl.plan.estimate import print_estimate
+    from arenarl.plan.readiness import check_judges
     from arenarl.report.inspect_log import write_inspect_log
     from arenarl.report.provenance import provenance
     from arenarl.report.summary import print_table, summary_of_run
@@ -131,6 +132,8 @@ def main() -> None:
             answer(config, *list(policies.items())[-1], arguments.query)
         return
 
+    print_estimate(config, "evaluate")
+
     # test set and rollout engine
     domain = make_domain(config.environment, config.data)
     queries, baselines = domain.read_test_set()
@@ -152,8 +155,10 @@ def main() -> None:
     judges = make_judges(config.judge.eval, domain, examine, client, config.seed)
     panel = Panel(judges, examine, Verifier(config.judge.verifier, client))
 
+    keyed = dict(zip(config.judge.evaluating, judges, strict=True))
+    check_judges(config, "evaluate", keyed, domain, queries, client)
+
     # trajectories → verdicts → figures
-    print_estimate(config, "evaluate")
     parts = read_parts(config, policies, folder)
     start_tracking(config, folder)
     with timed(folder, "evaluate", is_new=any(part.trajectories is None for part in parts.values())) as stopwatch:

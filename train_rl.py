@@ -29,9 +29,9 @@ def main() -> None:
     from arenarl.judges.factory import make_judge, make_judges, refuse_without_checklist
     from arenarl.judges.judge import make_examiner
     from arenarl.judges.verifier import Verifier
-    from arenarl.llm.client import open_client
+    from arenarl.llm.client import billed, open_client
     from arenarl.plan.estimate import print_estimate
-    from arenarl.plan.readiness import check_readiness
+    from arenarl.plan.readiness import check_judges, check_readiness
     from arenarl.rollout.backends import make_engine
     from arenarl.rollout.policy import save_policy
     from arenarl.run.checkpoints import CheckpointMarker, TrainingBar, last_checkpoint
@@ -42,6 +42,8 @@ def main() -> None:
     from arenarl.training.step import TrainingStep
     from arenarl.training.trl_adapter import make_trainer, saved_if_stopped
     from arenarl.training.watching import make_watcher
+
+    print_estimate(config, "rl")
 
     # queries → trajectories: the policy and its tools, turn by turn
     client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)  # None without LLMs
@@ -62,21 +64,25 @@ def main() -> None:
     curve = CurveRecorder(
         engine, domain, panel, config.rl.eval_queries, config.temperatures, config.seed, folder, client
     )
+    judges = {"judge.train": judge} | dict(zip(config.judge.evaluating, panel.judges, strict=True))
+    if watcher:
+        judges["judge.watch"] = watcher.judge
     if arguments.check:
-        check_readiness(config, folder, queries, engine, client)
+        check_readiness(config, folder, queries, engine)
+    check_judges(config, "rl", judges, domain, queries, client)
+    if arguments.check:
         return
 
     # rewards → advantages → the clipped step (Eqs. 7 and 8)
     start_tracking(config, folder)
     step = TrainingStep(config, queries, engine, arena, examine, folder, client, watcher)
-    with timed(folder, "rl") as stopwatch:
+    with timed(folder, "rl") as stopwatch, billed(client):
         if config.rl.method != "online":
             Rounds(config, step, curve, stopwatch, bar).train(start.policy, queries)
             return
         trainer = make_trainer(config, start.policy, queries, step, curve)
         trainer.add_callback(CheckpointMarker(stopwatch))
         bar.attach(trainer)
-        print_estimate(config, "rl")
         with saved_if_stopped(trainer):
             trainer.train(
                 resume_from_checkpoint=last_checkpoint(folder, "the optimizer's states" if config.rl.deepspeed else "")

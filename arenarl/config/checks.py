@@ -5,14 +5,17 @@ rewards are in `arenarl/training`. `check_groups` checks the number of processes
 """
 
 import re
-from dataclasses import asdict, fields
+from collections.abc import Iterator
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from arenarl.config.schema import (
     Config,
     EnvironmentConfig,
     JudgeConfig,
+    LLMConfig,
     MCPServerConfig,
     ResearchDataConfig,
     RolloutConfig,
@@ -196,12 +199,9 @@ def _check_llms(config: Config) -> None:
     for key, judge_config in judges.items():
         if judge_config.query_rubrics and (judge_config.name != "llm" or key not in ("judge.train", "judge.watch")):
             raise UserError(f"{key}.query_rubrics: only an LLM judge in training reads it; leave it out")
-    policies = {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
-    others = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
-    others |= {"judge.verifier": judge.verifier, "data.research.rephraser": config.data.research.rephraser}
-    for key, llm in (judges | others | policies).items():
+    for key, llm in _llm_sections(config):
         _check_address(f"{key}.base_url", llm.base_url)
-        if llm.name != "llm" and key in policies:
+        if llm.name != "llm" and key.startswith("evaluate.api."):
             raise UserError(f"{key} is not an LLM; set its name to llm, and model and base_url as in configs/policies")
         if llm.name == "embedded" and (llm.model or llm.base_url):
             ignored = f"{key}.{'model' if llm.model else 'base_url'}"
@@ -211,6 +211,17 @@ def _check_llms(config: Config) -> None:
             raise UserError(f"{key}.model is missing; name the model, or set {key}.base to a file of configs/judges")
         if llm.name == "llm" and judge.max_cost is not None and None in (llm.price_in, llm.price_out):
             raise UserError(f"judge.max_cost needs {key}.price_in and {key}.price_out")
+
+
+def _llm_sections(value: Any, key: str = "") -> Iterator[tuple[str, LLMConfig]]:
+    """Yield all LLM sections of a config with their keys, also those in lists and mappings."""
+    if isinstance(value, LLMConfig):
+        yield key, value
+        return
+    inner = vars(value) if is_dataclass(value) else value if isinstance(value, dict) else {}
+    pairs = enumerate(value) if isinstance(value, list) else inner.items()
+    for name, part in pairs:
+        yield from _llm_sections(part, f"{key}.{name}" if key else str(name))
 
 
 def check_tensor_parallel(rollout: RolloutConfig, processes: int) -> None:

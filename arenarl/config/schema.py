@@ -68,10 +68,14 @@ class LLMConfig:
     patience_s: Seconds = 600.0  # seconds of retries after timeouts, status 429 or 5xx, and malformed replies
     price_in: NonNegativeFloat | None = None  # price per million prompt tokens, in one currency per run; null: unknown
     price_out: NonNegativeFloat | None = None  # price per million reply tokens
+    price_cached: NonNegativeFloat | None = None  # price per million prompt tokens that the API read from its cache
+    # (cached_tokens in its usage); null: price_in
 
-    def cost(self, tokens_in: int, tokens_out: int) -> float:
-        """Return the price of the tokens; an unknown price counts as 0."""
-        return (tokens_in * (self.price_in or 0.0) + tokens_out * (self.price_out or 0.0)) / 1e6
+    def cost(self, tokens_in: int, tokens_out: int, tokens_cached: int = 0) -> float:
+        """Return the price of the tokens; an unknown price counts as 0. `tokens_cached` is a part of `tokens_in`."""
+        price_in = self.price_in or 0.0
+        saved = 0.0 if self.price_cached is None else tokens_cached * (price_in - self.price_cached)
+        return (tokens_in * price_in - saved + tokens_out * (self.price_out or 0.0)) / 1e6
 
 
 @dataclass

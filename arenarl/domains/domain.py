@@ -6,7 +6,9 @@ metrics; its judges are LLMs or your own. Classes of one domain are imported onl
 """
 
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from inspect import signature
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +22,7 @@ from arenarl.rollout.environment import Environment
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 from arenarl.system.user_input import import_named
+from arenarl.tournament.calls import as_number
 from arenarl.trajectory import Query, Trajectory, read_queries, read_trajectories
 
 if TYPE_CHECKING:
@@ -195,12 +198,59 @@ def make_domain(environment: EnvironmentConfig, data: DataConfig) -> Domain:
     """
     name = environment.domain
     if (name in DOMAINS and not data.source) or ":" in name:  # published queries (`data.source`) have no truth
-        domain = import_named(DOMAINS.get(name, name), "environment.domain")(environment, data)
+        kind = import_named(DOMAINS.get(name, name), "environment.domain")
+        domain = _make_own(name, kind, environment, data) if ":" in name else kind(environment, data)
     else:
         domain = Domain(environment, data)
         domain.name = name
     domain_rubric(domain.name, data.language)
     return domain
+
+
+def _make_own(name: str, kind: Any, environment: EnvironmentConfig, data: DataConfig) -> Domain:
+    """Create a user's own domain; raise UserError if the class is not a Domain or has no usable name."""
+    key = f"environment.domain={name}"
+    if not (isinstance(kind, type) and issubclass(kind, Domain)):
+        raise UserError(f"{key} must be a subclass of arenarl.domains.domain.Domain (docs/domains.md)")
+    try:
+        signature(kind).bind(environment, data)
+    except TypeError as error:
+        raise UserError(f"{key} must take (environment, data), as Domain does: {error}") from error
+    domain = kind(environment, data)
+    if not (isinstance(domain.name, str) and re.fullmatch(r"[\w-]+", domain.name)):
+        what = "which names its queries and configs/rubrics/<name>_<language>.yaml"
+        raise UserError(f"{key}: set its attribute name, {what}, to letters, digits, - or _, not {domain.name!r:.100}")
+    return domain
+
+
+def checked_truth(domain: Domain, query: Query, truth: Any) -> Truth:
+    """Return the truth; raise UserError if a user's own domain does not score the rubric's dimensions from 0 to 10."""
+    if ":" not in domain.environment.domain:
+        return truth
+    key = f"environment.domain={domain.environment.domain}: examine"
+    if not isinstance(truth, Truth):
+        raise UserError(f"{key} must return a Truth for each trajectory, not {truth!r:.100} (query {query.query_id})")
+    scores, names = truth.dimensions(), domain_rubric(query.domain, query.language).names
+    if not isinstance(scores, dict) or set(scores) != set(names):
+        raise UserError(f"{key} must score the rubric's dimensions {', '.join(names)}, not {scores!r:.200}")
+    for name, score in scores.items():
+        if (number := as_number(score)) is None or not 0 <= number <= 10:
+            raise UserError(f"{key} scores {name} {score!r:.100} for query {query.query_id}; it must be from 0 to 10")
+    return truth
+
+
+def check_truth(domain: Domain, query: Query, messages: list[dict[str, Any]]) -> None:
+    """Raise UserError, also for an error in its code, if a user's own domain has no sound truth about a trajectory."""
+    if ":" not in domain.environment.domain or domain.examine is None:
+        return
+    try:
+        if domain.has_truth(query):
+            checked_truth(domain, query, domain.examine(query, messages))
+    except UserError:
+        raise
+    except Exception as error:
+        problem = f"its truth about an invented answer to query {query.query_id} fails with {error!r:.200}"
+        raise UserError(f"environment.domain={domain.environment.domain}: {problem}") from error
 
 
 def median_of(trajectories: Sequence[Trajectory], quality: Sequence[float]) -> Trajectory:

@@ -7,11 +7,12 @@ depend only on this protocol. Judges: `embedded` (simulated), `llm`, and a user'
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from inspect import iscoroutinefunction
 from typing import Protocol
 
 from arenarl.config.schema import JudgeConfig
-from arenarl.domains.domain import Domain, Truth, ViewKind
+from arenarl.domains.domain import Domain, Truth, ViewKind, checked_truth
 from arenarl.domains.rubrics import Rubric, domain_rubric
 from arenarl.judges.view import View
 from arenarl.system.errors import UserError
@@ -36,8 +37,8 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """The interface of judges. Each async method is one judge call; it returns None without a verdict. A class may
-    leave methods out: their calls then have no verdict. `repeat` distinguishes calls with equal arguments."""
+    """The interface of judges. Each async method is one judge call; it returns None without a verdict.
+    A class may leave out methods that its runs do not call. `repeat` distinguishes calls with equal arguments."""
 
     def __init__(self, config: JudgeConfig):
         """Receive the judge's section of the config. A class may omit this method."""
@@ -86,6 +87,9 @@ class Judge(Protocol):
         return None
 
 
+JUDGE_CALLS = tuple(name for name, method in vars(Judge).items() if iscoroutinefunction(method))
+
+
 def rubric_of(query: Query) -> Rubric:
     """Return the rubric of the query's domain and language."""
     return domain_rubric(query.domain, query.language)
@@ -104,10 +108,11 @@ def make_examiner(domain: Domain) -> Examiner | None:
     examine = domain.examine
     if examine is None:
         return None
-    return cached_examiner(
-        lambda query, messages: examine(query, messages) if domain.has_truth(query) else None,
-        lambda query, messages: domain.examine_view(query, messages) if domain.has_truth(query) else None,
-    )
+
+    def examined(examine: Callable[..., Truth], query: Query, messages: list[dict]) -> Truth | None:
+        return checked_truth(domain, query, examine(query, messages)) if domain.has_truth(query) else None
+
+    return cached_examiner(partial(examined, examine), partial(examined, domain.examine_view))
 
 
 def cached_examiner(

@@ -10,13 +10,11 @@ from numbers import Integral
 from typing import Any
 
 from arenarl.config.schema import JudgeConfig
-from arenarl.judges.judge import Judge, Verdict
-from arenarl.system.errors import UserError, show
+from arenarl.judges.judge import JUDGE_CALLS, Judge, Verdict, rubric_of
+from arenarl.system.errors import UserError, did_you_mean, show
 from arenarl.system.user_input import import_named
 from arenarl.tournament.calls import as_number, attempt
 from arenarl.trajectory import Query, Trajectory
-
-_CALLS = [name for name, method in vars(Judge).items() if iscoroutinefunction(method)]
 
 
 class OwnJudge:
@@ -24,10 +22,10 @@ class OwnJudge:
     Raises UserError if a judge call is not async."""
 
     def __init__(self, judge: Judge, name: str):
-        for method in _CALLS:
+        for method in JUDGE_CALLS:
             if hasattr(judge, method) and not iscoroutinefunction(getattr(judge, method)):
                 raise UserError(f"{name}: {method} must be async; docs/judges.md shows a judge")
-        self.judge, self.name = judge, name
+        self.judge, self.name, self.is_strict = judge, name, False
         self._reported: set[str] = set()  # methods whose first failure was printed
 
     @classmethod
@@ -83,6 +81,26 @@ class OwnJudge:
         items = self.checklist(query)
         return await self._ask(lambda reply: _answers(reply, items), "check_items", query, trajectory, repeat)
 
+    async def require(self, key: str, method: str, *arguments: Any, **options: Any) -> None:
+        """Make one call for the config's `key`.
+        Raises UserError if the class lacks the method, the call gives no verdict, or a dimension is unknown."""
+        if not self._defines(method):
+            how = f"define its method {method} (docs/judges.md)"
+            raise UserError(f"{key}.name={self.name}: the class has no method {method}, which this run calls; {how}")
+        strict = OwnJudge(self.judge, self.name)
+        strict.is_strict = True
+        verdict = await getattr(strict, method)(*arguments, **options)
+        if isinstance(verdict, Verdict):
+            query = arguments[0]
+            known = [*rubric_of(query).names, *(self.weights(query) if self._defines("weights") else ())]
+            for name in (name for scores in verdict.dimensions for name in scores if name not in known):
+                what = f"{method} scores {name!r}, a dimension of neither the rubric nor the judge's weights"
+                raise UserError(f"{key}.name={self.name}: {what}{did_you_mean(str(name), known)}")
+
+    def _defines(self, method: str) -> bool:
+        own = getattr(self.judge, method, None)
+        return own is not None and getattr(own, "__func__", own) is not getattr(Judge, method)
+
     def _check_weights(self, method: str, weights: Any) -> dict[str, float]:
         if isinstance(weights, Mapping) and weights and all((as_number(w) or 0) > 0 for w in weights.values()):
             return dict(weights)
@@ -90,6 +108,8 @@ class OwnJudge:
 
     async def _ask(self, read: Callable[[Any], Any], method: str, *arguments: Any) -> Any:
         verdict, error = await attempt(lambda: getattr(self.judge, method)(*arguments), read, None)
+        if error and self.is_strict:
+            raise UserError(f"{self.name}.{method} gave no verdict on an invented answer: {error}")
         if error and method not in self._reported:
             self._reported.add(method)
             show(f"{self.name}.{method}: {error}; this call has no verdict (further failures are not shown)")

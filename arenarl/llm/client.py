@@ -14,8 +14,8 @@ import random
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -32,7 +32,7 @@ from arenarl.llm.transport import OPENAI_URL, Completion, NoCompletion, Transpor
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.event_loops import InFlight, LoopThread
-from arenarl.system.progress import process_rank, share_of
+from arenarl.system.progress import is_main_process, process_rank, share_of
 
 Message = dict[str, Any]
 Messages = Sequence[Message]
@@ -125,7 +125,7 @@ class LLMClient:
         self._probes: InFlight[None] = InFlight()
         self._failures: deque[bool] = deque(maxlen=WINDOW)
         self._last_reply_at = time.monotonic()
-        self._last_error = self._last_failure = ""
+        self._last_error = self.last_failure = ""
         self._thread = LoopThread("llm-client")
 
     async def ask(
@@ -151,7 +151,7 @@ class LLMClient:
 
     async def complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int = 0) -> StoredReply | NoReply:
         """Return the reply to a `chat_request`; its text is the API's message as JSON, with `finish_reason`."""
-        return await self._run(self._complete(llm, request, repeat))
+        return await self._run(self._complete(llm, request, repeat)) or NoReply(self.stop_reason)
 
     def take_usage(self) -> tuple[Usage, Usage]:
         """Return this process's usage since the last call, and what the run has paid over all stages and restarts."""
@@ -165,29 +165,38 @@ class LLMClient:
     def report(self) -> str:
         """Return the result of `take_usage` as a line for the terminal."""
         usage, spent = self.take_usage()
-        tokens = f"{usage.tokens_in:,} tokens in, {usage.tokens_out:,} out, cost {usage.cost:.2f}"
+        cached = f" ({usage.tokens_cached:,} from the API's cache)" if usage.tokens_cached else ""
+        tokens = f"{usage.tokens_in:,} tokens in{cached}, {usage.tokens_out:,} out, cost {usage.cost:.2f}"
         if usage.unknown_tokens:
             tokens += f"; {usage.unknown_tokens:,} replies without a token count, charged the maximum possible cost"
         counts = f"{usage.calls:,} paid for ({tokens}), {usage.from_store:,} replies from the store"
-        last = f" (the last: {self._last_failure})" if usage.failed else ""
+        last = f" (the last: {self.last_failure})" if usage.failed else ""
         so_far = f"{run_of(self.stage)} so far: {spent.calls:,} calls, cost {spent.cost:.2f}"
         return f"LLM calls: {counts}, {usage.failed:,} verdicts failed{last}; {so_far}"
+
+    def bill(self) -> str:
+        """Return what the run has paid over all stages and restarts as a line for the terminal."""
+        spent = self.take_usage()[1]
+        paid = f"{spent.calls:,} calls, {spent.tokens_in:,} tokens in, {spent.tokens_out:,} out, cost {spent.cost:.2f}"
+        return f"bill of {run_of(self.stage)}, all stages and restarts: {paid}"
 
     def check(self) -> None:
         """Raise RunStopped if `stop_reason` is set. All verdicts after it are missing."""
         if self.stop_reason:
             raise RunStopped(self.stop_reason)
 
-    async def _run(self, call: Coroutine[Any, Any, Read]) -> Read:
-        """Await a call in the client's event loop. Any error stops the run.
-        Without that, tournaments would count it as a failed verdict and continue without any verdict."""
+    async def _run(self, call: Coroutine[Any, Any, Read]) -> Read | None:
+        """Await a call in the client's event loop. Any error sets `stop_reason`, so that all processes save and stop.
+        The call has no reply after a UserError; any other error is raised too."""
 
-        async def run() -> Read:
+        async def run() -> Read | None:
             try:
                 return await call
+            except UserError as error:
+                self._stop(str(error))
+                return None
             except Exception as error:
-                is_ours = isinstance(error, UserError)
-                self._stop(str(error) if is_ours else f"cannot call any LLM: {self.transport.describe(error)}")
+                self._stop(f"cannot call any LLM: {self.transport.describe(error)}")
                 raise
 
         return await self._thread.run(run())
@@ -332,7 +341,7 @@ class LLMClient:
             if not isinstance(error, self.transport.openai.BadRequestError):  # proof of a running server
                 return
         else:
-            self._charge(llm, request, completion.tokens)
+            self._charge(llm, request, completion.tokens, completion.tokens_cached)
             self._working.add(_target(llm))
         self._last_reply_at = time.monotonic()
 
@@ -346,7 +355,7 @@ class LLMClient:
     def _store_reply(
         self, llm: LLMConfig, request: dict[str, Any], key: str, completion: Completion, text: str
     ) -> StoredReply:
-        self._charge(llm, request, completion.tokens)
+        self._charge(llm, request, completion.tokens, completion.tokens_cached)
         tokens_in, tokens_out = completion.tokens or (None, None)
         # the count does not show a cut if the server's own limit is lower, or if it counts nothing
         if completion.finish_reason == "length":
@@ -354,10 +363,11 @@ class LLMClient:
         text, model = map(self.transport.without_keys, (text, completion.model or llm.model))
         return self.store.put(key, StoredReply(text, model, tokens_in, tokens_out))
 
-    def _charge(self, llm: LLMConfig, request: dict[str, Any], tokens: tuple[int, int] | None) -> None:
+    def _charge(self, llm: LLMConfig, request: dict[str, Any], tokens: tuple[int, int] | None, cached: int = 0) -> None:
         most = tokens or (len(json.dumps(request)), request[llm.token_limit_name])  # a token has at least one byte
-        cost, (tokens_in, tokens_out) = llm.cost(*most), tokens or (0, 0)
-        paid = Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, unknown_tokens=tokens is None, cost=cost)
+        cost, (tokens_in, tokens_out) = llm.cost(*most, cached), tokens or (0, 0)
+        counts = {"tokens_in": tokens_in, "tokens_out": tokens_out, "tokens_cached": cached}
+        paid = Usage(calls=1, **counts, unknown_tokens=tokens is None, cost=cost)
         self.usage += paid
         self.store.charge(self.stage, paid)
 
@@ -375,12 +385,12 @@ class LLMClient:
         share, most = sum(self._failures) / len(self._failures), self.limits.max_failure_share
         if is_failure and len(self._failures) >= FEWEST and share > most:
             failed = f"{share:.0%} of the last {len(self._failures)} verdicts failed"
-            self._stop(f"{failed}, above judge.max_failure_share={most}; the last: {self._last_failure}")
+            self._stop(f"{failed}, above judge.max_failure_share={most}; the last: {self.last_failure}")
 
     def _count_failure(self, error: str) -> None:
         if not self.stop_reason:  # failures after the stop are not the model's
             self.usage.failed += 1
-            self._last_failure = _one_line(self.transport.without_keys(error))
+            self.last_failure = _one_line(self.transport.without_keys(error))
             self._count(is_failure=True)
 
     def _stop(self, reason: str) -> None:
@@ -421,6 +431,16 @@ def open_client(
         return None
     log = folder / f"verdicts-{process_rank()}.jsonl" if folder else None
     return LLMClient(limits, stage, {} if limits.store_only else read_keys(llms), log)
+
+
+@contextmanager
+def billed(client: LLMClient | None) -> Iterator[None]:
+    """Print the run's bill when the `with` block ends, also after an error; on the main process only."""
+    try:
+        yield
+    finally:
+        if client and is_main_process():
+            print(client.bill(), flush=True)
 
 
 def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:

@@ -47,6 +47,7 @@ class Usage(Summable):
     retries: int = 0  # attempts that ended in a timeout, 429, 5xx, a cut connection or an invalid completion
     tokens_in: int = 0
     tokens_out: int = 0
+    tokens_cached: int = 0  # of `tokens_in`, read from the API's cache
     unknown_tokens: int = 0  # replies without a believable token count; charged the maximum possible cost
     cost: float = 0.0
 

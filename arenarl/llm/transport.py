@@ -12,7 +12,10 @@ import math
 import re
 import time
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -45,13 +48,14 @@ class NoCompletion(ValueError):
 
 @dataclass(frozen=True)
 class Completion:
-    """The first choice of a chat completion. `tokens` is (in, out) as billed, None if the counts are missing or
-    impossible."""
+    """The first choice of a chat completion. `tokens` is (in, out) as billed, None if missing or impossible.
+    `tokens_cached` of them were read from the API's cache."""
 
     message: dict[str, Any]
     finish_reason: Any
     model: str | None
     tokens: tuple[int, int] | None
+    tokens_cached: int = 0
 
     def text(self) -> str:
         """Return the text of the message."""
@@ -113,6 +117,8 @@ class Transport:
 
 def _remedy(llm: LLMConfig, error: Exception) -> str:
     status, text = getattr(error, "status_code", None), str(error)
+    if status not in (400, 401, 422, 429) and (host := _proxied_host(llm)):
+        return f"; the call goes through the proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY: add {host} to NO_PROXY"
     if isinstance(error, TimeoutError):
         return f"; raise timeout_s={llm.timeout_s:g}, or lower judge.concurrency"
     if status == 404:
@@ -125,6 +131,17 @@ def _remedy(llm: LLMConfig, error: Exception) -> str:
         keys = "max_reply_tokens or a judge's max_result_chars or max_text_chars"
         return f"; lower {keys}, or serve with a larger --max-model-len"
     return ""
+
+
+def _proxied_host(llm: LLMConfig) -> str | None:
+    """Return the host of an LLM in the local network whose calls go through a proxy, otherwise None."""
+    parts = urlsplit(llm.base_url or OPENAI_URL)
+    host, proxies = parts.hostname or "", getproxies()
+    try:
+        is_local = not ip_address(host).is_global
+    except ValueError:
+        is_local = "." not in host or host.endswith((".local", ".internal", ".lan"))
+    return host if is_local and {parts.scheme, "all"} & proxies.keys() and not proxy_bypass(host) else None
 
 
 def retry_after_s(retry_after: str | None) -> float:
@@ -179,7 +196,7 @@ def read_completion(body: bytes) -> Completion:
     """Parse the body of a reply with status 200. Raises NoCompletion for anything but a complete chat completion.
 
     >>> read_completion(b'{"choices": [{"message": {"content": "yes"}}], "usage": {"prompt_tokens": -9}}')
-    Completion(message={'content': 'yes'}, finish_reason=None, model=None, tokens=None)
+    Completion(message={'content': 'yes'}, finish_reason=None, model=None, tokens=None, tokens_cached=0)
     """
     try:
         reply = json.loads(storable(json.dumps(json.loads(body), ensure_ascii=False)))
@@ -194,7 +211,8 @@ def read_completion(body: bytes) -> Completion:
     if (finish := choice.get("finish_reason")) in _ABORTED:
         raise NoCompletion(f"status 200, but the server aborted the reply (finish_reason {finish})", tokens)
     model = reply.get("model")
-    return Completion(choice["message"], finish, model if isinstance(model, str) else None, tokens)
+    model = model if isinstance(model, str) else None
+    return Completion(choice["message"], finish, model, tokens, _cached(reply) if tokens else 0)
 
 
 def _tokens(reply: Any) -> tuple[int, int] | None:
@@ -206,6 +224,13 @@ def _tokens(reply: Any) -> tuple[int, int] | None:
     beyond_prompt = usage.total_tokens - usage.prompt_tokens if type(usage.total_tokens) is int else 0
     has_thinking = usage.completion_tokens < beyond_prompt <= _MAX_TOKENS
     return usage.prompt_tokens, beyond_prompt if has_thinking else usage.completion_tokens
+
+
+def _cached(reply: dict[str, Any]) -> int:
+    """Return the prompt tokens that the API read from its cache; 0 for a missing or impossible count."""
+    details = reply["usage"].get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return cached if type(cached) is int and 0 <= cached <= reply["usage"]["prompt_tokens"] else 0
 
 
 def _reason(body: bytes, problem: str) -> str:

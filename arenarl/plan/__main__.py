@@ -3,9 +3,9 @@
     python -m arenarl.plan --config configs/travel/rl_arenarl_qwen3_8b.yaml --gpus 8 [--memory 80] [--stage rl]
         [--set key=value ...]
 
-prints each stage's GPU memory by part, its tokens, hours and calls, and "fits", or "does not fit" with the reason and
-changes that would make it fit. The exit code is 0 if everything fits, 3 if not, and 2 for an invalid config. All
-numbers are upper bounds.
+prints each stage's GPU memory by part, its tokens, hours and calls, what its LLMs cost, and "fits", or "does not fit"
+with the reason and changes that would make it fit. The exit code is 0 if everything fits, 3 if not, and 2 for an
+invalid config. All numbers are upper bounds, except the typical cost.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 
 from arenarl.config.checks import check
 from arenarl.config.command_line import as_overrides, at_least, parse_arguments
-from arenarl.plan.estimate import judge_calls
+from arenarl.plan.estimate import estimate_lines, judge_calls
 from arenarl.plan.memory import memory_table
 from arenarl.plan.stage import STAGES, Hardware, Stage
 from arenarl.report import markdown
@@ -68,6 +68,8 @@ def main() -> None:
     print(markdown.table(head, [row_of(stage) for stage in stages]))
     speeds = f"{gpu.tflops:g} TFLOPS and {gpu.bandwidth_tb_s:g} TB/s per GPU"
     print(f"hours at {speeds} (--tflops and --bandwidth; default: an H20)\n")
+    for line in chain.from_iterable(estimate_lines(config, stage.name) for stage in stages):
+        print(line)
     is_fitting = True
     for stage in stages:
         if misfits := stage.misfits:

@@ -1,7 +1,9 @@
-"""Estimate a run's judge calls before it starts, with an LLM's tokens and cost, as one printed line.
+"""Estimate a stage's LLM calls before it starts, with tokens and cost by the config's prices, typical and at most.
 
-The calls are counted by playing one group's tournament with random scores, and the tokens by building its prompts from
-a stored baseline. Thinking and retries are not included.
+The calls are counted by playing a group's tournament with random scores, the tokens by building its prompts. A typical
+trajectory is a stored baseline, or one of the teacher's before the data is prepared; a typical reply does not think. At
+most, each trajectory fills `rollout.max_tokens` and each reply `max_reply_tokens`. Replies that are requested once more
+and the LLMs behind tools are not included.
 """
 
 import asyncio
@@ -15,11 +17,14 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from arenarl.config.schema import Config, JudgeConfig, LLMConfig
+from arenarl.config.schema import PROMPT_TOKENS, Config, JudgeConfig, LLMConfig
 from arenarl.domains.domain import make_domain
+from arenarl.domains.environments import environment_maker
+from arenarl.judges.judge import JUDGE_CALLS, Judge
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import Message, Usage
+from arenarl.rollout.instances import temporary_environment
 from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process
 from arenarl.tournament.schedules import parse_budget
@@ -32,10 +37,11 @@ _EXPLANATION = "A sentence about what the agent did well, and one of its faults,
 
 
 class _CountingClient:
-    """Stands in for `LLMClient`: counts calls and tokens, and replies at random."""
+    """Stands in for `LLMClient`: counts calls and tokens, and replies at random.
+    If `is_most`, each reply counts as long as it can be."""
 
-    def __init__(self):
-        self.usage = Usage()
+    def __init__(self, is_most: bool = False):
+        self.usage, self.is_most = Usage(), is_most
         self._rng = random.Random(0)
 
     async def ask(
@@ -43,7 +49,7 @@ class _CountingClient:
     ) -> BaseModel:
         reply = reply_type.model_validate(self._invent(reply_type))
         tokens_in = sum(_tokens(message["content"]) for message in messages)
-        tokens_out = _tokens(json.dumps(reply.model_dump()))
+        tokens_out = llm.max_reply_tokens if self.is_most else _tokens(json.dumps(reply.model_dump()))
         self.usage += Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, cost=llm.cost(tokens_in, tokens_out))
         return reply
 
@@ -68,13 +74,40 @@ class _CountingClient:
         return invented
 
 
-def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory]) -> Usage:
-    """Estimate an RL run, rewards, watching judge and curve, from a few test queries and their baselines."""
-    client, total = _CountingClient(), Usage()
+Call = tuple[tuple, dict[str, Any]]  # the arguments of a call, by position and by name
+
+
+class JudgeRecorder:
+    """Stands in for a judge: replies at random, and records the arguments of each method's first call.
+    Weights and checklists are the judge's own."""
+
+    def __init__(self, judge: Judge):
+        self.judge, self.calls = judge, dict[str, Call]()
+        self._stand_in = LLMJudge(JudgeConfig(), _CountingClient())
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in JUDGE_CALLS:
+            return getattr(self.judge, name)
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            self.calls.setdefault(name, (arguments, options))
+            if name == "check_items":
+                return {item: True for item in self.judge.checklist(arguments[0])}
+            return await getattr(self._stand_in, name)(*arguments, **options)
+
+        return call
+
+
+def estimate_rl(
+    config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], is_most: bool = False
+) -> Usage:
+    """Estimate an RL run, rewards, watching judge and curve, from a few queries with a trajectory each."""
+    client, total = _CountingClient(is_most), Usage()
     if config.judge.train.name == "llm":
-        groups = [_group(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
-        _reward(config, LLMJudge(config.judge.train, client), groups)
-        total += _times(client, config.rl.rollouts * config.rl.groups / len(queries))
+        groups = [group_of_copies(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
+        reward_invented(config, LLMJudge(config.judge.train, client), groups)
+        more = most_calls(config) * len(queries) / max(1, client.usage.calls) if is_most else 1.0
+        total += _times(client, max(1.0, more) * config.rl.rollouts * config.rl.groups / len(queries))
     for judge in (LLMJudge(judge, client) for judge in config.judge.watching.values() if judge.name == "llm"):
         for query in queries:
             asyncio.run(judge.score(query, baselines[query.query_id]))
@@ -82,9 +115,10 @@ def estimate_rl(config: Config, queries: Sequence[Query], baselines: dict[str, T
     return total + _estimate_cases(config, queries, baselines, client, config.curve_cases)
 
 
-def _reward(config: Config, judge: LLMJudge, groups: Sequence[RolloutGroup]) -> None:
-    """Reward the groups, so that the judge's client counts the calls. Raises UserError if a user's function fails."""
-    verifier = Verifier(config.judge.verifier, judge.client)
+def reward_invented(config: Config, judge: Judge, groups: Sequence[RolloutGroup]) -> None:
+    """Reward the groups, so that the judge counts its calls. Raises UserError if a user's function fails."""
+    client = judge.client if isinstance(judge, LLMJudge) else _CountingClient()
+    verifier = Verifier(config.judge.verifier, client)
     arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
     try:
         arena.reward_groups(groups)
@@ -106,7 +140,7 @@ def most_calls(config: Config) -> int:
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = _CountingClient()
         query = Query("", make_domain(config.environment, config.data).name, "", "en", "")
-        _reward(config, LLMJudge(JudgeConfig(), client), [_group(query, trajectory, size)])
+        reward_invented(config, LLMJudge(JudgeConfig(), client), [group_of_copies(query, trajectory, size)])
         return client.usage.calls
     both_orders = paper_calls(tournament.topology, size) or 2 * parse_budget(tournament.matches, size)
     return both_orders if tournament.bidirectional else both_orders // 2
@@ -165,7 +199,7 @@ def _times(client: _CountingClient, factor: float) -> Usage:
     return Usage(**{name: type(value)(round(value * factor, 4)) for name, value in asdict(usage).items()})
 
 
-def _group(query: Query, trajectory: Trajectory, size: int) -> RolloutGroup:
+def group_of_copies(query: Query, trajectory: Trajectory, size: int) -> RolloutGroup:
     """Return a group of copies, numbered at the end of the answer, because identical trajectories enter once."""
     *earlier, last = trajectory.messages
     meta = dict.fromkeys(("turns", "tool_calls", "tool_errors", "policy_tokens"), 1) | trajectory.meta
@@ -180,38 +214,108 @@ def _tokens(text: str) -> int:
     return round(ascii_count / 4 + (len(text) - ascii_count) / 1.5)
 
 
-def print_estimate(config: Config, stage: str) -> None:
-    """Print the estimate as one line if the stage calls an LLM; on the main process only."""
-    if not is_main_process():
-        return
-    judges, attempts = config.judge.eval, len(config.evaluate.attempts)
+def estimate(config: Config, stage: str) -> tuple[Usage | None, Usage]:
+    """Return a stage's LLM usage, typical and at most; typical is None without a trajectory to size prompts by.
+
+    Raises UserError if a user's reward fails on invented trajectories.
+    """
+    typical, domain = _samples(config), make_domain(config.environment, config.data)
+    queries = list(typical) or [Query("", domain.name, "", config.data.language, "")]
+    full = dict.fromkeys(queries, _full_trajectory(config))
+    return (_estimate(config, stage, typical, False) if typical else None), _estimate(config, stage, full, True)
+
+
+def _estimate(config: Config, stage: str, samples: dict[Query, Trajectory], is_most: bool) -> Usage:
+    queries, by_id = list(samples), {query.query_id: trajectory for query, trajectory in samples.items()}
     if stage == "rl":
-        judges = [config.judge.train, *config.judge.watching.values(), *judges]
-    has_api, has_llm_judge = stage != "rl" and config.evaluate.api, any(judge.name == "llm" for judge in judges)
-    if not (has_api or has_llm_judge):
-        return
+        return estimate_rl(config, queries, by_id, is_most)
+    if stage != "evaluate":
+        return Usage()
+    count = count_test_queries(config) * len(config.evaluate.attempts)
+    usage = _estimate_cases(config, queries, by_id, _CountingClient(is_most), count * len(config.evaluated))
+    for llm in config.evaluate.api.values():
+        usage += _estimate_policy(config, llm, samples, is_most, count)
+    return usage
+
+
+def _estimate_policy(
+    config: Config, llm: LLMConfig, samples: dict[Query, Trajectory], is_most: bool, count: int
+) -> Usage:
+    """Estimate `count` trajectories of a model behind an API: each turn sends all earlier messages."""
+    client, turns = _CountingClient(), config.test_turns
+    longest = [("user", PROMPT_TOKENS), *[("assistant", config.rollout.max_tokens // turns)] * turns]
+    for trajectory in samples.values():
+        sizes = [(one["role"], _tokens(json.dumps(one, ensure_ascii=False))) for one in trajectory.messages]
+        length = 0
+        for role, size in longest if is_most else sizes:
+            if role == "assistant":
+                client.usage += Usage(calls=1, tokens_in=length, tokens_out=size, cost=llm.cost(length, size))
+            length += size
+    return _times(client, count / len(samples))
+
+
+def _samples(config: Config) -> dict[Query, Trajectory]:
+    """Return a few test queries with a trajectory each: the stored baseline; the teacher's if nothing is prepared."""
     domain = make_domain(config.environment, config.data)
-    if has_api:
-        trajectories = len(domain.read_test_set()[0]) * attempts * len(config.evaluate.api)
-        calls = trajectories * config.test_turns
-        print(f"closed models: {trajectories:,} trajectories, at most {calls:,} calls", flush=True)
-    if not has_llm_judge:
-        return
-    queries, baselines = domain.read_test_set()
-    if not baselines:
-        reason = "no baselines are stored, which are needed for prompt sizes"
-        limits = "set judge.max_calls or judge.max_cost as limits"
-        print(f"estimate for {stage}: none, because {reason}; {limits}", flush=True)
-        return
-    if stage == "rl":
-        try:
-            usage = estimate_rl(config, queries[:5], baselines)
-        except UserError as error:
-            print(f"estimate for rl: not possible: {error}", flush=True)
-            return
-    else:
-        cases = len(queries) * attempts * len(config.evaluated)
-        usage = _estimate_cases(config, queries[:5], baselines, _CountingClient(), cases)
-    tokens = f"{usage.tokens_in / 1e6:.2f}M tokens in, {usage.tokens_out / 1e6:.2f}M out"
-    cost = f"cost {usage.cost:.2f} by the config's prices; thinking is extra"
-    print(f"estimate for {stage}: about {usage.calls:,} judge calls, {tokens}, {cost}", flush=True)
+    if (Path(config.data.folder) / "test_queries.jsonl").is_file():
+        queries, baselines = domain.read_test_set()
+        return {query: baselines[query.query_id] for query in queries[:5] if baselines}
+    if domain.splits is None or config.data.source or config.environment.name == "mcp":
+        return {}
+    few = replace(config.data, test_per_subtask=1, sft_size=1, rl_size=1, baseline_attempts=1)
+    few = replace(few, research=replace(few.research, rephraser=LLMConfig()))
+    domain = make_domain(config.environment, few)
+    with temporary_environment(environment_maker(config.environment, few.language)) as environment:
+        splits = domain.splits(environment, lambda queries: queries, None)
+        (_, queries), (_, baselines) = next(splits), next(splits)
+    return dict(zip(queries, map(Trajectory.from_record, baselines), strict=True))
+
+
+def _full_trajectory(config: Config) -> Trajectory:
+    """Return an invented trajectory that fills its turns and tokens; the last turn is the answer."""
+    rollout = config.rollout
+    text = "字" * round(1.5 * rollout.max_tokens) if config.data.language == "zh" else "text" * rollout.max_tokens
+    chars = max(1, len(text) * min(rollout.max_turn_tokens, rollout.max_tokens) // rollout.max_tokens)
+    *thoughts, answer = (text[start : start + chars] for start in range(0, len(text), chars))
+    turns = [{"role": "assistant", "reasoning_content": thought, "content": ""} for thought in thoughts]
+    last = {"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{answer}\n</answer>"}
+    return Trajectory("", [{"role": "user", "content": ""}, *turns, last], "answer")
+
+
+def estimate_lines(config: Config, stage: str) -> list[str]:
+    """Return the estimate as a line, and a warning where it exceeds `judge.max_cost`; no line if no LLM is called."""
+    judge = config.judge
+    also = {"rl": [judge.train, *judge.watching.values()], "evaluate": config.evaluate.api.values()}
+    llms = [llm for llm in [*judge.eval, *also.get(stage, ())] if llm.name == "llm"]
+    if stage not in also or not llms:
+        return []
+    try:
+        typical, most = estimate(config, stage)
+    except UserError as error:
+        return [f"estimate for {stage}: not possible: {error}"]
+    has_prices = all(None not in (llm.price_in, llm.price_out) for llm in llms)
+    about = "none, because no baselines are stored, which are needed for prompt sizes"
+    about = f"about {_in_words(typical, has_prices)}" if typical else about
+    if not has_prices:
+        about += "; set price_in and price_out to see the cost"
+    lines = [f"estimate for {stage}: {about}; at most {_in_words(most, has_prices)}"]
+    limit = judge.max_cost
+    if limit is not None and most.cost > limit:
+        is_too_low = typical is not None and typical.cost > limit
+        kind, end = ("typical", "will") if is_too_low else ("highest possible", "may")
+        cost = f"the {kind} cost of {stage}, {(typical if is_too_low else most).cost:,.2f}"
+        how = f"the run {end} stop early; raise judge.max_cost, or take a cheaper judge"
+        lines.append(f"warning: judge.max_cost={limit:g} is below {cost}: {how}")
+    return lines
+
+
+def _in_words(usage: Usage, has_prices: bool) -> str:
+    tokens = f"{usage.tokens_in / 1e6:,.2f}M tokens in, {usage.tokens_out / 1e6:,.2f}M out"
+    return f"{usage.calls:,} LLM calls, {tokens}" + (f", cost {usage.cost:,.2f}" if has_prices else "")
+
+
+def print_estimate(config: Config, stage: str) -> None:
+    """Print the estimate if the stage calls an LLM; on the main process only."""
+    if is_main_process():
+        for line in estimate_lines(config, stage):
+            print(line, flush=True)

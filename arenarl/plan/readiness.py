@@ -1,39 +1,42 @@
-"""Further checks of `train_rl.py --check`, without a GPU: prompt lengths, plan, disk, and replies of the LLM judges.
+"""Checks before work starts: prompt lengths, plan and disk (`train_rl.py --check`), and a reply of each LLM and judge.
 
-Each LLM judge compares two invented answers once, and an LLM verifier checks one answer. These calls are paid for and
-stored like all other calls, but their replies never come from the store.
+Each judge gives one verdict on invented answers per method that the stage calls. Calls of LLMs are paid and stored like
+all others, but never answered from the store.
 """
 
 import asyncio
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
-from arenarl.config.schema import Config, JudgeConfig, LLMConfig
+from arenarl.config.schema import Config
+from arenarl.domains.domain import Domain, check_truth
 from arenarl.domains.known_answers import has_answer
+from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.judges.judge import Judge
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.verifier import Verifier
-from arenarl.llm.client import LLMClient
+from arenarl.llm.client import LLMClient, NoReply, chat_request
+from arenarl.plan.estimate import Call, JudgeRecorder, group_of_copies, reward_invented
 from arenarl.plan.memory import gb
 from arenarl.plan.stage import Stage
 from arenarl.rollout.engine import RolloutEngine, longest_prompt
 from arenarl.system.errors import UserError
-from arenarl.system.progress import process_count
-from arenarl.trajectory import Query, Trajectory
+from arenarl.system.progress import is_main_process, process_count
+from arenarl.trajectory import Query, RolloutGroup, Trajectory, prompt_messages
 
 PATIENCE_S = 30.0  # maximum time of retries if a judge does not reply
 CHECKPOINTS = 3  # on the disk at once: two complete ones and the one being written
 
 
-def check_readiness(
-    config: Config, folder: Path, queries: Sequence[Query], engine: RolloutEngine, client: LLMClient | None
-) -> None:
-    """Run the checks and print a line for each. A plan that does not fit is only reported: training may use other GPUs.
+def check_readiness(config: Config, folder: Path, queries: Sequence[Query], engine: RolloutEngine) -> None:
+    """Run the checks and print a line for each. A plan that does not fit is only printed: training may use other GPUs.
 
     Raises:
-        UserError: a trajectory is longer than the model reads, the disk is too small, or a judge gives no verdict.
+        UserError: a trajectory is longer than the model reads, or the disk is too small.
     """
     stage = Stage(config, "rl", process_count())
     try:
@@ -45,13 +48,6 @@ def check_readiness(
         gpus = f"{stage.gpus} GPU{'s' * (stage.gpus > 1)} of {stage.gpu.memory_gb:g} GB"
         print(f"plan for {gpus}: {'; '.join(stage.misfits) or 'fits'}; for other GPUs: python -m arenarl.plan")
         _check_disk(stage, folder)
-    judges = {"judge.train": config.judge.train} | config.judge.watching | config.judge.evaluating
-    for key, judge in judges.items():
-        if judge.name == "llm":
-            _check_llm(key, judge, queries[0], client)
-    known = next(filter(has_answer, queries), None)
-    if config.judge.verifier.name == "llm" and known:
-        _check_llm("judge.verifier", config.judge.verifier, known, client)
 
 
 def _check_prompts(stage: Stage, queries: Sequence[Query], engine: RolloutEngine) -> None:
@@ -77,21 +73,103 @@ def _check_disk(stage: Stage, folder: Path) -> None:
     print(f"disk: checkpoints take up to {gb(needed)} of {gb(free)} GB")
 
 
-def _check_llm(key: str, llm: LLMConfig, query: Query, client: LLMClient) -> None:
-    """Ask a judge or the verifier for one verdict."""
-    texts = ("An answer.", "Another answer.")
-    messages = [
-        {"role": "assistant", "reasoning_content": "", "content": f"<answer>\n{text}\n</answer>"} for text in texts
-    ]
-    first, second = (Trajectory(query.query_id, [message], "answer") for message in messages)
-    hasty, advice, start = replace(llm, patience_s=min(llm.patience_s, PATIENCE_S)), "", time.monotonic()
-    if isinstance(llm, JudgeConfig):
-        call = LLMJudge(hasty, client).compare(query, first, second, repeat=time.time_ns())
-        advice = "; ./reproduce.sh judge_check measures how often it does"
-    else:
-        call = Verifier(hasty, client).is_correct(query, first, repeat=time.time_ns())
-    verdict = asyncio.run(call)
-    client.check()
+def check_judges(
+    config: Config,
+    stage: str,
+    judges: Mapping[str, Judge],
+    domain: Domain,
+    queries: Sequence[Query],
+    client: LLMClient | None,
+) -> None:
+    """Ask each judge, by key, for one verdict per method that the stage calls, and each other LLM for one reply.
+
+    RL asks at each start. Evaluation takes replies from the store, so that a rerun makes no call. The embedded judge is
+    not asked. `judge.store_only` skips all LLMs, because it forbids calls.
+
+    Raises UserError for the first that gives none, and for a truth of a user's own domain that is not sound.
+    """
+    query, number = queries[0], time.time_ns() if stage == "rl" else 0
+    check_truth(domain, query, _invented(query, 2).trajectories[0].messages)
+    if not is_main_process():
+        return
+    for key, judge in judges.items():
+        is_llm = isinstance(judge, LLMJudge)
+        if isinstance(judge, EmbeddedJudge) or (is_llm and config.judge.store_only):
+            continue
+        for method, (arguments, options) in _calls_of(config, stage, key, judge, query).items():
+            start = time.monotonic()
+            if is_llm:
+                asyncio.run(_require_reply(key, judge, method, arguments, options, number))
+                what = judge.config.model
+            else:
+                asyncio.run(judge.require(key, method, *arguments, **options))
+                what = f"{judge.name}.{method}"
+            print(f"{key}: a verdict of {what} in {time.monotonic() - start:.1f} s")
+    if client and not config.judge.store_only:
+        _check_other_llms(config, stage, queries, client, number)
+        client.take_usage()  # not of the first step
+
+
+def _calls_of(config: Config, stage: str, key: str, judge: Judge, query: Query) -> dict[str, Call]:
+    """Return the judge's methods that the stage calls, with the arguments of the first call."""
+    group = _invented(query, config.rollout.group_size)
+    first, second = group.trajectories[:2]
+    if key == "judge.watch":
+        return {"score": ((query, first), {})}
+    if key != "judge.train":
+        calls = {"compare": ((query, first, second), {})}
+        has_baselines = (Path(config.data.folder) / "test_baselines.jsonl").is_file()
+        return calls if stage != "rl" or has_baselines else calls | {"score": ((query, first), {})}
+    recorder = JudgeRecorder(judge)
+    try:
+        reward_invented(config, recorder, [group])
+    except UserError:  # a user's own reward that fails on invented trajectories: its calls are not known
+        recorder.calls.clear()
+    return recorder.calls
+
+
+async def _require_reply(key: str, judge: LLMJudge, method: str, arguments: tuple, options: dict, number: int) -> None:
+    """Make one call of an LLM judge, with little patience. Raises UserError without a verdict."""
+    hasty = LLMJudge(
+        replace(judge.config, patience_s=min(judge.config.patience_s, PATIENCE_S)), judge.client, judge.rubric
+    )
+    bound = signature(getattr(hasty, method)).bind(*arguments, **options)
+    bound.arguments["repeat"] = number
+    verdict = await getattr(hasty, method)(*bound.args, **bound.kwargs)
+    judge.client.check()
     if verdict is None:
-        raise UserError(f"{key}: {llm.model} gave no readable verdict{advice}")
-    print(f"{key}: a verdict of {llm.model} in {time.monotonic() - start:.1f} s")
+        advice = "./reproduce.sh judge_check measures how often it does"
+        raise UserError(f"{key}: {judge.config.model} gave no readable verdict ({judge.client.last_failure}); {advice}")
+    judge.client.take_usage()  # not of the first step
+
+
+def _invented(query: Query, size: int) -> RolloutGroup:
+    """Return a group of short, different answers to the query."""
+    answer = {"role": "assistant", "reasoning_content": "", "content": "<answer>\nAn answer.\n</answer>"}
+    return group_of_copies(query, Trajectory(query.query_id, [*prompt_messages(query), answer], "answer"), size)
+
+
+def _check_other_llms(config: Config, stage: str, queries: Sequence[Query], client: LLMClient, number: int) -> None:
+    """Ask the verifier for a verdict, and the LLMs behind tools and closed models for a reply."""
+    verifier, known = config.judge.verifier, next(filter(has_answer, queries), None)
+    others = {f"environment.{name}": llm for name, llm in config.environment.llms.items()}
+    if stage == "evaluate":
+        others |= {f"evaluate.api.{name}": llm for name, llm in config.evaluate.api.items()}
+    if known:
+        others["judge.verifier"] = verifier
+    for key, llm in others.items():
+        if llm.name != "llm":
+            continue
+        hasty, start = replace(llm, patience_s=min(llm.patience_s, PATIENCE_S)), time.monotonic()
+        if key == "judge.verifier":
+            trajectory = _invented(known, 2).trajectories[0]
+            reply = asyncio.run(Verifier(hasty, client).is_correct(known, trajectory, repeat=number))
+        else:
+            messages = [{"role": "user", "content": "Answer with one word: yes."}]
+            request = chat_request(hasty, messages, hasty.max_reply_tokens, hasty.temperature)
+            reply = asyncio.run(client.complete(hasty, request, repeat=number))
+        client.check()
+        if reply is None or isinstance(reply, NoReply):
+            reason = f": {reply.reason}" if reply else ""
+            raise UserError(f"{key}: {llm.model} gave no readable reply{reason}")
+        print(f"{key}: a reply of {llm.model} in {time.monotonic() - start:.1f} s")

@@ -16,7 +16,7 @@ _UNREAD = {  # stage -> sections that it does not read
 }
 CALL_KEYS = {  # limits and addresses of LLM calls
     "concurrency", "store", "store_only", "max_calls", "max_cost", "max_failure_share", "timeout_s", "patience_s",
-    "api_key_variable", "price_in", "price_out",
+    "api_key_variable", "price_in", "price_out", "price_cached",
 }  # fmt: skip
 _FREE_KEYS = {  # section -> keys that may change when a stage resumes
     "judge": CALL_KEYS | {"watch", "watch_share"}, "environment": CALL_KEYS | {"cache", "indexes", "device"},

@@ -20,9 +20,8 @@ from arenarl.config.schema import Config
 from arenarl.domains.domain import Domain
 from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import Examiner, Judge, Verdict
-from arenarl.judges.own import OwnJudge
 from arenarl.llm.client import LLMClient, Usage, open_client
-from arenarl.system.errors import UserError, show
+from arenarl.system.errors import show
 from arenarl.system.event_loops import LoopThread
 from arenarl.system.progress import is_main_process
 from arenarl.system.seeds import stable_seed
@@ -146,7 +145,7 @@ def make_watcher(config: Config, domain: Domain, examine: Examiner | None, folde
     """Return the watcher with the judge of `judge.watch`, for RL in `folder`; None with `judge.watch_share` 0.
 
     Its calls count towards the run's budget. In addition to the other judges' calls, `watch_share` of
-    `judge.concurrency` calls may run at once. Raises UserError for a judge without a method `score`.
+    `judge.concurrency` calls may run at once.
     """
     judge, share = config.judge.watch, config.judge.watch_share
     if not share:
@@ -154,11 +153,6 @@ def make_watcher(config: Config, domain: Domain, examine: Examiner | None, folde
     limits = replace(config.judge, concurrency=math.ceil(share * config.judge.concurrency))
     client = open_client([judge], limits, f"{config.run_name}/rl")
     made = make_judge(judge, domain, examine, client, config.seed, "watch")
-    if isinstance(made, OwnJudge) and not callable(getattr(made.judge, "score", None)):
-        raise UserError(
-            f"judge.watch.name={judge.name}: the class has no method score, which a watching judge needs; "
-            "define its method score (docs/judges.md)"
-        )
     return Watcher(made, share, config.seed, folder / "watch.jsonl", client)
 
 

@@ -256,6 +256,10 @@ STAGE = "reward.name=tournament_grpo"
     (["data.research.hop_weights=[1,-1]"], "must not be below 0"),
     (["data.research.branching=[1,1]"], "at most 3 entities"),
     (["data.research.rephraser.name=llm"], "data.research.rephraser.model is missing"),
+    *([[f"{key}.{part}=http://x"], f"{key}.{part} would be ignored: {key}.name is embedded"]
+      for key in ("build.refiner", "environment.tickets", "judge.verifier", "data.research.rephraser")
+      for part in ("model", "base_url")),
+    (["build.generators=[{}, {model: x}]"], "build.generators.1.model would be ignored"),
     (["judge.train={name: llm}"], "judge.train.model is missing"),
     ([LLM % "", "judge.max_cost=1"], "judge.max_cost needs judge.train.price_in and judge.train.price_out"),
     ([LLM % ", base_url: 'https://user:secret@host/v1'"], "judge.train.base_url"),

@@ -24,7 +24,6 @@ from arenarl.llm.client import RunStopped, read_keys
 from arenarl.llm.json_reply import parse_reply
 from arenarl.llm.reply_store import Usage
 from arenarl.system.errors import UserError
-from arenarl.tournament.calls import attempt
 
 MESSAGES = [{"role": "system", "content": "judge"}, {"role": "user", "content": "this"}]
 AGAIN = "No: {error}. Again."
@@ -455,6 +454,20 @@ def test_a_prompt_that_cannot_be_sent_fails_alone(tmp_path):
     assert client.take_usage()[0].failed == 1 and client.stop_reason is None
 
 
+@pytest.mark.parametrize(("details", "cached"), [
+    ({"cached_tokens": 600}, 600), ({"cached_tokens": 1001}, 0), ({"cached_tokens": -1}, 0), ({}, 0), (None, 0),
+    ({"cached_tokens": True}, 0), ({"cached_tokens": "9"}, 0), ([600], 0),
+])  # fmt: skip
+def test_prompt_tokens_from_the_apis_cache_are_counted_and_cost_less(tmp_path, details, cached):
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10, "prompt_tokens_details": details}
+    with serving(Script((200, json.dumps(completion_of(usage=usage)), {})).app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url, price_in=10.0, price_out=0.0, price_cached=1.0)) == 4
+    paid, spent = client.take_usage()
+    assert (paid.tokens_in, paid.tokens_cached) == (1000, cached)
+    assert paid.cost == spent.cost == pytest.approx((1000 - 0.9 * cached) * 1e-5)
+
+
 def test_a_list_of_text_parts_is_text(tmp_path):
     parts = [{"type": "text", "text": text} for text in ('{"score"', ": 4}")]
     thinking = {"type": "thinking", "thinking": [{"text": "hm"}]}
@@ -575,9 +588,7 @@ def test_no_file_contains_a_key_that_a_reply_repeats(tmp_path):
     ("ALL_PROXY", "socks://127.0.0.1:1"), ("HTTPS_PROXY", "http://127.0.0.1:none"), ("SSL_CERT_FILE", "/no/such.pem"),
     (None, None),
 ])  # fmt: skip
-def test_an_error_of_every_call_stops_the_run_though_tournaments_see_failed_verdicts(
-    tmp_path, monkeypatch, variable, value
-):
+def test_an_error_of_every_call_stops_the_run_and_gives_no_verdict(tmp_path, monkeypatch, variable, value):
     """Wrong proxies and certificates in the environment; or, without a variable, a store without its table."""
     with serving(Script('{"score": 4}').app) as url:
         client = client_of(tmp_path)
@@ -585,9 +596,7 @@ def test_an_error_of_every_call_stops_the_run_though_tournaments_see_failed_verd
             monkeypatch.setenv(variable, value)
         else:
             sqlite3.connect(tmp_path / "replies.sqlite").execute("DROP TABLE replies")
-        call = attempt(lambda: client.ask(llm(url), MESSAGES, OneScore, AGAIN), lambda reply: reply, None)
-        verdict, reason = asyncio.run(call)
-    assert verdict is None and reason.startswith("UserError: ")
+        assert ask(client, llm(url)) is None
     no_table = r"cannot use .*replies\.sqlite: no such table: replies; change judge\.store"
     with pytest.raises(RunStopped, match=variable or no_table):
         client.check()

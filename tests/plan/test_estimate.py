@@ -1,3 +1,7 @@
+import re
+import shlex
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -135,3 +139,46 @@ def test_only_published_undivided_trajectories_are_counted_in_the_prepared_file(
     divided = load(f"data.folder={tmp_path}", "data.divide=true", **published)
     assert count_sft_trajectories(divided) == divided.data.sft_size == before
     assert count_sft_trajectories(load(f"data.folder={tmp_path}")) == load().data.sft_size
+
+
+PAPER_JUDGE = "configs/judges/qwen3_max.yaml"
+
+
+def lines_of(capsys, config, stage="rl"):
+    print_estimate(config, stage)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_run_with_too_small_a_budget_is_warned_of_its_typical_or_highest_cost(capsys):
+    judge = f"judge.train.base={ROOT / PAPER_JUDGE}"
+    (line,) = lines_of(capsys, load(judge, path="configs/quickstart.yaml"))
+    typical, most = (float(cost.replace(",", "")) for cost in re.findall(r"cost ([\d,.]+\d)", line))
+    assert 0 < typical < most
+    for limit, kind in ((typical - 1, "typical"), (most - 1, "highest possible"), (most + 1, None)):
+        _, *warnings = lines_of(capsys, load(judge, f"judge.max_cost={limit}", path="configs/quickstart.yaml"))
+        assert [f"below the {kind} cost of rl" in warning for warning in warnings] == [True] * (kind is not None)
+
+
+def test_without_a_price_tokens_are_estimated_and_no_cost(capsys):
+    (line,) = lines_of(capsys, load("judge.train={name: llm, model: m}", path="configs/quickstart.yaml"))
+    assert "set price_in and price_out to see the cost" in line and "at most" in line and line.count("cost") == 1
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/judges.md", "docs/paper_scale.md"])
+def test_max_cost_in_a_documents_command_suffices_for_it(document, capsys):
+    text = (ROOT / document).read_text(encoding="utf-8").replace("\\\n", " ")
+    commands = [
+        shlex.split(line, comments=True) for line in re.findall("^    .*judge.max_cost=.*$", text, re.MULTILINE)
+    ]
+    assert commands
+    for command in commands:
+        stage = "evaluate" if "evaluate" in " ".join(command[:5]) else "rl"
+        path = command[command.index("--config") + 1] if "--config" in command else "configs/quickstart.yaml"
+        overrides = [word for before, word in pairwise(command) if before == "--set"]
+        estimate, *warnings = lines_of(capsys, load(*overrides, path=path), stage)
+        assert "at most" in estimate and not warnings
+
+
+def test_cached_prompt_tokens_have_their_own_price():
+    llm = replace(LLM, price_cached=0.5)
+    assert (LLM.cost(1000, 100, 600), llm.cost(1000, 100, 600)) == pytest.approx((2.8e-3, 1.9e-3))

@@ -1,4 +1,4 @@
-"""`train_rl.py --check` without a GPU: what it reports and refuses, with a real judge server on localhost."""
+"""The checks before work starts: what they report and refuse, with a real judge server on localhost."""
 
 import re
 from collections import namedtuple
@@ -9,10 +9,13 @@ from parts import examiner_of
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, JudgeConfig
+from arenarl.domains.domain import make_domain
+from arenarl.judges.factory import make_judge
+from arenarl.judges.judge import make_examiner
 from arenarl.judges.local_server import free_port
 from arenarl.judges.server import JudgeServer
 from arenarl.plan import readiness
-from arenarl.plan.readiness import check_readiness
+from arenarl.plan.readiness import check_judges, check_readiness
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
 
@@ -31,9 +34,13 @@ def check(tmp_path, taught):
     def check(*overrides, url=None):
         judge = ["name=llm", "model=simulated", f"base_url={url}", "api_key_variable=null", "patience_s=0.5"]
         places = ("judge.train", "judge.eval.0") if url else ()
-        overrides = [*overrides, *(f"{place}.{key}" for place in places for key in (*judge, "timeout_s=2"))]
+        overrides = [*overrides, *(f"{place}.{key}" for place in places for key in (*judge, "timeout_s=30"))]
         config, client = load_config(CONFIGS / "quickstart.yaml", overrides), client_of(tmp_path) if url else None
-        check_readiness(config, tmp_path, [one.query for one in taught], Prompts(), client)
+        domain, queries = make_domain(config.environment, config.data), [one.query for one in taught]
+        check_readiness(config, tmp_path, queries, Prompts())
+        configs = {"judge.train": config.judge.train} | config.judge.watching | config.judge.evaluating
+        judges = {key: make_judge(judge, domain, make_examiner(domain), client) for key, judge in configs.items()}
+        check_judges(config, "rl", judges, domain, queries, client)
 
     return check
 
@@ -46,14 +53,15 @@ def server_of(taught, **options):
 def test_it_reports_prompts_plan_disk_and_every_llm_judge(check, taught, capsys):
     with serving(server_of(taught)) as url:
         check(url=url)
-    prompts, plan, disk, train, evaluate = capsys.readouterr().out.splitlines()
+    prompts, plan, disk, train, *evaluate = capsys.readouterr().out.splitlines()
     longest = max(len(one.query.query) for one in taught)
     assert prompts == (
         f"prompts: at most {longest} tokens, with rollout.max_tokens {longest + 512} of the 2,048 that the model reads"
     )
     assert plan.startswith("plan for 1 GPU of 80 GB: fits") and disk.startswith("disk: checkpoints take up to 0.0 of ")
     assert train.startswith("judge.train: a verdict of simulated in ")
-    assert evaluate.startswith("judge.eval.0: a verdict of simulated in ")
+    assert len(evaluate) == 2  # a pair, and an answer alone, because no baselines are stored
+    assert all(line.startswith("judge.eval.0: a verdict of simulated in ") for line in evaluate)
 
 
 def test_a_watching_judge_is_checked_too(check, taught, capsys):
@@ -120,6 +128,102 @@ def test_for_an_unknown_kind_of_model_only_the_judges_are_checked(check, taught,
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
     with serving(server_of(taught)) as url:
         check(f"rl.init={tmp_path}", url=url)
-    unknown, train, _ = capsys.readouterr().out.splitlines()
+    unknown, train, *_ = capsys.readouterr().out.splitlines()
     assert unknown.startswith("lengths, plan and disk: not checked: ")
     assert train.startswith("judge.train: a verdict")
+
+
+OWN = """
+from arenarl.domains.domain import Domain, Truth
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.travel.domain import TravelDomain
+from arenarl.judges.judge import Judge, Verdict
+
+RUBRIC = domain_rubric("travel", "en")
+
+class Sound(Judge):
+    def __init__(self, config): pass
+    async def compare(self, query, first, second, repeat=0):
+        return Verdict((dict.fromkeys(RUBRIC.names, 5.0),) * 2, RUBRIC.total)
+
+class Misspelt(Sound):
+    async def compare(self, query, first, second, repeat=0):
+        return Verdict(({"path_bredth": 5.0},) * 2, RUBRIC.total)
+
+class Failing(Sound):
+    async def compare(self, query, first, second, repeat=0):
+        return self.missing
+
+class Score:
+    def __init__(self, value, name="path_breadth"):
+        self.scores = dict.fromkeys(RUBRIC.names, 5.0) | {name: value}
+
+def domain_of(value, name="path_breadth"):
+    class Own(TravelDomain):
+        def examine(self, query, messages):
+            truth = Truth()
+            truth.dimensions = lambda: Score(value, name).scores
+            return truth
+    return Own
+
+High, Text, Unknown = domain_of(10.5), domain_of("7"), domain_of(5.0, "path_bredth")
+
+class Raising(TravelDomain):
+    def examine(self, query, messages):
+        return {}["x"]
+
+class NoTruth(TravelDomain):
+    def examine(self, query, messages):
+        return 7.0
+
+class Nameless(Domain): pass
+
+class NoDomain:
+    def __init__(self, environment, data): pass
+"""
+
+
+@pytest.mark.parametrize(("overrides", "problem"), [
+    (["judge.train.name=own_parts:Sound"], None),
+    (["judge.train.name=own_parts:Sound", "reward.name=pointwise_answer"], "judge.train.name=.* has no method score"),
+    (["judge.eval.0.name=own_parts:Misspelt"], "judge.eval.0.name=.*'path_bredth'.*did you mean path_breadth"),
+    (["judge.train.name=own_parts:Failing"], "compare gave no verdict on an invented answer: AttributeError"),
+    (["judge.watch.name=own_parts:Sound", "judge.watch_share=0.5"], "judge.watch.name=.* has no method score"),
+    (["environment.domain=own_parts:High"], r"scores path_breadth 10.5 .*from 0 to 10"),
+    (["environment.domain=own_parts:Text"], "scores path_breadth '7'"),
+    (["environment.domain=own_parts:Unknown"], "must score the rubric's dimensions"),
+    (["environment.domain=own_parts:Raising"], "its truth about an invented answer .* KeyError"),
+    (["environment.domain=own_parts:NoTruth"], "must return a Truth"),
+    (["environment.domain=own_parts:Nameless"], "set its attribute name"),
+    (["environment.domain=own_parts:NoDomain"], "must be a subclass of"),
+    (["environment.domain=own_parts:Sound"], "must be a subclass of"),
+])  # fmt: skip
+def test_own_judges_and_domains_are_tried_before_work_starts(check, tmp_path, monkeypatch, overrides, problem):
+    (tmp_path / "own_parts.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    if problem is None:
+        return check(*overrides)
+    with pytest.raises(UserError, match=problem) as refused:
+        check(*overrides)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("reward", ["pointwise_trajectory", "pointwise_explicit", "ruler", "tournament_grpo"])
+def test_an_llm_judge_is_asked_for_what_the_reward_asks_for(check, taught, reward, capsys):
+    with serving(server_of(taught)) as url:
+        check(f"reward.name={reward}", "rollout.group_size=5", url=url)
+    assert capsys.readouterr().out.count("judge.train: a verdict") == 1
+
+
+def test_a_local_server_behind_a_proxy_is_named(check, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with pytest.raises(UserError, match="add 127.0.0.1 to NO_PROXY"):
+        check(url=f"http://127.0.0.1:{free_port()}/v1")
+
+
+def test_llms_behind_tools_are_asked_for_a_reply(check, taught):
+    with serving(server_of(taught)) as url:
+        address = f"base_url: 'http://127.0.0.1:{free_port()}/v1', api_key_variable: null, patience_s: 0.5"
+        with pytest.raises(UserError, match="no usable reply from|environment.tickets: m gave no readable reply: "):
+            check(f"environment.tickets={{name: llm, model: m, {address}}}", url=url)

@@ -234,13 +234,3 @@ def test_a_share_of_0_makes_no_watcher_and_a_judge_without_a_share_is_refused(tm
         load_config("configs/quickstart.yaml", ["judge.watch.base=configs/judges/qwen3_max.yaml"])
     with pytest.raises(UserError, match="judge.watch.model is missing"):
         load_config("configs/quickstart.yaml", ["judge.watch.name=llm", "judge.watch_share=0.5"])
-
-
-def test_a_user_s_watching_judge_needs_the_method_score(tmp_path, monkeypatch):
-    (tmp_path / "watchers.py").write_text(
-        "class Compares:\n    def __init__(self, config): pass\n    async def compare(self, *a): pass\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    config = load_config("configs/quickstart.yaml", ["judge.watch.name=watchers:Compares", "judge.watch_share=0.5"])
-    with pytest.raises(UserError, match="judge.watch.name=watchers:Compares: .* define its method score"):
-        make_watcher(config, domain_of(config), examiner_of(config), tmp_path)
