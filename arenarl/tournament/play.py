@@ -85,18 +85,17 @@ async def play_tournament(
         raise ValueError(f"timeout_s={timeout_s}: must be above 0, or None")
     ranking = resolve_ranking(topology, ranking)
     members = group_entrants(group_size, entrants, valid_G)
+    slots = limit or nullcontext()
     if topology == "group_stage":
         check_function("choose", compare, (), 1)
-        limit = limit or nullcontext()
         choose = cast(Choose, compare)
-        return await play_group_stage(group_size, members, choose, seed, limit, timeout_s, failures, **params)
+        return await play_group_stage(group_size, members, choose, seed, slots, timeout_s, failures, **params)
     check_function("compare", compare, 0, 1)
     schedule = build_topology(topology, len(members), seed, **params)
     if len(members) < 2:
         return Ranking(*rank_trajectories(group_size, members, [Standing((0.0,), None)] * len(members)), [])
-    limit = limit or nullcontext()
     pairwise = cast(Compare, compare)
-    results, matches = await _play(schedule, members, pairwise, bidirectional, limit, timeout_s, failures)
+    results, matches = await _play(schedule, members, pairwise, bidirectional, slots, timeout_s, failures)
     if not results and len(members) == group_size:
         raise ValueError(
             f"{topology} with {params} plays no match between {group_size} entrants; change its parameters"

@@ -64,7 +64,7 @@ def test_the_queries_name_the_subtasks(tmp_path):
     write_jsonl(tmp_path / "rl_queries.jsonl", [query("a", "poem"), query("b", "essay"), query("c", "poem")])
     assert [query.query_id for query in training_queries_of(config_of(tmp_path))] == ["a", "b", "c"]
     assert [query.query_id for query in training_queries_of(config_of(tmp_path, subtasks=["poem"]))] == ["a", "c"]
-    with pytest.raises(UserError, match="unknown novel; known: poem, essay"):
+    with pytest.raises(UserError, match="unknown novel; choose from poem, essay"):
         training_queries_of(config_of(tmp_path, subtasks=["novel"]))
 
 

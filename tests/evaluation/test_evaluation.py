@@ -87,7 +87,7 @@ def test_judges_of_only_invalid_trajectories_have_no_agreement_in_the_table(caps
     figures = summarize([case(number, False, np.ones((2, DIMENSIONS))) for number in range(3)], 0, 0)
     assert figures["judges_agree"]["agreement"] is None and figures["win_rate"]["mean"] == 0
     print_table({"judge": "simulated", "checkpoints": ["rl"], "rl": {"sampled": figures}})
-    assert "on - (no case judged by both) of the outcomes" in capsys.readouterr().out
+    assert "agree on these shares of outcomes: - (no case judged by both)" in capsys.readouterr().out
 
 
 def test_a_void_trajectory_in_place_of_a_baseline_gives_no_outcome():

@@ -161,7 +161,7 @@ EMBEDDED_JUDGE = "judge.train={name: embedded, model: null, base_url: null}"
 
 @pytest.mark.parametrize(("overrides", "message"), [
     (["build.seeds=null"], "build.seeds is not set"), (["build.seeds=nowhere.jsonl"], "nowhere.jsonl cannot be read"),
-    (["build.teacher={name: embedded}"], "build.teacher names no model"),
+    (["build.teacher={name: embedded, model: null, base_url: null}"], "build.teacher names no model"),
     ([EMBEDDED_JUDGE], "build.attempts=2: judge.train must choose among attempts"),
     ([EMBEDDED_JUDGE, "build.attempts=1"], "data.baseline_attempts=3: judge.train must choose among attempts"),
     (["build.languages=[zh]"], "a seed is in en, but build.languages is zh"),
