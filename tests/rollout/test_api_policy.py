@@ -263,7 +263,11 @@ def test_evaluate_judges_a_closed_model_like_a_checkpoint(tmp_path):
         model = {"name": "llm", "model": "closed", "base_url": url, "api_key_variable": "POLICY_KEY"}
         model |= {"price_in": 1.0, "price_out": 2.0}
         printed = run_well(tmp_path, "evaluate.py", evaluate__api={"one": model}, **options)
-    assert "closed models: 5 trajectories, at most 40 calls" in printed and "LLM calls: 10 paid for" in printed
+    assert (
+        "at most 40 LLM calls" in printed
+        and "LLM calls: 10 paid for" in printed
+        and "closed so far: 11 calls" in printed
+    )
     summary = read(tmp_path / "results" / "closed" / "summary.json")
     greedy, provenance = summary["one"]["greedy"], summary["provenance"]["api_policies"]["one"]
     assert summary["checkpoints"] == ["one"] and provenance["model"] == "closed"
