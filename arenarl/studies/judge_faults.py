@@ -4,8 +4,8 @@
 
 The last line is JSON. `fault_share` is the faulty share of the server's replies. `invented_scores` counts verdicts that
 the run used and the server never gave. `failed_verdicts` counts missing verdicts. `throughput_ratio` is seconds with
-faults divided by seconds without. `calls_on_rerun` counts the server's calls in the repeated run. Needs the run's data
-and SFT policy.
+faults divided by seconds without. `calls_on_rerun` counts the paid calls and retries of training in the repeated run.
+Needs the run's data and SFT policy.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main() -> None:
     seconds, steps, served = run("judge-faults-some", arguments.faults, "some.jsonl")
     some = load_config(arguments.config, [*arguments.overrides, "name=judge-faults-some"]).run_dir
     used = list(read_jsonl(some / "rl" / "verdicts-0.jsonl"))
-    _, _, served_again = run("judge-faults-some", arguments.faults, "again.jsonl")
+    _, again, _ = run("judge-faults-some", arguments.faults, "again.jsonl")
     curves = f"curves of both runs in {some}/wandb"
     print(f"{len(used)} verdicts used, {len(served)} requests served; logs in {FOLDER}; {curves}")
     figures = {
@@ -82,7 +82,10 @@ def main() -> None:
         "invented_scores": invented_scores(used, served),
         "failed_verdicts": int(sum(step.get("judge/failed_verdicts", 0) for step in steps)),
         "throughput_ratio": round(seconds / seconds_without, 2),
-        "calls_on_rerun": len(served_again),
+        # without the verdict that each start of RL asks for
+        "calls_on_rerun": int(
+            sum(step[name] for step in again for name in ("judge/paid_calls", "judge/retries") if name in step)
+        ),
     }
     print(json.dumps(figures))
 
