@@ -195,6 +195,6 @@ case "$stage" in
   agentgym) shift; environment; tables textcraft babyai "$@" ;;
   real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
   test_vllm) shift; test_vllm "$@" ;;
-  "") usage ;;
+  "" | -h | --help) usage ;;
   *) [ -f "configs/tables/$stage.yaml" ] || fail "there is no stage $stage; ./reproduce.sh alone lists the stages"; shift; environment; tables "$stage" "$@" ;;
 esac

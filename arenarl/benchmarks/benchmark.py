@@ -111,7 +111,7 @@ class Benchmark:
         return item.query
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        """Return the values of one response that `figures` needs; None without a verdict."""
+        """Return the values of one response that `figures` needs, or None if the judge gives no verdict."""
         raise NotImplementedError
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:

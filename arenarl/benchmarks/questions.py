@@ -46,7 +46,8 @@ class HiddenQuestions(Benchmark):
             texts = [getattr(record, name) for name in self.hidden]
             if file.suffix != self.plain:
                 key, where = self.key_of(record.canary), f"{file}, record {number + 1}"
-                texts = [decrypted(getattr(record, name), key, f"{where}: {name}") for name in self.hidden]
+                hidden = zip(self.hidden, texts, strict=True)
+                texts = [decrypted(text, key, f"{where}: {name}") for name, text in hidden]
             question, answer = texts
             items.append(Item(getattr(record, "id", str(number)), question, self.language, {"answer": answer}))
         return items

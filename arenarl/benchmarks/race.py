@@ -172,10 +172,10 @@ def read_points(text: str, criterions: dict[str, list[dict[str, Any]]]) -> Point
 
 def _match(criterion: str, compared: Sequence[_Compared]) -> _Compared | None:
     """Return the entry with the criterion's text, else the first entry whose text contains it or is part of it."""
-    wanted = _plain(criterion)
-    texts = [(_plain(entry.criterion), entry) for entry in compared]
-    fitting = [(text != wanted, entry) for text, entry in texts if text and (text in wanted or wanted in text)]
-    return min(fitting, key=lambda pair: pair[0], default=(True, None))[1]
+    wanted, texts = _plain(criterion), [_plain(entry.criterion) for entry in compared]
+    fitting = [index for index, text in enumerate(texts) if text and (text in wanted or wanted in text)]
+    best = min(fitting, key=lambda index: texts[index] != wanted, default=None)
+    return None if best is None else compared[best]
 
 
 def _read_article(text: str, length: int) -> str:

@@ -56,7 +56,7 @@ def read_records(path: Path, record_type: type[R], unique: str | None = None) ->
         try:
             record = record_type.model_validate(row)
         except ValidationError as error:
-            names = ", ".join(map(str, list(row)[:8])) or "no fields" if isinstance(row, dict) else "no fields"
+            names = ", ".join(map(str, [*row][:8] if isinstance(row, dict) else [])) or "no fields"
             problem = f"{first_problem(error)} (the record has {names})"
             raise UserError(f"{path}, {place}: {problem}; take this benchmark's whole file") from error
         value = getattr(record, unique) if unique else place

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import signature
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
@@ -28,6 +28,7 @@ from arenarl.trajectory import Query, Trajectory, read_queries, read_trajectorie
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
 
+T = TypeVar("T")
 DOMAINS = {
     "travel": "arenarl.domains.travel.domain:TravelDomain",
     "research": "arenarl.domains.research.domain:ResearchDomain",
@@ -94,6 +95,11 @@ class Domain:
 
     def __init__(self, environment: EnvironmentConfig, data: DataConfig):
         self.environment, self.data = environment, data
+
+    @property
+    def is_own(self) -> bool:
+        """True for a class of the user."""
+        return ":" in self.environment.domain
 
     # (query, messages) -> the truth about the trajectory; called only for queries with `has_truth`
     examine: Callable[[Query, list[dict[str, Any]]], Truth] | None = None
@@ -225,7 +231,7 @@ def _make_own(name: str, kind: Any, environment: EnvironmentConfig, data: DataCo
 
 def checked_truth(domain: Domain, query: Query, truth: Any) -> Truth:
     """Return the truth; raise UserError if a user's own domain does not score the rubric's dimensions from 0 to 10."""
-    if ":" not in domain.environment.domain:
+    if not domain.is_own:
         return truth
     key = f"environment.domain={domain.environment.domain}: examine"
     if not isinstance(truth, Truth):
@@ -241,7 +247,7 @@ def checked_truth(domain: Domain, query: Query, truth: Any) -> Truth:
 
 def check_truth(domain: Domain, query: Query, messages: list[dict[str, Any]]) -> None:
     """Raise UserError, also for an error in its code, if a user's own domain has no sound truth about a trajectory."""
-    if ":" not in domain.environment.domain or domain.examine is None:
+    if not domain.is_own or domain.examine is None:
         return
     try:
         if domain.has_truth(query):
@@ -258,14 +264,14 @@ def median_of(trajectories: Sequence[Trajectory], quality: Sequence[float]) -> T
     return trajectories[sorted(range(len(trajectories)), key=lambda index: quality[index])[len(trajectories) // 2]]
 
 
-def even_counts(count: int, subtasks: Sequence[str]) -> list[tuple[str, int]]:
-    """Spread `count` over the subtasks; the first subtasks take the remainder.
+def even_counts(count: int, parts: Sequence[T]) -> list[tuple[T, int]]:
+    """Spread `count` over the parts; the first parts take the remainder.
 
     >>> even_counts(5, ["a", "b", "c"])
     [('a', 2), ('b', 2), ('c', 1)]
     """
-    each, rest = divmod(count, len(subtasks))
-    return [(subtask, each + (index < rest)) for index, subtask in enumerate(subtasks)]
+    each, rest = divmod(count, len(parts))
+    return [(part, each + (index < rest)) for index, part in enumerate(parts)]
 
 
 def teacher_skills(data: DataConfig, rng: random.Random, count: int) -> list[float]:

@@ -21,6 +21,7 @@ from arenarl.trajectory import (
     answer_text,
     given_calls,
     harmless,
+    json_problem,
     language_of,
     parse_json,
     parse_turn,
@@ -97,7 +98,7 @@ def _json_lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
         try:
             value = parse_json(line, MAX_RECORD_NESTING)
         except ValueError as error:
-            raise UserError(f"{where}: not JSON ({error}); {how}") from error
+            raise UserError(f"{where}: not JSON ({json_problem(error)}); {how}") from error
         if not isinstance(value, dict):
             raise UserError(f"{where}: a {type(value).__name__}, not an object; {how}")
         yield number, where, value

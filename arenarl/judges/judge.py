@@ -37,7 +37,7 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """The interface of judges. Each async method is one judge call; it returns None without a verdict.
+    """The interface of judges. Each async method is one judge call; it returns None if it gets no verdict.
     A class may leave out methods that its runs do not call. `repeat` distinguishes calls with equal arguments."""
 
     def __init__(self, config: JudgeConfig):

@@ -153,7 +153,7 @@ class LLMJudge:
         self, query: Query, trajectories: Sequence[Trajectory], reply: Reply, reply_type: type, repeat: int,
         rubric: Rubric | None = None, answer_only: bool = False,
     ) -> Any:  # fmt: skip
-        """Return the reply to one call as `reply_type`; None without a usable reply."""
+        """Return the reply to one call as `reply_type`, or None if no reply is usable."""
         kind = view_kind(self.config, answer_only)
         views = [view_of(trajectory, kind) for trajectory in trajectories]
         messages = judge_messages(query, views, rubric or self._rubric(query), reply, self.config)

@@ -131,7 +131,7 @@ class LLMClient:
     async def ask(
         self, llm: LLMConfig, messages: Messages, reply_type: type[Parsed], retry: str, repeat: int = 0, about: str = ""
     ) -> Parsed | None:
-        """Return the JSON reply of one call, or None without a valid reply.
+        """Return the JSON reply of one call, or None if no reply is valid.
 
         `retry` is the prompt after a reply that does not parse; it contains `{error}`. `repeat` distinguishes calls
         with equal messages. `about` names the call in the log.
@@ -142,7 +142,7 @@ class LLMClient:
     async def ask_text(
         self, llm: LLMConfig, messages: Messages, read: Reader[Read], retry: str, repeat: int = 0, about: str = ""
     ) -> Read | None:
-        """Return `read(text)` of a reply in any format, or None without a valid reply; see `ask`.
+        """Return `read(text)` of a reply in any format, or None if no reply is valid; see `ask`.
 
         `read` raises ValueError for a wrong text. A reply that used all of `max_reply_tokens` may lack its end and
         counts as unreadable.
@@ -330,8 +330,7 @@ class LLMClient:
         The reply is paid for but not stored."""
         if self.stop_reason or not self._reserve():
             return
-        messages = [{"role": "user", "content": "Answer with one word: yes."}]
-        request = chat_request(llm, messages, llm.max_reply_tokens, llm.temperature)
+        request = probe_request(llm)
         try:
             completion = await self.transport.send(llm, request)
         except Exception as error:  # noqa: BLE001 - the failed call reports its own error
@@ -469,6 +468,12 @@ def chat_request(
     if llm.extra_body:
         request["extra_body"] = llm.extra_body
     return request
+
+
+def probe_request(llm: LLMConfig) -> dict[str, Any]:
+    """Return the request of a short prompt, which any LLM can answer."""
+    messages = [{"role": "user", "content": "Answer with one word: yes."}]
+    return chat_request(llm, messages, llm.max_reply_tokens, llm.temperature)
 
 
 def _target(llm: LLMConfig) -> tuple[str, str]:

@@ -210,12 +210,12 @@ def group_of_copies(query: Query, trajectory: Trajectory, size: int) -> RolloutG
 
 def _tokens(text: str) -> int:
     """Estimate the number of tokens: 4 ASCII characters, or 1.5 other characters, per token."""
-    ascii_count = sum(character.isascii() for character in text)
+    ascii_count = len(text.encode("ascii", "ignore"))
     return round(ascii_count / 4 + (len(text) - ascii_count) / 1.5)
 
 
 def estimate(config: Config, stage: str) -> tuple[Usage | None, Usage]:
-    """Return a stage's LLM usage, typical and at most; typical is None without a trajectory to size prompts by.
+    """Return a stage's LLM usage, typical and at most; typical is None if no trajectory is stored to size prompts by.
 
     Raises UserError if a user's reward fails on invented trajectories.
     """
@@ -229,8 +229,6 @@ def _estimate(config: Config, stage: str, samples: dict[Query, Trajectory], is_m
     queries, by_id = list(samples), {query.query_id: trajectory for query, trajectory in samples.items()}
     if stage == "rl":
         return estimate_rl(config, queries, by_id, is_most)
-    if stage != "evaluate":
-        return Usage()
     count = count_test_queries(config) * len(config.evaluate.attempts)
     usage = _estimate_cases(config, queries, by_id, _CountingClient(is_most), count * len(config.evaluated))
     for llm in config.evaluate.api.values():

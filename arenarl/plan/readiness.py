@@ -1,7 +1,7 @@
 """Checks before work starts: prompt lengths, plan and disk (`train_rl.py --check`), and a reply of each LLM and judge.
 
 Each judge gives one verdict on invented answers per method that the stage calls. Calls of LLMs are paid and stored like
-all others, but never answered from the store.
+all others. RL's are never answered from the store, evaluation's may be.
 """
 
 import asyncio
@@ -11,15 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from typing import TypeVar
 
-from arenarl.config.schema import Config
+from arenarl.config.schema import Config, LLMConfig
 from arenarl.domains.domain import Domain, check_truth
 from arenarl.domains.known_answers import has_answer
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Judge
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.verifier import Verifier
-from arenarl.llm.client import LLMClient, NoReply, chat_request
+from arenarl.llm.client import LLMClient, NoReply, probe_request
 from arenarl.plan.estimate import Call, JudgeRecorder, group_of_copies, reward_invented
 from arenarl.plan.memory import gb
 from arenarl.plan.stage import Stage
@@ -29,6 +30,7 @@ from arenarl.system.progress import is_main_process, process_count
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, prompt_messages
 
 PATIENCE_S = 30.0  # maximum time of retries if a judge does not reply
+AnyLLM = TypeVar("AnyLLM", bound=LLMConfig)
 CHECKPOINTS = 3  # on the disk at once: two complete ones and the one being written
 
 
@@ -130,9 +132,7 @@ def _calls_of(config: Config, stage: str, key: str, judge: Judge, query: Query) 
 
 async def _require_reply(key: str, judge: LLMJudge, method: str, arguments: tuple, options: dict, number: int) -> None:
     """Make one call of an LLM judge, with little patience. Raises UserError without a verdict."""
-    hasty = LLMJudge(
-        replace(judge.config, patience_s=min(judge.config.patience_s, PATIENCE_S)), judge.client, judge.rubric
-    )
+    hasty = LLMJudge(_impatient(judge.config), judge.client, judge.rubric)
     bound = signature(getattr(hasty, method)).bind(*arguments, **options)
     bound.arguments["repeat"] = number
     verdict = await getattr(hasty, method)(*bound.args, **bound.kwargs)
@@ -141,6 +141,10 @@ async def _require_reply(key: str, judge: LLMJudge, method: str, arguments: tupl
         advice = "./reproduce.sh judge_check measures how often it does"
         raise UserError(f"{key}: {judge.config.model} gave no readable verdict ({judge.client.last_failure}); {advice}")
     judge.client.take_usage()  # not of the first step
+
+
+def _impatient(llm: AnyLLM) -> AnyLLM:
+    return replace(llm, patience_s=min(llm.patience_s, PATIENCE_S))
 
 
 def _invented(query: Query, size: int) -> RolloutGroup:
@@ -160,14 +164,12 @@ def _check_other_llms(config: Config, stage: str, queries: Sequence[Query], clie
     for key, llm in others.items():
         if llm.name != "llm":
             continue
-        hasty, start = replace(llm, patience_s=min(llm.patience_s, PATIENCE_S)), time.monotonic()
+        hasty, start = _impatient(llm), time.monotonic()
         if key == "judge.verifier":
             trajectory = _invented(known, 2).trajectories[0]
             reply = asyncio.run(Verifier(hasty, client).is_correct(known, trajectory, repeat=number))
         else:
-            messages = [{"role": "user", "content": "Answer with one word: yes."}]
-            request = chat_request(hasty, messages, hasty.max_reply_tokens, hasty.temperature)
-            reply = asyncio.run(client.complete(hasty, request, repeat=number))
+            reply = asyncio.run(client.complete(hasty, probe_request(hasty), repeat=number))
         client.check()
         if reply is None or isinstance(reply, NoReply):
             reason = f": {reply.reason}" if reply else ""

@@ -110,8 +110,8 @@ class Progress:
         meta["policy_tokens"] = self.policy_tokens
         if self.rewards:
             meta["reward"] = math.fsum(self.rewards)  # fsum: the order of the rewards does not matter
-        arrays_T = (array[:length] for array in (self.completion_ids, self.policy_mask_T, self.logprobs_T))
-        return Trajectory(query_id, self.messages, stop_reason, False, self.prompt_ids, *arrays_T, meta)
+        arrays_T = {name: getattr(self, name)[:length] for name in ("completion_ids", "policy_mask_T", "logprobs_T")}
+        return Trajectory(query_id, self.messages, stop_reason, prompt_ids=self.prompt_ids, meta=meta, **arrays_T)
 
 
 class RolloutEngine:

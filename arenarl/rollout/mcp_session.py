@@ -21,7 +21,7 @@ from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VER
 from arenarl.config.schema import MCPServerConfig
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
-from arenarl.system.event_loops import InFlight
+from arenarl.system.event_loops import InFlight, mark_error_read
 
 _MAX_EVENT_BYTES = 64 * 2**20
 _MAX_PAGES = 100  # maximum pages of a list of tools
@@ -42,7 +42,7 @@ class Connection:
         self._closing = asyncio.Event()
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._owner = asyncio.create_task(self._own_client())
-        self._owner.add_done_callback(lambda task: task.cancelled() or task.exception())  # marks the error as retrieved
+        self._owner.add_done_callback(mark_error_read)
 
     @property
     def is_over(self) -> bool:

@@ -135,7 +135,8 @@ def _renamed_tool(
     _check_arguments(schema["function"]["parameters"]["properties"], original["parameters"], rule, key)
 
     async def call_original(call: Call, arguments: dict[str, Any]) -> str:
-        return await call(rule.tool, **{rule.arguments.get(name, name): value for name, value in arguments.items()})
+        renamed = {rule.arguments.get(argument, argument): value for argument, value in arguments.items()}
+        return await call(rule.tool, **renamed)
 
     return OfferedTool(schema, call_original)
 

@@ -111,7 +111,7 @@ def markdown_table(summary: Row) -> str:
     for topology, params in TOPOLOGIES:
         given = format_params(params)
         keys = ((topology, given, "bracket"), (topology, given, "scores"), pointwise_key(topology, given))
-        cells = [" / ".join(f"{rows[key]['tau']:.3f}" if key in rows else "-" for key in keys) for rows in models]
+        cells = [simulated.format_taus(rows, keys) for rows in models]
         cost = rows_with(models[0].values(), topology=topology, params=given)[0]
         numbers = [f"{cost[name]:g}" for name in ("matches", "judge_calls", "critical_path")]
         lines.append([f"`{topology}`" + (f", {given}" if given else ""), *numbers, *cells])

@@ -196,7 +196,7 @@ def kill_and_resume(place: Workplace) -> Figures:
     """Kill RL in the middle and resume it. Groups, rewards and curve must equal those of an uninterrupted run."""
     folder, uninterrupted = place.stage("killed/rl"), place.stage("quickstart/rl")
     if not (uninterrupted / "timing.json").is_file():
-        raise Skipped("there is no uninterrupted run to compare with: the part rl did not end")
+        raise Skipped("the part rl did not end, so this part has no uninterrupted run to compare with")
     command = place.script("train_rl.py", changes={"name": "killed", "rl.init_run": "quickstart"})
     checkpoint = folder / f"checkpoint-{place.sizes['rl.save_steps']}" / "whole.json"
     process = place.begin(command)

@@ -63,18 +63,17 @@ def main() -> None:
     port = free_port()  # one for all runs, since replies are stored by address
     init_run = config.rl.init_run or config.name
 
-    def run(name: str, faults: float, log: str) -> tuple[float, list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the seconds, the trainer's log and the server's log."""
+    def run(name: str, faults: float, log: str) -> tuple[float, list[dict[str, Any]]]:
+        """Return the seconds and the trainer's log; the server logs to `log`."""
         options = ("--faults", str(faults), "--log", str(FOLDER / log))
         with running_server(arguments.config, arguments.overrides, port, *options):
-            trained = train(arguments.config, name, init_run, arguments.steps, port, arguments.overrides)
-        return *trained, list(read_jsonl(FOLDER / log))
+            return train(arguments.config, name, init_run, arguments.steps, port, arguments.overrides)
 
-    seconds_without, _, _ = run("judge-faults-none", 0.0, "none.jsonl")
-    seconds, steps, served = run("judge-faults-some", arguments.faults, "some.jsonl")
+    seconds_without, _ = run("judge-faults-none", 0.0, "none.jsonl")
+    seconds, steps = run("judge-faults-some", arguments.faults, "some.jsonl")
     some = load_config(arguments.config, [*arguments.overrides, "name=judge-faults-some"]).run_dir
-    used = list(read_jsonl(some / "rl" / "verdicts-0.jsonl"))
-    _, again, _ = run("judge-faults-some", arguments.faults, "again.jsonl")
+    used, served = list(read_jsonl(some / "rl" / "verdicts-0.jsonl")), list(read_jsonl(FOLDER / "some.jsonl"))
+    _, again = run("judge-faults-some", arguments.faults, "again.jsonl")
     curves = f"curves of both runs in {some}/wandb"
     print(f"{len(used)} verdicts used, {len(served)} requests served; logs in {FOLDER}; {curves}")
     figures = {

@@ -285,8 +285,7 @@ def markdown_table(summary: Row) -> str:
         lines = []
         for method in dict.fromkeys(row["method"] for row in rows):
             own = found[method, MODELS[0][0], "own"]
-            keys = [[(method, kind, budget) for budget in BUDGETS] for kind, _ in MODELS]
-            cells = [" / ".join(f"{found[key]['tau']:.3f}" if key in found else "-" for key in of) for of in keys]
+            cells = [simulated.format_taus(found, [(method, kind, budget) for budget in BUDGETS]) for kind, _ in MODELS]
             lines.append([method, f"{own['judge_calls']:g}", f"{own['tokens'] / 1000:.0f}", *cells])
         tables.append(markdown.table([f"N={size}", "judge calls", "thousand tokens", *model_headings()], lines))
     return "\n\n".join(tables)

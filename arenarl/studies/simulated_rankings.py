@@ -9,7 +9,7 @@ training, the mixed model estimates the judge's noise from earlier groups only.
 import argparse
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -212,6 +212,11 @@ def setting(kind: str, strength: float, size: int) -> Row:
 def rows_with(rows: Iterable[Row], **values: Any) -> list[Row]:
     """Return the rows that have all these values."""
     return [row for row in rows if values.items() <= row.items()]
+
+
+def format_taus(rows: Mapping[Any, Row], keys: Iterable[Any]) -> str:
+    """Return the taus of these rows as one cell; "-" for a missing row."""
+    return " / ".join(f"{rows[key]['tau']:.3f}" if key in rows else "-" for key in keys)
 
 
 def study_parser(about: str, of: str, sizes: Sequence[int] = ()) -> argparse.ArgumentParser:

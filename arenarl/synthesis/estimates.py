@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from arenarl.config.schema import LLMConfig
+from arenarl.domains.domain import even_counts
 from arenarl.synthesis.build import Build, tokens_of
 from arenarl.trajectory import read_jsonl
 
@@ -26,10 +27,8 @@ def of_queries(build: Build) -> list[Calls]:
     config, prompt, generators = build.build, build.prompt_tokens, build.build.generators
     wanted = sum(quota.total() for quota in build.quotas.values())
     count = -(-max(wanted - len(build.seeds), 0) // config.queries_per_call)
-    calls = []
-    for number, generator in enumerate(generators):
-        share = count // len(generators) + (number < count % len(generators))
-        calls.append(Calls(generator, share, prompt, config.queries_per_call * QUERY_TOKENS))
+    tokens_out = config.queries_per_call * QUERY_TOKENS
+    calls = [Calls(generator, share, prompt, tokens_out) for generator, share in even_counts(count, generators)]
     return calls + [Calls(llm, wanted, prompt, QUERY_TOKENS) for llm in (config.refiner, config.extractor)]
 
 

@@ -139,7 +139,7 @@ def _normal_form(text: str) -> str:
 def _days_after(year: int | None, month: int, day: int) -> Iterator[tuple[int | None, int, int]]:
     try:
         first = datetime.date(year or 2024, month, day)
-    except ValueError:  # there is no such day
+    except ValueError:  # not a calendar day
         return
     for days in range(1, _DAYS_AHEAD + 1):
         later = first + datetime.timedelta(days=days)

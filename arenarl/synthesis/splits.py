@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from arenarl.config.schema import BuildConfig, DataConfig
+from arenarl.domains.domain import even_counts
 from arenarl.synthesis.near_duplicates import NearDuplicates
 from arenarl.synthesis.prompts import Cell
 from arenarl.trajectory import Query
@@ -63,7 +64,7 @@ def assign(queries: Sequence[tuple[Query, bool]], quotas: Quotas, seed: int) -> 
 
 def _spread(total: int, subtasks: Sequence[str], languages: Sequence[str]) -> Counter[Cell]:
     cells = [Cell(subtask, language) for subtask in subtasks for language in languages]
-    return Counter({cell: total // len(cells) + (index < total % len(cells)) for index, cell in enumerate(cells)})
+    return Counter(dict(even_counts(total, cells)))
 
 
 def without_leaks(

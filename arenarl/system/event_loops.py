@@ -13,6 +13,12 @@ from typing import Any, Generic, TypeVar
 Result = TypeVar("Result")
 
 
+def mark_error_read(task: asyncio.Task) -> None:
+    """Keep asyncio from logging the error of a task that ended without a waiter; a callback for finished tasks."""
+    if not task.cancelled():
+        task.exception()
+
+
 class LoopThread:
     """An event loop in a daemon thread.
 
@@ -28,11 +34,11 @@ class LoopThread:
         self._stop.atexit = False  # a coroutine may still run when the process exits
 
     def submit(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
-        async def keep_alive() -> Result:
-            _ = self  # the reference keeps the thread until the coroutine is done
-            return await coroutine
+        return asyncio.run_coroutine_threadsafe(self._await(coroutine), self._loop)
 
-        return asyncio.run_coroutine_threadsafe(keep_alive(), self._loop)
+    async def _await(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Await the coroutine; `self` keeps the thread until it is done."""
+        return await coroutine
 
     @property
     def is_current(self) -> bool:

@@ -66,7 +66,8 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
     colours = mpl.colormaps["cividis"](np.linspace(0, 0.9, len(curves)))
     for axes, (name, title) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for place, (row, seeds) in enumerate(curves.items()):
-            whole = [points for points in seeds if len(points) == max(map(len, seeds))]
+            length = max(map(len, seeds))
+            whole = [points for points in seeds if len(points) == length]
             values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in whole])
             share = [point["step"] / seeds[0][-1]["step"] for point in seeds[0]]
             line = LINES[place % len(LINES)] | {"color": colours[place], "label": table.rows[row].label}

@@ -121,8 +121,9 @@ class Run:
         settings = dict(_changes(asdict(self.loaded), asdict(Config())))
         cold_start = _changes(settings_of("sft", self.start), settings_of("sft", self.loaded))
         settings |= {f"cold_start.{key}": value for key, value in cold_start}
-        names = {key for key in settings if key in ("name", "results") or key.startswith("wandb.")}
-        return {key: settings[key] for key in settings if key not in names} | {"evaluate.checkpoints": self.checkpoint}
+        names = ("name", "results")
+        kept = {key: value for key, value in settings.items() if key not in names and not key.startswith("wandb.")}
+        return kept | {"evaluate.checkpoints": self.checkpoint}
 
 
 def read_table(name: str, folder: Path = FOLDER) -> Table:

@@ -19,6 +19,7 @@ from typing import ClassVar, NamedTuple
 
 from arenarl.tournament.schedules import (
     DECIMALS,
+    Anchor,
     Pairing,
     Place,
     Results,
@@ -158,7 +159,7 @@ class SeededSingleElimination(Bracket):
 
     def ready(self, results: Results) -> list[Pairing]:
         if not results:
-            return [Pairing(0, i, 0) for i in range(1, self.size)]
+            return Anchor(self.size).ready(results)
         is_seeded = all((0, i) in results for i in range(1, self.size))
         return super().ready(results) if is_seeded else []
 

@@ -156,7 +156,7 @@ async def play_group_stage(
     calls: list[GroupCall] = []
 
     async def meet(places: list[tuple[asyncio.Future, int]], repeat: int) -> list[Seat] | None:
-        """Wait for the groups of the members, judge them, and return the winners; None without a verdict."""
+        """Wait for the groups of the members, judge them, and return the winners, or None if a verdict is missing."""
         earlier = [await group for group, _ in places]
         if None in earlier:
             return None

@@ -99,12 +99,12 @@ class Ranking:
 
     @property
     def tie_rate(self) -> float | None:
-        """Share of ties among the matches with a verdict; None without any verdict."""
+        """Share of ties among the matches with a verdict; None if no match has one."""
         return _share_true(match.is_tie for match in self.matches if match.scores)
 
     @property
     def flip_rate(self) -> float | None:
-        """Share of flips (see `is_flip`) among the matches with a verdict; None without any verdict."""
+        """Share of flips (see `is_flip`) among the matches with a verdict; None if no match has one."""
         return _share_true(match.is_flip for match in self.matches if match.scores)
 
 

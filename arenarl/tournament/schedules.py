@@ -157,6 +157,7 @@ class Balanced(Topology):
     def __post_init__(self):
         if parse_budget(self.matches, 10**9) < 1:
             raise ValueError(f"matches={self.matches!r}: must be at least 1")
+        super().__post_init__()
 
     def ready(self, results: Results) -> list[Pairing]:
         if results:
@@ -212,7 +213,7 @@ def anchor_means(results: Results, size: int) -> list[float | None]:
 
 
 def mean_score(results: Results, i: int, opponents: Iterable[int]) -> float | None:
-    """Return the mean score of i against these opponents; None without any verdict."""
+    """Return the mean score of i against these opponents, or None if it has no score."""
     found = (results.get((i, j)) for j in opponents)
     scores = [pair[0] for pair in found if pair]
     return round(fmean(scores), DECIMALS) if scores else None

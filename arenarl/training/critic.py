@@ -81,14 +81,17 @@ class Critic(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
             states = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-            torch.save(states, Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE)
+            torch.save(states, _file(args, state))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step:
-            path = Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE
-            states = torch.load(path, map_location=self.accelerator.device, weights_only=True)
+            states = torch.load(_file(args, state), map_location=self.accelerator.device, weights_only=True)
             self.model.load_state_dict(states["model"])
             self.optimizer.load_state_dict(states["optimizer"])
+
+
+def _file(args: Any, state: Any) -> Path:
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE
 
 
 def _with_value_head(path: str, policy: PolicyConfig) -> torch.nn.Module:

@@ -16,6 +16,7 @@ from threading import Thread
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
+from arenarl.system.event_loops import mark_error_read
 from arenarl.tournament.calls import within
 from arenarl.trajectory import Query, RolloutGroup, Trajectory
 
@@ -127,18 +128,12 @@ class EarlyCalls:
             pair = self.entered[i], self.entered[j]
             if pair not in self._under_way:
                 task = asyncio.create_task(within(self.timeout_s, partial(self.ask, i, j)))
-                task.add_done_callback(_read_error)
+                task.add_done_callback(mark_error_read)  # only the first error of a tournament is raised
                 self._under_way[pair] = task
 
     async def compare(self, i: int, j: int) -> Any:
         """Return the reply for rows i and j; it may come from a call about identical trajectories."""
         return await (self._under_way.get((self.entered[i], self.entered[j])) or self.ask(i, j))
-
-
-def _read_error(task: asyncio.Task) -> None:
-    """Mark the task's error as read: only the first error of a tournament is raised."""
-    if not task.cancelled():
-        task.exception()
 
 
 def sure_calls(surely_meets: str, entered: Mapping[int, Hashable | None], bidirectional: bool) -> list[tuple[int, int]]:

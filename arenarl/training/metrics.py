@@ -100,7 +100,7 @@ def group_records(
 ) -> list[dict]:
     """Return a step's lines of runs/<run>/rl/groups.jsonl: trajectories, rewards, ranks, every match.
 
-    `quality` is None without a truth.
+    `quality` is None if the query has no truth.
     """
     return [
         {

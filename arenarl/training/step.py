@@ -41,9 +41,9 @@ class TrainingStep:
     """The current step and this process's groups. All methods but `check` must run on all processes together.
 
     Args:
-        examine: returns the truth that is logged; None without a truth.
+        examine: returns the truth that is logged; None to log no truth.
         folder: RL's folder, where groups.jsonl is written.
-        client: None without LLMs.
+        client: None if the run calls no LLM.
         watcher: a second judge, which does not affect rewards.
     """
 

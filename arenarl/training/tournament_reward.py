@@ -42,6 +42,7 @@ from arenarl.trajectory import (
     text_of,
     tool_message,
 )
+from arenarl.trajectory.messages import are_objects
 
 Message = dict[str, Any]
 Rows = Sequence[str | list[Message]]  # TRL's prompts or completions: texts or chats
@@ -65,7 +66,7 @@ def tournament_reward(
     turn_ends: Collection[int] = (),
     **tournament: Any,
 ) -> RewardFunction:
-    """Return an async reward function for TRL: 1 for the first of a group, 0 for the last, None without a verdict.
+    """Return an async reward function for TRL: 1 for the first of a group, 0 for the last, None if it has no rank.
 
     Rewards follow Eq. 6, ArenaRL. Three kinds of completions are not judged and share the last rank: empty texts,
     conversations that end in a tool call, and, with `turn_ends`, truncated completions. Each process ranks its own
@@ -205,9 +206,7 @@ def _check_row(name: str, number: int, row: Any) -> None:
         if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
             raise UserError(f"{problem}; one message has no role: {message!r:.100}")
         calls = message.get("tool_calls") or []
-        if not isinstance(calls, list) or not all(
-            isinstance(call, dict) and isinstance(call.get("function") or {}, dict) for call in calls
-        ):
+        if not are_objects(calls, lambda call: isinstance(call.get("function") or {}, dict)):
             raise UserError(f"{problem}; one message has tool_calls that are not OpenAI's: {calls!r:.100}")
 
 

@@ -34,7 +34,7 @@ from arenarl.trajectory import append_step
 GRACE_S = 5.0  # a step's longest wait for the scores of its own groups
 LATE_STEPS = 10  # optimizer steps after which missing scores are dropped
 
-# scores (G,), None without a verdict and for invalid trajectories, which are not scored; number of calls
+# scores (G,), None for a missing verdict and for invalid trajectories, which are not scored; number of calls
 Scores = tuple[list[float | None], int]
 
 
@@ -76,7 +76,7 @@ class Watcher:
     Args:
         share: share of groups to watch; the choice depends on (seed, step, query), so a resumed run watches the same
         groups.
-        client: the judge's own LLM client; None without an LLM.
+        client: the judge's own LLM client; None if the judge calls no LLM.
     """
 
     def __init__(self, judge: Judge, share: float, seed: int, path: Path, client: LLMClient | None = None):

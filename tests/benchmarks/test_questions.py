@@ -237,7 +237,7 @@ PIECES = [
     "<think>",
     '"',
 ]
-READERS = {
+TIMED_READERS = {
     "comparison": partial(questions.read_comparison, unstated=0.0), "conclusion": questions.read_conclusion,
     "letter": questions.read_letter,
     "grade": questions.read_grade, "checklist": partial(read_checklist, count=3),
@@ -245,14 +245,14 @@ READERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", TIMED_READERS)
 def test_the_time_to_read_a_judges_reply_grows_no_faster_than_its_length(reader):
     def seconds(text):
         times = []
         for _ in range(3):
             start = process_time()
             with suppress(ValueError):
-                READERS[reader](text)
+                TIMED_READERS[reader](text)
             times.append(process_time() - start)
         return min(times)
 

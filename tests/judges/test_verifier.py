@@ -126,7 +126,7 @@ def test_the_difficulty_filter_keeps_queries_by_pass_rate_and_needs_all_pass_rat
     rates = {"never": 0.0, "once": 0.25, "thrice": 0.75, "always": 1.0, "unknown": None}
     closed = [Query(name, "research", "synthetic_qa", "en", name, KNOWN) for name in rates]
     config = Config(name="r")
-    with pytest.raises(UserError, match="lacks 5 of 5 pass rates"):
+    with pytest.raises(UserError, match=r"lacks 5 of 5 pass rates; .*python -m arenarl\.training\.difficulty"):
         of_right_difficulty([*closed, OPEN], config.rl.difficulty, config.pass_rates)
     records = [{"query_id": name, "pass_rate": rate} for name, rate in rates.items()]
     write_jsonl(tmp_path / "runs" / "r" / "difficulty" / "pass_rates.jsonl", records)

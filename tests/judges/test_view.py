@@ -219,7 +219,7 @@ def test_only_a_stated_price_above_the_limit_lowers_the_score(travel, kind):
 
 
 def test_the_judge_of_answers_believes_statements_and_ignores_missing_ones(travel):
-    """By hand: a museum without tags and hours; a budget without a price; a flight that costs more than a train."""
+    """A museum lacks tags and hours, a budget lacks a price, and a flight costs more than a train."""
     museum, cafe, park = names(travel, "Beijing", "museum", "cafe", "park")
 
     def constraints(constraints, subtask, text):

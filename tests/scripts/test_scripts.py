@@ -176,6 +176,7 @@ def test_rl_of_an_untrained_model_explains_itself_and_stops_with_a_checkpoint(fo
     line = stopped.stderr.strip().splitlines()[-1]
     assert line.startswith("error: 2 steps in a row without a valid trajectory (rl.stop_without_valid)")
     assert "saved runs/untaught/rl/checkpoint-1" in line
+    run_well(folder, "train_rl.py", rl__stop_without_valid=None, **options)
 
 
 LORA = {"name": "lora", "rl__init_run": "tiny", "policy__lora_rank": 4, "rl__eval_steps": 1, "rl__eval_queries": 1}
@@ -228,6 +229,7 @@ def test_unusable_checkpoints_are_refused(folder, tmp_path):
     (copy / "tokenizer_config.json").write_text(json.dumps(settings))
     with pytest.raises(UserError, match="copy has no chat template"):
         load_tokenizer(str(copy))
+    refused(folder, "train_rl.py", name="refused", rl__init=str(copy), words="copy has no chat template")
     (copy / "timing.json").unlink()
     with pytest.raises(UserError, match="copy is not finished"):
         require_model(str(copy))
@@ -262,6 +264,9 @@ def test_wrong_keys_and_processes_are_refused_before_any_work(folder):
 @pytest.mark.parametrize("script", ["train_sft.py", "train_rl.py"])
 def test_a_check_runs_without_a_launcher_and_stops_before_training(folder, script):
     """reproduce.sh checks this way, because torchrun would hide the line and its exit code."""
+    before = {path: path.read_bytes() for path in (folder / "runs" / "tiny").rglob("model.safetensors")}
+    run_well(folder, script, "--check", name="tiny")
+    assert before and all(path.read_bytes() == weights for path, weights in before.items())
     run_well(folder, script, "--check", name="checked", rl__init_run="tiny")
     assert not list((folder / "runs" / "checked").rglob("checkpoint-*"))
     refused(folder, script, "--check", data__folder="nowhere", words="python data/prepare.py")

@@ -141,7 +141,7 @@ class Known(Truth):
 
 
 def test_identical_trajectories_count_once_and_a_group_of_one_does_not_count():
-    """By hand.
+    """The expected values are worked by hand.
 
     Whole trajectories: rounds (1, 5) and (3, 7), so sigma_group is the root of 8; trajectories (1, 3) and (5, 7), so
     sigma_noise is the root of 2. Answers: x counts once; rounds (2, 4) and (2, 6) of x and y, so sigma_group is the

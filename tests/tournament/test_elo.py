@@ -6,7 +6,7 @@ import random
 import pytest
 from judges import perfect
 
-from arenarl.tournament.elo import Elo, bradley_terry, chance
+from arenarl.tournament.elo import Elo, bradley_terry
 from arenarl.tournament.play import run_tournament
 
 
@@ -88,6 +88,9 @@ def test_bradley_terry_is_where_the_gradient_is_zero():
     """Wins equal expected wins, including the draw with the entrant of rating 0."""
     outcomes = [(0, 1, 1.0), (0, 2, 1.0), (1, 2, 0.5), (2, 3, 1.0), (3, 0, 1.0)]
     ratings = bradley_terry(4, outcomes)
+
+    def chance(lead):
+        return 1 / (1 + 10 ** (-lead / 400))
 
     for entrant, rating in enumerate(ratings):
         surplus = 0.5 - chance(rating)

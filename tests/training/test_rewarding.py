@@ -199,7 +199,7 @@ def test_every_reward_that_a_yaml_can_name_has_a_function():
 
 
 @pytest.mark.parametrize(("method", "expected"), [
-    # Qualities 2, 6, 6 and 8, and an invalid trajectory. truth_of gives quality x the total .8x. A draw is no win.
+    # Qualities 2, 6, 6 and 8, and an invalid trajectory. truth_of gives quality x the total .8x. A draw is not a win.
     ("win_rate", [0 / 3 + 1, 1 / 3 + 1, 1 / 3 + 1, 3 / 3 + 1, 0]),  # Eq. 15
     ("pointwise_implicit", [1.16, 1.48, 1.48, 1.64, 0]),  # Eqs. 11 and 12
     ("pointwise_explicit", [0.58, 0.74, 0.74, 0.82, 0]),  # Eqs. 13 and 14

@@ -268,6 +268,10 @@ def test_the_example_trains_a_tiny_model_with_trl_s_trainer_on_two_processes(tin
     assert len(steps) == 2, done.stdout
     assert all("rewards/tournament/mean" in step and "'judge/failure_rate': '0'" in step for step in steps), done.stdout
     assert (tmp_path / "out" / "model.safetensors").is_file()
+    wrong = [sys.executable, str(ROOT / "examples" / "trl_tournament.py"), *options, "--judge", "nobody"]
+    done = subprocess.run(wrong, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert "error: " in done.stderr and "nobody" in done.stderr, done.stderr
 
 
 CHAT = [{"role": "user", "content": "?"}]

@@ -165,7 +165,7 @@ class View:
                     yield "toggle", [TOGGLE]
 
     def _search(self, goal: Cell, onto: bool = False) -> list[int] | None:
-        """Return the game's actions to face the goal, or with `onto` to stand on it; None without a way.
+        """Return the game's actions to face the goal, or with `onto` to stand on it; None if the goal is unreachable.
 
         Breadth first, through cells that the view does not show as blocked. Among equally short ways, the last one
         found wins, as in AgentGym.

@@ -150,7 +150,7 @@ def _go(level: Any, goals: set[Cell], thought: str, last: int | None) -> _Plan |
 
 
 def _way(level: Any, goals: set[Cell], through_things: bool = False) -> list[int] | None:
-    """Return the fewest game actions after which the agent faces a goal; None without a way.
+    """Return the fewest game actions after which the agent faces a goal, or None if no goal can be reached.
     The way opens closed doors, and locked doors if the agent carries the key."""
     start: Pose = game.pose_of(level)
     waiting, seen = deque([(start, ())]), {start}

@@ -8,7 +8,7 @@ tools search. If `data.items` has AgentGym-RL's `eval/searchqa_test.json`, its 4
 import asyncio
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from arenarl.domains.agentgym.world import official_items
-from arenarl.domains.domain import Domain, Truth, mean_of
+from arenarl.domains.domain import Domain, Split, Truth, Watch, mean_of
 from arenarl.domains.known_answers import has_answer, is_correct, squad_form, states_something
 from arenarl.rollout.environment import Environment, observe
 from arenarl.system.errors import UserError
@@ -106,10 +106,10 @@ class SearchQADomain(Domain):
         return Trajectory(query.query_id, messages, "answer")
 
     def splits(
-        self, environment: Environment, watch: Callable[[list], Iterable] = iter, client: "LLMClient | None" = None
-    ) -> Iterator[tuple[str, list[Any]]]:
+        self, environment: Environment, watch: Watch = iter, client: "LLMClient | None" = None
+    ) -> Iterator[Split]:
         """Yield the test questions, RL's questions from the sets in `TRAINED_ON`, and SFT trajectories on further
-        questions of these sets. There are no baselines."""
+        questions of these sets. SearchQA stores no baselines."""
         if self.environment.search.engine == "corpus":
             remedy = "set environment.search.engine=folder and environment.search.folder=<folder>"
             raise UserError(f"SearchQA needs your own corpus; {remedy}")

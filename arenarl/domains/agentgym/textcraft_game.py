@@ -166,7 +166,7 @@ def _obtain(
 
 
 def _craft(item: str, count: int, held: Counter[str], above: frozenset[str]) -> tuple[_Steps, Counter[str]] | None:
-    """Return the fewest steps that make `count` more of the item, and the inventory after them; None without a recipe.
+    """Return the fewest steps that make `count` more of the item, and the inventory after them; None if impossible.
     `above` are the items that the plan is already crafting; they must not occur again."""
     best = None
     for recipe in recipes().itemid_recipes[item]:

@@ -7,12 +7,12 @@ trajectories and 5.7k RL questions (3.1), all closed. Set the sizes with `data.s
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from arenarl.domains.domain import Domain, teacher_skills
+from arenarl.domains.domain import Domain, Split, Watch, teacher_skills
 from arenarl.domains.known_answers import has_answer
 from arenarl.domains.research.corpus import Corpus
 from arenarl.domains.research.extraction import rephrase
@@ -64,8 +64,8 @@ class ResearchDomain(Domain):
         return Teacher(self.corpus, environment, self.data.research.max_tool_calls)
 
     def splits(
-        self, environment: ResearchTools, watch: Callable[[list], Iterable] = iter, client: LLMClient | None = None
-    ) -> Iterator[tuple[str, list[Any]]]:
+        self, environment: ResearchTools, watch: Watch = iter, client: LLMClient | None = None
+    ) -> Iterator[Split]:
         """Yield the splits by file name: test queries, stored baselines, RL queries, SFT trajectories.
         `watch` wraps the list of queries while the teacher solves them, to show progress. With a `client`,
         `data.research.rephraser` rewords the closed queries. Raises UserError if the language is not the corpus's, or

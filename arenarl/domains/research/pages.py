@@ -61,7 +61,7 @@ class WorkerLost(Exception):
 
 
 def read_html(html: bytes, url: str, charset: str | None = None) -> Page | None:
-    """Return the page, or None without a main text. A wrong or missing `charset` is replaced by a detected one."""
+    """Return the page, or None if it has no main text. A wrong or missing `charset` is replaced by a detected one."""
     try:
         if (tree := load_html(decode(html, charset))) is None:
             return None

@@ -220,7 +220,7 @@ class SearchTools:
         return llm.name == "llm" and self.client is not None
 
     async def _ask(self, task: str, limit: int, texts: list[str], query: str | None = None) -> str | None:
-        """Return an LLM's snippet or summary of at most `limit` words or characters; None without an LLM or a reply."""
+        """Return an LLM's snippet or summary of at most `limit` words or characters; None if no LLM replies."""
         llm = getattr(self.config, task)
         if not self._uses(llm):
             return None

@@ -242,7 +242,7 @@ class WebEngine:
             hits = [Hit(str(url), str(title or url), str(snapshot or "")) for url, title, snapshot in triples]
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise ToolError("the search engine's reply could not be read.") from error
-        # SearXNG's sources have blocked it, so its empty reply does not mean that there are no pages
+        # SearXNG's sources have blocked it, so its empty reply says nothing about the pages
         if not hits and reply.get("unresponsive_engines"):
             raise ToolError("the engines that the search engine asks do not answer.")
         return hits

@@ -152,5 +152,5 @@ def _draw_date(rng: random.Random) -> str:
 
 
 def _optional(value: object, phrase: str) -> str:
-    """Return the phrase with the value inserted; "" if there is no value."""
+    """Return the phrase with the value inserted, or "" for None."""
     return phrase.format(value) if value is not None else ""

@@ -45,7 +45,7 @@ class _Attempt:
 
     def __init__(self, world: World, environment: TravelEnvironment, query: Query, habits: dict[str, bool]):
         self.world, self.environment, self.query, self.habits = world, environment, query, habits
-        self.is_compact = environment.results == "compact"
+        self.is_compact = environment.is_compact
         self.is_zh = query.language == "zh"
         self.messages: list[dict[str, Any]] = prompt_messages(query)
 

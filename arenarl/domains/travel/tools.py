@@ -49,7 +49,6 @@ class TravelEnvironment:
     ):
         """With a `timetable`, flights and trains come from it instead of the world, and their calls are awaitable."""
         self.world = world
-        self.results = results
         self.is_compact = results == "compact"
         self.language: Language = "en" if self.is_compact else language
         self.max_results = 2 if self.is_compact else 5

@@ -66,7 +66,7 @@ class GroupOutcome:
 
     @property
     def judged_G(self) -> list[float | None]:
-        """Mean judge score (G,) of each trajectory, from 0 to 10, pointwise or from matches; None without a score."""
+        """Mean judge score (G,) of each trajectory, from 0 to 10, pointwise or from matches; None if unscored."""
         if self.scores_G:
             return self.scores_G
         scores_by_row: list[list[float]] = [[] for _ in self.rewards_G]
@@ -165,7 +165,7 @@ async def play(
         choose if topology == "group_stage" else calls.compare,
         seed=stable_seed(referee.seed, query.query_id),
         entrants=[calls.entered[row] for row in range(len(incoming))],
-        failures=TimeoutError,  # a judge returns None without a verdict; any other error is a bug, and ends the run
+        failures=TimeoutError,  # a judge returns None for a missing verdict; any other error is a bug, and ends the run
         **options,
     )
     if None in valid_G:  # rank again without void trajectories

@@ -142,6 +142,7 @@ WRONG_TYPES = {"title": None, "aliases": "Pierre", "links": "w/curie", "kind": [
     ({"facts": [FACT | {"sentence": "Not there b."}]}, "line 2: the text has no sentence"),
     ({"facts": [FACT | {"value": "physic"}]}, "line 2: the text has no sentence"),
     ({"facts": [FACT | {"value": ""}]}, "line 2 is not a page: facts.0.value"),
+    ({"facts": [{"attribute": "a"}]}, "line 2 is not a page: facts.0.value"),
     ({"facts": ["a"]}, "line 2 is not a page: facts.0 "),
     *(({key: value}, f"line 2 is not a page: {key} ") for key, value in WRONG_TYPES.items()),
     ([], "line 2 is not a page"), (None, "line 2 is not a page"), ("text", "line 2 is not a page"),

@@ -11,10 +11,11 @@ from aiohttp import web
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 from judge_servers import Script, client_of, llm, serving
+from policies import ANSWER, Scripted, call, query
 from sites import on_loopback, site
 
 from arenarl.config.load import load_config
-from arenarl.config.schema import EnvironmentConfig, SearchConfig, WebConfig
+from arenarl.config.schema import EnvironmentConfig, RolloutConfig, SearchConfig, WebConfig
 from arenarl.domains.environments import make_environment
 from arenarl.domains.research.engines import LocalEngine
 from arenarl.domains.research.environment import ResearchEnvironment
@@ -22,6 +23,7 @@ from arenarl.domains.research.pages import Hit, Page
 from arenarl.domains.research.passages import PageIndex
 from arenarl.domains.research.search import Cache, SearchTools, best_by_terms
 from arenarl.domains.research.web import Fetcher, WebEngine
+from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
 
@@ -253,6 +255,19 @@ def test_brave_and_searxng_have_their_own_formats(monkeypatch):
         with serving(api.app) as endpoint:
             assert asyncio.run(WebEngine(WebConfig(api=name, endpoint=endpoint)).search("tide", 5)) == [hit]
     assert brave.requests[0][1] == {"q": "tide"} and searxng.requests[0][1] == {"q": "tide", "format": "json"}
+
+
+def test_a_rollout_goes_on_after_every_fault(monkeypatch, tokenizer):
+    """The rollout engine, with a policy that calls every bad page, then the good one, then answers."""
+    with site() as (_, url), web_tools(monkeypatch, API((500, ""))) as tools:
+        browses = [call("browse", url=f"{url}/{path}") for path in ("cut", "loop", "status/500", "good")]
+        generator = Scripted(tokenizer, {"quiet park": [call("search", query="tide"), *browses, ANSWER]})
+        limits = RolloutConfig(max_turns=8, max_tokens=50_000, max_turn_tokens=5_000)
+        engine = RolloutEngine(generator, tokenizer, lambda: ResearchEnvironment(tools), limits, False)
+        trajectory = engine.roll_out([Attempt(query(), 0.0, 0)])[0]
+        assert trajectory.stop_reason == "answer"
+        assert (trajectory.meta["tool_errors"], trajectory.meta["tool_calls"]) == (4, 5)
+        assert len(engine.tool_metrics()["search/call_s"]) == 5
 
 
 def test_candidates_are_the_best_by_query_then_by_snapshot_then_the_snapshot():
