@@ -14,7 +14,9 @@ trajectory; in studies `_GN` groups and their trajectories, `_GNR` with rounds o
 repeats, `_PRO` with both orders.
 """
 
+import sys
 from pkgutil import resolve_name
+from types import TracebackType
 from typing import Any
 
 
@@ -23,3 +25,17 @@ def __getattr__(name: str) -> Any:
     if name == "tournament_reward":
         return resolve_name("arenarl.training.tournament_reward:tournament_reward")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error that the user can fix as one line, such as a package of an extra that is not installed."""
+    from arenarl.system.errors import explain, show
+
+    if line := explain(error):
+        show(line)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+if sys.argv[:1] == ["-m"]:  # `python -m arenarl.…` imports the command's packages before `run_cli` can explain an error
+    sys.excepthook = _explain

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -49,6 +50,27 @@ _FLAGGED = 403  # OpenRouter and firewalls also send this status for a single pr
 _NO_MONEY = re.compile(
     r"arrearage|good standing|credit balance|insufficient (?:account )?(?:balance|credit|fund)", re.IGNORECASE
 )
+
+
+_meter: ContextVar["Meter | None"] = ContextVar("meter", default=None)
+
+
+@dataclass
+class Meter:
+    """The usage of the calls that were paid for inside one `metered` block."""
+
+    usage: Usage = field(default_factory=Usage)
+
+
+@contextmanager
+def metered() -> Iterator[Meter]:
+    """Meter the paid calls that are made inside the `with` block, also by tasks that are created there."""
+    meter = Meter()
+    token = _meter.set(meter)
+    try:
+        yield meter
+    finally:
+        _meter.reset(token)
 
 
 class RunStopped(UserError):
@@ -368,6 +390,8 @@ class LLMClient:
         counts = {"tokens_in": tokens_in, "tokens_out": tokens_out, "tokens_cached": cached}
         paid = Usage(calls=1, **counts, unknown_tokens=tokens is None, cost=cost)
         self.usage += paid
+        if meter := _meter.get():
+            meter.usage += paid
         self.store.charge(self.stage, paid)
 
     def _reserve(self) -> bool:

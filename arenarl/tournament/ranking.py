@@ -64,6 +64,16 @@ class Match:
         leads = [call.scores[0] - call.scores[1] for call in self.calls if call.scores]
         return len(leads) == 2 and leads[0] * leads[1] > 0
 
+    @property
+    def agreed(self) -> tuple[int, int] | None:
+        """(winner, loser) if every call of the match names this winner, otherwise None."""
+        winners: set[int | None] = set()
+        for call in self.calls:
+            lead = call.scores[0] - call.scores[1] if call.scores else 0.0
+            winners.add(call.first if lead > 0 else call.second if lead < 0 else None)
+        winner = winners.pop() if len(winners) == 1 else None
+        return None if winner is None else (winner, self.j if winner == self.i else self.i)
+
 
 @dataclass(frozen=True)
 class Ranking:

@@ -10,42 +10,25 @@ all trajectories are sampled.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from arenarl.config.load import config_of_keys
-from arenarl.config.schema import Config
-from arenarl.domains.rubrics import RUBRICS, Rubric, read_rubric, rubric_in_words
 from arenarl.judges.judge import Judge
-from arenarl.judges.llm import LLMJudge
-from arenarl.judges.own import OwnJudge
+from arenarl.judges.named import judge_keys, open_judge
 from arenarl.judges.verifier import Verifier
-from arenarl.llm.client import LLMClient, open_client, usage_metrics
-from arenarl.system.database import json_hash
+from arenarl.llm.client import LLMClient, usage_metrics
 from arenarl.system.errors import UserError
-from arenarl.system.repository import CONFIGS
 from arenarl.training.arena import Arena
 from arenarl.training.metrics import judge_metrics
 from arenarl.training.requirements import check_method
 from arenarl.training.rewards.group import GroupOutcome
 from arenarl.training.validity import VerdictWatch
-from arenarl.trajectory import (
-    Query,
-    RolloutGroup,
-    Trajectory,
-    answer_text,
-    native_calls,
-    parse_turn,
-    reply_message,
-    text_of,
-    tool_message,
-)
-from arenarl.trajectory.messages import are_objects
+from arenarl.trajectory import RolloutGroup
+from arenarl.trajectory.chats import Chat, chat_query, chat_trajectory, check_chat
 
-Message = dict[str, Any]
-Rows = Sequence[str | list[Message]]  # TRL's prompts or completions: texts or chats
+Rows = Sequence[Chat]  # TRL's prompts or completions: texts or chats
 Log = Callable[[str, float], None]
 RewardFunction = Callable[..., Awaitable[list[float | None]]]
 
@@ -87,23 +70,14 @@ def tournament_reward(
         UserError: an argument is invalid; when training starts, the rows are not whole groups; during training, the
         budget is spent or too many judge calls fail.
     """
-    is_own = not isinstance(judge, (str, Path))
-    if is_own and (isinstance(judge, type) or not hasattr(judge, "compare")):
-        raise UserError(
-            f"tournament_reward: judge={judge!r:.100} is not a judge: pass a name from configs/judges, "
-            "or an instance with an async method compare"
-        )
-    if is_own and rubric is not None:
-        raise UserError("tournament_reward: your own judge contains its rubric; leave rubric out")
     limits = {"max_calls": max_calls, "max_cost": max_cost, "max_failure_share": max_failure_share}
     limits |= {"concurrency": concurrency, "store": str(store)}
-    judges = {"train": {} if is_own else {"base": str(_judge_file(judge))}, **limits}
+    judges = judge_keys("tournament_reward", judge, rubric) | limits
     rollout = {"group_size": num_generations}
     keys = {"name": run, "rollout": rollout, "judge": judges, "tournament": tournament}
     config = config_of_keys(keys, "tournament_reward")
     check_method(config)
-    client = open_client([config.judge.train], config.judge, f"{config.name}/reward")
-    made = OwnJudge(judge, type(judge).__name__) if is_own else _make_judge(config, client, _rubric(rubric, language))
+    made, client = open_judge("tournament_reward", judge, rubric, language, config.judge, f"{config.name}/reward")
     verifier = Verifier(config.judge.verifier, client)
     arena = Arena(made, config.reward, config.tournament, config.group_stage, verifier, seed)
     verdicts = VerdictWatch(max_failure_share)
@@ -128,38 +102,6 @@ def tournament_reward(
     return reward
 
 
-def _judge_file(judge: str | Path) -> Path:
-    path = Path(judge)
-    return CONFIGS / "judges" / f"{path}.yaml" if path.name == str(judge) and not path.suffix else path
-
-
-def _rubric(rubric: str | Path | None, language: str) -> Rubric:
-    if language not in ("en", "zh"):
-        raise UserError(f"tournament_reward: language={language!r}: choose en or zh")
-    if rubric is None:
-        return read_rubric(RUBRICS / f"writing_{language}.yaml")
-    if isinstance(rubric, Path) or rubric.endswith((".yaml", ".yml")):
-        return read_rubric(Path(rubric))
-    return rubric_in_words(rubric)
-
-
-def _make_judge(config: Config, client: LLMClient | None, rubric: Rubric) -> Judge:
-    judge = config.judge.train
-    if judge.name == "embedded":
-        raise UserError(
-            "tournament_reward: the embedded judge works only in this project's own worlds; "
-            "choose another file of configs/judges, or pass a Judge"
-        )
-    if judge.query_rubrics:
-        raise UserError(
-            "tournament_reward: judge.query_rubrics needs queries with ids, which TRL's prompts lack; "
-            "pass rubric as words or a file"
-        )
-    if judge.name != "llm":
-        return OwnJudge.of(judge)
-    return LLMJudge(judge, client, lambda query: rubric)
-
-
 def read_groups(
     prompts: Rows, completions: Rows, size: int, language: str, cut: Sequence[bool] = ()
 ) -> list[RolloutGroup]:
@@ -174,7 +116,10 @@ def read_groups(
         )
     for name, rows in (("prompt", prompts), ("completion", completions)):
         for number, row in enumerate(rows):
-            _check_row(name, number, row)
+            try:
+                check_chat(f"the {name} of row {number}", row)
+            except ValueError as error:
+                raise UserError(f"tournament_reward: {error}") from error
     runs = [len(list(run)) for _, run in groupby(prompts)]
     if any(run % size for run in runs):
         raise UserError(
@@ -190,70 +135,9 @@ def read_groups(
         )
     groups, rows = [], list(zip(completions, [*cut] or [False] * len(completions), strict=True))
     for first in range(0, len(prompts), size):
-        query = read_query(prompts[first], language)
-        groups.append(RolloutGroup(query, [read_trajectory(query, *row) for row in rows[first : first + size]]))
+        query = chat_query(prompts[first], language)
+        groups.append(RolloutGroup(query, [chat_trajectory(query, *row) for row in rows[first : first + size]]))
     return groups
-
-
-def _check_row(name: str, number: int, row: Any) -> None:
-    """Raise UserError unless the row is a text, or a list of messages with a role."""
-    if isinstance(row, str):
-        return
-    problem = f"tournament_reward: the {name} of row {number} must be a text or a list of messages"
-    if not isinstance(row, list | tuple):
-        raise UserError(f"{problem}, not {row!r:.100}")
-    for message in row:
-        if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
-            raise UserError(f"{problem}; one message has no role: {message!r:.100}")
-        calls = message.get("tool_calls") or []
-        if not are_objects(calls, lambda call: isinstance(call.get("function") or {}, dict)):
-            raise UserError(f"{problem}; one message has tool_calls that are not OpenAI's: {calls!r:.100}")
-
-
-def read_query(prompt: str | list[Message], language: str) -> Query:
-    """Return a prompt as the judge's query: its text, its only message, or all messages, each with its role."""
-    if isinstance(prompt, str):
-        text = prompt
-    else:
-        messages = [(message["role"], text_of(message.get("content"))) for message in prompt]
-        text = messages[0][1] if len(messages) == 1 else "\n\n".join(f"{role}: {text}" for role, text in messages)
-    return Query(json_hash(prompt)[:16], "", "", language, text)
-
-
-def read_trajectory(query: Query, completion: str | list[Message], is_cut: bool = False) -> Trajectory:
-    """Return a completion, a text or messages, as a trajectory whose answer is the last text unless it was cut.
-
-    >>> read_trajectory(Query("q", "", "", "en", "?"), "<think>hm</think>Yes.").answer
-    'Yes.'
-    """
-    chat = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
-    messages = [_message(message) for message in chat]
-    last = parse_turn(messages[-1]) if messages and messages[-1]["role"] == "assistant" else None
-    if last is None or last.tool_calls:
-        return Trajectory(query.query_id, messages, "max_turns")
-    messages[-1]["content"] = answer_text(messages[-1]["content"])
-    trajectory = Trajectory(query.query_id, messages, "max_tokens" if is_cut else "answer")
-    return trajectory if trajectory.answer else replace(trajectory, stop_reason="no_answer")
-
-
-def _message(message: Message) -> Message:
-    text = text_of(message.get("content"))
-    if message["role"] == "assistant":
-        calls = [call for _, call in native_calls(message)]
-        return reply_message(message | {"content": _with_whole_thought(text)}, calls)
-    return tool_message(text) if message["role"] == "tool" else {"role": message["role"], "content": text}
-
-
-def _with_whole_thought(text: str) -> str:
-    """Add the missing tag of a thought that the chat template opened in the prompt, or that was truncated.
-
-    >>> _with_whole_thought("hm</think>Yes."), _with_whole_thought("<think>hm"), _with_whole_thought("Yes.")
-    ('<think>hm</think>Yes.', '<think>hm</think>', 'Yes.')
-    """
-    thought, closing, rest = text.rpartition("</think>")
-    if closing:
-        return f"<think>{thought.replace('<think>', '').replace('</think>', '')}</think>{rest}"
-    return f"{text}</think>" if text.lstrip().startswith("<think>") else text
 
 
 def _metrics(

@@ -22,7 +22,8 @@ from arenarl.judges.prompts import read_prompt
 from arenarl.llm.client import RunStopped
 from arenarl.system.errors import UserError
 from arenarl.system.repository import ROOT
-from arenarl.training.tournament_reward import read_groups, read_query, read_trajectory
+from arenarl.training.tournament_reward import read_groups
+from arenarl.trajectory.chats import chat_query, chat_trajectory
 
 USER = [{"role": "user", "content": "Name a number."}]
 
@@ -90,7 +91,7 @@ def test_with_turn_ends_truncated_completions_share_the_last_rank():
 ])  # fmt: skip
 def test_thoughts_are_not_part_of_the_answer_wherever_their_tags_are(text, thought, answer):
     for answered in (text, reply(text)):
-        trajectory = read_trajectory(read_query(USER, "en"), answered)
+        trajectory = chat_trajectory(chat_query(USER, "en"), answered)
         assert (trajectory.answer, trajectory.valid) == (answer, bool(answer))
         assert trajectory.messages[-1]["reasoning_content"] == thought
 
@@ -153,7 +154,7 @@ def test_a_tool_conversation_becomes_thoughts_calls_observations_and_an_answer()
             {"role": "tool", "name": "look_up", "content": "a letter <|im_end|>"},
             *reply("<think>\nso\n</think>\n\nA Greek letter."),
         ]
-        trajectory = read_trajectory(read_query(USER, "en"), completion)
+        trajectory = chat_trajectory(chat_query(USER, "en"), completion)
         assert trajectory.valid and trajectory.answer == "A Greek letter."
         look_up, observation, answer = trajectory.messages
         assert [look_up["role"], observation["role"], answer["role"]] == ["assistant", "tool", "assistant"]
@@ -162,9 +163,9 @@ def test_a_tool_conversation_becomes_thoughts_calls_observations_and_an_answer()
 
 
 def test_a_chat_prompt_becomes_one_query_text():
-    assert read_query(USER, "en").query == "Name a number."
+    assert chat_query(USER, "en").query == "Name a number."
     chat = [{"role": "system", "content": "Be kind."}, *USER]
-    assert read_query(chat, "en").query == "system: Be kind.\n\nuser: Name a number."
+    assert chat_query(chat, "en").query == "system: Be kind.\n\nuser: Name a number."
 
 
 def test_any_text_becomes_a_trajectory_without_an_error():
@@ -175,7 +176,7 @@ def test_any_text_becomes_a_trajectory_without_an_error():
     ]  # fmt: skip
     for _ in range(300):
         text = "".join(rng.choices(pieces, k=rng.randint(0, 8)))
-        trajectory = read_trajectory(read_query("?", "en"), text)
+        trajectory = chat_trajectory(chat_query("?", "en"), text)
         assert trajectory.valid == bool(trajectory.answer)
 
 

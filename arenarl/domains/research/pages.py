@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from trafilatura import bare_extraction, load_html
 
-from arenarl.system.repository import ROOT
+from arenarl.system.repository import SOURCES
 
 # The policy gets an error for a page that cannot be read, so trafilatura's log is not needed
 logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
@@ -101,7 +101,7 @@ def _read_in_worker(html: bytes, url: str, charset: str | None, timeout_s: float
     except IndexError:
         # With a process group of its own, Ctrl-C does not reach the worker; it ends when its input closes
         worker = subprocess.Popen(
-            [sys.executable, "-m", __name__], cwd=ROOT, process_group=0,
+            [sys.executable, "-m", __name__], cwd=SOURCES, process_group=0,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )  # fmt: skip
     try:

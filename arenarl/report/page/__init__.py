@@ -18,7 +18,6 @@ from typing import Any
 from arenarl.config.load import load_config
 from arenarl.config.yaml_text import read_yaml
 from arenarl.report import summary as tables
-from arenarl.report.figures import draw_figures
 from arenarl.report.page.data import compress, evaluated_items, pack, sample_name, training_items
 from arenarl.report.summary import DIGITS, PASSES, columns_of, format_figure, in_words, policies_of, verified_columns
 from arenarl.run.settings import other_settings
@@ -34,30 +33,37 @@ SCRIPTS = ("dom.js", "store.js", "list.js", "tournament.js", "item.js", "app.js"
 def write_page(run_dir: Path, results_dir: Path) -> Path:
     """Draw the run's figures and write results/<run>/report.html from runs/<run>; return its path.
     Raises UserError if the run has not been evaluated."""
+    from arenarl.report.figures import draw_figures  # imported late: pages without figures do without matplotlib
+
     evaluation = run_dir / "evaluate"
     if not (results_dir / "summary.json").is_file() or not (evaluation / "tournaments.jsonl").is_file():
         raise UserError(f"{run_dir} has not been evaluated; run: python evaluate.py --config <its YAML>")
     summary = read_json(results_dir / "summary.json")
-    sets, blocks = _sets(run_dir, evaluation, summary), {}
+    sets = _sets(run_dir, evaluation, summary)
+    figures = draw_figures([run_dir, *_other_seeds(run_dir)], summary, results_dir / "figures")
+    path = results_dir / "report.html"
+    write_text(path, render(summary["run"], _facts(summary), _summary(summary, figures, evaluation), sets))
+    return path
+
+
+def render(title: str, facts: str, summary: str, sets: Sequence[dict[str, Any]]) -> str:
+    """Return the page. `facts` and `summary` are HTML; each set has the keys that `_sets` gives it."""
+    blocks = {}
     for item_set in sets:
         item_set["rows"], blocks[item_set["key"]] = pack(item_set.pop("items"))
     data = {"index": compress(to_json({"sets": sets}))}
     data |= {f"{key}-{number}": text for key, texts in blocks.items() for number, text in enumerate(texts)}
-    figures = draw_figures([run_dir, *_other_seeds(run_dir)], summary, results_dir / "figures")
     script = "".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    page = Template((HERE / "page.html").read_text(encoding="utf-8")).substitute(
-        run=escape(summary["run"]),
-        facts=_facts(summary),
+    return Template((HERE / "page.html").read_text(encoding="utf-8")).substitute(
+        run=escape(title),
+        facts=facts,
         tabs="\n    ".join(map(_tab, sets)),
-        summary=_summary(summary, figures, evaluation),
+        summary=summary,
         css=(HERE / "page.css").read_text(encoding="utf-8"),
         script=script,
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         data="\n".join(f'<script type="text/plain" id="{name}">{text}</script>' for name, text in data.items()),
     )
-    path = results_dir / "report.html"
-    write_text(path, page)
-    return path
 
 
 def _tab(item_set: dict[str, Any]) -> str:
@@ -81,7 +87,7 @@ def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict
         names = [sample_name(g, config["rollout"]["anchor"] and g == 0) for g in range(size)]
         simulated = read_json(run_dir / "rl" / "provenance.json")["judge_is_simulated"]
         sets.append({"key": "training", "title": "Training groups",
-                     "isTraining": True, "judge": _label(simulated), "names": names,
+                     "isTraining": True, "value": "reward", "judge": _label(simulated), "names": names,
                      "left": 0, "right": None, "items": training_items(groups, topology)})  # fmt: skip
     return sets
 
@@ -135,7 +141,7 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
         keys = list(next(iter(policies.values()))[by])
         rows = [[name, *(_cell(values[by][key]["win_rate"]) for key in keys)] for name, values in policies.items()]
         heads = [key.replace("_", " ") for key in keys] if by == "by_dimension" else keys
-        return _table(f"Win rate in percent by the {judge}.", ["", *heads], rows)
+        return html_table(f"Win rate in percent by the {judge}.", ["", *heads], rows)
 
     def details(title: str, text: str) -> str:
         return f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>"
@@ -146,15 +152,15 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     caption = f"{win_rate}{score} by the {judge}; {others}the rest is noise-free. [95 % over test queries], one seed."
     parts = [
         "<h2>Results</h2>",
-        _table(caption, ["", *columns.values()], results),
-        *(_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),
+        html_table(caption, ["", *columns.values()], results),
+        *(html_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),
         *(_figure(caption, path) for caption, path in figures.items()),
         "<h2>By subtask</h2>",
         win_rates("by_subtask"),
         "<h2>By dimension of the rubric</h2>",
         win_rates("by_dimension"),
         "<h2>The run</h2>",
-        _table("Seconds of each stage.", ["", *summary["seconds"]], [seconds]),
+        html_table("Seconds of each stage.", ["", *summary["seconds"]], [seconds]),
         details("Configuration", (evaluation / "config.yaml").read_text(encoding="utf-8")),
         details("Provenance", json.dumps(summary["provenance"], indent=2)),
     ]
@@ -166,7 +172,7 @@ def _cell(figure: dict[str, Any] | None, digits: int = 1) -> str:
     return f'{mean}<span class="interval">{interval}</span>' if interval else mean
 
 
-def _table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def html_table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table; heads and the first cell of each row are text, the other cells HTML."""
     head = "".join(f'<th scope="col" class="number">{escape(text)}</th>' for text in heads)
     body = ""

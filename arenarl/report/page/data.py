@@ -35,9 +35,9 @@ def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
         if any(record["entrants"] != entrants for record in tournaments):
             raise UserError(f"{folder}: the files come from different evaluations; run evaluate.py again")
         pairs = zip(entrants, records, strict=True)
-        trajectories = [{"name": name, **_trajectory(record), **record["findings"]} for name, record in pairs]
+        trajectories = [{"name": name, **trajectory_data(record), **record["findings"]} for name, record in pairs]
         judges = [f"judge {record['judge'] + 1}" if len(tournaments) > 1 else "" for record in tournaments]
-        results = [_tournament(*pair, pair[0]["topology"]) for pair in zip(tournaments, judges, strict=True)]
+        results = [tournament_data(*pair, pair[0]["topology"]) for pair in zip(tournaments, judges, strict=True)]
         yield {**_heading(records[0]), "entrants": trajectories, "tournaments": results}
 
 
@@ -50,8 +50,8 @@ def training_items(path: Path, topology: str) -> Iterator[Item]:
         entrants = []
         for g, (trajectory, true_quality, reward) in enumerate(triples):
             name = {"name": sample_name(g, trajectory["meta"]["is_anchor"])}
-            entrants.append(name | _trajectory(trajectory) | {"quality": true_quality, "reward": reward})
-        tournaments = [_tournament(ranking, "", topology)]
+            entrants.append(name | trajectory_data(trajectory) | {"quality": true_quality, "reward": reward})
+        tournaments = [tournament_data(ranking, "", topology)]
         yield {**_heading(record), "step": record["step"], "entrants": entrants, "tournaments": tournaments}
 
 
@@ -64,7 +64,7 @@ def _heading(record: dict[str, Any]) -> Item:
     return {"id": record["query_id"], "subtask": record["subtask"], "query": record["query"]}
 
 
-def _trajectory(record: dict[str, Any]) -> dict[str, Any]:
+def trajectory_data(record: dict[str, Any]) -> dict[str, Any]:
     """Return turns, validity and stop reason. A turn without an answer also has its whole text."""
     trajectory = Trajectory.from_record(record)
     assistants = [message for message in trajectory.messages if message["role"] == "assistant"]
@@ -74,7 +74,8 @@ def _trajectory(record: dict[str, Any]) -> dict[str, Any]:
     return {"turns": turns, "valid": trajectory.valid, "stop_reason": trajectory.stop_reason}
 
 
-def _tournament(ranking: dict[str, Any], judge: str, topology: str) -> dict[str, Any]:
+def tournament_data(ranking: dict[str, Any], judge: str, topology: str) -> dict[str, Any]:
+    """Return a ranking for the page, from `dataclasses.asdict` of a `Ranking`."""
     matches = []
     for record in ranking["matches"]:
         match = Match(record["i"], record["j"], record["round"], tuple(Call(**call) for call in record["calls"]))

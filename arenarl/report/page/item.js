@@ -14,7 +14,7 @@ function drawItem(set, row, item, view, actions) {
       el('p', { class: 'walk' }, el('button', { type: 'button', class: 'back', onclick: actions.back }, '← list'),
         el('button', { type: 'button', 'aria-label': 'Previous query', onclick: () => actions.walk(-1) }, '‹'),
         el('button', { type: 'button', 'aria-label': 'Next query', onclick: () => actions.walk(1) }, '›'),
-        el('span', { class: 'quiet' }, [item.subtask, ...(item.step == null ? [] : [`step ${item.step}`]), item.id].join(' · '))),
+        el('span', { class: 'quiet' }, [item.subtask, item.step != null && `step ${item.step}`, item.id].filter(Boolean).join(' · '))),
       el('h2', {}, item.query)),
     drawStandings(set, item, view, actions),
     ...tournaments.flat(),
@@ -41,7 +41,7 @@ function drawStandings(set, item, view, actions) {
   });
   return el('section', {},
     el('p', { class: 'caption' }, 'Ranks by the ', el('span', { class: 'label' }, set.judge), item.entrants[0].quality == null ? '.' : '; quality is noise-free, 0 to 10.'),
-    table('standings', 'Standings', ['rank', 'trajectory', 'quality', set.isTraining ? 'reward' : 'baseline', 'ended', 'show'].map((text) => head(text)), rows));
+    table('standings', 'Standings', ['rank', 'trajectory', 'quality', set.isTraining ? set.value : 'baseline', 'ended', 'show'].map((text) => head(text)), rows));
 }
 
 function drawComparison([left, right]) {

@@ -37,7 +37,7 @@ function drawFilters(set, view, change) {
     el('label', { class: 'wide' }, el('span', {}, 'search'), search),
     el('label', { class: 'wide check' }, inside, ' also in thoughts, tool calls, results and answers'),
     choices('subtask', view.subtask, any(distinct('subtask'), 'all'), put('subtask'), { id: 'subtask' }),
-    set.isTraining && choices('step', view.step, any(distinct('step'), 'all'), put('step'), { id: 'step' }),
+    set.rows[0]?.step != null && choices('step', view.step, any(distinct('step'), 'all'), put('step'), { id: 'step' }),
     !set.isTraining && choices('left', view.left, entrants, putEntrant('left'), { id: 'left' }),
     !set.isTraining && choices('right', view.right ?? '', [['', 'nothing'], ...entrants], putEntrant('right'), { id: 'right' }),
     !set.isTraining && choices('left is', view.outcome, outcomes, put('outcome'), { id: 'outcome' }),
@@ -69,7 +69,7 @@ function rowFigures(set, row, view) {
   if (set.isTraining) {
     const [worst, best] = [Math.min(...row.qualities), Math.max(...row.qualities)];
     const range = row.qualities[0] == null ? [] : [el('span', {}, `quality ${number(worst)} to ${number(best)}`)];
-    return [el('span', {}, `step ${row.step}`), ...range];
+    return [row.step != null && el('span', {}, `step ${row.step}`), ...range];
   }
   return [view.left, view.right].filter((index) => index != null).map((index) =>
     el('span', { title: `${set.names[index]}: noise-free quality` }, index > 0 && mark(row.outcomes[index]), ` ${number(row.qualities[index])}`));

@@ -30,13 +30,9 @@ def preference_pairs(group: RolloutGroup, outcome: GroupOutcome, rl: RLConfig | 
     Trajectories with different prompts, from an environment whose first observations differ, make no pair.
     """
     for match in outcome.ranking.matches if outcome.ranking else []:
-        if match.scores is None:
+        if match.agreed is None:
             continue
-        leads = [(call.scores[0] - call.scores[1]) * (1 if call.first == match.i else -1) for call in match.calls]
-        if not (all(lead > 0 for lead in leads) or all(lead < 0 for lead in leads)):
-            continue
-        winner, loser = (match.i, match.j) if leads[0] > 0 else (match.j, match.i)
-        chosen, rejected = group.trajectories[winner], group.trajectories[loser]
+        chosen, rejected = (group.trajectories[row] for row in match.agreed)
         if chosen.prompt_ids == rejected.prompt_ids:
             yield {
                 "prompt_ids": chosen.prompt_ids,

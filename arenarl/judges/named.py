@@ -1,0 +1,70 @@
+"""A judge for callers without a run's config: `tournament_reward`, and `rank_group` with its command.
+
+The judge is a name in configs/judges, a YAML file of that form, or an instance of the user's own class.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from arenarl.config.schema import JudgesConfig
+from arenarl.domains.rubrics import RUBRICS, Rubric, read_rubric, rubric_in_words
+from arenarl.judges.judge import Judge
+from arenarl.judges.llm import LLMJudge
+from arenarl.judges.own import OwnJudge
+from arenarl.llm.client import LLMClient, open_client
+from arenarl.system.errors import UserError
+from arenarl.system.repository import CONFIGS
+
+
+def judge_keys(caller: str, judge: str | Path | Judge, rubric: str | Path | None) -> dict[str, Any]:
+    """Return the judge's part of the config's section `judge`.
+    Raises UserError, which starts with `caller`, if `judge` is no judge, or if an instance comes with a rubric."""
+    if isinstance(judge, str | Path):
+        path = Path(judge)
+        is_name = path.name == str(judge) and not path.suffix
+        return {"train": {"base": str(CONFIGS / "judges" / f"{path}.yaml" if is_name else path)}}
+    if isinstance(judge, type) or not hasattr(judge, "compare"):
+        raise UserError(
+            f"{caller}: judge={judge!r:.100} is not a judge: pass a name from configs/judges, "
+            "or an instance with an async method compare"
+        )
+    if rubric is not None:
+        raise UserError(f"{caller}: your own judge contains its rubric; leave rubric out")
+    return {}
+
+
+def open_judge(
+    caller: str, judge: str | Path | Judge, rubric: str | Path | None, language: str, section: JudgesConfig, stage: str
+) -> tuple[Judge, LLMClient | None]:
+    """Return the judge and the client that makes its calls; an own judge has no client.
+
+    `rubric` is a YAML file as in configs/rubrics, or the criteria in words; None takes the rubric of writing. `section`
+    is the config with `judge_keys`, `stage` the store's name for the spending. Raises UserError if the judge cannot
+    work.
+    """
+    if not isinstance(judge, str | Path):
+        return OwnJudge(judge, type(judge).__name__), None
+    config = section.train
+    if config.name == "embedded":
+        raise UserError(
+            f"{caller}: the embedded judge works only in this project's own worlds; "
+            "choose another file of configs/judges, or pass a Judge"
+        )
+    if config.query_rubrics:
+        raise UserError(
+            f"{caller}: judge.query_rubrics needs queries with ids, which prompts lack; pass rubric as words or a file"
+        )
+    if config.name != "llm":
+        return OwnJudge.of(config), None
+    client, chosen = open_client([config], section, stage), _rubric(caller, rubric, language)
+    return LLMJudge(config, client, lambda query: chosen), client
+
+
+def _rubric(caller: str, rubric: str | Path | None, language: str) -> Rubric:
+    if language not in ("en", "zh"):
+        raise UserError(f"{caller}: language={language!r}: choose en or zh")
+    if rubric is None:
+        return read_rubric(RUBRICS / f"writing_{language}.yaml")
+    if isinstance(rubric, Path) or rubric.endswith((".yaml", ".yml")):
+        return read_rubric(Path(rubric))
+    return rubric_in_words(rubric)

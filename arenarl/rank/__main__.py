@@ -1,0 +1,186 @@
+"""Rank the candidates of each prompt in a file with a judge, without training.
+
+    arenarl rank candidates.jsonl --judge openai --rubric "true and short" --out ranked.jsonl
+
+Candidates are lines {"prompt": …, "candidates": [text, …]}; chats are possible for both. The ranks come line by line
+in the same order. The same command goes on where a killed one stopped, and pays for no call twice.
+"""
+
+import argparse
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from arenarl.config.command_line import at_least
+from arenarl.config.yaml_text import read_yaml
+from arenarl.judges.llm import LLMJudge
+from arenarl.llm.client import Usage
+from arenarl.plan.estimate import CountingClient, usage_in_words
+from arenarl.rank.files import (
+    Candidates,
+    Group,
+    RankFile,
+    best_candidates,
+    preference_pairs,
+    read_candidates,
+    read_ranks,
+    to_record,
+)  # fmt: skip
+from arenarl.rank.ranker import Ranker
+from arenarl.system.atomic_files import write_lines
+from arenarl.system.database import json_hash
+from arenarl.system.errors import UserError, run_cli
+from arenarl.system.progress import Bar
+
+_ESTIMATED = 50  # groups whose prompts are built for the estimate
+_SHOWN = 5
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser("arenarl rank", description=__doc__.split("\n\n")[0])
+    parser.add_argument("candidates", type=Path, help="JSONL: prompt or messages, and candidates")
+    parser.add_argument("--out", type=Path, help="JSONL of ranks; needed unless --estimate")
+    parser.add_argument("--judge", default="openai", help="a name in configs/judges, or a YAML of that form")
+    parser.add_argument("--rubric", help="the criteria in words, or a YAML as in configs/rubrics")
+    parser.add_argument("--language", default="en", choices=("en", "zh"), help="language of the judge's prompt")
+    parser.add_argument("--topology", default="seeded_single_elimination", help="who meets whom: docs/tournament.md")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="params",
+                        help="a parameter of the topology, such as matches=3n; may be repeated")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--concurrency", type=at_least(1, int), default=64, help="calls at the same time")
+    parser.add_argument("--max-calls", type=at_least(1, int), help="budget in calls, restarts included")
+    parser.add_argument("--max-cost", type=at_least(0, float), help="budget by the judge's prices, restarts included")
+    parser.add_argument("--store", type=Path, default="runs/replies.sqlite", help="file that keeps every reply")
+    parser.add_argument("--estimate", action="store_true", help="only print calls, tokens and cost; needs no key")
+    parser.add_argument("--skip-malformed", action="store_true", help="leave malformed lines out")
+    parser.add_argument("--pairs", type=Path, help="also write preference pairs in TRL's form, for DPO")
+    parser.add_argument("--best", type=Path, help="also write the best candidates, as prompt and completion")
+    parser.add_argument("--report", type=Path, help="also write a page with all brackets and verdicts")
+    arguments = parser.parse_args(words)
+    if not arguments.out and not arguments.estimate:
+        parser.error("--out is missing: name the file for the ranks, or take --estimate")
+    _rank(arguments)
+
+
+def _rank(arguments: argparse.Namespace) -> None:
+    params = dict(map(_read_param, arguments.params))
+    candidates = read_candidates(arguments.candidates, arguments.language, arguments.skip_malformed)
+    for line, problem in list(candidates.skipped.items())[:_SHOWN]:
+        print(f"skipped line {line}: {problem}")
+    if candidates.skipped:
+        print(f"skipped {len(candidates.skipped):,} malformed lines in all")
+    options = {"rubric": arguments.rubric, "language": arguments.language, "topology": arguments.topology}
+    options |= {"seed": arguments.seed, **params}
+    limits = {"concurrency": arguments.concurrency, "store": arguments.store}
+    limits |= {"max_calls": arguments.max_calls, "max_cost": arguments.max_cost}
+    without_key = Ranker(arguments.judge, store_only=True, **options, **limits)
+    for line in estimate_lines(without_key, candidates, arguments.max_cost):
+        print(line, flush=True)
+    if arguments.estimate:
+        return
+    run = f"rank-{json_hash([candidates.digest, without_key.settings])[:12]}"  # the budget's name, also after a kill
+    ranker = Ranker(arguments.judge, run=run, **options, **limits)
+    out = RankFile(arguments.out, run)
+    try:
+        asyncio.run(_rank_all(ranker, candidates, out))
+    finally:
+        out.close()
+        if ranker.client:
+            print(ranker.client.report(), flush=True)
+    _conclude(arguments, candidates, ranker)
+
+
+async def _rank_all(ranker: Ranker, candidates: Candidates, out: RankFile) -> None:
+    """Rank the groups that `out` lacks, several at a time, and write them in order."""
+    waiting: deque[tuple[Group, asyncio.Task]] = deque()
+    bar = Bar("rank", candidates.count, out.done)
+
+    async def write_first() -> None:
+        group, task = waiting.popleft()
+        out.write(to_record(group, await task, out.run))
+        bar.update()
+
+    try:
+        for group in candidates:
+            if group.line <= out.last_line:
+                continue
+            waiting.append((group, asyncio.create_task(ranker.rank(group.prompt, group.candidates))))
+            if len(waiting) >= 2 * ranker.concurrency:
+                await write_first()
+        while waiting:
+            await write_first()
+    finally:
+        for _, task in waiting:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in waiting), return_exceptions=True)
+        bar.close()
+
+
+def estimate_lines(ranker: Ranker, candidates: Candidates, max_cost: float | None) -> list[str]:
+    """Return the estimate of calls, tokens and cost as a line, and a warning if it exceeds `max_cost`.
+    Prompts are built for at most `_ESTIMATED` groups, spread over the file, and scaled by the number of groups."""
+    if not ranker.client:
+        return []
+    every = -(-candidates.count // _ESTIMATED)
+    sample = [group for number, group in enumerate(candidates) if number % every == 0]
+    config, usages = ranker.judge.config, []
+    for is_most in (False, True):
+        client = CountingClient(is_most)
+        counted = ranker.with_judge(LLMJudge(config, client, ranker.judge.rubric))
+        asyncio.run(counted.rank_all([(group.prompt, group.candidates) for group in sample]))
+        factor = candidates.count / len(sample)
+        usages.append(Usage(**{key: type(value)(value * factor) for key, value in asdict(client.usage).items()}))
+    typical, most = usages
+    has_prices = None not in (config.price_in, config.price_out)
+    lines = [f"estimate: about {usage_in_words(typical, has_prices)}; at most {usage_in_words(most, has_prices)}"]
+    if max_cost is not None and most.cost > max_cost:
+        lines.append(
+            f"warning: --max-cost {max_cost:g} is below the highest possible cost, {most.cost:,.2f}; if it is reached, "
+            "the command stops, and goes on with a higher one"
+        )
+    return lines
+
+
+def _conclude(arguments: argparse.Namespace, candidates: Candidates, ranker: Ranker) -> None:
+    """Print what is missing, and write the files that follow from the ranks."""
+
+    def pairs() -> Iterator[tuple[Group, dict[str, Any]]]:
+        return zip(candidates, read_ranks(arguments.out), strict=True)
+
+    calls = failed = 0
+    unranked = []
+    for _, record in pairs():
+        calls, failed = calls + record["calls"], failed + record["failed_calls"]
+        unranked += [record["line"]] * (None in record["ranks"])
+    print(f"written: {arguments.out}, {candidates.count:,} groups, {calls:,} verdicts, {failed:,} of them missing")
+    if unranked:
+        lines = ", ".join(map(str, unranked[:_SHOWN])) + (", …" if len(unranked) > _SHOWN else "")
+        print(f"{len(unranked):,} groups have candidates without a rank (null), because verdicts are missing: "
+              f"lines {lines}. Remove {arguments.out} to ask again for calls that had no reply")  # fmt: skip
+    for path, lines in ((arguments.pairs, preference_pairs), (arguments.best, best_candidates)):
+        if path:
+            write_lines(path, lines(pairs()))
+            print(f"written: {path}")
+    if arguments.report:
+        from arenarl.rank.page import write_page
+
+        title = arguments.candidates.name
+        write_page(arguments.report, title, pairs(), arguments.language, ranker.judge_name, arguments.topology)
+        print(f"written: {arguments.report}")
+
+
+def _read_param(text: str) -> tuple[str, Any]:
+    key, is_assignment, value = text.partition("=")
+    try:
+        if is_assignment and key:
+            return key, read_yaml(value)
+    except ValueError:
+        pass
+    raise UserError(f"--set {text}: write it as key=value")
+
+
+if __name__ == "__main__":
+    run_cli(main)

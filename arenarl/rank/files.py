@@ -1,0 +1,189 @@
+"""JSONL files of candidates and of their ranks.
+
+A line of candidates has `prompt` (a text) or `messages` (a chat), `candidates` (texts or chats), and maybe an `id`. A
+line of ranks has the number of that line, and what the ranking found. Ranks are appended in the order of the
+candidates, so a killed command leaves a file that the same command completes.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from arenarl.rank.ranker import RankedGroup, read_group
+from arenarl.system.atomic_files import to_json
+from arenarl.system.errors import UserError
+from arenarl.system.user_input import lines_of
+from arenarl.tournament.ranking import Call, Match
+from arenarl.trajectory import MAX_RECORD_NESTING, json_problem, parse_json, storable
+from arenarl.trajectory.chats import Chat
+
+_SHOWN = 5  # malformed lines in one message
+
+
+@dataclass(frozen=True)
+class Group:
+    """One line of candidates."""
+
+    line: int  # from 1
+    prompt: Chat
+    candidates: Sequence[Chat]
+    id: Any = None
+
+    @property
+    def is_chat(self) -> bool:
+        """True if the prompt or a candidate is a list of messages."""
+        return any(not isinstance(text, str) for text in (self.prompt, *self.candidates))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """A file of candidates whose lines were all checked."""
+
+    path: Path
+    skipped: dict[int, str]  # malformed line -> its problem
+    count: int  # of well-formed lines
+    digest: str  # of the file's bytes
+
+    def __iter__(self) -> Iterator[Group]:
+        for number, text in _numbered(self.path):
+            if number not in self.skipped:
+                yield _read_line(number, text)
+
+
+def read_candidates(path: Path, language: str, skip_malformed: bool = False) -> Candidates:
+    """Check every line of a file of candidates.
+    Raises UserError if the file cannot be read, has no well-formed line, or has a malformed one that must not be
+    skipped."""
+    skipped: dict[int, str] = {}
+    count, digest = 0, hashlib.sha256()
+    for number, text in _numbered(path):
+        digest.update(text.encode())
+        try:
+            group = _read_line(number, text)
+            read_group(group.prompt, group.candidates, language)
+            count += 1
+        except ValueError as error:
+            skipped[number] = str(error)
+    if skipped and not skip_malformed:
+        lines = "; ".join(f"line {number}: {problem}" for number, problem in list(skipped.items())[:_SHOWN])
+        more = f"; and {len(skipped) - _SHOWN:,} more" if len(skipped) > _SHOWN else ""
+        raise UserError(f"{path}: {lines}{more}. Correct these lines, or leave them out with --skip-malformed")
+    if not count:
+        raise UserError(f"{path} has no line of candidates; docs/ranking.md describes the format")
+    return Candidates(path, skipped, count, digest.hexdigest())
+
+
+def _numbered(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line number, text) for each line that is not blank."""
+    return ((number, text) for number, text in enumerate(lines_of(path, "utf-8-sig"), start=1) if text.strip())
+
+
+def _read_line(number: int, text: str) -> Group:
+    """Parse one line. Raises ValueError if it is malformed."""
+    try:
+        record = parse_json(storable(text), MAX_RECORD_NESTING)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {json_problem(error)}") from error
+    if not isinstance(record, dict):
+        raise ValueError("not an object")
+    keys = [key for key in ("prompt", "messages") if record.get(key)]
+    if len(keys) != 1:
+        raise ValueError(f"needs prompt or messages, and has {' and '.join(keys) or 'neither'}")
+    if keys == ["messages"] and isinstance(record["messages"], str):
+        raise ValueError("messages must be a list of messages; a text belongs under prompt")
+    return Group(number, record[keys[0]], record.get("candidates"), record.get("id"))
+
+
+def to_record(group: Group, ranked: RankedGroup, run: str) -> dict[str, Any]:
+    """Return the line of ranks of one group."""
+    found = asdict(ranked.ranking)
+    return {
+        "line": group.line,
+        **({} if group.id is None else {"id": group.id}),
+        "ranks": ranked.ranks,
+        "qualities": ranked.qualities,
+        "best": ranked.best,
+        "calls": ranked.calls,
+        "failed_calls": ranked.failed_calls,
+        "paid_calls": ranked.paid_calls,
+        "cost": round(ranked.cost, 6),
+        "run": run,
+        **{key: found[key] for key in ("matches", "bracket", "group_calls") if found.get(key)},
+    }
+
+
+class RankFile:
+    """The file of ranks of one run: finished lines are kept, new ones are appended.
+
+    Raises UserError if the file holds ranks of other candidates or settings.
+    """
+
+    def __init__(self, path: Path, run: str):
+        self.path, self.run = path, run
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.last_line = self.done = 0
+        whole = 0  # bytes of finished lines; a killed command may leave a part of one
+        for text in path.open("rb") if path.is_file() else ():
+            if not text.endswith(b"\n"):
+                break
+            try:
+                record = parse_json(text.decode(), MAX_RECORD_NESTING)
+                self.last_line, of_run = record["line"], record["run"]
+            except (ValueError, LookupError, TypeError) as error:
+                raise UserError(f"{path} exists and holds no ranks; choose another --out") from error
+            if of_run != run:
+                raise UserError(
+                    f"{path} holds ranks of other candidates or settings; remove it, or choose another --out"
+                )
+            self.done, whole = self.done + 1, whole + len(text)
+        self._file = path.open("ab")
+        self._file.truncate(whole)
+
+    def write(self, record: dict[str, Any]) -> None:
+        self._file.write((to_json(record) + "\n").encode("utf-8", "replace"))
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_ranks(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a finished file of ranks."""
+    for text in lines_of(path):
+        yield parse_json(text, MAX_RECORD_NESTING)
+
+
+def matches_of(record: dict[str, Any]) -> list[Match]:
+    """Return the matches of a line of ranks."""
+    return [
+        Match(match["i"], match["j"], match["round"], tuple(Call(**call) for call in match["calls"]))
+        for match in record.get("matches", ())
+    ]
+
+
+def preference_pairs(groups: Iterable[tuple[Group, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Yield TRL's preference pairs (`prompt`, `chosen`, `rejected`): matches in which both orders name one winner."""
+    for group, record in groups:
+        for match in matches_of(record):
+            if match.agreed:
+                chosen, rejected = (_as_completion(group, group.candidates[row]) for row in match.agreed)
+                yield {"prompt": _as_prompt(group), "chosen": chosen, "rejected": rejected}
+
+
+def best_candidates(groups: Iterable[tuple[Group, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Yield the best candidate of each ranked group, in TRL's form (`prompt`, `completion`)."""
+    for group, record in groups:
+        if record["best"] is not None:
+            yield {"prompt": _as_prompt(group), "completion": _as_completion(group, group.candidates[record["best"]])}
+
+
+def _as_prompt(group: Group) -> Chat:
+    is_plain = group.is_chat and isinstance(group.prompt, str)
+    return [{"role": "user", "content": group.prompt}] if is_plain else group.prompt
+
+
+def _as_completion(group: Group, candidate: Chat) -> Chat:
+    is_plain = group.is_chat and isinstance(candidate, str)
+    return [{"role": "assistant", "content": candidate}] if is_plain else candidate

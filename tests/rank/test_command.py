@@ -1,0 +1,198 @@
+"""The command `arenarl rank` against real judge servers: faults, kills, budgets, malformed lines, what it writes."""
+
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from aiohttp import web
+from judge_servers import completion, raw, serving
+
+from arenarl.judges.prompts import read_prompt
+from arenarl.llm.client import RunStopped
+from arenarl.rank.__main__ import main
+from arenarl.system.errors import UserError
+
+TOPOLOGY = ["--topology", "round_robin"]  # a perfect judge gives the true order
+
+
+def number_of(text):
+    return int(re.search(r"\d+", text)[0])
+
+
+def judging(fault=lambda: None):
+    """Return an application that scores an answer by its number, unless `fault` returns another reply, and the prompts
+    that got a verdict."""
+    answered = []
+
+    async def reply(request):
+        prompt = (await request.json())["messages"][1]["content"]
+        if wrong := fault():
+            return wrong
+        answered.append(prompt)
+        return verdict(prompt)
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", reply)
+    return app, answered
+
+
+def verdict(prompt):
+    parsed = read_prompt([{}, {"content": prompt}])
+    scores = [{"quality": number_of(turns[-1].answer)} for turns in parsed.agents]
+    return completion(json.dumps({f"agent_{k + 1}": score for k, score in enumerate(scores)}))
+
+
+def write_judge(folder, url, **keys):
+    given = {"name": "llm", "model": "m", "base_url": url, "api_key_variable": None, "price_in": 1.0, "price_out": 1.0}
+    (folder / "judge.yaml").write_text(json.dumps(given | keys))
+
+
+def write_candidates(path, prompts, size, seed=0):
+    rng = random.Random(seed)
+    numbers = [rng.sample(range(11), size) for _ in range(prompts)]
+    lines = [
+        {"prompt": f"Prompt {k}", "candidates": [f"{n}" for n in of_prompt]} for k, of_prompt in enumerate(numbers)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return numbers
+
+
+def command(*more):
+    words = ["candidates.jsonl", "--judge", "judge.yaml", "--rubric", "a high number", "--out", "ranked.jsonl"]
+    return [*words, *TOPOLOGY, *more]
+
+
+def read(name):
+    return [json.loads(line) for line in open(name, encoding="utf-8")]
+
+
+def true_ranks(numbers):
+    return [float(sum(other > number for other in numbers)) for number in numbers]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_faulty_server_leaves_true_ranks_in_order_and_pairs_winners_and_a_page(folder, capsys):
+    numbers, rng = write_candidates(folder / "candidates.jsonl", 30, 4), random.Random(1)
+
+    def fault():
+        if rng.random() < 0.2:
+            return raw(b"{}", status=rng.choice((429, 500, 503)))
+        return completion("no JSON at all") if rng.random() < 0.1 else None
+
+    app, answered = judging(fault)
+    with serving(app) as url:
+        write_judge(folder, url)
+        main(command("--pairs", "pairs.jsonl", "--best", "best.jsonl", "--report", "page.html"))
+        ranked, printed, asked = read("ranked.jsonl"), capsys.readouterr().out, len(answered)
+        main(command())
+    assert len(answered) == asked  # the second command found all lines done
+    assert [line["line"] for line in ranked] == list(range(1, 31))
+    whole = [line for line in ranked if not line["failed_calls"]]
+    assert len(whole) > 20
+    for line in whole:
+        of_prompt = numbers[line["line"] - 1]
+        assert line["ranks"] == true_ranks(of_prompt) and of_prompt[line["best"]] == max(of_prompt)
+        assert line["calls"] == 12 and line["paid_calls"] >= 12 and line["cost"] > 0
+    assert "estimate: about 360 LLM calls" in printed and "written: ranked.jsonl, 30 groups, 360 verdicts" in printed
+    assert all(int(pair["chosen"]) > int(pair["rejected"]) for pair in read("pairs.jsonl"))
+    assert len(read("pairs.jsonl")) >= 6 * len(whole) and len(read("best.jsonl")) == 30
+    page = (folder / "page.html").read_text()
+    assert "Prompts <small>30</small>" in page and "<script" in page
+
+
+def test_malformed_lines_are_named_and_skipped_on_request(folder, capsys):
+    good = {"prompt": "p", "candidates": ["1", "2"], "id": "a"}
+    prompt, reply = {"role": "user", "content": "p"}, {"role": "assistant", "content": "3"}
+    chat = {"messages": [prompt], "candidates": [[reply], "4"]}
+    bad = [{"prompt": "p"}, [1], {"candidates": ["1"]}, {"prompt": "p", "candidates": []}]
+    bad += [{"messages": "p", "candidates": ["1"]}, {"prompt": "p", "messages": [], "candidates": [3]}]
+    good, chat, *bad = map(json.dumps, (good, chat, *bad))
+    bad.append("{")
+    (folder / "candidates.jsonl").write_text("\n".join([good, "", *bad, chat]) + "\n")
+    with serving(judging()[0]) as url:
+        write_judge(folder, url)
+        with pytest.raises(UserError) as refused:
+            main(command())
+        assert not (folder / "ranked.jsonl").exists() and "\n" not in str(refused.value)
+        assert "line 3: candidates must be a list" in str(refused.value) and "and 2 more" in str(refused.value)
+        main(command("--skip-malformed", "--best", "best.jsonl"))
+    first, last = read("ranked.jsonl")
+    assert (first["line"], first["id"], first["ranks"]) == (1, "a", [1.0, 0.0])
+    assert last["line"] == 10 and "skipped 7 malformed lines" in capsys.readouterr().out
+    assert read("best.jsonl") == [
+        {"prompt": "p", "completion": "2"},
+        {"prompt": [prompt], "completion": [{"role": "assistant", "content": "4"}]},
+    ]
+
+
+def test_a_spent_budget_stops_in_one_line_and_a_higher_one_goes_on(folder):
+    write_candidates(folder / "candidates.jsonl", 12, 3)
+    with serving(judging()[0]) as url:
+        write_judge(folder, url)
+        with pytest.raises(RunStopped, match="judge.max_calls=30 is used up"):
+            main(command("--max-calls", "30", "--concurrency", "4"))
+        assert all(None not in line["ranks"] for line in read("ranked.jsonl"))  # no rank is missing for want of money
+        main(command("--max-calls", "72"))
+    assert len(read("ranked.jsonl")) == 12
+
+
+def test_ranks_of_other_candidates_or_settings_are_not_mixed(folder):
+    write_candidates(folder / "candidates.jsonl", 2, 3)
+    with serving(judging()[0]) as url:
+        write_judge(folder, url)
+        main(command())
+        for words in (["--seed", "1"], ["--rubric", "a low number"]):
+            with pytest.raises(UserError, match="holds ranks of other candidates or settings"):
+                main(command() + words)
+        (folder / "other.jsonl").write_text("mine\n")
+        with pytest.raises(UserError, match="holds no ranks; choose another --out"):
+            main(command("--out", "other.jsonl"))
+        assert (folder / "other.jsonl").read_text() == "mine\n"
+
+
+def test_the_estimate_needs_neither_key_nor_out_and_makes_no_call(folder, capsys, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    write_candidates(folder / "candidates.jsonl", 120, 4)
+    main(["candidates.jsonl", "--estimate", *TOPOLOGY, "--max-cost", "0.01"])
+    printed = capsys.readouterr().out
+    assert "estimate: about 1,440 LLM calls" in printed and "warning: --max-cost 0.01 is below" in printed
+    with pytest.raises(UserError, match="set the environment variable OPENAI_API_KEY"):
+        main(["candidates.jsonl", "--out", "ranked.jsonl"])
+    assert not (folder / "ranked.jsonl").exists()
+
+
+@pytest.mark.slow(seconds=60)
+def test_a_thousand_prompts_killed_three_times_end_as_the_server_s_truth_and_pay_once(folder):
+    numbers, rng, concurrency = write_candidates(folder / "candidates.jsonl", 1000, 2), random.Random(2), 16
+    app, replies = judging(lambda: raw(b"{}", status=rng.choice((429, 500))) if rng.random() < 0.05 else None)
+    with serving(app) as url:
+        write_judge(folder, url)
+        words = [sys.executable, "-m", "arenarl", "rank", *command("--concurrency", str(concurrency))]
+        for lines in (100, 400, 700):
+            process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while process.poll() is None and count_lines(folder / "ranked.jsonl") < lines:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        with (folder / "ranked.jsonl").open("ab") as file:
+            file.write(b'{"line": 1')  # a kill in the middle of a write
+        done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    ranked = read("ranked.jsonl")
+    assert [line["ranks"] for line in ranked] == [true_ranks(of_prompt) for of_prompt in numbers]
+    # a reply that was under way when the process was killed is lost, any other is paid for once
+    assert len(replies) <= len(set(replies)) + 3 * concurrency and len(set(replies)) == 2000
+
+
+def count_lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0

@@ -1,0 +1,125 @@
+"""Ranking from Python: own judges, every topology, missing verdicts, errors of our own code."""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from arenarl.judges.judge import Judge, Verdict
+from arenarl.rank import Ranker, rank_group, rank_groups
+from arenarl.system.errors import UserError
+from arenarl.system.repository import ROOT
+from arenarl.tournament.topologies import ALL_TOPOLOGIES
+
+EXACT = ("seeded_single_elimination", "anchor", "round_robin")  # a perfect judge gives the true order
+
+
+class Number(Judge):
+    """Scores an answer by its number; no verdict on a pair that contains `silent`."""
+
+    def __init__(self, silent=None):
+        self.silent = silent
+
+    def weights(self, query):
+        return {"quality": 1.0}
+
+    async def compare(self, query, first, second, repeat=0):
+        if self.silent in (first.answer, second.answer):
+            return None
+        scores = tuple({"quality": float(candidate.answer)} for candidate in (first, second))
+        return Verdict(scores, lambda dimensions: dimensions["quality"])
+
+    async def choose(self, query, trajectories, winners, repeat=0):
+        return sorted(range(len(trajectories)), key=lambda i: -float(trajectories[i].answer))[:winners]
+
+
+def rank(candidates, **options):
+    return asyncio.run(rank_group("Name a number.", candidates, Number(), **options))
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(st.sampled_from(ALL_TOPOLOGIES), st.lists(st.integers(0, 10), min_size=1, max_size=9), st.booleans())
+def test_ranks_follow_the_judge_and_identical_candidates_share_them(topology, numbers, is_chat):
+    candidates = [[{"role": "assistant", "content": str(number)}] if is_chat else str(number) for number in numbers]
+    ranked = rank([*candidates, " "], topology=topology)
+    assert len(ranked.ranks) == len(ranked.qualities) == len(numbers) + 1
+    assert ranked.ranks[-1] == len(numbers) and ranked.qualities[-1] is None or topology == "group_stage"
+    for number, one in zip(numbers, ranked.ranks, strict=False):
+        for other_number, other in zip(numbers, ranked.ranks, strict=False):
+            assert number != other_number or one == other
+            assert topology not in EXACT or number <= other_number or one < other
+    if len(set(numbers)) > 1 and topology in EXACT:
+        assert numbers[ranked.best] == max(numbers)
+
+
+def test_a_candidate_without_verdicts_has_no_rank_and_no_quality():
+    ranked = asyncio.run(rank_group("?", ["3", "9", "7"], Number(silent="9"), topology="round_robin"))
+    assert ranked.ranks == [1.0, None, 0.0] and ranked.qualities[1] is None and ranked.best == 2
+    assert ranked.calls == 6 and ranked.failed_calls == 4
+
+
+def test_many_groups_are_ranked_at_once_within_the_limit_on_calls():
+    class Slow(Number):
+        running = most = 0
+
+        async def compare(self, *arguments, **options):
+            Slow.running += 1
+            Slow.most = max(Slow.most, Slow.running)
+            await asyncio.sleep(0.001)
+            Slow.running -= 1
+            return await super().compare(*arguments, **options)
+
+    groups = [(f"prompt {number}", ["1", "2", "3"]) for number in range(20)]
+    ranked = asyncio.run(rank_groups(groups, Slow(), concurrency=7))
+    assert all(group.ranks == [2.0, 1.0, 0.0] for group in ranked) and Slow.most == 7
+
+
+def test_an_error_of_our_own_code_is_raised_and_never_a_missing_rank(monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("arenarl.rank.ranker.scores_and_detail", broken)
+    with pytest.raises(ZeroDivisionError):
+        rank(["1", "2"])
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({"topology": "swis"}, "did you mean 'swiss'"),
+    ({"matches": 3}, "seeded_single_elimination has no parameter matches"),
+    ({"topology": "group_stage", "winners": 9}, "must be from 1 to group-1"),
+    ({"ranking": "scores", "topology": "group_stage"}, "ranking of group_stage"),
+    ({"concurrency": 0}, "judge.concurrency=0"),
+    ({"rubric": "kind"}, "leave rubric out"),
+])  # fmt: skip
+def test_invalid_arguments_are_refused_in_one_line(options, words):
+    with pytest.raises(UserError) as refused:
+        Ranker(Number(), **options)
+    assert words in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("prompt", "candidates", "words"), [
+    ("?", [], "at least one entry"), ("?", "ab", "must be a list"), ("?", [1], "candidate 0 must be a text"),
+    ([{"content": "x"}], ["a"], "the prompt must be"),
+])  # fmt: skip
+def test_prompts_and_candidates_of_another_form_are_refused(prompt, candidates, words):
+    with pytest.raises(ValueError, match=words):
+        asyncio.run(rank_group(prompt, candidates, Number()))
+
+
+def test_ranking_needs_no_training_stack(tmp_path):
+    heavy = ["torch", "transformers", "trl", "datasets", "scipy", "matplotlib", "networkx", "wandb", "statsmodels"]
+    code = f"""
+import sys
+for name in {heavy}:
+    sys.modules[name] = None  # importing it fails
+import arenarl.rank.__main__, arenarl.rank.page
+from arenarl import tournament_reward
+tournament_reward(judge="vllm", num_generations=4)
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
