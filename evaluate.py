@@ -58,6 +58,7 @@ def preflight(config: Config, arguments: Namespace) -> dict[str, str | LLMConfig
     Raises:
         UserError: options contradict each other, a checkpoint is missing, or the back end cannot serve it.
     """
+    from arenarl.report.summary import timings_of
     from arenarl.rollout.backends import require_backend
     from arenarl.rollout.policy import load_tokenizer, require_model
     from arenarl.run.processes import join_processes
@@ -72,6 +73,7 @@ def preflight(config: Config, arguments: Namespace) -> dict[str, str | LLMConfig
         load_tokenizer(checkpoint)
         require_backend(config.rollout, checkpoint, config.policy.dtype)
     refuse_other_starts(checkpoints.values())
+    timings_of(config)  # the summary needs them in the end
     return config.evaluated | checkpoints  # keeps the order of config.evaluated
 
 

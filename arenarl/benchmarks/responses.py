@@ -4,10 +4,12 @@ The engine of training and evaluation rolls them out, with the research tools or
 again only if its inputs changed: weights, settings, code, item or prompt.
 """
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from arenarl.benchmarks.benchmark import Item, Verdict
 from arenarl.config.schema import Config, LLMConfig
@@ -16,10 +18,20 @@ from arenarl.llm.client import LLMClient
 from arenarl.rollout.backends import make_policy_engine
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.system_prompt import system_prompt
-from arenarl.system.atomic_files import read_json, write_json
+from arenarl.system.atomic_files import read_json, to_json, write_json
 from arenarl.system.database import json_hash
-from arenarl.system.progress import Bar
+from arenarl.system.errors import UserError
+from arenarl.system.progress import Bar, say
 from arenarl.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The parts of a stored response that are read again."""
+
+    made_by: str
+    trajectory: dict[str, Any]
+    sha256: str | None = None  # of the trajectory; earlier versions stored none
 
 
 @dataclass
@@ -48,14 +60,23 @@ class Response:
         return json_hash([self.made_by, asdict(self.attempt)])
 
     def read(self) -> None:
-        """Load the stored trajectory if its fingerprint has not changed."""
-        record = read_json(self.path)
-        if record and record["made_by"] == self.fingerprint:
-            self.trajectory = Trajectory.from_record(record["trajectory"])
+        """Load the stored trajectory if its fingerprint is still the same."""
+        try:
+            record = read_json(self.path, _Stored)
+        except UserError:
+            say(f"{self.path} is damaged; generating the response again")
+            return
+        if record is None or record.made_by != self.fingerprint:
+            return
+        if record.sha256 in (None, json_hash(record.trajectory)):
+            self.trajectory = Trajectory.from_record(record.trajectory)
+        else:
+            say(f"{self.path} was changed; generating the response again")
 
     def write(self) -> None:
         record = {"item": asdict(self.item), "made_by": self.fingerprint, "response": self.text}
-        record |= {"verdict": self.verdict, "trajectory": self.trajectory.to_record()}
+        trajectory = json.loads(to_json(self.trajectory.to_record()))
+        record |= {"verdict": self.verdict, "trajectory": trajectory, "sha256": json_hash(trajectory)}
         write_json(self.path, record)
 
 

@@ -6,6 +6,7 @@ from the store, so that changing a judge, a truth or a table needs no generation
 """
 
 import ast
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,8 +23,10 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.processes import own_share
 from arenarl.run.weights import hash_weights
-from arenarl.system.atomic_files import hash_files, read_json, write_json
-from arenarl.system.progress import Bar, is_main_process
+from arenarl.system.atomic_files import hash_files, read_json, to_json, write_json
+from arenarl.system.database import json_hash
+from arenarl.system.errors import UserError
+from arenarl.system.progress import Bar, is_main_process, say
 from arenarl.system.seeds import stable_seed
 from arenarl.system.user_input import import_named
 from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
@@ -31,6 +34,14 @@ from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
 # Version of what this project's code generates. Raise it with every change after which the same policy, query and
 # settings give another trajectory; stored trajectories are then generated again. tests/evaluation/test_parts.py checks.
 GENERATION = 1
+
+
+@dataclass(frozen=True)
+class _Fingerprint:
+    """Content of a fingerprint file."""
+
+    fingerprint: str
+    trajectories: str | None = None  # their hash; earlier versions stored none
 
 
 class Part:
@@ -41,8 +52,21 @@ class Part:
 
     def __init__(self, cases: Path, fingerprint: str):
         self.cases, self.path, self.fingerprint = cases, cases.with_suffix(".json"), fingerprint
-        is_whole = cases.is_file() and read_json(self.path) == {"fingerprint": fingerprint}
-        self.trajectories = [Trajectory.from_record(record) for record in read_jsonl(cases)] if is_whole else None
+        self.trajectories = self._read() if cases.is_file() else None
+
+    def _read(self) -> list[Trajectory] | None:
+        """Return the stored trajectories; None, with a line, if a file is damaged."""
+        try:
+            stored = read_json(self.path, _Fingerprint)
+            if stored is None or stored.fingerprint != self.fingerprint:
+                return None
+            records = list(read_jsonl(self.cases))
+            if stored.trajectories in (None, _hash(records)):
+                return [Trajectory.from_record(record) for record in records]
+        except (UserError, LookupError, TypeError):
+            pass
+        say(f"{self.cases} or its fingerprint was changed; generating its trajectories again")
+        return None
 
     def write(self, cases: Sequence[Case]) -> None:
         """Write the cases if they differ from the file: their findings and verdicts may have changed."""
@@ -52,7 +76,13 @@ class Part:
         elif list(read_jsonl(self.cases)) == records:
             return
         write_jsonl(self.cases, records)
-        write_json(self.path, {"fingerprint": self.fingerprint})
+        write_json(self.path, asdict(_Fingerprint(self.fingerprint, _hash(records))))
+
+
+def _hash(records: Sequence[dict[str, Any]]) -> str:
+    """Return the hash of the trajectories in these records of cases, without verdicts."""
+    parts = [[record[key] for key in ("query_id", "messages", "meta")] for record in records]
+    return json_hash(json.loads(to_json(parts)))
 
 
 Parts = Mapping[tuple[str, str, int], Part]  # by checkpoint, decoding, sample

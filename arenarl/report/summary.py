@@ -8,6 +8,7 @@ from arenarl.config.schema import Config
 from arenarl.evaluation.statistics import shown_figures
 from arenarl.report.provenance import provenance
 from arenarl.report.watching import watch_lines, watch_summary
+from arenarl.run.timing import Timing, read_timing
 from arenarl.system.atomic_files import read_json
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
@@ -49,23 +50,27 @@ def heading(figure: str) -> str:
     return HEADS.get(figure, figure)
 
 
+def timings_of(config: Config) -> dict[str, Timing]:
+    """Return the timings of the run's finished stages. Raises UserError for a damaged file."""
+    return {stage: timing for stage in STAGES if (timing := read_timing(config.run_dir / stage))}
+
+
 def summary_of_run(config: Config, figures: dict[str, Any], reference: str | None = None) -> dict[str, Any]:
     """Return the content of results/<run>/summary.json: figures by checkpoint and decoding, seconds and memory by
     stage, provenance. Optional keys: `verifier`, the LLM that verified answers; `reference`, the policy whose
     trajectories replace stored baselines; `watch`, the watching judge's scores."""
-    paths = {stage: config.run_dir / stage / "timing.json" for stage in STAGES}
-    timings = {stage: timing for stage, path in paths.items() if (timing := read_json(path))}
-    seconds = {stage: timing["seconds"] for stage, timing in timings.items()}
+    timings = timings_of(config)
+    seconds = {stage: timing.seconds for stage, timing in timings.items()}
     judges = [judge.model or judge.name for judge in config.judge.eval]
     is_simulated = any(judge.is_simulated for judge in config.judge.eval)
     # RL may have used other judges than this config names
-    trained = read_json(config.run_dir / "rl" / "provenance.json") or {}
+    trained = read_json(config.run_dir / "rl" / "provenance.json", dict[str, Any]) or {}
     return {
         "run": config.run_name,
         "seed": config.seed,
         "judge": "simulated" if is_simulated else " and ".join(judges),
         "seconds": {**seconds, "total": round(sum(seconds.values()), 1)},
-        "peak_memory_gb": max((timing["peak_memory_gb"] for timing in timings.values()), default=None),
+        "peak_memory_gb": max((timing.peak_memory_gb for timing in timings.values()), default=None),
         "checkpoints": list(figures),
         **({"verifier": config.judge.verifier.model} if config.judge.verifier.name == "llm" else {}),
         **({"reference": reference} if reference else {}),

@@ -27,9 +27,11 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from arenarl.config.schema import PolicyConfig, ScratchConfig
 from arenarl.rollout.attention import prepare_attention
 from arenarl.rollout.chat_template import make_trainable
-from arenarl.system.atomic_files import atomic_path
+from arenarl.run.marks import MARK, damage, policy_files, refuse_damaged_policy, write_mark
+from arenarl.system.atomic_files import atomic_path, remove
 from arenarl.system.errors import UserError
 from arenarl.system.package_files import Package, model_folder
+from arenarl.system.progress import is_main_process, say
 
 # Imported late below, as evaluation needs none of them and TRL also loads datasets and pandas (over a second).
 if TYPE_CHECKING:
@@ -66,8 +68,8 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 def require_model(path: str) -> str:
     """Return the path of a causal language model: a hub id, a folder, or the folder of a packaged model.
-    Raises UserError if the folder has no weights, holds an adapter or belongs to an unfinished stage, if the package is
-    not available, or if the model is of another kind."""
+    Raises UserError for a folder without weights, of an adapter, of an unfinished stage or with changed files, for a
+    package that is not available, and for a model of another kind."""
     path = folder_of(path)
     folder = Path(path)
     if (folder / "provenance.json").is_file() and not (folder / "timing.json").is_file():
@@ -79,6 +81,8 @@ def require_model(path: str) -> str:
     if folder.is_dir() and not any(folder.glob("*.safetensors*")) and not any(folder.glob("pytorch_model*.bin*")):
         raise UserError(f"{path} holds no weights; train the stage that writes it first, or name another checkpoint")
     model_class(path)
+    if is_main_process():
+        refuse_damaged_policy(folder)
     return path
 
 
@@ -188,12 +192,14 @@ def merged_weight(layer: "LoraLayer") -> torch.Tensor:
 
 
 def save_policy(trainer: "Trainer", folder: Path) -> None:
-    """Save the trained policy as an ordinary folder; LoRA weights are merged.
+    """Save the trained policy as an ordinary folder with a mark; LoRA weights are merged.
     Raises PEFT's UserWarning if the base model lacks the adapter's names: the merged policy would be untrained."""
     from peft import PeftModel
 
     if not isinstance(trainer.accelerator.unwrap_model(trainer.model), PeftModel):
         trainer.save_model(str(folder))
+        if trainer.is_world_process_zero():
+            write_mark(folder, policy_files)
         return
     trainer.save_model(str(folder / "adapter"))
     if trainer.is_world_process_zero():
@@ -204,6 +210,7 @@ def save_policy(trainer: "Trainer", folder: Path) -> None:
             adapted = PeftModel.from_pretrained(base, folder / "adapter")
         adapted.merge_and_unload().save_pretrained(folder)
         trainer.processing_class.save_pretrained(folder)
+        write_mark(folder, policy_files)
 
 
 def prepare_initial_policy(
@@ -212,12 +219,17 @@ def prepare_initial_policy(
     """Return the path that SFT starts from: `policy.model`, or a scratch policy, built once and saved in `folder`."""
     if config.model is not None:
         return require_model(config.model)
-    if not (folder / "tokenizer.json").is_file():
+    if (folder / MARK).is_file() and (problem := damage(folder)):
+        say(f"{folder} is damaged: {problem}; building it again")
+        remove(folder)
+    if not (folder / MARK).is_file():
+        remove(folder)
         tokenizer = train_tokenizer(texts, tools, config.scratch.vocab_size)
         torch.manual_seed(seed)
         with atomic_path(folder) as partial:
             build_scratch_model(config.scratch, tokenizer).save_pretrained(partial)
             tokenizer.save_pretrained(partial)
+            write_mark(partial)
     return str(folder)
 
 

@@ -9,6 +9,7 @@ without that file holds a pretrained model.
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ from arenarl.system.user_input import text_of_file
 
 FILE = "system_prompt.json"
 PREVIEW = 60  # characters of a prompt in a line
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """Content of the file."""
+
+    system_prompt: str | None
 
 
 def system_prompt(config: Config, stage: str = "rl") -> str | None:
@@ -53,7 +61,7 @@ def say_prompts(config: Config, policies: Mapping[str, str]) -> None:
         except UserError as error:  # evaluation's prompt does not depend on it
             say(f"{name}: {error}")
             continue
-        if stored and (own := stored[1]["system_prompt"]) != text:
+        if stored and (own := stored[1].system_prompt) != text:
             problem = f"was trained with another system prompt ({preview(own)}) than evaluation uses ({preview(text)})"
             say(f"{name} {problem}; evaluate it with its own config")
 
@@ -81,23 +89,23 @@ def _resolve(config: Config, stage: str) -> tuple[str | None, str]:
         model, starts = config.rl.init or model, [config.sft_policy, None if config.rl.init else model]
     for start in filter(None, starts):
         if stored := _read_stored(start, config):
-            folder, text = stored[0], stored[1]["system_prompt"]
+            folder, text = stored[0], stored[1].system_prompt
             return text, f"as in {folder}" if text or model else ""
     if model:
         return default_prompt(config.data.language, config.environment.has_tools), "our default"
     return None, ""
 
 
-def _read_stored(policy: str, config: Config) -> tuple[Path, dict[str, Any]] | None:
+def _read_stored(policy: str, config: Config) -> tuple[Path, _Stored] | None:
     """Return (folder, content) of the file beside a policy or its checkpoint, or None without such a file.
     Raises UserError if a version without this file trained the policy with another prompt than today's default."""
     place = Path(policy)
     for folder in (place, place.parent) if place.name.startswith("checkpoint-") else (place,):
-        if stored := read_json(folder / FILE):
+        if stored := read_json(folder / FILE, _Stored):
             return folder, stored
-        if name := (read_json(folder / "provenance.json") or {}).get("system_prompt"):
+        if name := (read_json(folder / "provenance.json", dict[str, Any]) or {}).get("system_prompt"):
             if name == prompt_name(default := default_prompt(config.data.language, config.environment.has_tools)):
-                return folder, {"system_prompt": default}
+                return folder, _Stored(default)
             remedy = "set rollout.system_prompt to the text in its config.yaml, or to none"
             raise UserError(f"{folder} lacks {FILE}, because an older version trained this policy; {remedy}")
     return None

@@ -1,50 +1,93 @@
-"""Checkpoints that survive a kill at any moment, and the trainer's progress bar.
+"""Checkpoints that survive a kill at any moment and are checked before use, and the trainer's progress bar.
 
 The trainer writes a checkpoint file by file, on several processes. A checkpoint is complete once all processes are done
-and its marker file exists. Older checkpoints are deleted only then, so a complete one always exists after the first.
-transformers' own rotation is off: it deletes earlier, and any folder called checkpoint-….
+and its mark exists, which holds the hash of every file. Files are hashed in a thread, while training continues. Older
+checkpoints are deleted only then, so a complete one always exists after the first. transformers' own rotation is off:
+it deletes earlier, and any folder called checkpoint-….
 """
 
+import atexit
 import re
-import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
 import torch
 from accelerate import PartialState
+from accelerate.utils import gather_object
 from transformers import PrinterCallback, Trainer, TrainerCallback
 
+from arenarl.run.marks import MARK, damage, read_mark, write_mark
 from arenarl.run.timing import Stopwatch
 from arenarl.run.tracking import wait_until_written
-from arenarl.system.atomic_files import read_json, write_json
+from arenarl.run.weights import start_hash
+from arenarl.system.atomic_files import remove
 from arenarl.system.errors import UserError
-from arenarl.system.progress import Bar, is_main_process, process_count
+from arenarl.system.progress import Bar, is_main_process, process_count, say
 
-MARK = "whole.json"
 KEPT = 2  # complete checkpoints
+_MARKING = ThreadPoolExecutor(1, "marking")
+_marks: list[Future] = []  # marks that are being written
+atexit.register(_MARKING.shutdown)  # a failed process of several ends without waiting for threads
 
 
 def last_checkpoint(folder: Path, shared: str = "") -> str | None:
-    """Return the newest complete checkpoint, and delete incomplete checkpoints.
+    """Return the newest complete checkpoint that equals its mark. Call it on all processes.
+
+    Deletes incomplete checkpoints, and damaged ones that are newer than the result.
 
     Args:
         shared: data that the processes divide among them. With another number of processes some of it would be used
             twice or never.
 
     Raises:
-        UserError: something is shared, and the checkpoint was written by another number of processes.
+        UserError: all complete checkpoints are damaged, or something is shared, and the checkpoint was written by
+            another number of processes.
     """
     _register_cpu_0()
+    finish_marks()
+    return gather_object([_last_checkpoint(folder, shared) if is_main_process() else None])[0]
+
+
+def _last_checkpoint(folder: Path, shared: str) -> str | None:
     checkpoints = _checkpoints(folder)
     complete = [path for path in checkpoints if (path / MARK).is_file()]
-    processes = read_json(complete[-1] / MARK).get("processes") if complete else None
-    if shared and processes not in (None, process_count()):  # markers of earlier versions lack the number
+    for path in set(checkpoints) - set(complete):
+        remove(path)
+    problems: dict[Path, str] = {}
+    while complete and (problem := _problem(complete[-1], folder)):
+        problems[complete.pop()] = problem
+    if problems and not complete:
+        found = "; ".join(f"{path.name}: {problem}" for path, problem in problems.items())
+        how = "restore it, finish the run with the version that began it, or delete the folder to restart"
+        raise UserError(f"{folder} has no undamaged checkpoint ({found}); {how}")
+    if not complete:
+        return None
+    last = complete[-1]
+    processes = read_mark(last).processes
+    if shared and processes != process_count():
         how = f"resume with the same number of processes, or delete {folder} to restart"
-        raise UserError(f"{complete[-1]} was written by {processes} processes, which share {shared}; {how}")
-    if is_main_process():
-        for path in set(checkpoints) - set(complete):
-            shutil.rmtree(path)
-    return str(complete[-1]) if complete else None
+        raise UserError(f"{last} was written by {processes} processes, which share {shared}; {how}")
+    for path, problem in problems.items():
+        say(f"{path} is damaged: {problem}; deleted it, resuming from {last.name}")
+        remove(path)
+    return str(last)
+
+
+def _problem(checkpoint: Path, folder: Path) -> str:
+    """Return what is wrong with a complete checkpoint of `folder`, "" if nothing is."""
+    if problem := damage(checkpoint):
+        return problem
+    mark = read_mark(checkpoint)
+    if checkpoint.name != f"checkpoint-{mark.step}":
+        return f"it is the checkpoint of step {mark.step}"
+    return "" if mark.start == start_hash(folder) else "it belongs to another run"
+
+
+def finish_marks() -> None:
+    """Wait until all checkpoints that were saved have their marks."""
+    while _marks:
+        _marks.pop().result()
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -64,6 +107,8 @@ def _register_cpu_0() -> None:
 class CheckpointMarker(TrainerCallback):
     """Marks complete checkpoints, deletes all but the last two, and records the time up to each.
 
+    Add it after callbacks that write into checkpoints.
+
     The interval between checkpoints comes from the config, not from the checkpoint that the run resumes from.
     """
 
@@ -77,11 +122,17 @@ class CheckpointMarker(TrainerCallback):
         PartialState().wait_for_everyone()
         if state.is_world_process_zero:
             wait_until_written()
-            folder, step = Path(args.output_dir), state.global_step
-            write_json(folder / f"checkpoint-{step}" / MARK, {"step": step, "processes": process_count()})
-            self.stopwatch.lap()
-            for older in [path for path in _checkpoints(folder) if (path / MARK).is_file()][:-KEPT]:
-                shutil.rmtree(older)
+            finish_marks()
+            _marks.append(_MARKING.submit(self._mark, Path(args.output_dir), state.global_step))
+
+    def on_train_end(self, args, state, control, **kwargs):
+        finish_marks()
+
+    def _mark(self, folder: Path, step: int) -> None:
+        write_mark(folder / f"checkpoint-{step}", step=step, processes=process_count(), start=start_hash(folder))
+        self.stopwatch.lap()
+        for older in [path for path in _checkpoints(folder) if (path / MARK).is_file()][:-KEPT]:
+            remove(older)
 
 
 class TrainingBar(TrainerCallback):

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from arenarl.config.load import load_config
+from arenarl.config.load import config_of_keys, load_config
 from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
 
@@ -28,28 +28,25 @@ _MOST_CHARACTERS = 60  # characters of a value in a message
 _WORK = ("checkpoint-*", "*.safetensors", "pytorch_model*.bin", "curve.jsonl", "groups.jsonl", "round*")
 
 
-def refuse_other_settings(config: Config, folder: Path) -> None:
-    """Raise UserError, naming the keys, if the folder holds work of this stage with other settings."""
-    if has_begun(folder) and (changed := other_settings(config, folder)):
-        how = "delete it, or give this run another `name`"
-        raise UserError(f"{folder} was made with other settings ({changed}); {how}")
-
-
 def has_begun(folder: Path) -> bool:
     """True if a stage's folder holds work. A check, a typo or a kill before the first step leaves none."""
     return any(any(folder.glob(pattern)) for pattern in _WORK)
 
 
-def other_settings(config: Config, folder: Path) -> str:
-    """Return the first keys that differ from the config stored in the folder; "" if no key differs.
+def other_settings(config: Config, folder: Path, keys: dict[str, Any] | None = None) -> str:
+    """Return the first keys that differ from the config of a stage's start, "" if none does.
 
     A key that did not exist when the stage started counts as its default.
+
+    Args:
+        keys: the config as the start record stores it; None reads the folder's config.yaml, if it exists.
     """
     earlier = folder / "config.yaml"
-    if folder.name not in _UNREAD or not earlier.is_file():
+    if folder.name not in _UNREAD or (keys is None and not earlier.is_file()):
         return ""
     try:
-        old, new = (settings_of(folder.name, each) for each in (load_config(earlier), config))
+        start = load_config(earlier) if keys is None else config_of_keys(keys, str(folder))
+        old, new = (settings_of(folder.name, each) for each in (start, config))
     except UserError as error:
         return f"which this version cannot read: {error}"
     for settings in (old, new):

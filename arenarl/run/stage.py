@@ -1,33 +1,47 @@
 """Start of every stage: threads, seeds, the stage's folder, and whether the stage is done.
 
-`start_stage` writes the resolved config and the provenance. A stage is done when its policy and its timing.json, which
-is written last, exist; it is then not run again. Only `runs/` decides that, never `results/`.
+`start_stage` writes the start record, the resolved config and the provenance. A stage is done when its policy and its
+timing.json, which is written last, exist; it is then not run again. Only `runs/` decides that, never `results/`.
 """
 
 import fcntl
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 from arenarl.config.load import config_to_yaml
 from arenarl.config.schema import Config
-from arenarl.run.settings import has_begun, other_settings, refuse_other_settings
-from arenarl.system.atomic_files import read_json, write_json, write_text
+from arenarl.run.marks import refuse_damaged_policy
+from arenarl.run.settings import has_begun
+from arenarl.run.timing import read_timing
+from arenarl.run.weights import START, StartRecord, read_start, refuse_other_start, start_record
+from arenarl.system.atomic_files import remove, write_json, write_text
 from arenarl.system.errors import UserError, keep_tracebacks
 from arenarl.system.progress import is_main_process, quiet_libraries, say
+from arenarl.trajectory import read_steps
 
-_SPLITS = {"sft": ("sft",), "rl": ("rl_queries", "test_queries", "test_baselines")}  # stage -> splits that it reads
 _LOCKS: list[IO] = []  # open files whose locks this process holds
 
 
-def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], dict[str, Any]]) -> Path:
+def start_stage(
+    config: Config,
+    stage: str,
+    provenance: Callable[[Config, str], dict[str, Any]],
+    policy: str | None = None,
+    query_ids: Sequence[str] = (),
+) -> Path:
     """Make the stage's folder, fix threads and seeds, write config and provenance, and return runs/<run>/<stage>.
 
     Call it before the first model is built. Only the main process writes.
 
+    Args:
+        policy: folder or hub id that `sft` or `rl` starts from; None for a policy from scratch.
+        query_ids: RL's queries.
+
     Raises:
-        UserError: the folder holds work with other settings or data, or another run is writing it.
+        UserError: the folder holds work with other settings, data or weights, or another run is writing it.
     """
     from arenarl.run.processes import check_launch  # loads torch
 
@@ -35,32 +49,36 @@ def start_stage(config: Config, stage: str, provenance: Callable[[Config, str], 
     fix_randomness(config)
     folder = config.run_dir / stage
     folder.mkdir(parents=True, exist_ok=True)
-    refuse_other_settings(config, folder)
-    if is_main_process() and not _has_finished(folder):
-        _lock(folder)
-        now = provenance(config, stage)
-        changed = _other_content(folder, stage, now)
-        if changed and has_begun(folder):
-            how = f"restore it, delete {folder}, or give this run another `name`"
-            raise UserError(f"{folder} was started with other content of {', '.join(changed)}; {how}")
-        if changed or other_settings(config, folder):  # the stage took no step yet: restart it
-            for name in ("wandb.json", "elapsed.json", "watch.jsonl"):
-                (folder / name).unlink(missing_ok=True)
-            shutil.rmtree(folder / "initial", ignore_errors=True)  # SFT's untrained policy
-        write_text(folder / "config.yaml", config_to_yaml(config))
-        write_json(folder / "provenance.json", now)
-    keep_tracebacks(folder)  # not earlier, because the folder may belong to another run
+    if is_main_process():
+        is_finished = _has_finished(folder)
+        now = {} if is_finished else provenance(config, stage)
+        start = start_record(config, stage, now, policy, query_ids) if stage in ("sft", "rl") else None
+        if start and has_begun(folder):
+            refuse_other_start(folder, config, start, is_finished)
+        if not is_finished:
+            _lock(folder)
+            if start:
+                _keep_start(folder, start)
+            write_text(folder / "config.yaml", config_to_yaml(config))
+            write_json(folder / "provenance.json", now)
+    keep_tracebacks(folder)  # only now: the folder may belong to another run
     return folder
 
 
-def _other_content(folder: Path, stage: str, now: dict[str, Any]) -> list[str]:
-    """Return the data files, and the system prompt, whose content has changed since the stage's last start."""
-    before = read_json(folder / "provenance.json") or {}
-    old, new = (provenance.get("data_sha256", {}) for provenance in (before, now))
-    changed = [f"{name}.jsonl" for name in _SPLITS.get(stage, ()) if old.get(name) not in (None, new.get(name))]
-    if stage in _SPLITS and "system_prompt" in before and before["system_prompt"] != now["system_prompt"]:
-        changed.append("the system prompt")
-    return changed
+def _keep_start(folder: Path, start: StartRecord) -> None:
+    """Write the start record unless the stage has begun; restart a stage that had another record but took no step."""
+    if has_begun(folder):
+        for name in ("curve", "groups", "metrics", "watch"):  # files that later steps read
+            if (path := folder / f"{name}.jsonl").is_file():
+                read_steps(path)
+        return
+    before = None
+    with suppress(UserError):  # damaged: replaced below
+        before = read_start(folder)
+    if before != start:
+        for name in ("wandb.json", "elapsed.json", "watch.jsonl", "initial"):  # initial: SFT's untrained policy
+            remove(folder / name)
+        write_json(folder / START, asdict(start))
 
 
 def fix_randomness(config: Config) -> None:
@@ -91,8 +109,11 @@ def _lock(folder: Path) -> None:
 
 
 def is_done(folder: Path) -> bool:
-    """True, with a printed line, if a training stage has finished before."""
+    """True, with a printed line, if a training stage has finished. Raises UserError if its policy is damaged."""
     if _has_finished(folder):
+        if is_main_process():
+            refuse_damaged_policy(folder)
+            read_timing(folder)
         say(f"{folder} is done already; delete it to run it again")
         return True
     if is_main_process():

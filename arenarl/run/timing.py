@@ -5,10 +5,29 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.progress import is_main_process, process_count
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Content of a finished stage's timing.json."""
+
+    seconds: float
+    peak_memory_gb: float
+
+
+@dataclass(frozen=True)
+class _Elapsed:
+    seconds: float = 0.0
+
+
+def read_timing(folder: Path) -> Timing | None:
+    """Return the timing of a finished stage, None before its end. Raises UserError for a damaged file."""
+    return read_json(folder / "timing.json", Timing, "restore it, or delete it and rerun the stage")
 
 
 class Stopwatch:
@@ -16,7 +35,8 @@ class Stopwatch:
 
     def __init__(self, folder: Path):
         self.path = folder / "elapsed.json"
-        self._before = (read_json(self.path) or {"seconds": 0.0})["seconds"]
+        remedy = "restore it, or delete it: only the time up to the last checkpoint is then missing"
+        self._before = (read_json(self.path, _Elapsed, remedy) or _Elapsed()).seconds
         self._start = time.perf_counter()
 
     @property

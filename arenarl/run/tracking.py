@@ -9,7 +9,7 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,11 @@ from arenarl.system.progress import is_main_process
 
 FLUSH_EVERY_S = 0.1  # W&B's default is 15 s; a kill loses the entries since the last flush
 _STEP = "train/global_step"  # name in TRL's callback
+
+
+@dataclass(frozen=True)
+class _Id:
+    id: str
 
 
 def mode(wandb: WandbConfig) -> str:
@@ -53,7 +58,7 @@ def start_tracking(config: Config, folder: Path) -> None:
         group=config.run_name,
         job_type=folder.name,
         name=f"{config.run_name}-{folder.name}",
-        id=read_json(file)["id"],
+        id=read_json(file, _Id, "restore it, or delete it: the stage then continues in a new W&B run").id,
         resume="allow",
         config=asdict(config),
         allow_val_change=True,  # keys that may change on resuming, such as batch sizes

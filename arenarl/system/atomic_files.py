@@ -13,9 +13,12 @@ import shutil
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import Any
+
+from arenarl.system.errors import UserError, shown
 
 _WRITERS = itertools.count()  # numbers this process's temporary files
 
@@ -27,11 +30,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
     partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}-{next(_WRITERS)}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
-    _remove(partial)
+    remove(partial)
     try:
         yield partial
     except BaseException:
-        _remove(partial)
+        remove(partial)
         raise
     partial.replace(path)
 
@@ -52,9 +55,32 @@ def write_lines(path: Path, records: Iterable[Any]) -> None:
             file.write(to_json(record) + "\n")
 
 
-def read_json(path: Path) -> Any | None:
-    """Return the content of a JSON file, None if the file does not exist."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+def read_json(path: Path, form: Any = None, remedy: str = "restore it, or delete it") -> Any | None:
+    """Return the content of a JSON file, None if the file does not exist.
+
+    Args:
+        form: type of the content, such as a dataclass, of which an instance is then returned; None for any content.
+        remedy: what to do about a damaged file.
+
+    Raises:
+        UserError: the file is not JSON, or its content has another form.
+    """
+    if not path.exists():
+        return None
+    try:
+        text = path.read_text(encoding="utf-8")
+        return json.loads(text) if form is None else _validator(form).validate_json(text, strict=True)
+    except (ValueError, RecursionError) as error:  # pydantic's and json's errors are ValueErrors
+        problems = error.errors(include_url=False) if hasattr(error, "errors") else ()
+        problem = " ".join([".".join(map(str, problems[0]["loc"])), problems[0]["msg"]]) if problems else str(error)
+        raise UserError(f"{path} is damaged ({shown(problem.strip())}); {remedy}") from error
+
+
+@cache
+def _validator(form: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(form)
 
 
 def to_json(value: Any, **options: Any) -> str:
@@ -93,7 +119,7 @@ def _remove_leftovers(path: Path) -> None:
     for beside in path.parent.iterdir():
         if (found := name.fullmatch(beside.name)) and not _is_alive(int(found[1])):
             with suppress(FileNotFoundError):  # another process may delete it at the same time
-                _remove(beside)
+                remove(beside)
 
 
 def _is_alive(process: int) -> bool:
@@ -106,8 +132,9 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
+def remove(path: Path) -> None:
+    """Delete a file, a folder, or a symbolic link without its target."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

@@ -6,6 +6,7 @@ rollouts, because TRL's trainers would tokenize the text again.
 """
 
 import gc
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,11 +18,13 @@ from accelerate.utils import gather_object
 
 from arenarl.config.schema import Config
 from arenarl.rollout.policy import load_to_generate, save_policy
-from arenarl.run.checkpoints import MARK, CheckpointMarker, TrainingBar, last_checkpoint
+from arenarl.run.checkpoints import CheckpointMarker, TrainingBar, last_checkpoint
+from arenarl.run.marks import MARK, damage, policy_files
 from arenarl.run.processes import enable_gradient_bucket_view, join_processes, own_share
 from arenarl.run.timing import Stopwatch
 from arenarl.run.tracking import log
-from arenarl.system.atomic_files import write_json
+from arenarl.system.atomic_files import remove, to_json
+from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process, say
 from arenarl.tournament.mixed_model import JudgeVariances
@@ -29,7 +32,7 @@ from arenarl.training.methods import offline_method
 from arenarl.training.methods.method import Example
 from arenarl.training.step import TrainingStep
 from arenarl.training.trl_adapter import prompt_dataset
-from arenarl.trajectory import Query, RolloutGroup, append_step, read_jsonl
+from arenarl.trajectory import Query, RolloutGroup, append_step, read_jsonl, write_jsonl
 
 
 class Rounds:
@@ -70,7 +73,7 @@ class Rounds:
 
     def _collect(self, path: Path, policy: str, steps: dict[int, list[Query]]) -> list[Example]:
         """Roll out these steps' groups, except steps already in the file, and return all examples of these steps."""
-        done = {record["step"]: record for record in read_jsonl(path)} if path.is_file() else {}
+        done = _read_examples(path, list(steps)) if path.is_file() else {}
         missing = [number for number in steps if number not in done]
         referee = self.step.arena.referee
         if missing:
@@ -91,7 +94,7 @@ class Rounds:
             done[number] = {"examples": gather_object(examples), "variances": asdict(referee.variances)}
             if is_main_process():
                 append_step(self.folder / "metrics.jsonl", number, [{"step": number, **metrics}])
-                append_step(path, number, [{"step": number, **done[number]}])
+                append_step(path, number, [_signed({"step": number, **done[number]})])
                 self.stopwatch.lap()
         self.step.engine.generator.model = None
         return [example for number in steps for example in done[number]["examples"]]
@@ -108,8 +111,12 @@ class Rounds:
 
     def _fit(self, policy: str, examples: Sequence[Example], folder: Path, target: Path) -> None:
         """Train a policy on examples and save it; an interrupted round resumes from its checkpoint."""
-        if (target / MARK).is_file():
+        is_marked = is_main_process() and (target / MARK).is_file()
+        problem = damage(target, policy_files) if is_marked else "there is no policy"
+        if not gather_object([problem])[0]:
             return
+        if is_marked:
+            say(f"{target} is damaged: {problem}; training it again from the round's last checkpoint")
         trainer = self.method.make_trainer(self.config, policy, list(examples), folder, self.step.engine.tokenizer)
         enable_gradient_bucket_view(trainer)
         trainer.add_callback(CheckpointMarker(self.stopwatch))
@@ -117,10 +124,38 @@ class Rounds:
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))
         save_policy(trainer, target)
         PartialState().wait_for_everyone()
-        if target != self.folder and is_main_process():
-            write_json(target / MARK, {"examples": len(examples)})
         del trainer
         gc.collect()  # TRL's head makes the policy refer to itself, so only a collection frees its memory
+
+
+def _signed(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record with a hash, because the examples decide the policy."""
+    return record | {"sha256": json_hash(json.loads(to_json(record)))}
+
+
+def _read_examples(path: Path, steps: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Return the stored steps of a round, in order, up to the first damaged line.
+
+    The main process deletes that line, later ones and later rounds: their records are written in the order of steps.
+    """
+    done: dict[int, dict[str, Any]] = {}
+    is_damaged = False
+    try:
+        for step, record in zip(steps, read_jsonl(path), strict=False):
+            unsigned = {key: value for key, value in record.items() if key != "sha256"}
+            if is_damaged := record.get("step") != step or record != _signed(unsigned):
+                break
+            done[step] = record
+    except (UserError, AttributeError):  # a line is not JSON, or not an object
+        is_damaged = True
+    if is_damaged:
+        say(f"{path}, line {len(done) + 1} is damaged; rolling out its step and later steps again")
+        if is_main_process():
+            write_jsonl(path, done.values())
+            for later in path.parent.parent.glob("round*"):
+                if int(later.name.removeprefix("round")) > int(path.parent.name.removeprefix("round")):
+                    remove(later)
+    return done
 
 
 def _means(of_processes: Sequence[dict[str, list[float]]]) -> dict[str, float]:

@@ -57,7 +57,6 @@ def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> S
     from arenarl.rollout.policy import load_tokenizer, require_model
     from arenarl.rollout.system_prompt import keep_system_prompt
     from arenarl.run.stage import is_done, start_stage
-    from arenarl.run.weights import keep_start
     from arenarl.training.queries import refuse_other_pass_rates, training_queries
 
     policy = require_model(config.sft_policy)
@@ -71,8 +70,7 @@ def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> S
     refuse_without_truth("judge.watch", config.judge.watching.values(), domain, queries)
     refuse_without_truth("judge.eval", config.judge.eval, domain, domain.read_split("test"))
     refuse_answers_alone(config, is_training=True)
-    folder = start_stage(config, "rl", provenance)
-    keep_start(folder, policy)
+    folder = start_stage(config, "rl", provenance, policy, [query.query_id for query in queries])
     refuse_other_pass_rates(config.rl, config.pass_rates, policy)
     if is_done(folder):
         return None
@@ -99,9 +97,10 @@ def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) 
     from arenarl.rollout.system_prompt import keep_system_prompt
     from arenarl.run.stage import is_done, start_stage
 
-    if config.policy.model:
-        load_tokenizer(require_model(config.policy.model))
-    folder = start_stage(config, "sft", provenance)
+    policy = require_model(config.policy.model) if config.policy.model else None
+    if policy:
+        load_tokenizer(policy)
+    folder = start_stage(config, "sft", provenance, policy)
     if is_done(folder) or arguments.check:
         return None
     keep_system_prompt(config, folder, "sft")

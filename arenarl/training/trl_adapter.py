@@ -21,7 +21,8 @@ from arenarl.config.schema import Config
 from arenarl.llm.client import RunStopped
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import VLLMWeights
-from arenarl.run.checkpoints import MARK
+from arenarl.run.checkpoints import finish_marks
+from arenarl.run.marks import MARK
 from arenarl.run.processes import enable_gradient_bucket_view
 from arenarl.run.trainer_arguments import clip_norm, common_arguments, deepspeed_file, on_one_gpu, start_deepspeed
 from arenarl.system.errors import UserError
@@ -144,8 +145,10 @@ def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
         yield
     except RunStopped as stop:
         checkpoint = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
+        finish_marks()
         if not any(gather_object([(checkpoint / MARK).is_file()])):  # gathered: saving needs all processes
             save_checkpoint(trainer)
+        finish_marks()
         raise UserError(f"{stop}; saved {checkpoint}, from which the same command resumes") from stop
 
 

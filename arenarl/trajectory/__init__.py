@@ -10,7 +10,7 @@ from arenarl.trajectory.messages import (
     last_answer, messages_of, native_call, native_calls, parse_turn, read_turns, reply_message, tool_message,
     with_system_prompt,
 )  # fmt: skip
-from arenarl.trajectory.records import append_step, read_jsonl, read_queries, read_trajectories, write_jsonl
+from arenarl.trajectory.records import append_step, read_jsonl, read_queries, read_steps, read_trajectories, write_jsonl
 from arenarl.trajectory.text import (
     MAX_NESTING, MAX_RECORD_NESTING, harmless, json_problem, language_of, parse_json, same_query, storable, text_of,
 )  # fmt: skip

@@ -26,8 +26,21 @@ def write_jsonl(path: Path, records: Iterable[Any]) -> None:
 
 def append_step(path: Path, step: int, records: Iterable[dict[str, Any]]) -> None:
     """Append the records of an optimizer step; each has a `step`. Records of this step or a later one are replaced."""
-    earlier = [record for record in read_jsonl(path) if record["step"] < step] if path.is_file() else []
+    earlier = [record for record in read_steps(path) if record["step"] < step] if path.is_file() else []
     write_jsonl(path, [*earlier, *records])
+
+
+def read_steps(path: Path) -> list[dict[str, Any]]:
+    """Return the records that `append_step` wrote. Raises UserError for a damaged line."""
+    records, how = [], "restore the file, or delete it: the records of earlier steps are then missing"
+    try:
+        for number, record in _numbered_records(path):
+            if not isinstance(record, dict) or type(record.get("step")) not in (int, float):
+                raise UserError(f"{path}, line {number} has no step")
+            records.append(record)
+    except UserError as error:
+        raise UserError(f"{error}; {how}") from error
+    return records
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
@@ -45,7 +58,8 @@ def _numbered_records(path: Path) -> Iterator[tuple[int, Any]]:
             if line.strip():
                 yield number, parse_json(line, MAX_RECORD_NESTING)
         except ValueError as error:
-            raise UserError(f"{path}, line {number} is not JSON: {json_problem(error)}") from error
+            how = "correct the line, or restore the file"
+            raise UserError(f"{path}, line {number} is not JSON: {json_problem(error)}; {how}") from error
 
 
 def read_queries(path: Path) -> list[Query]:

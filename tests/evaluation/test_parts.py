@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import random
 import sys
 from pathlib import Path
 
@@ -151,3 +152,18 @@ def test_stored_cases_are_rewritten_only_with_new_verdicts(tmp_path):
     stored.write([case(-1.0)])
     assert [record["outcomes"] for record in read_jsonl(path)] == [[[-1]]]
     assert Part(path, "first").trajectories and Part(path, "second").trajectories is None
+
+
+def test_damaged_trajectories_are_generated_again(tmp_path, capsys):
+    rng, path = random.Random(0), tmp_path / "rl_greedy.jsonl"
+    trajectories = [Trajectory(f"q{number}", [{"role": "user", "content": "?"}], "answer") for number in range(3)]
+    cases = [Case(Query(each.query_id, "travel", "s", "en", "?"), each, None, np.ones((1, 0))) for each in trajectories]
+    Part(path, "1").write(cases)
+    whole = {file: file.read_bytes() for file in (path, path.with_suffix(".json"))}
+    assert Part(path, "1").trajectories == trajectories and Part(path, "2").trajectories is None
+    for file, content in list(whole.items()) * 60:
+        place = rng.randrange(len(content))
+        file.write_bytes(content[:place] + bytes([rng.randrange(256)]) * rng.randrange(3) + content[place + 1 :])
+        assert Part(path, "1").trajectories in (None, trajectories)
+        file.write_bytes(content)
+    assert Part(path, "1").trajectories == trajectories and "was changed; generating" in capsys.readouterr().out

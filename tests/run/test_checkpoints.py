@@ -1,13 +1,14 @@
 """The checkpoint from which a run resumes."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 
 from arenarl.config.schema import Config
-from arenarl.run.checkpoints import MARK, CheckpointMarker, last_checkpoint
+from arenarl.run.checkpoints import CheckpointMarker, finish_marks, last_checkpoint
+from arenarl.run.marks import MARK
 from arenarl.run.trainer_arguments import common_arguments
+from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 
 
@@ -20,9 +21,9 @@ def save(tmp_path, monkeypatch):
         if processes:
             monkeypatch.setenv("WORLD_SIZE", str(processes))
             state = SimpleNamespace(is_world_process_zero=True, global_step=step)
-            CheckpointMarker(SimpleNamespace(lap=lambda: None)).on_save(
-                SimpleNamespace(output_dir=str(tmp_path)), state, None
-            )
+            (tmp_path / f"checkpoint-{step}" / "optimizer.pt").write_text(str(step))
+            CheckpointMarker(SimpleNamespace(lap=lambda: None)).on_save(SimpleNamespace(output_dir=str(tmp_path)), state, None)
+            finish_marks()
 
     return make
 
@@ -46,8 +47,6 @@ def test_another_number_of_processes_is_refused_if_they_share_rows(save, tmp_pat
         last_checkpoint(tmp_path, "each step's rows")
     # RL's batches belong to all processes together
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
-    (tmp_path / "checkpoint-10" / MARK).write_text(json.dumps({"step": 10}))  # as an earlier version wrote it
-    assert last_checkpoint(tmp_path, "each step's rows") == str(tmp_path / "checkpoint-10")
 
 
 def test_two_complete_checkpoints_and_the_users_own_folders_are_kept(save, tmp_path):
@@ -63,3 +62,48 @@ def test_two_complete_checkpoints_and_the_users_own_folders_are_kept(save, tmp_p
     assert kept == {"checkpoint-100", "checkpoint-140", *others}  # resuming deletes the incomplete checkpoint-120
     # transformers' rotation deletes any checkpoint-… folder, and earlier
     assert common_arguments(Config(), tmp_path, True).get("save_total_limit") is None
+
+
+def test_a_damaged_checkpoint_is_deleted_if_an_older_one_is_sound(save, tmp_path, capsys):
+    for step in (5, 20):
+        save(step, processes=1)
+    (tmp_path / "checkpoint-20" / "optimizer.pt").unlink()
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-5")
+    assert "checkpoint-20 is damaged: optimizer.pt is missing; deleted it, resuming from checkpoint-5" in (
+        capsys.readouterr().out
+    )
+    save(20, processes=1)
+    (tmp_path / "checkpoint-5" / "optimizer.pt").write_text("6")
+    (tmp_path / "checkpoint-20" / MARK).write_text('{"step": 20, "processes": 1}')  # of an earlier version
+    found = "checkpoint-20: whole.json is damaged, .* earlier version; checkpoint-5: optimizer.pt was changed"
+    with pytest.raises(UserError, match=rf"no undamaged checkpoint \({found}\); restore it, .* or delete the folder"):
+        last_checkpoint(tmp_path)
+    assert (tmp_path / "checkpoint-20").is_dir() and (tmp_path / "checkpoint-5").is_dir()
+
+
+def test_a_checkpoint_of_another_run_or_step_is_not_resumed(save, tmp_path):
+    save(5, processes=1)
+    (tmp_path / "checkpoint-5").rename(tmp_path / "checkpoint-99")
+    with pytest.raises(UserError, match="checkpoint-99: it is the checkpoint of step 5"):
+        last_checkpoint(tmp_path)
+    (tmp_path / "checkpoint-99").rename(tmp_path / "checkpoint-5")
+    write_json(tmp_path / "start.json", {"policy": "another", "weights": "another"})
+    with pytest.raises(UserError, match="checkpoint-5: it belongs to another run"):
+        last_checkpoint(tmp_path)
+
+
+def test_a_symbolic_link_neither_stops_saving_nor_loses_its_target(save, tmp_path):
+    """A user may have moved a checkpoint to a larger disk."""
+    disk = tmp_path / "disk"
+    for step in (5, 20):
+        save(step, processes=1)
+    disk.mkdir()
+    (tmp_path / "checkpoint-5").rename(disk / "checkpoint-5")
+    (tmp_path / "checkpoint-5").symlink_to(disk / "checkpoint-5")
+    (tmp_path / "checkpoint-30").symlink_to(disk / "nowhere")
+    (tmp_path / "checkpoint-40").write_text("a file")
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-20")
+    save(30, processes=1)
+    save(40, processes=1)
+    left = {path.name for path in tmp_path.glob("checkpoint-*")}
+    assert left == {"checkpoint-30", "checkpoint-40"} and (disk / "checkpoint-5" / "optimizer.pt").is_file()

@@ -1,30 +1,35 @@
 import json
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from operator import attrgetter
 
 import pytest
-import yaml
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
-from arenarl.config.load import config_to_yaml, load_config
+from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.run.checkpoints import CheckpointMarker
-from arenarl.run.settings import refuse_other_settings
 from arenarl.run.stage import _lock, start_stage
 from arenarl.run.timing import Stopwatch
-from arenarl.run.weights import keep_start
+from arenarl.run.weights import refuse_other_start, start_record
+from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 
 
 @pytest.fixture
 def begun(tmp_path):
     """The folder of an RL stage that was started with the default settings."""
-    folder = tmp_path / "rl"
-    folder.mkdir()
-    (folder / "config.yaml").write_text(config_to_yaml(Config()))
-    (folder / "checkpoint-1").mkdir()
+    return begin(tmp_path / "rl", Config())
+
+
+def begin(folder, config):
+    (folder / "checkpoint-1").mkdir(parents=True)
+    write_json(folder / "start.json", asdict(start_record(config, folder.name, {}, None)))
     return folder
+
+
+def refuse_other_settings(config, folder):
+    refuse_other_start(folder, config, start_record(config, folder.name, {}, None), is_finished=False)
 
 
 def test_a_run_resumes_with_smaller_batches_another_watching_judge_or_more_checkpoints(begun):
@@ -55,10 +60,9 @@ def test_a_run_does_not_resume_with_settings_that_change_its_policy(begun, key, 
 def test_sft_resumes_with_other_rollouts_and_intervals_unless_it_may_stop_by_them(
     tmp_path, stop, key, value, is_refused
 ):
-    config, folder = Config(), tmp_path / "sft"
+    config = Config()
     config.sft.stop_at_valid = stop
-    (folder / "checkpoint-1").mkdir(parents=True)
-    (folder / "config.yaml").write_text(config_to_yaml(config))
+    folder = begin(tmp_path / "sft", config)
     config.rl.learning_rate /= 2
     refuse_other_settings(config, folder)
     section, _, name = key.partition(".")
@@ -68,9 +72,9 @@ def test_sft_resumes_with_other_rollouts_and_intervals_unless_it_may_stop_by_the
 
 
 def test_a_run_that_was_started_before_a_key_existed_resumes(begun):
-    written = yaml.safe_load((begun / "config.yaml").read_text(encoding="utf-8"))
-    del written["rl"]["advantage_ddof"], written["data"]
-    (begun / "config.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
+    written = json.loads((begun / "start.json").read_text(encoding="utf-8"))
+    del written["settings"]["rl"]["advantage_ddof"], written["settings"]["data"]
+    write_json(begun / "start.json", written)
     refuse_other_settings(Config(), begun)
     with pytest.raises(UserError, match="other settings"):
         refuse_other_settings(Config(data=replace(Config().data, seed=1)), begun)
@@ -138,22 +142,25 @@ def test_a_stage_restarts_with_corrected_settings_only_if_it_took_no_step(light,
             (folder / name).touch()
         start_stage(Config(), stage, lambda *_: {})
         assert (folder / "wandb.json").is_file() and (folder / "initial").is_dir()
-        keep_start(folder, "Qwen/Qwen3-8B")
         corrected = Config(threads=2)
-        assert start_stage(corrected, stage, lambda *_: {}) == folder
+        assert start_stage(corrected, stage, lambda *_: {}, "Qwen/Qwen3-8B") == folder
         assert load_config(folder / "config.yaml") == corrected
         assert not (folder / "wandb.json").exists() and not (folder / "initial").exists()
-        (folder / "config.yaml").write_text("rl: {swiftness: 3}", encoding="utf-8")
-        start_stage(corrected, stage, lambda *_: {})
-        keep_start(folder, "Qwen/Qwen3-4B")
+        (folder / "start.json").write_text("{", encoding="utf-8")
+        start_stage(corrected, stage, lambda *_: {}, "Qwen/Qwen3-4B")
         (folder / work).touch()
+        start_stage(corrected, stage, lambda *_: {}, "Qwen/Qwen3-4B")
         with pytest.raises(UserError, match="threads 2 → 1"):
-            start_stage(Config(), stage, lambda *_: {})
+            start_stage(Config(), stage, lambda *_: {}, "Qwen/Qwen3-4B")
         with pytest.raises(UserError, match="trained from other weights"):
-            keep_start(folder, "Qwen/Qwen3-8B")
+            start_stage(corrected, stage, lambda *_: {}, "Qwen/Qwen3-8B")
+        (folder / "start.json").unlink()
+        with pytest.raises(UserError, match="has no start.json, so its work .* restore the file, delete"):
+            start_stage(corrected, stage, lambda *_: {}, "Qwen/Qwen3-4B")
 
 
 def test_a_setting_that_this_version_does_not_know_is_named(begun):
-    (begun / "config.yaml").write_text("rl: {swiftness: 3}", encoding="utf-8")
+    written = json.loads((begun / "start.json").read_text(encoding="utf-8"))
+    write_json(begun / "start.json", written | {"settings": {"rl": {"swiftness": 3}}})
     with pytest.raises(UserError, match=r"this version cannot read: .*unknown key rl.swiftness"):
         refuse_other_settings(Config(), begun)

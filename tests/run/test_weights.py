@@ -1,7 +1,9 @@
 """RL resumes, ends and is compared only with the SFT weights that it started from."""
 
+import json
 import os
 import shutil
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -10,7 +12,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from scripts import run
 
-from arenarl.run.weights import hash_weights, keep_start, refuse_other_starts
+from arenarl.config.schema import Config
+from arenarl.run.settings import has_begun
+from arenarl.run.weights import hash_weights, refuse_other_start, refuse_other_starts, start_record
+from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 
 
@@ -20,6 +25,15 @@ def replace(path, value):
     save_file({"w": torch.tensor([value])}, path)
     if later:
         os.utime(path, ns=(later, later))
+
+
+def keep_start(folder, policy):
+    """Start RL in its folder as `start_stage` does."""
+    now = start_record(Config(), "rl", {}, policy)
+    if has_begun(folder):
+        refuse_other_start(folder, Config(), now, is_finished=(folder / "timing.json").is_file())
+    else:
+        write_json(folder / "start.json", asdict(now))
 
 
 def save(folder, *values):
@@ -72,12 +86,38 @@ def test_other_weights_are_refused_for_running_and_finished_rl_and_in_comparison
     refuse_other_starts([str(rl)])  # a single policy is not compared
 
 
-def test_rl_that_started_before_hashes_were_stored_resumes(places):
+@pytest.mark.parametrize(("name", "text"), [
+    ("chat_template.jinja", "{{ messages }} "), ("tokenizer.json", "{}"), ("config.json", '{"rope_theta": 1}'),
+])  # fmt: skip
+def test_rl_does_not_resume_with_another_tokenizer_template_or_model_config(places, name, text):
     sft, rl = places
+    for file in ("chat_template.jinja", "tokenizer.json", "config.json"):
+        (rl.parent / "sft" / file).write_text("{ }")
+    keep_start(rl, sft)
     (rl / "checkpoint-5").mkdir()
     keep_start(rl, sft)
-    assert not (rl / "start.json").exists()
-    refuse_other_starts([sft, str(rl)])
+    (rl.parent / "sft" / name).write_text(text)
+    with pytest.raises(UserError, match=f"was begun with other content of .*sft/{name}; restore it, delete"):
+        keep_start(rl, sft)
+
+
+@pytest.mark.parametrize("record", [None, '{"policy": "x", "weights": "y"}', "{", "[1]", '{"policy": 1}', "null"])
+def test_work_with_an_unknown_start_is_refused_unless_it_is_finished(places, record, capsys):
+    """Versions before start records stored the weights alone, or nothing."""
+    sft, rl = places
+    (rl / "checkpoint-5").mkdir()
+    if record:
+        (rl / "start.json").write_text(record)
+    with pytest.raises(UserError, match="start.json.*; restore .*delete .*rl to restart the stage"):
+        keep_start(rl, sft)
+    if record is None:
+        (rl / "timing.json").write_text("{}")
+        keep_start(rl, sft)
+        assert "has no start.json; only its settings are compared" in capsys.readouterr().out
+    if record and "weights" in record:
+        (rl / "timing.json").write_text("{}")
+        (rl / "start.json").write_text(json.dumps({"policy": sft, "weights": hash_weights(sft)}))
+        keep_start(rl, sft)
 
 
 def test_a_hub_id_stands_for_its_weights(places):
@@ -94,6 +134,10 @@ def test_after_sft_was_trained_again_rl_and_evaluation_are_refused(folder, tmp_p
         shutil.copytree(folder / name, tmp_path / name)
     path = tmp_path / "runs" / "tiny" / "sft" / "model.safetensors"
     save_file({name: weight + 1 for name, weight in load_file(path).items()}, path, {"format": "pt"})
+    for script in ("train_rl.py", "evaluate.py"):
+        done = run(tmp_path, script)
+        assert done.returncode == 2 and "sft is not the policy that was trained: model.safetensors" in done.stderr
+    (path.parent / "whole.json").unlink()
     for script, line in (("train_rl.py", "to train it from these"), ("evaluate.py", "so they cannot be compared")):
         done = run(tmp_path, script)
         assert done.returncode == 2 and line in done.stderr.strip().splitlines()[-1], done.stderr

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arenarl.system.atomic_files import atomic_path, read_json, to_json, write_json, write_lines
+from arenarl.system.errors import UserError
 
 KILLED = """
 import os, signal, sys
@@ -124,3 +126,27 @@ def test_files_hold_strict_json(tmp_path):
     kept = {"arguments": {"x": None, "y": [None, None], "z": 1.5}}
     assert [strict(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()] == [kept, [1.0, kept]]
     assert strict((tmp_path / "t.json").read_text()) == kept
+
+
+@dataclass(frozen=True)
+class State:
+    seconds: float
+    name: str | None = None
+
+
+@pytest.mark.parametrize(("text", "problem"), [
+    ("", "EOF"), ("{", "EOF"), ("[1]", "object"), ("null", "object"), ('{"seconds": "1"}', "seconds .*valid number"),
+    ("{}", "seconds Field required"), ('{"seconds": 1, "name": 2}', "name .*valid string"), ("\xff", ""),
+    ("[" * 100_000, ""),
+])  # fmt: skip
+def test_a_damaged_state_file_is_one_line_with_a_remedy(tmp_path, text, problem):
+    path = tmp_path / "state.json"
+    assert read_json(path, State) is None
+    path.write_text('{"seconds": 1, "later": true}')
+    assert read_json(path, State) == State(1.0)
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match=rf"state.json is damaged \(.*{problem}.*\); delete it$"):
+        read_json(path, State, "delete it")
+    if text[:2] in ("", "{", "[[", "\xff"):
+        with pytest.raises(UserError, match=r"state.json is damaged \(.*\); restore it, or delete it$"):
+            read_json(path)

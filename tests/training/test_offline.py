@@ -1,6 +1,7 @@
 """DPO and AgentEvol: their examples, DPO's loss against hand-worked values, and runs in rounds that survive a kill."""
 
 import gc
+import random
 import weakref
 from dataclasses import replace
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ from arenarl.training.methods.dpo import make_trainer, preference_pairs
 from arenarl.training.methods.method import offline_arguments
 from arenarl.training.rewards import rank_to_reward
 from arenarl.training.rewards.group import GroupOutcome
-from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
+from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl, write_jsonl
 
 QUERY = Query("q", "travel", "Search", "en", "Where?")
 
@@ -183,6 +184,23 @@ def test_a_round_frees_its_models_before_the_next_round_generates(
     assert len(models) == (2 if method == "dpo" else 1) and all(model() is None for model in models)
 
 
+def test_examples_are_read_up_to_the_first_damaged_line(tmp_path):
+    path, rng = tmp_path / "round1" / "examples.jsonl", random.Random(0)
+    records = [offline._signed({"step": step, "examples": [{"ids": [step, 7]}], "variances": 0.5}) for step in range(4)]
+    for _ in range(200):
+        (tmp_path / "round2").mkdir(exist_ok=True)
+        write_jsonl(path, records)
+        content = path.read_bytes()
+        place = rng.randrange(len(content))
+        path.write_bytes(content[:place] + bytes([rng.randrange(256)]) * rng.randrange(3) + content[place + 1 :])
+        is_equal = path.read_bytes() == content
+        done = offline._read_examples(path, range(4))
+        assert list(done.values()) == records[: len(done)]
+        assert is_equal or len(done) < 4 or list(read_jsonl(path)) == records
+        assert (tmp_path / "round2").exists() is (len(done) == 4)
+        assert list(read_jsonl(path)) == list(done.values())
+
+
 @pytest.mark.slow(seconds=70)
 @pytest.mark.parametrize(("method", "number"), [("dpo", 1), ("agentevol", 2)])
 def test_a_killed_run_in_rounds_ends_like_an_unbroken_run(folder, tmp_path, method, number):
@@ -201,7 +219,12 @@ def test_a_killed_run_in_rounds_ends_like_an_unbroken_run(folder, tmp_path, meth
     for one in everyone:
         one.kill()
     psutil.wait_procs(everyone)
-    run_well(tmp_path / "broken", "train_rl.py", **options)
+    examples, policy = broken / "round1/examples.jsonl", broken / "round1/policy/model.safetensors"
+    first, second, _ = examples.read_text().split("\n")
+    examples.write_text(f"{first}\n{second.replace('1', '2', 1)}\n")
+    policy.write_bytes(policy.read_bytes()[:-1] + b"?")
+    printed = run_well(tmp_path / "broken", "train_rl.py", **options)
+    assert "round1/examples.jsonl, line 2 is damaged" in printed and "round1/policy is damaged" in printed
     assert differ(weights(whole), weights(broken)) == []
     assert differ(weights(whole), weights(folder / "runs/tiny/sft")) != []
     for name in ("round1/examples.jsonl", "round2/examples.jsonl", "curve.jsonl"):
