@@ -23,6 +23,7 @@ from arenarl.domains.known_answers import has_answer
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import open_client
 from arenarl.rollout.system_prompt import system_prompt
+from arenarl.run.marks import MARK, damage, write_mark
 from arenarl.run.settings import settings_of
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import read_json, write_json
@@ -83,7 +84,7 @@ def measure(config: Config) -> None:
     from arenarl.rollout.policy import require_model
     from arenarl.run.processes import join_processes, own_share
     from arenarl.run.stage import fix_randomness
-    from arenarl.training.queries import training_queries
+    from arenarl.training.queries import pass_rate_files, training_queries
 
     difficulty, path = config.rl.difficulty, config.pass_rates
     join_processes(config)
@@ -95,10 +96,16 @@ def measure(config: Config) -> None:
     settings = rate_settings(config, policy)
     path.parent.mkdir(parents=True, exist_ok=True)
     keep_tracebacks(path.parent)
+    mark = path.parent / MARK
     is_current = read_json(path.parent / "settings.json") == settings
+    if mark.is_file() and (problem := damage(path.parent, pass_rate_files)):
+        say(f"{path.parent} is damaged: {problem}; measuring all pass rates again")
+        is_current = False
     records = {record["query_id"]: record for record in read_jsonl(path)} if is_current and path.is_file() else {}
     fix_randomness(config)
     PartialState().wait_for_everyone()  # all processes have read the file
+    if is_main_process():
+        mark.unlink(missing_ok=True)
     if not is_current and is_main_process():
         path.unlink(missing_ok=True)
         write_json(path.parent / "settings.json", settings)
@@ -116,6 +123,8 @@ def measure(config: Config) -> None:
             if is_main_process():
                 write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])
             bar.update(len(batch))
+    if is_main_process():
+        write_mark(path.parent, pass_rate_files)
     rates = [records[query.query_id]["pass_rate"] for query in queries]
     kept = sum(rate is not None and difficulty.low <= rate <= difficulty.high for rate in rates)
     never, always = rates.count(0.0), rates.count(1.0)

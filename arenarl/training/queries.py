@@ -5,6 +5,7 @@ from pathlib import Path
 from arenarl.config.schema import DifficultyConfig, RLConfig
 from arenarl.domains.domain import Domain
 from arenarl.domains.known_answers import has_answer
+from arenarl.run.marks import MARK, damage
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
@@ -51,6 +52,9 @@ def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Pa
 
     Raises UserError if pass rates are missing.
     """
+    if (path.parent / MARK).is_file() and (problem := damage(path.parent, pass_rate_files)):
+        how = "restore it, or run python -m arenarl.training.difficulty again"
+        raise UserError(f"rl.difficulty.filter: {path.parent} is damaged: {problem}; {how}")
     rates = {record["query_id"]: record["pass_rate"] for record in read_jsonl(path)} if path.is_file() else {}
     closed = [query.query_id for query in queries if has_answer(query)]
     if missing := [query_id for query_id in closed if query_id not in rates]:
@@ -61,6 +65,11 @@ def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Pa
     known = {query_id: rates[query_id] for query_id in closed if rates[query_id] is not None}
     kept = {query_id for query_id, rate in known.items() if bounds.low <= rate <= bounds.high}
     return [query for query in queries if not has_answer(query) or query.query_id in kept]
+
+
+def pass_rate_files(folder: Path) -> list[Path]:
+    """Return the files that measuring pass rates writes."""
+    return [path for path in (folder / "pass_rates.jsonl", folder / "settings.json") if path.is_file()]
 
 
 def refuse_other_pass_rates(rl: RLConfig, path: Path, policy: str) -> None:

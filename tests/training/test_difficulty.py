@@ -15,7 +15,7 @@ from arenarl.config.load import load_config
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.system.errors import UserError
 from arenarl.training import difficulty
-from arenarl.training.queries import refuse_other_pass_rates
+from arenarl.training.queries import of_right_difficulty, refuse_other_pass_rates
 from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,12 +81,18 @@ def test_measuring_resumes_after_a_kill_and_restarts_with_other_settings(config,
     path = config.pass_rates
     whole = path.read_bytes()
     write_jsonl(path, list(read_jsonl(path))[:4])
+    (path.parent / "whole.json").unlink()  # written last
     rolled_out.clear()
     difficulty.measure(config)
     assert set(rolled_out) == {"q4", "q5"} and path.read_bytes() == whole
     rolled_out.clear()
     difficulty.measure(config)
     assert not rolled_out
+    path.write_bytes(whole.replace(b"0.0", b"0.5", 1))
+    with pytest.raises(UserError, match="is damaged: pass_rates.jsonl was changed; restore it, or run python -m"):
+        of_right_difficulty([], config.rl.difficulty, path)
+    difficulty.measure(config)
+    assert len(set(rolled_out)) == 6 and path.read_bytes() == whole
     config.rollout = replace(config.rollout, temperature=0.5)
     difficulty.measure(config)
     assert len(set(rolled_out)) == 6
