@@ -22,7 +22,9 @@ def save(tmp_path, monkeypatch):
             monkeypatch.setenv("WORLD_SIZE", str(processes))
             state = SimpleNamespace(is_world_process_zero=True, global_step=step)
             (tmp_path / f"checkpoint-{step}" / "optimizer.pt").write_text(str(step))
-            CheckpointMarker(SimpleNamespace(lap=lambda: None)).on_save(SimpleNamespace(output_dir=str(tmp_path)), state, None)
+            CheckpointMarker(SimpleNamespace(lap=lambda: None)).on_save(
+                SimpleNamespace(output_dir=str(tmp_path)), state, None
+            )
             finish_marks()
 
     return make
