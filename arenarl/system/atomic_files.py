@@ -18,7 +18,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from arenarl.system.errors import UserError, shown
+from arenarl.system.errors import UserError, one_line
 
 _WRITERS = itertools.count()  # numbers this process's temporary files
 
@@ -73,7 +73,7 @@ def read_json(path: Path, form: Any = None, remedy: str = "restore it, or delete
     except (ValueError, RecursionError) as error:  # pydantic's and json's errors are ValueErrors
         problems = error.errors(include_url=False) if hasattr(error, "errors") else ()
         problem = " ".join([".".join(map(str, problems[0]["loc"])), problems[0]["msg"]]) if problems else str(error)
-        raise UserError(f"{path} is damaged ({shown(problem.strip())}); {remedy}") from error
+        raise UserError(f"{path} is damaged ({one_line(problem.strip())}); {remedy}") from error
 
 
 @cache

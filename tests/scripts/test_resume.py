@@ -26,6 +26,8 @@ STAGES = {  # stage -> script, arguments, processes, folder, number of kills whi
     "evaluate": ("evaluate.py", (), None, "runs/tiny/evaluate", 0, KILLS),
 }
 # num_tokens: SFTTrainer counts tokens from the last start
+VARYING = ("timing.json", "provenance.json", "training_args.bin", "README.md", "killed.log")
+STATE = "trainer_state.json"
 TIMES = ("time/", "step_time", "train_runtime", "train_samples_", "train_steps_", "train_tokens_", "num_tokens")
 
 
@@ -98,16 +100,18 @@ def content(path):
     if path.name == "inspect.json":
         log, varying = read(path), ("created", "metadata")  # metadata contains the provenance
         return log | {"eval": {key: value for key, value in log["eval"].items() if key not in varying}}
-    if path.name == "trainer_state.json":
+    if path.name == STATE:
         entries = read(path)["log_history"]
         return [{key: value for key, value in entry.items() if not key.startswith(TIMES)} for entry in entries]
+    if path.name == "whole.json":  # without hashes of files that vary
+        mark = read(path) | {"sha256": None}
+        return mark | {"files": {name: of for name, of in mark["files"].items() if name not in (*VARYING, STATE)}}
     return path.read_bytes()
 
 
 def files(folder):
     """Relative path -> content of a run's files, without measured times, the commit, and TRL's varying files."""
-    varying = ("timing.json", "provenance.json", "training_args.bin", "README.md", "killed.log")
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in varying)
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in VARYING)
     return {str(path.relative_to(folder)): content(path) for path in paths}
 
 
