@@ -32,11 +32,16 @@ def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, split: s
         return
     if "data" not in manifest:
         raise UserError(f"{data.folder}: data/prepare.py did not finish; run it again with this config")
-    old = over(asdict(DataConfig()), manifest["data"])
-    if _may_be_copies(old["source"], manifest.get("sources", []), data.source):
-        old["source"] = data.source
-    sections = (old, manifest["environment"]), (asdict(data), asdict(environment))
-    if changed := differences(*_deciding_settings(*sections, split=split)):
+    try:
+        old = over(asdict(DataConfig()), manifest["data"])
+        if _may_be_copies(old["source"], manifest.get("sources", []), data.source):
+            old["source"] = data.source
+        sections = (old, manifest["environment"]), (asdict(data), asdict(environment))
+        changed = differences(*_deciding_settings(*sections, split=split))
+    except (LookupError, TypeError, AttributeError) as error:
+        how = "restore it, or rerun python data/prepare.py with this config"
+        raise UserError(f"{data.folder}/manifest.json is damaged; {how}") from error
+    if changed:
         how = "rerun python data/prepare.py with this config, change these keys, or name another data.folder"
         raise UserError(f"{data.folder} was prepared with other settings ({changed}); {how}")
 

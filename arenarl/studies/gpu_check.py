@@ -114,7 +114,7 @@ def _without_paths(text: str) -> str:
 
 def has_ended_well(part: Part, outcome: Figures, current: Figures, work: Path) -> bool:
     """Return True if a part succeeded with the same code and libraries, and the files that later parts need exist."""
-    is_current = outcome["status"] == "ok" and outcome["origin"] == current
+    is_current = outcome.get("status") == "ok" and outcome.get("origin") == current
     return is_current and all((work / name).exists() for name in part.makes)
 
 
@@ -178,7 +178,7 @@ def main() -> None:
         raise UserError("torch finds no GPU; run this on a machine with one, or add --short for a CPU")
     slug = sub(r"\W+", "_", (card or "cpu").lower()) + "_short" * is_short
     path, work = (WORK if is_short else FOLDER) / f"{slug}.json", WORK / slug
-    outcomes, current = (read_json(path) or {"parts": {}})["parts"], origin()
+    outcomes, current = (read_json(path, dict[str, dict | str]) or {}).get("parts", {}), origin()
     if all(part.get("origin") != current for part in outcomes.values()):
         shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
