@@ -107,7 +107,8 @@ def is_exact(stage, policy, checkpoint):
     """True if all files that training would read now are those of the undamaged run."""
     pristine, splits = Path("pristine"), ["sft"] if stage.name == "sft" else ["rl_queries", "test_queries"]
     read = [*policy_files(pristine / policy), *(pristine / "data" / f"{split}.jsonl" for split in splits)]
-    read += (path for path in (pristine / stage / checkpoint).iterdir() if path.name != "whole.json")
+    saved = (pristine / stage / checkpoint).rglob("*")  # DeepSpeed's states are in a folder of their own
+    read += (path for path in saved if path.is_file() and path.name != "whole.json")
     return all(path.read_bytes() == path.relative_to(pristine).read_bytes() for path in read)
 
 
