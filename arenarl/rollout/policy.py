@@ -27,7 +27,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from arenarl.config.schema import PolicyConfig, ScratchConfig
 from arenarl.rollout.attention import prepare_attention
 from arenarl.rollout.chat_template import make_trainable
-from arenarl.run.marks import MARK, damage, policy_files, refuse_damaged_policy, write_mark
+from arenarl.run.marks import MARK, damage, policy_file, refuse_damaged_policy, write_mark
+from arenarl.run.weights import local_folder, refuse_cut_weights
 from arenarl.system.atomic_files import atomic_path, remove
 from arenarl.system.errors import UserError
 from arenarl.system.package_files import Package, model_folder
@@ -68,8 +69,8 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
 
 def require_model(path: str) -> str:
     """Return the path of a causal language model: a hub id, a folder, or the folder of a packaged model.
-    Raises UserError for a folder without weights, of an adapter, of an unfinished stage or with changed files, for a
-    package that is not available, and for a model of another kind."""
+    Raises UserError for a folder without weights, of an adapter, of an unfinished stage or with changed or damaged
+    files, for a package that is not available, and for a model of another kind."""
     path = folder_of(path)
     folder = Path(path)
     if (folder / "provenance.json").is_file() and not (folder / "timing.json").is_file():
@@ -80,9 +81,11 @@ def require_model(path: str) -> str:
         raise UserError(f"{path} is an adapter; {remedy}")
     if folder.is_dir() and not any(folder.glob("*.safetensors*")) and not any(folder.glob("pytorch_model*.bin*")):
         raise UserError(f"{path} holds no weights; train the stage that writes it first, or name another checkpoint")
-    model_class(path)
     if is_main_process():
         refuse_damaged_policy(folder)
+    model_class(path)
+    if is_main_process() and (local := local_folder(path)):
+        refuse_cut_weights(local)
     return path
 
 
@@ -199,7 +202,7 @@ def save_policy(trainer: "Trainer", folder: Path) -> None:
     if not isinstance(trainer.accelerator.unwrap_model(trainer.model), PeftModel):
         trainer.save_model(str(folder))
         if trainer.is_world_process_zero():
-            write_mark(folder, policy_files)
+            write_mark(folder, policy_file)
         return
     trainer.save_model(str(folder / "adapter"))
     if trainer.is_world_process_zero():
@@ -210,7 +213,7 @@ def save_policy(trainer: "Trainer", folder: Path) -> None:
             adapted = PeftModel.from_pretrained(base, folder / "adapter")
         adapted.merge_and_unload().save_pretrained(folder)
         trainer.processing_class.save_pretrained(folder)
-        write_mark(folder, policy_files)
+        write_mark(folder, policy_file)
 
 
 def prepare_initial_policy(

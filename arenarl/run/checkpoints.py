@@ -34,7 +34,7 @@ atexit.register(_MARKING.shutdown)  # a failed process of several ends without w
 def last_checkpoint(folder: Path, shared: str = "") -> str | None:
     """Return the newest complete checkpoint that equals its mark. Call it on all processes.
 
-    Deletes incomplete checkpoints, and damaged ones that are newer than the result.
+    Deletes incomplete checkpoints, and renames damaged checkpoints that are newer than the result.
 
     Args:
         shared: data that the processes divide among them. With another number of processes some of it would be used
@@ -52,14 +52,15 @@ def last_checkpoint(folder: Path, shared: str = "") -> str | None:
 def _last_checkpoint(folder: Path, shared: str) -> str | None:
     checkpoints = _checkpoints(folder)
     complete = [path for path in checkpoints if (path / MARK).is_file()]
-    for path in set(checkpoints) - set(complete):
+    for path in sorted(set(checkpoints) - set(complete)):
+        say(f"{path} is incomplete; deleting it")
         remove(path)
     problems: dict[Path, str] = {}
     while complete and (problem := _problem(complete[-1], folder)):
         problems[complete.pop()] = problem
     if problems and not complete:
         found = "; ".join(f"{path.name}: {problem}" for path, problem in problems.items())
-        how = "restore it, finish the run with the version that began it, or delete the folder to restart"
+        how = "restore them, or delete the folder to restart"
         raise UserError(f"{folder} has no undamaged checkpoint ({found}); {how}")
     if not complete:
         return None
@@ -69,8 +70,10 @@ def _last_checkpoint(folder: Path, shared: str) -> str | None:
         how = f"resume with the same number of processes, or delete {folder} to restart"
         raise UserError(f"{last} was written by {processes} processes, which share {shared}; {how}")
     for path, problem in problems.items():
-        say(f"{path} is damaged: {problem}; deleted it, resuming from {last.name}")
-        remove(path)
+        aside = path.with_name(f"damaged-{path.name}")
+        remove(aside)
+        path.rename(aside)
+        say(f"{path} is damaged: {problem}; renamed it to {aside.name}, resuming from {last.name}")
     return str(last)
 
 

@@ -4,8 +4,10 @@ A folder without a mark is incomplete, and a folder that differs from its mark i
 policy and all trained policies have marks.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,9 @@ from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 
 MARK = "whole.json"
+HASHED_AT_ONCE = 4  # files; sha256 takes 1.2 GB a second and core
 _WEIGHTS = ("*.safetensors*", "*.bin", "*.bin.index.json")
-_BESIDE_WEIGHTS = (  # of a policy's folder: model config, tokenizer, chat template, code, our system prompt
+_BESIDE_WEIGHTS = (  # model config, tokenizer, chat template, code, our system prompt
     "config.json", "generation_config.json", "*tokenizer*", "*token*.json", "vocab*", "merges.txt", "*.model",
     "chat_template*", "additional_chat_templates/*", "*processor_config.json", "adapter_config.json",
     "modeling_*.py", "configuration_*.py", "system_prompt.json",
@@ -38,21 +41,30 @@ class Mark:
         return json_hash({**asdict(self), "sha256": None})
 
 
-def files_in(folder: Path) -> Iterable[Path]:
-    """Return all files of a folder but its mark and hidden files, which other programs leave."""
-    return [path for path in folder.rglob("*") if path.is_file() and path.name != MARK and path.name[0] != "."]
+def any_file(name: str) -> bool:
+    return True
 
 
-def policy_files(folder: Path, patterns: Iterable[str] = (*_WEIGHTS, *_BESIDE_WEIGHTS)) -> Iterable[Path]:
-    """Return the files of a policy in a stage's folder, which holds other files too."""
-    found = {path for pattern in patterns for path in folder.glob(pattern) if path.is_file()}
-    return found - {folder / "training_args.bin"}  # written by the trainer, never read
+def policy_file(name: str) -> bool:
+    """True for the files of a policy. A stage's folder and a checkpoint hold other files too."""
+    return name != "training_args.bin" and _fits(name, _WEIGHTS + _BESIDE_WEIGHTS)  # the trainer never reads it
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch(name, pattern) and name.count("/") == pattern.count("/") for pattern in patterns)
+
+
+def _paths(folder: Path, is_part: Callable[[str], bool]) -> dict[str, Path]:
+    """Return, by path in the folder, its files for which `is_part` is true, except its mark and hidden files."""
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    hidden = {name for name in paths if name.startswith(".") or "/." in name}  # other programs leave them
+    return {name: paths[name] for name in sorted(paths.keys() - hidden - {MARK}) if is_part(name)}
 
 
 def files_beside_weights(folder: Path) -> dict[str, str]:
     """Return the sha256 of a policy's config, tokenizer, chat template and code."""
-    names = policy_files(folder, _BESIDE_WEIGHTS)
-    return {path.relative_to(folder).as_posix(): sha256(path) for path in sorted(names)}
+    paths = _paths(folder, lambda name: _fits(name, _BESIDE_WEIGHTS))
+    return {name: sha256(path) for name, path in paths.items()}
 
 
 def sha256(path: Path) -> str:
@@ -66,39 +78,48 @@ def _sha256(path: Path, size: int, modified: int) -> str:
     return hash_files([path])
 
 
-def write_mark(folder: Path, files: Callable[[Path], Iterable[Path]] = files_in, **facts: Any) -> None:
-    """Write the mark of a folder; `facts` are the further fields of `Mark`."""
-    hashes = {path.relative_to(folder).as_posix(): (path.stat().st_size, sha256(path)) for path in files(folder)}
-    mark = Mark(dict(sorted(hashes.items())), **facts)
+def _content(path: Path) -> tuple[int, str]:
+    return path.stat().st_size, sha256(path)
+
+
+def write_mark(folder: Path, is_part: Callable[[str], bool] = any_file, **facts: Any) -> None:
+    """Write the mark of a folder's files for which `is_part` is true; `facts` are the further fields of `Mark`."""
+    mark = Mark({name: _content(path) for name, path in _paths(folder, is_part).items()}, **facts)
     write_json(folder / MARK, asdict(replace(mark, sha256=mark.hash)))
 
 
 def read_mark(folder: Path) -> Mark:
-    """Return a folder's mark. Raises UserError for a damaged mark, or one of an earlier version, without hashes."""
+    """Return a folder's mark. Raises UserError if it is damaged, or was written by an earlier version."""
     mark = read_json(folder / MARK, Mark)
-    if mark.sha256 != mark.hash:
+    if mark is None or mark.sha256 != mark.hash:
         raise UserError(f"{folder / MARK} is damaged; restore it")
     return mark
 
 
-def damage(folder: Path, files: Callable[[Path], Iterable[Path]] = files_in) -> str:
-    """Return the first difference between a folder and its mark, "" without one."""
+def damage(folder: Path, is_part: Callable[[str], bool] = any_file) -> str:
+    """Return the first difference between a folder's files for which `is_part` is true and its mark, "" without one."""
     try:
-        marked = read_mark(folder).files
+        marked = {name: content for name, content in read_mark(folder).files.items() if is_part(name)}
     except UserError:
         return f"{MARK} is damaged, or was written by an earlier version"
-    present = {path.relative_to(folder).as_posix(): path for path in files(folder)}
-    for name, (size, digest) in marked.items():
-        if name not in present:
+    paths = _paths(folder, is_part)
+    with ThreadPoolExecutor(HASHED_AT_ONCE) as pool:
+        contents = dict(zip(paths, pool.map(_content, paths.values()), strict=True))
+    for name in [*marked, *contents]:
+        if name not in contents:
             return f"{name} is missing"
-        if present[name].stat().st_size != size or sha256(present[name]) != digest:
+        if name not in marked:
+            return f"{name} does not belong there"
+        if contents[name] != marked[name]:
             return f"{name} was changed"
-    return next((f"{name} does not belong there" for name in sorted(present) if name not in marked), "")
+    return ""
 
 
 def refuse_damaged_policy(folder: Path) -> None:
-    """Raise UserError if a finished stage's policy differs from its mark; a policy without a mark passes."""
-    if (folder / MARK).is_file() and (problem := damage(folder, policy_files)):
-        how = f"restore it, or delete {folder / 'timing.json'} and rerun the stage, which writes the policy again"
+    """Raise UserError if a policy differs from its mark; a policy without a mark passes."""
+    if (folder / MARK).is_file() and (problem := damage(folder, policy_file)):
+        is_final = (folder / "timing.json").is_file()
+        again = f"delete {folder / 'timing.json'} and rerun the stage, which writes the policy again"
+        how = f"restore it, or {again if is_final else 'name another policy'}"
         own = f"if you changed it on purpose, delete {folder / MARK}"
         raise UserError(f"{folder} is not the policy that was trained: {problem}; {how}; {own}")

@@ -4,6 +4,7 @@ A stage resumes only from the inputs that it started from. Otherwise RL would co
 tokenizer or data, and evaluation would compare it with a start that it never had.
 """
 
+import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
@@ -13,11 +14,11 @@ from typing import Any
 from arenarl.config.load import config_to_yaml
 from arenarl.config.schema import Config
 from arenarl.config.yaml_text import read_yaml
-from arenarl.run.marks import files_beside_weights, sha256
+from arenarl.run.marks import MARK, files_beside_weights, sha256
 from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import hash_files, read_json
 from arenarl.system.database import json_hash
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, one_line
 from arenarl.system.progress import say
 from arenarl.system.repository import file_named
 
@@ -26,12 +27,20 @@ _SPLITS = {"sft": ("sft",), "rl": ("rl_queries", "test_queries", "test_baselines
 
 
 @dataclass(frozen=True)
+class _Index:
+    """Content of the file that lists the weights files of a model."""
+
+    weight_map: dict[str, str]  # tensor -> file
+
+
+@dataclass(frozen=True)
 class StartRecord:
     """All inputs of a stage. Those that are None were not stored by an earlier version."""
 
     policy: str | None  # folder or hub id; None for a policy from scratch
     weights: str | None  # hash, or the hub id
-    files: dict[str, str] | None = None  # hashes of the policy's config, tokenizer, chat template and code
+    files: dict[str, str] | None = None  # hashes of the policy's config, tokenizer, chat template and code; for a
+    # hub id, its revision
     data: dict[str, str | None] | None = None  # hashes of the splits and of files that the config names
     settings: dict[str, Any] | None = field(default=None, repr=False)  # the config
 
@@ -47,15 +56,20 @@ def start_record(
     config: Config, stage: str, provenance: dict[str, Any], policy: str | None, query_ids: Sequence[str] = ()
 ) -> StartRecord:
     """Return the record of a stage that starts now; `query_ids` are RL's queries, in the order of their file."""
-    hashes = provenance.get("data_sha256", {})
-    data = {f"{name}.jsonl": hashes.get(name) for name in _SPLITS[stage]}
+    hashes, splits = provenance.get("data_sha256", {}), _SPLITS[stage]
+    if stage == "sft" and config.sft.stop_at_valid is not None:  # SFT also rolls out RL's queries
+        splits += ("rl_queries",)
+    data = {f"{name}.jsonl": hashes.get(name) for name in splits}
     data["the system prompt"] = provenance.get("system_prompt")
     if query_ids:
         data["RL's queries (pass rates)"] = json_hash(query_ids)
     files = [getattr(config, stage).deepspeed, config.judge.train.query_rubrics if stage == "rl" else None]
     data |= {file: sha256(file_named(Path(file))) for file in files if file and file_named(Path(file)).is_file()}
-    beside = files_beside_weights(Path(policy)) if policy and Path(policy).is_dir() else {}
-    weights = hash_weights(policy) if policy else None
+    weights, beside = None, {}
+    if policy:
+        weights, folder = hash_weights(policy), local_folder(policy)
+        is_own = folder == Path(policy)  # a hub id's files are downloaded one by one, but its revision names them all
+        beside = files_beside_weights(folder) if is_own else {"revision": folder.name} if folder else {}
     return StartRecord(policy, weights, beside, data, read_yaml(config_to_yaml(config)))
 
 
@@ -74,17 +88,19 @@ def start_hash(folder: Path) -> str | None:
 def refuse_other_start(folder: Path, config: Config, now: StartRecord, is_finished: bool) -> None:
     """Raise UserError if the folder holds work of a stage that started from other inputs, or from unknown ones.
 
-    A finished stage needs no data, and may have an incomplete record of an earlier version.
+    A finished stage needs no data. If an earlier version finished it, it has no mark, and may have no record.
     """
     record = read_start(folder)
-    is_whole = record is not None and None not in (record.files, record.data, record.settings)
-    how = f"delete {folder} to restart the stage, or give this run another `name`"
-    if not is_whole and not is_finished:
-        lacking = f"has no {START}" if record is None else f"has an incomplete {START}, of an earlier version"
+    is_known = record is not None and None not in (record.files, record.data, record.settings)
+    is_old = is_finished and not (folder / MARK).is_file()
+    if not is_known and not (is_old and (record or (folder / "config.yaml").is_file())):
+        problem = f"has no {START}" if record is None else f"has a {START} of an earlier version"
         unknown = "so its work may come from other weights, data or settings"
-        raise UserError(f"{folder} {lacking}, {unknown}; restore the file, {how}")
+        how = "restore the file, finish the stage with the version that started it"
+        again = f"delete {folder} to restart the stage, or give this run another `name`"
+        raise UserError(f"{folder} {problem}, {unknown}; {how}, {again}")
+    how = "delete it, or give this run another `name`"
     if changed := other_settings(config, folder, record and record.settings):
-        how = "delete it, or give this run another `name`"
         raise UserError(f"{folder} was made with other settings ({changed}); {how}")
     if record is None:
         say(f"{folder} has no {START}; only its settings are compared with this config")
@@ -92,9 +108,9 @@ def refuse_other_start(folder: Path, config: Config, now: StartRecord, is_finish
     if record.weights != now.weights:
         how = f"delete {folder} to train it from these, or give this run another `name`"
         raise UserError(f"{folder} was trained from other weights than {now.policy} has now; {how}")
-    if is_whole and not is_finished and (names := record.changed_content(now)):
+    if not is_finished and (names := record.changed_content(now)):
         how = f"restore it, delete {folder}, or give this run another `name`"
-        raise UserError(f"{folder} was begun with other content of {', '.join(names)}; {how}")
+        raise UserError(f"{folder} was started with other content of {', '.join(names)}; {how}")
 
 
 def hash_weights(policy: str) -> str:
@@ -108,6 +124,39 @@ def hash_weights(policy: str) -> str:
 @lru_cache  # the weights may be 16 GB
 def _hash(files: tuple[tuple[Path, int, int], ...]) -> str:
     return hash_files(path for path, _, _ in files)
+
+
+def local_folder(policy: str) -> Path | None:
+    """Return the folder of a policy: its path, or the downloaded revision of a hub id, None before its download."""
+    from huggingface_hub import try_to_load_from_cache  # loads for a second
+
+    if Path(policy).is_dir():
+        return Path(policy)
+    try:
+        config = try_to_load_from_cache(policy, "config.json")
+    except ValueError:  # neither a folder nor a hub id
+        return None
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def refuse_cut_weights(folder: Path) -> None:
+    """Raise UserError if a weights file is shorter or longer than its header says, or is missing."""
+    from safetensors import SafetensorError, safe_open  # late, as above
+
+    how = "restore it, download it again, or rerun the stage that writes it"
+    for index in [*folder.glob("*.safetensors.index.json"), *folder.glob("pytorch_model*.bin.index.json")]:
+        named = read_json(index, _Index, how).weight_map.values()
+        if missing := sorted({name for name in named if not (folder / name).is_file()}):
+            raise UserError(f"{index} names {missing[0]}, which does not exist; {how}")
+    for path in sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]):
+        try:
+            if path.suffix == ".safetensors":
+                with safe_open(path, "numpy"):  # reads the header, and compares it with the file's size
+                    pass
+            elif b"PK".startswith(path.open("rb").read(2)):  # else torch's format before 1.6, which is not a zip file
+                zipfile.ZipFile(path).close()
+        except (SafetensorError, zipfile.BadZipFile) as error:
+            raise UserError(f"{path} is damaged ({one_line(error)}); {how}") from error
 
 
 def refuse_other_starts(policies: Iterable[str]) -> None:

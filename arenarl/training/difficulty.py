@@ -84,7 +84,7 @@ def measure(config: Config) -> None:
     from arenarl.rollout.policy import require_model
     from arenarl.run.processes import join_processes, own_share
     from arenarl.run.stage import fix_randomness
-    from arenarl.training.queries import pass_rate_files, training_queries
+    from arenarl.training.queries import pass_rate_file, training_queries
 
     difficulty, path = config.rl.difficulty, config.pass_rates
     join_processes(config)
@@ -98,7 +98,7 @@ def measure(config: Config) -> None:
     keep_tracebacks(path.parent)
     mark = path.parent / MARK
     is_current = read_json(path.parent / "settings.json") == settings
-    if mark.is_file() and (problem := damage(path.parent, pass_rate_files)):
+    if mark.is_file() and (problem := damage(path.parent, pass_rate_file)):
         say(f"{path.parent} is damaged: {problem}; measuring all pass rates again")
         is_current = False
     records = {record["query_id"]: record for record in read_jsonl(path)} if is_current and path.is_file() else {}
@@ -124,7 +124,7 @@ def measure(config: Config) -> None:
                 write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])
             bar.update(len(batch))
     if is_main_process():
-        write_mark(path.parent, pass_rate_files)
+        write_mark(path.parent, pass_rate_file)
     rates = [records[query.query_id]["pass_rate"] for query in queries]
     kept = sum(rate is not None and difficulty.low <= rate <= difficulty.high for rate in rates)
     never, always = rates.count(0.0), rates.count(1.0)

@@ -19,7 +19,7 @@ from accelerate.utils import gather_object
 from arenarl.config.schema import Config
 from arenarl.rollout.policy import load_to_generate, save_policy
 from arenarl.run.checkpoints import CheckpointMarker, TrainingBar, last_checkpoint
-from arenarl.run.marks import MARK, damage, policy_files
+from arenarl.run.marks import MARK, damage, policy_file
 from arenarl.run.processes import enable_gradient_bucket_view, join_processes, own_share
 from arenarl.run.timing import Stopwatch
 from arenarl.run.tracking import log
@@ -112,7 +112,7 @@ class Rounds:
     def _fit(self, policy: str, examples: Sequence[Example], folder: Path, target: Path) -> None:
         """Train a policy on examples and save it; an interrupted round resumes from its checkpoint."""
         is_marked = is_main_process() and (target / MARK).is_file()
-        problem = damage(target, policy_files) if is_marked else "there is no policy"
+        problem = damage(target, policy_file) if is_marked else "there is no policy"
         if not gather_object([problem])[0]:
             return
         if is_marked:

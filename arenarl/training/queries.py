@@ -52,7 +52,7 @@ def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Pa
 
     Raises UserError if pass rates are missing.
     """
-    if (path.parent / MARK).is_file() and (problem := damage(path.parent, pass_rate_files)):
+    if (path.parent / MARK).is_file() and (problem := damage(path.parent, pass_rate_file)):
         how = "restore it, or run python -m arenarl.training.difficulty again"
         raise UserError(f"rl.difficulty.filter: {path.parent} is damaged: {problem}; {how}")
     rates = {record["query_id"]: record["pass_rate"] for record in read_jsonl(path)} if path.is_file() else {}
@@ -67,9 +67,9 @@ def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Pa
     return [query for query in queries if not has_answer(query) or query.query_id in kept]
 
 
-def pass_rate_files(folder: Path) -> list[Path]:
-    """Return the files that measuring pass rates writes."""
-    return [path for path in (folder / "pass_rates.jsonl", folder / "settings.json") if path.is_file()]
+def pass_rate_file(name: str) -> bool:
+    """True for the files that measuring pass rates writes."""
+    return name in ("pass_rates.jsonl", "settings.json")
 
 
 def refuse_other_pass_rates(rl: RLConfig, path: Path, policy: str) -> None:

@@ -17,7 +17,7 @@ def save(tmp_path, monkeypatch):
     """Return `make(step, processes)`, which makes a checkpoint, complete if the number of processes is given."""
 
     def make(step, processes=None):
-        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}").mkdir(exist_ok=True)
         if processes:
             monkeypatch.setenv("WORLD_SIZE", str(processes))
             state = SimpleNamespace(is_world_process_zero=True, global_step=step)
@@ -66,21 +66,24 @@ def test_two_complete_checkpoints_and_the_users_own_folders_are_kept(save, tmp_p
     assert common_arguments(Config(), tmp_path, True).get("save_total_limit") is None
 
 
-def test_a_damaged_checkpoint_is_deleted_if_an_older_one_is_sound(save, tmp_path, capsys):
+def test_a_damaged_checkpoint_is_renamed_if_an_older_one_is_sound(save, tmp_path, capsys):
     for step in (5, 20):
         save(step, processes=1)
     (tmp_path / "checkpoint-20" / "optimizer.pt").unlink()
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-5")
-    assert "checkpoint-20 is damaged: optimizer.pt is missing; deleted it, resuming from checkpoint-5" in (
-        capsys.readouterr().out
-    )
+    line = "checkpoint-20 is damaged: optimizer.pt is missing; renamed it to damaged-checkpoint-20, resuming from"
+    assert f"{line} checkpoint-5" in capsys.readouterr().out and (tmp_path / "damaged-checkpoint-20" / MARK).is_file()
     save(20, processes=1)
     (tmp_path / "checkpoint-5" / "optimizer.pt").write_text("6")
     (tmp_path / "checkpoint-20" / MARK).write_text('{"step": 20, "processes": 1}')  # of an earlier version
     found = "checkpoint-20: whole.json is damaged, .* earlier version; checkpoint-5: optimizer.pt was changed"
-    with pytest.raises(UserError, match=rf"no undamaged checkpoint \({found}\); restore it, .* or delete the folder"):
+    with pytest.raises(UserError, match=rf"no undamaged checkpoint \({found}\); restore them, or delete the folder"):
         last_checkpoint(tmp_path)
     assert (tmp_path / "checkpoint-20").is_dir() and (tmp_path / "checkpoint-5").is_dir()
+    save(20, processes=1)
+    (tmp_path / "checkpoint-20" / "other.pt").write_text("copied there")
+    (tmp_path / "checkpoint-5" / "optimizer.pt").write_text("5")
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-5")  # an earlier damaged-checkpoint-20 is replaced
 
 
 def test_a_checkpoint_of_another_run_or_step_is_not_resumed(save, tmp_path):
@@ -102,10 +105,12 @@ def test_a_symbolic_link_neither_stops_saving_nor_loses_its_target(save, tmp_pat
     disk.mkdir()
     (tmp_path / "checkpoint-5").rename(disk / "checkpoint-5")
     (tmp_path / "checkpoint-5").symlink_to(disk / "checkpoint-5")
+    (tmp_path / "checkpoint-20").rename(disk / "checkpoint-20")
+    (tmp_path / "checkpoint-20").symlink_to(disk / "checkpoint-20")
     (tmp_path / "checkpoint-30").symlink_to(disk / "nowhere")
     (tmp_path / "checkpoint-40").write_text("a file")
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-20")
     save(30, processes=1)
     save(40, processes=1)
     left = {path.name for path in tmp_path.glob("checkpoint-*")}
-    assert left == {"checkpoint-30", "checkpoint-40"} and (disk / "checkpoint-5" / "optimizer.pt").is_file()
+    assert left == {"checkpoint-30", "checkpoint-40"} and (disk / "checkpoint-20" / "optimizer.pt").is_file()

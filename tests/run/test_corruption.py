@@ -18,7 +18,7 @@ from arenarl.rollout.instances import temporary_environment
 from arenarl.rollout.policy import prepare_initial_policy
 from arenarl.rollout.system_prompt import prompt_name, system_prompt
 from arenarl.run.checkpoints import last_checkpoint
-from arenarl.run.marks import policy_files
+from arenarl.run.marks import policy_file
 from arenarl.system.errors import explain
 from arenarl.training.preflight import preflight, preflight_sft
 from arenarl.training.sft_data import training_texts
@@ -106,7 +106,7 @@ def restore():
 def is_exact(stage, policy, checkpoint):
     """True if all files that training would read now are those of the undamaged run."""
     pristine, splits = Path("pristine"), ["sft"] if stage.name == "sft" else ["rl_queries", "test_queries"]
-    read = [*policy_files(pristine / policy), *(pristine / "data" / f"{split}.jsonl" for split in splits)]
+    read = [path for path in (pristine / policy).iterdir() if policy_file(path.name)] + [*(pristine / "data" / f"{split}.jsonl" for split in splits)]
     saved = (pristine / stage / checkpoint).rglob("*")  # DeepSpeed's states are in a folder of their own
     read += (path for path in saved if path.is_file() and path.name != "whole.json")
     return all(path.read_bytes() == path.relative_to(pristine).read_bytes() for path in read)

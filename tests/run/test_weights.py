@@ -13,8 +13,11 @@ from safetensors.torch import load_file, save_file
 from scripts import run
 
 from arenarl.config.schema import Config
+from arenarl.run.marks import any_file, damage, policy_file, refuse_damaged_policy, write_mark
 from arenarl.run.settings import has_begun
-from arenarl.run.weights import hash_weights, refuse_other_start, refuse_other_starts, start_record
+from arenarl.run.weights import (
+    hash_weights, refuse_cut_weights, refuse_other_start, refuse_other_starts, start_record,
+)  # fmt: skip
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 
@@ -97,7 +100,7 @@ def test_rl_does_not_resume_with_another_tokenizer_template_or_model_config(plac
     (rl / "checkpoint-5").mkdir()
     keep_start(rl, sft)
     (rl.parent / "sft" / name).write_text(text)
-    with pytest.raises(UserError, match=f"was begun with other content of .*sft/{name}; restore it, delete"):
+    with pytest.raises(UserError, match=f"was started with other content of .*sft/{name}; restore it, delete"):
         keep_start(rl, sft)
 
 
@@ -112,20 +115,72 @@ def test_work_with_an_unknown_start_is_refused_unless_it_is_finished(places, rec
         keep_start(rl, sft)
     if record is None:
         (rl / "timing.json").write_text("{}")
+        (rl / "config.yaml").write_text("seed: 0")
         keep_start(rl, sft)
         assert "has no start.json; only its settings are compared" in capsys.readouterr().out
     if record and "weights" in record:
         (rl / "timing.json").write_text("{}")
         (rl / "start.json").write_text(json.dumps({"policy": sft, "weights": hash_weights(sft)}))
         keep_start(rl, sft)
+        write_mark(rl, policy_file)  # this version trained the policy, so its record was damaged
+        with pytest.raises(UserError, match="start.json of an earlier version.*; restore .*delete .*rl to restart"):
+            keep_start(rl, sft)
 
 
-def test_a_hub_id_stands_for_its_weights(places):
+def test_a_hub_id_stands_for_the_weights_of_its_revision(places, tmp_path, monkeypatch):
     _, rl = places
     assert hash_weights("Qwen/Qwen3-8B-Base") == "Qwen/Qwen3-8B-Base"
     keep_start(rl, "Qwen/Qwen3-8B-Base")
     keep_start(rl, "Qwen/Qwen3-8B-Base")
     refuse_other_starts(["Qwen/Qwen3-8B-Base", str(rl)])
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    model = tmp_path / "models--Qwen--Qwen3-8B-Base"
+    for revision in ("1", "2"):
+        (model / "snapshots" / revision).mkdir(parents=True)
+        (model / "snapshots" / revision / "config.json").write_text("{}")
+        (model / "refs").mkdir(exist_ok=True)
+        (model / "refs" / "main").write_text(revision)
+        if revision == "1":
+            keep_start(rl, "Qwen/Qwen3-8B-Base")
+            (rl / "checkpoint-5").mkdir()
+            keep_start(rl, "Qwen/Qwen3-8B-Base")
+    with pytest.raises(UserError, match="other content of Qwen/Qwen3-8B-Base/revision; restore it"):
+        keep_start(rl, "Qwen/Qwen3-8B-Base")
+
+
+def test_weights_that_are_cut_off_or_missing_are_refused(tmp_path):
+    save_file({"w": torch.zeros(30)}, tmp_path / "model-1.safetensors")
+    torch.save({"w": torch.zeros(30)}, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors.index.json").write_text('{"metadata": {}, "weight_map": {"w": "model-1.safetensors"}}')
+    refuse_cut_weights(tmp_path)
+    for path in sorted(tmp_path.iterdir()):
+        content = path.read_bytes()
+        for length in [*range(0, len(content), 9), len(content) - 1]:
+            path.write_bytes(content[:length])
+            with pytest.raises(UserError, match=rf"{path.name} is damaged .*; restore it, download it again, or rerun"):
+                refuse_cut_weights(tmp_path)
+        path.write_bytes(content)
+    (tmp_path / "model-1.safetensors").unlink()
+    with pytest.raises(UserError, match="index.json names model-1.safetensors, which does not exist; restore it"):
+        refuse_cut_weights(tmp_path)
+
+
+def test_a_checkpoint_or_policy_that_differs_from_its_mark_is_not_used(tmp_path):
+    """Evaluation may load a checkpoint, which also holds optimizer states."""
+    for name in ("model.safetensors", "optimizer.pt", "chat_template.jinja", "global_step5/states.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    for is_part, decisive in ((any_file, "global_step5/states.bin"), (policy_file, "tokenizer.json")):
+        write_mark(tmp_path, is_part, step=5)
+        refuse_damaged_policy(tmp_path)
+        (tmp_path / "optimizer.pt").write_text("changed")  # not part of the policy
+        refuse_damaged_policy(tmp_path)
+        assert damage(tmp_path, is_part) == ("optimizer.pt was changed" if is_part is any_file else "")
+        (tmp_path / decisive).write_text("changed")
+        assert damage(tmp_path, is_part) != ""
+    with pytest.raises(UserError, match="tokenizer.json does not belong there; restore it, or name another policy; if"):
+        refuse_damaged_policy(tmp_path)
 
 
 @pytest.mark.slow(seconds=15)
