@@ -155,7 +155,9 @@ def test_a_stage_restarts_with_corrected_settings_only_if_it_took_no_step(light,
         with pytest.raises(UserError, match="trained from other weights"):
             start_stage(corrected, stage, lambda *_: {}, "Qwen/Qwen3-8B")
         (folder / "start.json").unlink()
-        with pytest.raises(UserError, match="has no start.json, so its work .* restore the file, .* delete .* to restart"):
+        with pytest.raises(
+            UserError, match="has no start.json, so its work .* restore the file, .* delete .* to restart"
+        ):
             start_stage(corrected, stage, lambda *_: {}, "Qwen/Qwen3-4B")
 
 

@@ -152,7 +152,9 @@ def test_a_hub_id_stands_for_the_weights_of_its_revision(places, tmp_path, monke
 def test_weights_that_are_cut_off_or_missing_are_refused(tmp_path):
     save_file({"w": torch.zeros(30)}, tmp_path / "model-1.safetensors")
     torch.save({"w": torch.zeros(30)}, tmp_path / "pytorch_model.bin")
-    (tmp_path / "model.safetensors.index.json").write_text('{"metadata": {}, "weight_map": {"w": "model-1.safetensors"}}')
+    (tmp_path / "model.safetensors.index.json").write_text(
+        '{"metadata": {}, "weight_map": {"w": "model-1.safetensors"}}'
+    )
     refuse_cut_weights(tmp_path)
     for path in sorted(tmp_path.iterdir()):
         content = path.read_bytes()
