@@ -93,7 +93,7 @@ def refuse_other_start(folder: Path, config: Config, now: StartRecord, is_finish
     record = read_start(folder)
     is_known = record is not None and None not in (record.files, record.data, record.settings)
     is_old = is_finished and not (folder / MARK).is_file()
-    if not is_known and not (is_old and (record or (folder / "config.yaml").is_file())):
+    if not is_known and not (is_old and (folder / "config.yaml").is_file()):
         problem = f"has no {START}" if record is None else f"has a {START} of an earlier version"
         unknown = "so its work may come from other weights, data or settings"
         how = "restore the file, finish the stage with the version that started it"

@@ -16,7 +16,11 @@ from arenarl.config.schema import Config
 from arenarl.run.marks import any_file, damage, policy_file, refuse_damaged_policy, write_mark
 from arenarl.run.settings import has_begun
 from arenarl.run.weights import (
-    hash_weights, refuse_cut_weights, refuse_other_start, refuse_other_starts, start_record,
+    hash_weights,
+    refuse_cut_weights,
+    refuse_other_start,
+    refuse_other_starts,
+    start_record,
 )  # fmt: skip
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
@@ -113,13 +117,12 @@ def test_work_with_an_unknown_start_is_refused_unless_it_is_finished(places, rec
         (rl / "start.json").write_text(record)
     with pytest.raises(UserError, match="start.json.*; restore .*delete .*rl to restart the stage"):
         keep_start(rl, sft)
+    for name in ("timing.json", "config.yaml"):
+        (rl / name).write_text("{}")
     if record is None:
-        (rl / "timing.json").write_text("{}")
-        (rl / "config.yaml").write_text("seed: 0")
         keep_start(rl, sft)
         assert "has no start.json; only its settings are compared" in capsys.readouterr().out
     if record and "weights" in record:
-        (rl / "timing.json").write_text("{}")
         (rl / "start.json").write_text(json.dumps({"policy": sft, "weights": hash_weights(sft)}))
         keep_start(rl, sft)
         write_mark(rl, policy_file)  # this version trained the policy, so its record was damaged
