@@ -1,8 +1,8 @@
 """Store LLM replies on disk, so that no call is paid for twice, and record the spending of each run.
 
 Several processes and runs can share one sqlite file. A reply is stored unchanged, under a hash of everything that it
-depends on, and parsed again at each use. Spending is recorded by stage, <run>/<stage>; limits apply to all stages of a
-run together.
+depends on, and parsed again at each use. A reply that no longer equals its hash is requested again. Spending is
+recorded by stage, <run>/<stage>; limits apply to all stages of a run together.
 """
 
 import sqlite3
@@ -14,10 +14,12 @@ from typing import Any
 from arenarl.system.counters import Summable
 from arenarl.system.database import json_hash, open_database
 from arenarl.system.errors import UserError
+from arenarl.system.progress import say
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (
     key TEXT PRIMARY KEY, model TEXT, text TEXT, tokens_in INTEGER, tokens_out INTEGER, created REAL);
+CREATE TABLE IF NOT EXISTS hashes (key TEXT, sha256 TEXT, PRIMARY KEY (key, sha256)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS spent (
     run TEXT PRIMARY KEY, calls INTEGER DEFAULT 0, tokens_in INTEGER DEFAULT 0, tokens_out INTEGER DEFAULT 0, cost REAL DEFAULT 0);
 """  # noqa: E501
@@ -81,12 +83,21 @@ class ReplyStore:
             raise UserError(f"cannot use {self._path}: {error}; {remedy}") from error
 
     def get(self, key: str) -> StoredReply | None:
-        row = self._execute("SELECT text, model, tokens_in, tokens_out FROM replies WHERE key = ?", (key,)).fetchone()
-        return StoredReply(*row) if row else None
+        """Return a stored reply. Deletes a reply that was changed; replies of earlier versions have no hash."""
+        hashes = "(SELECT group_concat(sha256) FROM hashes WHERE hashes.key = replies.key)"
+        columns = f"text, model, tokens_in, tokens_out, {hashes}"
+        row = self._execute(f"SELECT {columns} FROM replies WHERE key = ?", (key,)).fetchone()
+        if row is None or row[-1] is None or json_hash(row[:-1]) in row[-1]:
+            return StoredReply(*row[:-1]) if row else None
+        say(f"{self._path}: a stored reply was changed; requesting it again")
+        self._execute("DELETE FROM replies WHERE key = ?", (key,))
+        return None
 
     def put(self, key: str, reply: StoredReply) -> StoredReply:
         """Store a reply and return the stored one: the first writer wins, so another process's reply may be
         returned."""
+        content = json_hash([reply.text, reply.model, reply.tokens_in, reply.tokens_out])
+        self._execute("INSERT OR IGNORE INTO hashes VALUES (?, ?)", (key, content))
         row = (key, reply.model, reply.text, reply.tokens_in, reply.tokens_out, time.time())
         self._execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?, ?)", row)
         return self.get(key)

@@ -46,7 +46,7 @@ def watch_summary(config: Config) -> dict[str, Any]:
 
 def _judge_name(config: Config, folder: Path) -> str:
     """Return the watching judge's name from RL's provenance, because evaluation's config may name another judge."""
-    watch, provenance = config.judge.watch, read_json(folder / "provenance.json") or {}
+    watch, provenance = config.judge.watch, read_json(folder / "provenance.json", dict[str, Any]) or {}
     (judge,) = provenance.get("judge_watch") or [watch.model if watch.name == "llm" else watch.name]
     name = judge["model"] if isinstance(judge, dict) else judge
     return "simulated" if name in ("embedded", SIMULATED_MODEL) else name

@@ -58,8 +58,8 @@ def run(config: Config, wanted: Sequence[str]) -> Build:
     made_by = json_hash([settings, hash_files(seeds)])
     for name, stage in STAGES.items():
         made_by = json_hash([name, made_by])
-        record = read_json(build.path(f"{name}.json"))
-        is_done = record and record["made_by"] == made_by and record["files"] == stage.hashes(build)
+        record = read_json(build.path(f"{name}.json"), dict[str, Any], "delete it; the stage then runs again")
+        is_done = record and record.get("made_by") == made_by and record.get("files") == stage.hashes(build)
         if name not in wanted:
             if not is_done and any(later in wanted for later in list(STAGES)[list(STAGES).index(name) :]):
                 problem = "is not done, or was done with other settings"
@@ -68,7 +68,7 @@ def run(config: Config, wanted: Sequence[str]) -> Build:
             say(f"{name}: done already")
         else:
             record = _run_stage(build, name, stage, made_by)
-        made_by = json_hash([made_by, record and record["files"]])
+        made_by = json_hash([made_by, record and record.get("files")])
     return build
 
 

@@ -1,4 +1,5 @@
 import json
+import sqlite3
 import subprocess
 import sys
 
@@ -16,6 +17,17 @@ def test_the_store_returns_a_reply_again_and_keeps_the_first_of_two(tmp_path):
     assert store.put("k", REPLY) == REPLY == store.get("k")
     assert store.put("k", StoredReply("other", "m", 1, 1)) == REPLY
     assert ReplyStore(tmp_path / "deep" / "replies.sqlite").get("k") == REPLY
+
+
+def test_a_changed_reply_is_not_returned(tmp_path):
+    store = ReplyStore(tmp_path / "s")
+    for column, value in {"text": '{"score": 9}', "model": "n", "tokens_in": 1, "tokens_out": None}.items():
+        assert store.put("k", REPLY) == REPLY
+        sqlite3.connect(tmp_path / "s", isolation_level=None).execute(f"UPDATE replies SET {column} = ?", (value,))
+        assert store.get("k") is None
+    store.put("k", REPLY)
+    sqlite3.connect(tmp_path / "s", isolation_level=None).execute("DELETE FROM hashes")  # as an earlier version left it
+    assert store.get("k") == REPLY
 
 
 def test_a_key_depends_on_every_part_of_the_request():

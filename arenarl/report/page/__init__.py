@@ -38,7 +38,7 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
     evaluation = run_dir / "evaluate"
     if not (results_dir / "summary.json").is_file() or not (evaluation / "tournaments.jsonl").is_file():
         raise UserError(f"{run_dir} has not been evaluated; run: python evaluate.py --config <its YAML>")
-    summary = read_json(results_dir / "summary.json")
+    summary = read_json(results_dir / "summary.json", dict[str, Any], "rerun evaluate.py")
     sets = _sets(run_dir, evaluation, summary)
     figures = draw_figures([run_dir, *_other_seeds(run_dir)], summary, results_dir / "figures")
     path = results_dir / "report.html"
@@ -85,7 +85,7 @@ def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict
         topology = config["tournament"]["topology"] if is_tournament else config["reward"]["name"]
         size = len(next(read_jsonl(groups))["trajectories"])
         names = [sample_name(g, config["rollout"]["anchor"] and g == 0) for g in range(size)]
-        simulated = read_json(run_dir / "rl" / "provenance.json")["judge_is_simulated"]
+        simulated = summary["provenance"]["judge_is_simulated"]
         sets.append({"key": "training", "title": "Training groups",
                      "isTraining": True, "value": "reward", "judge": _label(simulated), "names": names,
                      "left": 0, "right": None, "items": training_items(groups, topology)})  # fmt: skip
