@@ -32,14 +32,14 @@ def append_step(path: Path, step: int, records: Iterable[dict[str, Any]]) -> Non
 
 def read_steps(path: Path) -> list[dict[str, Any]]:
     """Return the records that `append_step` wrote. Raises UserError for a damaged line."""
-    records, how = [], "restore the file, or delete it: the records of earlier steps are then missing"
+    records = []
     try:
         for number, record in _numbered_records(path):
             if not isinstance(record, dict) or type(record.get("step")) not in (int, float):
-                raise UserError(f"{path}, line {number} has no step")
+                raise UserError(f"{path}, line {number} has no step; restore the file")
             records.append(record)
     except UserError as error:
-        raise UserError(f"{error}; {how}") from error
+        raise UserError(f"{error}, or delete it: the records of earlier steps are then missing") from error
     return records
 
 
