@@ -17,7 +17,7 @@ from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 
 MARK = "whole.json"
-HASHED_AT_ONCE = 4  # files; sha256 takes 1.2 GB a second and core
+HASHED_AT_ONCE = 4  # files; sha256 reads about 1 GB a second on one core
 _WEIGHTS = ("*.safetensors*", "*.bin", "*.bin.index.json")
 _BESIDE_WEIGHTS = (  # model config, tokenizer, chat template, code, our system prompt
     "config.json", "generation_config.json", "*tokenizer*", "*token*.json", "vocab*", "merges.txt", "*.model",
