@@ -122,7 +122,7 @@ def test_a_hub_id_and_a_folder_are_left_as_they_are(path, tmp_path, offline):
 def test_a_package_that_was_fetched_needs_no_index(tmp_path, offline):
     folder = tmp_path / "runs" / "models" / NAME
     folder.mkdir(parents=True)
-    (folder / "model.safetensors").touch()
+    save_file({"w": torch.zeros(1)}, folder / "model.safetensors")
     LlamaConfig(architectures=["LlamaForCausalLM"]).save_pretrained(folder)
     assert require_model(NAME) == f"runs/models/{NAME}"
 
