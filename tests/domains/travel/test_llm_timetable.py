@@ -34,7 +34,8 @@ def invented(world, folder, *texts, form=None):
     script, form = Script(*texts), form or TravelEnvironment(world, "full", "en")
     with serving(script.app) as url:
         timetable = LLMTimetable(llm(url), client_of(folder), world, form.language)
-        yield TravelEnvironment(world, form.results, form.language, timetable), script.requests
+        results = "compact" if form.is_compact else "full"
+        yield TravelEnvironment(world, results, form.language, timetable), script.requests
 
 
 @pytest.mark.parametrize("wrong", [
