@@ -273,6 +273,8 @@ class EnvironmentConfig:
     # …`, for environments with one tool that takes one text, without schemas in the prompt
     instances: PositiveInt | None = None  # for a stateful environment: maximum concurrent instances per process, one
     # per trajectory; further trajectories wait; null: one per trajectory generated at once. Our choice
+    timeout_s: Seconds = 1800.0  # seconds after which reset, call, score or close counts as a crash: the trajectory
+    # starts again once, then is void. Longer than the patience of an LLM behind a tool (600 s). Our choice
 
     @property
     def has_tools(self) -> bool:

@@ -27,7 +27,7 @@ from arenarl.domains.published_records import (
 )
 from arenarl.rollout.environment import Schema
 from arenarl.system.atomic_files import hash_files
-from arenarl.system.errors import UserError
+from arenarl.system.errors import MOST_SHOWN, UserError, one_line
 from arenarl.trajectory import Query, read_turns, same_query
 
 ENDS = (".jsonl", ".parquet")
@@ -94,6 +94,7 @@ def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -
         notes.append(f"not read, because no word of their names is {words}: {', '.join(unread)}")
     notes += _describe_records(records, splits)
     notes += _describe_trajectories(splits, {tool["function"]["name"] for tool in tools})
+    notes = [one_line(note, MOST_SHOWN) for note in notes]
     return PublicData(splits, [source.to_record() for source in sources], notes)
 
 
@@ -154,7 +155,7 @@ def _download(name: str) -> tuple[Path, str]:
     try:
         folder = Path(snapshot_download(repository, **options))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, FileMetadataError, httpx.HTTPError) as error:
-        reason = f"the hub's data set of this name cannot be downloaded: {str(error).splitlines()[0]}"
+        reason = f"the hub's data set of this name cannot be downloaded: {one_line(error)}"
         raise UserError(f"data.source: {name} is not a local folder, and {reason}") from error
     return folder, folder.name
 

@@ -27,11 +27,10 @@ from pydantic_core import to_jsonable_python
 
 from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.llm.json_reply import ends_with_an_object, parse_reply
-from arenarl.llm.prompts import quotable
 from arenarl.llm.reply_store import ReplyStore, StoredReply, Usage, reply_key, run_of
 from arenarl.llm.transport import OPENAI_URL, Completion, NoCompletion, Transport, retry_after_s
 from arenarl.system.database import json_hash
-from arenarl.system.errors import UserError
+from arenarl.system.errors import MOST_SHOWN, UserError, one_line
 from arenarl.system.event_loops import InFlight, LoopThread
 from arenarl.system.progress import is_main_process, process_rank, share_of
 
@@ -413,12 +412,12 @@ class LLMClient:
     def _count_failure(self, error: str) -> None:
         if not self.stop_reason:  # failures after the stop are not the model's
             self.usage.failed += 1
-            self.last_failure = _one_line(self.transport.without_keys(error))
+            self.last_failure = one_line(self.transport.without_keys(error), MOST_SHOWN)
             self._count(is_failure=True)
 
     def _stop(self, reason: str) -> None:
         if not self.stop_reason:
-            self.stop_reason = _one_line(reason)
+            self.stop_reason = one_line(reason, MOST_SHOWN)
             self._stopped.set()
 
     def _write_log(self, about: str, messages: Messages, parsed: Any) -> None:
@@ -518,7 +517,3 @@ def _reply_format(llm: LLMConfig, reply_type: type[BaseModel]) -> dict[str, Any]
 @lru_cache
 def _schema(reply_type: type[BaseModel]) -> dict[str, Any]:
     return reply_type.model_json_schema()
-
-
-def _one_line(text: str) -> str:
-    return " ".join(quotable(text).split())[:1000]

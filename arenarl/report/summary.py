@@ -10,6 +10,7 @@ from arenarl.report.provenance import provenance
 from arenarl.report.watching import watch_lines, watch_summary
 from arenarl.run.timing import Timing, read_timing
 from arenarl.system.atomic_files import read_json
+from arenarl.system.errors import printable_lines
 from arenarl.trajectory import Query, Trajectory, assistant_text
 
 HEADS = {  # figure → heading with unit
@@ -190,9 +191,9 @@ def format_figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
 
 def print_trajectory(query: Query, trajectory: Trajectory) -> None:
     """Print a trajectory turn by turn, as the policy saw it."""
-    print(f"query: {query.query}")
+    print(f"query: {printable_lines(query.query)}")
     for message in trajectory.messages:
         if message["role"] in ("assistant", "tool"):
             text = assistant_text(message) if message["role"] == "assistant" else message["content"]
-            print(f"\n[{message['role']}]\n{text}")
+            print(f"\n[{message['role']}]\n{printable_lines(text)}")
     print(f"\nended: {trajectory.stop_reason}")

@@ -91,8 +91,9 @@ class ApiRolloutEngine(RolloutEngine):
         cls, config: Config, llm: LLMConfig, client: LLMClient, make: Callable[[], Environment], language: str
     ) -> Self:
         """Return an engine with the run's budgets and environment settings."""
-        world = {"actions": config.environment.actions, "max_instances": config.environment.instances}
-        return cls(llm, client, make, config.rollout, language, **world)
+        world = config.environment
+        options = {"actions": world.actions, "max_instances": world.instances, "timeout_s": world.timeout_s}
+        return cls(llm, client, make, config.rollout, language, **options)
 
     def roll_out_groups(self, *_: Any, **__: Any) -> list[RolloutGroup]:
         raise UserError(f"{self.llm.model} is behind an API and cannot be trained; set evaluate.api to evaluate it")

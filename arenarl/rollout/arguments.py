@@ -2,6 +2,9 @@
 
 Typed functions and third-party servers have every kind of JSON schema, so the library jsonschema validates. Models
 often write numbers, lists and objects as strings: where the schema excludes strings, a string is parsed as JSON.
+
+A pattern or a $ref may take exponential time. A worker process with a time limit therefore checks schemas and calls;
+plain schemas need none.
 """
 
 import json
@@ -17,6 +20,7 @@ from referencing import Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
+from arenarl.system.workers import WorkerLost, Workers
 from arenarl.trajectory import parse_json
 
 Schema = dict[str, Any]
@@ -30,7 +34,22 @@ _WORDS = {
     "null": "null",
 }
 _MAX_REFERENCES = 20  # length of a chain of $ref
-_SAME_VALUE = ("allOf", "anyOf", "oneOf")  # keys whose schemas apply to the value itself, not to a part of it
+# Keys whose schemas apply to the value itself, not to a part of it; some belong to earlier drafts
+_SAME_VALUE = (
+    "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies", "extends", "disallow",
+    "type",
+)  # fmt: skip
+_REFERENCES = {"$ref", "$dynamicRef", "$recursiveRef"}
+# A schema with these keys alone, and few parts, is plain: a check takes time in proportion to the value
+_PLAIN_KEYS = {
+    "type", "properties", "required", "additionalProperties", "items", "enum", "const", "minimum", "maximum",
+    "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems", "title", "description",
+    "default", "examples", "format", "anyOf",
+}  # fmt: skip
+_MAX_PARTS = 1000  # of a plain schema, and of an example
+_EXAMPLES = {"integer": 0, "number": 0.5, "boolean": True, "array": [], "object": {}, "null": None}
+_START_S, _CALL_S = 5.0, 2.0  # seconds for the check of a schema at the start, and of a call. Our choice
+_workers = Workers("arenarl.rollout.arguments:_answer")
 MAX_WRITTEN = 80  # characters of a wrong value in an error
 MAX_REASON = 240  # characters of an error's reason
 
@@ -45,16 +64,70 @@ class Misfit(ValueError):
 
 
 def schema_problem(parameters: Any) -> str | None:
-    """Return why a tool's parameters are not a valid JSON schema of an object, or None if they are."""
+    """Return why a tool's parameters are not a JSON schema that can check an object, or None if they are."""
+    try:
+        task = json.dumps([parameters])
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"it does not consist of JSON values ({type(error).__name__}: {error})"
+    if _is_plain(parameters):
+        return _schema_problem(parameters)
+    try:
+        return _workers.run(_START_S, task)
+    except WorkerLost:
+        return f"arguments cannot be checked against it within {_START_S:g} s and 2 GB"
+
+
+def _schema_problem(parameters: Any) -> str | None:
     if not isinstance(parameters, dict) or parameters.get("type", "object") != "object":
         return "its type is not object"
     if not isinstance(parameters.get("$schema", ""), str):
         return "its $schema is not a text"
     try:
         validator_for(parameters, default=Draft202012Validator).check_schema(parameters)
+        if problem := _reference_problem(parameters):
+            return problem
+        example = _example(parameters, parameters, [_MAX_PARTS])
+        example = example if isinstance(example, dict) else {}
+        for arguments in (example, dict.fromkeys(example, "a"), {}):
+            with suppress(Misfit):
+                _read_arguments(arguments, parameters)
     except SchemaError as error:
         return _cut(error.message, MAX_REASON)
-    return _reference_problem(parameters)
+    except Exception as error:  # noqa: BLE001 - every call of the tool would fail in this way
+        return _cut(f"arguments cannot be checked against it ({type(error).__name__}: {error})", MAX_REASON)
+    return None
+
+
+def _is_plain(schema: Any) -> bool:
+    waiting, parts = [schema], 0
+    while waiting:
+        part, parts = waiting.pop(), parts + 1
+        if isinstance(part, dict) and (parts > _MAX_PARTS or not part.keys() <= _PLAIN_KEYS):
+            return False
+        if isinstance(part, dict):
+            properties, others = part.get("properties"), (part.get("items"), part.get("additionalProperties"))
+            choices = part.get("anyOf")
+            waiting += [*(properties.values() if isinstance(properties, dict) else ()), *others]
+            waiting += choices if isinstance(choices, list) else ()
+    return True
+
+
+def _example(schema: Any, root: Schema, budget: list[int], depth: int = 0) -> Any:
+    """Return a value that reaches the parts of a schema, as many as the budget has left; it may not fit the schema."""
+    budget[0] -= 1
+    if not isinstance(schema, dict) or budget[0] < 0 or depth > _MAX_REFERENCES:
+        return {} if schema is root else "a"
+    deeper = root, budget, depth + 1
+    if "$ref" in schema:
+        return _example(_target(schema["$ref"], root), *deeper)
+    if schema is root or isinstance(schema.get("properties"), dict):
+        return {key: _example(part, *deeper) for key, part in schema.get("properties", {}).items()}
+    if items := schema.get("items"):
+        return [_example(items[0] if isinstance(items, list) else items, *deeper)]
+    if choices := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
+        return _example(choices[0], *deeper)
+    types = _types(schema, root) or {"string"}
+    return next((_EXAMPLES[name] for name in sorted(types) if name in _EXAMPLES), "a")
 
 
 def as_written(value: Any) -> str:
@@ -64,14 +137,41 @@ def as_written(value: Any) -> str:
 
 def read_arguments(given: dict[str, Any], parameters: Schema) -> dict[str, Any]:
     """Return the arguments in the schema's types, without nulls that the schema forbids.
-    Raises Misfit for a missing argument or a value that does not fit."""
+    Raises Misfit for a missing argument, or a value that does not fit or takes too long to check."""
+    if _is_plain(parameters):
+        return _read_arguments(given, parameters)
+    try:
+        read, misfit = _workers.run(_CALL_S, json.dumps([parameters, given]))
+    except WorkerLost as error:
+        raise Misfit("", f"cannot check these arguments within {_CALL_S:g} s; write them differently") from error
+    if misfit:
+        raise Misfit(*misfit)
+    return read
+
+
+def _answer(task: str) -> Any:
+    """Return a worker's result for JSON of [parameters] or [parameters, arguments]: the schema's problem or None;
+    (arguments, None) or (None, a Misfit's arguments)."""
+    parameters, *given = json.loads(task)
+    if not given:
+        return _schema_problem(parameters)
+    try:
+        return _read_arguments(*given, parameters), None
+    except Misfit as misfit:
+        return None, (misfit.place, str(misfit), *([misfit.value] if misfit.has_other_value else []))
+    except Exception as error:  # noqa: BLE001 - these arguments alone; the start has checked the schema
+        return None, ("", f"cannot check these arguments ({type(error).__name__})")
+
+
+def _read_arguments(given: dict[str, Any], parameters: Schema) -> dict[str, Any]:
     properties, others = parameters.get("properties", {}), parameters.get("additionalProperties", True)
     read = {}
     for key, value in given.items():
         types = _types(properties.get(key, others), parameters)
         if value is not None or types is None or "null" in types:
             read[key] = _read(key, value, types)
-    if missing := [key for key in parameters.get("required", []) if key not in read]:
+    required = parameters.get("required")  # a boolean in draft 3
+    if missing := [key for key in required if key not in read] if isinstance(required, list) else []:
         raise Misfit("", f"needs the argument{'s' * (len(missing) > 1)} {', '.join(missing)}")
     validator = validator_for(parameters, default=Draft202012Validator)(parameters)
     if error := best_match(validator.iter_errors(read)):
@@ -100,15 +200,23 @@ def _is_circular(schema: Any, resolver: Any, path: tuple[int, ...], checked: set
         return False
     if id(schema) in path:
         return True
-    alternatives = [part for key in _SAME_VALUE for part in schema.get(key, [])]
+    alternatives = [part for key in _SAME_VALUE for part in _schemas_in(schema.get(key))]
     parts = [(part, resolver.in_subresource(DRAFT202012.create_resource(part))) for part in alternatives]
-    if "$ref" in schema:
-        target = resolver.lookup(schema["$ref"])
+    for key in _REFERENCES & schema.keys():
+        target = resolver.lookup(schema[key])
         parts.append((target.contents, target.resolver))
     if any(_is_circular(part, of_part, (*path, id(schema)), checked) for part, of_part in parts):
         return True
     checked.add(id(schema))
     return False
+
+
+def _schemas_in(value: Any) -> list[Schema]:
+    """Return the schemas in the value of one of the keys `_SAME_VALUE`."""
+    if isinstance(value, dict) and any(not isinstance(part, dict | list) for part in value.values()):
+        return [value]  # a schema, not a mapping of schemas
+    parts = value if isinstance(value, list) else [value, *value.values()] if isinstance(value, dict) else []
+    return [part for part in parts if isinstance(part, dict)]
 
 
 def _cut(text: str, length: int) -> str:
@@ -139,17 +247,24 @@ def _parse(text: str, types: set[str]) -> Any:
     return text
 
 
+def _target(reference: str, root: Schema) -> Any:
+    """Return what "#/a/b" leads to, root["a"]["b"]; None for a reference to another document."""
+    target: Any = root
+    for part in reference.removeprefix("#/").split("/") if reference.startswith("#/") else [None]:
+        target = target.get(part) if isinstance(target, dict) else None
+    return target
+
+
 def _types(schema: Any, root: Schema, depth: int = 0) -> set[str] | None:
     """Return the JSON types that a schema allows explicitly, or None if it lists no type."""
     if not isinstance(schema, dict) or depth > _MAX_REFERENCES:
         return None
     if reference := schema.get("$ref"):
-        target: Any = root  # "#/a/b" leads to root["a"]["b"]; a reference to another document allows all types
-        for part in reference.removeprefix("#/").split("/") if reference.startswith("#/") else [None]:
-            target = target.get(part) if isinstance(target, dict) else None
-        return _types(target, root, depth + 1)
+        return _types(_target(reference, root), root, depth + 1)
     if types := schema.get("type"):
-        return {types} if isinstance(types, str) else set(types)
+        types = [types] if isinstance(types, str) else types
+        # draft 3 has the type "any", and schemas among the types
+        return set(types) if all(isinstance(name, str) and name in _WORDS for name in types) else None
     if choices := schema.get("anyOf", schema.get("oneOf")):
         parts = [_types(part, root, depth + 1) for part in choices]
         return None if None in parts else set().union(*parts)

@@ -31,7 +31,7 @@ def make_engine(
 ) -> RolloutEngine:
     """Return the engine that `rollout.backend` names; in training the trainer sets the model later."""
     generator, world = _make_generator(config.rollout, tokenizer, model), config.environment
-    options = (world.schemas_in_prompt, system_prompt(config, stage), world.actions, world.instances)
+    options = (world.schemas_in_prompt, system_prompt(config, stage), world.actions, world.instances, world.timeout_s)
     return RolloutEngine(generator, tokenizer, make, config.rollout, *options)
 
 

@@ -6,7 +6,6 @@ This module alone makes the anchor: row 0 of a training group, greedy (Section 4
 """
 
 import asyncio
-import math
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,19 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from arenarl.config.schema import RolloutConfig
+from arenarl.config.schema import EnvironmentConfig, RolloutConfig
 from arenarl.config.value_types import ActionForm
-from arenarl.rollout.environment import Environment, Step, ToolCrash, begin, final_score, step, trait
+from arenarl.rollout.environment import (
+    Environment,
+    Step,
+    ToolCrash,
+    begin,
+    final_score,
+    step,
+    sum_of_rewards,
+    trait,
+    wrap_crashes,
+)
 from arenarl.rollout.generation import Generator, TurnRequest, run_turns
 from arenarl.rollout.instances import Instances
 from arenarl.rollout.kv_cache import TrajectoryCache
@@ -109,7 +118,7 @@ class Progress:
         meta = {"turns": turns, "tool_calls": self.tool_calls, "tool_errors": self.tool_errors}
         meta["policy_tokens"] = self.policy_tokens
         if self.rewards:
-            meta["reward"] = math.fsum(self.rewards)  # fsum: the order of the rewards does not matter
+            meta["reward"] = sum_of_rewards(self.rewards)
         arrays_T = {name: getattr(self, name)[:length] for name in ("completion_ids", "policy_mask_T", "logprobs_T")}
         return Trajectory(query_id, self.messages, stop_reason, prompt_ids=self.prompt_ids, meta=meta, **arrays_T)
 
@@ -118,6 +127,7 @@ class RolloutEngine:
     """Rolls out queries within the budgets of `RolloutConfig`, each trajectory in an environment of its own.
 
     `system` is the system prompt, if any. `max_instances` bounds the environments in use at once; None means no bound.
+    `timeout_s` limits each call of an environment's method.
     """
 
     def __init__(
@@ -130,13 +140,14 @@ class RolloutEngine:
         system: str | None = None,
         actions: ActionForm = "tool_calls",
         max_instances: int | None = None,
+        timeout_s: float = EnvironmentConfig.timeout_s,
     ):
         self.generator = generator
         self.tokenizer = tokenizer
         self.config = config
         self.system = system
         self._shown_crashes: set[tuple[type, str]] = set()
-        self.instances, self.max_instances = Instances(make_environment, self._show), max_instances
+        self.instances, self.max_instances = Instances(make_environment, self._show, timeout_s), max_instances
         tools = self.instances.kind.tools
         self.action_tool = action_tool(tools) if actions == "text" else None  # the tool that an action in text calls
         self.tools = tools if schemas_in_prompt and not self.action_tool else None
@@ -203,7 +214,9 @@ class RolloutEngine:
             async with self.instances.borrow(is_fresh) as environment:
                 progress = self._start(attempt.query, await begin(environment, attempt.query))
                 trajectory = await self._take_turns(progress, environment, attempt)
-                if callable(getattr(environment, "score", None)):
+                with wrap_crashes():
+                    has_score = callable(getattr(environment, "score", None))
+                if has_score:
                     score = await final_score(environment)
                     if score is not None or not progress.rewards:  # without a score the sum of the steps' rewards stays
                         trajectory.meta["reward"] = score

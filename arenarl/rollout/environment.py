@@ -1,8 +1,9 @@
 """The environment interface of the rollout engine, and the check of tool calls that all environments share.
 
 A wrong call gives an observation that starts with "Error: " and names the problem, so that the policy can correct it.
-Any other exception of an environment is a crash: the trajectory starts again in another instance, and is void if that
-crashes too. Only a wrong setting (UserError) or a lack of memory stops the run.
+Any other exception of an environment is a crash, and so is a call that takes longer than `environment.timeout_s`: the
+trajectory starts again in another instance, and is void if that crashes too. Only a wrong setting (UserError) or a lack
+of memory stops the run.
 """
 
 import asyncio
@@ -16,11 +17,12 @@ from difflib import get_close_matches
 from typing import Any, Protocol, Self
 
 from arenarl.rollout.arguments import Misfit, Schema, as_written, read_arguments, schema_problem
-from arenarl.system.errors import UserError
+from arenarl.system.errors import MOST_SHOWN, UserError, one_line
 from arenarl.trajectory import Query, parse_json
 
 # A schema with one of these keys may allow arguments that its properties do not list.
 _NAMES_MORE = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"}
+_LARGEST_REWARD = 1e15  # so that squares of rewards are finite in float32
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,9 @@ class Environment(Protocol):
 
 
 def trait(environment: Environment, name: str) -> bool:
-    """Return an attribute of the environment, or the protocol's default."""
-    return getattr(environment, name, getattr(Environment, name))
+    """Return an attribute of the environment, or the protocol's default. Raises ToolCrash."""
+    with wrap_crashes():
+        return bool(getattr(environment, name, getattr(Environment, name)))
 
 
 class ToolError(Exception):
@@ -79,18 +82,19 @@ class ToolCrash(Exception):
 
 @contextmanager
 def wrap_crashes() -> Iterator[None]:
-    """Convert an environment's exceptions to ToolCrash, except UserError, MemoryError and a cancelled task."""
+    """Convert an environment's exceptions to ToolCrash, except UserError, MemoryError, Ctrl-C and a cancelled task."""
     try:
         yield
-    except (UserError, MemoryError):
+    except (UserError, MemoryError, KeyboardInterrupt, GeneratorExit):
         raise
     except asyncio.CancelledError as error:
         with suppress(RuntimeError):  # no running loop
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
-        raise ToolCrash(f"CancelledError: {error}") from error  # the environment cancelled a task of its own
-    except (Exception, SystemExit) as error:
-        raise ToolCrash(f"{type(error).__name__}: {error}") from error
+        # the environment cancelled a task of its own
+        raise ToolCrash(f"CancelledError: {one_line(error, MOST_SHOWN)}") from error
+    except BaseException as error:  # SystemExit, and a panic of a library in Rust, derive from BaseException only
+        raise ToolCrash(f"{type(error).__name__}: {one_line(error, MOST_SHOWN)}") from error
 
 
 async def maybe_await(value: Any) -> Any:
@@ -120,7 +124,8 @@ async def step(environment: Environment, name: str, arguments: dict[str, Any] | 
         result = result if isinstance(result, Step) else Step(result)
         if not isinstance(result.observation, str):
             raise TypeError(f"the tool {name} returned a {type(result.observation).__name__}, not text")
-        return result if result.reward is None else replace(result, reward=_finite_reward(result.reward))
+        reward = None if result.reward is None else _finite_reward(result.reward)
+        return replace(result, done=bool(result.done), reward=reward)
 
 
 async def final_score(environment: Environment) -> float | None:
@@ -130,9 +135,15 @@ async def final_score(environment: Environment) -> float | None:
         return None if score is None else _finite_reward(score)
 
 
+def sum_of_rewards(rewards: Iterable[float]) -> float:
+    """Return the sum of a trajectory's rewards, which does not depend on their order. Raises ToolCrash."""
+    with wrap_crashes():
+        return _finite_reward(math.fsum(rewards))
+
+
 def _finite_reward(reward: Any) -> float:
-    if not math.isfinite(reward):
-        raise ValueError(f"the reward {reward} is not finite")
+    if not abs(reward) <= _LARGEST_REWARD:
+        raise ValueError(f"the reward {reward} is not finite, or beyond ±{_LARGEST_REWARD:g}")
     return float(reward)
 
 
@@ -176,6 +187,8 @@ def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) 
 
 def check_tools(tools: list[Schema]) -> None:
     """Raise UserError for a tool that is not in OpenAI's function form or whose parameters are not a JSON schema."""
+    if not isinstance(tools, list | tuple):
+        raise UserError(f"environment.name: its tools are a {type(tools).__name__}; make them a list of JSON schemas")
     for number, tool in enumerate(tools, start=1):
         function = tool.get("function") if isinstance(tool, dict) else None
         if not (isinstance(function, dict) and isinstance(function.get("name"), str) and "parameters" in function):

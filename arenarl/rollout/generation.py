@@ -15,6 +15,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from arenarl.rollout.kv_cache import TrajectoryCache, can_cut, encode, encode_and_keep
+from arenarl.system.event_loops import patient_loop
 
 Result = TypeVar("Result")
 FULL_ENOUGH = 0.75  # finished rows leave a batch when the share of unfinished rows is at most this. Our choice
@@ -54,7 +55,8 @@ class Generator(Protocol):
 def run_turns(generator: Generator, turns: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine that awaits turns in a new event loop, inside the generator's `serve` if it has one."""
     serve = getattr(generator, "serve", None)
-    return asyncio.run(serve(turns) if serve else turns)
+    with asyncio.Runner(loop_factory=patient_loop) as runner:
+        return runner.run(serve(turns) if serve else turns)
 
 
 class TransformersGenerator:

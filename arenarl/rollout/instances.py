@@ -1,7 +1,7 @@
 """Environment instances for running trajectories: a shared one, or one for each trajectory, reused if possible.
 
 Each rollout opens and closes an event loop. The async methods of instances that outlive a rollout therefore run in a
-thread with a loop of its own.
+thread with a loop of its own. All methods have a time limit.
 """
 
 import asyncio
@@ -9,26 +9,37 @@ import inspect
 import weakref
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from concurrent.futures import wait
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from arenarl.config.schema import EnvironmentConfig
 from arenarl.rollout.environment import Environment, ToolCrash, check_tools, maybe_await, trait, wrap_crashes
 from arenarl.system.errors import UserError, show
-from arenarl.system.event_loops import LoopThread
+from arenarl.system.event_loops import LoopThread, patient_loop
+from arenarl.system.time_limits import TookTooLong, await_within, run_within
+
+_TRAITS = ("shared", "reusable", "needs_answer", "may_stop", "one_call_a_turn")
+_CLOSE_S = 5.0  # beyond twice the time limit, until an instance that does not close is left alone
 
 
 class Instances:
-    """Lends environments made by `make`. `report` is called for a crash that cannot make a trajectory void.
-    Raises UserError if the first instance cannot be made or its tools are invalid."""
+    """Lends environments made by `make`, whose methods must return within `timeout_s`. `report` is called for a crash
+    that cannot make a trajectory void. Raises UserError if the first instance cannot be made or its tools are invalid.
+    """
 
-    def __init__(self, make: Callable[[], Environment], report: Callable[[ToolCrash], None]):
-        self._make, self._report = make, report
-        self.kind = _make_first(make)  # its attributes hold for all instances
-        self._thread = LoopThread("worlds")
-        self._idle: list[Environment] = [] if trait(self.kind, "shared") else [self._in_thread(self.kind)]
+    def __init__(self, make: Callable[[], Environment], report: Callable[[ToolCrash], None], timeout_s: float):
+        self._make, self._report, self._timeout_s = make, report, timeout_s
+        kind = _make_first(make)
+        self._thread = LoopThread("worlds", patient_loop)
+        self._outlives_rollouts = trait(kind, "shared") or trait(kind, "reusable")
+        self.kind = self._limit(kind)  # its attributes hold for all instances
+        self._idle: list[Environment] = [] if trait(kind, "shared") else [self.kind]
         self._metrics: dict[str, list[float]] = defaultdict(list)
-        weakref.finalize(self, _close_all, self._idle, self._thread)  # at the end of the process, at the latest
+        weakref.finalize(
+            self, _close_all, self._idle, self._thread, timeout_s
+        )  # at the end of the process, at the latest
 
     @asynccontextmanager
     async def borrow(self, is_fresh: bool = False) -> AsyncIterator[Environment]:
@@ -37,11 +48,22 @@ class Instances:
         `is_fresh` makes a new instance for a retry, because the same fault may have broken the idle instances. The
         crashed instance was closed, so the number of instances does not grow. Raises ToolCrash.
         """
-        if trait(self.kind, "shared"):
-            yield self._in_thread(self.kind)
-            return
+        try:
+            if trait(self.kind, "shared"):
+                yield self.kind
+                return
+            async with self._borrow_own(is_fresh) as environment:
+                yield environment
+        except ToolCrash as crash:
+            if isinstance(crash.__cause__, TookTooLong):
+                await self._thread.restart_if_blocked()
+            raise
+
+    @asynccontextmanager
+    async def _borrow_own(self, is_fresh: bool) -> AsyncIterator[Environment]:
         with wrap_crashes():
-            environment = self._idle.pop() if self._idle and not is_fresh else self._in_thread(self._make())
+            can_reuse = self._idle and not is_fresh
+            environment = self._idle.pop() if can_reuse else self._limit(run_within(self._timeout_s, self._make))
         can_be_kept = False
         try:
             yield environment
@@ -63,10 +85,8 @@ class Instances:
         metrics, self._metrics = dict(self._metrics), defaultdict(list)
         return metrics
 
-    def _in_thread(self, environment: Environment) -> Any:
-        """Wrap an environment that outlives a rollout."""
-        outlives = trait(self.kind, "shared") or trait(self.kind, "reusable")
-        return _InThread(environment, self._thread) if outlives else environment
+    def _limit(self, environment: Environment) -> Any:
+        return _Limited(environment, self._timeout_s, self._thread if self._outlives_rollouts else None)
 
     def _metrics_of(self, environment: Environment) -> dict[str, list[float]]:
         try:
@@ -78,20 +98,24 @@ class Instances:
             return {}
 
 
-class _InThread:
-    """An environment whose awaitable results run in a thread's loop; other results are returned at once."""
+class _Limited:
+    """An environment whose methods raise TookTooLong after a time limit. Awaitable results run in the loop of `thread`,
+    if any, else in the caller's."""
 
-    def __init__(self, environment: Environment, thread: LoopThread):
-        self._environment, self._thread = environment, thread
+    def __init__(self, environment: Environment, timeout_s: float, thread: LoopThread | None = None):
+        self._environment, self._timeout_s, self._thread = environment, timeout_s, thread
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._environment, name)
         return partial(self._call, value) if callable(value) else value
 
     def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        result = method(*arguments)
-        is_unbound = inspect.isawaitable(result) and not asyncio.isfuture(result)  # a future is bound to its loop
-        return self._thread.run(maybe_await(result)) if is_unbound else result
+        result = run_within(self._timeout_s, method, *arguments)
+        if not inspect.isawaitable(result):
+            return result
+        if self._thread and not asyncio.isfuture(result):  # a future is bound to its loop
+            result = self._thread.run(maybe_await(result))
+        return await_within(self._timeout_s, result)
 
 
 @contextmanager
@@ -112,16 +136,21 @@ def _make_first(make: Callable[[], Environment]) -> Environment:
     except ToolCrash as crash:
         raise UserError(f"environment.name: the first instance could not be made: {crash}") from crash
     try:
-        check_tools(environment.tools)
-    except UserError:
-        _close_first(environment)
-        raise
+        with wrap_crashes():
+            check_tools(environment.tools)
+        for name in _TRAITS:
+            trait(environment, name)
+    except (UserError, ToolCrash) as error:
+        with suppress(ToolCrash):
+            _close_first(environment)
+        raise error if isinstance(error, UserError) else UserError(f"environment.name: {error}") from error
     return environment
 
 
 def _close_first(environment: Environment) -> None:
     if not trait(environment, "shared"):
-        _close_all([environment], LoopThread("closing"))
+        timeout_s = EnvironmentConfig.timeout_s
+        _close_all([_Limited(environment, timeout_s)], LoopThread("closing", patient_loop), timeout_s)
 
 
 async def _close(environment: Environment, report: Callable[[ToolCrash], None]) -> None:
@@ -132,12 +161,11 @@ async def _close(environment: Environment, report: Callable[[ToolCrash], None]) 
         report(crash)
 
 
-def _close_all(environments: list[Environment], thread: LoopThread) -> None:
-    async def close() -> None:
-        while environments:
-            await _close(environments.pop(), lambda crash: show(str(crash)))
-
-    if environments:
-        closing = thread.submit(close())
-        if not thread.is_current:  # the garbage collector may run this in the thread itself: it must not wait there
-            closing.result()
+def _close_all(environments: list[Environment], thread: LoopThread, timeout_s: float) -> None:
+    """Close the environments in turn in a thread. One that does not close is left to the end of the process."""
+    while environments:
+        closing = thread.submit(_close(environments.pop(), lambda crash: show(str(crash))))
+        # the garbage collector may run this in the thread itself: it must not wait there
+        if not thread.is_current and wait([closing], 2 * timeout_s + _CLOSE_S).not_done:
+            show(f"environment.name: an instance did not close within {timeout_s:g} s (environment.timeout_s)")
+            thread = LoopThread("closing", patient_loop)

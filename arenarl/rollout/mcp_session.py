@@ -8,6 +8,7 @@ call failed and the policy sees the error; if not, the server is dead.
 import asyncio
 import logging
 import os
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
@@ -23,7 +24,8 @@ from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
 from arenarl.system.event_loops import InFlight, mark_error_read
 
-_MAX_EVENT_BYTES = 64 * 2**20
+_MAX_BYTES = 64 * 2**20  # of a response's unpacked body, or of an event in a stream of events
+_PIECE_BYTES = 2**20  # of unpacked data at once
 _MAX_PAGES = 100  # maximum pages of a list of tools
 _STDERR_LENGTH = 2000  # characters of a server's stderr to keep, from its end
 logging.getLogger("mcp").setLevel(logging.CRITICAL)  # it logs tracebacks of errors that we report in a line
@@ -108,9 +110,13 @@ class Connection:
         if self.config.url:
             timeout = httpx2.Timeout(30.0, read=None)  # `_request` limits the duration of a call
             limits = httpx2.Limits(max_connections=None)
-            client = httpx2.AsyncClient(timeout=timeout, limits=limits, **_authentication(self.config))
+            options = {"timeout": timeout, "limits": limits, "event_hooks": {"response": [_limit_body]}}
+            options["headers"] = {"Accept-Encoding": "gzip, deflate"}
+            authentication = _authentication(self.config)
+            options["headers"] |= authentication.pop("headers", {})
+            client = httpx2.AsyncClient(**options, **authentication)
             http = await stack.enter_async_context(client)
-            return streamable_http_client(self.config.url, http_client=http, max_sse_event_size=_MAX_EVENT_BYTES)
+            return streamable_http_client(self.config.url, http_client=http, max_sse_event_size=_MAX_BYTES)
         (command, *words), handler = self.config.command, "replace"
         variables = {name: _variable(name) for name in self.config.variables} | self.config.env
         parameters = StdioServerParameters(command=command, args=words, env=variables, encoding_error_handler=handler)
@@ -153,6 +159,41 @@ class Connection:
     def _stderr_hint(self) -> str:
         lines = [line.strip() for line in self._stderr.splitlines() if any(map(str.isalpha, line))]
         return f"; it last wrote: {lines[-1][-300:]}" if lines else ""
+
+
+class _Unpacked(httpx2.AsyncByteStream):
+    """A response's unpacked body: a small packed body may unpack to gigabytes. Raises StreamError."""
+
+    def __init__(self, packed: Any, coding: str, is_endless: bool):
+        self._packed, self._coding, self._is_endless = packed, coding, is_endless
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._coding not in ("", "identity", "gzip", "deflate"):
+            raise httpx2.StreamError(f"the server packs its responses in a form that was not requested: {self._coding}")
+        decoder = zlib.decompressobj(zlib.MAX_WBITS | 32) if self._coding in ("gzip", "deflate") else None
+        total = 0
+        async for chunk in self._packed:
+            while chunk:
+                piece, chunk = chunk, b""
+                if decoder:
+                    try:
+                        piece = decoder.decompress(piece, _PIECE_BYTES)
+                    except zlib.error as error:
+                        raise httpx2.StreamError(f"the response cannot be unpacked: {error}") from error
+                    chunk = decoder.unconsumed_tail
+                total += len(piece)
+                if total > _MAX_BYTES and not self._is_endless:
+                    raise httpx2.StreamError(f"the response is larger than {_MAX_BYTES:,} bytes")
+                yield piece
+
+    async def aclose(self) -> None:
+        await self._packed.aclose()
+
+
+async def _limit_body(response: httpx2.Response) -> None:
+    is_endless = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+    coding = response.headers.pop("content-encoding", "").strip().lower()
+    response.stream = _Unpacked(response.stream, coding, is_endless)
 
 
 class Session:

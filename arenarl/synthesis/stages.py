@@ -52,6 +52,7 @@ def run(config: Config, wanted: Sequence[str]) -> Build:
     """Run the wanted stages in their order. Raises UserError if an earlier stage is not done."""
     build = Build(config, asks_models=any(not STAGES[name].is_last for name in wanted))
     keys = asdict(config)
+    del keys["environment"]["timeout_s"]  # no file depends on it
     settings = {name: keys[name] for name in ("build", "data", "environment", "rollout")}
     settings["judge"] = keys["judge"]["train"]
     seeds = [Path(path) for path in (build.build.seeds, build.build.test_seeds) if path]

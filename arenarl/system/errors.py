@@ -34,6 +34,8 @@ GPU_OUT_OF_MEMORY = (
     "(rl.deepspeed=ds_config.json), or train LoRA weights only (policy.lora_rank=32)"
 )
 LOST_CONNECTION = "the connection to another process of this run was lost"
+MOST_SHOWN = 1000  # characters of a line on the terminal or in a log
+_MOST_LINES = 400  # of a traceback
 _ENOUGH_FILES = 8192  # for 1,000 concurrent calls, the reply store and a run's files; macOS allows 256 by default
 _FAILURES = (  # numbers of OSErrors, pattern of library messages for errors without a number, our line
     ([errno.ENOSPC], r"No space left on device", f"the disk is full; free some space; {GO_ON}"),
@@ -83,6 +85,9 @@ _traceback_folder: Path | None = None
 class UserError(Exception):
     """An error that the user can fix. Scripts print it as one line and exit with code 2."""
 
+    def __init__(self, message: object = ""):
+        super().__init__(one_line(message, MOST_SHOWN))
+
 
 def did_you_mean(text: str, names: Iterable[str]) -> str:
     """Return "; did you mean …?" with the name closest to `text`, or "" if none is close.
@@ -93,10 +98,35 @@ def did_you_mean(text: str, names: Iterable[str]) -> str:
     return "".join(f"; did you mean {match}?" for match in get_close_matches(text, names, n=1))
 
 
-def one_line(value: object) -> str:
-    """Return the value as printable text for a one-line message, at most 200 characters."""
-    text = "".join(character if character.isprintable() else " " for character in str(value))
-    return text if len(text) <= 200 else f"{text[:200]} …"
+def one_line(value: object, limit: int = 200) -> str:
+    """Return foreign text for the terminal or a log: one line of at most `limit` characters, control characters quoted.
+
+    Whatever models, servers, files or other people's code write passes through here, so that it can neither move the
+    cursor nor imitate our lines. A longer text loses its middle.
+
+    >>> one_line("red \\x1b[31m\\nsecond line"), one_line("x" * 99, limit=9)
+    ('red \\\\x1b[31m second line', 'xxxxx … x')
+    """
+    try:
+        text = str(value)
+    except BaseException as error:  # noqa: BLE001 - an own class may raise anything
+        text = f"<{type(value).__name__} whose __str__ raises {type(error).__name__}>"
+    if len(text) > 4 * limit:
+        text = text[: 2 * limit] + text[-2 * limit :]
+    text = re.sub(r"\s*[^\S ]\s*", " ", text)
+    text = "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+    tail = limit // 4 - 1
+    return text if len(text) <= limit else f"{text[: limit - tail - 3]} … {text[len(text) - tail :]}"
+
+
+def printable_lines(text: str) -> str:
+    """Return foreign text of several lines, such as a traceback, each made printable; of a long text, both ends."""
+    lines = text.splitlines()
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[: _MOST_LINES // 4], "[…]", *lines[-3 * _MOST_LINES // 4 :]]
+    return "\n".join(one_line(line, MOST_SHOWN) for line in lines)
 
 
 def keep_tracebacks(folder: Path) -> None:
@@ -166,7 +196,7 @@ def explain(error: BaseException) -> str | None:
         if isinstance(cause, KeyboardInterrupt):
             return INTERRUPTED
         if line := _known_failure(cause):
-            return f"error: {line}"
+            return f"error: {one_line(line, MOST_SHOWN)}"
         if isinstance(cause, BaseExceptionGroup):
             lines = [explain(part) for part in cause.exceptions]
             return None if None in lines else lines[0]
@@ -198,8 +228,8 @@ def missing_extra(error: Exception) -> str | None:
 
 
 def show(line: str) -> None:
-    """Print a line on stderr, below a progress bar if there is one."""
-    print(("\n" if sys.stderr.isatty() else "") + line, file=sys.stderr)
+    """Print a text on stderr, each line in printable form, below a progress bar if there is one."""
+    print(("\n" if sys.stderr.isatty() else "") + printable_lines(line), file=sys.stderr)
 
 
 def end_with_parent() -> None:
@@ -214,15 +244,22 @@ def end_with_parent() -> None:
         threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
 
 
+def end_process(line: str) -> None:
+    """End the process with an error's line, although the main thread hangs."""
+    _report(_mask(line))
+    os._exit(2)
+
+
 def _report_failure(error: Exception | KeyboardInterrupt) -> int:
     """Print the error's line, write its traceback, and return the exit code."""
-    line, file, text = explain(error), None, _mask("".join(traceback.format_exception(error)))
+    line, file = explain(error), None
+    text = printable_lines(_mask("".join(traceback.format_exception(error))))
     if _traceback_folder and not isinstance(error, KeyboardInterrupt):
         with suppress(OSError):  # the disk may be full
-            _traceback_file(_traceback_folder).write_text(text, encoding="utf-8", errors="backslashreplace")
+            _traceback_file(_traceback_folder).write_text(text + "\n", encoding="utf-8")
             file = _traceback_file(_traceback_folder)
     if line is None:
-        show(text.rstrip())
+        show(text)
         line = f"error: {type(error).__name__}, a bug in this project, in a library or in your own class"
         if file:
             _report(f"{line}; traceback: {file}")

@@ -4,19 +4,48 @@ Each training step opens and closes an event loop. Connections and limits on con
 """
 
 import asyncio
+import ctypes
 import weakref
 from collections.abc import Callable, Coroutine, Hashable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Thread, current_thread
 from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
+_ANSWER_S = 5.0  # a loop that takes longer to run an empty coroutine is blocked
 
 
 def mark_error_read(task: asyncio.Task) -> None:
     """Keep asyncio from logging the error of a task that ended without a waiter; a callback for finished tasks."""
     if not task.cancelled():
         task.exception()
+
+
+class _DaemonThreads(ThreadPoolExecutor):
+    """An executor for `asyncio.to_thread` with a daemon thread per call: closing a loop does not wait for its calls."""
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function(*arguments, **options))
+                except BaseException as error:  # noqa: BLE001 - the waiter receives it
+                    future.set_exception(error)
+
+        Thread(target=run, name="to_thread", daemon=True).start()
+        return future
+
+    def shutdown(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+def patient_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop that can close although a call in one of its threads never returns."""
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(_DaemonThreads())
+    return loop
 
 
 class LoopThread:
@@ -26,9 +55,13 @@ class LoopThread:
     The thread ends once it is garbage-collected and its coroutines are done.
     """
 
-    def __init__(self, name: str):
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=_run, args=(self._loop,), name=name, daemon=True)
+    def __init__(self, name: str, make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop):
+        self._name, self._make_loop = name, make_loop
+        self._start()
+
+    def _start(self) -> None:
+        self._loop = self._make_loop()
+        self._thread = Thread(target=_run, args=(self._loop,), name=self._name, daemon=True)
         self._thread.start()
         self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
         self._stop.atexit = False  # a coroutine may still run when the process exits
@@ -47,6 +80,16 @@ class LoopThread:
 
     async def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         return await asyncio.wrap_future(self.submit(coroutine))
+
+    async def restart_if_blocked(self) -> None:
+        """Start another loop and thread if a coroutine keeps the loop from running any other."""
+        loop, answer = self._loop, asyncio.wrap_future(self.submit(asyncio.sleep(0)))
+        if (await asyncio.wait([answer], timeout=_ANSWER_S))[0] or self._loop is not loop:
+            return
+        self._stop()
+        # ends Python code that loops; compiled code goes on until the process ends
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(SystemExit))
+        self._start()
 
     def close(self) -> None:
         """Stop the thread and its running coroutines."""

@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
+from arenarl.system.errors import printable_lines
+
 T = TypeVar("T")
 
 _ON_TERMINAL = "{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining} left]{postfix}"
@@ -37,9 +39,9 @@ def share_of(total: int) -> int:
 
 
 def say(text: str) -> None:
-    """Print on the main process."""
+    """Print a text on the main process, each line in printable form."""
     if is_main_process():
-        print(text, flush=True)
+        print(printable_lines(text), flush=True)
 
 
 class Bar(tqdm):

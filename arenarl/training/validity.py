@@ -9,11 +9,11 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from arenarl.llm.client import FEWEST, WINDOW, RunStopped
+from arenarl.system.errors import MOST_SHOWN, one_line
 from arenarl.system.progress import say
 from arenarl.training.rewards.group import Tally
 from arenarl.trajectory import VALID_ENDS, RolloutGroup, Trajectory
 
-_SHOWN_CHARS = 1500  # per trajectory
 _CAUSES = {
     "max_tokens": "they ran out of tokens: raise rollout.max_turn_tokens and rollout.max_tokens, "
     "or teach the model to end its turns (train_sft.py)",
@@ -51,10 +51,8 @@ class ValidityWatch:
             raise RunStopped(f"{self.steps} steps in a row without a valid trajectory (rl.stop_without_valid): {cause}")
 
     def _text(self, trajectory: Trajectory) -> str:
-        text, half = self.decode(trajectory.prompt_ids + trajectory.completion_ids), _SHOWN_CHARS // 2
-        if len(text) > _SHOWN_CHARS:
-            text = f"{text[:half]}\n[…]\n{text[-half:]}"
-        return f"--- {trajectory.stop_reason}\n{text}"
+        text = self.decode(trajectory.prompt_ids + trajectory.completion_ids)
+        return f"--- {trajectory.stop_reason}\n{one_line(text, MOST_SHOWN)}"
 
 
 class VerdictWatch:

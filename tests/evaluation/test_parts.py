@@ -131,6 +131,7 @@ def test_a_new_temperature_or_budget_needs_new_trajectories_and_a_new_judge_does
     assert of() == of(samples=9) == of(max_turns=[12]) == of(max_turns=[2, 12]) != of(max_turns=[2])
     config = Config()
     config.judge.train.name = "llm"
+    config.environment.timeout_s = 1.0
     assert fingerprint(config, "nowhere") == of()
     config.rollout.temperature /= 2
     assert fingerprint(config, "nowhere") != of()

@@ -2,12 +2,14 @@
 
 import json
 import math
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from arenarl.rollout import arguments
 from arenarl.rollout.arguments import schema_problem
 from arenarl.rollout.environment import ToolError, check_call
 
@@ -134,16 +136,79 @@ def test_an_invalid_schema_is_found_at_the_start():
     ({"$ref": "#/$defs/Nope"}, "leads nowhere"), ({"$ref": "https://example.com/x.json"}, "leads nowhere"),
     ({"items": {"properties": {"y": {"$ref": "#/$defs/Nope"}}}}, "leads nowhere"),
     ({"$ref": "#/$defs/A"}, "leads back"), ({"anyOf": [{"type": "null"}, {"$ref": "#/$defs/B"}]}, "leads back"),
-    ({"$ref": "#/$defs/Tree"}, None), ({"$ref": "#/$defs/Many"}, None),
+    ({"$ref": "#/$defs/Tree"}, None),
+    *(({key: {"$ref": "#/properties/x"}}, "leads back") for key in ("not", "if", "then", "else")),
+    ({"items": {"not": {"$ref": "#/properties/x/items"}}}, "leads back"),
+    ({"dependentSchemas": {"a": {"$ref": "#/properties/x"}}}, "leads back"),
+    ({"$dynamicRef": "#/properties/x"}, "leads back"),
+    ({"extends": {"$ref": "#/properties/x"}}, "leads back"), ({"disallow": [{"$ref": "#/properties/x"}]}, "leads back"),
+    ({"type": ["string", {"$ref": "#/properties/x"}]}, "leads back"),
 ])  # fmt: skip
 def test_unusable_references_are_found_at_the_start(schema, message):
     definitions = {
         "A": {"$ref": "#/$defs/A"}, "B": {"allOf": [{"oneOf": [{"$ref": "#/$defs/B"}]}]},
         "Tree": {"properties": {"children": {"items": {"$ref": "#/$defs/Tree"}}}},
-        **{f"M{n}": {"anyOf": [{"$ref": f"#/$defs/M{n + 1}"}] * 2} for n in range(40)}, "M40": {},
-        "Many": {"$ref": "#/$defs/M0"},
     }  # fmt: skip
     if message != "leads back":
         definitions = {name: definition for name, definition in definitions.items() if name not in "AB"}
-    problem = schema_problem({"type": "object", "properties": {"x": schema}, "$defs": definitions})
+    draft = 3 if "leads back" == message and {"extends", "disallow", "type"} & schema.keys() else 2020
+    named = {"$schema": "http://json-schema.org/draft-03/schema#"} if draft == 3 else {}
+    problem = schema_problem({**named, "type": "object", "properties": {"x": schema}, "$defs": definitions})
     assert problem is None if message is None else message in problem
+
+
+CHAIN = {f"M{n}": {"anyOf": [{"$ref": f"#/$defs/M{n + 1}"}] * 2} for n in range(40)} | {"M40": {"type": "integer"}}
+NESTED, DEEP, SELF = {"type": "integer"}, {"type": "integer"}, {}
+for _ in range(2000):
+    DEEP = {"properties": {"x": DEEP}}
+for _ in range(50):
+    NESTED = {"anyOf": [NESTED, NESTED]}
+SELF["items"] = SELF
+
+
+@pytest.mark.slow(seconds=2)
+@pytest.mark.parametrize("schema", [
+    {"properties": {"x": {"$ref": "#/$defs/M0"}}, "$defs": CHAIN},
+    {"properties": {"x": {"items": {"oneOf": [{"$ref": "#/$defs/M0"}]}}}, "$defs": CHAIN},
+    {"properties": {"x": NESTED}}, {"properties": {"x": DEEP}}, {"properties": {"x": SELF}},
+    {"properties": {"x": {"default": lambda: 1, "pattern": "a"}}}, {"properties": {"x": {"pattern": "("}}},
+], ids=["chain", "chain in a list", "nested", "deep", "circular", "function", "pattern"])  # fmt: skip
+def test_a_schema_that_no_call_can_be_checked_against_is_refused_in_time(schema, monkeypatch):
+    monkeypatch.setattr(arguments, "_START_S", 1.0)
+    start = time.monotonic()
+    problem = schema_problem({"type": "object", **schema})
+    assert problem and "\n" not in problem and time.monotonic() - start < 15
+
+
+def test_arguments_that_take_too_long_to_check_are_an_error_and_the_next_call_works(monkeypatch):
+    monkeypatch.setattr(arguments, "_CALL_S", 0.3)
+    for more in ({"properties": {"x": {"pattern": "^(a+)+$"}}}, {"patternProperties": {"^(a|a)*$": {"minimum": 3}}}):
+        schema = {"type": "object", **more}
+        assert schema_problem(schema) is None
+        slow = {"x": "a" * 60 + "b"} if "properties" in more else {"a" * 60 + "b": 5}
+        with pytest.raises(ToolError, match=r"cannot check these arguments within 0\.3 s"):
+            check_call(tools_of(schema), "f", slow)
+        with pytest.raises(ToolError, match="does not fit"):
+            check_call(tools_of(schema), "f", {"x": "b"} if "properties" in more else {"aa": 1})
+        assert check_call(tools_of(schema), "f", {"x": "aa"} if "properties" in more else {"b": "x"})
+
+
+def test_old_drafts_work():
+    kinds = {"x": {"type": "any", "required": True}, "y": {"type": ["integer", {"type": "string"}]}}
+    tools = tools_of({"$schema": "http://json-schema.org/draft-03/schema#", "required": True, "properties": kinds})
+    assert schema_problem(tools[0]["function"]["parameters"]) is None
+    assert check_call(tools, "f", {"x": "5", "y": "a"}) == {"x": "5", "y": "a"}
+    with pytest.raises(ToolError, match="x"):
+        check_call(tools, "f", {"y": 1})
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.sampled_from(sorted(SCHEMAS)), VALUES))
+def test_a_worker_and_this_process_read_the_same_arguments(given):
+    outcomes = []
+    for read in (arguments.read_arguments, arguments._read_arguments):
+        try:
+            outcomes.append(read(given, ALL[0]["function"]["parameters"]))
+        except arguments.Misfit as misfit:
+            outcomes.append((misfit.place, str(misfit), repr(misfit.value)))
+    assert repr(outcomes[0]) == repr(outcomes[1])

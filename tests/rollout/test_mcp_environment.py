@@ -18,6 +18,7 @@ from policies import ANSWER, Scripted, call, query  # noqa: E402
 
 from arenarl.config.load import load_config  # noqa: E402
 from arenarl.config.schema import MCPServerConfig, RenamedToolConfig, RolloutConfig  # noqa: E402
+from arenarl.rollout import mcp_session  # noqa: E402
 from arenarl.rollout.engine import Attempt, RolloutEngine  # noqa: E402
 from arenarl.rollout.environment import ToolCrash  # noqa: E402
 from arenarl.system.errors import UserError  # noqa: E402
@@ -179,6 +180,27 @@ def test_over_http_the_key_is_sent_and_masked_in_results(monkeypatch):
             say(bearer, "echo", text="x")
     monkeypatch.delenv("KEY_OF_THE_SERVER")
     assert "set the environment variable KEY_OF_THE_SERVER" in refused(config)
+
+
+def test_a_packed_response_is_unpacked_up_to_a_limit(monkeypatch):
+    monkeypatch.setattr(mcp_session, "_MAX_BYTES", 2 * 2**20)
+    with serving_http(FAULTY) as (url, _):
+        environment = environment_of(MCPServerConfig(url=url, max_chars=10))
+        for coding in ("gzip", "deflate", "identity"):
+            for events in ("", "yes"):
+                assert say(environment, "packed", coding=coding, megabytes=1, events=events).startswith(
+                    "xxxxxxxxxx… [1,0"
+                )
+                bomb = say(environment, "packed", coding=coding, megabytes=3, events=events)
+                assert bomb.startswith("Error: "), bomb
+        assert say(environment, "packed", coding="br", megabytes=1, events="").startswith("Error: ")
+        assert say(environment, "packed", coding="gzip, gzip", megabytes=1, events="").startswith("Error: ")
+        assert say(environment, "echo", text="still here") == "still here"
+
+
+def test_what_a_server_writes_is_shown_on_one_line_with_its_control_characters_quoted():
+    line = refused(faulty("--refuse", env={"REASON": "9" * 5000 + "\x1b[2J\x1b]0;x\x07\u202e"}))
+    assert line.isprintable() and len(line) < 1500 and r"\x1b[2J" in line
 
 
 def test_a_restarted_server_over_http_is_reconnected():

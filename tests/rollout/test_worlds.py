@@ -3,20 +3,27 @@
 import asyncio
 import copy
 import gc
+import json
+import re
 import threading
+import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
 
+import numpy as np
 import pytest
 from policies import ANSWER, Scripted, call, observations_of, think
 from worlds import Counter, mortal
 
 from arenarl.config.schema import RolloutConfig
+from arenarl.rollout import instances
 from arenarl.rollout.engine import NO_ACTION, ONE_ACTION, Attempt, RolloutEngine
 from arenarl.rollout.environment import Step, tool_schema
 from arenarl.rollout.instances import temporary_environment
 from arenarl.rollout.text_actions import action_message
+from arenarl.system import event_loops
 from arenarl.system.errors import UserError
 from arenarl.training.sft_data import tokenize_trajectories
 from arenarl.trajectory import Query, Trajectory, parse_turn, read_turns, write_jsonl
@@ -265,6 +272,116 @@ def test_a_world_that_exits_ends_only_its_trajectory(tokenizer, end, place, capf
         del engine
         gc.collect()
         assert world.made == world.closed
+
+
+def swallow_all(*_):
+    while True:
+        with suppress(BaseException):
+            time.sleep(3600)
+
+
+async def ignore_cancelling(*_):
+    while True:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+
+
+async def block_the_loop(*_):
+    while True:
+        pass
+
+
+HANGS = {
+    "sleeps": lambda *_: time.sleep(3600), "waits": lambda *_: threading.Event().wait(), "swallows": swallow_all,
+    "backtracks": lambda *_: re.match("^(a+)+$", "a" * 60 + "b"), "awaits": lambda *_: asyncio.sleep(3600),
+    "ignores": ignore_cancelling, "blocks": block_the_loop, "thread": lambda *_: asyncio.to_thread(time.sleep, 3600),
+}  # fmt: skip
+
+
+@pytest.mark.slow(seconds=1)
+@pytest.mark.parametrize("kind", ["own", "reusable", "shared"])
+@pytest.mark.parametrize("hang", HANGS)
+def test_a_method_that_never_returns_makes_the_trajectory_void(tokenizer, hang, kind, capfd, monkeypatch):
+    monkeypatch.setattr(event_loops, "_ANSWER_S", 0.2)
+    monkeypatch.setattr(instances, "_CLOSE_S", 0.2)
+    for place in ("reset", "call", "score", *(["close"] if hang != "backtracks" else [])):  # the collector may close it
+        world = fresh(**{place: HANGS[hang], kind: True})
+        options = {"max_instances": 2, "timeout_s": 0.1}
+        engine = engine_of(tokenizer, [UP, UP], cache(world) if kind == "shared" else world, **options)
+        start = time.monotonic()
+        (trajectory,) = engine.roll_out([Attempt(counting(), 0.0, 1)])
+        assert trajectory.is_void == (place != "close")
+        assert place == "close" or "did not return within 0.1 s" in trajectory.meta["crash"]
+        del engine  # closes its instances
+        assert time.monotonic() - start < 30
+    assert roll_out(tokenizer, [UP, UP], fresh()).valid
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+class Panic(BaseException):
+    """As of a library in Rust."""
+
+
+def raising(error):
+    def fail(self, *_):
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("place", ["reset", "call", "score", "close", "__init__", "take_metrics"])
+def test_any_exception_of_a_world_is_its_crash(tokenizer, place, capfd):
+    for error in (
+        Unprintable(),
+        Panic("x\x1b[2J" * 999),
+        GeneratorExit(),
+        StopIteration(1),
+        BaseExceptionGroup("", [Panic()]),
+    ):
+        made = []
+
+        def fail(self, *_, error=error, made=made):
+            made.append(self)
+            self.is_closed = False
+            if place != "__init__" or len(made) > 1:  # the first instance provides the tools
+                raise error
+
+        engine = engine_of(tokenizer, [UP, UP], fresh(**{place: fail}))
+        trajectories = engine.roll_out(attempts(2))
+        engine.tool_metrics()
+        expected = {"close": 0, "take_metrics": 0, "__init__": 1}.get(place, 2)
+        assert sum(trajectory.is_void for trajectory in trajectories) == expected
+    printed = capfd.readouterr().err
+    assert "\x1b" not in printed and max(map(len, printed.splitlines())) <= 1000
+
+
+@pytest.mark.parametrize("steps", [
+    [Step("x", reward=1e308)] * 3, [Step("x", reward=9e14)] * 3, [Step("x", reward=1e308, done=True)],
+    [Step("x", reward=10**400)], [Step("x", done=np.array([True, False]))], [Step("x", reward=np.array([1.0, 2.0]))],
+], ids=lambda steps: repr(steps[0]))  # fmt: skip
+def test_a_reward_or_an_end_that_is_not_one_number_is_a_crash(tokenizer, steps, capfd):
+    def call(self, name, arguments):
+        self.value += 1
+        return steps[self.value - 1] if self.value <= len(steps) else Step("x", done=True)
+
+    void = roll_out(tokenizer, [UP] * 4, fresh(call=call))
+    assert void.is_void and "reward" not in void.meta
+    json.dumps(void.to_record(), allow_nan=False)
+
+
+@pytest.mark.parametrize("attributes", [
+    {"tools": None}, {"tools": {}}, {"tools": "act"}, {"tools": property(raising(Panic()))},
+    {"needs_answer": property(raising(Unprintable()))}, {"shared": np.array([1, 2])},
+], ids=repr)  # fmt: skip
+def test_attributes_that_cannot_work_are_refused_in_one_line(tokenizer, attributes):
+    world = fresh(**attributes)
+    with pytest.raises(UserError, match="environment.name: ") as error:
+        engine_of(tokenizer, [], world)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("metrics", [{"depth": 3.0}, {"depth": ["deep"]}, 7, UserError("enough")], ids=repr)

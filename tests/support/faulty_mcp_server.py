@@ -4,11 +4,13 @@ It implements the protocol without the SDK, so it starts at once and can send wh
 """
 
 import argparse
+import gzip
 import json
 import os
 import sys
 import threading
 import time
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -18,6 +20,7 @@ TOOLS = {
     "die_once": {"mark": TEXT}, "fail": {}, "crash": {}, "huge": {"characters": NUMBER}, "picture": {}, "resources": {},
     "structured": {}, "nothing": {}, "junk": {}, "count": {}, "says_error": {}, "busiest": {}, "json_error": {},
     "no_result": {}, "environment": {"name": TEXT}, "headers": {},
+    "packed": {"coding": TEXT, "megabytes": NUMBER, "events": TEXT},
 }  # fmt: skip
 CONTENTS = {
     "picture": [{"type": "text", "text": "Here:"}, {"type": "image", "data": "A" * 400, "mimeType": "image/png"}],
@@ -132,8 +135,15 @@ class Handler(BaseHTTPRequestHandler):
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         reply = answer(message, f"{self.path} {self.headers.get('authorization', '')}".strip())
         body = json.dumps(reply).encode() if reply else b""
+        kind, given = "application/json", (message.get("params") or {}).get("arguments") or {}
         self.send_response(200 if reply else 202)
-        self.send_header("content-type", "application/json")
+        if (message.get("params") or {}).get("name") == "packed":
+            body = body.replace(b"done", b"x" * int(given["megabytes"] * 2**20))
+            if given["events"]:
+                kind, body = "text/event-stream", b"event: message\ndata: " + body + b"\n\n"
+            body = {"gzip": gzip.compress, "deflate": zlib.compress}.get(given["coding"], bytes)(body)
+            self.send_header("content-encoding", given["coding"])
+        self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -147,7 +157,7 @@ class Handler(BaseHTTPRequestHandler):
 
 if __name__ == "__main__":
     if options.refuse:
-        sys.exit("FATAL: no licence for this machine")
+        sys.exit(os.environ.get("REASON", "FATAL: no licence for this machine"))
     if options.port:
         ThreadingHTTPServer(("127.0.0.1", options.port), Handler).serve_forever()
     pipe()

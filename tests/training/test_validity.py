@@ -33,7 +33,7 @@ REMEDIES = {
 def test_the_first_step_without_valid_trajectories_prints_two_and_the_likely_cause(reason, remedy, capsys):
     watch(2).look(3, Counter({reason: 6}), groups(reason, reason, reason))
     output = capsys.readouterr().out
-    assert output.count(f"--- {reason}") == 2 and "[…]" in output and len(output) < 4000
+    assert output.count(f"--- {reason}") == 2 and " … " in output and len(output) < 4000
     assert output.startswith("step 3: 6 trajectories, none of them valid") and remedy in output.splitlines()[0]
 
 

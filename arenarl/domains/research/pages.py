@@ -1,29 +1,20 @@
 """Pages, and the extraction of a page from HTML: the main text by trafilatura, without navigation, ads and comments.
 
-Pages come from anywhere, so parsers run in worker processes. If a parser hangs, runs out of memory or crashes on a
-page, only its worker is lost. Workers start with the first page and are reused; they do not load torch. A system timer
-ends a worker whose page takes too long, even inside a parser's C code.
-
-    python -m arenarl.domains.research.pages    runs a worker: a JSON line and the page in, a JSON line out
+Pages come from anywhere, so parsers run in worker processes, which do not load torch.
 """
 
 import asyncio
 import codecs
-import json
 import logging
 import os
 import re
-import resource
-import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from trafilatura import bare_extraction, load_html
 
-from arenarl.system.repository import SOURCES
+from arenarl.system.workers import Workers
 
 # The policy gets an error for a page that cannot be read, so trafilatura's log is not needed
 logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
@@ -33,9 +24,8 @@ WEB_CODECS = {*(f"iso8859-{part}" for part in range(1, 17)), *(f"cp125{page}" fo
     ascii utf-8 utf-16 utf-16-le utf-16-be cp866 cp874 tis-620 koi8-r koi8-u mac-roman mac-cyrillic gb2312 gbk gb18030
     big5 big5hkscs shift_jis cp932 euc_jp iso2022_jp euc_kr cp949
 """.split()}  # fmt: skip
-_MEMORY = 2 * 2**30  # bytes, the limit of a worker
 _threads = ThreadPoolExecutor(min(4, os.cpu_count() or 1), "html")  # one per worker
-_idle: list[subprocess.Popen] = []
+_workers = Workers("arenarl.domains.research.pages:read_fields")
 
 
 @dataclass(frozen=True)
@@ -54,10 +44,6 @@ class Hit(NamedTuple):
     title: str
     snapshot: str = ""  # the web search's excerpt
     chunks: list[str] | None = None  # best first
-
-
-class WorkerLost(Exception):
-    """Error for a page whose worker ended: too much time or memory, or a crash."""
 
 
 def read_html(html: bytes, url: str, charset: str | None = None) -> Page | None:
@@ -92,41 +78,12 @@ def decode(html: bytes, charset: str | None) -> str | bytes:
 
 async def read_html_in_worker(html: bytes, url: str, charset: str | None, timeout_s: float) -> Page | None:
     """Run `read_html` in a worker process. Raises WorkerLost if that takes longer than `timeout_s`, or crashes."""
-    return await asyncio.get_running_loop().run_in_executor(_threads, _read_in_worker, html, url, charset, timeout_s)
-
-
-def _read_in_worker(html: bytes, url: str, charset: str | None, timeout_s: float) -> Page | None:
-    try:
-        worker = _idle.pop()
-    except IndexError:
-        # With a process group of its own, Ctrl-C does not reach the worker; it ends when its input closes
-        worker = subprocess.Popen(
-            [sys.executable, "-m", __name__], cwd=SOURCES, process_group=0,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-    try:
-        worker.stdin.write(json.dumps([len(html), url, charset, timeout_s]).encode() + b"\n" + html)
-        worker.stdin.flush()
-        fields = json.loads(worker.stdout.readline())
-    except (OSError, ValueError) as error:
-        worker.kill()
-        worker.communicate()
-        raise WorkerLost from error
-    _idle.append(worker)
+    run = asyncio.get_running_loop().run_in_executor
+    fields = await run(_threads, _workers.run, timeout_s, html, url, charset)
     return fields and Page(*fields)
 
 
-def main() -> None:
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    while head := sys.stdin.buffer.readline():
-        size, url, charset, timeout_s = json.loads(head)
-        html = sys.stdin.buffer.read(size)
-        signal.setitimer(signal.ITIMER_REAL, timeout_s)
-        page = read_html(html, url, charset)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        print(json.dumps(page and astuple(page)), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def read_fields(html: bytes, url: str, charset: str | None) -> tuple[str, ...] | None:
+    """Return the fields of `read_html`'s page: the work of a worker."""
+    page = read_html(html, url, charset)
+    return page and astuple(page)

@@ -23,11 +23,12 @@ from typing import Any
 import httpx
 
 from arenarl.config.schema import WebConfig
-from arenarl.domains.research.pages import Hit, Page, WorkerLost, decode, paragraphs, read_html_in_worker
+from arenarl.domains.research.pages import Hit, Page, decode, paragraphs, read_html_in_worker
 from arenarl.llm.client import RunStopped
 from arenarl.rollout.environment import ToolError, as_written
 from arenarl.system.errors import UserError
 from arenarl.system.progress import share_of
+from arenarl.system.workers import WorkerLost
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
 
 _ATTEMPTS = 3

@@ -10,8 +10,9 @@ from sites import ARTICLE, on_loopback, site
 
 from arenarl.config.schema import WebConfig
 from arenarl.domains.research import pages
-from arenarl.domains.research.pages import WEB_CODECS, WorkerLost, read_html, read_html_in_worker
+from arenarl.domains.research.pages import WEB_CODECS, read_html, read_html_in_worker
 from arenarl.domains.research.web import Fetcher, FetchError
+from arenarl.system.workers import WorkerLost
 
 PAGE = ARTICLE.format("").encode()
 
@@ -22,9 +23,9 @@ def read(html, charset=None, timeout_s=20.0):
 
 def test_a_worker_gives_the_same_page_and_is_reused():
     assert read(PAGE) == read_html(PAGE, "http://a/")
-    (worker,) = pages._idle
+    (worker,) = pages._workers._idle
     assert read(b"") is None and read(PAGE.decode().encode("gb18030"), "gb18030") == read(PAGE)
-    assert pages._idle == [worker] and worker.poll() is None
+    assert pages._workers._idle == [worker] and worker.poll() is None
 
 
 def test_pages_are_read_in_parallel():
@@ -37,7 +38,7 @@ def test_pages_are_read_in_parallel():
 
 def test_a_dead_or_slow_worker_costs_only_its_page():
     read(PAGE)
-    lost = list(pages._idle)
+    lost = list(pages._workers._idle)
     for worker in lost:
         worker.kill()
         worker.wait()
@@ -55,7 +56,7 @@ def test_a_worker_ends_with_its_parent_and_does_not_load_torch():
         import asyncio, sys
         from arenarl.domains.research import pages
         asyncio.run(pages.read_html_in_worker(b"", "u", None, 9))
-        print(pages._idle[0].pid, "torch" in sys.modules, "numpy" in sys.modules)"""
+        print(pages._workers._idle[0].pid, "torch" in sys.modules, "numpy" in sys.modules)"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     pid, *loaded = done.stdout.split()
     assert loaded == ["False", "False"]
