@@ -9,7 +9,7 @@ them, against the first checkpoint.
     python evaluate.py --config configs/benchmarks/writing.yaml --benchmark writingbench --items 100
         # public benchmarks, docs/benchmarks.md
 
-Writes every judged trajectory and match to runs/<run>/evaluate and the table to results/<run>/summary.json. Then
+Writes every judged trajectory and match to runs/<run>/evaluate and the table to runs/<run>/summary.json. Then
 `python -m arenarl.report <run>` writes an HTML page, and `inspect view` opens runs/<run>/inspect.json. `evaluate.api`
 adds models behind an API. Stored generations (by checkpoint, decoding and sample) are reused until one of their inputs
 changes (arenarl/evaluation/parts.py). --query answers one query with the last policy and prints the trajectory.

@@ -61,7 +61,7 @@ data_quality() {
   data; python -m arenarl.studies.data_quality "$@"
   for seed in 0 1 2; do
     for kind in inspected uninspected; do
-      CONFIG=configs/data/quality_$kind.yaml; sft --set seed=$seed; evaluate_only sft --set seed=$seed
+      CONFIG=configs/data/quality_$kind.yaml; sft --set seed=$seed "$@"; evaluate_only sft --set seed=$seed "$@"
     done
   done
 }
@@ -157,21 +157,22 @@ variables() {
 
 usage() {
   echo "usage: ./reproduce.sh STAGE [--set key=value ...]"
-  echo "  quickstart                    data, SFT, RL, evaluation, report, and a summary of the outcome → results/quickstart/"
+  echo "  quickstart                    data, SFT, RL, evaluation, report, and a summary of the outcome → runs/quickstart/"
   echo "  pipeline                      the same stages, without the summary of the outcome"
   echo "  data | sft | rl | evaluate | report    a single stage"
-  echo "  research                      the same for Open-DeepResearch: closed questions and open-ended queries → results/research/"
-  echo "  writing                       the same for open-ended writing, without tools → results/writing/"
-  echo "  writing_length                control: RL for writing with a judge that rewards length → results/writing-length/"
-  echo "  real_model                    SmolLM2-135M from the package index instead of the tiny policy: SFT, RL, GRPO, balanced, two seeds → results/smollm2"
+  echo "  research                      the same for Open-DeepResearch: closed questions and open-ended queries → runs/research/"
+  echo "  writing                       the same for open-ended writing, without tools → runs/writing/"
+  echo "  writing_length                control: RL for writing with a judge that rewards length → runs/writing-length/"
+  echo "  real_model                    SmolLM2-135M from the package index instead of the tiny policy: SFT, RL, GRPO, balanced, two seeds → runs/smollm2"
   echo "  data_pipeline                 training data made in the paper's three stages by models that a local server simulates, and whether inspection helps"
-  echo "  data_quality                  SFT on inspected and on as many uninspected trajectories, three seeds → results/data-quality-inspected, ..."
+  echo "  data_quality                  SFT on inspected and on as many uninspected trajectories, three seeds → runs/data-quality-inspected, ..."
   echo "  difficulty                    measure how often the SFT policy answers each closed query correctly, before RL"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and ArenaRL with an error-free judge, from the same SFT policy"
   echo "  turns                         RL with few turns, many, and few to many (ScalingInter-RL), with pass@k and test-time turns"
   echo "  table2 | table3 | table3_research | fig1 | collapse | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo    a table or figure of the papers → results/<its name>"
   echo "  textcraft | babyai | agentgym    a world of AgentGym-RL, or both: its methods, and ArenaRL → results/textcraft, results/babyai"
   echo "  all                           all of these tables; options --quick, --row, --seed, --again (see --help)"
+  echo "  STAGE --set results=results   for maintainers: replace the committed results of that stage; then run readme"
   echo "  readme                        regenerate the generated parts of README and docs"
   echo "  judge_check                   measure how good a judge is: --judge configs/judges/x.yaml"
   echo "  judge_faults                  RL with a judge server that fails in every way"

@@ -1,4 +1,4 @@
-"""Write results/<run>/benchmarks/README.md: the papers' tables with this run's policies, then every figure.
+"""Write runs/<run>/benchmarks/README.md: the papers' tables with this run's policies, then every figure.
 
 A column whose benchmark has no aggregate says 'not run'. The papers' figures come from other judges and often other
 items: they are for orientation.
@@ -111,7 +111,8 @@ def over_runs(name: str, results: Path) -> str:
 
 
 def _aggregates(folder: Path) -> Aggregates:
-    return {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}
+    records = {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}  # a run's folder has others too
+    return {name: record for name, record in records.items() if "policies" in record}
 
 
 def describe(entry: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, missing
 from arenarl.system.user_input import first_problem, lines_of
 from arenarl.trajectory import MAX_RECORD_NESTING, json_problem, parse_json, storable
 
@@ -38,8 +38,9 @@ def official_file(path: Path, places: tuple[str, ...]) -> Path:
         return path
     if file := next((path / place for place in places if (path / place).is_file()), None):
         return file
-    problem = f"is a folder without {' or '.join(places)}" if path.exists() else "does not exist"
-    raise UserError(f"{path} {problem}; --benchmark NAME=FILE takes the benchmark's file, or a copy of its repository")
+    how = "; --benchmark NAME=FILE takes the benchmark's file, or a copy of its repository"
+    is_folder = f"{path} is a folder without {' or '.join(places)}{how}"
+    raise UserError(is_folder if path.exists() else missing(path, how))
 
 
 def read_records(path: Path, record_type: type[R], unique: str | None = None) -> list[R]:

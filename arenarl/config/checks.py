@@ -21,7 +21,8 @@ from arenarl.config.schema import (
     RolloutConfig,
     TournamentConfig,
 )
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, current_folder, missing
+from arenarl.system.masking import has_form_of_secret, is_secret_command, secret_in
 from arenarl.tournament.group_stage import GroupStage
 from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import parameters_of, rehearse, resolve_ranking
@@ -34,10 +35,16 @@ _SUMMARY_FIELDS = {  # fields of summary.json beside the policies' names
     "run", "seed", "judge", "seconds", "peak_memory_gb", "checkpoints", "verifier", "reference", "watch", "provenance",
 }  # fmt: skip
 _YAML = (".yaml", ".yml")
+_KEY_ADVICE = {  # key with free content -> where a secret in it belongs
+    "env": "name its variable in `variables` instead",
+    "command": "name its variable in `variables`, which the server inherits; in [sh, -c, '…'] it is \"$NAME\"",
+    "parameters": "the search API gets the key in the variable that api_key_variable names",
+    "extra_body": "the API gets the key in the variable that api_key_variable names",
+}
 
 
 def check(config: Config) -> None:
-    """Raise UserError if two keys contradict each other."""
+    """Raise UserError if two keys contradict each other, or a value holds a secret."""
     _check_policies(config)
     _check_llms(config)
     _check_address("rollout.server_url", config.rollout.server_url, "such as http://127.0.0.1:8000")
@@ -54,6 +61,38 @@ def check(config: Config) -> None:
         if value != default and config.rollout.backend != backend:
             needed = f"needs rollout.backend={backend}, not {config.rollout.backend}"
             raise UserError(f"rollout.{key}={value} {needed}; leave it out, or set rollout.{key}={default}")
+    _check_secrets(asdict(config))
+
+
+def _check_secrets(values: Any, key: str = "") -> None:
+    """Refuse API keys and passwords in values: configs are written to the run folder and to W&B."""
+    name, place = key.rpartition(".")[2], None
+    if name in ("env", "extra_body", "parameters"):
+        place = secret_in(key, values)
+    elif name == "command" and values:
+        place = key if is_secret_command(values) else None
+    elif isinstance(values, str):
+        place = key if has_form_of_secret(values) else None
+    if place:
+        how = _KEY_ADVICE.get(name, "keep it in an environment variable")
+        raise UserError(f"{place} holds a key or a password, and a run stores its config; {how}")
+    if name not in _KEY_ADVICE:
+        for inner, value in _items(values):
+            _check_secrets(value, f"{key}.{inner}" if key else inner)
+
+
+def variables_of(values: Any) -> Iterator[str]:
+    """Yield the environment variables that a config's plain values name, for keys and for MCP servers."""
+    for name, value in _items(values):
+        if name in ("api_key_variable", "variables"):
+            yield from [value] if isinstance(value, str) else value or ()
+        elif name not in _KEY_ADVICE:
+            yield from variables_of(value)
+
+
+def _items(values: Any) -> list[tuple[str, Any]]:
+    pairs = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    return [(str(name), value) for name, value in pairs]
 
 
 def _check_address(key: str, url: str | None, hint: str = "a key belongs into the environment variable") -> None:
@@ -127,7 +166,8 @@ def _check_research(research: ResearchDataConfig) -> None:
 def _check_search(environment: EnvironmentConfig) -> None:
     search = environment.search
     if search.engine == "folder" and not (search.folder and Path(search.folder).is_dir()):
-        raise UserError(f"environment.search.folder={search.folder}: name the folder of the documents")
+        where = current_folder(search.folder or "/")
+        raise UserError(f"environment.search.folder={search.folder}: name the folder of the documents{where}")
     if search.engine == "web" and environment.results == "compact":
         raise UserError("environment.results=compact names pages by title, which the web cannot open; set it to full")
     if search.engine == "web" and search.web.api == "searxng" and not search.web.endpoint:
@@ -177,7 +217,8 @@ def _check_policies(config: Config) -> None:
     """Refuse a missing prompt file, training of a model behind an API, and policy names that clash."""
     evaluate = config.evaluate
     if (path := config.rollout.system_prompt_file) and not path.is_file():
-        raise UserError(f"rollout.system_prompt={path} does not exist; name a file, write the text itself, or none")
+        how = "; name a file, write the text itself, or none"
+        raise UserError(f"rollout.system_prompt={missing(path, how)}")
     for key, path in {"policy.model": config.policy.model, "rl.init": config.rl.init}.items():
         if path and path.endswith(_YAML):
             raise UserError(f"{key}={path}: a model behind an API cannot be trained; evaluate it with evaluate.api")

@@ -19,10 +19,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from arenarl.config.checks import check
+from arenarl.config.checks import check, variables_of
 from arenarl.config.schema import Config
 from arenarl.config.yaml_text import MAX_DEPTH, read_yaml, write_yaml
-from arenarl.system.errors import UserError, did_you_mean, one_line
+from arenarl.system.errors import UserError, did_you_mean, missing, one_line
+from arenarl.system.masking import mask_variables
 from arenarl.system.repository import CONFIGS, ROOT, file_named
 from arenarl.system.user_input import text_of_file
 
@@ -35,7 +36,9 @@ _WORDS = {  # pydantic's error type -> our words
     "bool_type": "must be true or false",
     "string_type": "must be text; what looks like a number or a truth value needs quotes",
 }
-_SECRET = ("api_key_variable", "base_url")  # keys whose value may contain an API key by mistake
+_SECRET = frozenset(  # keys whose value may contain an API key by mistake
+    "api_key_variable variables env command url base_url endpoint server server_url extra_body parameters".split()
+)
 _SPACE = "; YAML needs a space after the colon"
 _types = cache(get_type_hints)  # section -> types of its keys
 _validator = cache(lambda schema: TypeAdapter(with_config(ConfigDict(allow_inf_nan=False))(schema)))
@@ -53,9 +56,7 @@ def load_config(path: str | Path, overrides: Iterable[str] | None = None) -> Con
     Raises:
         UserError: the file is missing or not YAML, a key is unknown, or a value is invalid.
     """
-    config = load(Config, asdict(Config()), Path(path), overrides or ())
-    check(config)
-    return config
+    return _checked(load(Config, asdict(Config()), Path(path), overrides or ()))
 
 
 def config_of_keys(keys: dict[str, Any], where: str) -> Config:
@@ -63,8 +64,12 @@ def config_of_keys(keys: dict[str, Any], where: str) -> Config:
 
     Raises UserError like `load_config`; the message starts with `where`.
     """
-    config = _over_layers(Config, asdict(Config()), [(Source(where, Path()), keys)])
+    return _checked(_over_layers(Config, asdict(Config()), [(Source(where, Path()), keys)]))
+
+
+def _checked(config: Config) -> Config:
     check(config)
+    mask_variables(variables_of(asdict(config)))
     return config
 
 
@@ -74,7 +79,7 @@ def load(schema: type, values: dict[str, Any], path: Path, overrides: Iterable[s
     Raises UserError like `load_config`.
     """
     layers = _read_layers(path, [])
-    layers += [(Source(f"--set {one_line(override)}", Path()), _read_override(override)) for override in overrides]
+    layers += [(Source(_place(override), Path()), _read_override(override)) for override in overrides]
     return _over_layers(schema, values, layers)
 
 
@@ -94,7 +99,7 @@ def _describe(problem: Any, sources: dict[str, str]) -> str:
     keys = [".".join(path[:end]) for end in range(len(path), -1, -1)]
     kind, value = problem["type"], problem["input"]
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    is_hidden = kind == "missing" or "[key]" in problem["loc"] or path[-1] in _SECRET
+    is_hidden = kind == "missing" or "[key]" in problem["loc"] or not _SECRET.isdisjoint(path)
     words = _WORDS.get(kind, "").format(**problem.get("ctx", {}))
     words = words or problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     if kind == "literal_error" and isinstance(value, str):
@@ -164,7 +169,7 @@ def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
     file = file_named(path)
     if not os.path.exists(file):
         known = [str(known.relative_to(ROOT)) for known in CONFIGS.rglob("*.yaml")]
-        raise UserError(f"{one_line(path)} does not exist{_nearest(str(path), known)}")
+        raise UserError(missing(path, _nearest(str(path), known)))
     try:
         values = read_yaml(text_of_file(file))
     except ValueError as error:
@@ -188,18 +193,30 @@ def _read_layers(path: Path, derived: list[Path]) -> list[tuple[Source, dict[str
 def _read_base(source: Source, base: Any, derived: list[Path]) -> list[tuple[Source, dict[str, Any]]]:
     if not isinstance(base, str):
         raise UserError(f"{source.where}: base must be the path of a YAML, not {one_line(base)}")
-    return _read_layers(source.folder / base, derived)
+    path = source.folder / base
+    if source.folder != Path() and not os.path.exists(file_named(path)):
+        known = [str(known.relative_to(ROOT)) for known in CONFIGS.rglob("*.yaml")]
+        near = difflib.get_close_matches(base.lstrip("./")[:200], known, n=1, cutoff=0.5)
+        hint = "".join(f"; did you mean {os.path.relpath(ROOT / name, source.folder)}?" for name in near)
+        rule = "the path is relative to the YAML that names it"
+        raise UserError(f"{source.where}: base={one_line(base)} does not exist; {rule}{hint}")
+    return _read_layers(path, derived)
+
+
+def _place(override: str) -> str:
+    """Return where an override stands, without its value: that may be a key by mistake."""
+    return f"--set {one_line(override.partition('=')[0])}"
 
 
 def _read_override(override: str) -> dict[str, Any]:
     """Return `a.b.c=value` as nested dictionaries."""
     dotted, is_assignment, text = override.partition("=")
     if not is_assignment or dotted.count(".") > MAX_DEPTH:
-        raise UserError(f"--set {one_line(override)}: write it as key=value")
+        raise UserError(f"{_place(override)}: write it as key=value")
     try:
         value = read_yaml(text)
     except ValueError as error:
-        raise UserError(f"--set {one_line(override)}: the value is not valid YAML: {one_line(error)}") from error
+        raise UserError(f"{_place(override)}: the value is not valid YAML: {one_line(error)}") from error
     for key in reversed(dotted.split(".")):
         value = {key: value}
     return value

@@ -579,8 +579,9 @@ class WandbConfig:
 
 @dataclass
 class Config:
-    name: RunName = "run"  # name of the folders runs/<name> and results/<name>
-    results: Text = "results"  # parent folder of results/<name>
+    name: RunName = "run"  # name of the run's folder, runs/<name>
+    results: Text = "runs"  # parent folder of a folder <name> for summary.json, figures and the page; runs: the run's
+    # own folder. `results` replaces the repository's committed results
     seed: Seed = 0  # seed of all randomness in training; runs with another seed than 0 get their own folders
     threads: Few = 1  # CPU threads per process; like the seed, it affects results
     policy: PolicyConfig = field(default_factory=PolicyConfig)

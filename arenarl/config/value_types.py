@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict, WithJsonSchema
 
 from arenarl.system.errors import did_you_mean
+from arenarl.system.masking import has_form_of_secret, is_random
 from arenarl.tournament.topologies import TOPOLOGIES
 
 Bool = Annotated[bool, Strict()]
@@ -95,7 +96,15 @@ RunName = Annotated[
     _pattern(rf"{_NAME}(?:/{_NAME}){{0,3}}", f"must be a name of {_NAME_RULE}, or up to four of them with / between"),
 ]
 _VARIABLE_RULE = "must be the name of an environment variable, not its value"
-VariableName = Annotated[Text, _pattern(r"[A-Za-z_][A-Za-z0-9_]*", _VARIABLE_RULE)]
+
+
+def _refuse_secret(text: str) -> str:
+    if is_random(text) or has_form_of_secret(text):
+        raise ValueError(_VARIABLE_RULE)
+    return text
+
+
+VariableName = Annotated[Text, _pattern(r"[A-Za-z_][A-Za-z0-9_]*", _VARIABLE_RULE), AfterValidator(_refuse_secret)]
 # a field of a judge's reply, which pydantic forbids to begin with model_
 DimensionName = Annotated[str, _pattern(r"(?!model_)[A-Za-z]\w{0,60}", "must be a word, such as answer_clarity")]
 JudgeName = Annotated[Text, *_choice(("embedded", "llm"))]

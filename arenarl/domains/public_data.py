@@ -27,7 +27,7 @@ from arenarl.domains.published_records import (
 )
 from arenarl.rollout.environment import Schema
 from arenarl.system.atomic_files import hash_files
-from arenarl.system.errors import MOST_SHOWN, UserError, one_line
+from arenarl.system.errors import MOST_SHOWN, UserError, missing, one_line
 from arenarl.trajectory import Query, read_turns, same_query
 
 ENDS = (".jsonl", ".parquet")
@@ -122,7 +122,7 @@ def local_path(name: str) -> Path | None:
     """Return the local path of a source, None for a hub data set; raise UserError for a path that does not exist."""
     path = Path(name).expanduser()
     if not path.exists() and (path.is_absolute() or path.suffix in ENDS or name.startswith(".")):
-        raise UserError(f"data.source: {name} does not exist")
+        raise UserError(f"data.source: {missing(name)}")
     return path if path.exists() else None
 
 

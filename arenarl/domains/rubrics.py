@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_valid
 
 from arenarl.config.value_types import DimensionName, PositiveFloat, Prose
 from arenarl.config.yaml_text import read_yaml
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, missing
 from arenarl.system.repository import CONFIGS, file_named
 from arenarl.system.user_input import first_problem, text_of_file
 
@@ -107,7 +107,7 @@ def read_rubric(path: Path) -> Rubric:
     """Read a rubric from a YAML like those in configs/rubrics, with equal weights in a part, or raise UserError."""
     file = file_named(path)
     if not file.is_file():
-        raise UserError(f"{path} does not exist; a rubric is a YAML such as configs/rubrics/writing_en.yaml")
+        raise UserError(missing(path, "; a rubric is a YAML such as configs/rubrics/writing_en.yaml"))
     try:
         parts = _PARTS.validate_python(read_yaml(text_of_file(file)))
     except ValidationError as error:

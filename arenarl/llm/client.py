@@ -398,7 +398,8 @@ class LLMClient:
             spent = self.store.spent(self.stage)
             limit = "max_calls" if spent.calls >= (self.limits.max_calls or float("inf")) else "max_cost"
             paid = f"{run_of(self.stage)} has paid for {spent.calls} calls, cost {spent.cost:.2f}"
-            self._stop(f"judge.{limit}={getattr(self.limits, limit)} is used up: {paid}")
+            used = f"judge.{limit}={getattr(self.limits, limit)} is used up: {paid}"
+            self._stop(f"{used} over all its stages and starts; raise judge.{limit}")
         return not self.stop_reason
 
     def _count(self, is_failure: bool) -> None:

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from arenarl.config.schema import LLMConfig
 from arenarl.system.errors import UserError
+from arenarl.system.masking import mask, replace_values
 from arenarl.system.user_input import first_problem
 from arenarl.trajectory import storable, text_of
 
@@ -31,7 +32,6 @@ OPENAI_URL = "https://api.openai.com/v1"
 _ABORTED = ("abort", "error")  # finish reasons of an unfinished reply: from vLLM, SGLang and gateways
 _MAX_TOKENS = 10_000_000  # read or written in one call; a larger count is not believed
 _MAX_ERROR_CHARS = 500  # shown of an API's error
-_MIN_KEY_CHARS = 8  # a shorter key, such as EMPTY for a local server, may be a word of a reply
 _PROXIES = "correct or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
 # phrases of vLLM, OpenAI and others for a prompt that is too long, which has no status of its own
 _TOO_LONG = re.compile(r"context.length|max_model_len|too long|maximum.{0,40}tokens", re.IGNORECASE)
@@ -87,16 +87,14 @@ class Transport:
 
     def without_keys(self, text: str) -> str:
         """Redact API keys, which an API may repeat in errors and replies."""
-        for key in self.keys.values():
-            text = text.replace(key, "***") if len(key) >= _MIN_KEY_CHARS else text
-        return text
+        return replace_values(text, dict.fromkeys(self.keys.values(), "***"))
 
     def describe(self, error: Exception) -> str:
         """Return the error as text, without API keys."""
         if isinstance(error, TimeoutError):
             return "no reply in time"
         cause = f" ({error.__cause__!r})" if error.__cause__ else ""  # a connection error alone has no details
-        return self.without_keys(f"{type(error).__name__}: {error}{cause}")
+        return mask(self.without_keys(f"{type(error).__name__}: {error}{cause}"))
 
     def explain(self, llm: LLMConfig, error: Exception) -> str:
         """Return the error of an attempt as text, with the key to change if the error implies one."""

@@ -2,6 +2,6 @@
 
     python -m arenarl.report quickstart
 
-Reads what the stages wrote to runs/ and results/; it neither generates nor judges trajectories. Open `summary` first,
+Reads what the stages wrote to runs/; it neither generates nor judges trajectories. Open `summary` first,
 then `figures` and `page`.
 """

@@ -8,8 +8,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+from arenarl.config.yaml_text import read_yaml
 from arenarl.system.atomic_files import read_json
-from arenarl.system.errors import UserError, run_cli
+from arenarl.system.errors import UserError, missing, run_cli
 
 
 def meaning(summary: dict[str, Any]) -> list[str]:
@@ -44,12 +45,20 @@ def _verdict(low: float | None, high: float | None, new_low: float | None, new_h
     return f"{'higher' if new_low > high else 'lower'}, the 95 % intervals do not overlap"
 
 
-def print_conclusion(run: str, summaries: Path = Path("results")) -> None:
-    """Print the conclusion of the run whose summary is in `summaries`/<run>."""
-    results, folder = Path("results") / run, Path("runs") / run
-    summary = read_json(summaries / run / "summary.json")
-    if summary is None:
-        raise UserError(f"{results / 'summary.json'} does not exist; ./reproduce.sh evaluate writes it")
+def folders_of(run: str) -> tuple[Path, Path]:
+    """Return the folder of a run, which is given by name or folder, and the folder of its evaluation's results."""
+    runs, folder = Path("runs").resolve(), Path(run)
+    if folder.is_absolute() or folder.parts[:1] in (("runs",), ("..",)):
+        if not folder.resolve().is_relative_to(runs):
+            raise UserError(f"{run} is not a folder in {runs}; give a run's name, or its folder in runs/")
+        folder = folder.resolve().relative_to(runs)
+    config = Path("runs") / folder / "evaluate" / "config.yaml"
+    results = read_yaml(config.read_text(encoding="utf-8"))["results"] if config.is_file() else "runs"
+    return Path("runs") / folder, Path(results) / folder
+
+
+def print_conclusion(folder: Path, results: Path, summary: dict[str, Any]) -> None:
+    """Print the conclusion of the run in `folder`, whose summary and page are in `results`."""
     if {"sft", "rl"} <= summary.keys():
         print("", *meaning(summary), sep="\n")
     files = {
@@ -59,11 +68,19 @@ def print_conclusion(run: str, summaries: Path = Path("results")) -> None:
     }
     width = max(len(str(path)) for path in files)
     print("", *(f"{path!s:{width}}  {text}" for path, text in files.items()), sep="\n")
-    if run.startswith("quickstart"):
+    if folder.name.startswith("quickstart"):
         print("\nnext: ./reproduce.sh baselines    the paper's GRPO and GSPO rows, from the same SFT policy")
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("run", help="the run's name in runs/ and results/")
-    run_cli(lambda: print_conclusion(parser.parse_args().run))
+    parser.add_argument("run", help="the run's name, or its folder in runs/")
+    folder, results = folders_of(parser.parse_args().run)
+    summary = read_json(results / "summary.json")
+    if summary is None:
+        raise UserError(missing(results / "summary.json", "; ./reproduce.sh evaluate writes it"))
+    print_conclusion(folder, results, summary)
+
+
+if __name__ == "__main__":
+    run_cli(main)

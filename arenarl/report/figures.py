@@ -1,7 +1,7 @@
 """Figures of a run in one style, as PNG and SVG: learning curves, win rate by subtask and by length, the judge's noise
 against the spread of quality, and the effect of more turns and samples at test time.
 
-`python -m arenarl.report RUN` writes them to results/<run>/figures. Lines differ in marker and style as well as colour,
+`python -m arenarl.report RUN` writes them to runs/<run>/figures. Lines differ in marker and style as well as colour,
 so figures can be read in grey. The same data gives the same bytes.
 """
 

@@ -1,12 +1,13 @@
 """Provenance of a result: what a reader needs to understand it later. Every stage writes it to its folder, evaluation
-also to results/<run>/summary.json."""
+also to runs/<run>/summary.json."""
 
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,16 @@ LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", 
 
 
 def commit(tree: Path = ROOT) -> str | None:
-    """Return the working tree's commit, with `-dirty` if tracked files differ from it; None outside git.
+    """Return the working tree's commit, with `-dirty` if tracked files differ from it; None outside git, and
+    without a git executable.
     Changes in results/ do not count, because no run reads them."""
 
     def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=tree, capture_output=True, text=True, check=False).stdout.strip()
+        command = ["git", *arguments]
+        return subprocess.run(command, cwd=tree, capture_output=True, encoding="utf-8", check=False).stdout.strip()
 
+    if shutil.which("git") is None:
+        return None
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
     return git("describe", "--always") + ("-dirty" if changed else "") or None
 
@@ -38,7 +43,7 @@ def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
     api_prompt = prompt_name(default_prompt(config.data.language, config.environment.has_tools))
     return {
         "commit": commit(),
-        "versions": {name: version(name) for name in LIBRARIES} | _vllm_version(config),
+        "versions": {name: installed_version(name) for name in LIBRARIES} | _vllm_version(config),
         "python": sys.version.split()[0],
         "cpu": cpu(),
         "seed": config.seed,
@@ -51,6 +56,14 @@ def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
         "api_policies": {name: _model_provenance(llm, api_prompt) for name, llm in config.evaluate.api.items()},
         "judge_is_simulated": config.judge.train.is_simulated,
     }
+
+
+def installed_version(package: str) -> str | None:
+    """Return a package's version; None if it is not installed, because not every run needs every package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def cpu() -> str:

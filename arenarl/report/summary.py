@@ -57,7 +57,7 @@ def timings_of(config: Config) -> dict[str, Timing]:
 
 
 def summary_of_run(config: Config, figures: dict[str, Any], reference: str | None = None) -> dict[str, Any]:
-    """Return the content of results/<run>/summary.json: figures by checkpoint and decoding, seconds and memory by
+    """Return the content of runs/<run>/summary.json: figures by checkpoint and decoding, seconds and memory by
     stage, provenance. Optional keys: `verifier`, the LLM that verified answers; `reference`, the policy whose
     trajectories replace stored baselines; `watch`, the watching judge's scores."""
     timings = timings_of(config)

@@ -33,7 +33,7 @@ def watched_points(folder: Path) -> Points:
 
 
 def watch_summary(config: Config) -> dict[str, Any]:
-    """Return the section `watch` of results/<run>/summary.json; empty without a watching judge."""
+    """Return the section `watch` of runs/<run>/summary.json; empty without a watching judge."""
     folder = config.run_dir / "rl"
     records = _records(folder)
     if not records:

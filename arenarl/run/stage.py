@@ -1,7 +1,8 @@
 """Start of every stage: threads, seeds, the stage's folder, and whether the stage is done.
 
 `start_stage` writes the start record, the resolved config and the provenance. A stage is done when its policy and its
-timing.json, which is written last, exist; it is then not run again. Only `runs/` decides that, never `results/`.
+timing.json, which is written last, exist; it is then not run again. Only the
+stage's folder decides that, never results.
 """
 
 import fcntl
@@ -16,6 +17,7 @@ from arenarl.config.schema import Config
 from arenarl.run.marks import refuse_damaged_policy
 from arenarl.run.settings import has_begun
 from arenarl.run.timing import read_timing
+from arenarl.run.tracking import reporters
 from arenarl.run.weights import START, StartRecord, read_start, refuse_other_start, start_record
 from arenarl.system.atomic_files import remove, write_json, write_text
 from arenarl.system.errors import UserError, keep_tracebacks
@@ -46,6 +48,7 @@ def start_stage(
     from arenarl.run.processes import check_launch  # loads torch
 
     check_launch()
+    reporters(config.wandb)  # raises for a misspelt WANDB_MODE
     fix_randomness(config)
     folder = config.run_dir / stage
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,17 +8,26 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from arenarl.config.schema import Config, WandbConfig
 from arenarl.system.atomic_files import read_json, write_json
-from arenarl.system.progress import is_main_process
+from arenarl.system.errors import UserError, did_you_mean, one_line
+from arenarl.system.progress import is_main_process, say
 
 FLUSH_EVERY_S = 0.1  # W&B's default is 15 s; a kill loses the entries since the last flush
 _STEP = "train/global_step"  # name in TRL's callback
+_MODES = {  # values of WANDB_MODE; the last two are older names
+    "online": "online", "offline": "offline", "disabled": "disabled", "shared": "shared", "run": "online",
+    "dryrun": "offline",
+}  # fmt: skip
+_SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -27,14 +36,38 @@ class _Id:
 
 
 def mode(wandb: WandbConfig) -> str:
-    """Return W&B's mode. `auto` means WANDB_MODE if set, else online with a login, else offline; it never asks."""
-    if wandb.mode != "auto":
-        return wandb.mode
-    if os.environ.get("WANDB_MODE"):
-        return os.environ["WANDB_MODE"]
-    netrc = Path.home() / ".netrc"
-    has_login = netrc.is_file() and "wandb" in netrc.read_text(errors="ignore")
-    return "online" if has_login or os.environ.get("WANDB_API_KEY") else "offline"
+    """Return W&B's mode. `auto` means WANDB_MODE if set, else online with a login, else offline; it never asks.
+
+    Without the package, `auto` means disabled. WANDB_DISABLED disables every mode. Raises UserError for other values of
+    both variables.
+    """
+    if wandb.mode == "disabled" or _choice("WANDB_DISABLED", _SWITCH, "false"):
+        return "disabled"
+    chosen = _choice("WANDB_MODE", _MODES, "online" if _has_login() else "offline")
+    return wandb.mode if wandb.mode != "auto" else chosen if _is_installed() else "disabled"
+
+
+def _choice(variable: str, choices: Mapping[str, T], default: str) -> T:
+    value = os.environ.get(variable, "").strip() or default
+    if value.lower() not in choices:
+        listed = ", ".join(choices)
+        raise UserError(f"{variable}={one_line(value)}: set it to one of {listed}{did_you_mean(value, choices)}")
+    return choices[value.lower()]
+
+
+def _is_installed() -> bool:
+    spec = find_spec("wandb")
+    return spec is not None and spec.origin is not None  # a folder called wandb, such as W&B's own, has no origin
+
+
+def _has_login() -> bool:
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    try:
+        netrc = Path(os.environ.get("NETRC") or os.path.expanduser("~/.netrc"))
+        return "wandb" in netrc.read_text(encoding="utf-8", errors="ignore")
+    except OSError:  # missing, or not ours to read
+        return False
 
 
 def reporters(wandb: WandbConfig) -> list[str]:
@@ -44,15 +77,23 @@ def reporters(wandb: WandbConfig) -> list[str]:
 
 def start_tracking(config: Config, folder: Path) -> None:
     """Start or continue the W&B run of the stage in `folder`. Call it before the trainer, which would start its own."""
-    if not is_main_process() or not reporters(config.wandb):
+    if not is_main_process():
+        return
+    if not reporters(config.wandb):
+        if config.wandb.mode == "auto" and not _is_installed():
+            say("W&B is not installed, so no curves are logged")
         return
     os.environ.setdefault("WANDB_SILENT", "true")
+    os.environ.setdefault("WANDB_INIT_TIMEOUT", "30")  # seconds until a stage goes on offline; W&B's default is 90
+    for variable in ("WANDB_CACHE_DIR", "WANDB_DATA_DIR"):  # W&B's default is the home, which may be read-only
+        os.environ.setdefault(variable, str((config.run_dir / "wandb" / "cache").absolute()))
     import wandb
 
     file = folder / "wandb.json"
     if not file.is_file():
         write_json(file, {"id": secrets.token_hex(8)})
-    wandb.init(
+    start = partial(
+        wandb.init,
         project=os.environ.get("WANDB_PROJECT", config.wandb.project),
         dir=os.environ.get("WANDB_DIR", config.run_dir),
         group=config.run_name,
@@ -62,9 +103,14 @@ def start_tracking(config: Config, folder: Path) -> None:
         resume="allow",
         config=asdict(config),
         allow_val_change=True,  # keys that may change on resuming, such as batch sizes
-        mode=mode(config.wandb),
         settings=wandb.Settings(x_transaction_log_flush_interval=FLUSH_EVERY_S),
     )
+    try:
+        start(mode=mode(config.wandb))
+    except (wandb.Error, ValueError) as error:  # no network, a refused key, or one that cannot be a key
+        wandb.teardown()  # its service still holds the run
+        say(f"W&B: {one_line(error)}; this stage is logged offline, and `wandb sync` can upload it later")
+        start(mode="offline")
 
 
 def log(figures: dict[str, Any], step: int) -> None:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from arenarl.config.schema import Config, PolicyConfig
 from arenarl.run.tracking import reporters
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, missing
 from arenarl.system.repository import file_named
 from arenarl.system.user_input import text_of_file
 
@@ -61,7 +61,7 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
     if file is None:
         return 0
     if not Path(file).exists():
-        raise UserError(f"{key}={path} does not exist; name a DeepSpeed JSON or set it to null")
+        raise UserError(f"{key}={missing(path, '; name a DeepSpeed JSON or set it to null')}")
     try:
         zero = dict(_settings(file)["zero_optimization"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -37,7 +37,7 @@ from arenarl.system.errors import UserError, run_cli
 from arenarl.trajectory import Query, Trajectory, read_jsonl
 
 KINDS = {"ungrounded": "ungrounded", "wrong": "ungrounded or a constraint unmet"}  # both include a missing answer
-FILE = Path("results") / "data_pipeline.json"
+FILE = "data_pipeline.json"  # in the folder `results` of the config
 # shares of the server's requests, of each model's replies, and of the inspector's verdicts
 RATES = {"faults": 0.05, "mistakes": 0.3, "inspector_error": 0.1}
 
@@ -47,9 +47,10 @@ def main() -> None:
     options = [word for name, rate in RATES.items() for word in (f"--{name.replace('_', '-')}", str(rate))]
     with served(config, *options):
         graded = grade(run(config, list(STAGES)))
-    write_json(FILE, {"commit": commit(), "rates": RATES, **graded})
-    print(tables(read_json(FILE)))
-    print(f"written: {FILE}")
+    file = Path(config.results) / FILE
+    write_json(file, {"commit": commit(), "rates": RATES, **graded})
+    print(tables(read_json(file)))
+    print(f"written: {file}")
 
 
 @contextmanager

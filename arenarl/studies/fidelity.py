@@ -21,6 +21,7 @@ from arenarl.config.command_line import at_least
 from arenarl.report import markdown
 from arenarl.studies import simulated_rankings as simulated
 from arenarl.studies.simulated_rankings import NOISE, TOPOLOGIES, Key, Row, format_params, pointwise_key, rows_with
+from arenarl.system.errors import run_cli
 
 STRENGTHS = (0.5, 1.0, 1.5)
 MODELS = (("independent", 1.0), ("mixed", 1.0), ("shared", 1.5))  # noise models of the table and the figure
@@ -175,4 +176,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_cli(main, goes_on=False)

@@ -20,14 +20,13 @@ import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from re import sub
 from typing import Any
 
 from arenarl.config.command_line import at_least
 from arenarl.report import markdown
-from arenarl.report.provenance import LIBRARIES, commit
+from arenarl.report.provenance import LIBRARIES, commit, installed_version
 from arenarl.studies.gpu_parts import PARTS, CommandFailed, Figures, Part, Skipped, TimeRanOut, Workplace
 from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.errors import UserError, run_cli
@@ -52,15 +51,8 @@ def origin() -> dict[str, Any]:
     """Return code hash, Python and library versions; a part is repeated when one of them changes."""
     patterns = ("*.py", "arenarl/**/*.py", "configs/**/*.*", "data/prepare.py")
     files = [path for pattern in patterns for path in ROOT.glob(pattern)]
-    versions = {name: _version(name) for name in (*LIBRARIES, "vllm")}
+    versions = {name: installed_version(name) for name in (*LIBRARIES, "vllm")}
     return {"code": hash_files(sorted(files))[:12], "python": sys.version.split()[0], "versions": versions}
-
-
-def _version(library: str) -> str | None:
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return None
 
 
 def run_parts(

@@ -217,7 +217,7 @@ def kill_and_resume(place: Workplace) -> Figures:
 
 def evaluate(place: Workplace) -> Figures:
     place.run_script("evaluate.py")
-    summary = read_json(place.folder / "results" / "quickstart" / "summary.json")
+    summary = read_json(place.folder / "runs" / "quickstart" / "summary.json")
     names = ("valid_rate", "win_rate", "quality")
     return {f"{policy} {name}": summary[policy]["sampled"][name]["mean"] for policy in ("sft", "rl") for name in names}
 

@@ -7,7 +7,7 @@ The judge scores groups of the scripted teacher's attempts at test queries sever
 in both orders. Agreement (Fig. 4b) is with the domain's truth, or with `--labels`: JSONL of {"query": …, "first":
 trajectory, "second": trajectory, "label": first | tie | second}. Without --judge, a local server runs the simulated
 judge. Prints the figures, whether a run can use the judge, and JSON in the last line. Writes a JSON file and a figure
-to results/judge_check, the source of docs/judges.md's table.
+to runs/judge_check; in results/judge_check they are the source of docs/judges.md's table.
 """
 
 import argparse

@@ -25,6 +25,7 @@ from arenarl.report import markdown
 from arenarl.report.figures import LINES
 from arenarl.studies import simulated_rankings as simulated
 from arenarl.studies.simulated_rankings import NOISE, TOPOLOGIES, Row, format_params, pointwise_key, rows_with
+from arenarl.system.errors import run_cli
 
 STRENGTHS = (0.25, 0.5, 1.0, 1.5, 2.0)
 RANKINGS = {"bracket": "by its own rules", "scores": "by the scores of its matches"}
@@ -135,4 +136,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_cli(main, goes_on=False)

@@ -28,6 +28,7 @@ from arenarl.studies import simulated_rankings as simulated
 from arenarl.studies.fidelity import MODELS, model_headings
 from arenarl.studies.repeated_scores import mean_of_calls
 from arenarl.studies.simulated_rankings import NOISE, WARM_UP, Group, Noise, Row, Tally, rows_with
+from arenarl.system.errors import run_cli
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.elo import Elo
 from arenarl.tournament.mixed_model import JudgeVariances
@@ -310,4 +311,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_cli(main, goes_on=False)

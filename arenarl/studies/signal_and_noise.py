@@ -7,7 +7,7 @@ each valid trajectory several times, and plays the config's tournament, whatever
 within the group shows whether scores and ranks follow the true quality or something else; that needs the embedded
 world.
 
-Writes results/<run>/discrimination.json and a figure. The paper shows one query; here figures are over all groups of a
+Writes runs/<run>/discrimination.json and a figure. The paper shows one query; here figures are over all groups of a
 step.
 """
 

@@ -6,6 +6,7 @@ the error file that torchrun assigns to it, and `arenarl.run.launch` prints the 
 
 import atexit
 import errno
+import getpass
 import json
 import os
 import re
@@ -19,7 +20,10 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
+
+from arenarl.system.masking import mask
 
 OWNED = "ARENARL_OWNED"  # environment variable of scripts that a command of this project starts
 GO_ON = "the same command then resumes"
@@ -78,7 +82,6 @@ _EXTRAS = {  # extra of pyproject.toml -> modules that it brings
 _LIBRARIES = ("torch", "safetensors", "tokenizers", "pyarrow")  # patterns may match anywhere in their own exceptions
 # their C++ and Rust code raises these types; a pattern must match at the start, because a bug may quote the words
 _PLAIN_TYPES = (RuntimeError, Exception, OSError)
-_SECRETS = ("KEY", "TOKEN", "SECRET", "PASSWORD")  # name endings of variables whose values are masked
 _traceback_folder: Path | None = None
 
 
@@ -98,8 +101,23 @@ def did_you_mean(text: str, names: Iterable[str]) -> str:
     return "".join(f"; did you mean {match}?" for match in get_close_matches(text, names, n=1))
 
 
+def missing(path: str | Path, hint: str = "") -> str:
+    """Return "… does not exist" with the hint and, for a relative path, the folder where it was looked up."""
+    return f"{one_line(path)} does not exist{hint}{current_folder(path)}"
+
+
+def current_folder(path: str | Path) -> str:
+    """Return a note on the current folder for a relative path, "" for an absolute one.
+
+    >>> current_folder("/data")
+    ''
+    """
+    return "" if os.path.isabs(path) else f" (the current folder is {os.getcwd()})"
+
+
 def one_line(value: object, limit: int = 200) -> str:
-    """Return foreign text for the terminal or a log: one line of at most `limit` characters, control characters quoted.
+    """Return foreign text for the terminal or a log: one line of at most `limit` characters, control characters quoted,
+    secrets masked.
 
     Whatever models, servers, files or other people's code write passes through here, so that it can neither move the
     cursor nor imitate our lines. A longer text loses its middle.
@@ -108,7 +126,7 @@ def one_line(value: object, limit: int = 200) -> str:
     ('red \\\\x1b[31m second line', 'xxxxx … x')
     """
     try:
-        text = str(value)
+        text = mask(str(value))
     except BaseException as error:  # noqa: BLE001 - an own class may raise anything
         text = f"<{type(value).__name__} whose __str__ raises {type(error).__name__}>"
     if len(text) > 4 * limit:
@@ -142,8 +160,7 @@ def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
     An error that the user can fix prints one line on stderr and exits with code 2; a bug exits with 1, Ctrl-C with 130.
     After Ctrl-C a line says that the command resumes, unless the script cannot resume (`goes_on` False).
     """
-    end_with_parent()
-    _raise_open_file_limit()
+    prepare_process()
     code = 0
     try:
         main()
@@ -170,6 +187,38 @@ def _reader_is_gone() -> bool:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return True
+
+
+def prepare_process() -> None:
+    """Adapt a command to its machine: the parent process, the limit on files, the terminal's encoding, the home."""
+    end_with_parent()
+    _raise_open_file_limit()
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a character that the terminal lacks becomes an escape, not an error
+            stream.reconfigure(errors="backslashreplace")
+    _find_home()
+
+
+def _find_home() -> None:
+    """Point libraries to runs/home if this user has no home folder, or none that can be written.
+
+    Both are common in containers that run as `--user`. Logins and models in a read-only home stay in use.
+    """
+    own = Path("runs/home").absolute()
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):  # the user has no name; torch's and Triton's caches need one
+        os.environ["USER"] = f"user{os.getuid()}"
+    home = os.path.expanduser("~")
+    if not (os.path.isabs(home) and os.path.isdir(home)):
+        own.mkdir(parents=True, exist_ok=True)
+        os.environ["HOME"] = str(own)
+    elif not os.access(home, os.W_OK | os.X_OK):
+        hub = Path(home, ".cache", "huggingface")
+        if hub.is_dir() and "XDG_CACHE_HOME" not in os.environ:
+            os.environ.setdefault("HF_HOME", str(hub))
+        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "TRITON_HOME"):
+            os.environ.setdefault(name, str(own / name.lower()))
 
 
 def _raise_open_file_limit() -> None:
@@ -209,7 +258,7 @@ def _known_failure(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return OUT_OF_MEMORY
     if isinstance(error, ModuleNotFoundError):
-        return missing_extra(error)
+        return missing_package(error)
     if isinstance(error, OSError):
         for numbers, _, line in _FAILURES:
             if error.errno in numbers:
@@ -217,6 +266,15 @@ def _known_failure(error: BaseException) -> str | None:
     is_from_library = type(error).__module__.partition(".")[0] in _LIBRARIES
     matches = re.search if is_from_library else re.match if type(error) in _PLAIN_TYPES else None
     return next((line for _, text, line in _FAILURES if matches and text and matches(text, str(error))), None)
+
+
+def missing_package(error: ModuleNotFoundError) -> str | None:
+    """Return the command that installs the missing package; None if a module of an installed package is missing."""
+    name = str(error.name).partition(".")[0]
+    if line := missing_extra(error):
+        return line
+    is_missing = error.name and name != "arenarl" and find_spec(name) is None
+    return f"{name} is not installed, and this run needs it; run: pip install {name}" if is_missing else None
 
 
 def missing_extra(error: Exception) -> str | None:
@@ -246,14 +304,14 @@ def end_with_parent() -> None:
 
 def end_process(line: str) -> None:
     """End the process with an error's line, although the main thread hangs."""
-    _report(_mask(line))
+    _report(mask(line))
     os._exit(2)
 
 
 def _report_failure(error: Exception | KeyboardInterrupt) -> int:
     """Print the error's line, write its traceback, and return the exit code."""
     line, file = explain(error), None
-    text = printable_lines(_mask("".join(traceback.format_exception(error))))
+    text = printable_lines(mask("".join(traceback.format_exception(error))))  # users share error lines and files
     if _traceback_folder and not isinstance(error, KeyboardInterrupt):
         with suppress(OSError):  # the disk may be full
             _traceback_file(_traceback_folder).write_text(text + "\n", encoding="utf-8")
@@ -264,16 +322,8 @@ def _report_failure(error: Exception | KeyboardInterrupt) -> int:
         if file:
             _report(f"{line}; traceback: {file}")
         return 1
-    _report(_mask(f"{line}; traceback: {file}" if file else line))
+    _report(mask(f"{line}; traceback: {file}" if file else line))
     return 130 if isinstance(error, KeyboardInterrupt) else 2
-
-
-def _mask(text: str) -> str:
-    """Replace the values of variables that hold keys, because users share error lines and files."""
-    for name, value in os.environ.items():
-        if name.endswith(_SECRETS) and len(value) >= 8:
-            text = text.replace(value, f"<{name}>")
-    return text
 
 
 def _traceback_file(folder: Path) -> Path:

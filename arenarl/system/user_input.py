@@ -5,7 +5,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from arenarl.system.errors import UserError, missing_extra
+from arenarl.system.errors import UserError, current_folder, missing_extra
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -26,7 +26,8 @@ def lines_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     except IsADirectoryError as error:
         raise UserError(f"{path} is a folder, not a file; name a file") from error
     except (OSError, ValueError) as error:  # ValueError: the name contains a NUL
-        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        where = current_folder(path) if isinstance(error, FileNotFoundError) else ""
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}{where}") from error
 
 
 def text_of_file(path: Path, encoding: str = "utf-8") -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from arenarl.config.command_line import at_least
 from arenarl.system.errors import UserError, run_cli
-from arenarl.tables.rows import TABLES, read_table, runs_of
+from arenarl.tables.rows import TABLES, new_seeds, read_table, runs_of
 
 
 def main() -> None:
@@ -41,6 +41,8 @@ def main() -> None:
         rows = [row for row in arguments.rows if row in table.rows or len(tables) == 1]
         if rows or not arguments.rows:
             runs += runs_of(name, table, rows, arguments.seeds, folder, arguments.quick)
+            if line := new_seeds(name, table, arguments.seeds):
+                print(line, flush=True)
     if not runs:
         raise UserError(f"{', '.join(names)}: nothing to run; name a --seed")
 

@@ -86,9 +86,9 @@ def quickstart_ending(results: Path) -> str:
         return "    not run"
     with redirect_stdout(printed):
         print_table(summary)
-        print("written: results/quickstart/summary.json, trajectories in runs/quickstart/evaluate")
-        print("written: results/quickstart/report.html")
-        print_conclusion("quickstart", results)
+        print("written: runs/quickstart/summary.json, trajectories in runs/quickstart/evaluate")
+        print("written: runs/quickstart/report.html")
+        print_conclusion(Path("runs/quickstart"), Path("runs/quickstart"), summary)
     return "\n".join(f"    {line}".rstrip() for line in printed.getvalue().splitlines())
 
 

@@ -193,8 +193,9 @@ def runs_of(
     sft = load_config(table.cold_start, as_overrides(cold_start))
     chosen = [row for row in table.rows if table.rows[row].is_run and (not rows or row in rows)]
     configs = {row: table.rows[row].config or table.cold_start for row in chosen}
-    of_table, of_run = table.cold_start_set | table.set, {"results": "runs", "rl.init_run": sft.name}
-    changes = {row: of_table | table.rows[row].set | last | {"name": f"{place}/{row}"} | of_run for row in chosen}
+    of_table = table.cold_start_set | table.set
+    of_run = {row: {"name": f"{place}/{row}", "rl.init_run": sft.name} for row in chosen}
+    changes = {row: of_table | table.rows[row].set | last | of_run[row] for row in chosen}
     # loaded once for all seeds, because loading is slow
     loaded = {row: load_config(config, as_overrides(changes[row])) for row, config in configs.items()}
     for row, config in loaded.items():
@@ -213,6 +214,15 @@ def runs_of(
             parts = (of_seed, sft_of_seed, command_line(config, sets), start)
             runs.append(Run(name, row, seed, config, *parts, checkpoint, table.figure, table.measure))
     return runs
+
+
+def new_seeds(name: str, table: Table, seeds: list[int]) -> str:
+    """Return a line on seeds that the table does not list, "" without one: they get a cold start of their own."""
+    if not (new := [str(seed) for seed in seeds if seed not in table.seeds]):
+        return ""
+    how = f"to count it, add it to seeds in {FOLDER / name}.yaml; to stay with the table's, stop and leave --seed out"
+    made = "data and SFT are made anew where runs/ lacks them, and the table does not count it"
+    return f"{name} has the seeds {', '.join(map(str, table.seeds))}, not {', '.join(new)}: {made}; {how}"
 
 
 def _changes(settings: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -17,7 +17,7 @@ from arenarl.config.checks import check_groups
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
 from arenarl.run.trainer_arguments import check_deepspeed, refuse_lost_updates
-from arenarl.system.errors import UserError, run_cli
+from arenarl.system.errors import UserError, missing, run_cli
 from arenarl.system.progress import process_count
 from arenarl.training.requirements import check_method
 
@@ -89,7 +89,7 @@ def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) 
     data = Path(config.data.folder) / "sft.jsonl"
     if not data.is_file():
         how = "add a file of trajectories to data.source, and run" if config.data.source else "make it with:"
-        raise UserError(f"{data} does not exist; {how} python data/prepare.py --config <this YAML>")
+        raise UserError(missing(data, f"; {how} python data/prepare.py --config <this YAML>"))
     refuse_other_data(config.data, config.environment, "sft")
     _check_optimizer(config, "sft", arguments)
 

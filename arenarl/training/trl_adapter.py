@@ -136,7 +136,7 @@ def prompt_dataset(queries: Sequence[Query], config: Config) -> Dataset:
 
 @contextmanager
 def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
-    """Save a checkpoint of the last complete step when a RunStopped ends training, so that the same command resumes.
+    """Save a checkpoint of the last complete step when a RunStopped ends training, so that the run can resume.
 
     A complete checkpoint of that step is not overwritten, because a kill while writing would destroy it. Raises
     UserError, which names the checkpoint, in place of RunStopped.
@@ -149,7 +149,8 @@ def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
         if not any(gather_object([(checkpoint / MARK).is_file()])):  # gathered: saving needs all processes
             save_checkpoint(trainer)
         finish_marks()
-        raise UserError(f"{stop}; saved {checkpoint}, from which the same command resumes") from stop
+        how = "once the cause is removed, the same command resumes from it"
+        raise UserError(f"{stop}; saved {checkpoint}; {how}") from stop
 
 
 class BetweenSteps(TrainerCallback):

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from arenarl.system.atomic_files import write_lines
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, missing
 from arenarl.system.user_input import first_problem, lines_of
 from arenarl.trajectory.messages import are_objects, given_calls, parse_turn, reply_message
 from arenarl.trajectory.text import MAX_RECORD_NESTING, json_problem, parse_json, text_of
@@ -52,7 +52,7 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 def _numbered_records(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield (line number, record) for each line that is not blank. Raises UserError as `read_jsonl` does."""
     if not path.exists():
-        raise UserError(f"{path} does not exist; make it with: python data/prepare.py --config <the run's YAML>")
+        raise UserError(missing(path, "; make it with: python data/prepare.py --config <the run's YAML>"))
     for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
         try:
             if line.strip():

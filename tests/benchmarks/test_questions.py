@@ -180,7 +180,7 @@ def test_whole_runs_with_the_research_tools_give_figures(tmp_path, monkeypatch, 
     assert {tool["function"]["name"] for body in requests for tool in body["tools"]} == {"search", "browse"}
     assert len(requests) == 8 + 10
     names = [option.partition("=")[0] for option in files]
-    entries = {name: read(tmp_path / f"results/bench/benchmarks/{name}.json")["policies"]["closed"] for name in names}
+    entries = {name: read(tmp_path / f"runs/bench/benchmarks/{name}.json")["policies"]["closed"] for name in names}
     assert {name: entry["figures"]["score"]["mean"] for name, entry in entries.items()} == dict.fromkeys(entries, 50)
     assert {entry["failed"] for entry in entries.values()} == {0}
     assert all("searched the embedded encyclopedia, not the web" in entry["labels"] for entry in entries.values())
@@ -212,7 +212,7 @@ def test_the_users_own_tools_are_used_and_their_crashes_counted_apart(tmp_path, 
         return call if is_last else "<answer>\nblue\n</answer>"
 
     run_here(ROOT, wanted, say, **{"environment.name": "crashing_tools:Tools"})
-    entry = read(tmp_path / "results/bench/benchmarks/simpleqa.json")["policies"]["closed"]
+    entry = read(tmp_path / "runs/bench/benchmarks/simpleqa.json")["policies"]["closed"]
     assert (entry["items"], entry["void"], entry["failed"], entry["empty"]) == (2, 1, 0, 0)
     assert entry["figures"]["score"]["mean"] == 100
     assert "1 of 3 items have no verdict and are in no figure" in entry["labels"]

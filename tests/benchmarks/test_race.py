@@ -98,7 +98,7 @@ def test_a_whole_run_counts_failed_and_empty_responses(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files_of(tmp_path, 4)
     asked, log = run_here(ROOT, ["race=."], article)
-    entry = read(tmp_path / "results/bench/benchmarks/race.json")["policies"]["closed"]
+    entry = read(tmp_path / "runs/bench/benchmarks/race.json")["policies"]["closed"]
     assert {tool["function"]["name"] for body in asked for tool in body["tools"]} == {"search", "browse"}
     assert (entry["items"], entry["empty"], len(log)) == (4, 1, 4)
     assert set(entry["figures"]) == {"score", *DIMENSIONS}

@@ -46,5 +46,5 @@ def test_a_policy_reads_the_system_prompt_of_the_config_alone(tmp_path, monkeypa
     wanted = [f"writingbench={write_jsonl(tmp_path / 'w.jsonl', writing_records(1))}"]
     asked, _ = run_here(ROOT, wanted, lambda body: "", **{"rollout.system_prompt": "Write well."})
     assert [message["content"] for message in asked[0]["messages"]] == ["Write well.", "Write a letter number 0."]
-    entry = read(tmp_path / "results/bench/benchmarks/writingbench.json")["policies"]["closed"]
+    entry = read(tmp_path / "runs/bench/benchmarks/writingbench.json")["policies"]["closed"]
     assert entry["empty"] == 1 and entry["items"] == 1  # the judge scores it

@@ -34,7 +34,7 @@ def letter(body):
 
 
 def entry_here(policy="closed"):
-    return read(Path("results/bench/benchmarks/writingbench.json"))["policies"][policy]
+    return read(Path("runs/bench/benchmarks/writingbench.json"))["policies"][policy]
 
 
 def records_here(policy="closed"):
@@ -50,11 +50,11 @@ def test_aggregates_name_judge_and_prompt_and_hold_no_items(here, writing):
     assert set(entry["figures"]) == {"score", "WB-C", "WB-E"} and 40 <= entry["figures"]["score"]["mean"] <= 90
     assert any("not the official score" in label for label in entry["labels"])
     assert (entry["items"], entry["failed"], entry["empty"]) == (6, 0, 0)
-    assert "letter" not in (here / "results/bench/benchmarks/writingbench.json").read_text()
+    assert "letter" not in (here / "runs/bench/benchmarks/writingbench.json").read_text()
     records = records_here()
     assert len(records) == 6 and all(record["response"].startswith("Dear reader") for record in records)
     assert all(len(record["verdict"]["scores"]) == 5 for record in records)
-    page = (here / "results/bench/benchmarks/README.md").read_text()
+    page = (here / "runs/bench/benchmarks/README.md").read_text()
     assert "not the official score" in page and "not run" in page and "paper: ArenaRL" in page
 
 
@@ -78,7 +78,7 @@ def test_a_spent_budget_stops_the_run_and_a_larger_one_resumes_it(here, writing)
     ports = free_port(), free_port()
     with pytest.raises(RunStopped, match="judge.max_calls=16 is used up"):
         run_here(ROOT, [writing], letter, ports=ports, **{"judge.max_calls": 16})
-    assert not (here / "results/bench/benchmarks/writingbench.json").exists()
+    assert not (here / "runs/bench/benchmarks/writingbench.json").exists()
     asked, log = run_here(ROOT, [writing], letter, ports=ports)
     assert asked == [] and len(log) == 36 - 16 and entry_here()["items"] == 6
 

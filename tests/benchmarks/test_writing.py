@@ -101,12 +101,12 @@ def test_a_run_of_all_three_benchmarks_fills_table_4(tmp_path, monkeypatch):
     ]  # fmt: skip
     run_here(ROOT, wanted, lambda body: "one two three four")
     hello, longbench = (
-        read(tmp_path / f"results/bench/benchmarks/{name}.json")["policies"]["closed"]["figures"]
+        read(tmp_path / f"runs/bench/benchmarks/{name}.json")["policies"]["closed"]["figures"]
         for name in ("hellobench", "longbench_write")
     )
     assert set(hello) == {"score", "rescaled", "QA", "Summ.", "Heur."}
     assert longbench["S_l"]["mean"] == 75  # 4 of 4 words, 4 of 8
-    page = (tmp_path / "results/bench/benchmarks/README.md").read_text()
+    page = (tmp_path / "runs/bench/benchmarks/README.md").read_text()
     (row,) = [line for line in page.split("## ")[1].splitlines() if line.startswith("| closed")]
     cells = [cell.strip() for cell in row.strip("|").split("|")][1:]
     assert "not run" not in row and len(cells) == 11

@@ -1,6 +1,7 @@
 """A YAML, its bases and overrides make a config that reads back equal, or are refused in one line."""
 
 import dataclasses
+import itertools
 import re
 import subprocess
 import sys
@@ -59,6 +60,7 @@ def refuse(load):
 def test_every_yaml_loads_and_reads_back_equal(path, load):
     config = load_config(path)
     assert load(config_to_yaml(config)) == config
+    assert config.results_dir == config.run_dir  # a run changes no committed file
 
 
 def test_an_empty_yaml_is_the_default_and_a_changed_config_reads_back_equal(load):
@@ -81,7 +83,7 @@ def test_an_empty_yaml_is_the_default_and_a_changed_config_reads_back_equal(load
 def test_an_unknown_key_is_refused_with_the_nearest_valid_one(refuse, text, overrides, wrong, nearest):
     message = refuse(text, *overrides)
     assert re.search(rf"(?<![\w.]){re.escape(wrong)}(?![\w.])", message) and f"did you mean {nearest}?" in message
-    assert (f"--set {overrides[0]}" if overrides else "run.yaml") in message
+    assert (f"--set {overrides[0].partition('=')[0]}: " if overrides else "run.yaml") in message
 
 
 def test_a_key_without_a_near_match_is_refused_with_the_known_keys(refuse):
@@ -173,6 +175,23 @@ def test_a_missing_file_names_the_nearest(monkeypatch):
     monkeypatch.chdir(ROOT)
     with pytest.raises(UserError, match=r"configs/quikstart\.yaml does not exist; did you mean configs/quickstart\.y"):
         load_config("configs/quikstart.yaml")
+
+
+def test_a_missing_base_names_the_nearest_relative_to_its_yaml(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run.yaml"
+    for text, base in itertools.product(
+        ("base: %s", "judge: {train: {base: %s}}"),
+        ("judges/opena.yaml", "configs/judges/openai.yaml", "../judges/openai.yml", "quikstart.yaml"),
+    ):
+        run.write_text(text % base)
+        with pytest.raises(UserError, match=f"{run}: base={base} does not exist; .* relative to the YAML") as error:
+            load_config(run)
+        (suggested,) = re.findall(r"did you mean (\S+)\?", str(error.value))
+        assert (tmp_path / suggested).is_file(), error.value
+    with pytest.raises(UserError, match="nowhere.yaml does not exist; known: ") as error:
+        load_config("nowhere.yaml")
+    assert str(error.value).endswith(f"(the current folder is {tmp_path})")
 
 
 def test_overrides_take_the_type_of_their_key(load):
@@ -295,7 +314,7 @@ def test_run_names_cannot_leave_the_folder_of_runs(refuse, load, key):
         '"a\\nb"', "~/x", "x" * 150,
     ):  # fmt: skip
         message = refuse("", f"{key}={name}")
-        assert key in message.removeprefix(f"--set {key}") and "must be a" in message
+        assert key in message.removeprefix(f"--set {key}: ") and "must be a" in message
     for name in ("quickstart", "tables/cold-start", "qwen2.5_7B", "变", "2026-01-01", "a/b/c/d"):
         config = load("", f"name={name}", f"rl.init_run={name}")
         assert config.run_dir == Path("runs") / name and config.sft_policy == f"runs/{name}/sft"
@@ -355,7 +374,7 @@ def test_a_layout_that_would_split_a_group_or_a_batch_is_refused_with_the_number
 
 def test_runs_with_another_seed_get_their_own_folders():
     assert [Config(name="a", seed=seed).run_name for seed in (0, 1, 2)] == ["a", "a-seed1", "a-seed2"]
-    assert str(Config(name="a", seed=1).run_dir) == "runs/a-seed1" and str(Config(name="a").results_dir) == "results/a"
+    assert str(Config(name="a", seed=1).run_dir) == "runs/a-seed1" and str(Config(name="a").results_dir) == "runs/a"
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.__name__)

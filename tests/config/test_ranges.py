@@ -101,7 +101,7 @@ def test_each_key_accepts_exactly_the_values_of_its_type_and_range(place, tmp_pa
             if isinstance(found, Config):
                 taken.add(value)
             else:
-                assert key in found.removeprefix(f"--set {key}="), found
+                assert key in found.removeprefix(f"--set {key}: "), found
         assert taken == OF_KEY.get(key, accepted(kind)), key
 
 

@@ -174,7 +174,7 @@ def test_the_first_run_of_the_docs_works(tmp_path, monkeypatch):
         run(str(ROOT / "train_rl.py"), "--config", "mine.yaml", *sets)
         printed = run(str(ROOT / "evaluate.py"), "--config", "mine.yaml", *sets)
 
-    summary = read(tmp_path / "results" / "mine" / "summary.json")
+    summary = read(tmp_path / "runs" / "mine" / "summary.json")
     start, trained = summary["sft"], summary["rl"]
     assert summary["reference"] == "sft sampled" and "win rate against `sft sampled`" in printed
     sampled = {name: figure["mean"] for name, figure in start["sampled"].items() if name in ("valid_rate", "score")}
@@ -189,7 +189,7 @@ def test_the_first_run_of_the_docs_works(tmp_path, monkeypatch):
     curve = list(read_jsonl(tmp_path / "runs" / "mine" / "rl" / "curve.jsonl"))
     assert [point["step"] for point in curve] == [0, 1, 2]
     assert None not in [point["eval/sampled/score"] for point in curve]
-    assert write_page(tmp_path / "runs" / "mine", tmp_path / "results" / "mine").stat().st_size > 50_000
+    assert write_page(tmp_path / "runs" / "mine", tmp_path / "runs" / "mine").stat().st_size > 50_000
 
 
 def test_own_baselines_must_name_one_query_each_and_missing_answers_are_reported(config, tmp_path, capsys):

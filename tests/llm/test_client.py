@@ -253,6 +253,7 @@ def test_the_budget_stops_the_run_after_exactly_the_permitted_calls(tmp_path):
         replies = ask_all(client, llm(url), repeats=range(20))
         assert sum(reply is not None for reply in replies) == len(script.requests) == 7
         assert "judge.max_calls=7 is used up: run has paid for 7 calls" in client.stop_reason
+        assert client.stop_reason.endswith("; raise judge.max_calls")
         again = client_of(tmp_path, max_calls=7)
         assert ask(again, llm(url), 0) == 5 and ask(again, llm(url), 99) is None and again.stop_reason
         dear = client_of(tmp_path, stage="dear", max_cost=0.03)

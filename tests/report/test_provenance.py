@@ -1,10 +1,12 @@
 """Provenance: judges, prompts, the commit and the data's hashes."""
 
 import subprocess
+from importlib.metadata import PackageNotFoundError
 
 from arenarl.config.load import load_config
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.prompts import prompt_hash
+from arenarl.report import provenance as report_provenance
 from arenarl.report.provenance import commit, provenance
 from arenarl.rollout.system_prompt import default_prompt, prompt_name
 from arenarl.system.atomic_files import hash_files
@@ -58,6 +60,20 @@ def test_changes_in_results_do_not_make_the_commit_dirty(tmp_path):
     assert commit(tmp_path) == clean
     code.write_text("2")
     assert commit(tmp_path) == f"{clean}-dirty"
+
+
+def test_without_git_and_without_packages_that_a_run_does_not_need_provenance_is_written(monkeypatch):
+    real = report_provenance.version
+
+    def version(name):
+        if name in ("wandb", "openai"):
+            raise PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(report_provenance, "version", version)
+    record = provenance(load_config(CONFIGS / "quickstart.yaml"))
+    assert record["commit"] is None and record["versions"]["wandb"] is None and record["versions"]["torch"]
 
 
 def test_data_files_have_their_hashes(tmp_path):

@@ -268,7 +268,7 @@ def test_evaluate_judges_a_closed_model_like_a_checkpoint(tmp_path):
         and "LLM calls: 10 paid for" in printed
         and "closed so far: 11 calls" in printed
     )
-    summary = read(tmp_path / "results" / "closed" / "summary.json")
+    summary = read(tmp_path / "runs" / "closed" / "summary.json")
     greedy, provenance = summary["one"]["greedy"], summary["provenance"]["api_policies"]["one"]
     assert summary["checkpoints"] == ["one"] and provenance["model"] == "closed"
     assert (greedy["valid_rate"]["mean"], greedy["tool_calls"]["mean"]) == (100.0, 1.0)

@@ -2,6 +2,9 @@
 tests/scripts/test_real_model.py fetches and trains a packaged model."""
 
 import json
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +12,7 @@ import tiny_models
 import torch
 from peft import get_peft_model
 from safetensors.torch import save_file
+from scripts import ENVIRONMENT
 from transformers import AutoModelForCausalLM, LlamaConfig, T5Config
 from trl import SFTConfig
 from trl.trainer.utils import create_model_from_path
@@ -134,3 +138,24 @@ def test_without_an_index_an_error_names_the_remedy_and_no_folder_is_left(tmp_pa
     with pytest.raises(UserError, match=missing):
         require_model(NAME)
     assert not (tmp_path / "runs" / "models" / NAME).exists()
+
+
+UNGUARDED = """
+from pathlib import Path
+from filelock import FileLock
+from arenarl.rollout.policy import PACKAGED
+_, convert = PACKAGED["smollm2-135m-instruct"]
+with FileLock("lock"):
+    convert(Path("files"), Path("folder"))
+"""
+
+
+@pytest.mark.slow(seconds=12)
+def test_a_script_without_a_guard_can_convert_a_packaged_model(tmp_path):
+    """The conversion must not run the caller's script again. Here it has no files, so it ends with its own error."""
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 1 and "RuntimeError" in done.stderr and "SmolLM2-135M-Instruct" in done.stderr

@@ -235,7 +235,7 @@ def test_evaluation_generates_several_checkpoints_with_one_engine(folder):
     options = {"name": "tiny", "rollout__backend": "vllm", "rollout__batch_size": 16, "evaluate__decodings": ["greedy"]}
     checkpoints = {"sft": "runs/tiny/sft", "beside": "runs/tiny/sft/initial"}
     run_well(folder, "evaluate.py", evaluate__checkpoints=checkpoints, **options)
-    summary = read(folder / "results" / "tiny" / "summary.json")
+    summary = read(folder / "runs" / "tiny" / "summary.json")
     # the initial policy has not learned the form of an answer
     assert summary["beside"]["greedy"]["valid_rate"]["mean"] == 0 < summary["sft"]["greedy"]["valid_rate"]["mean"]
 

@@ -1,11 +1,13 @@
 """The checkpoint from which a run resumes."""
 
+import logging
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
 from arenarl.config.schema import Config
-from arenarl.run.checkpoints import CheckpointMarker, finish_marks, last_checkpoint
+from arenarl.run.checkpoints import CheckpointMarker, TrainingBar, finish_marks, last_checkpoint
 from arenarl.run.marks import MARK
 from arenarl.run.trainer_arguments import common_arguments
 from arenarl.system.atomic_files import write_json
@@ -114,3 +116,16 @@ def test_a_symbolic_link_neither_stops_saving_nor_loses_its_target(save, tmp_pat
     save(40, processes=1)
     left = {path.name for path in tmp_path.glob("checkpoint-*")}
     assert left == {"checkpoint-30", "checkpoint-40"} and (disk / "checkpoint-20" / "optimizer.pt").is_file()
+
+
+def test_resuming_warns_of_missing_weights_unless_all_of_them_are_tied():
+    model = SimpleNamespace(all_tied_weights_keys={"lm_head.weight": "model.embed_tokens.weight"})
+    nothing = SimpleNamespace(model=model, remove_callback=id, add_callback=id)
+    TrainingBar("rl").attach(nothing)
+    logger, warned = logging.getLogger("transformers.trainer"), logging.Handler()
+    warned.emit = Mock()
+    logger.addHandler(warned)
+    for keys in (["lm_head.weight"], ["lm_head.weight", "model.norm.weight"], ["model.norm.weight"]):
+        logger.warning(f"There were missing keys in the checkpoint model loaded: {keys}.")
+    logger.removeHandler(warned)
+    assert warned.emit.call_count == 2

@@ -13,6 +13,7 @@ from scripts import ENVIRONMENT, read
 
 from arenarl.config.schema import Config, WandbConfig
 from arenarl.run.tracking import mode
+from arenarl.system.errors import UserError
 
 STAGE = """
 import sys
@@ -143,3 +144,52 @@ def test_a_run_never_asks_for_a_login(tmp_path, monkeypatch):
     assert mode(WandbConfig()) == "online"
     monkeypatch.setenv("WANDB_MODE", "disabled")
     assert mode(WandbConfig()) == "disabled" and mode(WandbConfig(mode="offline")) == "offline"
+
+
+@pytest.mark.parametrize(("variables", "key", "wanted"), [
+    ({"WANDB_MODE": "Offline"}, "auto", "offline"), ({"WANDB_MODE": "dryrun"}, "auto", "offline"),
+    ({"WANDB_MODE": "offlin"}, "auto", "WANDB_MODE=offlin: .*did you mean offline?"),
+    ({"WANDB_MODE": "off line"}, "online", "WANDB_MODE=off line: "), ({"WANDB_MODE": "no"}, "disabled", "disabled"),
+    ({"WANDB_DISABLED": "true"}, "auto", "disabled"), ({"WANDB_DISABLED": "1"}, "online", "disabled"),
+    ({"WANDB_DISABLED": "false", "WANDB_MODE": "online"}, "auto", "online"),
+    ({"WANDB_DISABLED": "ture"}, "auto", "WANDB_DISABLED=ture: .*did you mean true?"),
+])  # fmt: skip
+def test_variables_of_wandb_are_followed_and_a_misspelt_value_is_refused(monkeypatch, variables, key, wanted):
+    for name in ("WANDB_MODE", "WANDB_DISABLED", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if "=" in wanted:
+        with pytest.raises(UserError, match=wanted.replace("?", r"\?")):
+            mode(WandbConfig(mode=key))
+    else:
+        assert mode(WandbConfig(mode=key)) == wanted
+
+
+UNREACHABLE = """
+import sys
+from pathlib import Path
+import wandb
+from arenarl.config.schema import Config, WandbConfig
+from arenarl.run.tracking import log, start_tracking
+
+config = Config(wandb=WandbConfig(mode="online"))
+(config.run_dir / "rl").mkdir(parents=True)
+start_tracking(config, config.run_dir / "rl")
+log({"a": 1.0}, 1)
+assert wandb.run.settings.mode == "offline"
+"""
+
+
+@pytest.mark.slow(seconds=8)
+def test_without_a_connection_to_wandb_a_stage_is_logged_offline_and_writes_no_home(tmp_path):
+    variables = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40, "HOME": str(tmp_path / "home")}
+    variables |= {"WANDB_INIT_TIMEOUT": "2", "WANDB_MODE": "online"}
+    (tmp_path / "home").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", UNREACHABLE], cwd=tmp_path, env=os.environ | ENVIRONMENT | variables,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "this stage is logged offline" in done.stdout and "0" * 40 not in done.stdout
+    assert list(tmp_path.glob("runs/run/wandb/offline-run-*")) and not any((tmp_path / "home").iterdir())

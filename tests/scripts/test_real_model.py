@@ -68,7 +68,7 @@ def test_rl_rolls_out_ranks_and_updates(real, smollm2):
 
 
 def test_evaluation_has_figures_of_both_policies(real):
-    summary = read(real / "results" / "tiny" / "summary.json")
+    summary = read(real / "runs" / "tiny" / "summary.json")
     for policy in ("sft", "rl"):
         assert 0 < summary[policy]["greedy"]["policy_tokens"]["mean"] <= 64
         assert len(list(read_jsonl(real / "runs" / "tiny" / "evaluate" / f"{policy}_greedy.jsonl"))) == 5

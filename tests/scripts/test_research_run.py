@@ -42,7 +42,7 @@ def test_only_groups_without_a_known_answer_are_ranked(researched):
 
 def test_the_summary_has_accuracy_pass_at_4_and_the_rubric_on_valid_generations(researched):
     folder, output = researched
-    summary = read(folder / "results" / "tiny" / "summary.json")
+    summary = read(folder / "runs" / "tiny" / "summary.json")
     sampled = summary["rl"]["sampled"]
     names = "win_rate win_rate_valid valid_rate accuracy entity_recall facts_covered pass_at_4 quality"
     assert all(set(sampled[name]) == {"mean", "ci"} for name in names.split())
@@ -52,4 +52,4 @@ def test_the_summary_has_accuracy_pass_at_4_and_the_rubric_on_valid_generations(
     assert "accuracy" in sampled["by_subtask"]["synthetic_qa"] and "accuracy" not in sampled["by_subtask"]["Report"]
     assert "pass_at_4" not in summary["rl"]["greedy"] and "pass@4 %" in output
     assert "accuracy" in meaning(summary)[0]
-    assert write_page(folder / "runs" / "tiny", folder / "results" / "tiny").stat().st_size > 50_000
+    assert write_page(folder / "runs" / "tiny", folder / "runs" / "tiny").stat().st_size > 50_000

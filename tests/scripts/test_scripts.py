@@ -26,7 +26,7 @@ KEY = "sk-MARKED-2f9c"
 
 @pytest.fixture(scope="session")
 def summary(folder):
-    return read(folder / "results" / "tiny" / "summary.json")
+    return read(folder / "runs" / "tiny" / "summary.json")
 
 
 @pytest.mark.parametrize("stage", ["sft", "rl"])
@@ -77,7 +77,7 @@ def test_evaluation_prints_a_row_per_checkpoint_and_decoding_and_names_the_simul
     _, output = pipeline
     for row in ("sft sampled", "sft greedy", "rl sampled", "rl greedy"):
         assert sum(line.startswith(row) for line in output.splitlines()) == 1
-    assert "simulated judge" in output and output.splitlines()[-1].startswith("written: results/tiny/summary.json")
+    assert "simulated judge" in output and output.splitlines()[-1].startswith("written: runs/tiny/summary.json")
 
 
 def test_repeating_an_evaluation_writes_the_same_bytes(folder, summary):
@@ -87,7 +87,7 @@ def test_repeating_an_evaluation_writes_the_same_bytes(folder, summary):
         file.unlink()
     run_well(folder, "evaluate.py", extra_environment={"WANDB_MODE": "offline"})
     assert len(before) == 6 and before == {file.name: file.read_bytes() for file in path.glob("*.jsonl")}
-    again = read(folder / "results" / "tiny" / "summary.json")
+    again = read(folder / "runs" / "tiny" / "summary.json")
     figures = {name: summary[name] for name in ("sft", "rl")}
     assert {name: again[name] for name in figures} == figures
     [records] = tracked.starts(path.parent, read(path / "wandb.json")["id"])
@@ -101,10 +101,10 @@ def test_the_report_has_the_run_s_queries_groups_and_figures(folder):
     done = subprocess.run(
         command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout) == (0, "written: results/tiny/report.html\n"), done.stderr
-    page = (folder / "results" / "tiny" / "report.html").read_text()
+    assert (done.returncode, done.stdout) == (0, "written: runs/tiny/report.html\n"), done.stderr
+    page = (folder / "runs" / "tiny" / "report.html").read_text()
     assert "Queries <small>20</small>" in page and "Training groups <small>2</small>" in page
-    figures = {path.stem for path in (folder / "results" / "tiny" / "figures").iterdir()}
+    figures = {path.stem for path in (folder / "runs" / "tiny" / "figures").iterdir()}
     assert figures == {"learning_curves", "win_rate_by_subtask", "noise_against_spread", "win_rate_by_length"}
 
 
@@ -112,7 +112,7 @@ def test_evaluation_has_pass_at_k_and_figures_by_test_time_turns(folder, summary
     """Three samples and two budgets of turns; the table counts all samples."""
     options = {"name": "scaled", "evaluate__checkpoints": {"sft": "runs/tiny/sft"}, "evaluate__samples": 3}
     output = run_well(folder, "evaluate.py", **options, evaluate__max_turns=[2, 8])
-    run_dir, results = folder / "runs" / "scaled", folder / "results" / "scaled"
+    run_dir, results = folder / "runs" / "scaled", folder / "runs" / "scaled"
     scaled = read(results / "summary.json")
     figures = scaled["sft"]["sampled"]
     assert figures["cases"] == 3 * summary["sft"]["sampled"]["cases"]
@@ -149,16 +149,16 @@ def test_only_changed_parts_are_evaluated_again(folder, summary, tmp_path):
     changed = {file.name for file in path.glob("*_*.json*") if file.stat().st_mtime_ns != times[file.name]}
     names = ("rl_sampled", "rl_greedy", "sft_greedy")
     assert changed == {f"{name}.{kind}" for name in names for kind in ("json", "jsonl")}
-    again = read(tmp_path / "results" / "tiny" / "summary.json")
+    again = read(tmp_path / "runs" / "tiny" / "summary.json")
     assert again["sft"] == summary["sft"] and again["rl"]["greedy"]["valid_rate"]["mean"] == 0
 
 
 def test_query_prints_one_trajectory_and_writes_no_summary(folder):
-    before = (folder / "results" / "tiny" / "summary.json").read_bytes()
+    before = (folder / "runs" / "tiny" / "summary.json").read_bytes()
     output = run_well(folder, "evaluate.py", "--query", "Find a quiet cafe in Chengdu.")
     assert output.startswith("query: Find a quiet cafe in Chengdu.\n\n[assistant]\n") and "\nended: " in output
     assert output.splitlines()[-1].startswith("policy: rl, ")
-    assert (folder / "results" / "tiny" / "summary.json").read_bytes() == before
+    assert (folder / "runs" / "tiny" / "summary.json").read_bytes() == before
 
 
 def test_the_curve_has_a_point_before_training_and_every_eval_steps(folder):
@@ -300,7 +300,7 @@ def test_llm_judges_are_paid_once_stop_at_their_budget_and_never_leak_the_key(fo
         assert [done.returncode for done in outputs[2:]] == [0, 0], outputs[-1].stderr[-3000:]
         assert "estimate for rl: about" in outputs[2].stdout and "the two judges agree" in outputs[-1].stdout
     served = log.read_text().splitlines()
-    summary = read(work / "results" / "llm" / "summary.json")
+    summary = read(work / "runs" / "llm" / "summary.json")
     assert summary["judge"] == "simulated"
     assert summary["provenance"]["judge_eval"][0]["model"] == "simulated-travel-judge"
     assert len(summary["provenance"]["judge_train"]["prompt"]) == 12
@@ -313,7 +313,7 @@ def test_llm_judges_are_paid_once_stop_at_their_budget_and_never_leak_the_key(fo
 
     outputs.append(run(work, "evaluate.py", **without_key, **{"judge.store_only": True}))
     assert outputs[-1].returncode == 0, outputs[-1].stderr[-3000:]
-    assert read(work / "results" / "llm" / "summary.json")["rl"]["sampled"]["win_rate"] == figures["win_rate"]
+    assert read(work / "runs" / "llm" / "summary.json")["rl"]["sampled"]["win_rate"] == figures["win_rate"]
 
     assert all(KEY not in done.stdout + done.stderr for done in outputs)
     assert [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()] == []

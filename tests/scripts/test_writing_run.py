@@ -25,7 +25,7 @@ def written(tmp_path_factory):
 
 def test_the_summary_has_win_rate_quality_and_length(written):
     folder, output = written
-    summary = read(folder / "results" / "tiny" / "summary.json")
+    summary = read(folder / "runs" / "tiny" / "summary.json")
     sampled = summary["rl"]["sampled"]
     assert {"win_rate", "quality", "constraints_met", "length_of_asked", "by_length"} <= sampled.keys()
     assert "length % of asked" in output and sampled["tool_calls"]["mean"] == 0
@@ -41,6 +41,6 @@ def test_training_groups_are_ranked_by_tournaments_and_have_no_tool_call(written
 
 
 def test_the_report_plots_win_rate_against_length(written):
-    page = write_page(written[0] / "runs" / "tiny", written[0] / "results" / "tiny")
+    page = write_page(written[0] / "runs" / "tiny", written[0] / "runs" / "tiny")
     assert page.stat().st_size > 50_000 and "against length" in page.read_text(encoding="utf-8")
-    assert (written[0] / "results" / "tiny" / "figures" / "win_rate_by_length.svg").is_file()
+    assert (written[0] / "runs" / "tiny" / "figures" / "win_rate_by_length.svg").is_file()

@@ -1,7 +1,10 @@
 """Real failures of machines end with one line on stderr that says what to change, and finished work stays."""
 
 import errno
+import getpass
+import io
 import os
+import re
 import resource
 import shutil
 import signal
@@ -30,7 +33,10 @@ from arenarl.system.errors import (
     OUT_OF_MEMORY,
     UserError,
     explain,
+    prepare_process,
+    run_cli,
 )
+from arenarl.system.progress import say
 
 LAUNCHED = ("-m", "arenarl.run.launch", "--nproc_per_node")
 execute = partial(subprocess.run, capture_output=True, text=True, check=False, timeout=300)
@@ -253,6 +259,9 @@ MANY_FILES = (
     (DistNetworkError("The server socket has failed to listen. code: -98, name: EADDRINUSE"),
      "the port is in use by another run; leave MASTER_PORT unset or set it to a free port"),
     (FileNotFoundError(2, "No such file", "x"), None), (ValueError("a bug"), None),
+    (ModuleNotFoundError("x", name="no_such_package.part"),
+     "the package no_such_package is not installed, and this run needs it; pip install -r requirements.txt"),
+    (ModuleNotFoundError("x", name="arenarl.nowhere"), None), (ModuleNotFoundError("x", name="json.nowhere"), None),
     (ExceptionGroup("tasks", [UserError("change x"), MemoryError()]), "change x"),
     (ExceptionGroup("tasks", [UserError("change x"), KeyError("x")]), None),
 ])  # fmt: skip
@@ -303,6 +312,61 @@ def test_an_error_raised_from_itself_is_a_bug_like_any_other():
     bug = ValueError("a bug")
     bug.__cause__ = bug
     assert explain(bug) is None
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_any_text_can_be_printed_on_any_terminal(monkeypatch, encoding):
+    written, errors = io.BytesIO(), io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding, write_through=True))
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(errors, encoding=encoding, write_through=True))
+    text = "… → 中 \udc80"  # half a character, as in a file name
+
+    def main():
+        say(text)
+        raise UserError(text)
+
+    with pytest.raises(SystemExit, match="2"):
+        run_cli(main)
+    expected = text.encode(encoding, "backslashreplace")
+    assert (written.getvalue(), errors.getvalue()) == (expected + b"\n", b"error: " + expected + b"\n")
+
+
+def test_every_command_prepares_its_process():
+    """Terminal, home, limits and one-line errors depend on it. Two modules are pipes between processes."""
+    pipes = {"arenarl/domains/research/pages.py", "arenarl/domains/mcp_server.py"}
+    for path in (*ROOT.glob("arenarl/**/*.py"), *ROOT.glob("data/*.py"), *ROOT.glob("*.py")):
+        text, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
+        if 'if __name__ == "__main__"' in text and name not in pipes and not name.endswith("/mcp_server.py"):
+            assert re.search(r"\brun_cli\(|\bprepare_process\(", text), name
+
+
+def test_without_a_home_that_can_be_written_caches_go_to_the_runs_folder(tmp_path, monkeypatch):
+    def found(home, is_writable=True):
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path)
+            patch.setattr(os, "environ", os.environ.copy())
+            for name in [name for name in os.environ if name.startswith(("XDG_", "HF_", "TRITON", "USER", "LOGNAME"))]:
+                del os.environ[name]
+            if home is None:
+                patch.setattr(os.path, "expanduser", lambda path: path.replace("~", os.environ.get("HOME", "~")))
+                patch.delenv("HOME")
+            else:
+                patch.setenv("HOME", str(home))
+            access = os.access
+            patch.setattr(os, "access", lambda path, how: is_writable and access(path, how))
+            patch.setattr(getpass, "getuser", lambda: os.environ["USER"])  # KeyError: a number without a name
+            prepare_process()
+            return dict(os.environ)
+
+    own, home = tmp_path / "runs" / "home", tmp_path / "home"
+    for missing in (None, tmp_path / "nowhere"):
+        variables = found(missing)
+        assert variables["HOME"] == str(own) and own.is_dir() and variables["USER"].startswith("user")
+    (home / ".cache" / "huggingface").mkdir(parents=True)
+    variables = found(home, is_writable=False)
+    assert variables["HOME"] == str(home) and variables["HF_HOME"] == str(home / ".cache" / "huggingface")
+    assert all(variables[name].startswith(str(own)) for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "TRITON_HOME"))
+    assert not {"XDG_CACHE_HOME", "HF_HOME"} & found(home).keys()
 
 
 BROKEN = """

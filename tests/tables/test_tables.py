@@ -27,7 +27,7 @@ from arenarl.tables.__main__ import main
 from arenarl.tables.figures import against_axis, against_cost
 from arenarl.tables.over_seeds import beyond_chance, mean_over_seeds
 from arenarl.tables.pages import scale_table, write_tables
-from arenarl.tables.rows import TABLES, read_table, runs_of
+from arenarl.tables.rows import TABLES, new_seeds, read_table, runs_of
 from arenarl.tables.store import FILE, read_runs, store_run
 from arenarl.tables.summary import compare_all, compare_with_stored, merged, read_found, summary_of_table
 
@@ -239,6 +239,15 @@ def test_seeds_after_the_first_five_form_a_replication_table(folder, tmp_path):
     keep(tmp_path / "own", lambda run: run["seed"] < 5)
     write(folder, tmp_path)
     assert "later seeds" not in page_of(tmp_path)
+
+
+def test_a_line_before_the_work_names_seeds_that_the_table_does_not_list(folder):
+    table = read_table("own", folder)
+    assert new_seeds("own", table, []) == new_seeds("own", table, [2, 0]) == ""
+    line = new_seeds("own", table, [1, 7, 8])
+    assert (
+        line.startswith("own has the seeds 0, 1, 2, not 7, 8: data and SFT are made anew") and "add it to seeds" in line
+    )
 
 
 def test_a_seed_that_the_table_does_not_list_is_left_out_and_replaces_no_listed_seed(folder, tmp_path, capsys):

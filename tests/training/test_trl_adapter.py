@@ -258,7 +258,9 @@ def test_a_spent_budget_stops_the_run_between_steps_and_a_rerun_resumes_there(
     options = {"eval_steps": 1, "save_steps": 100}
     client = Client()
     points = Points(client, step)
-    words = f"judge.max_calls=7 is used up; saved .*/checkpoint-{step}, from which the same command resumes"
+    words = (
+        f"judge.max_calls=7 is used up; saved .*/checkpoint-{step}; once the cause is removed, the same command resumes"
+    )
     with pytest.raises(UserError, match=words):
         Steps(policy_path, tokenizer, compact, tmp_path, points=points, client=client, **options)
     assert points.steps == list(range(step + 1)) and points.kept == list(range(step))
@@ -284,7 +286,7 @@ def test_a_stopped_run_does_not_overwrite_a_complete_checkpoint(tmp_path, is_who
     if is_whole:
         (tmp_path / "checkpoint-4" / MARK).touch()
     with (
-        pytest.raises(UserError, match="used up; saved .*/checkpoint-4, from which the same command resumes"),
+        pytest.raises(UserError, match="used up; saved .*/checkpoint-4; once the cause is removed"),
         adapter.saved_if_stopped(trainer),
     ):
         raise RunStopped("used up")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.domain import Domain, Split, Truth, Watch
 from arenarl.rollout.environment import Step, ToolError, check_call, tool_schema
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, missing
 from arenarl.system.progress import say
 from arenarl.system.user_input import text_of_file
 from arenarl.trajectory import Query, Trajectory, Turn, parse_json, prompt_messages, read_turns, tool_message
@@ -102,7 +102,7 @@ def official_items(
         path = Path(folder) / path.name  # sciworld_train.json is not in train/
     if not path.is_file():
         remedy = "name a folder that is a copy of AgentGym-RL's AgentItemId, with eval/ and train/"
-        raise UserError(f"data.items: {path} does not exist; {remedy}")
+        raise UserError(f"data.items: {missing(path, f'; {remedy}')}")
     try:
         records = parse_json(text_of_file(path))
     except ValueError as error:

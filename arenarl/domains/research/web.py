@@ -27,6 +27,7 @@ from arenarl.domains.research.pages import Hit, Page, decode, paragraphs, read_h
 from arenarl.llm.client import RunStopped
 from arenarl.rollout.environment import ToolError, as_written
 from arenarl.system.errors import UserError
+from arenarl.system.masking import replace_values
 from arenarl.system.progress import share_of
 from arenarl.system.workers import WorkerLost
 from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
@@ -260,9 +261,7 @@ class WebEngine:
             else:
                 if (status := response.status_code) == 200:
                     return response
-                text = " ".join(response.text.split())
-                for key in self._headers.values():
-                    text = text.replace(key, "***")
+                text = replace_values(" ".join(response.text.split()), dict.fromkeys(self._headers.values(), "***"))
                 text = text[:_MAX_ERROR_CHARS]
                 reason = f"answers {status}" + (f": {text}" if text else "")
                 with suppress(ValueError):  # retry-after may be a date

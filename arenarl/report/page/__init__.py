@@ -31,7 +31,7 @@ SCRIPTS = ("dom.js", "store.js", "list.js", "tournament.js", "item.js", "app.js"
 
 
 def write_page(run_dir: Path, results_dir: Path) -> Path:
-    """Draw the run's figures and write results/<run>/report.html from runs/<run>; return its path.
+    """Draw the run's figures and write report.html from runs/<run>; return its path.
     Raises UserError if the run has not been evaluated."""
     from arenarl.report.figures import draw_figures  # imported late: pages without figures do without matplotlib
 
