@@ -376,7 +376,7 @@ def test_a_reward_or_an_end_that_is_not_one_number_is_a_crash(tokenizer, steps, 
 @pytest.mark.parametrize("attributes", [
     {"tools": None}, {"tools": {}}, {"tools": "act"}, {"tools": property(raising(Panic()))},
     {"needs_answer": property(raising(Unprintable()))}, {"shared": np.array([1, 2])},
-], ids=repr)  # fmt: skip
+], ids=["no tools", "a mapping", "a text", "raising tools", "a raising trait", "an array"])  # fmt: skip
 def test_attributes_that_cannot_work_are_refused_in_one_line(tokenizer, attributes):
     world = fresh(**attributes)
     with pytest.raises(UserError, match="environment.name: ") as error:

@@ -260,7 +260,7 @@ MANY_FILES = (
      "the port is in use by another run; leave MASTER_PORT unset or set it to a free port"),
     (FileNotFoundError(2, "No such file", "x"), None), (ValueError("a bug"), None),
     (ModuleNotFoundError("x", name="no_such_package.part"),
-     "the package no_such_package is not installed, and this run needs it; pip install -r requirements.txt"),
+     "no_such_package is not installed, and this run needs it; run: pip install no_such_package"),
     (ModuleNotFoundError("x", name="arenarl.nowhere"), None), (ModuleNotFoundError("x", name="json.nowhere"), None),
     (ExceptionGroup("tasks", [UserError("change x"), MemoryError()]), "change x"),
     (ExceptionGroup("tasks", [UserError("change x"), KeyError("x")]), None),
@@ -333,7 +333,7 @@ def test_any_text_can_be_printed_on_any_terminal(monkeypatch, encoding):
 
 def test_every_command_prepares_its_process():
     """Terminal, home, limits and one-line errors depend on it. Two modules are pipes between processes."""
-    pipes = {"arenarl/domains/research/pages.py", "arenarl/domains/mcp_server.py"}
+    pipes = {"arenarl/system/workers.py", "arenarl/domains/mcp_server.py"}
     for path in (*ROOT.glob("arenarl/**/*.py"), *ROOT.glob("data/*.py"), *ROOT.glob("*.py")):
         text, name = path.read_text(encoding="utf-8"), str(path.relative_to(ROOT))
         if 'if __name__ == "__main__"' in text and name not in pipes and not name.endswith("/mcp_server.py"):
