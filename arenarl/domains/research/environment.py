@@ -7,6 +7,7 @@ becomes an observation, so training continues (B.4).
 """
 
 import json
+from collections.abc import Awaitable, Coroutine
 from dataclasses import asdict
 from typing import Any, Literal, Self
 
@@ -42,7 +43,13 @@ class ResearchEnvironment:
     def reset(self, query: Any) -> None:
         pass
 
-    async def call(self, name: str, arguments: dict[str, Any] | str) -> str:
+    def call(self, name: str, arguments: dict[str, Any] | str) -> str | Awaitable[str]:
+        """Run a tool. Without a wait the result comes at once: what came through another thread's event loop would join
+        a batch that depends on the machine's load, and the batch's rounding decides close draws."""
+        observation = self._call(name, arguments)
+        return observation if self.search_tools.waits else _result_of(observation)
+
+    async def _call(self, name: str, arguments: dict[str, Any] | str) -> str:
         try:
             checked = check_call(self.tools, name, arguments)
             return storable(await (self._search(**checked) if name == "search" else self._browse(**checked)))
@@ -61,6 +68,15 @@ class ResearchEnvironment:
     async def _browse(self, url: str) -> str:
         text = await self.search_tools.browse(url)
         return _one_line(text) if self.is_compact else json.dumps({"url": url, "text": text}, ensure_ascii=False)
+
+
+def _result_of(coroutine: Coroutine[Any, Any, str]) -> str:
+    """Return the result of a coroutine that never waits."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("a search tool waited, although nothing in it waits")
 
 
 def _one_line(text: str) -> str:

@@ -63,9 +63,13 @@ class Result:
 
 
 class Cache:
-    """Results in memory, and in one sqlite file for all processes. Failures are not stored. For one event loop only."""
+    """Results in memory, and in one sqlite file for all processes. Failures are not stored. For one event loop only.
 
-    def __init__(self, path: Path | None):
+    With `waits` False no result waits for anything, so no two calls for one result are ever under way together.
+    """
+
+    def __init__(self, path: Path | None, waits: bool = True):
+        self._waits = waits
         self._db = open_database(path, _SCHEMA, "environment.search.cache") if path else None
         self._memory: OrderedDict[tuple, Any] = OrderedDict()
         self._in_flight: InFlight[Any] = InFlight()
@@ -91,7 +95,7 @@ class Cache:
             self._remember(key, value)
             return value
 
-        return await self._in_flight.get(key, make_and_store)
+        return await (self._in_flight.get(key, make_and_store) if self._waits else make_and_store())
 
     def _remember(self, key: tuple, value: Any) -> None:
         self._memory[key] = value
@@ -100,7 +104,10 @@ class Cache:
 
 
 class SearchTools:
-    """`await tools.search(query)`, `await tools.browse(url)`, from any event loop."""
+    """`await tools.search(query)`, `await tools.browse(url)`, from any event loop.
+
+    `waits` is False if no call ever waits: the engine is local, and neither models nor LLMs take part.
+    """
 
     def __init__(self, config: SearchConfig, engine: Engine, client: LLMClient | None = None, language: str = "en"):
         """Load the models and the cache. Without a `client`, no LLM is called.
@@ -108,8 +115,8 @@ class SearchTools:
         self.config, self.engine, self.client, self.language = config, engine, client, language
         self._stages = tuple(getattr(config, key) for key in _STAGES)
         self._is_quick = engine.is_local and not (config.embedder or config.reranker)
-        self._waits = not self._is_quick or self._uses(config.snippet) or self._uses(config.summary)
-        self.cache = Cache(Path(config.cache) if config.cache and not self._is_quick else None)
+        self.waits = not self._is_quick or self._uses(config.snippet) or self._uses(config.summary)
+        self.cache = Cache(Path(config.cache) if config.cache and not self._is_quick else None, self.waits)
         self._seconds: list[float] = []  # duration of each call since `take_metrics`
         self._embedder = Embedder(config.embedder, config.device) if config.embedder else None
         self._reranker = Reranker(config.reranker, config.device) if config.reranker else None
@@ -140,11 +147,11 @@ class SearchTools:
             finally:
                 self._seconds.append(time.perf_counter() - start)
 
-        return await (self._thread.run(answer()) if self._waits else answer())
+        return await (self._thread.run(answer()) if self.waits else answer())
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run text processing in a thread if calls wait for I/O anyway; otherwise run it directly, which is faster."""
-        return await asyncio.to_thread(work, *arguments) if self._waits else work(*arguments)
+        return await asyncio.to_thread(work, *arguments) if self.waits else work(*arguments)
 
     async def _search(self, query: str) -> list[Result]:
         limit, is_local = self.config.results, self.engine.is_local
@@ -156,7 +163,8 @@ class SearchTools:
             snippet = cut(written, words) if written else extract_snippet(query, texts, words, hit.title)
             return Result(hit.url, hit.title, snippet)
 
-        return list(await asyncio.gather(*(result_of(Hit(*hit)) for hit in hits)))
+        results = [result_of(Hit(*hit)) for hit in hits]
+        return list(await asyncio.gather(*results)) if self.waits else [await result for result in results]
 
     async def _browse(self, url: str) -> str:
         page = await self._page(url)
@@ -203,12 +211,14 @@ class SearchTools:
 
     async def _narrow(self, query: str, texts: list[str], count: int) -> list[str]:
         """Return the best `count` texts by embedding and reranker; without models, the first texts."""
-        run = asyncio.get_running_loop().run_in_executor
         if self._embedder and len(texts) > self.config.embedded_chunks:
-            texts = await run(self._models, self._embedder.best, query, texts, self.config.embedded_chunks)
+            texts = await self._by_model(self._embedder, query, texts, self.config.embedded_chunks)
         if self._reranker and len(texts) > 1:
-            texts = await run(self._models, self._reranker.best, query, texts, count)
+            texts = await self._by_model(self._reranker, query, texts, count)
         return texts[:count]
+
+    async def _by_model(self, model: Embedder | Reranker, query: str, texts: list[str], count: int) -> list[str]:
+        return await asyncio.get_running_loop().run_in_executor(self._models, model.best, query, texts, count)
 
     async def _page(self, url: str) -> Page:
         async def fetch() -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from arenarl.domains.research.passages import PageIndex
 from arenarl.domains.research.search import Cache, SearchTools, best_by_terms
 from arenarl.domains.research.web import Fetcher, WebEngine
 from arenarl.rollout.engine import Attempt, RolloutEngine
-from arenarl.rollout.environment import ToolError
+from arenarl.rollout.environment import ToolError, maybe_await
 from arenarl.system.errors import UserError
 
 SITE = "https://encyclopedia.example"
@@ -42,8 +42,8 @@ def local(client=None, **keys):
     return SearchTools(SearchConfig(**keys), LocalEngine(PageIndex.build(PAGES, 128), "test"), client)
 
 
-def ask(target, name, **arguments):
-    return asyncio.run(target.call(name, arguments))
+def ask(environment, name, **arguments):
+    return asyncio.run(maybe_await(environment.call(name, arguments)))
 
 
 def search(tools, query):
@@ -83,6 +83,17 @@ TEXTS = st.one_of(ODD, st.text(max_size=30), st.sampled_from(["y", "Y", "'", "os
 def test_any_text_gets_an_answer(text, call, form):
     tool, argument = call
     assert isinstance(ask(ResearchEnvironment(TOOLS, form), tool, **{argument: text}).encode(), bytes)
+
+
+@pytest.mark.parametrize(
+    "keys", [{}, {"summary_above_chars": 80}, {"browse_chunk_tokens": 32, "search_chunk_tokens": 32}]
+)
+def test_a_local_engine_answers_at_once_so_that_batches_do_not_depend_on_time(keys):
+    environment = ResearchEnvironment(local(**keys), "compact")
+    for _ in range(2):  # computed, then remembered
+        assert isinstance(environment.call("search", {"query": BORN}), str)
+        assert isinstance(environment.call("browse", {"url": "The Long Tide"}), str)
+        assert environment.call("browse", {"url": "nowhere"}).startswith("Error: no page")
 
 
 def test_wrong_calls_are_observations():
