@@ -94,7 +94,7 @@ def require_model(path: str) -> str:
         refuse_damaged_policy(folder)
     model_class(path)
     if is_main_process() and (local := local_folder(path)):
-        refuse_cut_weights(local)
+        refuse_cut_weights(local, is_downloaded=local != folder)
     return path
 
 

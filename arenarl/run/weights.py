@@ -139,14 +139,18 @@ def local_folder(policy: str) -> Path | None:
     return Path(config).parent if isinstance(config, str) else None
 
 
-def refuse_cut_weights(folder: Path) -> None:
-    """Raise UserError if a weights file is shorter or longer than its header says, or is missing."""
+def refuse_cut_weights(folder: Path, is_downloaded: bool = False) -> None:
+    """Raise UserError if a weights file is shorter or longer than its header says, or is missing.
+
+    A downloaded folder may lack files, which are then downloaded.
+    """
     from safetensors import SafetensorError, safe_open  # late, as above
 
     how = "restore it, download it again, or rerun the stage that writes it"
     for index in [*folder.glob("*.safetensors.index.json"), *folder.glob("pytorch_model*.bin.index.json")]:
         named = read_json(index, _Index, how).weight_map.values()
-        if missing := sorted({name for name in named if not (folder / name).is_file()}):
+        missing = sorted({name for name in named if not (folder / name).is_file()})
+        if missing and not is_downloaded:
             raise UserError(f"{index} names {missing[0]}, which does not exist; {how}")
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]):
         try:

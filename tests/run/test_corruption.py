@@ -85,9 +85,9 @@ def halfway(request, folder, tmp_path, monkeypatch):
         shutil.copytree(Path(f"{folder}-unbroken") / name, tmp_path / name)
     for name in FINISHED:
         (tmp_path / "runs" / "tiny" / request.param / name).unlink()
-    if request.param == "sft":
-        shutil.rmtree(tmp_path / "runs" / "tiny" / "rl")
-    shutil.rmtree(tmp_path / "runs" / "tiny" / "evaluate")
+    unread = {"rl": ["evaluate", "sft/initial", "sft/checkpoint-*"], "sft": ["evaluate", "rl"]}[request.param]
+    for path in [path for pattern in unread for path in (tmp_path / "runs" / "tiny").glob(pattern)]:
+        shutil.rmtree(path)
     begin = {"rl": begin_rl, "sft": begin_sft}[request.param]
     begin()
     shutil.copytree(tmp_path, f"{tmp_path}-pristine", symlinks=True)

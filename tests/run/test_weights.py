@@ -167,6 +167,7 @@ def test_weights_that_are_cut_off_or_missing_are_refused(tmp_path):
                 refuse_cut_weights(tmp_path)
         path.write_bytes(content)
     (tmp_path / "model-1.safetensors").unlink()
+    refuse_cut_weights(tmp_path, is_downloaded=True)
     with pytest.raises(UserError, match="index.json names model-1.safetensors, which does not exist; restore it"):
         refuse_cut_weights(tmp_path)
 

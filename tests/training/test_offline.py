@@ -223,7 +223,8 @@ def test_a_killed_run_in_rounds_ends_like_an_unbroken_run(folder, tmp_path, meth
         examples, policy = broken / "round1/examples.jsonl", broken / "round1/policy/model.safetensors"
         first, second, _ = examples.read_text().split("\n")
         examples.write_text(f"{first}\n{second.replace('1', '2', 1)}\n")
-        policy.write_bytes(policy.read_bytes()[:-1] + b"?")
+        *content, last = policy.read_bytes()
+        policy.write_bytes(bytes([*content, last ^ 1]))
     printed = run_well(tmp_path / "broken", "train_rl.py", **options)
     if number == 2:
         assert "round1/examples.jsonl, line 2 is damaged" in printed and "round1/policy is damaged" in printed
