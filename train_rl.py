@@ -33,7 +33,7 @@ def main() -> None:
     from arenarl.plan.estimate import print_estimate
     from arenarl.plan.readiness import check_judges, check_readiness
     from arenarl.rollout.backends import make_engine
-    from arenarl.rollout.policy import save_policy
+    from arenarl.rollout.policy import save_policy, sequence_limit
     from arenarl.run.checkpoints import CheckpointMarker, TrainingBar, last_checkpoint
     from arenarl.run.timing import timed
     from arenarl.run.tracking import start_tracking
@@ -49,6 +49,7 @@ def main() -> None:
     client = open_client(config.llms_of("rl"), config.judge, f"{config.run_name}/rl", folder)  # None without LLMs
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     engine = make_engine(config, start.tokenizer, make_environment)
+    engine.limit = sequence_limit(start.policy)
 
     # group → tournament → ranks → rewards (Eqs. 3-6)
     examine = make_examiner(domain)
@@ -67,8 +68,9 @@ def main() -> None:
     judges = {"judge.train": judge} | dict(zip(config.judge.evaluating, panel.judges, strict=True))
     if watcher:
         judges["judge.watch"] = watcher.judge
-    if arguments.check:
-        check_readiness(config, folder, queries, engine)
+    check_readiness(
+        config, folder, [*queries, *curve.queries] if config.rl.eval_steps else queries, engine, arguments.check
+    )
     check_judges(config, "rl", judges, domain, queries, client)
     if arguments.check:
         return

@@ -28,7 +28,13 @@ def main() -> None:
     # after all checks: loading TRL takes seconds
     from arenarl.domains.environments import environment_maker
     from arenarl.rollout.instances import temporary_environment
-    from arenarl.rollout.policy import load_tokenizer, lora_config, prepare_initial_policy, save_policy
+    from arenarl.rollout.policy import (
+        load_tokenizer,
+        lora_config,
+        prepare_initial_policy,
+        save_policy,
+        sequence_limit,
+    )
     from arenarl.rollout.system_prompt import system_prompt
     from arenarl.run.checkpoints import CheckpointMarker, TrainingBar, last_checkpoint
     from arenarl.run.processes import enable_gradient_bucket_view
@@ -55,6 +61,7 @@ def main() -> None:
             sft_data.count_cut(dataset, config.sft.max_length, folder / "data.json")
             if schemas is None:
                 sft_data.warn_of_untaught(data, tools)
+        sft_data.check_lengths(dataset, config.sft.max_length, config.rollout.max_tokens, sequence_limit(start))
         step_rows = config.sft.batch_size * config.sft.gradient_accumulation
         trainer = RightPaddedTrainer(
             model=start,

@@ -459,7 +459,8 @@ class SFTConfig:
     adam_beta2: Annotated[Float, Field(ge=0, lt=1)] = 0.999  # AdamW's decay for squared gradients. Its default
     batch_size: PositiveInt = 1  # trajectories per process and forward pass (Appendix A: 1 per GPU)
     gradient_accumulation: PositiveInt = 1  # batches summed before an update
-    max_length: PositiveInt = 16384  # maximum tokens; longer trajectories are cut, counted and reported. Our choice
+    max_length: PositiveInt = 16384  # maximum tokens; longer trajectories are cut, counted and reported. SFT is
+    # refused if more than half are cut. Our choice
     save_steps: PositiveInt = 200  # optimizer steps between checkpoints
     stop_at_valid: Share | None = None  # share of valid trajectories at which SFT stops, measured every `save_steps`
     # steps; null: train to the end

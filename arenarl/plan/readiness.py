@@ -1,4 +1,4 @@
-"""Checks before work starts: prompt lengths, plan and disk (`train_rl.py --check`), and a reply of each LLM and judge.
+"""Checks before work starts: prompt lengths, disk and plan, and a reply of each LLM and judge.
 
 Each judge gives one verdict on invented answers per method that the stage calls. Calls of LLMs are paid and stored like
 all others. RL's are never answered from the store, evaluation's may be.
@@ -7,7 +7,7 @@ all others. RL's are never answered from the store, evaluation's may be.
 import asyncio
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -24,7 +24,7 @@ from arenarl.llm.client import LLMClient, NoReply, probe_request
 from arenarl.plan.estimate import Call, JudgeRecorder, group_of_copies, reward_invented
 from arenarl.plan.memory import gb
 from arenarl.plan.stage import Stage
-from arenarl.rollout.engine import RolloutEngine, longest_prompt
+from arenarl.rollout.engine import RolloutEngine
 from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process, process_count
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, prompt_messages
@@ -34,35 +34,34 @@ AnyLLM = TypeVar("AnyLLM", bound=LLMConfig)
 CHECKPOINTS = 3  # on the disk at once: two complete ones and the one being written
 
 
-def check_readiness(config: Config, folder: Path, queries: Sequence[Query], engine: RolloutEngine) -> None:
-    """Run the checks and print a line for each. A plan that does not fit is only printed: training may use other GPUs.
+def check_readiness(
+    config: Config, folder: Path, queries: Sequence[Query], engine: RolloutEngine, is_check: bool = True
+) -> None:
+    """Check prompts and disk. With `is_check`, print a line for each, and the plan.
+    A plan that does not fit is only printed: training may use other GPUs.
 
     Raises:
         UserError: a trajectory is longer than the model reads, or the disk is too small.
     """
+    say: Callable[[str], None] = print if is_check and is_main_process() else lambda line: None
+    prompt, budget = engine.require_room(queries), config.rollout.max_tokens
+    if prompt is None:
+        say("prompts: not checked, as the model's config names no longest sequence")
+    else:
+        say(f"prompts: at most {prompt:,} tokens, with rollout.max_tokens {prompt + budget:,} of {engine.limit}")
     stage = Stage(config, "rl", process_count())
     try:
         _ = stage.shape
     except UserError as error:
-        print(f"lengths, plan and disk: not checked: {error}")
-    else:
-        _check_prompts(stage, queries, engine)
+        say(f"plan and disk: not checked: {error}")
+        return
+    if is_check:
         gpus = f"{stage.gpus} GPU{'s' * (stage.gpus > 1)} of {stage.gpu.memory_gb:g} GB"
-        print(f"plan for {gpus}: {'; '.join(stage.misfits) or 'fits'}; for other GPUs: python -m arenarl.plan")
-        _check_disk(stage, folder)
+        say(f"plan for {gpus}: {'; '.join(stage.misfits) or 'fits'}; for other GPUs: python -m arenarl.plan")
+    say(_check_disk(stage, folder))
 
 
-def _check_prompts(stage: Stage, queries: Sequence[Query], engine: RolloutEngine) -> None:
-    prompt, budget, positions = longest_prompt(engine, queries), stage.length, stage.shape.positions
-    if prompt + budget > positions:
-        both = f"a prompt of {prompt:,} tokens and rollout.max_tokens={budget}"
-        advice = f"set rollout.max_tokens to {positions - prompt} or less"
-        raise UserError(f"{both} are more than the {positions:,} that the model reads; {advice}")
-    both = f"with rollout.max_tokens {prompt + budget:,} of the {positions:,} that the model reads"
-    print(f"prompts: at most {prompt:,} tokens, {both}")
-
-
-def _check_disk(stage: Stage, folder: Path) -> None:
+def _check_disk(stage: Stage, folder: Path) -> str:
     training = replace(stage.training, gpus=1, reference=False)
     states, frozen = training.states(), training.shape.width * training.shape.parameters if training.lora_rank else 0
     checkpoint = sum(states.values()) - states["gradients"] - frozen  # LoRA's checkpoints hold only the adapter
@@ -72,7 +71,7 @@ def _check_disk(stage: Stage, folder: Path) -> None:
     if needed > free:
         taken = f"checkpoints take up to {gb(needed)} GB, and {gb(free)} GB are free"
         raise UserError(f"{folder}: {taken}; free some space, or use a larger disk")
-    print(f"disk: checkpoints take up to {gb(needed)} of {gb(free)} GB")
+    return f"disk: checkpoints take up to {gb(needed)} of {gb(free)} GB"
 
 
 def check_judges(

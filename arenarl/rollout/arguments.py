@@ -179,6 +179,11 @@ def _read_arguments(given: dict[str, Any], parameters: Schema) -> dict[str, Any]
     return read
 
 
+def is_text(schema: Any, parameters: Schema) -> bool:
+    """Return True if an argument's schema, a part of the tool's parameters, allows only strings."""
+    return _types(schema, parameters) == {"string"}
+
+
 def _reference_problem(schema: Schema) -> str | None:
     """Return the problem of an unusable $ref, or None. References to other documents are not fetched."""
     root = Resource.from_contents(schema, default_specification=DRAFT202012)

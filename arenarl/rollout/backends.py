@@ -13,7 +13,7 @@ from arenarl.rollout.api_policy import ApiRolloutEngine
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.environment import Environment
 from arenarl.rollout.generation import Generator, TransformersGenerator
-from arenarl.rollout.policy import load_to_generate, load_tokenizer
+from arenarl.rollout.policy import load_to_generate, load_tokenizer, sequence_limit
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.rollout.vllm_generation import SharedVLLMGenerator, VLLMGenerator, load_engine
 from arenarl.rollout.vllm_internals import gather_from_engine, require_vllm
@@ -48,7 +48,9 @@ def make_policy_engine(
         VLLMServer(config.rollout.server_url).load(policy)
     else:
         model = load_to_generate(policy, config.policy.dtype)
-    return make_engine(config, tokenizer, make, model)
+    engine = make_engine(config, tokenizer, make, model)
+    engine.limit = sequence_limit(policy, in_batches=backend == "transformers")
+    return engine
 
 
 def require_backend(rollout: RolloutConfig, path: str, dtype: str, is_check: bool = False) -> None:

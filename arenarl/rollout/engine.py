@@ -30,6 +30,7 @@ from arenarl.rollout.environment import (
 from arenarl.rollout.generation import Generator, TurnRequest, run_turns
 from arenarl.rollout.instances import Instances
 from arenarl.rollout.kv_cache import TrajectoryCache
+from arenarl.rollout.policy import Limit
 from arenarl.rollout.text_actions import action_message, action_tool
 from arenarl.system.errors import show
 from arenarl.system.seeds import stable_seed
@@ -128,7 +129,10 @@ class RolloutEngine:
 
     `system` is the system prompt, if any. `max_instances` bounds the environments in use at once; None means no bound.
     `timeout_s` limits each call of an environment's method.
+    `limit`, if set, is the policy's longest sequence: a longer prompt with `max_tokens` is refused.
     """
+
+    limit: Limit | None = None
 
     def __init__(
         self,
@@ -184,6 +188,7 @@ class RolloutEngine:
         The trajectories run concurrently: at most `max_instances`, and at most the generator's `batch_size` if it
         has one, because it keeps a cache for each.
         """
+        self.require_room(list({attempt.query.query_id: attempt.query for attempt in attempts}.values()))
         limits = getattr(self.generator, "batch_size", None), self.max_instances, len(attempts) or 1
         places = asyncio.Semaphore(min(limit for limit in limits if limit))
 
@@ -273,9 +278,19 @@ class RolloutEngine:
         messages, options = prompt_messages(query, self.system, first_observation), {"add_generation_prompt": True}
         return list(self.tokenizer.apply_chat_template(messages, tools=self.tools, return_dict=False, **options))
 
+    def require_room(self, queries: Sequence[Query]) -> int | None:
+        """Return the tokens of the longest prompt, without a first observation; None without a limit or a query.
+        Raises UserError if there is no room for `rollout.max_tokens` after it."""
+        if self.limit is None or not queries:
+            return None
+        self.limit.require_room(prompt := longest_prompt(self, queries), self.config.max_tokens)
+        return prompt
+
     def _start(self, query: Query, first_observation: str | None = None) -> Progress:
-        messages = prompt_messages(query, self.system, first_observation)
-        return Progress(messages, self.prompt_ids(query, first_observation))
+        prompt_ids = self.prompt_ids(query, first_observation)
+        if self.limit:
+            self.limit.require_room(len(prompt_ids), self.config.max_tokens)
+        return Progress(prompt_messages(query, self.system, first_observation), prompt_ids)
 
     def _message(self, text: str) -> dict[str, Any]:
         """Parse a generated turn; with `environment.actions: text` also its text actions."""

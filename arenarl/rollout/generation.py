@@ -14,10 +14,17 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from arenarl.rollout.kv_cache import TrajectoryCache, can_cut, encode, encode_and_keep
+from arenarl.rollout.kv_cache import TrajectoryCache, can_cut, plain_output, start_batch
+from arenarl.system.errors import UserError, explain, one_line
 from arenarl.system.event_loops import patient_loop
 
 Result = TypeVar("Result")
+TRIED = ((9, 12), (13, 16), (11, 21))  # first token and length of the rows that try a model's cache
+# Largest error of a cached step, as a share of the logits' standard deviation. On a CPU, right models of the tests have
+# 2e-6 and wrong ones 4e-4 or more; a GPU's convolutions have 10 bits. Our choice
+TOLERANCE = {("cpu", torch.float32): 1e-4, ("cuda", torch.float32): 2e-2}
+LOW_PRECISION = 0.15  # for weights of 16 bits; SmolLM2 has 0.03
+OTHER_WAYS = "name another model, or let vLLM generate (rollout.backend=vllm)"
 FULL_ENOUGH = 0.75  # finished rows leave a batch when the share of unfinished rows is at most this. Our choice
 
 
@@ -62,15 +69,27 @@ def run_turns(generator: Generator, turns: Coroutine[Any, Any, Result]) -> Resul
 class TransformersGenerator:
     """Batches concurrent requests, at most `batch_size` rows at once, and reuses each trajectory's cache.
 
-    The model's generation_config is ignored: tokens are drawn from the distribution that the trainer computes.
+    The model's generation_config is ignored: tokens are drawn from the distribution that the trainer computes. The
+    first model is tried by `require_cache`; in training, later ones are the same policy.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int):
+    def __init__(self, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase, batch_size: int):
+        self._model: PreTrainedModel | None = None
         self.model = model
         self.eos_id = tokenizer.eos_token_id
         self.batch_size = batch_size
         self._waiting: list[tuple[TurnRequest, asyncio.Future]] = []
         self._flusher: asyncio.Task | None = None
+
+    @property
+    def model(self) -> PreTrainedModel:
+        return self._model
+
+    @model.setter
+    def model(self, model: PreTrainedModel | None) -> None:
+        if model is not None and self._model is None:
+            require_cache(model)
+        self._model = model
 
     async def generate(self, request: TurnRequest) -> GeneratedTurn:
         future = asyncio.get_running_loop().create_future()
@@ -108,8 +127,7 @@ class TransformersGenerator:
     def _generate_batch(self, requests: list[TurnRequest]) -> list[list[int]]:
         """Generate a batch token by token. Finished rows leave it when at least a quarter of the rows are finished."""
         prompts, caches = [request.token_ids for request in requests], [request.cache for request in requests]
-        keeps_caches = can_cut(self.model)
-        batch = encode_and_keep(self.model, prompts, caches) if keeps_caches else encode(self.model, prompts)
+        keeps_caches, batch = can_cut(self.model), start_batch(self.model, prompts, caches)
         draw = PerRowSampling(requests, self.model.device)
         tokens_B = torch.tensor([prompt[-1] for prompt in prompts], device=self.model.device)
         turns: list[list[int]] = [[] for _ in requests]
@@ -135,6 +153,67 @@ class TransformersGenerator:
 
     def _has_ended(self, turn: list[int], request: TurnRequest) -> bool:
         return turn[-1:] == [self.eos_id] or len(turn) == request.max_tokens
+
+
+def require_cache(model: PreTrainedModel) -> None:
+    """Raise UserError if cached steps differ from a plain pass, as where a model ignores its cache or the padding.
+
+    Seven passes over at most 21 tokens. Neither random state nor the model's mode changes.
+    """
+    name = (getattr(model.config, "architectures", None) or [type(model).__name__])[0]
+    was_training, devices = model.training, [model.device] if model.device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices), torch.no_grad():
+            error, tolerance = (
+                _cache_error(model.eval()),
+                TOLERANCE.get((model.device.type, model.dtype), LOW_PRECISION),
+            )
+    except Exception as failure:
+        if explain(failure):  # not the architecture's fault, such as too little memory
+            raise
+        what = f"fails with the cache of rollouts: {type(failure).__name__}: {one_line(failure)}"
+        raise UserError(f"the architecture {name} {what}; {OTHER_WAYS}") from failure
+    finally:
+        model.train(was_training)
+    if not error <= tolerance:
+        what = f"gives other log-probabilities with a cache than without (error {error:.2g}, at most {tolerance:g})"
+        raise UserError(f"the architecture {name} {what}, so its rollouts would be wrong; {OTHER_WAYS}")
+
+
+def _cache_error(model: PreTrainedModel) -> float:
+    """Return the largest error of cached steps in two turns, as a share of the logits' standard deviation.
+
+    As in rollouts, rows are padded on the left, and one leaves after a turn's first step. The plain pass pads them on
+    the right and has no mask, as in training.
+    """
+    vocabulary, device = model.config.get_text_config().vocab_size, model.device
+    rows = [[(first + 3 * place) % vocabulary for place in range(length)] for first, length in TRIED]
+    steps, caches = [], [TrajectoryCache() for _ in rows]
+    for cut in (6, 1):  # number of tokens left for later
+        ends = [len(row) - cut for row in rows]
+        batch = start_batch(model, [row[:end] for row, end in zip(rows, ends, strict=True)], caches)
+        for step, going in enumerate(([0, 1, 2], [0, 2])):
+            logits_BV = batch.step(model, torch.tensor([rows[row][ends[row] - 1 + step] for row in going]).to(device))
+            steps += [(row, ends[row] - 1 + step, logits_V) for row, logits_V in zip(going, logits_BV, strict=True)]
+            for place, row in enumerate(going):
+                if can_cut(model):
+                    known = rows[row][: ends[row] + step]
+                    caches[row].keep(known, batch.row(place, len(known)))
+            if step == 0:
+                batch.select(torch.tensor([0, 2], device=device))
+    longest = max(map(len, rows))
+    ids_BT = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=device)
+    plain_BTV = model(input_ids=ids_BT, use_cache=False, **plain_output(model)).logits
+    errors = [_difference(logits_V, plain_BTV[row, place]) for row, place, logits_V in steps]
+    return float(torch.stack(errors).max())  # NaN if one is
+
+
+def _difference(logits_V: torch.Tensor, expected_V: torch.Tensor) -> torch.Tensor:
+    """Return the root mean square difference of log-probabilities over their standard deviation, over likely tokens."""
+    is_likely = expected_V > expected_V.max() - 50  # some models set the logits of other tokens to the lowest number
+    expected, error = expected_V[is_likely].float(), (logits_V - expected_V)[is_likely].float()
+    spread = expected.std(correction=0).clamp(min=torch.finfo(torch.float32).tiny)
+    return error.std(correction=0) / spread
 
 
 class PerRowSampling:

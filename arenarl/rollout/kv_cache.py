@@ -99,13 +99,24 @@ def _read(
     model: PreTrainedModel, ids_BT: torch.Tensor, mask: torch.Tensor | None, positions_BT: torch.Tensor, layers: Cache
 ) -> torch.Tensor:
     """Run the model on tokens that follow its cache; return the logits (B, 1, V) of the last token."""
-    options = {"past_key_values": layers, "use_cache": True, "logits_to_keep": 1}
+    options = {"past_key_values": layers, "use_cache": True, "logits_to_keep": 1, **plain_output(model)}
     return model(input_ids=ids_BT, attention_mask=mask, position_ids=positions_BT, **options).logits
+
+
+def plain_output(model: PreTrainedModel) -> dict[str, bool]:
+    """Return options that replace a checkpoint's own: the loss of router logits takes no cache."""
+    has_router = getattr(model.config.get_text_config(), "output_router_logits", None) is not None
+    return {"return_dict": True} | ({"output_router_logits": False} if has_router else {})
 
 
 def can_cut(model: PreTrainedModel) -> bool:
     """Return True if the model's cache can be cut at any token: every layer has plain attention."""
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
+
+
+def start_batch(model: PreTrainedModel, prompts: Sequence[list[int]], caches: Sequence[TrajectoryCache]) -> BatchCache:
+    """Encode all but the last token of every prompt; store them in the caches if the model's cache can be cut."""
+    return encode_and_keep(model, prompts, caches) if can_cut(model) else encode(model, prompts)
 
 
 def encode_and_keep(

@@ -9,12 +9,14 @@ runs/models. The end-of-turn token follows the model's repository, as its GGUF f
 Weights are dequantised to float32; reports of their figures should say so.
 """
 
+import json
 import os
 import re
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ from transformers.integrations import unset_hf_deepspeed_config
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from arenarl.config.schema import PolicyConfig, ScratchConfig
+from arenarl.rollout.arguments import is_text
 from arenarl.rollout.attention import prepare_attention
 from arenarl.rollout.chat_template import make_trainable
 from arenarl.run.marks import MARK, damage, policy_file, refuse_damaged_policy, write_mark
@@ -117,6 +120,46 @@ def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
         problem = "transformers does not count among its causal language models"
         raise UserError(f"{path} is {name}, which {problem}; name a causal language model")
     return kind
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The longest sequence of a model, and what it is the limit of."""
+
+    tokens: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the {self.tokens:,} {self.reason}"
+
+    def require_room(self, prompt: int, budget: int) -> None:
+        """Raise UserError if a prompt and `rollout.max_tokens` are longer; both are numbers of tokens."""
+        if prompt + budget > self.tokens:
+            both = f"a prompt of {prompt:,} tokens and rollout.max_tokens={budget}"
+            room = self.tokens - prompt
+            advice = f"set rollout.max_tokens to {room} or less" if room > 0 else "shorten the prompt"
+            raise UserError(f"{both} are more than {self}; {advice}, or name another model")
+
+
+def sequence_limit(path: str, in_batches: bool = True) -> Limit | None:
+    """Return the longest sequence that a model reads, or None if its config names none.
+
+    With dynamic or longrope position embeddings, transformers rotates all rows of a batch by its longest row. Then the
+    limit is the length at which this begins, unless `in_batches` is False, as for vLLM.
+    """
+    config = AutoConfig.from_pretrained(path).get_text_config()
+    positions = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
+    if not isinstance(positions, int) or positions < 1:
+        return None
+    limit, ropes = Limit(positions, "that the model reads"), getattr(config, "rope_parameters", None) or {}
+    for rope in [ropes] if "rope_type" in ropes else (part for part in ropes.values() if isinstance(part, dict)):
+        kind, original = rope.get("rope_type", "default"), rope.get("original_max_position_embeddings") or positions
+        if kind == "yarn" and original * rope["factor"] > limit.tokens:
+            limit = Limit(int(original * rope["factor"]), limit.reason)
+        elif ("dynamic" in kind or kind == "longrope") and in_batches and original < limit.tokens:
+            what = f"of original_max_position_embeddings, beyond which its rope_type {kind}"
+            limit = Limit(original, f"{what} makes a row's log-probabilities depend on the other rows of its batch")
+    return limit
 
 
 def folder_of(model: str) -> str:
@@ -318,8 +361,14 @@ def _scaffolds(tools: list[dict]) -> list[str]:
     strings = ["<|im_start|>user\n", "<|im_start|>assistant\n", "<|im_start|>user\n<tool_response>\n", "<think>\n"]
     strings += ["\n</think>\n\n<answer>\n", "\n</answer>", '"}}\n</tool_call>', "}}\n</tool_call>"]
     for tool in (tool["function"] for tool in tools):
-        start = f'\n</think>\n\n<tool_call>\n{{"name": "{tool["name"]}", "arguments": {{'
-        for position, (argument, schema) in enumerate(tool["parameters"]["properties"].items()):
-            value = f'"{argument}": ' + ('"' if schema["type"] == "string" else "")
+        start = f'\n</think>\n\n<tool_call>\n{{"name": {_as_json(tool["name"])}, "arguments": {{'
+        properties = tool["parameters"].get("properties", {})
+        for position, (argument, schema) in enumerate(properties.items()):
+            value = f"{_as_json(argument)}: " + ('"' if is_text(schema, tool["parameters"]) else "")
             strings += [f'", {value}', f", {value}"] if position else [start + value]
+        strings += [] if properties else [start]
     return list(dict.fromkeys(strings))
+
+
+def _as_json(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)

@@ -7,6 +7,7 @@ forms alike. Observations are user messages.
 import re
 from typing import Any
 
+from arenarl.rollout.arguments import is_text
 from arenarl.rollout.environment import Schema
 from arenarl.system.errors import UserError
 from arenarl.trajectory import ACTION_BEGINS, assistant_message, parse_turn
@@ -18,7 +19,7 @@ def action_tool(tools: list[Schema]) -> tuple[str, str]:
     """Return (name, argument) of the environment's only tool, which takes one text. Raises UserError for others."""
     functions = [tool["function"] for tool in tools]
     properties = functions[0]["parameters"].get("properties", {}) if len(functions) == 1 else {}
-    if len(properties) == 1 and next(iter(properties.values())).get("type") == "string":
+    if len(properties) == 1 and is_text(next(iter(properties.values())), functions[0]["parameters"]):
         return functions[0]["name"], next(iter(properties))
     names = ", ".join(function["name"] for function in functions)
     problem = f"needs an environment with one tool that takes one text, and this one has {names}"

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from arenarl.config.value_types import ActionForm
+from arenarl.rollout.policy import Limit
 from arenarl.rollout.text_actions import as_text_actions
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
@@ -23,6 +24,7 @@ from arenarl.system.progress import say
 from arenarl.trajectory import assistant_text, harmless, read_trajectories, read_turns, with_system_prompt
 
 IGNORED = -100
+MOST_CUT, MANY_CUT = 0.5, 0.02  # shares of cut trajectories: above the first SFT is refused, above the second it warns
 _CONTROL_TOKEN = re.compile(r"<(?=\|\w+\|>|/?think>)")
 
 
@@ -120,6 +122,33 @@ def tokenize(
         for before, token, is_own in zip([None, *ids[:-1]], ids, encoded["assistant_masks"], strict=True)
     ]
     return {"input_ids": ids[:max_length], "labels": labels[:max_length], "length": len(ids)}
+
+
+def check_lengths(dataset: Dataset, max_length: int, max_tokens: int, limit: Limit | None) -> None:
+    """Warn if `max_length` cuts many trajectories.
+
+    Raises:
+        UserError: most trajectories are cut, or a row, or a prompt with rollouts' `max_tokens`, is longer than `limit`.
+    """
+    lengths = dataset["length"]
+    cut = sum(length > max_length for length in lengths)
+    problem = f"sft.max_length={max_length} cuts {cut} of {len(lengths)} trajectories"
+    remedy = f"raise it to {max(lengths)}, the longest trajectory, or leave out long trajectories"
+    if limit and max(lengths) > limit.tokens:
+        remedy = f"leave out long trajectories: the longest has {max(lengths):,} tokens, more than {limit}"
+    if cut > MOST_CUT * len(lengths):
+        raise UserError(f"{problem}, and the policy never learns to answer; {remedy}")
+    if cut > MANY_CUT * len(lengths):
+        say(f"warning: {problem}; their ends, with the answers, are not trained on; {remedy}")
+    if limit is None:
+        return
+    if (longest := min(max(lengths), max_length)) > limit.tokens:
+        remedy = f"set sft.max_length to {limit.tokens} or less, or name another model"
+        raise UserError(f"SFT's trajectories of up to {longest:,} tokens are more than {limit}; {remedy}")
+    prompts = [
+        next((place for place, label in enumerate(labels) if label != IGNORED), 0) for labels in dataset["labels"]
+    ]
+    limit.require_room(max(prompts), max_tokens)
 
 
 def count_cut(dataset: Dataset, max_length: int, path: Path) -> None:

@@ -16,14 +16,21 @@ from arenarl.judges.local_server import free_port
 from arenarl.judges.server import JudgeServer
 from arenarl.plan import readiness
 from arenarl.plan.readiness import check_judges, check_readiness
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.policy import Limit
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
 
-Usage = namedtuple("Usage", "free")
+Usage, LIMIT = namedtuple("Usage", "free"), Limit(2048, "that the model reads")
 
 
 class Prompts:
     """An engine whose prompts have one token per character of the query."""
+
+    require_room = RolloutEngine.require_room
+
+    def __init__(self, config, limit):
+        self.config, self.limit = config, limit
 
     def prompt_ids(self, query):
         return [0] * len(query.query)
@@ -31,13 +38,13 @@ class Prompts:
 
 @pytest.fixture
 def check(tmp_path, taught):
-    def check(*overrides, url=None):
+    def check(*overrides, url=None, limit=LIMIT):
         judge = ["name=llm", "model=simulated", f"base_url={url}", "api_key_variable=null", "patience_s=0.5"]
         places = ("judge.train", "judge.eval.0") if url else ()
         overrides = [*overrides, *(f"{place}.{key}" for place in places for key in (*judge, "timeout_s=30"))]
         config, client = load_config(CONFIGS / "quickstart.yaml", overrides), client_of(tmp_path) if url else None
         domain, queries = make_domain(config.environment, config.data), [one.query for one in taught]
-        check_readiness(config, tmp_path, queries, Prompts())
+        check_readiness(config, tmp_path, queries, Prompts(config.rollout, limit))
         configs = {"judge.train": config.judge.train} | config.judge.watching | config.judge.evaluating
         judges = {key: make_judge(judge, domain, make_examiner(domain), client) for key, judge in configs.items()}
         check_judges(config, "rl", judges, domain, queries, client)
@@ -124,12 +131,13 @@ def test_room_for_checkpoints_excludes_frozen_weights_and_present_checkpoints(ch
     assert takes(*model) == pytest.approx(3 * 16.4 + 16.4, rel=0.01)
 
 
-def test_for_an_unknown_kind_of_model_only_the_judges_are_checked(check, taught, tmp_path, capsys):
+def test_for_an_unknown_kind_of_model_plan_and_disk_are_not_checked(check, taught, tmp_path, capsys):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
     with serving(server_of(taught)) as url:
-        check(f"rl.init={tmp_path}", url=url)
-    unknown, train, *_ = capsys.readouterr().out.splitlines()
-    assert unknown.startswith("lengths, plan and disk: not checked: ")
+        check(f"rl.init={tmp_path}", url=url, limit=None)
+    prompts, unknown, train, *_ = capsys.readouterr().out.splitlines()
+    assert prompts == "prompts: not checked, as the model's config names no longest sequence"
+    assert unknown.startswith("plan and disk: not checked: ")
     assert train.startswith("judge.train: a verdict")
 
 

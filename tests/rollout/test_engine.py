@@ -12,6 +12,7 @@ from arenarl.config.schema import RolloutConfig
 from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator
+from arenarl.rollout.policy import Limit
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.training.sft_data import as_text, tokenize
@@ -105,6 +106,25 @@ def test_token_ids_equal_the_tokenised_conversation(tokenizer, compact, taught, 
         assert token_ids == whole[: len(token_ids)] and tokenizer.decode(whole[len(token_ids) :]) == "\n"
         turns, own = len(scripts[lesson.query.query]), sum(trajectory.policy_mask_T)
         assert trajectory.meta == {"turns": turns, "tool_calls": turns - 1, "tool_errors": 0, "policy_tokens": own}
+
+
+def test_a_prompt_without_room_for_max_tokens_is_refused_before_its_first_turn(tokenizer, world, compact):
+    class Greeting(TravelEnvironment):
+        def reset(self, query):
+            return "hello " * 9
+
+    spy, attempt = Spy(Scripted(tokenizer, {query().query: [ANSWER]})), Attempt(query(), 0.0, 1)
+    engine, greeting = (engine_of(tokenizer, spy, environment) for environment in (compact, Greeting(world, "compact")))
+    room = len(engine.prompt_ids(query())) + LIMITS.max_tokens
+    engine.limit = greeting.limit = Limit(room, "that the model reads")
+    assert engine.roll_out([attempt])[0].valid
+    engine.limit = Limit(room - 1, "that the model reads")
+    for short in (engine, greeting):
+        with pytest.raises(
+            UserError, match=r"a prompt of \d+ tokens and rollout.max_tokens=400 are more than the \d+ that"
+        ):
+            short.roll_out([attempt])
+    assert len(spy.turns) == 1
 
 
 def test_a_random_policys_tokens_are_kept_unchanged(tokenizer, model, compact):

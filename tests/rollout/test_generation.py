@@ -10,11 +10,12 @@ import torch
 from peft import get_peft_model
 from policies import generate, random_requests
 from scipy.stats import chisquare
-from transformers import GenerationConfig, Qwen3Config
+from transformers import GenerationConfig, MambaConfig, MambaForCausalLM, Qwen3Config
 
 from arenarl.rollout.generation import PerRowSampling, TransformersGenerator, TurnRequest
 from arenarl.rollout.kv_cache import TrajectoryCache
 from arenarl.rollout.policy import load_model, lora_config
+from arenarl.system.errors import UserError
 
 CPU = torch.device("cpu")
 
@@ -109,11 +110,26 @@ class Broken:
 
 
 def test_an_exception_of_the_model_reaches_all_requests_and_the_generator_works_again(model, tokenizer):
-    generator = TransformersGenerator(Broken(), tokenizer, batch_size=2)
+    generator = TransformersGenerator(model, tokenizer, batch_size=2)
+    generator.model = Broken()
     errors = generate(generator, random_requests(5, 0.0), catch=True)
     assert [str(error) for error in errors] == ["out of memory"] * 5
     generator.model = model
     assert tokens_of(generator, random_requests(1, 0.0))[0]
+
+
+def test_a_model_that_ignores_its_cache_is_refused_by_name_and_any_other_leaves_no_trace(model, tokenizer):
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    TransformersGenerator(model.train(), tokenizer, 2)
+    assert model.training and torch.equal(torch.get_rng_state(), before)
+    TransformersGenerator(copy.deepcopy(model.eval()).bfloat16(), tokenizer, 2)
+    assert not model.training
+    mamba = MambaForCausalLM(MambaConfig(vocab_size=70, hidden_size=16, num_hidden_layers=1, state_size=4))
+    for dtype in (torch.float32, torch.bfloat16):
+        with pytest.raises(UserError, match="MambaForCausalLM gives other .*rollout.backend=vllm") as refused:
+            TransformersGenerator(mamba.to(dtype), tokenizer, 2)
+        assert "\n" not in str(refused.value)
 
 
 def test_a_cancelled_request_does_not_break_its_batch(generator):

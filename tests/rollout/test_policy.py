@@ -13,13 +13,23 @@ import torch
 from peft import get_peft_model
 from safetensors.torch import save_file
 from scripts import ENVIRONMENT
-from transformers import AutoModelForCausalLM, LlamaConfig, T5Config
+from transformers import AutoModelForCausalLM, BloomConfig, LlamaConfig, T5Config
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from trl import SFTConfig
 from trl.trainer.utils import create_model_from_path
 
 from arenarl.rollout import policy
-from arenarl.rollout.policy import load_model, lora_config, require_model, save_policy, train_tokenizer
+from arenarl.rollout.environment import check_tools
+from arenarl.rollout.policy import (
+    load_model,
+    lora_config,
+    require_model,
+    save_policy,
+    sequence_limit,
+    train_tokenizer,
+)
 from arenarl.system.errors import UserError
+from arenarl.trajectory import assistant_text
 
 PROPERTIES = {f"argument_{n}": {"type": "string"} for n in range(200)}
 TOOLS = [{"function": {"name": "find", "parameters": {"properties": PROPERTIES}}}]
@@ -29,6 +39,71 @@ def test_a_vocabulary_without_room_for_the_tools_json_is_refused_with_the_minimu
     with pytest.raises(UserError, match="policy.scratch.vocab_size=512 is too small: .* alone take 674; raise it"):
         train_tokenizer(["a b"], TOOLS, vocab_size=512)
     assert len(train_tokenizer(["a b"], TOOLS, vocab_size=674)) == 674
+
+
+STRICT = {"type": "object", "additionalProperties": False}
+PARAMETERS = [
+    {"type": "object"},
+    {"type": "object", "properties": {}},
+    {"properties": {"mode": {"enum": ["fast", "slow"]}, "level": {"enum": [1, "two", None]}, "kind": {"const": "x"}}},
+    {"properties": {"any": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "one": {"oneOf": [{"type": "integer"}]}}},
+    {"properties": {"city": {"$ref": "#/$defs/City"}}, "$defs": {"City": {"type": "string"}}},
+    STRICT | {"properties": {"place": {"$ref": "#/$defs/Place"}}, "$defs": {"Place": STRICT | {"properties": {}}}},
+    {"properties": {"all": {"allOf": [{"type": "string"}]}, "both": {"type": ["string", "null"]}, "free": {}}},
+    {"properties": {"x": True, 'say "so"': {"description": "no type"}, "größe": {"type": ["string"]}}},
+    {"properties": {}, "additionalProperties": {"type": "string"}},
+]
+
+
+def test_a_tokenizer_is_trained_for_tools_with_any_valid_schema():
+    """A call's text is encoded as it would be without the tools' tokens."""
+    tools = [{"function": {"name": f"tool_{n}", "parameters": schema}} for n, schema in enumerate(PARAMETERS)]
+    check_tools(tools)
+    tokenizer = train_tokenizer(["a b"], tools, vocab_size=900)
+    for tool in (tool["function"] for tool in tools):
+        arguments = dict.fromkeys(tool["parameters"].get("properties", {}), "a")
+        text = assistant_text(turn_with_call(tool["name"], arguments))
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text and len(ids) < 14 + 4 * len(arguments), tool
+
+
+def turn_with_call(name, arguments):
+    call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"role": "assistant", "reasoning_content": "a", "content": "", "tool_calls": [call]}
+
+
+ROPE = {"rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
+ROPES = {  # rope_parameters, max_position_embeddings, limit
+    "default": ({}, 64, 64),
+    "linear": ({}, 64, 64),
+    "yarn": ({}, 64, 128),
+    "llama3": ({"low_freq_factor": 1.0, "high_freq_factor": 4.0}, 64, 64),
+    "dynamic": ({}, 32, 32),
+    "longrope": ({"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}, 128, 32),
+    "proportional": ({}, 64, 64),
+}
+
+
+def test_a_models_limit_is_where_a_row_begins_to_depend_on_its_batch(tmp_path):
+    """This covers all kinds of rotary embeddings of transformers."""
+    assert set(ROPES) == {"default", *ROPE_INIT_FUNCTIONS}
+    for kind, (more, positions, limit) in ROPES.items():
+        rope = ROPE | more | {"rope_type": kind}
+        config = LlamaConfig(**tiny_models.SMALL | {"max_position_embeddings": positions}, rope_parameters=rope)
+        config.save_pretrained(tmp_path)
+        model, ids = AutoModelForCausalLM.from_config(config).eval(), torch.arange(10, 50)
+        with torch.no_grad():
+            alone = model(ids[None, :20]).logits[0]
+            beside = model(torch.stack([ids, ids])).logits[0, :20]
+        depends = not torch.allclose(alone, beside, atol=1e-5)
+        is_dynamic = kind in ("dynamic", "longrope")
+        assert sequence_limit(str(tmp_path)).tokens == limit and depends is is_dynamic, kind
+        assert sequence_limit(str(tmp_path), in_batches=False).tokens == max(limit, positions)
+
+
+def test_a_config_without_positions_has_no_limit(tmp_path):
+    BloomConfig(hidden_size=32, n_head=4).save_pretrained(tmp_path)
+    assert sequence_limit(str(tmp_path)) is None
 
 
 def logits(model):

@@ -2,8 +2,16 @@ import json
 
 import pytest
 
+from arenarl.rollout.policy import Limit
 from arenarl.system.errors import UserError
-from arenarl.training.sft_data import IGNORED, count_cut, in_training_order, tokenize, tokenize_trajectories
+from arenarl.training.sft_data import (
+    IGNORED,
+    check_lengths,
+    count_cut,
+    in_training_order,
+    tokenize,
+    tokenize_trajectories,
+)
 from arenarl.trajectory import assistant_text
 
 
@@ -151,6 +159,28 @@ def test_a_template_without_assistant_marks_is_refused(sft_path, policy_path):
 def test_a_max_length_that_cuts_all_assistant_tokens_is_refused(sft_path, tokenizer):
     with pytest.raises(UserError, match=r"sft\.max_length"):
         tokenize_trajectories(sft_path, tokenizer, None, 5)
+
+
+def test_lengths_that_cannot_be_trained_are_refused_and_cut_trajectories_are_reported(sft_path, tokenizer, capsys):
+    dataset = tokenize_trajectories(sft_path, tokenizer, None, 10_000)
+    lengths = sorted(dataset["length"])
+    count, limit = len(lengths), Limit(10_000, "that the model reads")
+    check_lengths(dataset, lengths[-1], 512, limit)
+    check_lengths(dataset, lengths[-1], 512, None)
+    assert not capsys.readouterr().out
+    most = lengths[count * 9 // 10]
+    check_lengths(dataset, most, 512, limit)
+    cut = sum(length > most for length in lengths)
+    assert f"warning: sft.max_length={most} cuts {cut} of {count} trajectories" in capsys.readouterr().out
+    half = lengths[count // 2 - 2]
+    for max_length, max_tokens, positions, problem in [
+        (half, 512, 10_000, f"sft.max_length={half} cuts .* of {count} trajectories, .* raise it to {lengths[-1]}"),
+        (half, 512, half, f"sft.max_length={half} cuts .*; leave out long trajectories: the longest has"),
+        (10_000, 512, lengths[-1] - 1, f"of up to {lengths[-1]} tokens are more than .*; set sft.max_length to"),
+        (10_000, 9_995, 10_000, r"a prompt of \d+ tokens and rollout.max_tokens=9995 are more than the 10,000 that"),
+    ]:
+        with pytest.raises(UserError, match=problem):
+            check_lengths(dataset, max_length, max_tokens, Limit(positions, "that the model reads"))
 
 
 def test_the_training_order_has_complete_passes_in_different_orders(sft_path, tokenizer):
