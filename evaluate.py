@@ -59,7 +59,7 @@ def preflight(config: Config, arguments: Namespace) -> dict[str, str | LLMConfig
         UserError: options contradict each other, a checkpoint is missing, or the back end cannot serve it.
     """
     from arenarl.report.summary import timings_of
-    from arenarl.rollout.backends import require_backend
+    from arenarl.rollout.backends import require_backend, require_template
     from arenarl.rollout.policy import load_tokenizer, require_model
     from arenarl.run.processes import join_processes
     from arenarl.run.weights import refuse_other_starts
@@ -70,7 +70,7 @@ def preflight(config: Config, arguments: Namespace) -> dict[str, str | LLMConfig
     join_processes(config)
     checkpoints = {name: require_model(policy) for name, policy in config.evaluated.items() if isinstance(policy, str)}
     for checkpoint in checkpoints.values():
-        load_tokenizer(checkpoint)
+        require_template(config, load_tokenizer(checkpoint))
         require_backend(config.rollout, checkpoint, config.policy.dtype)
     refuse_other_starts(checkpoints.values())
     timings_of(config)  # the summary needs them in the end

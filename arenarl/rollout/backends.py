@@ -10,6 +10,7 @@ from arenarl.config.checks import check_tensor_parallel
 from arenarl.config.schema import Config, LLMConfig, RolloutConfig
 from arenarl.llm.client import LLMClient
 from arenarl.rollout.api_policy import ApiRolloutEngine
+from arenarl.rollout.chat_template import ANY_TOOL, chat_encoder
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.environment import Environment
 from arenarl.rollout.generation import Generator, TransformersGenerator
@@ -62,6 +63,13 @@ def require_backend(rollout: RolloutConfig, path: str, dtype: str, is_check: boo
         require_vllm("rollout.backend=vllm")
     elif rollout.backend == "vllm_server":
         VLLMServer(rollout.server_url).require(path, dtype)
+
+
+def require_template(config: Config, tokenizer: PreTrainedTokenizerBase, stage: str = "rl") -> None:
+    """Raise UserError if the chat template cannot show the prompts of the run: a system message, tools or results."""
+    world = config.environment
+    has_schemas = world.has_tools and world.schemas_in_prompt and world.actions == "tool_calls"
+    chat_encoder(tokenizer).require(system_prompt(config, stage), [ANY_TOOL] if has_schemas else None, world.actions)
 
 
 def require_sync(rollout: RolloutConfig) -> None:

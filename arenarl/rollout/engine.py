@@ -7,15 +7,15 @@ This module alone makes the anchor: row 0 of a training group, greedy (Section 4
 
 import asyncio
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from arenarl.config.schema import EnvironmentConfig, RolloutConfig
 from arenarl.config.value_types import ActionForm
+from arenarl.rollout.chat_template import chat_encoder
 from arenarl.rollout.environment import (
     Environment,
     Step,
@@ -155,6 +155,12 @@ class RolloutEngine:
         tools = self.instances.kind.tools
         self.action_tool = action_tool(tools) if actions == "text" else None  # the tool that an action in text calls
         self.tools = tools if schemas_in_prompt and not self.action_tool else None
+        self.encoder = chat_encoder(tokenizer) if tokenizer else None
+        self.shown_names: dict[str, str] = {}  # a tool's name in the prompt: its name, where these differ
+        if self.encoder:
+            self.encoder.require(system, self.tools, actions)
+            names = (tool["function"]["name"] for tool in tools)
+            self.shown_names = {shown: name for name in names if (shown := self.encoder.harmless(name)) != name}
 
     def roll_out_groups(
         self, queries: Sequence[Query], seed: int, max_turns: int | None = None, tick: Tick | None = None
@@ -262,7 +268,7 @@ class RolloutEngine:
                 return progress.end(query_id, "answer" if turn.answer else "no_answer")
             if not turn.tool_calls and trait(environment, "may_stop"):
                 return progress.end(query_id, "done")
-            steps = await _act(environment, turn.tool_calls)
+            steps = await _act(environment, turn.tool_calls, self.shown_names)
             if steps[-1].done:
                 progress.add_observations(steps)
                 return progress.end(query_id, "done")
@@ -276,7 +282,7 @@ class RolloutEngine:
     def prompt_ids(self, query: Query, first_observation: str | None = None) -> list[int]:
         """Return the prompt's token ids, the same for all trajectories of a query."""
         messages, options = prompt_messages(query, self.system, first_observation), {"add_generation_prompt": True}
-        return list(self.tokenizer.apply_chat_template(messages, tools=self.tools, return_dict=False, **options))
+        return list(self.encoder.encode(messages, self.tools, **options))
 
     def require_room(self, queries: Sequence[Query]) -> int | None:
         """Return the tokens of the longest prompt, without a first observation; None without a limit or a query.
@@ -304,7 +310,7 @@ class RolloutEngine:
         With `must_answer` the turn starts with `ANSWER_START`. Greedy turns keep no logprobs: greedy tokens are
         not samples, so their logprobs cannot measure the back end's error.
         """
-        start_ids = self.tokenizer.encode(ANSWER_START, add_special_tokens=False) if must_answer else []
+        start_ids = self.encoder.start_ids(ANSWER_START) if must_answer else []
         if len(start_ids) >= budget:
             progress.messages.append(assistant_message(""))
             return False
@@ -321,28 +327,20 @@ class RolloutEngine:
 
     def _append_observations(self, progress: Progress, steps: list[Step]) -> None:
         """Append the template's tokens between two assistant turns: the observations and the next turn's start."""
-        head, length = self._before_observations
-        messages = [*head, *progress.add_observations(steps)]
-        text = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        progress.append(self.tokenizer.encode(text[length:], add_special_tokens=False), is_own=False)
-
-    @cached_property
-    def _before_observations(self) -> tuple[list[dict[str, str]], int]:
-        """Return messages that an observation may follow, and the length of their text up to the end of the turn."""
-        head = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-        text = self.tokenizer.apply_chat_template(head, tokenize=False)
-        return head, text.rindex(self.tokenizer.eos_token) + len(self.tokenizer.eos_token)
+        observations = progress.add_observations(steps)
+        progress.append(self.encoder.observation_ids(observations, self.tools, bool(self.system)), is_own=False)
 
 
-async def _act(environment: Environment, calls: Sequence[ToolCall]) -> list[Step]:
-    """Run a turn's calls in order and return their results, up to a call that ends the trajectory."""
+async def _act(environment: Environment, calls: Sequence[ToolCall], shown_names: Mapping[str, str]) -> list[Step]:
+    """Run a turn's calls in order and return their results, up to a call that ends the trajectory.
+    `shown_names` maps tools' names in the prompt to their names, where these differ."""
     if not calls:
         return [Step(NO_ACTION)]
     if len(calls) > 1 and trait(environment, "one_call_a_turn"):
         return [Step(ONE_ACTION)] * len(calls)
     steps = []
     for call in calls:
-        steps.append(await step(environment, call.name, call.arguments))
+        steps.append(await step(environment, shown_names.get(call.name, call.name), call.arguments))
         if steps[-1].done:
             break
     return steps

@@ -53,7 +53,7 @@ def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> S
     # after the checks of the config: loading torch takes seconds
     from arenarl.domains.domain import make_domain
     from arenarl.judges.factory import refuse_answers_alone, refuse_without_truth
-    from arenarl.rollout.backends import require_backend, require_sync
+    from arenarl.rollout.backends import require_backend, require_sync, require_template
     from arenarl.rollout.policy import load_tokenizer, require_model
     from arenarl.rollout.system_prompt import keep_system_prompt
     from arenarl.run.stage import is_done, start_stage
@@ -64,6 +64,7 @@ def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> S
     if not arguments.check:
         require_sync(config.rollout)
     tokenizer = load_tokenizer(policy)
+    require_template(config, tokenizer)
     domain = make_domain(config.environment, config.data)
     queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
     refuse_without_truth("judge.train", [config.judge.train], domain, queries)
@@ -93,13 +94,14 @@ def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) 
     refuse_other_data(config.data, config.environment, "sft")
     _check_optimizer(config, "sft", arguments)
 
+    from arenarl.rollout.backends import require_template
     from arenarl.rollout.policy import load_tokenizer, require_model
     from arenarl.rollout.system_prompt import keep_system_prompt
     from arenarl.run.stage import is_done, start_stage
 
     policy = require_model(config.policy.model) if config.policy.model else None
     if policy:
-        load_tokenizer(policy)
+        require_template(config, load_tokenizer(policy), "sft")
     folder = start_stage(config, "sft", provenance, policy)
     if is_done(folder) or arguments.check:
         return None

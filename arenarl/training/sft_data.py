@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from arenarl.config.value_types import ActionForm
+from arenarl.rollout.chat_template import chat_encoder
 from arenarl.rollout.policy import Limit
 from arenarl.rollout.text_actions import as_text_actions
 from arenarl.system.atomic_files import write_json
@@ -113,8 +114,8 @@ def tokenize(
     tokenizer: PreTrainedTokenizerBase, messages: list[dict], tools: list[dict] | None, max_length: int
 ) -> dict:
     """Return one trajectory's `input_ids`, `labels` (-100 for tokens that are not the policy's) and uncut `length`."""
-    encoded = tokenizer.apply_chat_template(
-        as_text(messages), tools=tools, return_dict=True, return_assistant_tokens_mask=True
+    encoded = chat_encoder(tokenizer).encode(
+        as_text(messages), tools, return_dict=True, return_assistant_tokens_mask=True
     )
     ids, turn_end = encoded["input_ids"], tokenizer.eos_token_id
     labels = [

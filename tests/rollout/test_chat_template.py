@@ -2,14 +2,18 @@
 
 import json
 import re
+from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import pytest
-from policies import ANSWER, call, query
+from policies import ANSWER, Echo, call, query
+from tiny_tokenizers import KINDS, tiny_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import SFTConfig, chat_template_utils
 
 from arenarl.config.schema import RolloutConfig
+from arenarl.rollout.chat_template import ChatEncoder, chat_encoder, make_trainable
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
 from arenarl.rollout.policy import load_tokenizer, save_policy
@@ -29,8 +33,28 @@ class InOrder:
         self.tokenizer, self.turns = tokenizer, iter(turns)
 
     async def generate(self, request):
-        turn = self.tokenizer.encode(next(self.turns), add_special_tokens=False)
-        return GeneratedTurn([*turn, self.tokenizer.eos_token_id])
+        return GeneratedTurn([*chat_encoder(self.tokenizer).start_ids(next(self.turns)), self.tokenizer.eos_token_id])
+
+
+def assert_parity(tokenizer, make, turns, **options):
+    """Roll out the turns; SFT of the trajectory has the same tokens and trains on the policy's. Return the engine."""
+    limits = {"max_turn_tokens": 900, "max_tokens": 9000, "max_turns": len(turns)}
+    for schemas, system in ((True, None), (True, "Use the tools."), (False, None)):
+        config = RolloutConfig(**limits, **options)
+        engine = RolloutEngine(InOrder(tokenizer, turns), tokenizer, make, config, schemas, system)
+        (trajectory,) = engine.roll_out([Attempt(query(), 0.0, 1)])
+        assert trajectory.valid and trajectory.meta["turns"] == len(turns)
+        taught = tokenize(tokenizer, trajectory.messages, engine.tools, 9999)
+        token_ids = trajectory.prompt_ids + trajectory.completion_ids
+        assert taught["input_ids"][: len(token_ids)] == token_ids
+        own = [0] * len(trajectory.prompt_ids) + trajectory.policy_mask_T
+        if not config.force_answer:
+            assert [label != IGNORED for label in taught["labels"]][: len(own)] == [bool(is_own) for is_own in own]
+            assert all(label == IGNORED for label in taught["labels"][len(own) :])
+        prompt = tokenizer.decode(trajectory.prompt_ids).lower()
+        assert all((tool["function"]["name"] in prompt) == schemas for tool in make().tools)
+        assert (system or "").lower() in prompt
+    return engine
 
 
 def saved(policy_path, folder, template, **tokens):
@@ -49,15 +73,7 @@ def test_sft_and_rollouts_agree_on_every_token_and_mask_with_any_template(path, 
     """For all templates of TRL: they are used if they keep thoughts and results, replaced otherwise."""
     tokenizer = load_tokenizer(saved(policy_path, tmp_path, path.read_text(encoding="utf-8")))
     assert tokenizer.eos_token == OWN_ENDS.get(path.stem, "<|im_end|>")
-    generator = InOrder(tokenizer, [call(query="Lotus Park"), ANSWER])
-    engine = RolloutEngine(generator, tokenizer, lambda: compact, RolloutConfig(max_turn_tokens=200), False)
-    (trajectory,) = engine.roll_out([Attempt(query(), 0.0, 1)])
-    assert trajectory.valid and trajectory.meta["turns"] == 2
-    taught = tokenize(tokenizer, trajectory.messages, None, 4096)
-    token_ids = trajectory.prompt_ids + trajectory.completion_ids
-    assert taught["input_ids"][: len(token_ids)] == token_ids
-    own = [0] * len(trajectory.prompt_ids) + trajectory.policy_mask_T
-    assert [int(label != IGNORED) for label in taught["labels"]] == own + [0] * (len(taught["labels"]) - len(own))
+    assert_parity(tokenizer, lambda: compact, [call(query="Lotus Park"), ANSWER])
 
 
 @pytest.mark.parametrize("template", [
@@ -112,3 +128,114 @@ def test_a_policy_is_saved_with_the_token_that_ends_its_turns(policy_path, sft_p
     assert json.loads((tmp_path / "saved" / "config.json").read_text())["eos_token_id"] == end
     # transformers keeps the old one as well
     assert json.loads((tmp_path / "saved" / "generation_config.json").read_text())["eos_token_id"][0] == end
+
+
+# Templates as in the wild: tags that are ordinary text, labels, and brackets; none shows the tools.
+TAGS = """{{ '<s>' }}{% for m in messages %}{{ '<|' + m['role'] + '|>\n' }}{% if m['role'] == 'assistant' %}
+{%- generation %}{{ m['content'] + '</s>' }}{% endgeneration %}{% else %}{{ m['content'] + '</s>' }}{% endif %}
+{{- '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"""
+LABELS = """{% for m in messages %}{% if m['role'] == 'assistant' %}ASSISTANT:{% generation %}
+{{- m['content'] + '</s>' }}{% endgeneration %}{% else %}{{ m['role'].upper() + ': ' + m['content'] + ' ' }}{% endif %}
+{%- endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}"""
+BRACKETS = """{% for m in messages %}{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] + '</s>' }}
+{%- endgeneration %}{% else %}{{ '[INST]' + m['content'] + '[/INST]' }}{% endif %}{% endfor %}"""
+HOSTILE = {TAGS: ["<|assistant|>", "</tools>"], LABELS: ["ASSISTANT:", "TOOL:"], BRACKETS: ["[INST]", "[/INST]"]}
+
+
+class Speaks(Echo):
+    """A tool whose name, description, arguments and results contain a text."""
+
+    def __init__(self, text):
+        super().__init__()
+        properties = {f"query{text}": {"type": "string", "enum": [f"a{text}b"], "description": text}}
+        parameters = {"type": "object", "properties": properties}
+        function = {"name": f"look{text}up", "description": f"Look {text}", "parameters": parameters}
+        self.text, self.tools = text, [{"type": "function", "function": function}]
+
+    async def call(self, name, arguments):
+        self.log.append(name)
+        return f"found {self.text} at  Lotus Park"
+
+
+@pytest.mark.parametrize(("kind", "template"), list(zip(KINDS, cycle(HOSTILE), strict=False)), ids=KINDS)
+def test_sft_and_rollouts_agree_with_any_tokenizer_and_its_control_tokens_never_come_from_text(kind, template, capsys):
+    tokenizer = tiny_tokenizer(kind, template)
+    make_trainable(tokenizer, "a policy")
+    assert_parity(tokenizer, lambda: Speaks(""), [call("lookup", x="Lotus Park"), ANSWER])
+    assert_parity(tokenizer, lambda: Speaks(""), [call("lookup"), "Lotus Park\n</answer>"], force_answer=True)
+    assert capsys.readouterr().out.count("does not show the tools") <= 1
+
+    def tokens(text):
+        world, shown = Speaks(text), chat_encoder(tokenizer).harmless(f"look{text}up")
+        generator = InOrder(tokenizer, [call(shown), ANSWER])
+        config = RolloutConfig(max_turn_tokens=900)
+        engine = RolloutEngine(generator, tokenizer, lambda: world, config, True)
+        (trajectory,) = engine.roll_out([Attempt(replace(query(), query=f"Find {text} it."), 0.0, 1)])
+        assert world.log == [f"look{text}up"] or "lower" in kind  # the policy calls the name that it reads
+        taught = tokenize(tokenizer, trajectory.messages, world.tools, 9999)["input_ids"]
+        rolled = trajectory.prompt_ids + trajectory.completion_ids
+        assert taught[: len(rolled)] == rolled
+        return rolled
+
+    control = {number: token.content for number, token in tokenizer.added_tokens_decoder.items()}
+    plain = tokens("x")
+    counts = {number: plain.count(number) for number in control}
+    for text in ["</S>" if "lower" in kind else "</s>", "<s></s>", "</s</s>>", *control.values(), *HOSTILE[template]]:
+        ids = tokens(text)
+        assert {number: ids.count(number) for number in control} == counts
+        decoded = [tokenizer.decode(ids).count(mark) for mark in HOSTILE[template]]
+        assert decoded == [tokenizer.decode(plain).count(mark) for mark in HOSTILE[template]]
+    for text in ("plain <b>text</b> 3 < 4 | 荷花 [1] {a: 1}", "C++  covid-19\n\n...", "a </ s> b", "日本😀"):
+        assert chat_encoder(tokenizer).harmless(text) == text
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["gemma", "llama"])
+def test_the_templates_of_the_documentation_show_everything(number):
+    page = (Path(__file__).parents[2] / "docs" / "chat_templates.md").read_text(encoding="utf-8")
+    template = re.findall(r"```jinja\n(.*?)```", page, re.DOTALL)[number]
+    tokenizer = tiny_tokenizer("metaspace first", template)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<start_of_turn>", "<end_of_turn>", "<|eot_id|>"]})
+    make_trainable(tokenizer, "a policy")
+    two_calls = call("lookup", x="a") + "\n" + call("lookup", x="b").partition("\n\n")[2]
+    assert_parity(tokenizer, lambda: Speaks(""), [two_calls, call("lookup"), ANSWER])
+
+
+def test_words_and_blanks_among_added_tokens_are_ordinary_text(tokenizer):
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer.name_or_path)
+    tokenizer.add_tokens(["  ", "\n\n", "covid-19", "C++", "->", "<tool>"])
+    encoder = ChatEncoder(tokenizer)
+    text = 'covid-19  in C++\n\n-> {"start": "a", "end": "b"}'
+    assert encoder.harmless(text) == text and encoder.harmless("a <tool>") == "a < tool>"
+
+
+def refusing(condition, problem):
+    """Return a template that raises an error on a condition."""
+    return TAGS.replace("{% for", "{% if " + condition + " %}{{ " + problem + " }}{% endif %}{% for", 1)
+
+
+@pytest.mark.parametrize(("template", "system", "schemas", "expected"), [
+    (refusing("messages[0]['role'] == 'system'", "raise_exception('System role not supported')"), "Be brief.", False,
+     r"refuses a system message \(System role not supported\).*rollout.system_prompt=none, or .*chat_templates.md"),
+    (refusing("messages[0]['role'] == 'system'", "raise_exception('no')"), "Be brief.", True,
+     "rollout.system_prompt=none and environment.schemas_in_prompt=false"),
+    (refusing("messages[0]['role'] == 'system'", "1 + 'a'"), None, True, "set environment.schemas_in_prompt=false"),
+    (TAGS.replace("messages %}", "messages if m['role'] != 'system' %}", 1), "Be brief.", False, "drops the system"),
+    (refusing("messages | selectattr('role', 'equalto', 'tool') | list | length > 1", "raise_exception('one tool')"),
+     None, False, r"refuses messages of roles user, assistant, tool, tool \(one tool\)"),
+])  # fmt: skip
+def test_a_template_that_refuses_a_part_is_named_before_work_starts(template, system, schemas, expected):
+    tokenizer = tiny_tokenizer("bytes", template)
+    make_trainable(tokenizer, "a policy")
+    with pytest.raises(UserError, match=expected) as refused:
+        RolloutEngine(None, tokenizer, lambda: Speaks(""), RolloutConfig(), schemas, system)
+    assert "\n" not in str(refused.value)
+    RolloutEngine(None, tiny_tokenizer("bytes", TAGS), lambda: Speaks(""), RolloutConfig(), True, "Be brief.")
+
+
+def test_the_refusal_of_an_untrainable_template_repeats_its_own_words(tmp_path):
+    gemma = (Path(chat_template_utils.__file__).parent / "chat_templates" / "gemma.jinja").read_text(encoding="utf-8")
+    tokenizer = tiny_tokenizer("bytes", gemma)
+    with pytest.raises(UserError, match=r"\(Conversation roles must alternate.*docs/chat_templates.md"):
+        make_trainable(tokenizer, "gemma")
+    with pytest.raises(UserError, match="or ends a prompt with a blank"):
+        make_trainable(tiny_tokenizer("metaspace first", LABELS.replace("ASSISTANT:", "ASSISTANT: ")), "vicuna")
