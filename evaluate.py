@@ -102,7 +102,7 @@ def main() -> None:
 
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import environment_maker
-    from arenarl.evaluation.evaluation import Panel, baseline_cases
+    from arenarl.evaluation.evaluation import Panel, baseline_cases, is_own_data
     from arenarl.evaluation.inference_scaling import refuse_worlds
     from arenarl.evaluation.parts import figures_of_checkpoints, read_parts, run_parts
     from arenarl.evaluation.playoffs import play_offs
@@ -155,7 +155,7 @@ def main() -> None:
     # judges
     examine = make_examiner(domain)
     judges = make_judges(config.judge.eval, domain, examine, client, config.seed)
-    panel = Panel(judges, examine, Verifier(config.judge.verifier, client))
+    panel = Panel(judges, examine, Verifier(config.judge.verifier, client), is_own_data(domain, queries, baselines))
 
     keyed = dict(zip(config.judge.evaluating, judges, strict=True))
     check_judges(config, "evaluate", keyed, domain, queries, client)
@@ -170,7 +170,7 @@ def main() -> None:
         cases = baseline_cases(queries, tested.baselines, examine)
         write_jsonl(folder / "baseline.jsonl", [case.to_record() for case in cases])
         answers, bracket = tested.first_samples, config.evaluate.bracket
-        matches = play_offs(queries, tested.baselines, answers, judges, bracket, config.seed)
+        matches = play_offs(queries, tested.baselines, answers, judges, bracket, config.seed, bool(tested.reference))
         write_jsonl(folder / "tournaments.jsonl", matches)
         if client:
             client.check()

@@ -24,7 +24,7 @@ from arenarl.config.load import load_config  # noqa: E402
 from arenarl.config.schema import Config  # noqa: E402
 from arenarl.domains.domain import Domain, make_domain, needs  # noqa: E402
 from arenarl.domains.environments import environment_maker  # noqa: E402
-from arenarl.domains.prepared import FILES, manifest_of  # noqa: E402
+from arenarl.domains.prepared import manifest_of  # noqa: E402
 from arenarl.domains.public_data import PublicData, find_source, local_path, read_public_data  # noqa: E402
 from arenarl.llm.client import open_client  # noqa: E402
 from arenarl.rollout.instances import temporary_environment  # noqa: E402
@@ -32,7 +32,7 @@ from arenarl.run.timing import timed  # noqa: E402
 from arenarl.system.atomic_files import hash_files, write_json  # noqa: E402
 from arenarl.system.errors import UserError, keep_tracebacks, run_cli  # noqa: E402
 from arenarl.system.progress import Bar  # noqa: E402
-from arenarl.trajectory import read_queries, read_trajectories, same_query, write_jsonl  # noqa: E402
+from arenarl.trajectory import SPLIT_FILES, read_queries, read_trajectories, same_query, write_jsonl  # noqa: E402
 
 # domain -> the run with the paper's numbers
 PAPER = {name: f"configs/{name}/sft_qwen3_8b.yaml" for name in ("travel", "research", "writing")}
@@ -164,7 +164,7 @@ def refuse_changed(folder: Path) -> None:
         return
     splits = manifest["splits"] if manifest else {}
     others = [] if manifest else [folder / "manifest.json"]
-    for path in filter(Path.is_file, [*(folder / f"{name}.jsonl" for name in FILES), *others]):
+    for path in filter(Path.is_file, [*(folder / f"{name}.jsonl" for name in SPLIT_FILES), *others]):
         if path.stem not in splits:
             how = "name another data.folder, or add the file to data.source to prepare it"
             raise UserError(f"{path} was not made by this script; {how}")

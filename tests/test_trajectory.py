@@ -4,11 +4,13 @@ import json
 import random
 import time
 from dataclasses import asdict
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
+from arenarl.synthesis.near_duplicates import shingles
 from arenarl.system.errors import UserError
 from arenarl.trajectory import (
     MAX_NESTING,
@@ -16,6 +18,7 @@ from arenarl.trajectory import (
     ToolCall,
     Trajectory,
     answer_text,
+    append_step,
     assistant_message,
     assistant_text,
     native_call,
@@ -25,13 +28,16 @@ from arenarl.trajectory import (
     prompt_messages,
     read_jsonl,
     read_queries,
+    read_steps,
     read_trajectories,
     read_turns,
+    same_query,
     tool_message,
     write_jsonl,
 )
 
 QUERY = Query("q1", "travel", "Search", "zh", "找一家安静的咖啡馆", {"city": "Wuhan"})
+FORMS = ("NFC", "NFD")  # of Unicode
 AWKWARD = [
     "荷花博物馆", 'a "quoted" \\ word', "two\nlines", "tab\t", "{}", '{"name": "f"}', "<answer>", "</think>",
     "¥20 – 09:00", "😀", "", " ",
@@ -204,9 +210,11 @@ def test_a_trajectory_survives_writing_and_reading(tmp_path, stop_reason):
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"query": None}, "query Input should be a valid string"), ({"query": " "}, "query Value error, is blank"),
+    ({"query": None}, "query Input should be a valid string"),
+    ({"query": " \u3000\u200b"}, "query Value error, is blank"),
     ({"query": "\ud800"}, "query Value error, 'utf-8' codec can't encode"),
     ({"language": 3}, "language Input should be a valid string"),
+    *(({"language": name}, "language Value error, ") for name in ("zh_CN", "zh-Hans", "EN", "English", "", "中")),
     ({"constraints": "near"}, "constraints Input should be a valid dictionary"),
     ({"question": "x"}, "question Unexpected keyword argument"), (None, "Input should be a dictionary"),
 ])  # fmt: skip
@@ -219,12 +227,47 @@ def test_an_invalid_query_is_an_error_with_its_line(tmp_path, change, message):
     assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("record", [{}, {"step": "3"}, {"step": 1.0}, {"step": True}, {"step": None}, [1], 7, None])
+def test_a_record_without_a_step_is_refused_with_its_line(tmp_path, record):
+    path = tmp_path / "curve.jsonl"
+    append_step(path, 1, [{"step": 1}])
+    append_step(path, 3, [{"step": 2}, {"step": 3}])
+    append_step(path, 2, [{"step": 2, "again": True}])
+    assert list(read_steps(path)) == [{"step": 1}, {"step": 2, "again": True}]
+    with path.open("a") as file:
+        file.write(json.dumps(record) + "\n")
+    with pytest.raises(UserError, match=r"curve.jsonl, line 3 has no step; restore the file"):
+        append_step(path, 3, [{"step": 3}])
+    assert len(path.read_text().splitlines()) == 3
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=30))
+def test_all_unicode_forms_of_a_query_are_the_same_query(text):
+    keys = [{same_query(form), *shingles(form)} for form in (normalize(name, text) for name in FORMS)]
+    assert keys[0] == keys[1]
+
+
 def test_queries_survive_writing_and_reading_and_a_failed_write(tmp_path):
     path, queries = tmp_path / "new" / "q.jsonl", [QUERY, Query("q2", "travel", "Compare", "en", "fly?\nsay \u2028 so")]
     write_jsonl(path, queries)
     with pytest.raises(TypeError):
         write_jsonl(path, [QUERY, {"x": object()}])
     assert read_queries(path) == queries and "找一家" in path.read_text(encoding="utf-8")
+
+
+def test_a_missing_file_is_to_be_made_as_the_others_of_its_folder_were(tmp_path):
+    path = tmp_path / "rl_queries.jsonl"
+    for beside, how in (
+        ("notes.txt", "data/prepare.py --config <the run's YAML>, or write it yourself; data/README.md"),
+        ("test_queries.jsonl", "does not exist; write it beside your test_queries.jsonl; data/README.md"),
+        ("build.json", "finish the folder with: python data/build.py"), (None, "finish the folder"),
+    ):  # fmt: skip
+        (tmp_path / (beside or "manifest.json")).write_text("{}")
+        with pytest.raises(UserError, match=how):
+            read_queries(path)
+    (tmp_path / "build.json").unlink()
+    with pytest.raises(UserError, match="make it with: python data/prepare.py"):
+        read_queries(path)
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -235,6 +278,9 @@ def test_queries_survive_writing_and_reading_and_a_failed_write(tmp_path):
      "line 1 is not a valid query: subtask Field required"),
     *(("\n".join(json.dumps(asdict(QUERY) | same) for same in ({}, other)), f"same {key}; each must be unique")
       for key, other in (("query_id", {"query": "another"}), ("query and constraints", {"query_id": "q2"}))),
+    ("\n".join(json.dumps(asdict(QUERY) | {"query_id": form, "query": normalize(form, "A café?"),
+                                           "constraints": {"near": normalize(form, "Café")}}) for form in FORMS),
+     "same query and constraints; each must be unique"),
     (None, "does not exist; make it with: python data/prepare.py"),
 ])  # fmt: skip
 def test_an_unusable_split_is_refused_with_its_file(tmp_path, text, message):

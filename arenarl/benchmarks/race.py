@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict
 from arenarl.benchmarks.prompts import Edition, Prompts
 from arenarl.benchmarks.records import Record, Written, official_file, read_records
 from arenarl.llm.json_reply import JSONReply, parse_reply, without_thinking
 from arenarl.system.errors import UserError
+from arenarl.trajectory import composed
 
 _SHORTEST = 100  # fewest characters of a cleaned article, as in the official code
 _Dimension = Literal["comprehensiveness", "insight", "instruction_following", "readability"]
@@ -44,12 +45,22 @@ class _Criterion(Record):
     weight: _Weight
 
 
-_Criteria = Annotated[list[_Criterion], Field(min_length=1)]
+def _any_weight(of: Any) -> Any:
+    """Return the criteria, or the dimensions' weights. Raises ValueError if all weights are 0."""
+    weights = of.values() if isinstance(of, dict) else [criterion.weight for criterion in of]
+    if not any(weights):
+        raise ValueError("has only weights of 0")
+    return of
+
+
+_Criteria = Annotated[list[_Criterion], Field(min_length=1), AfterValidator(_any_weight)]
 
 
 class _Weights(Record):
     prompt: Written
-    dimension_weight: Annotated[dict[_Dimension, _Weight], Field(min_length=len(DIMENSIONS))]
+    dimension_weight: Annotated[
+        dict[_Dimension, _Weight], Field(min_length=len(DIMENSIONS)), AfterValidator(_any_weight)
+    ]
     criterions: Annotated[dict[_Dimension, _Criteria], Field(min_length=len(DIMENSIONS))]
 
 
@@ -104,15 +115,16 @@ class RACE(Benchmark):
         tasks_file, *others = self.files_of(path)
         tasks, by_prompt = read_records(tasks_file, _Task, "prompt"), []
         for file, kind in zip(others, (_Weights, _Reference), strict=True):
-            records = {record.prompt: record for record in read_records(file, kind, "prompt")}
+            records = {composed(record.prompt): record for record in read_records(file, kind, "prompt")}
             by_prompt.append(records)
-            if missing := next((task for task in tasks if task.prompt not in records), None):
+            if missing := next((task for task in tasks if composed(task.prompt) not in records), None):
                 problem = f"no record has the prompt of id {missing.id} in {tasks_file}"
                 raise UserError(f"{file}: {problem}; take both from one version of the benchmark")
         criteria, references = by_prompt
         items = []
         for task in tasks:
-            fields = criteria[task.prompt].model_dump() | {"reference": references[task.prompt].article}
+            key = composed(task.prompt)
+            fields = criteria[key].model_dump() | {"reference": references[key].article}
             items.append(Item(task.id, task.prompt, task.language, fields))
         return items
 
@@ -146,7 +158,7 @@ def race_score(points: Points, criterions: dict[str, list[dict[str, Any]]], weig
     targets, references = {}, {}
     for name, of_dimension in criterions.items():
         criterion_weights = [criterion["weight"] for criterion in of_dimension]
-        total = sum(criterion_weights) or 1.0
+        total = sum(criterion_weights)
         targets[name], references[name] = (
             sum(weight * point[side] for weight, point in zip(criterion_weights, points[name], strict=True)) / total
             for side in (0, 1)

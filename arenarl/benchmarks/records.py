@@ -8,19 +8,29 @@ import base64
 import csv
 import io
 import json
-import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from arenarl.system.errors import UserError, missing
-from arenarl.system.user_input import first_problem, lines_of
-from arenarl.trajectory import MAX_RECORD_NESTING, json_problem, parse_json, storable
+from arenarl.system.errors import UserError, missing, one_line
+from arenarl.system.user_input import check_zip, first_problem, lines_of
+from arenarl.trajectory import MAX_RECORD_NESTING, composed, is_blank, json_problem, parse_json, storable
 
-Written = Annotated[str, StringConstraints(min_length=1, strip_whitespace=False)]  # a text, not empty
+
+def _check_written(text: str) -> str:
+    if is_blank(text):
+        raise ValueError("is blank")
+    return text
+
+
+# a text with a visible character
+Written = Annotated[str, StringConstraints(min_length=1, strip_whitespace=False), AfterValidator(_check_written)]
 _LARGEST_FIELD = 1 << 26  # characters of a CSV field
+_LARGEST_SHEET = 1 << 25  # bytes of an xlsx file, unpacked
+_MOST_CELLS = 1 << 20  # of a sheet, with the empty cells between; the official file has 2,000
 
 
 class Record(BaseModel):
@@ -60,7 +70,7 @@ def read_records(path: Path, record_type: type[R], unique: str | None = None) ->
             names = ", ".join(map(str, [*row][:8] if isinstance(row, dict) else [])) or "no fields"
             problem = f"{first_problem(error)} (the record has {names})"
             raise UserError(f"{path}, {place}: {problem}; take this benchmark's whole file") from error
-        value = getattr(record, unique) if unique else place
+        value = composed(getattr(record, unique)) if unique else place
         if value in records:
             raise UserError(f"{path}, {place}: {unique} is the same as in {records[value][0]}; remove one record")
         records[value] = place, record
@@ -71,18 +81,21 @@ def read_records(path: Path, record_type: type[R], unique: str | None = None) ->
 
 def decrypted(text: str, key: bytes, where: str) -> str:
     """Decrypt a field that is hidden from crawlers by XOR with a repeated key, in base64.
-    Raises UserError, beginning with `where`, if the result is not text."""
+    Raises UserError, beginning with `where`, if the result is blank or not text."""
     try:
         data = base64.b64decode(text, validate=True)
-        return bytes(byte ^ key[place % len(key)] for place, byte in enumerate(data)).decode("utf-8")
+        plain = bytes(byte ^ key[place % len(key)] for place, byte in enumerate(data)).decode("utf-8")
     except ValueError as error:
         problem = "cannot be decrypted: the canary is wrong, or the field is not encrypted like the official file"
         raise UserError(f"{where} {problem}; download it again") from error
+    if is_blank(plain):
+        raise UserError(f"{where} is blank when decrypted; download it again")
+    return plain
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield (line, raw record)."""
-    match path.suffix:
+    match path.suffix.lower():
         case ".csv":
             yield from _csv_rows(path)
         case ".xlsx":
@@ -125,14 +138,26 @@ def _xlsx_rows(path: Path) -> Iterator[tuple[str, Any]]:
     except ImportError as error:
         remedy = "pip install openpyxl, or save the sheet as CSV"
         raise UserError(f"{path}: xlsx needs the package openpyxl; {remedy}") from error
+    check_zip(path, _LARGEST_SHEET)
     try:
-        sheet = openpyxl.load_workbook(path, read_only=True, data_only=True).active
-        head, *rows = sheet.iter_rows(values_only=True)
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError) as error:
-        raise UserError(f"{path} is not an xlsx file with a row of names ({error}); download it again") from error
-    for number, row in enumerate(rows, start=2):
-        yield f"line {number}", _filled_cells(zip(head, row, strict=False))
+        with closing(openpyxl.load_workbook(path, read_only=True, data_only=True)) as book:
+            sheet, cells = book.active, 0
+            sheet.reset_dimensions()  # the stated size may be wrong, and rows would be filled up to it
+            rows = sheet.iter_rows(values_only=True)
+            head = next(rows, ())
+            if not any(isinstance(name, str) for name in head):
+                raise UserError(f"{path} is not a sheet with a row of names; download it again")
+            for number, row in enumerate(rows, start=2):
+                cells += max(1, len(row))
+                if cells > _MOST_CELLS:
+                    raise UserError(f"{path}, line {number}: the sheet has too many cells; take the official file")
+                if filled := _filled_cells(zip(head, row, strict=False)):
+                    yield f"line {number}", filled
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # openpyxl raises errors of many types for a broken file
+        raise UserError(f"{path} is not an xlsx file ({one_line(error)}); download it again") from error
 
 
 def _filled_cells(cells: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
-    return {name: value for name, value in cells if name is not None and value is not None}
+    return {str(name): value for name, value in cells if name is not None and value is not None}

@@ -36,6 +36,7 @@ from arenarl.run.stage import start_stage
 from arenarl.system.atomic_files import hash_files, write_json
 from arenarl.system.errors import UserError, did_you_mean
 from arenarl.system.progress import Bar, is_main_process, say
+from arenarl.system.user_input import home_path
 from arenarl.trajectory import Query
 
 _KINDS = WritingBench, HelloBench, LongBenchWrite, RACE, BrowseComp, BrowseCompZH, XBench, SimpleQA, WebWalkerQA
@@ -116,7 +117,10 @@ def choose_benchmarks(wanted: Iterable[str]) -> list[tuple[Benchmark, Path]]:
         if name in benchmarks:
             raise UserError(f"--benchmark: {name} is named twice; name it once")
         benchmark = BENCHMARKS[name]()
-        path = Path(file) if file else benchmark.default_path()
+        try:
+            path = Path(home_path(file)) if file else benchmark.default_path()
+        except ValueError as error:
+            raise UserError(f"--benchmark {text}: {error}") from error
         if path is None:
             raise UserError(f"--benchmark: {name} needs its file; write {name}=FILE, from {benchmark.source}")
         benchmarks[name] = benchmark, path

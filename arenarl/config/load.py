@@ -25,7 +25,7 @@ from arenarl.config.yaml_text import MAX_DEPTH, read_yaml, write_yaml
 from arenarl.system.errors import UserError, did_you_mean, missing, one_line
 from arenarl.system.masking import mask_variables
 from arenarl.system.repository import CONFIGS, ROOT, file_named
-from arenarl.system.user_input import text_of_file
+from arenarl.system.user_input import home_path, text_of_file
 
 _WORDS = {  # pydantic's error type -> our words
     "greater_than": "must be above {gt}",
@@ -78,7 +78,7 @@ def load(schema: type, values: dict[str, Any], path: Path, overrides: Iterable[s
 
     Raises UserError like `load_config`.
     """
-    layers = _read_layers(path, [])
+    layers = _read_layers(Path(_home(str(path), "--config")), [])
     layers += [(Source(_place(override), Path()), _read_override(override)) for override in overrides]
     return _over_layers(schema, values, layers)
 
@@ -193,7 +193,7 @@ def _read_layers(path: Path, derived: list[Path]) -> list[tuple[Source, dict[str
 def _read_base(source: Source, base: Any, derived: list[Path]) -> list[tuple[Source, dict[str, Any]]]:
     if not isinstance(base, str):
         raise UserError(f"{source.where}: base must be the path of a YAML, not {one_line(base)}")
-    path = source.folder / base
+    path = source.folder / _home(base, source.where)
     if source.folder != Path() and not os.path.exists(file_named(path)):
         known = [str(known.relative_to(ROOT)) for known in CONFIGS.rglob("*.yaml")]
         near = difflib.get_close_matches(base.lstrip("./")[:200], known, n=1, cutoff=0.5)
@@ -206,6 +206,13 @@ def _read_base(source: Source, base: Any, derived: list[Path]) -> list[tuple[Sou
 def _place(override: str) -> str:
     """Return where an override stands, without its value: that may be a key by mistake."""
     return f"--set {one_line(override.partition('=')[0])}"
+
+
+def _home(path: str, where: str) -> str:
+    try:
+        return home_path(path)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
 
 
 def _read_override(override: str) -> dict[str, Any]:

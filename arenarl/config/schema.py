@@ -14,9 +14,9 @@ from pydantic import Field
 from arenarl.config.turn_schedule import TurnSchedule, turn_schedule
 
 from arenarl.config.value_types import (  # isort: skip
-    ActionForm, Bool, DeviceName, DomainName, EnvironmentName, Few, Fields, Float, Int, JudgeName, LearningRate,
-    Line, Name, NonNegativeFloat, OwnFunction, Points, PositiveFloat, PositiveInt, ProjectName, Prose, RewardName,
-    RunName, SchedulerName, Seconds, Seed, Share, Size, Spread, Text, TopologyName, VariableName,
+    ActionForm, Bool, DeviceName, DomainName, EnvironmentName, Few, Fields, File, Float, Int, JudgeName, LearningRate,
+    Line, Name, NonNegativeFloat, OwnFunction, Points, PositiveFloat, PositiveInt, ProjectName, Prompt, RewardName,
+    RunName, SchedulerName, Seconds, Seed, Share, Size, Spread, Text, TopologyName, VariableName, Word, is_prompt_file,
 )  # fmt: skip
 
 SIMULATED_MODEL = "simulated-travel-judge"  # the model name of arenarl.judges.server
@@ -42,7 +42,7 @@ class ScratchConfig:
 
 @dataclass
 class PolicyConfig:
-    model: Text | None = None  # model that SFT starts from: hub id, local folder, or smollm2-135m-instruct (from the
+    model: File | None = None  # model that SFT starts from: hub id, local folder, or smollm2-135m-instruct (from the
     # package index); null builds `scratch` (paper: Qwen3-8B-Base)
     scratch: ScratchConfig = field(default_factory=ScratchConfig)
     dtype: Literal["float32", "bfloat16"] = "bfloat16"  # data type of weights and activations
@@ -82,7 +82,7 @@ class LLMConfig:
 class ResearchDataConfig:
     """Queries of the research domain: open-ended ones (5.1), and closed ones by InfoAgent's pipeline (3.1)."""
 
-    corpus: Text | None = None  # JSONL of your own pages; environment.search must search it too; null: the embedded one
+    corpus: File | None = None  # JSONL of your own pages; environment.search must search it too; null: the embedded one
     open_share: Share = 0.5  # share of open-ended queries; the others are closed. Our choice
     plain_share: Share = 0.0  # share of closed queries that name the leaves of their trees (InfoAgent: 0)
     hop_weights: list[NonNegativeFloat] = field(default_factory=lambda: [1.0, 1.0, 1.0, 1.0])
@@ -100,8 +100,8 @@ class ResearchDataConfig:
 
 @dataclass
 class DataConfig:
-    folder: Text = "data/travel"  # folder that prepare.py writes and the other scripts read
-    source: list[Text] = field(default_factory=list)  # published data instead of generated data: folders, JSONL files
+    folder: File = "data/travel"  # folder that prepare.py writes and the other scripts read
+    source: list[File] = field(default_factory=list)  # published data instead of generated data: folders, JSONL files
     # and hub data sets (owner/name or owner/name@revision), combined. Of the other data keys only `folder`, `language`
     # and `divide` then apply, and judges must be LLMs
     divide: Bool = False  # split `source`: all files not named as test or SFT data form one pool, such as
@@ -119,7 +119,7 @@ class DataConfig:
     baseline_skill: Share = 0.4  # teacher_skill of stored baselines; higher, like Section 5's closed models. Our choice
     subtasks: Annotated[list[Text], Field(min_length=1)] | None = None  # AgentGym-RL's worlds: which columns of its
     # tables to include; null: all. Our choice
-    items: Text | None = None  # AgentGym-RL's worlds: your copy of its folder AgentItemId; it replaces our lists
+    items: File | None = None  # AgentGym-RL's worlds: your copy of its folder AgentItemId; it replaces our lists
     research: ResearchDataConfig = field(default_factory=ResearchDataConfig)  # queries of the research domain
 
 
@@ -132,8 +132,8 @@ class GeneratorConfig(LLMConfig):
 class BuildConfig:
     """Training data made by LLMs in the three stages of Section 5 (data/build.py). `embedded` skips a role."""
 
-    seeds: Text | None = None  # seed queries: JSONL with query, subtask and language, or text with one query per line
-    test_seeds: Text | None = None  # real queries in the same formats; refined, they become the test queries (stage I);
+    seeds: File | None = None  # seed queries: JSONL with query, subtask and language, or text with one query per line
+    test_seeds: File | None = None  # real queries in the same formats; refined, they become the test queries (stage I);
     # null: test queries are drawn from the generated ones
     subtasks: Annotated[list[Text], Field(min_length=1)] | None = None  # filled evenly; null: those of the seeds
     languages: Annotated[list[Literal["zh", "en"]], Field(min_length=1)] | None = None  # languages, filled evenly;
@@ -182,18 +182,18 @@ class SearchConfig:
 
     engine: Literal["corpus", "folder", "web"] = "corpus"  # source of pages: embedded corpus, folder, web search
     corpus_size: Size = 3000  # entities of the embedded corpus, one page each, generated from environment.world_seed
-    folder: Text | None = None  # `engine: folder`: text, Markdown, HTML and JSONL files, at any depth
-    indexes: Text = "runs/search"  # folder for the indexes of document folders, shared by all runs and processes
+    folder: File | None = None  # `engine: folder`: text, Markdown, HTML and JSONL files, at any depth
+    indexes: File = "runs/search"  # folder for the indexes of document folders, shared by all runs and processes
     web: WebConfig = field(default_factory=WebConfig)
     results: PositiveInt = 5  # pages per search
     search_chunk_tokens: PositiveInt = 128  # chunk size for searching; a token is a word or a Chinese character
     browse_chunk_tokens: PositiveInt | None = 2048  # chunk size that browsing shows; null: the whole page
     bm25_chunks: PositiveInt | None = 40  # best chunks of a page that BM25 keeps for the query; null: all
     snapshot_chunks: PositiveInt | None = 3  # best chunks for the web search's snippet of the page (Eq. 5); null: skip
-    embedder: Text | None = None  # embedding model: all-minilm-l6-v2 (from the package index), hub id or local folder;
+    embedder: File | None = None  # embedding model: all-minilm-l6-v2 (from the package index), hub id or local folder;
     # needs sentence-transformers; null: skip
     embedded_chunks: PositiveInt = 8  # chunks that the embedder keeps
-    reranker: Text | None = None  # cross-encoder: hub id or local folder; null: skip
+    reranker: File | None = None  # cross-encoder: hub id or local folder; null: skip
     reranked_chunks: PositiveInt = 3  # chunks that the reranker (without one, BM25) keeps for a snippet; browsing shows
     # the first
     device: DeviceName = "cpu"  # device of embedder and reranker; the GPU is left to the policy. Our choice
@@ -202,7 +202,7 @@ class SearchConfig:
     summary: LLMConfig = field(default_factory=LLMConfig)  # LLM that shortens pages; embedded: first sentences
     summary_above_chars: PositiveInt | None = 2500  # characters above which a text is shortened to this length
     # (Appendix C, ArenaRL); null: never (InfoAgent)
-    cache: Text | None = "runs/search/cache.sqlite"  # file of web and model results, for all runs (B.3); null: in
+    cache: File | None = "runs/search/cache.sqlite"  # file of web and model results, for all runs (B.3); null: in
     # memory
 
     @property
@@ -228,7 +228,7 @@ class MCPServerConfig:
     """A source of tools for `environment.name: mcp`: one of `command`, `url` and `world`. The paper names only the
     services; all values are our choice."""
 
-    command: list[Line] | None = None  # command that starts a server over stdin/stdout: [uvx, amap-mcp-server]
+    command: list[Word] | None = None  # command that starts a server over stdin/stdout: [uvx, amap-mcp-server]
     url: Text | None = None  # address of a streamable HTTP server: http://127.0.0.1:8000/mcp
     world: EnvironmentName | None = None  # tools of this project, in this process, without a server: travel, research
     allow: list[Text] | None = None  # server tools under their own names; null: all; []: only those in `rename`
@@ -304,7 +304,7 @@ class RolloutConfig:
     # divided evenly
     max_tokens: PositiveInt = 16384  # maximum tokens per trajectory after its prompt, observations included. Our choice
     max_turn_tokens: PositiveInt = 4096  # maximum tokens per assistant turn. Our choice
-    system_prompt: Prose | None = None  # system prompt of local policies, in SFT, RL and evaluation: a text, a .txt or
+    system_prompt: Prompt | None = None  # system prompt of local policies, in SFT, RL and evaluation: a text, a .txt or
     # .md file, or none. null: the prompt with which a stage of this project trained the policy that RL starts from
     # (rl.init, rl.init_run or this run's SFT); for other models the text of configs/prompts/policy_<data.language>;
     # none for a policy from scratch. Not in the paper; our choice
@@ -318,7 +318,7 @@ class RolloutConfig:
     vllm_tensor_parallel: PositiveInt = 1  # `vllm`: processes, adjacent in rank, whose GPUs share an engine. Our choice
     server_url: Text = "http://127.0.0.1:8000"  # `vllm_server`: its address
     server_sync: Literal["disk", "nccl"] = "disk"  # `vllm_server`: how weights get there; nccl needs GPUs. Our choice
-    server_weights: Text | None = None  # `server_sync: disk`: folder for the weights, on a disk that the server can
+    server_weights: File | None = None  # `server_sync: disk`: folder for the weights, on a disk that the server can
     # read, such as /dev/shm/policy on one machine; null: the run's folder
     parity_steps: PositiveInt = 20  # optimizer steps between checks that vLLM agrees with the trainer; the first check
     # is before step 1. Our choice
@@ -334,7 +334,7 @@ class RolloutConfig:
     def system_prompt_file(self) -> Path | None:
         """The path in `system_prompt`; None if the key holds a text."""
         text = self.system_prompt or ""
-        return Path(text) if "\n" not in text and text.endswith((".txt", ".md")) else None
+        return Path(text) if is_prompt_file(text) else None
 
 
 @dataclass
@@ -346,7 +346,7 @@ class JudgeConfig(LLMConfig):
     # judge believes facts that it cannot check
     max_result_chars: PositiveInt = 2000  # characters of a tool result for an LLM judge; the middle is cut. Our choice
     max_text_chars: PositiveInt = 20000  # characters of a thought, call or answer that an LLM judge sees. Our choice
-    query_rubrics: Text | None = None  # JSONL of rubrics per query (Appendix A, Tournament-GRPO); null: domain's rubric
+    query_rubrics: File | None = None  # JSONL of rubrics per query (Appendix A, Tournament-GRPO); null: domain's rubric
     noise: Literal["none", "simulated"] = "simulated"  # noise of the embedded judge; none: the truth itself
     sigma_independent: Spread = 1.0  # standard deviation, in points of 10, drawn for every dimension score of a call
     sigma_call: Spread = 1.0  # standard deviation, drawn once per call for all its trajectories: scoring drift
@@ -382,7 +382,7 @@ class JudgesConfig:
 
     # The following keys limit a run's LLM calls, over all judges and processes. They change no verdict. Our choices.
     concurrency: PositiveInt = 64  # maximum concurrent calls, waiting ones included; RL's processes share it
-    store: Text = "runs/replies.sqlite"  # file that keeps every reply, so none is paid for twice; runs can share it
+    store: File = "runs/replies.sqlite"  # file that keeps every reply, so none is paid for twice; runs can share it
     store_only: Bool = False  # read replies only from the store, without key and calls; a missing reply stops the run
     max_calls: PositiveInt | None = None  # maximum paid calls of a run, over all stages and restarts; then it saves a
     # checkpoint and stops; null: no limit
@@ -464,7 +464,7 @@ class SFTConfig:
     save_steps: PositiveInt = 200  # optimizer steps between checkpoints
     stop_at_valid: Share | None = None  # share of valid trajectories at which SFT stops, measured every `save_steps`
     # steps; null: train to the end
-    deepspeed: Text | None = "ds_config.json"  # DeepSpeed JSON, for ZeRO-3 (Appendix A); null: no DeepSpeed
+    deepspeed: File | None = "ds_config.json"  # DeepSpeed JSON, for ZeRO-3 (Appendix A); null: no DeepSpeed
 
 
 @dataclass
@@ -480,7 +480,7 @@ class DifficultyConfig:
 
 @dataclass
 class RLConfig:
-    init: Text | None = None  # folder or hub id that RL starts from; null: the SFT policy of `init_run`
+    init: File | None = None  # folder or hub id that RL starts from; null: the SFT policy of `init_run`
     init_run: RunName | None = None  # run whose SFT policy of the same seed RL starts from; null: this run
     steps: PositiveInt = 200  # optimizer steps. Our choice (Fig. 4c shows 160)
     groups: PositiveInt = 8  # K: queries rolled out per step, over all processes (Appendix A)
@@ -533,7 +533,7 @@ class RLConfig:
     save_steps: PositiveInt = 20  # optimizer steps between checkpoints
     eval_steps: Annotated[Int, Field(ge=0, le=1_000_000_000)] = 20  # steps between points of Fig. 4c's curve; 0: none
     eval_queries: PositiveInt = 50  # test queries per point of the curve, spread over the subtasks
-    deepspeed: Text | None = None  # DeepSpeed JSON: ZeRO-3 shards parameters, gradients and optimizer over the
+    deepspeed: File | None = None  # DeepSpeed JSON: ZeRO-3 shards parameters, gradients and optimizer over the
     # processes, which full fine-tuning of Qwen3-8B needs; null: each process holds everything. The paper mentions
     # ZeRO-3 for SFT only; our choice
 
@@ -550,7 +550,7 @@ class RLConfig:
 
 @dataclass
 class EvaluateConfig:
-    checkpoints: dict[Name, Text] = field(default_factory=dict)  # name -> folder or hub id of a policy; empty, with
+    checkpoints: dict[Name, File] = field(default_factory=dict)  # name -> folder or hub id of a policy; empty, with
     # `api` empty too: this run's sft and rl
     api: dict[str, LLMConfig] = field(default_factory=dict)  # name -> a closed model to evaluate with the same tools
     # and budgets (Table 3's first rows): {gpt-4o: {base: ../policies/gpt_4o.yaml}}. `rollout` sets turns and
@@ -581,7 +581,7 @@ class WandbConfig:
 @dataclass
 class Config:
     name: RunName = "run"  # name of the run's folder, runs/<name>
-    results: Text = "runs"  # parent folder of a folder <name> for summary.json, figures and the page; runs: the run's
+    results: File = "runs"  # parent folder of a folder <name> for summary.json, figures and the page; runs: the run's
     # own folder. `results` replaces the repository's committed results
     seed: Seed = 0  # seed of all randomness in training; runs with another seed than 0 get their own folders
     threads: Few = 1  # CPU threads per process; like the seed, it affects results

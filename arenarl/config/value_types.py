@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Strict, 
 
 from arenarl.system.errors import did_you_mean
 from arenarl.system.masking import has_form_of_secret, is_random
+from arenarl.system.user_input import home_path
 from arenarl.tournament.topologies import TOPOLOGIES
 
 Bool = Annotated[bool, Strict()]
@@ -90,6 +91,9 @@ Prose = Annotated[
     BeforeValidator(_as_text),
     _pattern(r"(?=\s*\S)[^\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]{1,20000}", "must be text, of 1 to 20000 characters"),
 ]
+_HOME = AfterValidator(home_path)
+File = Annotated[Text, _HOME]  # the path of a file or folder, or a hub id
+Word = Annotated[Line, _HOME]  # of a command
 Name = Annotated[Text, _pattern(_NAME, f"must be a name of {_NAME_RULE}")]
 RunName = Annotated[
     Text,
@@ -123,6 +127,14 @@ DeviceName = Annotated[Text, _pattern(_DEVICE, "must be a device such as cpu, cu
 _PROJECT_RULE = "must be a name of at most 128 characters, without / \\ # ? % :"
 ProjectName = Annotated[Text, _pattern(r"[^/\\#?%:]{1,128}", _PROJECT_RULE)]
 SchedulerName = Literal["constant", "constant_with_warmup", "linear", "cosine", "cosine_with_restarts", "inverse_sqrt"]
+
+
+def is_prompt_file(text: str) -> bool:
+    """Return True if the key `rollout.system_prompt` holds a file's path, not the prompt itself."""
+    return "\n" not in text and text.endswith((".txt", ".md"))
+
+
+Prompt = Annotated[Prose, AfterValidator(lambda text: home_path(text) if is_prompt_file(text) else text)]
 
 
 def _refuse_nan(fields: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ metrics; its judges are LLMs or your own. Classes of one domain are imported onl
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from inspect import signature
 from itertools import zip_longest
 from pathlib import Path
@@ -23,12 +24,13 @@ from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 from arenarl.system.user_input import import_named
 from arenarl.tournament.calls import as_number
-from arenarl.trajectory import Query, Trajectory, read_queries, read_trajectories
+from arenarl.trajectory import Query, Trajectory, language_of, read_queries, read_trajectories
 
 if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
 
 T = TypeVar("T")
+say_once = lru_cache(say)
 DOMAINS = {
     "travel": "arenarl.domains.travel.domain:TravelDomain",
     "research": "arenarl.domains.research.domain:ResearchDomain",
@@ -150,7 +152,25 @@ class Domain:
         if other := next((query for query in queries if query.domain != self.name), None):
             what = f"query {other.query_id} is of the domain {other.domain}, but environment.domain is {self.name}"
             raise UserError(f"{path}: {what}; change one of them")
+        if self.has_own_queries or self.data.source:
+            self._check_language(path, queries)
         return queries
+
+    def _check_language(self, path: Path, queries: Sequence[Query]) -> None:
+        """Raise UserError if no query is in `data.language`; print a line if some are not, or if no text reads so.
+
+        A language other than zh has the English prompts and tools.
+        """
+        wanted, other = self.data.language, "en" if self.data.language == "zh" else "zh"
+        stated, read = (
+            [("zh" if language == "zh" else "en") == wanted for language in languages]
+            for languages in ([query.language for query in queries], [language_of(query.query) for query in queries])
+        )
+        what = f"data.language={wanted}, the language of prompts and tools"
+        if not any(stated):
+            raise UserError(f"{path}: no query is in {what}; set data.language={other}")
+        if count := stated.count(False) or (0 if any(read) else len(queries)):
+            say_once(f"{path}: {count} of {len(queries)} queries are not in {what}")
 
     def read_test_set(self) -> tuple[list[Query], dict[str, Trajectory]]:
         """Return the test queries, and their stored baselines by query id if the file exists.
@@ -169,7 +189,8 @@ class Domain:
             baselines[query_id] = Trajectory.from_record(record)
         if missing := [query.query_id for query in queries if query.query_id not in baselines]:
             what = f"{len(missing)} test queries have no baseline, first {missing[0]}"
-            raise UserError(f"{path}: {what}; prepare the data again")
+            own = "add them, or delete the file to compare with the first policy"
+            raise UserError(f"{path}: {what}; {own if self.has_own_queries else 'prepare the data again'}")
         if unanswered := sum(not baseline.valid for baseline in baselines.values()):
             say(f"{path}: {unanswered} of {len(baselines)} baselines have no answer; put it in <answer> … </answer>")
         return queries, baselines

@@ -13,6 +13,7 @@ from arenarl.config.schema import DataConfig, EnvironmentConfig
 from arenarl.run.settings import CALL_KEYS, differences, without
 from arenarl.system.atomic_files import hash_files, read_json
 from arenarl.system.errors import UserError
+from arenarl.trajectory import SPLIT_FILES
 
 _KEYS_OF_SPLIT = {  # keys of `data` that decide the content of one split only
     "sft": {"sft_size", "teacher_skill", "careful_share"},
@@ -22,7 +23,6 @@ _KEYS_OF_SPLIT = {  # keys of `data` that decide the content of one split only
 _KEYS_OF_SOURCE = ("source", "divide", "language")  # keys of `data` that apply to undivided published data
 # keys of `environment` that decide the content of a split
 _ENVIRONMENT_KEYS = {"sft": ("world_seed", "results"), "rl": ("world_seed",), "test": ("world_seed",)}
-FILES = ("sft", "rl_queries", "test_queries", "test_baselines")
 
 
 def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, split: str) -> None:
@@ -70,8 +70,8 @@ def _may_be_copies(old: list[str], hashes: list[str | None], new: list[str]) -> 
 
 def _exists(source: str) -> bool:
     try:
-        return Path(source).expanduser().exists()
-    except (OSError, RuntimeError):  # an unknown home folder, or no permission
+        return Path(source).exists()
+    except OSError:  # no permission
         return False
 
 
@@ -86,5 +86,5 @@ def manifest_of(folder: Path) -> dict[str, Any] | None:
 
 def split_hashes(folder: str) -> dict[str, str]:
     """Return the sha256 of each split's file that exists, by file name without suffix."""
-    paths = {name: Path(folder) / f"{name}.jsonl" for name in FILES}
+    paths = {name: Path(folder) / f"{name}.jsonl" for name in SPLIT_FILES}
     return {name: hash_files([path]) for name, path in paths.items() if path.is_file()}

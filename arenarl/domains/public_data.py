@@ -120,7 +120,7 @@ def find_source(name: str, is_divided: bool = False) -> Source:
 
 def local_path(name: str) -> Path | None:
     """Return the local path of a source, None for a hub data set; raise UserError for a path that does not exist."""
-    path = Path(name).expanduser()
+    path = Path(name)
     if not path.exists() and (path.is_absolute() or path.suffix in ENDS or name.startswith(".")):
         raise UserError(f"data.source: {missing(name)}")
     return path if path.exists() else None

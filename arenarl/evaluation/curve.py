@@ -1,18 +1,19 @@
 """The curve during RL (Fig. 4c): evaluate a few test queries at intervals, and log to W&B and curve.jsonl."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from accelerate.utils import gather_object
 
 from arenarl.domains.domain import Domain
 from arenarl.evaluation import statistics
-from arenarl.evaluation.evaluation import Case, Panel, evaluate_policy, figures_of, gather_cases
+from arenarl.evaluation.evaluation import Case, Panel, evaluate_policy, figures_of, gather_cases, is_own_data
 from arenarl.llm.client import LLMClient, RunStopped
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.run.processes import own_share
 from arenarl.run.tracking import log
 from arenarl.system.progress import is_main_process
-from arenarl.trajectory import append_step, read_jsonl
+from arenarl.trajectory import append_step, read_steps
 
 RESAMPLES = 1000  # for the interval of each point
 
@@ -31,8 +32,9 @@ class CurveRecorder:
         folder: Path,
         client: LLMClient | None = None,
     ):
-        self.engine, self.panel, self.temperatures, self.seed, self.client = engine, panel, temperatures, seed, client
+        self.engine, self.temperatures, self.seed, self.client = engine, temperatures, seed, client
         test, self.baselines = domain.read_test_set()
+        self.panel = replace(panel, is_own=is_own_data(domain, test, self.baselines))
         self.queries = domain.spread_over_subtasks(test, queries)
         self.path = folder / "curve.jsonl"
 
@@ -59,7 +61,7 @@ class CurveRecorder:
 
     def has_point(self, step: int) -> bool:
         """True if the point of a step was written. Call it on all processes: the main process reads the file."""
-        points = read_jsonl(self.path) if is_main_process() and self.path.is_file() else ()
+        points = read_steps(self.path) if is_main_process() and self.path.is_file() else ()
         return any(gather_object([step in {point["step"] for point in points}]))
 
     def _write(self, step: int, cases: dict[str, list[Case]]) -> None:

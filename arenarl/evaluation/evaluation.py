@@ -8,14 +8,14 @@ lose, and their quality is 0. Void trajectories, which a tool's crash ended, are
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 from accelerate.utils import gather_object
 
-from arenarl.domains.domain import Truth
+from arenarl.domains.domain import Domain, Truth
 from arenarl.domains.known_answers import has_answer
 from arenarl.evaluation import statistics
 from arenarl.judges.judge import Examiner, Judge, Verdict, rubric_of
@@ -28,12 +28,13 @@ from arenarl.trajectory import Query, Trajectory, read_turns
 class Panel:
     """The judges of test trajectories, the domain's truth (`examine`, if any), and the verifier of known answers.
 
-    Without an LLM verifier the truth compares known answers.
+    Without an LLM verifier the truth compares known answers. `is_own` marks a user's own data (`statistics`).
     """
 
     judges: Sequence[Judge]
     examine: Examiner | None
     verifier: Verifier | None = None
+    is_own: bool = False
 
 
 @dataclass
@@ -47,6 +48,8 @@ class Case:
       first; empty for an invalid trajectory.
     - `score`: without a baseline, the mean of the judges' scores of the trajectory alone, 0 to 10; 0 if it is invalid,
       NaN without a verdict or if it is void.
+    - `is_unopposed`: the baseline is an invalid stand-in, which loses to a valid trajectory without being judged.
+    - `is_own`: the query is of a user's own data.
     """
 
     query: Query
@@ -55,6 +58,8 @@ class Case:
     outcomes: np.ndarray
     calls: list[tuple[Verdict | None, Verdict | None]] = field(default_factory=list)
     score: float | None = None
+    is_unopposed: bool = False
+    is_own: bool = False
 
     @property
     def dimensions(self) -> dict[str, float]:
@@ -111,43 +116,59 @@ def evaluate_policy(
     tick: Callable[[], None] = lambda: None,
     sample: int = 0,
     max_turns: int | None = None,
+    has_stand_ins: bool = False,
 ) -> list[Case]:
     """Roll out every query once at `temperature` (0: greedy) and judge it in both orders against its baseline; without
     a baseline, judge it alone.
 
-    `sample` numbers the trajectories of a query; `max_turns` None means `rollout.max_turns`.
+    `sample` numbers the trajectories of a query; `max_turns` None means `rollout.max_turns`. For `has_stand_ins`, see
+    `judge_trajectories`.
     """
     attempts = attempts_at(queries, temperature, seed, sample, max_turns)
-    return judge_trajectories(queries, engine.roll_out(attempts, lambda *_: tick()), baselines, panel)
+    trajectories = engine.roll_out(attempts, lambda *_: tick())
+    return judge_trajectories(queries, trajectories, baselines, panel, has_stand_ins)
 
 
 def judge_trajectories(
-    queries: Sequence[Query], trajectories: Sequence[Trajectory], baselines: dict[str, Trajectory], panel: Panel
+    queries: Sequence[Query],
+    trajectories: Sequence[Trajectory],
+    baselines: dict[str, Trajectory],
+    panel: Panel,
+    has_stand_ins: bool = False,
 ) -> list[Case]:
-    """Judge one trajectory per query, in the order of the queries."""
+    """Judge one trajectory per query, in the order of the queries.
+
+    With `has_stand_ins`, the baselines are another policy's trajectories. An invalid one loses to a valid trajectory
+    and ties with an invalid one, without being judged.
+    """
 
     async def judge_all() -> list[Case]:
-        pairs = zip(queries, trajectories, strict=True)
-        return await asyncio.gather(
-            *(_judge_case(query, trajectory, baselines.get(query.query_id), panel) for query, trajectory in pairs)
-        )
+        return await asyncio.gather(*map(judge, queries, trajectories))
+
+    async def judge(query: Query, trajectory: Trajectory) -> Case:
+        baseline = baselines.get(query.query_id)
+        case = await _judge_case(query, trajectory, baseline, panel, has_stand_ins)
+        return replace(case, is_own=panel.is_own)
 
     cases = asyncio.run(judge_all())
     if judged := [case.outcomes for case in cases if case.calls]:
         scored = np.where(np.isfinite(judged).any(axis=0), 0.0, math.nan)
         for case in cases:
-            if not case.calls and (case.outcomes == -1).all():
-                case.outcomes = lost(scored)
+            if not case.calls and np.isfinite(case.outcomes).all():
+                case.outcomes = unjudged(scored, case.outcomes[0, 0])
     return cases
 
 
-def lost(outcomes: np.ndarray) -> np.ndarray:
-    """Return the outcomes of a loss without judging: -1, but NaN in dimensions that a judge omitted in `outcomes`."""
+def unjudged(outcomes: np.ndarray, outcome: float = -1.0) -> np.ndarray:
+    """Return the outcomes of a case without judging, by default a loss: equal in all dimensions, but NaN in dimensions
+    that a judge omitted in `outcomes`."""
     unknown = np.isnan(outcomes)
-    return np.where(unknown & ~unknown.all(axis=1, keepdims=True), math.nan, -1.0)
+    return np.where(unknown & ~unknown.all(axis=1, keepdims=True), math.nan, outcome)
 
 
-async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory | None, panel: Panel) -> Case:
+async def _judge_case(
+    query: Query, trajectory: Trajectory, baseline: Trajectory | None, panel: Panel, has_stand_ins: bool
+) -> Case:
     names, judges = rubric_of(query).names, panel.judges
     truth = panel.examine and panel.examine(query, trajectory)
     if truth and panel.verifier and panel.verifier.is_llm and has_answer(query):
@@ -157,6 +178,8 @@ async def _judge_case(query: Query, trajectory: Trajectory, baseline: Trajectory
         return Case(query, trajectory, truth, unknown, score=await _score(query, trajectory, judges))
     if trajectory.is_void or baseline.is_void:  # if none are stored, a policy's trajectories are the baselines
         return Case(query, trajectory, truth, unknown)
+    if has_stand_ins and not baseline.valid:
+        return Case(query, trajectory, truth, np.full_like(unknown, float(trajectory.valid)), is_unopposed=True)
     if not trajectory.valid:
         return Case(query, trajectory, truth, np.full_like(unknown, -1.0))
     calls = [
@@ -225,7 +248,7 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
             "win_rate_valid": _win_rate(valid, resamples, seed, np.s_[:, [index]]),
         }
         if any(case.truth for case in cases):
-            score = _mean(cases, lambda case, name=name: case.dimensions.get(name, math.nan), resamples, seed)
+            score = _mean(cases, lambda case, name=name: case.dimensions.get(name, math.nan), resamples, seed, 10.0)
             summary["by_dimension"][name]["score"] = score
     return summary
 
@@ -235,22 +258,24 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
     truth."""
     valid = [case for case in cases if case.trajectory.valid]
 
-    def mean_of(value: Callable[[Case], float], of: Sequence[Case] = cases) -> dict[str, Any]:
-        return _mean(of, value, resamples, seed)
+    def mean_of(
+        value: Callable[[Case], float], scale: float | None = None, of: Sequence[Case] = cases
+    ) -> dict[str, Any]:
+        return _mean(of, value, resamples, seed, scale)
 
     figures = {
         "cases": sum(not case.trajectory.is_void for case in cases),
         "win_rate": _win_rate(cases, resamples, seed),
         "win_rate_valid": _win_rate(valid, resamples, seed),
-        "valid_rate": mean_of(lambda case: 100.0 * case.trajectory.valid),
+        "valid_rate": mean_of(lambda case: 100.0 * case.trajectory.valid, 100.0),
     }
     if any(case.score is not None for case in cases):
-        figures["score"] = mean_of(lambda case: math.nan if case.score is None else case.score)
+        figures["score"] = mean_of(lambda case: math.nan if case.score is None else case.score, 10.0)
     if any(case.truth for case in cases):
-        figures["quality"] = mean_of(lambda case: case.quality)
-        figures["quality_valid"] = mean_of(lambda case: case.quality, valid)
+        figures["quality"] = mean_of(lambda case: case.quality, 10.0)
+        figures["quality_valid"] = mean_of(lambda case: case.quality, 10.0, valid)
     own = dict.fromkeys(name for case in cases for name in case.figures)
-    figures |= {name: mean_of(lambda case, name=name: case.figures.get(name, math.nan)) for name in own}
+    figures |= {name: mean_of(lambda case, name=name: case.figures.get(name, math.nan), 100.0) for name in own}
     if any(case.trajectory.meta.get("reward") is not None for case in cases):
         figures["world_reward"] = mean_of(_world_reward)
     return figures | {
@@ -269,13 +294,26 @@ def _world_reward(case: Case) -> float:
 def _win_rate(cases: Sequence[Case], resamples: int, seed: int, part: Any = np.s_[:]) -> dict[str, Any]:
     """Return the win rate over the judges and dimensions that the index `part` selects."""
     subtasks, queries = _strata(cases)
-    return statistics.win_rate(np.array([case.outcomes[part] for case in cases]), subtasks, resamples, seed, queries)
+    outcomes = np.array([case.outcomes[part] for case in cases])
+    return statistics.win_rate(outcomes, subtasks, resamples, seed, queries, is_own(cases))
 
 
-def _mean(cases: Sequence[Case], value: Callable[[Case], float], resamples: int, seed: int) -> dict[str, Any]:
+def _mean(
+    cases: Sequence[Case], value: Callable[[Case], float], resamples: int, seed: int, scale: float | None = None
+) -> dict[str, Any]:
     subtasks, queries = _strata(cases)
     values = [math.nan if case.trajectory.is_void else value(case) for case in cases]
-    return statistics.mean(values, subtasks, resamples, seed, queries)
+    return statistics.mean(values, subtasks, resamples, seed, queries, is_own(cases), scale)
+
+
+def is_own_data(domain: Domain, queries: Sequence[Query], baselines: dict[str, Trajectory]) -> bool:
+    """Return True for a user's own domain, and for test queries without stored baselines or without a truth."""
+    return domain.is_own or not baselines or domain.examine is None or not any(map(domain.has_truth, queries))
+
+
+def is_own(cases: Sequence[Case]) -> bool:
+    """Return True for cases of a user's own data."""
+    return any(case.is_own for case in cases)
 
 
 def _strata(cases: Sequence[Case]) -> tuple[list[str], list[str]]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from arenarl.evaluation import statistics
-from arenarl.evaluation.evaluation import Case, figures_of, lost
+from arenarl.evaluation.evaluation import Case, figures_of, is_own, unjudged
 from arenarl.rollout.environment import Environment, trait
 from arenarl.system.errors import UserError
 
@@ -62,7 +62,8 @@ def within(case: Case, turns: int) -> Case:
     trajectory = replace(case.trajectory, messages=messages[: starts[turns]], stop_reason="max_turns")
     if case.score is not None:
         return replace(case, trajectory=trajectory, score=0.0)
-    return Case(case.query, trajectory, case.truth, lost(case.outcomes))
+    outcome = 0.0 if case.is_unopposed else -1.0
+    return replace(case, trajectory=trajectory, outcomes=unjudged(case.outcomes, outcome), calls=[])
 
 
 def pass_at_k(samples: Sequence[Sequence[Case]], resamples: int, seed: int) -> dict[str, list[dict[str, Any]]]:
@@ -78,7 +79,8 @@ def pass_at_k(samples: Sequence[Sequence[Case]], resamples: int, seed: int) -> d
     def curve(passes: Callable[[Case], list[float]]) -> list[dict[str, Any]]:
         by_query = np.array([[passes(case) for case in cases] for cases in samples]).swapaxes(0, 1)
         sizes = range(1, len(samples) + 1)
-        return [statistics.mean(100 * estimates(by_query, k), strata, resamples, seed) for k in sizes]
+        values = [100 * estimates(by_query, k) for k in sizes]
+        return [statistics.mean(each, strata, resamples, seed, None, is_own(samples[0]), 100.0) for each in values]
 
     return {"win": curve(_wins)} | {name: curve(partial(_passes, name)) for name in own}
 
@@ -95,6 +97,8 @@ def _wins(case: Case) -> list[float]:
     """Return 1 for a win, by judge; NaN without a baseline, or if baseline or trajectory is void."""
     if not case.trajectory.valid and not case.trajectory.is_void and case.score is None:
         return [0.0] * len(case.outcomes)
+    if case.is_unopposed and not case.trajectory.is_void:
+        return [1.0] * len(case.outcomes)
     leads = case.leads or [None] * len(case.outcomes)
     return [float("nan") if lead is None else float(lead > 0) for lead in leads]
 

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from arenarl.evaluation import statistics
-from arenarl.evaluation.evaluation import Case, figures_of
+from arenarl.evaluation.evaluation import Case, figures_of, is_own
 from arenarl.trajectory import Trajectory
 
 EDGES = (0.0, 0.5, 0.8, 1.25, 2.0, inf)  # bounds of the classes; 1.25 = 1 / 0.8 and 2 = 1 / 0.5
@@ -31,7 +31,8 @@ def by_length(
         is_inside = [low <= length < high for length in lengths]
         members = [case for case, inside in zip(valid, is_inside, strict=True) if inside]
         figures = figures_of(members, resamples, seed) if members else {}
-        share = statistics.mean([100.0 * inside for inside in is_inside], strata, resamples, seed, queries)
+        shares = [100.0 * inside for inside in is_inside]
+        share = statistics.mean(shares, strata, resamples, seed, queries, is_own(cases), 100.0)
         known = {name: figures[name] for name in ("win_rate", "quality") if name in figures}
         classes[_class_name(low, high)] = {"share": share} | known
     return classes

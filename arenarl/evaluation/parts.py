@@ -139,11 +139,11 @@ def run_parts(
         for (name, decoding, sample), part in parts.items():
             if part.trajectories is None:
                 temperature, turns = config.temperatures[decoding], config.test_turns
-                share = evaluate_policy(
-                    engine_of(name), mine, tested.baselines, panel, temperature, config.seed, bar.update, sample, turns
-                )
+                limits = (temperature, config.seed, bar.update, sample, turns)
+                share = evaluate_policy(engine_of(name), mine, tested.baselines, panel, *limits, bool(tested.reference))
             else:
-                share = judge_trajectories(mine, own_share(part.trajectories), tested.baselines, panel)
+                stored = own_share(part.trajectories)
+                share = judge_trajectories(mine, stored, tested.baselines, panel, bool(tested.reference))
             if client:
                 client.check()
             cases = gather_cases(queries, share)

@@ -14,7 +14,8 @@ from arenarl.evaluation.evaluation import Case
 from arenarl.judges.judge import Judge, scores_and_detail
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.play import play_tournament
-from arenarl.tournament.ranking import Ranking
+from arenarl.tournament.ranking import Ranking, group_entrants, rank_trajectories
+from arenarl.tournament.schedules import Standing
 from arenarl.trajectory import Query, Trajectory
 
 BASELINE = "baseline"
@@ -27,12 +28,14 @@ def play_offs(
     judges: Sequence[Judge],
     bracket: bool,
     seed: int,
+    has_stand_ins: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the lines of runs/<run>/evaluate/tournaments.jsonl, one per query and judge.
 
     Args:
         cases: entrant's name -> its cases, in the order of `queries`.
         bracket: with the first judge, play a seeded single elimination; otherwise play only the seeding matches.
+        has_stand_ins: the baselines are another policy's trajectories; an invalid one ranks last.
     """
 
     async def play_all() -> list[dict[str, Any]]:
@@ -40,7 +43,10 @@ def play_offs(
 
     async def play(query: Query, k: int) -> dict[str, Any]:
         topology = "seeded_single_elimination" if bracket and k == 0 else "anchor"
-        ranking = await _play(topology, query, baselines[query.query_id], by_query[query.query_id], judges[k], k, seed)
+        baseline, entrants = baselines[query.query_id], by_query[query.query_id]
+        # a stored baseline is judged even if it is invalid, as in the win rate
+        is_judged = not baseline.is_void and (baseline.valid or not has_stand_ins)
+        ranking = await _play(topology, query, baseline, is_judged, entrants, judges[k], k, seed)
         line = {"query_id": query.query_id, "judge": k, "topology": topology, "entrants": [BASELINE, *cases]}
         return line | asdict(ranking)
 
@@ -50,10 +56,27 @@ def play_offs(
 
 
 async def _play(
-    topology: str, query: Query, baseline: Trajectory, cases: Sequence[Case], judge: Judge, k: int, seed: int
+    topology: str,
+    query: Query,
+    baseline: Trajectory,
+    is_judged: bool,
+    cases: Sequence[Case],
+    judge: Judge,
+    k: int,
+    seed: int,
 ) -> Ranking:
-    """Play a tournament. Trajectory 0 is the baseline, trajectory i belongs to cases[i - 1]; `judge` has number `k`."""
+    """Play a tournament. Trajectory 0 is the baseline, trajectory i belongs to cases[i - 1]; `judge` has number `k`.
+
+    If the baseline is not judged, there are no matches against it. The valid trajectories then share the first rank,
+    unless they play a bracket.
+    """
     trajectories = [baseline, *(case.trajectory for case in cases)]
+    entrants = [repr(trajectory.messages) for trajectory in trajectories]
+    valid_G = [is_judged, *(case.trajectory.valid for case in cases)]
+    if not is_judged and topology == "anchor":
+        members = group_entrants(len(trajectories), entrants, valid_G)
+        standings: list[Standing | None] = [Standing((0.0,), None)] * len(members)
+        return Ranking(*rank_trajectories(len(trajectories), members, standings), [])
 
     async def compare(i: int, j: int) -> tuple | None:
         if j == 0:
@@ -67,8 +90,7 @@ async def _play(
         len(trajectories),
         compare,
         seed=stable_seed(seed, query.query_id),
-        entrants=[repr(trajectory.messages) for trajectory in trajectories],
-        # an invalid baseline is judged too, as in the win rate
-        valid_G=[True, *(case.trajectory.valid for case in cases)],
+        entrants=entrants,
+        valid_G=valid_G,
         failures=TimeoutError,
     )

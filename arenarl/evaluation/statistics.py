@@ -5,9 +5,13 @@ A case is one trajectory. Cases of the same test query (`queries`) are resampled
 A figure is {"mean": …, "ci": [low, high]} with the 95 % percentile interval over resampled test queries. The spread
 between training seeds is in `tables/over_seeds.py`. A figure without cases is None. An interval is None if every
 subtask has only one query.
+
+Equal values give an interval of width 0. For a user's own data (`is_own`), which may be few, a figure with a `scale`
+then gets Wilson's interval, any other figure none, and each figure has `n`, the number of its cases.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -22,7 +26,12 @@ KEPT_BY_TABLES = ("win_rate_valid", "invented_facts")  # not in the curve and a 
 
 
 def win_rate(
-    outcomes: np.ndarray, strata: Sequence[str], resamples: int, seed: int, queries: Sequence[str] | None = None
+    outcomes: np.ndarray,
+    strata: Sequence[str],
+    resamples: int,
+    seed: int,
+    queries: Sequence[str] | None = None,
+    is_own: bool = False,
 ) -> dict[str, Any]:
     """Return the win rate in percent: won cases among won and lost cases, by judge and dimension; ties do not count.
 
@@ -44,13 +53,22 @@ def win_rate(
         by_judge = nanmean(share.reshape(-1, share.shape[-1])).reshape(share.shape[:-1])
         return 100 * nanmean(by_judge)
 
-    return _stratified(statistic, strata, queries, resamples, seed)
+    figure = _stratified(statistic, strata, queries, resamples, seed)
+    decided = (wins + losses).any(axis=tuple(range(1, wins.ndim)))
+    return _of_few(figure, decided, 100.0, strata, queries) if is_own else figure
 
 
 def mean(
-    values: Sequence[float], strata: Sequence[str], resamples: int, seed: int, queries: Sequence[str] | None = None
+    values: Sequence[float],
+    strata: Sequence[str],
+    resamples: int,
+    seed: int,
+    queries: Sequence[str] | None = None,
+    is_own: bool = False,
+    scale: float | None = None,
 ) -> dict[str, Any]:
-    """Return the mean over the cases of a stratum, then over strata; NaN values are left out."""
+    """Return the mean over the cases of a stratum, then over strata; NaN values are left out.
+    With a `scale`, values are from 0 to `scale`."""
     numbers = np.asarray(values, dtype=float)
     known = np.isfinite(numbers)
     filled = np.where(known, numbers, 0.0)
@@ -60,7 +78,8 @@ def mean(
         with np.errstate(invalid="ignore"):
             return np.where(count > 0, weights @ filled[members] / count, np.nan)
 
-    return _stratified(statistic, strata, queries, resamples, seed)
+    figure = _stratified(statistic, strata, queries, resamples, seed)
+    return _of_few(figure, known, scale, strata, queries) if is_own else figure
 
 
 def weighted(statistic: Callable[[np.ndarray], np.ndarray], cases: int, resamples: int, seed: int) -> dict[str, Any]:
@@ -132,6 +151,37 @@ def _stratified(
     has_interval = resamples and max(map(len, places)) > 1
     low, high = np.nanpercentile(combined[1:], [2.5, 97.5]) if has_interval else (np.nan, np.nan)
     return {"mean": rounded(combined[0]), "ci": [rounded(low), rounded(high)]}
+
+
+def _of_few(
+    figure: dict[str, Any],
+    counted: np.ndarray,
+    scale: float | None,
+    strata: Sequence[str],
+    queries: Sequence[str] | None,
+) -> dict[str, Any]:
+    """Return the figure with `n`, the number of `counted` cases, and with another interval if its width is 0."""
+    (low, high), value = figure["ci"], figure["mean"]
+    if low is not None and low == high:
+        places = range(len(strata)) if queries is None else queries
+        pairs = {(strata[case], places[case]) for case in np.flatnonzero(counted)}
+        sizes = Counter(stratum for stratum, _ in pairs).values()
+        # as many queries of one stratum would give a mean over strata the same variance
+        size = len(sizes) ** 2 / sum(1 / size for size in sizes)
+        low, high = wilson(value / scale, size) if scale and value <= scale else (math.nan, math.nan)
+        low, high = (rounded(bound * (scale or 1.0)) for bound in (low, high))
+    return figure | {"ci": [low, high], "n": int(counted.sum())}
+
+
+def wilson(share: float, size: float) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share among `size` cases.
+
+    >>> [[round(bound, 3) for bound in wilson(share, 10)] for share in (0.0, 0.5, 1.0)]
+    [[0.0, 0.278], [0.237, 0.763], [0.722, 1.0]]
+    """
+    square = 1.959963984540054**2
+    center, spread = share + square / (2 * size), math.sqrt(square * (share * (1 - share) + square / (4 * size)) / size)
+    return max(0.0, (center - spread) / (1 + square / size)), min(1.0, (center + spread) / (1 + square / size))
 
 
 @lru_cache(maxsize=8)  # all figures of one set of cases share the weights

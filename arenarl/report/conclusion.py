@@ -33,7 +33,9 @@ def _change(summary: dict[str, Any], decoding: str) -> str:
         # without stored baselines, the first policy is the reference and has no win rate
         if None not in (before["mean"], after["mean"]):
             verdict = _verdict(*before["ci"], *after["ci"])
-            changes.append(f"{word} {before['mean']:.1f} → {after['mean']:.1f} % ({verdict})")
+            counts = [part["n"] for part in (before, after) if "n" in part]
+            of = f"n={' and '.join(map(str, counts))}; " if counts else ""
+            changes.append(f"{word} {before['mean']:.1f} → {after['mean']:.1f} % ({of}{verdict})")
     return ", ".join(changes) or "SFT and RL share no metric"
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from arenarl.report.summary import policies_of
+from arenarl.report.summary import baseline_name, policies_of
 from arenarl.report.watching import Points, watch_lines, watched_points
 from arenarl.trajectory import read_jsonl
 
@@ -64,19 +64,19 @@ def draw_figures(run_dirs: Sequence[Path], summary: dict[str, Any], folder: Path
 
 def _figures(run_dirs: Sequence[Path], summary: dict[str, Any]) -> Iterator[tuple[str, Figure, str]]:
     """Yield (name, figure, caption) for each figure that the run has data for."""
-    judge = f"{summary['judge']} judge"
+    judge, baseline = f"{summary['judge']} judge", baseline_name(summary)
     bars = "Bars: 95 % over test queries; one seed."
     smoothed = "Thin: single steps; thick: mean of the last ten."
     if curves := _read_curves(run_dirs):
         figure, bands = learning_curves(curves, judge)
         yield "learning_curves", figure, f"Learning curves on held-out queries; win rate by the {judge}. {bands}"
-    caption = f"Win rate against the stored baseline by the {judge}. {bars}"
+    caption = f"Win rate against {baseline} by the {judge}. {bars}"
     yield "win_rate_by_subtask", win_rate_by_subtask(summary, judge), caption
     if panels := length_panels(summary, judge):
-        caption = f"Win rate by the {judge} against length relative to the stored baseline's. {bars}"
+        caption = f"Win rate by the {judge} against length relative to {baseline}'s. {bars}"
         yield "win_rate_by_length", draw_panels(panels, is_log=False), caption
     if panels := scaling_panels(summary, judge):
-        caption = f"Effect of more turns and samples at test time; wins are over the stored baseline. {bars}"
+        caption = f"Effect of more turns and samples at test time; wins are over {baseline}. {bars}"
         yield "inference_scaling", draw_panels(panels, is_log=True), caption
     log = training_log(run_dirs[0] / "rl")
     if any("true/quality_spread" in entry for entry in log):
@@ -141,7 +141,7 @@ def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
         _plot_with_bars(axes, places, figures, label=policy, linestyle="", markersize=6, elinewidth=None, **style)
     axes.axhline(50, color="#666666", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(len(subtasks)), map(drawable, subtasks))
-    axes.set_title(f"win rate, {judge}, % (50: as good as the stored baseline)")
+    axes.set_title(f"win rate, {judge}, % (50: as good as {baseline_name(summary)})")
     axes.grid(visible=False, axis="x")
     axes.legend(ncols=min(5, len(policies)), loc="upper center", bbox_to_anchor=(0.5, -0.08))
     return figure

@@ -97,11 +97,12 @@ def print_table(summary: dict[str, Any]) -> None:
     """Print a row per checkpoint and decoding; each figure has its 95 % interval over test queries."""
     policies = policies_of(summary)
     columns = columns_of(policies)
-    rows = [
-        [name, *(format_figure(figures.get(figure), DIGITS.get(figure, 1)) for figure in columns)]
-        for name, figures in policies.items()
-    ]
-    for part in ([["", *columns.values()], *rows], turns_rows(policies), pass_rows(policies)):
+    rows = []
+    for name, figures in policies.items():
+        cases = figures.get("cases")
+        cells = (format_figure(figures.get(column), DIGITS.get(column, 1), cases) for column in columns)
+        rows.append([name, str(cases or "-"), *cells])
+    for part in ([["", "n", *columns.values()], *rows], turns_rows(policies), pass_rows(policies)):
         widths = [max(map(len, column)) for column in zip(*part, strict=True)]
         for row in part:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -121,8 +122,13 @@ def print_table(summary: dict[str, Any]) -> None:
     verifier = f"; {in_words(verified)} by {summary['verifier']}" if verified else ""
     win_rate = f"win rate by the {summary['judge']} judge"
     if "reference" in summary:
-        win_rate = f"win rate against `{summary['reference']}`, judged by {summary['judge']} (not the stored baseline)"
+        win_rate = f"win rate against {baseline_name(summary)}, judged by {summary['judge']} (not the stored baseline)"
     print(f"{win_rate}{noise_free}{verifier}; [95 % over test queries], one seed")
+
+
+def baseline_name(summary: dict[str, Any]) -> str:
+    """Return what the policies are compared with: the stored baseline, or the policy that stands in for it."""
+    return f"`{summary['reference']}`" if "reference" in summary else "the stored baseline"
 
 
 def verified_columns(summary: dict[str, Any], columns: Iterable[str]) -> list[str]:
@@ -161,7 +167,7 @@ def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
     for name, figures in policies.items():
         limited |= {f"{name}, {turns} turns": result for turns, result in figures.get("by_turns", {}).items()}
     columns = columns_of(limited)
-    rows = [[name, *(format_figure(figures.get(figure)) for figure in columns)] for name, figures in limited.items()]
+    rows = [[name, *(format_figure(each.get(figure), cases=0) for figure in columns)] for name, each in limited.items()]
     return [["at most", *columns.values()], *rows] if rows else []
 
 
@@ -177,16 +183,18 @@ def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
         return []
     samples = max(map(len, curves.values()))
     ks = sorted({2**power for power in range(samples.bit_length())} | {samples})
-    rows = [[name, *(format_figure(curve[k - 1]) for k in ks)] for name, curve in curves.items()]
+    rows = [[name, *(format_figure(curve[k - 1], cases=0) for k in ks)] for name, curve in curves.items()]
     return [["", *(f"pass@{k} %" for k in ks)], *rows]
 
 
-def format_figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
-    """Return `mean [low, high]`; a dash without a figure or without cases."""
+def format_figure(figure: dict[str, Any] | None, digits: int = 1, cases: int | None = None) -> str:
+    """Return `mean [low, high]`; a dash without a figure or without cases.
+    With `cases`, add the figure's own number of cases, `(n=…)`, if it is another number."""
     if figure is None or figure["mean"] is None:
         return "-"
-    low, high = figure["ci"]
-    return f"{figure['mean']:.{digits}f}" + ("" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]")
+    (low, high), n = figure["ci"], figure.get("n")
+    interval = "" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"{figure['mean']:.{digits}f}{interval}" + ("" if None in (n, cases) or n == cases else f" (n={n})")
 
 
 def print_trajectory(query: Query, trajectory: Trajectory) -> None:

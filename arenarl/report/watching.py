@@ -12,7 +12,7 @@ from typing import Any
 
 from arenarl.config.schema import SIMULATED_MODEL, Config
 from arenarl.system.atomic_files import read_json
-from arenarl.trajectory import read_jsonl
+from arenarl.trajectory import read_steps
 
 Points = dict[str, list[tuple[int, float]]]  # figure → (optimizer step, value) of each group with a value, by step
 
@@ -68,7 +68,7 @@ def watch_lines(watch: dict[str, Any]) -> list[str]:
 
 def _records(folder: Path) -> list[dict[str, Any]]:
     path = folder / "watch.jsonl"
-    return sorted(read_jsonl(path), key=lambda record: record["step"]) if path.is_file() else []
+    return sorted(read_steps(path), key=lambda record: record["step"]) if path.is_file() else []
 
 
 def _rise(values: Sequence[float]) -> dict[str, Any] | None:

@@ -15,7 +15,8 @@ def write_card(
     path: Path, config: Config, counts: Mapping[str, Mapping[str, Any]], splits: Mapping[str, Sequence[Query]]
 ) -> None:
     """Write the card from the counts of each stage and the queries of each split."""
-    inspected, split = counts["inspect"], counts["split"]
+    inspected, split, solved = counts["inspect"], counts["split"], counts["trajectories"]
+    dropped_baselines = solved.get("baselines dropped for", "unknown")  # older builds did not inspect them
     models = [[role, llm.model, llm.base_url or "OpenAI"] for role, llm in _roles(config) if llm.name == "llm"]
     contents = [[name, len(queries), _by_cell(queries)] for name, queries in splits.items()]
     drawn = [[name, count] for name, count in counts["queries"].items() if isinstance(count, int)]
@@ -28,6 +29,7 @@ def write_card(
         "## What there is", _table(["split", "queries", "by subtask and language"], contents),
         "## What became of the queries", _table(["", "queries"], drawn),
         "## What inspection found", inspection_table(inspected["rounds"]), f"Dropped for: {inspected['dropped for']}.",
+        f"{solved['baselines']} stored baselines; dropped for: {dropped_baselines}.",
         "## What splits share",
         f"No query is nearly one of another split: {len(split['leaks'])} were left out. "
         "Names in the queries' constraints:",

@@ -28,7 +28,8 @@ def of_queries(build: Build) -> list[Calls]:
     wanted = sum(quota.total() for quota in build.quotas.values())
     count = -(-max(wanted - len(build.seeds), 0) // config.queries_per_call)
     tokens_out = config.queries_per_call * QUERY_TOKENS
-    calls = [Calls(generator, share, prompt, tokens_out) for generator, share in even_counts(count, generators)]
+    shares = even_counts(count, generators) if generators else ()
+    calls = [Calls(generator, share, prompt, tokens_out) for generator, share in shares]
     return calls + [Calls(llm, wanted, prompt, QUERY_TOKENS) for llm in (config.refiner, config.extractor)]
 
 

@@ -7,6 +7,8 @@ import re
 from collections import Counter, defaultdict
 from itertools import chain
 
+from arenarl.trajectory import composed
+
 _WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
 
 
@@ -42,5 +44,5 @@ class NearDuplicates:
 
 def shingles(text: str) -> frozenset[str]:
     """Return the lower-case words and pairs of neighbouring words; for a text without words, the text itself."""
-    words = _WORD.findall(text.lower()) or [text.strip()]
+    words = _WORD.findall(composed(text).lower()) or [text.strip()]
     return frozenset(words) | {f"{first} {second}" for first, second in zip(words, words[1:], strict=False)}

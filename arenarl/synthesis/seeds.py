@@ -64,10 +64,13 @@ def read_seeds(path: Path, subtasks: Sequence[str], origin: str = SEED) -> list[
 
 
 def _read(path: Path) -> Iterator[tuple[int, _Seed]]:
-    is_json = path.suffix in (".jsonl", ".json")
+    is_json = path.suffix.lower() in (".jsonl", ".json")
     for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
         if not line.strip():
             continue
+        if not is_json and _is_json(line):
+            problem = "is JSON, but the file's name says that it holds one query a line"
+            raise UserError(f"{path}, line {number} {problem}; rename it to {path.stem}.jsonl, with one object a line")
         try:
             yield number, _Seed.model_validate(parse_json(line) if is_json else {"query": storable(line)})
         except ValidationError as error:
@@ -76,3 +79,16 @@ def _read(path: Path) -> Iterator[tuple[int, _Seed]]:
         except ValueError as error:
             problem = f"{json_problem(error)}; correct it, or rename a text file to another suffix than {path.suffix}"
             raise UserError(f"{path}, line {number} is not JSON: {problem}") from error
+
+
+def _is_json(line: str) -> bool:
+    """Return True for a JSON object or list, with or without a comma behind it, and for a line that begins or ends one.
+
+    >>> [_is_json(line) for line in ('{"query": "x"},', "[", "[Find a park]", "Find {parks}")]
+    [True, True, False, False]
+    """
+    text = line.strip().rstrip(",").strip()
+    try:
+        return text in ("[", "{", "]", "}") or text[:1] in ("[", "{") and isinstance(parse_json(text), dict | list)
+    except ValueError:
+        return False

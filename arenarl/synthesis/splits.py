@@ -15,6 +15,7 @@ from arenarl.config.schema import BuildConfig, DataConfig
 from arenarl.domains.domain import even_counts
 from arenarl.synthesis.near_duplicates import NearDuplicates
 from arenarl.synthesis.prompts import Cell
+from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
 SPLITS = ("test", "sft", "rl")
@@ -27,6 +28,9 @@ def quotas_of(subtasks: Sequence[str], held_out: Sequence[str], build: BuildConf
     inspection drops some."""
     languages = build.languages or [data.language]
     sft_subtasks = [subtask for subtask in subtasks if subtask not in held_out]
+    if not sft_subtasks:
+        problem = f"the domain holds {', '.join(subtasks)} out of SFT, so no subtask is left for it"
+        raise UserError(f"build.subtasks: {problem}; add another subtask, or seeds of one")
     return {
         "test": _spread(data.test_per_subtask * len(subtasks), subtasks, languages),
         "sft": _spread(math.ceil(data.sft_size * (1 + build.spare)), sft_subtasks, languages),

@@ -6,7 +6,7 @@ start, with the replies that are already stored.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,7 @@ def draw_queries(build: Build) -> dict[str, Any]:
     drawn = drawer.draw(build.seeds, wanted)
     build.client.check()
     write_jsonl(build.path("queries.jsonl"), map(asdict, drawn))
+    _refuse_empty(build.split_of, "add seeds or generators, or raise build.near_duplicate")
     have = Counter(Cell(each.query.subtask, each.query.language) for each in drawn if each.origin != TEST_SEED)
     missing = [cell for cell, count in wanted.items() if have[cell] < count]
     short = {f"{cell.subtask}, {cell.language}": f"{have[cell]} of {wanted[cell]}" for cell in missing}
@@ -105,21 +106,37 @@ def draw_queries(build: Build) -> dict[str, Any]:
 
 
 def make_trajectories(build: Build) -> dict[str, Any]:
-    """Write trajectories.jsonl and baselines.jsonl: the teacher's chosen attempts at SFT and test queries."""
+    """Write trajectories.jsonl and baselines.jsonl: the teacher's chosen attempts at SFT and test queries.
+    A baseline with a problem by the rules is left out, and so is its query."""
     config, split_of = build.config, build.split_of
     _refuse_other_tests(Path(config.data.folder), split_of["test"])
     chooses = config.judge.train.name != "embedded"
     judge = make_judge(config.judge.train, build.domain, None, build.client) if chooses else None
-    teacher = Teacher(build.engines(build.build.teacher), judge, config.rollout.temperature, config.data.seed)
+    rules = Inspector(build.build.inspector, build.client, build.domain, build.tools).by_rules
+    teacher = Teacher(build.engines(build.build.teacher), judge, rules, config.rollout.temperature, config.data.seed)
     solved = teacher.solve(split_of["sft"], build.build.attempts, "best")
     baselines = teacher.solve(split_of["test"], config.data.baseline_attempts, "median")
     build.client.check()
+    problems = [rules(query, baseline) for query, baseline in zip(split_of["test"], baselines, strict=True)]
+    sound = [baseline for baseline, found in zip(baselines, problems, strict=True) if not found]
+    dropped_for = _listed(problem.rule for found in problems for problem in found)
+    how = f"their baselines are dropped for: {dropped_for}; name another build.teacher, or raise data.baseline_attempts"
+    _refuse_empty({"test": sound}, how)
     write_jsonl(build.path("trajectories.jsonl"), (trajectory.to_record() for trajectory in solved))
-    write_jsonl(build.path("baselines.jsonl"), (trajectory.to_record() for trajectory in baselines))
-    counts = {}
-    for name, trajectories in {"SFT trajectories": solved, "baselines": baselines}.items():
-        counts |= {name: len(trajectories), f"valid {name}": sum(trajectory.valid for trajectory in trajectories)}
-    return counts
+    write_jsonl(build.path("baselines.jsonl"), (trajectory.to_record() for trajectory in sound))
+    valid = sum(trajectory.valid for trajectory in solved)
+    return {"SFT trajectories": len(solved), "valid SFT trajectories": valid, "test queries": len(baselines),
+            "baselines": len(sound), "baselines dropped for": dropped_for}  # fmt: skip
+
+
+def _listed(rules: Iterable[str]) -> str:
+    return ", ".join(f"{rule} {count}" for rule, count in Counter(rules).most_common()) or "nothing"
+
+
+def _refuse_empty(splits: Mapping[str, Sequence[Any]], how: str) -> None:
+    """Raise UserError if a split would be empty."""
+    if empty := [name for name, records in splits.items() if not records]:
+        raise UserError(f"no query is left for the split {' and '.join(empty)}: {how}")
 
 
 def _refuse_other_tests(folder: Path, drawn: Sequence[Query]) -> None:
@@ -141,9 +158,8 @@ def inspect_trajectories(build: Build) -> dict[str, Any]:
     inspect(cases, inspector, engines, build.build.rounds, config.rollout.temperature, config.data.seed)
     build.client.check()
     write_jsonl(build.path("inspected.jsonl"), (case.to_record() for case in cases))
-    reasons = Counter(problem.rule for case in cases if not case.passed for problem in case.rounds[-1])
     passed = [case for case in cases if case.passed]
-    dropped_for = ", ".join(f"{rule} {count}" for rule, count in reasons.most_common()) or "nothing"
+    dropped_for = _listed(problem.rule for case in cases if not case.passed for problem in case.rounds[-1])
     return {"inspected": len(cases), "passed": len(passed),
             "passed as they were": sum(len(case.rounds) == 1 for case in passed),
             "dropped for": dropped_for, "rounds": inspection_rows(cases)}  # fmt: skip
@@ -160,6 +176,9 @@ def split(build: Build) -> dict[str, Any]:
         have[name] = [query for query in have[name] if query.query_id in solved]
     kept, leaks = without_leaks(have, build.build.near_duplicate)
     kept["sft"] = kept["sft"][: config.data.sft_size]
+    earlier = {name: read_json(build.path(f"{name}.json"))["counts"] for name in ("queries", "trajectories", "inspect")}
+    how = f"{len(leaks)} are like one of another split, inspection dropped trajectories for: "
+    _refuse_empty(kept, f"{how}{earlier['inspect']['dropped for']}; add seeds, or name another teacher or rewriter")
     stored = [baselines[query.query_id] for query in kept["test"]]
     sft = [passed[query.query_id].to_record() for query in kept["sft"]]
     hashes = _write_splits(folder, dict(zip(SPLIT_FILES, (kept["test"], stored, kept["rl"], sft), strict=True)))
@@ -169,7 +188,6 @@ def split(build: Build) -> dict[str, Any]:
         say("  too few trajectories passed; raise build.spare for more queries, or build.rounds for more rewriting")
     counts |= {"like one of another split, left out": len(leaks), "leaks": leaks,
                "shared": shared_entities(kept), "hashes": hashes}  # fmt: skip
-    earlier = {name: read_json(build.path(f"{name}.json"))["counts"] for name in ("queries", "inspect")}
     write_card(folder / "README.md", config, earlier | {"split": counts}, kept)
     return counts
 

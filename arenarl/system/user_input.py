@@ -1,5 +1,7 @@
-"""Read text files, import paths and records that a user names. Unusable input raises a one-line UserError."""
+"""Read text files, archives, import paths and records that a user names. Unusable input raises a one-line UserError."""
 
+import os
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from pkgutil import resolve_name
@@ -9,6 +11,10 @@ from arenarl.system.errors import UserError, current_folder, missing_extra
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+
+_OLE = b"\xd0\xcf\x11\xe0"  # how old Office files begin, and new ones with a password
+_ENCRYPTED = 1  # flag of a zip member
 
 
 class NotText(UserError):
@@ -30,9 +36,41 @@ def lines_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}{where}") from error
 
 
+def home_path(path: str) -> str:
+    """Return the path with a leading ~ or ~user replaced by that home folder.
+    Raises ValueError if there is no such folder."""
+    if not path.startswith("~"):
+        return path
+    if (expanded := os.path.expanduser(path)).startswith("~"):
+        raise ValueError(f"{path.partition('/')[0]} is not a home folder of this machine; write the path out")
+    return expanded
+
+
 def text_of_file(path: Path, encoding: str = "utf-8") -> str:
     """Return the file's text. Raises like `lines_of`."""
     return "".join(lines_of(path, encoding))
+
+
+def check_zip(path: Path, largest: int) -> None:
+    """Raise UserError for a file that is not a zip archive, is encrypted, or unpacks to more than `largest` bytes.
+
+    The stated sizes decide: zipfile never unpacks more of a member than its stated size.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except zipfile.BadZipFile as error:
+        with path.open("rb") as file:
+            is_ole = file.read(len(_OLE)) == _OLE
+        problem = "is encrypted with a password, or in an old format" if is_ole else f"is not a whole archive ({error})"
+        how = "save it without a password in the new format" if is_ole else "download it again"
+        raise UserError(f"{path} {problem}; {how}") from error
+    except (OSError, ValueError, NotImplementedError) as error:
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if any(member.flag_bits & _ENCRYPTED for member in members):
+        raise UserError(f"{path} is encrypted with a password; save it without one")
+    if (size := sum(member.file_size for member in members)) > largest:
+        raise UserError(f"{path} unpacks to {size:,} bytes, more than {largest:,}; take the official file")
 
 
 def import_named(name: str, key: str, kind: str = "Class") -> Any:

@@ -18,8 +18,9 @@ from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
 from arenarl.run.trainer_arguments import check_deepspeed, refuse_lost_updates
 from arenarl.system.errors import UserError, missing, run_cli
-from arenarl.system.progress import process_count
+from arenarl.system.progress import process_count, say
 from arenarl.training.requirements import check_method
+from arenarl.trajectory import answer_of, how_to_get, read_trajectories
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -89,8 +90,8 @@ def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) 
     check_method(config)
     data = Path(config.data.folder) / "sft.jsonl"
     if not data.is_file():
-        how = "add a file of trajectories to data.source, and run" if config.data.source else "make it with:"
-        raise UserError(missing(data, f"; {how} python data/prepare.py --config <this YAML>"))
+        how = "add a file of trajectories to data.source, and run python data/prepare.py --config <this YAML>"
+        raise UserError(missing(data, f"; {how if config.data.source else how_to_get(data)}"))
     refuse_other_data(config.data, config.environment, "sft")
     _check_optimizer(config, "sft", arguments)
 
@@ -102,11 +103,34 @@ def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) 
     policy = require_model(config.policy.model) if config.policy.model else None
     if policy:
         require_template(config, load_tokenizer(policy), "sft")
+    _check_answers(config, data)
     folder = start_stage(config, "sft", provenance, policy)
     if is_done(folder) or arguments.check:
         return None
     keep_system_prompt(config, folder, "sft")
     return folder
+
+
+def _check_answers(config: Config, data: Path) -> None:
+    """Raise UserError if most trajectories of a user's own data end without an answer, although the tools' world does
+    not end them; print the number if some do."""
+    from arenarl.domains.environments import environment_maker
+    from arenarl.domains.prepared import manifest_of
+    from arenarl.rollout.environment import trait
+    from arenarl.rollout.instances import temporary_environment
+
+    if (manifest_of(data.parent) or {}).get("origin") == "generated":
+        return
+    answered = [bool(answer_of(record["messages"])) for record in read_trajectories(data)]
+    if all(answered):
+        return
+    with temporary_environment(environment_maker(config.environment, config.data.language)) as environment:
+        if not trait(environment, "needs_answer"):
+            return
+    what = f"{data}: {answered.count(False)} of {len(answered)} trajectories end without <answer> … </answer>"
+    if 2 * sum(answered) < len(answered):
+        raise UserError(f"{what}, so the policy would not learn to answer; put each final text in these tags")
+    say(f"{what}; they do not teach the policy to answer")
 
 
 def _check_optimizer(config: Config, stage: str, arguments: Namespace) -> None:

@@ -10,8 +10,11 @@ from arenarl.trajectory.messages import (
     last_answer, messages_of, native_call, native_calls, parse_turn, read_turns, reply_message, tool_message,
     with_system_prompt,
 )  # fmt: skip
-from arenarl.trajectory.records import append_step, read_jsonl, read_queries, read_steps, read_trajectories, write_jsonl
+from arenarl.trajectory.records import (
+    SPLIT_FILES, append_step, how_to_get, read_jsonl, read_queries, read_steps, read_trajectories, write_jsonl,
+)  # fmt: skip
 from arenarl.trajectory.text import (
-    MAX_NESTING, MAX_RECORD_NESTING, harmless, json_problem, language_of, parse_json, same_query, storable, text_of,
+    MAX_NESTING, MAX_RECORD_NESTING, composed, harmless, is_blank, json_problem, language_of, parse_json, same_query,
+    storable, text_of,
 )  # fmt: skip
 from arenarl.trajectory.vocabulary import VALID_ENDS, Query, RolloutGroup, StopReason, Trajectory, prompt_messages

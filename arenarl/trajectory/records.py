@@ -17,6 +17,7 @@ from arenarl.trajectory.vocabulary import Query
 _QUERY = TypeAdapter(Query)
 _ROLES = ("system", "user", "assistant", "tool")
 _HELP = "data/README.md describes the format"
+SPLIT_FILES = ("sft", "rl_queries", "test_queries", "test_baselines")  # of a data folder, without .jsonl
 
 
 def write_jsonl(path: Path, records: Iterable[Any]) -> None:
@@ -35,7 +36,7 @@ def read_steps(path: Path) -> list[dict[str, Any]]:
     records = []
     try:
         for number, record in _numbered_records(path):
-            if not isinstance(record, dict) or type(record.get("step")) not in (int, float):
+            if not isinstance(record, dict) or type(record.get("step")) is not int:
                 raise UserError(f"{path}, line {number} has no step; restore the file")
             records.append(record)
     except UserError as error:
@@ -52,7 +53,7 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 def _numbered_records(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield (line number, record) for each line that is not blank. Raises UserError as `read_jsonl` does."""
     if not path.exists():
-        raise UserError(missing(path, "; make it with: python data/prepare.py --config <the run's YAML>"))
+        raise UserError(missing(path, f"; {how_to_get(path)}"))
     for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
         try:
             if line.strip():
@@ -60,6 +61,16 @@ def _numbered_records(path: Path) -> Iterator[tuple[int, Any]]:
         except ValueError as error:
             how = "correct the line, or restore the file"
             raise UserError(f"{path}, line {number} is not JSON: {json_problem(error)}; {how}") from error
+
+
+def how_to_get(path: Path) -> str:
+    """Return what to do about a missing file of a data folder, by who made its other files."""
+    folder, others = path.parent, [name for name in SPLIT_FILES if (path.parent / f"{name}.jsonl").is_file()]
+    if (folder / "build.json").is_file():
+        return "finish the folder with: python data/build.py --config <the YAML that built it>"
+    if others and not (folder / "manifest.json").is_file():
+        return f"write it beside your {others[0]}.jsonl; {_HELP}"
+    return f"make it with: python data/prepare.py --config <the run's YAML>, or write it yourself; {_HELP}"
 
 
 def read_queries(path: Path) -> list[Query]:

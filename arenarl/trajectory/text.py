@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from typing import Any
 
 _CONTROL = re.compile(r"<(?=\||/?(?:think|tool_call|tool_response|answer)>)")
@@ -23,6 +24,15 @@ def harmless(observation: str) -> str:
 def storable(text: str) -> str:
     """Replace lone surrogates by "?". JSON escapes can contain them; files and tokenizers cannot."""
     return text.encode("utf-8", "replace").decode()
+
+
+def is_blank(text: str) -> bool:
+    """Return True for a text without a visible character: blanks, control and format characters only.
+
+    >>> is_blank(" \\u3000\\u200b\\n"), is_blank("x")
+    (True, False)
+    """
+    return not any(character.isprintable() and not character.isspace() for character in text)
 
 
 def text_of(content: Any) -> str:
@@ -59,8 +69,17 @@ def json_problem(error: ValueError) -> str:
 
 
 def same_query(text: str) -> str:
-    """Return a key that duplicate queries share: the text in lower case with single spaces."""
-    return " ".join(text.lower().split())
+    """Return a key that duplicate queries share: the text in Unicode's composed form, lower case, single spaces.
+
+    >>> same_query("A  Cafe\\u0301?") == same_query("a café?")
+    True
+    """
+    return " ".join(composed(text).lower().split())
+
+
+def composed(text: str) -> str:
+    """Return the text in Unicode's form NFC, in which an accented letter is one character."""
+    return unicodedata.normalize("NFC", text)
 
 
 def language_of(text: str) -> str:

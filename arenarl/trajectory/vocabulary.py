@@ -4,13 +4,14 @@ A trajectory is a list of chat messages (Eq. 1: thought z_k, tool call a_k, obse
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, with_config
 
 from arenarl.trajectory.messages import answer_of, with_system_prompt
-from arenarl.trajectory.text import harmless
+from arenarl.trajectory.text import composed, harmless, is_blank
 
 StopReason = Literal["answer", "done", "horizon", "no_answer", "max_turns", "max_tokens", "tool_crash"]
 VALID_ENDS = ("answer", "done", "horizon")
@@ -22,9 +23,15 @@ VALID_ENDS = ("answer", "done", "horizon")
 
 def _check_text(text: str) -> str:
     """Return the text. Raises ValueError if it is blank or holds a lone surrogate, which JSON escapes can contain."""
-    if not text.strip():
-        raise ValueError("is blank")
     text.encode()
+    if is_blank(text):
+        raise ValueError("is blank")
+    return text
+
+
+def _check_language(text: str) -> str:
+    if not re.fullmatch(r"[a-z]{2,3}", text):
+        raise ValueError(f"{text[:40]!r} must be zh or en, or another language's code in lower case without a region")
     return text
 
 
@@ -36,14 +43,14 @@ class Query:
     query_id: Annotated[str, AfterValidator(_check_text)]
     domain: str
     subtask: str
-    language: str
+    language: Annotated[str, AfterValidator(_check_language)]
     query: Annotated[str, AfterValidator(_check_text)]
     constraints: dict[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def task(self) -> str:
         """The text plus the constraints (such as a world's item): a key that duplicate queries share."""
-        return f"{self.query} {json.dumps(self.constraints, sort_keys=True)}"
+        return composed(f"{self.query} {json.dumps(self.constraints, sort_keys=True, ensure_ascii=False)}")
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """RACE: official records, T / (T + R) worked by hand, unreadable replies, a whole run with the research tools."""
 
 import json
+from unicodedata import normalize
 
 import pytest
 from benchmark_files import run_here, write_jsonl
@@ -48,6 +49,24 @@ def test_a_task_without_reference_or_criteria_of_a_dimension_is_refused(tmp_path
     write_jsonl(tmp_path / "data/criteria_data/criteria.jsonl", [record])
     with pytest.raises(UserError, match="line 1: criterions Dictionary should have at least 4 items"):
         RACE().read(tmp_path)
+    free = [CRITERIA[0] | {"weight": 0}]
+    for change in (
+        {"dimension_weight": dict.fromkeys(DIMENSIONS, 0.0)},
+        {"criterions": CRITERIONS | {"insight": free}},
+    ):
+        write_jsonl(tmp_path / "data/criteria_data/criteria.jsonl", [record | {"criterions": CRITERIONS} | change])
+        with pytest.raises(UserError, match=rf"line 1: {next(iter(change))}\S* Value error, has only weights of 0"):
+            RACE().read(tmp_path)
+
+
+def test_criteria_belong_to_a_task_in_any_unicode_form(tmp_path):
+    files_of(tmp_path)
+    for kind, form in (("prompt_data/query", "NFC"), ("criteria_data/criteria", "NFD")):
+        path = tmp_path / f"data/{kind}.jsonl"
+        path.write_text(normalize(form, path.read_text().replace("topic", "café")))
+    path = tmp_path / "data/test_data/cleaned_data/reference.jsonl"
+    path.write_text(path.read_text().replace("topic", "café"))
+    assert RACE().read(tmp_path)[1].query == "Research café 1."
 
 
 def test_the_share_of_both_scores_worked_by_hand():

@@ -5,11 +5,14 @@ import itertools
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import get_type_hints
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from arenarl.config import schema as config_module
 from arenarl.config.checks import check_groups
@@ -318,6 +321,33 @@ def test_run_names_cannot_leave_the_folder_of_runs(refuse, load, key):
     for name in ("quickstart", "tables/cold-start", "qwen2.5_7B", "变", "2026-01-01", "a/b/c/d"):
         config = load("", f"name={name}", f"rl.init_run={name}")
         assert config.run_dir == Path("runs") / name and config.sft_policy == f"runs/{name}/sft"
+
+
+NO_PATHS = {  # keys that hold other texts
+    "LLMConfig.model", "LLMConfig.base_url", "GeneratorConfig.style", "DataConfig.subtasks", "BuildConfig.subtasks",
+    "RLConfig.subtasks", "RenamedToolConfig.tool", "RenamedToolConfig.arguments", "MCPServerConfig.url",
+    "MCPServerConfig.allow", "MCPServerConfig.env", "WebConfig.endpoint", "WebConfig.parameters",
+    "LLMConfig.extra_body", "EnvironmentConfig.server", "RolloutConfig.server_url", "TournamentConfig.matches",
+}  # fmt: skip
+
+
+def test_every_path_key_names_the_home_folder_by_a_tilde_or_refuses_it(load, refuse, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    kept, expanded = set(), set()
+    for section in SECTIONS:
+        hints = get_type_hints(section, include_extras=True)
+        for name in section.__annotations__:
+            for value in ("~/x.md", ["~/x.md"], {"A": "~/x.md"}):
+                with suppress(ValidationError):
+                    found = str(TypeAdapter(hints[name]).validate_python(value))
+                    if "~/x.md" in found or str(tmp_path) in found:
+                        (kept if "~/x.md" in found else expanded).add(f"{section.__name__}.{name}")
+    assert kept <= NO_PATHS and not kept & expanded and len(expanded) == 22
+    (tmp_path / "mine.yaml").write_text("data: {folder: ~/data, source: ['~/a', a/~b]}")
+    data = load("base: ~/mine.yaml", "rollout.system_prompt=~ is home").data
+    assert (data.folder, data.source) == (f"{tmp_path}/data", [f"{tmp_path}/a", "a/~b"])
+    for text, override in (("", "judge.store=~nobody-here/x"), ("base: ~nobody-here/x.yaml", "seed=1")):
+        assert "~nobody-here is not a home folder of this machine; write the path out" in refuse(text, override)
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".a", "a b"])

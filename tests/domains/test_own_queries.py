@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from groups import attempt
@@ -26,6 +27,7 @@ from arenarl.report.page import write_page
 from arenarl.rollout.system_prompt import default_prompt
 from arenarl.system.errors import UserError
 from arenarl.training.metrics import group_records, outcome_metrics
+from arenarl.training.preflight import _check_answers
 from arenarl.training.rewards.group import GroupOutcome
 from arenarl.training.sft_data import warn_of_untaught
 from arenarl.trajectory import RolloutGroup, read_jsonl, write_jsonl
@@ -49,6 +51,42 @@ def config(tmp_path, monkeypatch):
         queries = [query_record(city, number) for number, city in enumerate(cities)]
         write_jsonl(tmp_path / "data" / f"{split}_queries.jsonl", queries)
     return load_config(ROOT / "configs" / "quickstart.yaml", ["data.folder=data", "rl.groups=4"])
+
+
+def test_queries_in_another_language_than_the_prompts_are_refused_or_counted(config, tmp_path, capsys):
+    config.data.language = "zh"
+    with pytest.raises(UserError, match=r"no query is in data.language=zh, .*; set data.language=en"):
+        domain_of(config).read_split("test")
+    records = list(read_jsonl(tmp_path / "data" / "test_queries.jsonl"))
+    for change, count in ((lambda k: {"language": "zh"}, 4), (lambda k: {"language": "zh" if k else "en"}, 1)):
+        changed = [record | change(k) for k, record in enumerate(records)]
+        write_jsonl(tmp_path / "data" / "test_queries.jsonl", changed)
+        for _ in range(2):
+            domain_of(config).read_split("test")
+        line = f"test_queries.jsonl: {count} of 4 queries are not in data.language=zh"
+        assert capsys.readouterr().out.count(line) == 1
+    write_jsonl(tmp_path / "data" / "test_baselines.jsonl", [attempt(1.0).to_record() | {"query_id": "0"}])
+    with pytest.raises(UserError, match="3 test queries have no baseline, first 1; add them, or delete the file"):
+        domain_of(config).read_test_set()
+
+
+@pytest.mark.parametrize(("answered", "outcome"), [(0, "refused"), (1, "refused"), (2, "counted"), (4, "")])
+def test_sft_trajectories_without_an_answer_are_refused_or_counted(config, tmp_path, capsys, answered, outcome):
+    path, world = tmp_path / "data" / "sft.jsonl", replace(config.environment, name="textcraft")
+    turns = [f"<answer>\n{k}\n</answer>" if k < answered else "It is 3." for k in range(4)]
+    write_jsonl(
+        path,
+        ({"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": turn}]} for turn in turns),
+    )
+    what = f"sft.jsonl: {4 - answered} of 4 trajectories end without <answer>"
+    if outcome == "refused":
+        with pytest.raises(UserError, match=what):
+            _check_answers(config, path)
+    else:
+        _check_answers(config, path)
+        assert (what in capsys.readouterr().out) == (outcome == "counted")
+    config.environment = world  # it ends its trajectories itself
+    _check_answers(config, path)
 
 
 def test_queries_of_your_own_are_read_for_training_and_tests_with_their_subtask(config, tmp_path):

@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from arenarl.config.schema import Config
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.truth import TravelTruth
 from arenarl.evaluation.evaluation import Case, Panel, judge_trajectories, summarize
 from arenarl.evaluation.inference_scaling import pass_at_k, within
+from arenarl.evaluation.playoffs import play_offs
 from arenarl.judges.judge import Verdict
 from arenarl.report.summary import print_table
 from arenarl.system.errors import UserError
@@ -105,6 +108,69 @@ class Paths:
 
     async def compare(self, query, first, second, repeat=0):
         return Verdict(tuple({RUBRIC.names[0]: float(one.meta["turns"])} for one in (first, second)), RUBRIC.total)
+
+
+def test_an_invalid_stand_in_loses_unjudged_to_valid_trajectories_in_every_figure():
+    """Both valid, only the policy's, only the stand-in, none."""
+    cases = [case(number, number in (0, 1), np.ones((1, DIMENSIONS))) for number in range(4)]
+    standing = {one.query.query_id: case(k, k in (0, 2), one.outcomes).trajectory for k, one in enumerate(cases)}
+    for trajectory in standing.values():
+        trajectory.messages[1]["content"] = "<answer>\nother\n</answer>"
+    trajectories = [replace(one.trajectory, meta={"turns": 2}) for one in cases]
+    panel, queries = Panel([Paths()], None, is_own=True), [one.query for one in cases]
+    judged = judge_trajectories(queries, trajectories, standing, panel, has_stand_ins=True)
+    assert [one.outcomes[0, 0] for one in judged] == [1, 1, -1, 0] and [bool(one.calls) for one in judged] == [
+        1,
+        0,
+        0,
+        0,
+    ]
+    assert all(np.isnan(one.outcomes[0, 1:]).all() for one in judged)  # the judge scores one dimension
+    assert [within(one, 0).outcomes[0, 0] for one in judged] == [-1, 0, -1, 0]
+    assert summarize(judged, 50, 0)["win_rate"]["mean"] == pytest.approx(200 / 3, abs=1e-3)
+    assert [pass_at_k([[one]] * 2, 0, 0)["win"][0]["mean"] for one in judged] == [100, 100, 0, 0]
+    stored = judge_trajectories(queries, trajectories, standing, panel)
+    assert [one.outcomes[0, 0] for one in stored] == [1, 1, -1, -1] and stored[1].calls
+
+    (lines,) = [play_offs(queries, standing, {"a": judged, "b": judged}, panel.judges, False, 0, True)]
+    assert [line["ranks_G"] for line in lines] == [[2, 0.5, 0.5], [2, 0.5, 0.5], [0, 1.5, 1.5], [1, 1, 1]]
+    assert [bool(line["matches"]) for line in lines] == [True, False, False, False]
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from([-1.0, 0.0, 1.0]), st.sampled_from("ab")), min_size=1), st.data()
+)
+def test_no_interval_of_a_users_own_data_has_width_0_and_every_figure_has_its_number_of_cases(kinds, data):
+    cases = []
+    for number, (is_valid, outcome, subtask) in enumerate(kinds):
+        one = case(number, is_valid, np.full((1, DIMENSIONS), outcome))
+        query = replace(one.query, subtask=subtask, query_id=f"q{number // data.draw(st.sampled_from([1, 2]))}")
+        cases.append(replace(one, query=query, is_own=True, score=data.draw(st.sampled_from([None, 0.0, 10.0]))))
+
+    def check(figures):
+        for name, figure in figures.items():
+            if isinstance(figure, dict) and "ci" in figure:
+                low, high = figure["ci"]
+                assert low is None or low < high, (name, figure)
+                assert 0 < figure["n"] <= len(cases) if figure["mean"] is not None else not figure.get("n")
+                assert low is None or low <= figure["mean"] <= high, (name, figure)
+            elif isinstance(figure, dict):
+                check(figure)
+
+    figures = summarize(cases, 50, 0)
+    check(figures | {"pass": dict(enumerate(pass_at_k([cases, cases], 50, 0)["win"]))})
+    assert figures["win_rate"]["n"] == sum(not is_valid or outcome != 0 for is_valid, outcome, _ in kinds)
+
+
+def test_the_table_shows_the_number_of_cases_beside_every_rate(capsys):
+    ties = [case(number, True, np.zeros((1, DIMENSIONS))) for number in range(7)]
+    cases = [replace(one, is_own=True) for one in [*ties, case(7, False, np.ones((1, DIMENSIONS)))]]
+    figures = summarize(cases, 50, 0)
+    print_table({"judge": "some", "checkpoints": ["a"], "reference": "b greedy", "a": {"greedy": figures}})
+    head, row, *_ = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["n", "win", "rate"] and row.startswith("a greedy  8  0.0 [0.0, 79.3] (n=1)")
+    assert "  87.5 [" in row and "noise-free" not in capsys.readouterr().out
 
 
 def test_an_invalid_trajectory_does_not_lose_in_dimensions_that_a_judge_never_scores():

@@ -12,6 +12,7 @@ from judge_servers import serving
 from arenarl.config.load import load_config
 from arenarl.synthesis.prompts import DIMENSIONS, read_sections
 from arenarl.synthesis.stages import STAGES, run
+from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
 from arenarl.trajectory import read_jsonl, read_turns
 
@@ -105,6 +106,29 @@ def test_own_tools_and_queries_become_inspected_data(built):
     first = len(list(read_jsonl(stages / "trajectories.jsonl"))) + 2  # with the baselines
     assert len(small_world.Menu.calls) == first + rewritten
     assert {problem["rule"] for rounds in inspected for problem in rounds[0]} == {"facts", "content"}
+
+
+FAILS = {"passes": False, "turn": 1, "problem": "It is not polite."}
+INVENTED = "<answer>\nThe soup costs 777 yuan.\n</answer>"
+
+
+@pytest.mark.parametrize(("change", "keys", "message"), [
+    ({"teacher": lambda messages: INVENTED}, {}, "the split test: their baselines are dropped for: facts 2"),
+    ({"inspector": lambda messages: dict.fromkeys(DIMENSIONS, FAILS)}, {"build.rounds": 0}, "sft: .* content [1-9]"),
+    ({}, {"build.generators": []}, "split sft and rl: add seeds or generators"),
+    ({}, {"build.generators": [], "build.test_seeds": "seeds.txt"}, "split sft and rl: add seeds"),
+], ids=["test", "sft", "no generator", "test seeds"])  # fmt: skip
+def test_a_split_without_a_query_ends_the_build_before_the_next_paid_stage(
+    tmp_path, monkeypatch, change, keys, message
+):
+    monkeypatch.chdir(tmp_path)
+    models = Models()
+    vars(models).update(change)
+    own = {"environment.name": "small_world:Menu", "environment.domain": "travel", "build.rounds": 1}
+    with pytest.raises(UserError, match=message):
+        build(tmp_path, models, ("refiner", "teacher", "inspector"), **own | keys)
+    assert not (tmp_path / "built" / "test_queries.jsonl").exists()
+    assert models.requests["inspector"] == 0 or "sft:" in message
 
 
 def test_a_domain_without_tools_is_built_with_two_roles(tmp_path, monkeypatch):

@@ -50,6 +50,17 @@ def test_an_error_names_the_line_of_a_malformed_seed(tmp_path, text, subtasks, m
     assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("text", [
+    '{"query": "Find a park."}', '\n["Find a park.", "Find a cafe."]', '{\n  "query": "Find a park."\n}',
+    '[\n"Find it."]', 'Find a cafe.\n  {"query": "Find a park."},', '{"query": "Find a park."}\n{"query": ',
+])  # fmt: skip
+@pytest.mark.parametrize("name", ["seeds.txt", "seeds.md", "seeds", "seeds.JSON.txt"])
+def test_json_in_a_file_of_plain_lines_is_refused_and_other_brackets_are_not(tmp_path, text, name):
+    with pytest.raises(UserError, match=r"line [12] is JSON, but .*; rename it to seeds.*\.jsonl"):
+        read_seeds(written(tmp_path, text, name), ())
+    assert len(read_seeds(written(tmp_path, "[Find a park]\nFind {parks} now", name), ())) == 2
+
+
 def test_a_near_repeat_of_a_test_seed_is_dropped_from_training(tmp_path):
     """Independent of the order of the files."""
     real, other = "Find a quiet cafe near Lotus Park in Wuhan.", "Compare trains from Xian to Wuhan."

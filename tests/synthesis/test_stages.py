@@ -18,6 +18,7 @@ from arenarl.domains.travel.queries import SUBTASKS
 from arenarl.llm.client import RunStopped
 from arenarl.llm.reply_store import ReplyStore
 from arenarl.synthesis import stages
+from arenarl.synthesis.grounding import ungrounded
 from arenarl.synthesis.inspection import Inspected, first_faulty_turn
 from arenarl.synthesis.rules import Problem
 from arenarl.synthesis.stages import SPLIT_FILES, STAGES, run
@@ -50,8 +51,9 @@ def test_a_build_leaves_the_files_that_the_scripts_read(tmp_path, capsys):
         built, domain = tmp_path / "built", make_domain(config.environment, config.data)
         test, baselines = domain.read_test_set()
         rl, sft = read_queries(built / "rl_queries.jsonl"), list(read_jsonl(built / "sft.jsonl"))
-        assert len(test) == len(baselines) == 5 and len(rl) == 5 and 5 <= len(sft) <= 8
+        assert 3 <= len(test) == len(baselines) <= 5 and len(rl) == 5 and 5 <= len(sft) <= 8
         assert all(baseline.valid for baseline in baselines.values())
+        assert not any(ungrounded(query, baselines[query.query_id]) for query in test)
         texts = [query.query for query in (*test, *rl)] + [record["messages"][0]["content"] for record in sft]
         assert len(set(texts)) == len(texts) and all(record["messages"][0]["role"] == "user" for record in sft)
         assert sum(domain.has_truth(query) for query in (*test, *rl)) == len(test) + len(rl)

@@ -19,7 +19,16 @@ from arenarl.config.load import load_config
 from arenarl.config.yaml_text import read_yaml
 from arenarl.report import summary as tables
 from arenarl.report.page.data import compress, evaluated_items, pack, sample_name, training_items
-from arenarl.report.summary import DIGITS, PASSES, columns_of, format_figure, in_words, policies_of, verified_columns
+from arenarl.report.summary import (
+    DIGITS,
+    PASSES,
+    baseline_name,
+    columns_of,
+    format_figure,
+    in_words,
+    policies_of,
+    verified_columns,
+)
 from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import read_json, to_json, write_text
 from arenarl.system.errors import UserError
@@ -127,19 +136,28 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     others = f"{in_words(verified)} rest on {summary['verifier']}'s verdicts; " if verified else ""
     answers = f"{PASSES['accuracy']} by {summary['verifier']}'s verdicts; " if verified else ""
     others += "the reward comes from the environment; " if "world_reward" in columns else ""
-    samples = "Chance that at least one of k samples beats the stored baseline"
+    # only a truth is without noise
+    rest = "the rest is noise-free" if any("quality" in values for values in policies.values()) else ""
+
+    def by_judge(figures: str, others: str) -> str:
+        return "; ".join(filter(None, [f"{figures} by the {judge}", others.removesuffix("; "), rest])) + "."
+
+    samples = by_judge(f"Chance that at least one of k samples beats {baseline_name(summary)}", answers)
     scaling = {
         f"With fewer turns at test time; win rate by the {judge}.": tables.turns_rows(policies),
-        f"{samples} by the {judge}; {answers}the rest is noise-free.": tables.pass_rows(policies),
+        samples: tables.pass_rows(policies),
     }
-    results = [
-        [name, *(_cell(values.get(figure), DIGITS.get(figure, 1)) for figure in columns)]
-        for name, values in policies.items()
-    ]
+    results = []
+    for name, values in policies.items():
+        cases = values.get("cases")
+        cells = (_cell(values.get(figure), DIGITS.get(figure, 1), cases) for figure in columns)
+        results.append([name, str(cases or "-"), *cells])
 
     def win_rates(by: str) -> str:
         keys = list(next(iter(policies.values()))[by])
-        rows = [[name, *(_cell(values[by][key]["win_rate"]) for key in keys)] for name, values in policies.items()]
+        rows = [
+            [name, *(_cell(values[by][key]["win_rate"], cases=0) for key in keys)] for name, values in policies.items()
+        ]
         heads = [key.replace("_", " ") for key in keys] if by == "by_dimension" else keys
         return html_table(f"Win rate in percent by the {judge}.", ["", *heads], rows)
 
@@ -147,12 +165,11 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
         return f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>"
 
     seconds = ["seconds", *(f"{value:.0f}" for value in summary["seconds"].values())]
-    win_rate = f"Win rate against {summary.get('reference', 'the stored baseline')}"
-    score = ", and score," if "score" in columns else ""
-    caption = f"{win_rate}{score} by the {judge}; {others}the rest is noise-free. [95 % over test queries], one seed."
+    win_rate = f"Win rate against {baseline_name(summary)}{', and score,' if 'score' in columns else ''}"
+    caption = f"{by_judge(win_rate, others)} [95 % over test queries], one seed."
     parts = [
         "<h2>Results</h2>",
-        html_table(caption, ["", *columns.values()], results),
+        html_table(caption, ["", "n", *columns.values()], results),
         *(html_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),
         *(_figure(caption, path) for caption, path in figures.items()),
         "<h2>By subtask</h2>",
@@ -167,8 +184,8 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     return "\n".join(parts)
 
 
-def _cell(figure: dict[str, Any] | None, digits: int = 1) -> str:
-    mean, _, interval = format_figure(figure, digits).partition(" ")
+def _cell(figure: dict[str, Any] | None, digits: int = 1, cases: int | None = None) -> str:
+    mean, _, interval = format_figure(figure, digits, cases).partition(" ")
     return f'{mean}<span class="interval">{interval}</span>' if interval else mean
 
 

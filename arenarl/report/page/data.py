@@ -25,7 +25,7 @@ Item = dict[str, Any]
 
 
 def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
-    """Yield the test queries of runs/<run>/evaluate; the first entrant is the stored baseline."""
+    """Yield the test queries of runs/<run>/evaluate; the first entrant is the stored baseline, or its stand-in."""
     files = [list(read_jsonl(folder / f"{name.replace(' ', '_')}.jsonl")) for name in entrants]
     by_query: dict[str, list[dict]] = {}
     for record in read_jsonl(folder / "tournaments.jsonl"):

@@ -40,7 +40,7 @@ function drawStandings(set, item, view, actions) {
       el('td', {}, chooser(index, 'left', 'L'), chooser(index, 'right', 'R')));
   });
   return el('section', {},
-    el('p', { class: 'caption' }, 'Ranks by the ', el('span', { class: 'label' }, set.judge), item.entrants[0].quality == null ? '.' : '; quality is noise-free, 0 to 10.'),
+    el('p', { class: 'caption' }, 'Ranks by the ', el('span', { class: 'label' }, set.judge), item.entrants.every((entrant) => entrant.quality == null) ? '.' : '; quality is noise-free, 0 to 10.'),
     table('standings', 'Standings', ['rank', 'trajectory', 'quality', set.isTraining ? set.value : 'baseline', 'ended', 'show'].map((text) => head(text)), rows));
 }
 
@@ -62,7 +62,8 @@ function drawComparison([left, right]) {
   const lead = (a, b) => (a == null || b == null ? '–' : `${a > b ? '+' : ''}${number(a - b)}`);
   const rows = lines.map(([name, a, b]) => el('tr', {}, el('th', { scope: 'row' }, name), figure(number(a)), figure(number(b)), figure(lead(a, b))));
   const heads = [el('td', {}), ...[left.name, right.name, 'left − right'].map((text) => head(text, { class: 'number' }))];
-  return [el('p', { class: 'caption' }, 'Noise-free, from the domain’s truth.'), table('comparison', 'Comparison', heads, rows)];
+  const hasTruth = [left, right].some((entrant) => entrant.quality != null);
+  return [el('p', { class: 'caption' }, hasTruth ? 'Noise-free, from the domain’s truth.' : 'No truth is known.'), table('comparison', 'Comparison', heads, rows)];
 }
 
 function drawTrajectory(item, entrant, isAlone) {

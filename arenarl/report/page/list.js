@@ -72,7 +72,7 @@ function rowFigures(set, row, view) {
     return [row.step != null && el('span', {}, `step ${row.step}`), ...range];
   }
   return [view.left, view.right].filter((index) => index != null).map((index) =>
-    el('span', { title: `${set.names[index]}: noise-free quality` }, index > 0 && mark(row.outcomes[index]), ` ${number(row.qualities[index])}`));
+    el('span', { title: row.qualities[index] == null ? set.names[index] : `${set.names[index]}: noise-free quality` }, index > 0 && mark(row.outcomes[index]), ` ${number(row.qualities[index])}`));
 }
 
 function drawRows(set, rows, view, selected, open) {
