@@ -32,7 +32,7 @@ from arenarl.report.provenance import provenance
 from arenarl.studies.repeated_scores import mean_of_calls, pointwise_scores, sigmas
 from arenarl.studies.signal_figures import SEEN, SIGNALS, draw, table
 from arenarl.system.atomic_files import write_json
-from arenarl.system.errors import UserError, run_cli
+from arenarl.system.errors import UserError, missing, run_cli
 from arenarl.training.arena import Arena
 from arenarl.training.metrics import rank_correlation
 from arenarl.training.queries import training_queries
@@ -81,7 +81,7 @@ def kept_groups(config: Config, domain: Domain) -> dict[int, list[RolloutGroup]]
     """Return the run's stored groups by optimizer step."""
     path = config.run_dir / "rl" / "groups.jsonl"
     if not path.is_file():
-        raise UserError(f"{path} does not exist; run train_rl.py with this config and rl.eval_steps above 0")
+        raise UserError(missing(path, "; run train_rl.py with this config and rl.eval_steps above 0"))
     queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
     query_of = {query.query_id: query for query in queries}
     groups: dict[int, list[RolloutGroup]] = {}

@@ -82,6 +82,8 @@ _EXTRAS = {  # extra of pyproject.toml -> modules that it brings
 _LIBRARIES = ("torch", "safetensors", "tokenizers", "pyarrow")  # patterns may match anywhere in their own exceptions
 # their C++ and Rust code raises these types; a pattern must match at the start, because a bug may quote the words
 _PLAIN_TYPES = (RuntimeError, Exception, OSError)
+# variables that lead to the caches of libraries
+_CACHES = "XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME TRITON_HOME HF_DATASETS_CACHE HF_MODULES_CACHE".split()
 _traceback_folder: Path | None = None
 
 
@@ -204,21 +206,25 @@ def _find_home() -> None:
 
     Both are common in containers that run as `--user`. Logins and models in a read-only home stay in use.
     """
-    own = Path("runs/home").absolute()
     try:
         getpass.getuser()
     except (KeyError, OSError):  # the user has no name; torch's and Triton's caches need one
         os.environ["USER"] = f"user{os.getuid()}"
     home = os.path.expanduser("~")
-    if not (os.path.isabs(home) and os.path.isdir(home)):
-        own.mkdir(parents=True, exist_ok=True)
+    has_home = os.path.isabs(home) and os.path.isdir(home)
+    if has_home and os.access(home, os.W_OK | os.X_OK):
+        return
+    own = Path("runs/home").absolute()
+    if not has_home:
+        with suppress(OSError):  # a command such as --help needs no home
+            own.mkdir(parents=True, exist_ok=True)
         os.environ["HOME"] = str(own)
-    elif not os.access(home, os.W_OK | os.X_OK):
-        hub = Path(home, ".cache", "huggingface")
-        if hub.is_dir() and "XDG_CACHE_HOME" not in os.environ:
-            os.environ.setdefault("HF_HOME", str(hub))
-        for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "TRITON_HOME"):
-            os.environ.setdefault(name, str(own / name.lower()))
+        return
+    hub = Path(home, ".cache", "huggingface")
+    if hub.is_dir() and "XDG_CACHE_HOME" not in os.environ:
+        os.environ.setdefault("HF_HOME", str(hub))
+    for name in _CACHES:
+        os.environ.setdefault(name, str(own / name.lower()))
 
 
 def _raise_open_file_limit() -> None:

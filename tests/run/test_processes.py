@@ -164,14 +164,14 @@ def test_two_processes_evaluate_like_one_process(folder):
     done = run(folder, "evaluate.py", processes=2, **options)
     # each process makes half of 4 times 20 trajectories
     assert done.returncode == 0 and "evaluate 100% 40/40" in done.stdout + done.stderr, done.stderr
-    summary = read(folder / "results" / "tiny" / "summary.json")
+    summary = read(folder / "runs" / "tiny" / "summary.json")
     one, two = folder / "runs" / "tiny" / "evaluate", folder / "runs" / "shared" / "evaluate"
     parts = {f"{name}_{decoding}.jsonl" for name in ("sft", "rl") for decoding in ("sampled", "greedy")}
     for name in {*parts, "baseline.jsonl", "tournaments.jsonl"}:
         assert (one / name).read_bytes() == (two / name).read_bytes()
     times = {name: (two / name).stat().st_mtime_ns for name in parts}
     run_well(folder, "evaluate.py", **options)
-    shared = read(folder / "results" / "shared" / "summary.json")
+    shared = read(folder / "runs" / "shared" / "summary.json")
     assert {name: shared[name] for name in ("sft", "rl")} == {name: summary[name] for name in ("sft", "rl")}
     assert times == {name: (two / name).stat().st_mtime_ns for name in parts}
 

@@ -155,7 +155,7 @@ def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
     figures = json.loads(done.stdout.splitlines()[-1])
     assert list(figures) == ["flip_rate", "tie_rate", "sigma_group", "sigma_noise", "snr", "agreement", "kappa"]
     assert figures["sigma_noise"] > 0 and figures["agreement"] > 0.5 and "better than a coin: right on" in done.stdout
-    folder, name = tmp_path / "results" / "judge_check", "embedded" if judge else "local_server"
+    folder, name = tmp_path / "runs" / "judge_check", "embedded" if judge else "local_server"
     written = json.loads((folder / f"{name}.json").read_text())
     assert (folder / f"{name}.png").stat().st_size > 10_000 and written["simulated"] is True
     assert written["parse_rate"] == (None if judge else 1)

@@ -194,10 +194,10 @@ def test_the_study_runs_as_a_command(config_of, tmp_path):
         command += ["--set", key]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "results" / "quickstart" / "discrimination.json").read_text())
+    found = json.loads((tmp_path / "runs" / "quickstart" / "discrimination.json").read_text())
     assert found["rows"] == rows and found["judge"] == "simulated" and found["repeats"] == 2
     assert table(rows) in done.stdout
-    assert (tmp_path / "results" / "quickstart" / "figures" / "discrimination.svg").is_file()
+    assert (tmp_path / "runs" / "quickstart" / "figures" / "discrimination.svg").is_file()
 
 
 def test_a_query_without_a_truth_is_an_error():

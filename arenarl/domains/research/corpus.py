@@ -22,7 +22,7 @@ from arenarl.domains.research.facts import Entity, Fact
 from arenarl.domains.research.pages import Page
 from arenarl.domains.research.passages import PageIndex
 from arenarl.domains.stated_facts import place_of, stands_in
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, current_folder
 from arenarl.system.user_input import first_problem
 from arenarl.trajectory import read_jsonl
 
@@ -176,7 +176,8 @@ def read_corpus(path: str | Path) -> Corpus:
 def read_pages(path: Path) -> list[PageRecord]:
     """Read the pages of a JSONL file. Raises UserError if the file is missing, or a line is not a page."""
     if not path.is_file():
-        raise UserError(f"{path} is not a file; name a JSONL file of pages with url, title and text")
+        how = f"name a JSONL file of pages with url, title and text{current_folder(path)}"
+        raise UserError(f"{path} is not a file; {how}")
     records = []
     for number, line in enumerate(read_jsonl(path), start=1):
         try:

@@ -31,7 +31,7 @@ from arenarl.report.summary import (
 )
 from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import read_json, to_json, write_text
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, current_folder
 from arenarl.system.progress import say
 from arenarl.trajectory import read_jsonl
 
@@ -46,7 +46,8 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
 
     evaluation = run_dir / "evaluate"
     if not (results_dir / "summary.json").is_file() or not (evaluation / "tournaments.jsonl").is_file():
-        raise UserError(f"{run_dir} has not been evaluated; run: python evaluate.py --config <its YAML>")
+        how = f"run: python evaluate.py --config <its YAML>{current_folder(run_dir)}"
+        raise UserError(f"{run_dir} has not been evaluated; {how}")
     summary = read_json(results_dir / "summary.json", dict[str, Any], "rerun evaluate.py")
     sets = _sets(run_dir, evaluation, summary)
     figures = draw_figures([run_dir, *_other_seeds(run_dir)], summary, results_dir / "figures")
