@@ -41,12 +41,14 @@ _SAME_VALUE = (
 )  # fmt: skip
 _REFERENCES = {"$ref", "$dynamicRef", "$recursiveRef"}
 # A schema with these keys alone, and few parts, is plain: a check takes time in proportion to the value
-_PLAIN_KEYS = {
-    "type", "properties", "required", "additionalProperties", "items", "enum", "const", "minimum", "maximum",
-    "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems", "title", "description",
-    "default", "examples", "format", "anyOf",
+_PLAIN_PARTS = {"items", "additionalProperties", "anyOf", "allOf", "oneOf", "type"}  # a schema, or a list of schemas
+_PLAIN_KEYS = _PLAIN_PARTS | {
+    "properties", "required", "enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+    "minLength", "maxLength", "minItems", "maxItems", "title", "description", "default", "examples", "format", "$ref",
+    "$defs", "definitions", "$schema",
 }  # fmt: skip
 _MAX_PARTS = 1000  # of a plain schema, and of an example
+_MAX_VALUES = 100_000  # of a schema
 _EXAMPLES = {"integer": 0, "number": 0.5, "boolean": True, "array": [], "object": {}, "null": None}
 _START_S, _CALL_S = 5.0, 2.0  # seconds for the check of a schema at the start, and of a call. Our choice
 _workers = Workers("arenarl.rollout.arguments:_answer")
@@ -65,6 +67,8 @@ class Misfit(ValueError):
 
 def schema_problem(parameters: Any) -> str | None:
     """Return why a tool's parameters are not a JSON schema that can check an object, or None if they are."""
+    if _is_larger(parameters, _MAX_VALUES):  # or circular; shared parts count each time
+        return f"it has more than {_MAX_VALUES:,} values"
     try:
         task = json.dumps([parameters])
     except (TypeError, ValueError, RecursionError) as error:
@@ -98,18 +102,28 @@ def _schema_problem(parameters: Any) -> str | None:
     return None
 
 
+def _is_larger(value: Any, limit: int) -> bool:
+    waiting, count = [value], 0
+    while waiting and count <= limit:
+        part, count = waiting.pop(), count + 1
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ()
+    return bool(waiting)
+
+
 def _is_plain(schema: Any) -> bool:
     waiting, parts = [schema], 0
-    while waiting:
+    while waiting and parts <= _MAX_PARTS:
         part, parts = waiting.pop(), parts + 1
-        if isinstance(part, dict) and (parts > _MAX_PARTS or not part.keys() <= _PLAIN_KEYS):
-            return False
-        if isinstance(part, dict):
-            properties, others = part.get("properties"), (part.get("items"), part.get("additionalProperties"))
-            choices = part.get("anyOf")
-            waiting += [*(properties.values() if isinstance(properties, dict) else ()), *others]
-            waiting += choices if isinstance(choices, list) else ()
-    return True
+        if isinstance(part, list):
+            waiting += part
+        elif isinstance(part, dict):
+            if not part.keys() <= _PLAIN_KEYS or ("$ref" in part and _target(part["$ref"], schema) is None):
+                return False
+            properties = part.get("properties")
+            waiting += properties.values() if isinstance(properties, dict) else ()
+            waiting += [part[key] for key in _PLAIN_PARTS & part.keys()]
+            waiting += [_target(part["$ref"], schema)] if "$ref" in part else []
+    return not waiting
 
 
 def _example(schema: Any, root: Schema, budget: list[int], depth: int = 0) -> Any:
@@ -252,10 +266,12 @@ def _parse(text: str, types: set[str]) -> Any:
     return text
 
 
-def _target(reference: str, root: Schema) -> Any:
+def _target(reference: Any, root: Schema) -> Any:
     """Return what "#/a/b" leads to, root["a"]["b"]; None for a reference to another document."""
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return None
     target: Any = root
-    for part in reference.removeprefix("#/").split("/") if reference.startswith("#/") else [None]:
+    for part in reference.removeprefix("#/").split("/"):
         target = target.get(part) if isinstance(target, dict) else None
     return target
 
