@@ -123,6 +123,17 @@ test_vllm() {
   fi
 }
 
+# Other trainers' own packages, each in an environment of its own.
+test_integrations() {
+  local pinned environment
+  for pinned in openpipe-art==0.5.18; do
+    environment=.venv-${pinned%%==*}
+    [ -x "$environment/bin/pytest" ] || { echo "setting up $environment (once, a few minutes)"
+      "${PYTHON:-python3}" -m venv "$environment" && "$environment/bin/pip" install --quiet "$pinned" . pytest; }
+    PYTHONPATH=$PWD:$PWD/tests/support "$environment/bin/python" -m pytest -q -c /dev/null --rootdir . --confcutdir tests/integrations tests/integrations
+  done
+}
+
 without_vllm() { echo "skipped: vLLM $(vllm_version) is not available for this machine and Python (.venv-vllm/install.log says why)"; }
 
 environment_vllm() {
@@ -182,6 +193,7 @@ usage() {
   echo "                                --rivals: RULER, BRPO, TournO, checklists"
   echo "  test                          the contributor tests, minutes; --all adds kills, multiple processes, whole scripts, browser, vLLM"
   echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in a separate environment"
+  echo "  test_integrations             the tournament in other trainers (ART), against their own packages"
   exit 2
 }
 
@@ -195,7 +207,7 @@ case "$stage" in
   all) shift; environment; tables all "$@" ;;
   agentgym) shift; environment; tables textcraft babyai "$@" ;;
   real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
-  test_vllm) shift; test_vllm "$@" ;;
+  test_vllm | test_integrations) shift; "$stage" "$@" ;;
   "" | -h | --help) usage ;;
   *) [ -f "configs/tables/$stage.yaml" ] || fail "there is no stage $stage; ./reproduce.sh alone lists the stages"; shift; environment; tables "$stage" "$@" ;;
 esac

@@ -30,6 +30,7 @@ from arenarl.tournament.mixed_model import quality_from_calls
 from arenarl.tournament.ranking import Match, Ranking, scored_calls
 from arenarl.tournament.schedules import check_parameters
 from arenarl.tournament.topologies import build_topology, resolve_ranking
+from arenarl.training.rewards.tournament import rank_to_reward
 from arenarl.trajectory import Query, Trajectory
 from arenarl.trajectory.chats import Chat, chat_query, chat_trajectory, check_chat
 
@@ -47,6 +48,11 @@ class RankedGroup:
     def ranks(self) -> list[float | None]:
         """0 is best; equal evidence shares a midrank; None without a verdict, or with fewer than two ranked."""
         return self.ranking.ranks_G
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """1 for the first, 0 for the last of the ranked candidates; all None with fewer than two. Eq. 6, ArenaRL."""
+        return rank_to_reward(self.ranks)
 
     @property
     def matches(self) -> list[Match]:
