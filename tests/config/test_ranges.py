@@ -24,7 +24,8 @@ WRONG = (
 TEXT = {"-1", "0", HUGE, "yes", "12:30:45", "010", "1_000", "abc", "../x"}  # read as text
 NAME = {"0", HUGE, "yes", "010", "1_000", "abc"}
 ACCEPTED = {  # type -> values that all keys of this type accept; optional keys also accept null
-    kinds.Bool: {"true"}, kinds.Text: TEXT, kinds.Prose: TEXT | {'"a\\nb"'}, kinds.RunName: NAME,
+    kinds.Bool: {"true"}, kinds.Text: TEXT, kinds.File: TEXT, kinds.Word: TEXT, kinds.Prose: TEXT | {'"a\\nb"'},
+    kinds.Prompt: TEXT | {'"a\\nb"'}, kinds.RunName: NAME,
     kinds.DomainName: NAME, kinds.ProjectName: NAME | {"-1"}, kinds.VariableName: {"yes", "abc"}, kinds.Seed: {"0"},
     kinds.Share: {"0", TINY}, kinds.NonNegativeFloat: {"0", TINY}, kinds.Spread: {"0", TINY},
     kinds.Points: {"-1", "0", TINY}, kinds.PositiveFloat: {TINY}, kinds.Seconds: {TINY}, kinds.LearningRate: {TINY},

@@ -29,7 +29,7 @@ def written(name, text="a text"):
 
 def config_of(folder, domain="parts:Poems", **keys):
     config = Config(environment=EnvironmentConfig(domain=domain))
-    config.data.folder, config.rl.groups = str(folder), 2
+    config.data.folder, config.data.language, config.rl.groups = str(folder), "en", 2
     for key, value in keys.items():
         setattr(config.rl, key, value)
     return config

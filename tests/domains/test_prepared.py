@@ -10,12 +10,12 @@ import pytest
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
 from arenarl.domains.domain import Domain
-from arenarl.domains.prepared import FILES, refuse_other_data, split_hashes
+from arenarl.domains.prepared import refuse_other_data, split_hashes
 from arenarl.system.atomic_files import hash_files
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS, ROOT
 from arenarl.tables.rows import TABLES, read_table, runs_of
-from arenarl.trajectory import Query, write_jsonl
+from arenarl.trajectory import SPLIT_FILES, Query, write_jsonl
 
 WORLD = EnvironmentConfig()
 # another value for a key, by the type of its default; the fixture sets the language to en
@@ -159,6 +159,6 @@ def is_run(path):
 
 def test_only_existing_splits_are_hashed(tmp_path):
     assert split_hashes(str(tmp_path)) == {}
-    for name in FILES[1:]:
+    for name in SPLIT_FILES[1:]:
         (tmp_path / f"{name}.jsonl").write_text(name)
-    assert split_hashes(str(tmp_path)) == {name: hash_files([tmp_path / f"{name}.jsonl"]) for name in FILES[1:]}
+    assert split_hashes(str(tmp_path)) == {name: hash_files([tmp_path / f"{name}.jsonl"]) for name in SPLIT_FILES[1:]}

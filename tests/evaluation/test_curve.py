@@ -39,7 +39,9 @@ class Budget:
 
 
 class Fixed:
-    """An engine, a domain and a test set in one object."""
+    """An engine, a user's own domain and a test set in one object."""
+
+    is_own = True
 
     def roll_out(self, attempts, tick):
         return [answer(attempt.query) for attempt in attempts]

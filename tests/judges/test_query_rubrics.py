@@ -98,7 +98,7 @@ def test_the_checklist_of_a_query_holds_its_constraints_and_is_answered_item_by_
 
 def test_training_needs_a_rubric_for_every_query(taught, tmp_path):
     config = Config()
-    config.data.folder = str(tmp_path)
+    config.data.folder, config.data.language = str(tmp_path), "en"
     write_jsonl(tmp_path / "rl_queries.jsonl", [one.query for one in taught[:3]])
     write_jsonl(tmp_path / "rubrics.jsonl", [{"query_id": taught[0].query.query_id, **RUBRIC}])
     judge = JudgeConfig(name="llm", model="m", query_rubrics=str(tmp_path / "rubrics.jsonl"))

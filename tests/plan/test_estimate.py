@@ -125,7 +125,7 @@ def test_published_test_queries_are_counted_in_the_prepared_file(tmp_path):
     config = load(f"data.folder={tmp_path}", path="configs/travel/open_travel_qwen3_8b.yaml")
     with pytest.raises(UserError, match="test_queries.jsonl does not exist; make it with"):
         count_test_queries(config)
-    query = {"domain": "travel", "subtask": "Search", "language": "en"}
+    query = {"domain": "travel", "subtask": "Search", "language": config.data.language}
     queries = [query | {"query_id": str(i), "query": str(i)} for i in range(3)]
     write_jsonl(tmp_path / "test_queries.jsonl", queries)
     assert count_test_queries(config) == 3

@@ -12,6 +12,7 @@ from vllm_servers import serving
 from arenarl.config.schema import Config
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer, serve_arguments
+from arenarl.run.marks import MARK
 from arenarl.system.errors import UserError
 
 
@@ -102,10 +103,11 @@ def test_the_server_serves_the_policy_that_rl_starts_from(policy_path, tmp_path,
     monkeypatch.chdir(tmp_path)
     config = Config(name="x")
     config.rollout.server_url = "http://10.0.0.5:9000"
-    with pytest.raises(UserError, match="no model at runs/x/sft; train the stage that writes it"):
+    with pytest.raises(UserError, match="no model at runs/x/sft .*; train the stage that writes it"):
         serve_arguments(config)
     shape = json.loads((Path(policy_path) / "config.json").read_text()) | {"max_position_embeddings": 40_960}
-    (Path(shutil.copytree(policy_path, "runs/x/sft")) / "config.json").write_text(json.dumps(shape))
+    folder = Path(shutil.copytree(policy_path, "runs/x/sft", ignore=shutil.ignore_patterns(MARK)))
+    (folder / "config.json").write_text(json.dumps(shape))
     words = serve_arguments(config, ["--tensor-parallel-size", "2"])
     assert words[:2] == ["--model", str(tmp_path / "runs/x/sft")] and words[-2:] == ["--tensor-parallel-size", "2"]
     options = dict(zip(words[2::2], words[3::2], strict=True))

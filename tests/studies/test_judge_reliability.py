@@ -160,12 +160,12 @@ def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
     assert (folder / f"{name}.png").stat().st_size > 10_000 and written["simulated"] is True
     assert written["parse_rate"] == (None if judge else 1)
     assert (written["verdicts"], written["failed_verdicts"]) == (72, 0)
-    head, _, row = reliability.judges_table(tmp_path / "results").splitlines()
+    head, _, row = reliability.judges_table(tmp_path / "runs").splitlines()
     assert head.count("|") == row.count("|") and row.endswith("| better than a coin |")
     assert row.startswith(f"| `{name}`, **simulated** | 3 of 4, 2 times | ")
     for judge, label in (("my_judge:Mine", "my_judge:Mine"), ({"model": "gpt-x"}, "gpt-x")):  # a user's class, an LLM
         write_json(folder / f"{name}.json", written | {"simulated": False, "provenance": {"judge_train": judge}})
-        assert reliability.judges_table(tmp_path / "results").splitlines()[-1].startswith(f"| `{name}`, {label} | ")
+        assert reliability.judges_table(tmp_path / "runs").splitlines()[-1].startswith(f"| `{name}`, {label} | ")
 
 
 def test_a_judge_without_any_verdict_is_an_error_with_the_reason(taught, tmp_path):
