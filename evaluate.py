@@ -146,7 +146,7 @@ def main() -> None:
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     if config.evaluate.max_turns:
-        refuse_worlds(config.evaluate.max_turns, Instances(make_environment, print).kind)
+        refuse_worlds(config.evaluate.max_turns, Instances(make_environment, print, config.environment.timeout_s).kind)
 
     @lru_cache(maxsize=1)  # all parts of a checkpoint share its weights
     def engine_of(name: str):

@@ -15,6 +15,7 @@ from arenarl.config.load import load_config
 from arenarl.judges.local_server import free_port, running_server
 from arenarl.report.page import write_page
 from arenarl.rollout.policy import load_tokenizer, require_model
+from arenarl.run.marks import MARK
 from arenarl.system.errors import UserError
 
 pytestmark = pytest.mark.slow(seconds=120)  # all tests of this file together
@@ -144,6 +145,7 @@ def test_only_changed_parts_are_evaluated_again(folder, summary, tmp_path):
     path = tmp_path / "runs" / "tiny" / "evaluate"
     times = {file.name: file.stat().st_mtime_ns for file in path.glob("*_*.json*")}
     shutil.copy(folder / "runs" / "tiny" / "sft" / "initial" / "model.safetensors", tmp_path / "runs" / "tiny" / "rl")
+    (tmp_path / "runs" / "tiny" / "rl" / MARK).unlink()  # as the error says for a policy that is changed on purpose
     (path / "sft_greedy.jsonl").unlink()
     run_well(tmp_path, "evaluate.py")
     changed = {file.name for file in path.glob("*_*.json*") if file.stat().st_mtime_ns != times[file.name]}
