@@ -172,7 +172,7 @@ name: model
 policy: {dtype: float32, scratch: {hidden_size: 64}}
 data: {folder: taught, language: en}
 environment: {name: my_world:Weather}
-rollout: {system_prompt: prompt.txt}
+rollout: {system_prompt: prompt.txt, max_tokens: 1024}
 wandb: {mode: disabled}
 sft: {epochs: 3, batch_size: 2, learning_rate: 5.0e-3, deepspeed: null}
 """
