@@ -18,7 +18,7 @@ from arenarl.system.repository import CONFIGS
 
 def judge_keys(caller: str, judge: str | Path | Judge, rubric: str | Path | None) -> dict[str, Any]:
     """Return the judge's part of the config's section `judge`.
-    Raises UserError, which starts with `caller`, if `judge` is no judge, or if an instance comes with a rubric."""
+    Raises UserError, starting with `caller`, for an invalid judge and for an instance with a rubric."""
     if isinstance(judge, str | Path):
         path = Path(judge)
         is_name = path.name == str(judge) and not path.suffix

@@ -10,7 +10,7 @@ import asyncio
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -107,11 +107,11 @@ def estimate_rl(
         groups = [group_of_copies(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
         reward_invented(config, LLMJudge(config.judge.train, client), groups)
         more = most_calls(config) * len(queries) / max(1, client.usage.calls) if is_most else 1.0
-        total += _times(client, max(1.0, more) * config.rl.rollouts * config.rl.groups / len(queries))
+        total += take_times(client, max(1.0, more) * config.rl.rollouts * config.rl.groups / len(queries))
     for judge in (LLMJudge(judge, client) for judge in config.judge.watching.values() if judge.name == "llm"):
         for query in queries:
             asyncio.run(judge.score(query, baselines[query.query_id]))
-    total += _times(client, _count_watched(config) / len(queries))
+    total += take_times(client, _count_watched(config) / len(queries))
     return total + _estimate_cases(config, queries, baselines, client, config.curve_cases)
 
 
@@ -190,10 +190,10 @@ def _estimate_cases(
     for judge in (LLMJudge(judge, client) for judge in config.judge.eval if judge.name == "llm"):
         for query in queries:
             asyncio.run(judge.compare(query, baselines[query.query_id], baselines[query.query_id]))
-    return _times(client, 2 * cases / len(queries))
+    return take_times(client, 2 * cases / len(queries))
 
 
-def _times(client: CountingClient, factor: float) -> Usage:
+def take_times(client: CountingClient, factor: float) -> Usage:
     """Return the client's usage times `factor`, and reset the client."""
     usage, client.usage = client.usage, Usage()
     return Usage(**{name: type(value)(round(value * factor, 4)) for name, value in asdict(usage).items()})
@@ -249,7 +249,7 @@ def _estimate_policy(
             if role == "assistant":
                 client.usage += Usage(calls=1, tokens_in=length, tokens_out=size, cost=llm.cost(length, size))
             length += size
-    return _times(client, count / len(samples))
+    return take_times(client, count / len(samples))
 
 
 def _samples(config: Config) -> dict[Query, Trajectory]:
@@ -291,24 +291,30 @@ def estimate_lines(config: Config, stage: str) -> list[str]:
         typical, most = estimate(config, stage)
     except UserError as error:
         return [f"estimate for {stage}: not possible: {error}"]
+    return describe_estimate(f"estimate for {stage}", stage, typical, most, llms, "judge.max_cost=", judge.max_cost)
+
+
+def describe_estimate(
+    title: str, what: str, typical: Usage | None, most: Usage, llms: Collection[LLMConfig], option: str,
+    limit: float | None,
+) -> list[str]:  # fmt: skip
+    """Return an estimate as a line, and a warning where the cost of `what` exceeds the `limit` that `option` sets."""
     has_prices = all(None not in (llm.price_in, llm.price_out) for llm in llms)
     about = "none, because no baselines are stored, which are needed for prompt sizes"
-    about = f"about {usage_in_words(typical, has_prices)}" if typical else about
+    about = f"about {_in_words(typical, has_prices)}" if typical else about
     if not has_prices:
         about += "; set price_in and price_out to see the cost"
-    lines = [f"estimate for {stage}: {about}; at most {usage_in_words(most, has_prices)}"]
-    limit = judge.max_cost
+    lines = [f"{title}: {about}; at most {_in_words(most, has_prices)}"]
     if limit is not None and most.cost > limit:
         is_too_low = typical is not None and typical.cost > limit
         kind, end = ("typical", "will") if is_too_low else ("highest possible", "may")
-        cost = f"the {kind} cost of {stage}, {(typical if is_too_low else most).cost:,.2f}"
-        how = f"the run {end} stop early; raise judge.max_cost, or take a cheaper judge"
-        lines.append(f"warning: judge.max_cost={limit:g} is below {cost}: {how}")
+        cost = f"the {kind} cost of {what}, {(typical if is_too_low else most).cost:,.2f}"
+        how = f"the run {end} stop early; raise {option.rstrip('= ')}, or take a cheaper judge"
+        lines.append(f"warning: {option}{limit:g} is below {cost}: {how}")
     return lines
 
 
-def usage_in_words(usage: Usage, has_prices: bool) -> str:
-    """Return calls and tokens, and the cost if the prices are known."""
+def _in_words(usage: Usage, has_prices: bool) -> str:
     tokens = f"{usage.tokens_in / 1e6:,.2f}M tokens in, {usage.tokens_out / 1e6:,.2f}M out"
     return f"{usage.calls:,} LLM calls, {tokens}" + (f", cost {usage.cost:,.2f}" if has_prices else "")
 

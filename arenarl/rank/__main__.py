@@ -10,15 +10,13 @@ import argparse
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from arenarl.config.command_line import at_least
 from arenarl.config.yaml_text import read_yaml
 from arenarl.judges.llm import LLMJudge
-from arenarl.llm.client import Usage
-from arenarl.plan.estimate import CountingClient, usage_in_words
+from arenarl.plan.estimate import CountingClient, describe_estimate, take_times
 from arenarl.rank.files import (
     Candidates,
     Group,
@@ -131,17 +129,8 @@ def estimate_lines(ranker: Ranker, candidates: Candidates, max_cost: float | Non
         client = CountingClient(is_most)
         counted = ranker.with_judge(LLMJudge(config, client, ranker.judge.rubric))
         asyncio.run(counted.rank_all([(group.prompt, group.candidates) for group in sample]))
-        factor = candidates.count / len(sample)
-        usages.append(Usage(**{key: type(value)(value * factor) for key, value in asdict(client.usage).items()}))
-    typical, most = usages
-    has_prices = None not in (config.price_in, config.price_out)
-    lines = [f"estimate: about {usage_in_words(typical, has_prices)}; at most {usage_in_words(most, has_prices)}"]
-    if max_cost is not None and most.cost > max_cost:
-        lines.append(
-            f"warning: --max-cost {max_cost:g} is below the highest possible cost, {most.cost:,.2f}; if it is reached, "
-            "the command stops, and goes on with a higher one"
-        )
-    return lines
+        usages.append(take_times(client, candidates.count / len(sample)))
+    return describe_estimate("estimate", "this ranking", *usages, [config], "--max-cost ", max_cost)
 
 
 def _conclude(arguments: argparse.Namespace, candidates: Candidates, ranker: Ranker) -> None:

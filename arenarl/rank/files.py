@@ -15,11 +15,12 @@ from arenarl.rank.ranker import RankedGroup, read_group
 from arenarl.system.atomic_files import to_json
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import lines_of
-from arenarl.tournament.ranking import Call, Match
+from arenarl.tournament.ranking import Match
 from arenarl.trajectory import MAX_RECORD_NESTING, json_problem, parse_json, storable
 from arenarl.trajectory.chats import Chat
 
 _SHOWN = 5  # malformed lines in one message
+_START = b'{"line": '  # of a line of ranks
 
 
 @dataclass(frozen=True)
@@ -124,22 +125,27 @@ class RankFile:
         self.path, self.run = path, run
         path.parent.mkdir(parents=True, exist_ok=True)
         self.last_line = self.done = 0
-        whole = 0  # bytes of finished lines; a killed command may leave a part of one
-        for text in path.open("rb") if path.is_file() else ():
-            if not text.endswith(b"\n"):
-                break
-            try:
-                record = parse_json(text.decode(), MAX_RECORD_NESTING)
-                self.last_line, of_run = record["line"], record["run"]
-            except (ValueError, LookupError, TypeError) as error:
-                raise UserError(f"{path} exists and holds no ranks; choose another --out") from error
-            if of_run != run:
-                raise UserError(
-                    f"{path} holds ranks of other candidates or settings; remove it, or choose another --out"
-                )
-            self.done, whole = self.done + 1, whole + len(text)
+        finished = self._read_finished() if path.is_file() else 0
         self._file = path.open("ab")
-        self._file.truncate(whole)
+        self._file.truncate(finished)
+
+    def _read_finished(self) -> int:
+        """Read the finished lines and return their bytes; a killed command may have left a part of one more."""
+        size = 0
+        with self.path.open("rb") as lines:
+            for text in lines:
+                if not text.endswith(b"\n") and text[: len(_START)] == _START[: len(text)]:
+                    break
+                try:
+                    record = parse_json(text.decode(), MAX_RECORD_NESTING)
+                    self.last_line, run = record["line"], record["run"]
+                except (ValueError, LookupError, TypeError) as error:
+                    raise UserError(f"{self.path} exists and holds no ranks; choose another --out") from error
+                if run != self.run:
+                    problem = "holds ranks of other candidates or settings"
+                    raise UserError(f"{self.path} {problem}; remove it, or choose another --out")
+                self.done, size = self.done + 1, size + len(text)
+        return size
 
     def write(self, record: dict[str, Any]) -> None:
         self._file.write((to_json(record) + "\n").encode("utf-8", "replace"))
@@ -155,18 +161,10 @@ def read_ranks(path: Path) -> Iterator[dict[str, Any]]:
         yield parse_json(text, MAX_RECORD_NESTING)
 
 
-def matches_of(record: dict[str, Any]) -> list[Match]:
-    """Return the matches of a line of ranks."""
-    return [
-        Match(match["i"], match["j"], match["round"], tuple(Call(**call) for call in match["calls"]))
-        for match in record.get("matches", ())
-    ]
-
-
 def preference_pairs(groups: Iterable[tuple[Group, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     """Yield TRL's preference pairs (`prompt`, `chosen`, `rejected`): matches in which both orders name one winner."""
     for group, record in groups:
-        for match in matches_of(record):
+        for match in map(Match.from_record, record.get("matches", ())):
             if match.agreed:
                 chosen, rejected = (_as_completion(group, group.candidates[row]) for row in match.agreed)
                 yield {"prompt": _as_prompt(group), "chosen": chosen, "rejected": rejected}

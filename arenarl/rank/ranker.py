@@ -125,7 +125,7 @@ class Ranker:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the ranks depend on besides the candidates, as JSON; an own judge is named by its class."""
+        """All settings that decide the ranks, as JSON; an own judge is named by its class."""
         if isinstance(self.judge, LLMJudge):
             config = self.judge.config
             judge: Any = [
@@ -147,7 +147,7 @@ class Ranker:
         """Rank the candidates of one prompt.
 
         Raises:
-            ValueError: a prompt or a candidate has the wrong form, or there is no candidate.
+            ValueError: the prompt or a candidate has the wrong form, or candidates are empty.
             RunStopped: the budget is spent, the API refuses all calls, or too many verdicts failed.
         """
         return await self._rank(*read_group(prompt, candidates, self.language))
@@ -212,7 +212,7 @@ async def rank_groups(
 
 def read_group(prompt: Chat, candidates: Sequence[Chat], language: str) -> tuple[Query, list[Trajectory]]:
     """Return a prompt and its candidates as the judge's query and trajectories.
-    Raises ValueError if one has the wrong form, or if there is no candidate."""
+    Raises ValueError for a wrong form and for empty candidates."""
     check_chat("the prompt", prompt)
     if isinstance(candidates, str) or not isinstance(candidates, Sequence) or not candidates:
         raise ValueError("candidates must be a list of texts, or of lists of messages, with at least one entry")

@@ -33,6 +33,11 @@ class Match:
     round: int
     calls: tuple[Call, ...]
 
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "Match":
+        """Rebuild a match from a record that `dataclasses.asdict` made."""
+        return cls(record["i"], record["j"], record["round"], tuple(Call(**call) for call in record["calls"]))
+
     @property
     def scores(self) -> tuple[float, float] | None:
         """(score_i, score_j) summed over both orders; None if any call failed. Eq. 3, ArenaRL."""

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from shared_groups import GROUPS, RANKS, REWARDS, Number, ranker
+from shared_groups import GROUPS, RANKS, REWARDS, judge, ranker
 
 from arenarl import tournament_reward
 
@@ -16,7 +16,7 @@ def test_the_groups_have_these_ranks_and_rewards():
 
 
 def test_trl_gives_the_same_rewards():
-    function = tournament_reward(Number(), num_generations=4, topology="round_robin", max_failure_share=1.0)
+    function = tournament_reward(judge(), num_generations=4, topology="round_robin", max_failure_share=1.0)
     prompts = [prompt for prompt, candidates in GROUPS for _ in candidates]
     completions = [candidate for _, candidates in GROUPS for candidate in candidates]
     rewards = asyncio.run(function(prompts=prompts, completions=completions))

@@ -154,10 +154,11 @@ def test_ranks_of_other_candidates_or_settings_are_not_mixed(folder):
         for words in (["--seed", "1"], ["--rubric", "a low number"]):
             with pytest.raises(UserError, match="holds ranks of other candidates or settings"):
                 main(command() + words)
-        (folder / "other.jsonl").write_text("mine\n")
-        with pytest.raises(UserError, match="holds no ranks; choose another --out"):
-            main(command("--out", "other.jsonl"))
-        assert (folder / "other.jsonl").read_text() == "mine\n"
+        for text in ("mine\n", "mine", "7", '{"line": 1}\n'):
+            (folder / "other.jsonl").write_text(text)
+            with pytest.raises(UserError, match="holds no ranks; choose another --out"):
+                main(command("--out", "other.jsonl"))
+            assert (folder / "other.jsonl").read_text() == text
 
 
 def test_the_estimate_needs_neither_key_nor_out_and_makes_no_call(folder, capsys, monkeypatch):

@@ -8,33 +8,14 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from number_judge import Number
 
-from arenarl.judges.judge import Judge, Verdict
 from arenarl.rank import Ranker, rank_group, rank_groups
 from arenarl.system.errors import UserError
 from arenarl.system.repository import ROOT
 from arenarl.tournament.topologies import ALL_TOPOLOGIES
 
 EXACT = ("seeded_single_elimination", "anchor", "round_robin")  # a perfect judge gives the true order
-
-
-class Number(Judge):
-    """Scores an answer by its number; no verdict on a pair that contains `silent`."""
-
-    def __init__(self, silent=None):
-        self.silent = silent
-
-    def weights(self, query):
-        return {"quality": 1.0}
-
-    async def compare(self, query, first, second, repeat=0):
-        if self.silent in (first.answer, second.answer):
-            return None
-        scores = tuple({"quality": float(candidate.answer)} for candidate in (first, second))
-        return Verdict(scores, lambda dimensions: dimensions["quality"])
-
-    async def choose(self, query, trajectories, winners, repeat=0):
-        return sorted(range(len(trajectories)), key=lambda i: -float(trajectories[i].answer))[:winners]
 
 
 def rank(candidates, **options):

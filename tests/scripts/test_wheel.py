@@ -16,7 +16,7 @@ from arenarl.system import errors
 from arenarl.system.repository import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-MODULES = {"pyyaml": "yaml", "lxml_html_clean": "lxml_html_clean"}  # distribution -> module, where they differ
+MODULES = {"pyyaml": "yaml"}  # distribution -> module, where they differ
 TRAINING = {"torch", "datasets", "scipy", "matplotlib", "transformers", "trl", "wandb"}
 
 

@@ -13,11 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_servers import by_prompt, completion, raw, serving
+from number_judge import Number
 from tokenizers import ByteLevelBPETokenizer
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from arenarl import tournament_reward
-from arenarl.judges.judge import Judge, Verdict
 from arenarl.judges.prompts import read_prompt
 from arenarl.llm.client import RunStopped
 from arenarl.system.errors import UserError
@@ -26,22 +26,6 @@ from arenarl.training.tournament_reward import read_groups
 from arenarl.trajectory.chats import chat_query, chat_trajectory
 
 USER = [{"role": "user", "content": "Name a number."}]
-
-
-class Number(Judge):
-    """Scores an answer by its number; no verdict on a pair that contains `silent`."""
-
-    def __init__(self, silent=None):
-        self.silent = silent
-
-    def weights(self, query):
-        return {"quality": 1.0}
-
-    async def compare(self, query, first, second, repeat=0):
-        if self.silent in (first.answer, second.answer):
-            return None
-        scores = tuple({"quality": float(trajectory.answer)} for trajectory in (first, second))
-        return Verdict(scores, lambda dimensions: dimensions["quality"])
 
 
 def rewards(function, prompts, completions, **more):

@@ -15,7 +15,7 @@ from typing import Any
 
 from arenarl.system.atomic_files import to_json
 from arenarl.system.errors import UserError
-from arenarl.tournament.ranking import Call, Match
+from arenarl.tournament.ranking import Match
 from arenarl.tournament.schedules import Place
 from arenarl.trajectory import Trajectory, read_jsonl, read_turns
 
@@ -78,7 +78,7 @@ def tournament_data(ranking: dict[str, Any], judge: str, topology: str) -> dict[
     """Return a ranking for the page, from `dataclasses.asdict` of a `Ranking`."""
     matches = []
     for record in ranking["matches"]:
-        match = Match(record["i"], record["j"], record["round"], tuple(Call(**call) for call in record["calls"]))
+        match = Match.from_record(record)
         matches.append({**record, "scores": match.scores, "is_flip": match.is_flip})
     return {
         "judge": judge,
