@@ -116,7 +116,7 @@ def main() -> None:
     from arenarl.report.provenance import provenance
     from arenarl.report.summary import print_table, summary_of_run
     from arenarl.rollout.backends import make_policy_engine
-    from arenarl.rollout.instances import Instances
+    from arenarl.rollout.instances import temporary_environment
     from arenarl.rollout.system_prompt import say_prompts
     from arenarl.run.stage import start_stage
     from arenarl.run.timing import timed
@@ -146,7 +146,8 @@ def main() -> None:
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     if config.evaluate.max_turns:
-        refuse_worlds(config.evaluate.max_turns, Instances(make_environment, print, config.environment.timeout_s).kind)
+        with temporary_environment(make_environment) as environment:
+            refuse_worlds(config.evaluate.max_turns, environment)
 
     @lru_cache(maxsize=1)  # all parts of a checkpoint share its weights
     def engine_of(name: str):

@@ -123,15 +123,12 @@ test_vllm() {
   fi
 }
 
-# Other trainers' own packages, each in an environment of its own.
+# ART's own package, in an environment of its own.
 test_integrations() {
-  local pinned environment
-  for pinned in openpipe-art==0.5.18; do
-    environment=.venv-${pinned%%==*}
-    [ -x "$environment/bin/pytest" ] || { echo "setting up $environment (once, a few minutes)"
-      "${PYTHON:-python3}" -m venv "$environment" && "$environment/bin/pip" install --quiet "$pinned" . pytest; }
-    PYTHONPATH=$PWD:$PWD/tests/support "$environment/bin/python" -m pytest -q -c /dev/null --rootdir . --confcutdir tests/integrations tests/integrations
-  done
+  local environment=.venv-openpipe-art
+  [ -x "$environment/bin/pytest" ] || { echo "setting up $environment (once, a few minutes)"
+    "${PYTHON:-python3}" -m venv "$environment" && "$environment/bin/pip" install --quiet openpipe-art==0.5.18 . pytest; }
+  PYTHONPATH=$PWD:$PWD/tests/support "$environment/bin/python" -m pytest -q -c /dev/null --rootdir . --confcutdir tests/integrations tests/integrations
 }
 
 without_vllm() { echo "skipped: vLLM $(vllm_version) is not available for this machine and Python (.venv-vllm/install.log says why)"; }

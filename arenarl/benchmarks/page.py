@@ -111,7 +111,7 @@ def over_runs(name: str, results: Path) -> str:
 
 
 def _aggregates(folder: Path) -> Aggregates:
-    records = {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}  # a run's folder has others too
+    records = {path.stem: read_json(path) for path in sorted(folder.glob("*.json"))}  # with the stage's own records
     return {name: record for name, record in records.items() if "policies" in record}
 
 

@@ -44,7 +44,7 @@ class HiddenQuestions(Benchmark):
         items = []
         for number, record in enumerate(read_records(file, self.record, self.unique)):
             texts = [getattr(record, name) for name in self.hidden]
-            if file.suffix != self.plain:
+            if file.suffix.lower() != self.plain:
                 key, where = self.key_of(record.canary), f"{file}, record {number + 1}"
                 hidden = zip(self.hidden, texts, strict=True)
                 texts = [decrypted(text, key, f"{where}: {name}") for name, text in hidden]

@@ -49,8 +49,9 @@ def official_file(path: Path, places: tuple[str, ...]) -> Path:
     if file := next((path / place for place in places if (path / place).is_file()), None):
         return file
     how = "; --benchmark NAME=FILE takes the benchmark's file, or a copy of its repository"
-    is_folder = f"{path} is a folder without {' or '.join(places)}{how}"
-    raise UserError(is_folder if path.exists() else missing(path, how))
+    if path.exists():
+        raise UserError(f"{path} is a folder without {' or '.join(places)}{how}")
+    raise UserError(missing(path, how))
 
 
 def read_records(path: Path, record_type: type[R], unique: str | None = None) -> list[R]:

@@ -4,7 +4,6 @@ The engine of training and evaluation rolls them out, with the research tools or
 again only if its inputs changed: weights, settings, code, item or prompt.
 """
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,7 +17,7 @@ from arenarl.llm.client import LLMClient
 from arenarl.rollout.backends import make_policy_engine
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.system_prompt import system_prompt
-from arenarl.system.atomic_files import read_json, to_json, write_json
+from arenarl.system.atomic_files import as_stored, read_json, write_json
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.progress import Bar, say
@@ -75,7 +74,7 @@ class Response:
 
     def write(self) -> None:
         record = {"item": asdict(self.item), "made_by": self.fingerprint, "response": self.text}
-        trajectory = json.loads(to_json(self.trajectory.to_record()))
+        trajectory = as_stored(self.trajectory.to_record())
         record |= {"verdict": self.verdict, "trajectory": trajectory, "sha256": json_hash(trajectory)}
         write_json(self.path, record)
 

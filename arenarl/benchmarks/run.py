@@ -3,7 +3,7 @@
 The rollout engine makes responses; the first judge of `judge.eval` gives verdicts through the LLM client, with its
 store, budget and retries. Each response has its own file, runs/<run>/benchmarks/<benchmark>/<policy>/
 <item>-<repeat>.json. A restart reads verdicts from the store, so nothing is paid twice. Figures and a page go to
-the same folder, or to that of `results`.
+<results>/<run>/benchmarks; `results` is runs by default.
 """
 
 import asyncio

@@ -44,7 +44,7 @@ _KEY_ADVICE = {  # key with free content -> where a secret in it belongs
 
 
 def check(config: Config) -> None:
-    """Raise UserError if two keys contradict each other, or a value holds a secret."""
+    """Raise UserError if two keys contradict each other."""
     _check_policies(config)
     _check_llms(config)
     _check_address("rollout.server_url", config.rollout.server_url, "such as http://127.0.0.1:8000")
@@ -61,16 +61,15 @@ def check(config: Config) -> None:
         if value != default and config.rollout.backend != backend:
             needed = f"needs rollout.backend={backend}, not {config.rollout.backend}"
             raise UserError(f"rollout.{key}={value} {needed}; leave it out, or set rollout.{key}={default}")
-    _check_secrets(asdict(config))
 
 
-def _check_secrets(values: Any, key: str = "") -> None:
-    """Refuse API keys and passwords in values: configs are written to the run folder and to W&B."""
+def check_secrets(values: Any, key: str = "") -> None:
+    """Refuse API keys and passwords in a config's plain values: they are written to the run folder and to W&B."""
     name, place = key.rpartition(".")[2], None
-    if name in ("env", "extra_body", "parameters"):
+    if name == "command":
+        place = key if is_secret_command(values or ()) else None
+    elif name in _KEY_ADVICE:
         place = secret_in(key, values)
-    elif name == "command" and values:
-        place = key if is_secret_command(values) else None
     elif isinstance(values, str):
         place = key if has_form_of_secret(values) else None
     if place:
@@ -78,7 +77,7 @@ def _check_secrets(values: Any, key: str = "") -> None:
         raise UserError(f"{place} holds a key or a password, and a run stores its config; {how}")
     if name not in _KEY_ADVICE:
         for inner, value in _items(values):
-            _check_secrets(value, f"{key}.{inner}" if key else inner)
+            check_secrets(value, f"{key}.{inner}" if key else inner)
 
 
 def variables_of(values: Any) -> Iterator[str]:
@@ -166,7 +165,7 @@ def _check_research(research: ResearchDataConfig) -> None:
 def _check_search(environment: EnvironmentConfig) -> None:
     search = environment.search
     if search.engine == "folder" and not (search.folder and Path(search.folder).is_dir()):
-        where = current_folder(search.folder or "/")
+        where = current_folder(search.folder) if search.folder else ""
         raise UserError(f"environment.search.folder={search.folder}: name the folder of the documents{where}")
     if search.engine == "web" and environment.results == "compact":
         raise UserError("environment.results=compact names pages by title, which the web cannot open; set it to full")

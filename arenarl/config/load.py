@@ -19,7 +19,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from arenarl.config.checks import check, variables_of
+from arenarl.config.checks import check, check_secrets, variables_of
 from arenarl.config.schema import Config
 from arenarl.config.yaml_text import MAX_DEPTH, read_yaml, write_yaml
 from arenarl.system.errors import UserError, did_you_mean, missing, one_line
@@ -69,7 +69,9 @@ def config_of_keys(keys: dict[str, Any], where: str) -> Config:
 
 def _checked(config: Config) -> Config:
     check(config)
-    mask_variables(variables_of(asdict(config)))
+    values = asdict(config)
+    check_secrets(values)
+    mask_variables(variables_of(values))
     return config
 
 
@@ -168,8 +170,7 @@ def over(old: Any, new: Any) -> Any:
 def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
     file = file_named(path)
     if not os.path.exists(file):
-        known = [str(known.relative_to(ROOT)) for known in CONFIGS.rglob("*.yaml")]
-        raise UserError(missing(path, _nearest(str(path), known)))
+        raise UserError(missing(path, _nearest(str(path), _shipped_files())))
     try:
         values = read_yaml(text_of_file(file))
     except ValueError as error:
@@ -195,8 +196,7 @@ def _read_base(source: Source, base: Any, derived: list[Path]) -> list[tuple[Sou
         raise UserError(f"{source.where}: base must be the path of a YAML, not {one_line(base)}")
     path = source.folder / _home(base, source.where)
     if source.folder != Path() and not os.path.exists(file_named(path)):
-        known = [str(known.relative_to(ROOT)) for known in CONFIGS.rglob("*.yaml")]
-        near = difflib.get_close_matches(base.lstrip("./")[:200], known, n=1, cutoff=0.5)
+        near = _matches(base.lstrip("./"), _shipped_files())
         hint = "".join(f"; did you mean {os.path.relpath(ROOT / name, source.folder)}?" for name in near)
         rule = "the path is relative to the YAML that names it"
         raise UserError(f"{source.where}: base={one_line(base)} does not exist; {rule}{hint}")
@@ -230,7 +230,16 @@ def _read_override(override: str) -> dict[str, Any]:
 
 
 def _nearest(name: str, known: list[str], prefix: str = "") -> str:
-    matches = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5)
-    if matches:
+    if matches := _matches(name, known):
         return f"; did you mean {prefix}{matches[0]}?"
     return f"; known: {', '.join(sorted(known)[:20])}{', …' * (len(known) > 20)}"
+
+
+def _matches(name: str, known: list[str]) -> list[str]:
+    """Return the known name closest to `name`, as a list that is empty if none is close."""
+    return difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5)
+
+
+def _shipped_files() -> list[str]:
+    """Return the paths of this project's YAMLs, as a config names them."""
+    return [str(path.relative_to(ROOT)) for path in CONFIGS.rglob("*.yaml")]

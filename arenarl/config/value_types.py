@@ -93,7 +93,7 @@ Prose = Annotated[
 ]
 _HOME = AfterValidator(home_path)
 File = Annotated[Text, _HOME]  # the path of a file or folder, or a hub id
-Word = Annotated[Line, _HOME]  # of a command
+Word = Annotated[Line, _HOME]  # a word of a command
 Name = Annotated[Text, _pattern(_NAME, f"must be a name of {_NAME_RULE}")]
 RunName = Annotated[
     Text,

@@ -8,7 +8,6 @@ metrics; its judges are LLMs or your own. Classes of one domain are imported onl
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 from inspect import signature
 from itertools import zip_longest
 from pathlib import Path
@@ -21,7 +20,7 @@ from arenarl.domains.prepared import refuse_other_data
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.rollout.environment import Environment
 from arenarl.system.errors import UserError
-from arenarl.system.progress import say
+from arenarl.system.progress import say, say_once
 from arenarl.system.user_input import import_named
 from arenarl.tournament.calls import as_number
 from arenarl.trajectory import Query, Trajectory, language_of, read_queries, read_trajectories
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from arenarl.llm.client import LLMClient
 
 T = TypeVar("T")
-say_once = lru_cache(say)
 DOMAINS = {
     "travel": "arenarl.domains.travel.domain:TravelDomain",
     "research": "arenarl.domains.research.domain:ResearchDomain",
@@ -100,7 +98,7 @@ class Domain:
 
     @property
     def is_own(self) -> bool:
-        """True for a class of the user."""
+        """True if `environment.domain` names a class of the user."""
         return ":" in self.environment.domain
 
     # (query, messages) -> the truth about the trajectory; called only for queries with `has_truth`
@@ -157,20 +155,20 @@ class Domain:
         return queries
 
     def _check_language(self, path: Path, queries: Sequence[Query]) -> None:
-        """Raise UserError if no query is in `data.language`; print a line if some are not, or if no text reads so.
+        """Raise UserError if no query states `data.language`. Print a line if some queries state another language, or
+        if the text of every query is in another language.
 
-        A language other than zh has the English prompts and tools.
+        All languages but zh have the English prompts and tools.
         """
-        wanted, other = self.data.language, "en" if self.data.language == "zh" else "zh"
-        stated, read = (
-            [("zh" if language == "zh" else "en") == wanted for language in languages]
-            for languages in ([query.language for query in queries], [language_of(query.query) for query in queries])
-        )
+        wanted = self.data.language
+        others = sum((query.language == "zh") != (wanted == "zh") for query in queries)
         what = f"data.language={wanted}, the language of prompts and tools"
-        if not any(stated):
-            raise UserError(f"{path}: no query is in {what}; set data.language={other}")
-        if count := stated.count(False) or (0 if any(read) else len(queries)):
-            say_once(f"{path}: {count} of {len(queries)} queries are not in {what}")
+        if others == len(queries):
+            raise UserError(f"{path}: no query is in {what}; set data.language={'en' if wanted == 'zh' else 'zh'}")
+        if not others and all(language_of(query.query) != wanted for query in queries):
+            others = len(queries)
+        if others:
+            say_once(f"{path}: {others} of {len(queries)} queries are not in {what}")
 
     def read_test_set(self) -> tuple[list[Query], dict[str, Trajectory]]:
         """Return the test queries, and their stored baselines by query id if the file exists.

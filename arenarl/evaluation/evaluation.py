@@ -113,20 +113,10 @@ def evaluate_policy(
     panel: Panel,
     temperature: float,
     seed: int,
-    tick: Callable[[], None] = lambda: None,
-    sample: int = 0,
-    max_turns: int | None = None,
-    has_stand_ins: bool = False,
 ) -> list[Case]:
-    """Roll out every query once at `temperature` (0: greedy) and judge it in both orders against its baseline; without
-    a baseline, judge it alone.
-
-    `sample` numbers the trajectories of a query; `max_turns` None means `rollout.max_turns`. For `has_stand_ins`, see
-    `judge_trajectories`.
-    """
-    attempts = attempts_at(queries, temperature, seed, sample, max_turns)
-    trajectories = engine.roll_out(attempts, lambda *_: tick())
-    return judge_trajectories(queries, trajectories, baselines, panel, has_stand_ins)
+    """Roll out every query once at `temperature` (0: greedy), and judge it."""
+    trajectories = engine.roll_out(attempts_at(queries, temperature, seed))
+    return judge_trajectories(queries, trajectories, baselines, panel)
 
 
 def judge_trajectories(
@@ -138,6 +128,7 @@ def judge_trajectories(
 ) -> list[Case]:
     """Judge one trajectory per query, in the order of the queries.
 
+    A trajectory is judged in both orders against its query's baseline; without a baseline, it is judged alone.
     With `has_stand_ins`, the baselines are another policy's trajectories. An invalid one loses to a valid trajectory
     and ties with an invalid one, without being judged.
     """

@@ -97,7 +97,7 @@ def _wins(case: Case) -> list[float]:
     """Return 1 for a win, by judge; NaN without a baseline, or if baseline or trajectory is void."""
     if not case.trajectory.valid and not case.trajectory.is_void and case.score is None:
         return [0.0] * len(case.outcomes)
-    if case.is_unopposed and not case.trajectory.is_void:
+    if case.is_unopposed:
         return [1.0] * len(case.outcomes)
     leads = case.leads or [None] * len(case.outcomes)
     return [float("nan") if lead is None else float(lead > 0) for lead in leads]

@@ -6,7 +6,6 @@ from the store, so that changing a judge, a truth or a table needs no generation
 """
 
 import ast
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.config.schema import Config, LLMConfig, SearchConfig
-from arenarl.evaluation.evaluation import Case, Panel, evaluate_policy, gather_cases, judge_trajectories, summarize
+from arenarl.evaluation.evaluation import Case, Panel, gather_cases, judge_trajectories, summarize
 from arenarl.evaluation.inference_scaling import scaling_figures
 from arenarl.evaluation.length import by_length
 from arenarl.llm.client import LLMClient
 from arenarl.llm.prompts import PROMPTS
-from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.engine import RolloutEngine, attempts_at
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.processes import own_share
 from arenarl.run.weights import hash_weights
-from arenarl.system.atomic_files import hash_files, read_json, to_json, write_json
+from arenarl.system.atomic_files import as_stored, hash_files, read_json, write_json
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.progress import Bar, is_main_process, say
@@ -82,7 +81,7 @@ class Part:
 def _hash(records: Sequence[dict[str, Any]]) -> str:
     """Return the hash of the trajectories in these records of cases, without verdicts."""
     parts = [[record[key] for key in ("query_id", "messages", "meta")] for record in records]
-    return json_hash(json.loads(to_json(parts)))
+    return json_hash(as_stored(parts))
 
 
 Parts = Mapping[tuple[str, str, int], Part]  # by checkpoint, decoding, sample
@@ -138,12 +137,12 @@ def run_parts(
     with Bar("evaluate", len(parts) * len(mine), stored * len(mine)) as bar:
         for (name, decoding, sample), part in parts.items():
             if part.trajectories is None:
-                temperature, turns = config.temperatures[decoding], config.test_turns
-                limits = (temperature, config.seed, bar.update, sample, turns)
-                share = evaluate_policy(engine_of(name), mine, tested.baselines, panel, *limits, bool(tested.reference))
+                temperature = config.temperatures[decoding]
+                attempts = attempts_at(mine, temperature, config.seed, sample, config.test_turns)
+                trajectories = engine_of(name).roll_out(attempts, lambda *_: bar.update())
             else:
-                stored = own_share(part.trajectories)
-                share = judge_trajectories(mine, stored, tested.baselines, panel, bool(tested.reference))
+                trajectories = own_share(part.trajectories)
+            share = judge_trajectories(mine, trajectories, tested.baselines, panel, bool(tested.reference))
             if client:
                 client.check()
             cases = gather_cases(queries, share)

@@ -75,8 +75,7 @@ async def _play(
     valid_G = [is_judged, *(case.trajectory.valid for case in cases)]
     if not is_judged and topology == "anchor":
         members = group_entrants(len(trajectories), entrants, valid_G)
-        standings: list[Standing | None] = [Standing((0.0,), None)] * len(members)
-        return Ranking(*rank_trajectories(len(trajectories), members, standings), [])
+        return Ranking(*rank_trajectories(len(trajectories), members, [Standing((0.0,), None)] * len(members)), [])
 
     async def compare(i: int, j: int) -> tuple | None:
         if j == 0:

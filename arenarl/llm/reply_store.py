@@ -7,7 +7,7 @@ recorded by stage, <run>/<stage>; limits apply to all stages of a run together.
 
 import sqlite3
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +87,11 @@ class ReplyStore:
         hashes = "(SELECT group_concat(sha256) FROM hashes WHERE hashes.key = replies.key)"
         columns = f"text, model, tokens_in, tokens_out, {hashes}"
         row = self._execute(f"SELECT {columns} FROM replies WHERE key = ?", (key,)).fetchone()
-        if row is None or row[-1] is None or json_hash(row[:-1]) in row[-1]:
-            return StoredReply(*row[:-1]) if row else None
+        if row is None:
+            return None
+        *content, known = row
+        if known is None or json_hash(content) in known:
+            return StoredReply(*content)
         say(f"{self._path}: a stored reply was changed; requesting it again")
         self._execute("DELETE FROM replies WHERE key = ?", (key,))
         return None
@@ -96,8 +99,7 @@ class ReplyStore:
     def put(self, key: str, reply: StoredReply) -> StoredReply:
         """Store a reply and return the stored one: the first writer wins, so another process's reply may be
         returned."""
-        content = json_hash([reply.text, reply.model, reply.tokens_in, reply.tokens_out])
-        self._execute("INSERT OR IGNORE INTO hashes VALUES (?, ?)", (key, content))
+        self._execute("INSERT OR IGNORE INTO hashes VALUES (?, ?)", (key, json_hash(astuple(reply))))
         row = (key, reply.model, reply.text, reply.tokens_in, reply.tokens_out, time.time())
         self._execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?, ?)", row)
         return self.get(key)

@@ -1,13 +1,13 @@
 """Checks before work starts: prompt lengths, disk and plan, and a reply of each LLM and judge.
 
 Each judge gives one verdict on invented answers per method that the stage calls. Calls of LLMs are paid and stored like
-all others. RL's are never answered from the store, evaluation's may be.
+all others. Calls for RL are never answered from the store, calls for evaluation may be.
 """
 
 import asyncio
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -26,7 +26,7 @@ from arenarl.plan.memory import gb
 from arenarl.plan.stage import Stage
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.system.errors import UserError
-from arenarl.system.progress import is_main_process, process_count
+from arenarl.system.progress import is_main_process, process_count, say
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, prompt_messages
 
 PATIENCE_S = 30.0  # maximum time of retries if a judge does not reply
@@ -43,22 +43,26 @@ def check_readiness(
     Raises:
         UserError: a trajectory is longer than the model reads, or the disk is too small.
     """
-    say: Callable[[str], None] = print if is_check and is_main_process() else lambda line: None
+
+    def report(line: str) -> None:
+        if is_check:
+            say(line)
+
     prompt, budget = engine.require_room(queries), config.rollout.max_tokens
     if prompt is None:
-        say("prompts: not checked, as the model's config names no longest sequence")
+        report("prompts: not checked, as the model's config names no longest sequence")
     else:
-        say(f"prompts: at most {prompt:,} tokens, with rollout.max_tokens {prompt + budget:,} of {engine.limit}")
+        report(f"prompts: at most {prompt:,} tokens, with rollout.max_tokens {prompt + budget:,} of {engine.limit}")
     stage = Stage(config, "rl", process_count())
     try:
         _ = stage.shape
     except UserError as error:
-        say(f"plan and disk: not checked: {error}")
+        report(f"plan and disk: not checked: {error}")
         return
     if is_check:
         gpus = f"{stage.gpus} GPU{'s' * (stage.gpus > 1)} of {stage.gpu.memory_gb:g} GB"
-        say(f"plan for {gpus}: {'; '.join(stage.misfits) or 'fits'}; for other GPUs: python -m arenarl.plan")
-    say(_check_disk(stage, folder))
+        report(f"plan for {gpus}: {'; '.join(stage.misfits) or 'fits'}; for other GPUs: python -m arenarl.plan")
+    report(_check_disk(stage, folder))
 
 
 def _check_disk(stage: Stage, folder: Path) -> str:

@@ -78,9 +78,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("run", help="the run's name, or its folder in runs/")
     folder, results = folders_of(parser.parse_args().run)
-    summary = read_json(results / "summary.json")
+    path = results / "summary.json"
+    summary = read_json(path, dict[str, Any], "rerun evaluate.py")
     if summary is None:
-        raise UserError(missing(results / "summary.json", "; ./reproduce.sh evaluate writes it"))
+        raise UserError(missing(path, "; ./reproduce.sh evaluate writes it"))
     print_conclusion(folder, results, summary)
 
 

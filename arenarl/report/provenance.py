@@ -24,9 +24,8 @@ LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", 
 
 
 def commit(tree: Path = ROOT) -> str | None:
-    """Return the working tree's commit, with `-dirty` if tracked files differ from it; None outside git, and
-    without a git executable.
-    Changes in results/ do not count, because no run reads them."""
+    """Return the working tree's commit, with `-dirty` if tracked files differ from it; None outside git or without a
+    git executable. Changes in results/ do not count, because no run reads them."""
 
     def git(*arguments: str) -> str:
         command = ["git", *arguments]

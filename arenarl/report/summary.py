@@ -1,6 +1,6 @@
 """Results for readers: a run's summary, its table in the terminal, and one trajectory turn by turn."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +96,7 @@ def policies_of(summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def print_table(summary: dict[str, Any]) -> None:
     """Print a row per checkpoint and decoding; each figure has its 95 % interval over test queries."""
     policies = policies_of(summary)
-    columns = columns_of(policies)
-    rows = []
-    for name, figures in policies.items():
-        cases = figures.get("cases")
-        cells = (format_figure(figures.get(column), DIGITS.get(column, 1), cases) for column in columns)
-        rows.append([name, str(cases or "-"), *cells])
-    for part in ([["", "n", *columns.values()], *rows], turns_rows(policies), pass_rows(policies)):
+    for part in (policy_rows(policies), turns_rows(policies), pass_rows(policies)):
         widths = [max(map(len, column)) for column in zip(*part, strict=True)]
         for row in part:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -115,6 +109,7 @@ def print_table(summary: dict[str, Any]) -> None:
         print(f"{crashes} trajectories ended with a tool's crash; they do not count in any figure")
     if "watch" in summary:
         print(*watch_lines(summary["watch"]), sep="\n")
+    columns = columns_of(policies)
     verified = verified_columns(summary, columns)
     others = ("win_rate", "score", "valid_rate", "tool_calls", "world_reward", *verified)
     true = [name for name in columns if name not in others]
@@ -195,6 +190,17 @@ def format_figure(figure: dict[str, Any] | None, digits: int = 1, cases: int | N
     (low, high), n = figure["ci"], figure.get("n")
     interval = "" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]"
     return f"{figure['mean']:.{digits}f}{interval}" + ("" if None in (n, cases) or n == cases else f" (n={n})")
+
+
+def policy_rows(policies: dict[str, dict[str, Any]], cell: Callable[..., str] = format_figure) -> list[list[str]]:
+    """Return a head and rows: each policy with its number of cases and its figures, formatted by `cell`."""
+    columns = columns_of(policies)
+    rows = [["", "n", *columns.values()]]
+    for name, figures in policies.items():
+        cases = figures.get("cases")
+        cells = (cell(figures.get(figure), DIGITS.get(figure, 1), cases) for figure in columns)
+        rows.append([name, str(cases or "-"), *cells])
+    return rows
 
 
 def print_trajectory(query: Query, trajectory: Trajectory) -> None:

@@ -67,7 +67,7 @@ class Misfit(ValueError):
 
 def schema_problem(parameters: Any) -> str | None:
     """Return why a tool's parameters are not a JSON schema that can check an object, or None if they are."""
-    if _is_larger(parameters, _MAX_VALUES):  # or circular; shared parts count each time
+    if _is_too_large(parameters):  # or circular; shared parts count each time
         return f"it has more than {_MAX_VALUES:,} values"
     try:
         task = json.dumps([parameters])
@@ -102,9 +102,9 @@ def _schema_problem(parameters: Any) -> str | None:
     return None
 
 
-def _is_larger(value: Any, limit: int) -> bool:
-    waiting, count = [value], 0
-    while waiting and count <= limit:
+def _is_too_large(schema: Any) -> bool:
+    waiting, count = [schema], 0
+    while waiting and count <= _MAX_VALUES:
         part, count = waiting.pop(), count + 1
         waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple) else ()
     return bool(waiting)
@@ -127,7 +127,7 @@ def _is_plain(schema: Any) -> bool:
 
 
 def _example(schema: Any, root: Schema, budget: list[int], depth: int = 0) -> Any:
-    """Return a value that reaches the parts of a schema, as many as the budget has left; it may not fit the schema."""
+    """Return a value with an entry for each part of a schema, up to `budget[0]` parts. It may not fit the schema."""
     budget[0] -= 1
     if not isinstance(schema, dict) or budget[0] < 0 or depth > _MAX_REFERENCES:
         return {} if schema is root else "a"
@@ -267,7 +267,8 @@ def _parse(text: str, types: set[str]) -> Any:
 
 
 def _target(reference: Any, root: Schema) -> Any:
-    """Return what "#/a/b" leads to, root["a"]["b"]; None for a reference to another document."""
+    """Return the part of the schema that a reference names: root["a"]["b"] for "#/a/b".
+    Without such a part, and for a reference to another document, return None."""
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return None
     target: Any = root

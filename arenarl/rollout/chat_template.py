@@ -8,11 +8,10 @@ results. Its `eos_token` often does not end a turn: Qwen3-*-Base has `<|endoftex
 message, and breaks up control tokens in untrusted text.
 """
 
-import itertools
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -22,11 +21,10 @@ from transformers import PreTrainedTokenizerBase
 
 from arenarl.config.value_types import ActionForm
 from arenarl.system.errors import UserError, one_line
-from arenarl.system.progress import say
+from arenarl.system.progress import say, say_once
 from arenarl.trajectory.text import storable
 
 DOCS = "docs/chat_templates.md"
-_say_once = lru_cache(maxsize=None)(say)
 _CHATML = ("<|im_start|>", "<|im_end|>")  # around each message in Qwen3's training template
 _MARKER = re.compile(r"{%-?\s*generation\b")  # starts the policy's own tokens in a template
 _QUERY = {"role": "user", "content": "what is asked"}
@@ -118,7 +116,7 @@ def turn_end(tokenizer: PreTrainedTokenizerBase, template: str) -> str | None:
         with_result = render(_QUERY, _TURN, _RESULT, prompt=True, tokenize=False)
         marked = render(_QUERY, _TURN, _RESULT, _TURN, return_dict=True, return_assistant_tokens_mask=True)
         prompt_ids = render(_QUERY, prompt=True, return_dict=False)
-    except (TemplateError, TypeError, ValueError):  # templates raise various errors for a role that they lack
+    except _TEMPLATE_ERRORS:  # templates raise various errors for a role that they lack
         return None
     rest = turn[len(prefix) :]
     special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
@@ -148,10 +146,11 @@ class ChatEncoder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase):
         self.tokenizer, self.name = tokenizer, tokenizer.name_or_path or "the policy"
         tokens = tokenizer.added_tokens_decoder.items()
-        self._control = {number: token.content for number, token in tokens if _is_control(token)}
+        self._control = {number for number, token in tokens if _is_control(token)}
         # a turn contains tags, which are added tokens in some tokenizers
         self._ends = {number for number, token in tokens if token.special and not _OWN_TAG.fullmatch(token.content)}
         self._place_tools = lru_cache(maxsize=64)(self._place_tools)
+        self._short_turn = lru_cache(maxsize=64)(self._short_turn)
 
     def encode(self, messages: Sequence[Mapping[str, str]], tools: list[dict] | None = None, **options: Any) -> Any:
         """Return what `apply_chat_template` returns. Raises UserError if the template refuses the messages."""
@@ -162,12 +161,17 @@ class ChatEncoder:
         self, observations: Sequence[Mapping[str, str]], tools: list[dict] | None, has_system: bool
     ) -> list[int]:
         """Return the tokens between two turns: the observations and the next turn's start."""
-        end, options = self.tokenizer.eos_token, {"tokenize": False, "add_generation_prompt": True}
-        head = [_SYSTEM, _QUERY, _SHORT_TURN] if has_system else [_QUERY, _SHORT_TURN]
-        text = self.encode([*head, *observations], tools, **options)
-        turn = text.index(_SHORT_TURN["content"])
-        start = text.index(end, turn) + len(end)
-        return self._encode_behind(text[turn:start], text[start:])
+        messages = [*_before_observations(has_system), *observations]
+        text = self.encode(messages, tools, tokenize=False, add_generation_prompt=True)
+        start, end = self._short_turn(json.dumps(tools, ensure_ascii=False), has_system)
+        return self._encode_behind(text[start:end], text[end:])
+
+    def _short_turn(self, tools_json: str, has_system: bool) -> tuple[int, int]:
+        """Return where the turn in front of the observations starts and ends in the text."""
+        end = self.tokenizer.eos_token
+        text = self.encode(_before_observations(has_system), json.loads(tools_json), tokenize=False)
+        start = text.rindex(_SHORT_TURN["content"])
+        return start, text.index(end, start) + len(end)
 
     def start_ids(self, text: str) -> list[int]:
         """Return the tokens of a text that begins a turn."""
@@ -184,11 +188,10 @@ class ChatEncoder:
 
     def require(self, system: str | None, tools: list[dict] | None, actions: ActionForm = "tool_calls") -> None:
         """Raise UserError if the template loses or refuses the system prompt, the tools or two results of a turn."""
-        needs_system = bool(system or (tools and not self._shows(tools, has_system=False)))
-        if needs_system and (problem := self._system_problem()):
+        hides_tools = bool(tools) and not self._shows(tools, has_system=False)
+        if (system or hides_tools) and (problem := self._system_problem()):
             keys = ["rollout.system_prompt=none"] * bool(system)
-            if tools and not self._shows(tools, has_system=False):
-                keys.append("environment.schemas_in_prompt=false")
+            keys += ["environment.schemas_in_prompt=false"] * hides_tools
             remedy = f"set {' and '.join(keys)}, or save a template that shows it ({DOCS})"
             raise UserError(f"{self.name}: the chat template {problem}, which this run needs; {remedy}")
         head = [{"role": "system", "content": system}] if system else []
@@ -229,7 +232,7 @@ class ChatEncoder:
         tools = self._harmless_values(json.loads(tools_json))
         if self._shows(tools, has_system):
             return tools, ""
-        _say_once(f"{self.name}: the chat template does not show the tools; the system message contains their schemas")
+        say_once(f"{self.name}: the chat template does not show the tools; the system message contains their schemas")
         return None, _SCHEMAS.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
 
     def _shows(self, tools: list[dict], has_system: bool) -> bool:
@@ -264,17 +267,21 @@ class ChatEncoder:
             return [self._harmless_values(inner) for inner in value]
         return self.harmless(value) if isinstance(value, str) else value
 
-    def _break_tokens(self, text: str, control: Collection[int]) -> str:
+    def _break_tokens(self, text: str, control: set[int]) -> str:
         """Break the control tokens that the tokenizer reads in the text, in any spelling that it normalises."""
-        for attempt in itertools.count():
-            encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-            tokens = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-            spans = [span for token, span in tokens if token in control and self._spells(text[slice(*span)], token)]
-            if not spans:
-                return text
-            for start, end in reversed(spans):  # a blank that does not help, because of the tokenizer's normaliser
+        attempt = 0
+        while spans := self._spans(text, control):
+            # some normalisers remove the blanks: after three attempts the tokens go
+            for start, end in reversed(spans):
                 text = text[:start] + (_broken(text[start:end]) if attempt < 3 else "") + text[end:]
-        raise AssertionError("unreachable")
+            attempt += 1
+        return text
+
+    def _spans(self, text: str, control: set[int]) -> list[tuple[int, int]]:
+        """Return the places of the control tokens in the text."""
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        tokens = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        return [span for token, span in tokens if token in control and self._spells(text[slice(*span)], token)]
 
     def _spells(self, text: str, token: int) -> bool:
         """Return True if the text spells the token. The unknown token also stands for characters that have none."""
@@ -307,6 +314,10 @@ def chat_encoder(tokenizer: PreTrainedTokenizerBase) -> ChatEncoder:
 @lru_cache(maxsize=8)
 def _encoder(tokenizer: PreTrainedTokenizerBase, template: str) -> ChatEncoder:
     return ChatEncoder(tokenizer)
+
+
+def _before_observations(has_system: bool) -> list[dict[str, str]]:
+    return [_SYSTEM, _QUERY, _SHORT_TURN] if has_system else [_QUERY, _SHORT_TURN]
 
 
 def _is_control(token: AddedToken) -> bool:

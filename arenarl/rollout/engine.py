@@ -9,6 +9,7 @@ import asyncio
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -151,6 +152,7 @@ class RolloutEngine:
         self.config = config
         self.system = system
         self._shown_crashes: set[tuple[type, str]] = set()
+        self._prompts: dict[tuple[str, ...], list[int]] = {}  # by the contents of a prompt's messages
         self.instances, self.max_instances = Instances(make_environment, self._show, timeout_s), max_instances
         tools = self.instances.kind.tools
         self.action_tool = action_tool(tools) if actions == "text" else None  # the tool that an action in text calls
@@ -194,6 +196,7 @@ class RolloutEngine:
         The trajectories run concurrently: at most `max_instances`, and at most the generator's `batch_size` if it
         has one, because it keeps a cache for each.
         """
+        self._prompts.clear()
         self.require_room(list({attempt.query.query_id: attempt.query for attempt in attempts}.values()))
         limits = getattr(self.generator, "batch_size", None), self.max_instances, len(attempts) or 1
         places = asyncio.Semaphore(min(limit for limit in limits if limit))
@@ -281,15 +284,19 @@ class RolloutEngine:
 
     def prompt_ids(self, query: Query, first_observation: str | None = None) -> list[int]:
         """Return the prompt's token ids, the same for all trajectories of a query."""
-        messages, options = prompt_messages(query, self.system, first_observation), {"add_generation_prompt": True}
-        return list(self.encoder.encode(messages, self.tools, **options))
+        messages = prompt_messages(query, self.system, first_observation)
+        key = tuple(message["content"] for message in messages)
+        if key not in self._prompts:
+            self._prompts[key] = self.encoder.encode(messages, self.tools, add_generation_prompt=True)
+        return list(self._prompts[key])
 
     def require_room(self, queries: Sequence[Query]) -> int | None:
-        """Return the tokens of the longest prompt, without a first observation; None without a limit or a query.
-        Raises UserError if there is no room for `rollout.max_tokens` after it."""
+        """Return the length of the longest prompt in tokens, without first observations.
+        Without a limit or a query, return None. Raises UserError if `rollout.max_tokens` does not fit behind it."""
         if self.limit is None or not queries:
             return None
-        self.limit.require_room(prompt := longest_prompt(self, queries), self.config.max_tokens)
+        prompt = longest_prompt(self, queries)
+        self.limit.require_room(prompt, self.config.max_tokens)
         return prompt
 
     def _start(self, query: Query, first_observation: str | None = None) -> Progress:
@@ -310,7 +317,7 @@ class RolloutEngine:
         With `must_answer` the turn starts with `ANSWER_START`. Greedy turns keep no logprobs: greedy tokens are
         not samples, so their logprobs cannot measure the back end's error.
         """
-        start_ids = self.encoder.start_ids(ANSWER_START) if must_answer else []
+        start_ids = self._answer_start_ids if must_answer else []
         if len(start_ids) >= budget:
             progress.messages.append(assistant_message(""))
             return False
@@ -324,6 +331,10 @@ class RolloutEngine:
         text = self.tokenizer.decode(start_ids + (turn_ids[:-1] if is_whole else turn_ids))
         progress.messages.append(self._message(text))
         return is_whole
+
+    @cached_property
+    def _answer_start_ids(self) -> list[int]:
+        return self.encoder.start_ids(ANSWER_START)
 
     def _append_observations(self, progress: Progress, steps: list[Step]) -> None:
         """Append the template's tokens between two assistant turns: the observations and the next turn's start."""

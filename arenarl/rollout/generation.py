@@ -164,10 +164,7 @@ def require_cache(model: PreTrainedModel) -> None:
     was_training, devices = model.training, [model.device] if model.device.type == "cuda" else []
     try:
         with torch.random.fork_rng(devices), torch.no_grad():
-            error, tolerance = (
-                _cache_error(model.eval()),
-                TOLERANCE.get((model.device.type, model.dtype), LOW_PRECISION),
-            )
+            error = _cache_error(model.eval())
     except Exception as failure:
         if explain(failure):  # not the architecture's fault, such as too little memory
             raise
@@ -175,6 +172,7 @@ def require_cache(model: PreTrainedModel) -> None:
         raise UserError(f"the architecture {name} {what}; {OTHER_WAYS}") from failure
     finally:
         model.train(was_training)
+    tolerance = TOLERANCE.get((model.device.type, model.dtype), LOW_PRECISION)
     if not error <= tolerance:
         what = f"gives other log-probabilities with a cache than without (error {error:.2g}, at most {tolerance:g})"
         raise UserError(f"the architecture {name} {what}, so its rollouts would be wrong; {OTHER_WAYS}")
@@ -188,17 +186,16 @@ def _cache_error(model: PreTrainedModel) -> float:
     """
     vocabulary, device = model.config.get_text_config().vocab_size, model.device
     rows = [[(first + 3 * place) % vocabulary for place in range(length)] for first, length in TRIED]
-    steps, caches = [], [TrajectoryCache() for _ in rows]
+    steps, caches, keeps_caches = [], [TrajectoryCache() for _ in rows], can_cut(model)
     for cut in (6, 1):  # number of tokens left for later
         ends = [len(row) - cut for row in rows]
         batch = start_batch(model, [row[:end] for row, end in zip(rows, ends, strict=True)], caches)
         for step, going in enumerate(([0, 1, 2], [0, 2])):
             logits_BV = batch.step(model, torch.tensor([rows[row][ends[row] - 1 + step] for row in going]).to(device))
             steps += [(row, ends[row] - 1 + step, logits_V) for row, logits_V in zip(going, logits_BV, strict=True)]
-            for place, row in enumerate(going):
-                if can_cut(model):
-                    known = rows[row][: ends[row] + step]
-                    caches[row].keep(known, batch.row(place, len(known)))
+            for place, row in enumerate(going if keeps_caches else []):
+                known = rows[row][: ends[row] + step]
+                caches[row].keep(known, batch.row(place, len(known)))
             if step == 0:
                 batch.select(torch.tensor([0, 2], device=device))
     longest = max(map(len, rows))

@@ -37,9 +37,8 @@ class Instances:
         self.kind = self._limit(kind)  # its attributes hold for all instances
         self._idle: list[Environment] = [] if trait(kind, "shared") else [self.kind]
         self._metrics: dict[str, list[float]] = defaultdict(list)
-        weakref.finalize(
-            self, _close_all, self._idle, self._thread, timeout_s
-        )  # at the end of the process, at the latest
+        # at the end of the process, at the latest
+        weakref.finalize(self, _close_all, self._idle, self._thread, timeout_s)
 
     @asynccontextmanager
     async def borrow(self, is_fresh: bool = False) -> AsyncIterator[Environment]:
@@ -143,7 +142,9 @@ def _make_first(make: Callable[[], Environment]) -> Environment:
     except (UserError, ToolCrash) as error:
         with suppress(ToolCrash):
             _close_first(environment)
-        raise error if isinstance(error, UserError) else UserError(f"environment.name: {error}") from error
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"environment.name: {error}") from error
     return environment
 
 

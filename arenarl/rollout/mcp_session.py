@@ -111,10 +111,8 @@ class Connection:
             timeout = httpx2.Timeout(30.0, read=None)  # `_request` limits the duration of a call
             limits = httpx2.Limits(max_connections=None)
             options = {"timeout": timeout, "limits": limits, "event_hooks": {"response": [_limit_body]}}
-            options["headers"] = {"Accept-Encoding": "gzip, deflate"}
-            authentication = _authentication(self.config)
-            options["headers"] |= authentication.pop("headers", {})
-            client = httpx2.AsyncClient(**options, **authentication)
+            client = httpx2.AsyncClient(**options, **_authentication(self.config))
+            client.headers["Accept-Encoding"] = "gzip, deflate"
             http = await stack.enter_async_context(client)
             return streamable_http_client(self.config.url, http_client=http, max_sse_event_size=_MAX_BYTES)
         (command, *words), handler = self.config.command, "replace"

@@ -73,8 +73,7 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
-        where = current_folder(path) if not os.path.exists(path) else ""
-        raise UserError(f"no tokenizer at {path}{where}; {_TRAIN_OR_NAME} ({_first_line(error)})") from error
+        raise UserError(_not_found("tokenizer", path, error)) from error
     make_trainable(tokenizer, path)
     return tokenizer
 
@@ -107,9 +106,7 @@ def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
     try:
         config = AutoConfig.from_pretrained(path)
     except (OSError, ValueError) as error:
-        remedy = f"{_TRAIN_OR_NAME} ({_first_line(error)}); rl.init starts RL without SFT"
-        where = current_folder(path) if not os.path.exists(path) else ""
-        raise UserError(f"no model at {path}{where}; {remedy}") from error
+        raise UserError(f"{_not_found('model', path, error)}; rl.init starts RL without SFT") from error
     if not config.architectures:
         remedy = "add the class that it was saved as, such as Qwen3ForCausalLM"
         raise UserError(f"{path}: its config.json names no architecture; {remedy}")
@@ -124,7 +121,7 @@ def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
 
 @dataclass(frozen=True)
 class Limit:
-    """The longest sequence of a model, and what it is the limit of."""
+    """The longest sequence of a model, in tokens. `reason` completes "the 2,048 …" in errors."""
 
     tokens: int
     reason: str
@@ -142,7 +139,7 @@ class Limit:
 
 
 def sequence_limit(path: str, in_batches: bool = True) -> Limit | None:
-    """Return the longest sequence that a model reads, or None if its config names none.
+    """Return the longest sequence that a model reads. If its config does not name one, return None.
 
     With dynamic or longrope position embeddings, transformers rotates all rows of a batch by its longest row. Then the
     limit is the length at which this begins, unless `in_batches` is False, as for vLLM.
@@ -222,6 +219,11 @@ def load_model(path: str, dtype: str | torch.dtype) -> PreTrainedModel:
         raise UserError(f"no model at {path}: {_first_line(error)}") from error
 
 
+def _not_found(what: str, path: str, error: Exception) -> str:
+    where = current_folder(path) if not os.path.exists(path) else ""
+    return f"no {what} at {path}{where}; {_TRAIN_OR_NAME} ({_first_line(error)})"
+
+
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0]
 
@@ -285,7 +287,7 @@ def prepare_initial_policy(
     """Return the path that SFT starts from: `policy.model`, or a scratch policy, built once and saved in `folder`."""
     if config.model is not None:
         return require_model(config.model)
-    if (folder / MARK).is_file() and (problem := damage(folder)):
+    if problem := damage(folder):
         say(f"{folder} is damaged: {problem}; building it again")
         remove(folder)
     if not (folder / MARK).is_file():

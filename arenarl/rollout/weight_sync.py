@@ -31,7 +31,7 @@ from trl.trainer.utils import ensure_master_addr_port
 from arenarl.config.schema import Config
 from arenarl.rollout.engine import RolloutEngine, longest_prompt
 from arenarl.rollout.generation import Generator, TurnRequest, run_turns
-from arenarl.rollout.policy import lora_layers, merged_weight
+from arenarl.rollout.policy import Limit, lora_layers, merged_weight
 from arenarl.rollout.vllm_generation import forget, open_engine
 from arenarl.rollout.vllm_server import VLLMServer
 from arenarl.system.errors import GO_ON, UserError
@@ -151,11 +151,8 @@ class BroadcastWeights(MergedWeights):
 
 def require_room(engine: RolloutEngine, queries: Sequence[Query], positions: int) -> None:
     """Raise UserError if vLLM would cut a trajectory that uses its whole budget."""
-    prompt, room = longest_prompt(engine, queries), min(engine.config.longest, positions)
-    if prompt + engine.config.max_tokens > room:
-        needed = f"a prompt of {prompt:,} tokens and rollout.max_tokens={engine.config.max_tokens}"
-        remedy = f"set rollout.max_tokens to {room - prompt} or less"
-        raise UserError(f"{needed} exceed the {room:,} tokens that vLLM has room for; {remedy}")
+    limit = Limit(min(engine.config.longest, positions), "that vLLM has room for")
+    limit.require_room(longest_prompt(engine, queries), engine.config.max_tokens)
 
 
 class VLLMWeights:

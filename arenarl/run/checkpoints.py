@@ -1,8 +1,8 @@
 """Checkpoints that survive a kill at any moment and are checked before use, and the trainer's progress bar.
 
 The trainer writes a checkpoint file by file, on several processes. A checkpoint is complete once all processes are done
-and its mark exists, which holds the hash of every file. Files are hashed in a thread, while training continues. Older
-checkpoints are deleted only then, so a complete one always exists after the first. transformers' own rotation is off:
+and its mark exists, which holds the hash of every file. A thread hashes the files while training continues. It then
+deletes older checkpoints, so after the first, a complete checkpoint always exists. transformers' own rotation is off:
 it deletes earlier, and any folder called checkpoint-….
 """
 
@@ -29,7 +29,7 @@ from arenarl.system.progress import Bar, is_main_process, process_count, say
 KEPT = 2  # complete checkpoints
 _MARKING = ThreadPoolExecutor(1, "marking")
 _marks: list[Future] = []  # marks that are being written
-atexit.register(_MARKING.shutdown)  # a failed process of several ends without waiting for threads
+atexit.register(_MARKING.shutdown)  # `run_cli` may skip Python's shutdown, which waits for threads
 
 
 def last_checkpoint(folder: Path, shared: str = "") -> str | None:
@@ -53,11 +53,11 @@ def last_checkpoint(folder: Path, shared: str = "") -> str | None:
 def _last_checkpoint(folder: Path, shared: str) -> str | None:
     checkpoints = _checkpoints(folder)
     complete = [path for path in checkpoints if (path / MARK).is_file()]
-    for path in sorted(set(checkpoints) - set(complete)):
+    for path in (path for path in checkpoints if path not in complete):
         say(f"{path} is incomplete; deleting it")
         remove(path)
     problems: dict[Path, str] = {}
-    while complete and (problem := _problem(complete[-1], folder)):
+    while complete and (problem := _problem(complete[-1])):
         problems[complete.pop()] = problem
     if problems and not complete:
         found = "; ".join(f"{path.name}: {problem}" for path, problem in problems.items())
@@ -78,14 +78,14 @@ def _last_checkpoint(folder: Path, shared: str) -> str | None:
     return str(last)
 
 
-def _problem(checkpoint: Path, folder: Path) -> str:
-    """Return what is wrong with a complete checkpoint of `folder`, "" if nothing is."""
+def _problem(checkpoint: Path) -> str:
+    """Return why training cannot resume from a complete checkpoint, "" if it can."""
     if problem := damage(checkpoint):
         return problem
     mark = read_mark(checkpoint)
     if checkpoint.name != f"checkpoint-{mark.step}":
         return f"it is the checkpoint of step {mark.step}"
-    return "" if mark.start == start_hash(folder) else "it belongs to another run"
+    return "" if mark.start == start_hash(checkpoint.parent) else "it belongs to another run"
 
 
 def finish_marks() -> None:
@@ -152,8 +152,10 @@ class TrainingBar(TrainerCallback):
         self.bar: Bar | None = None
 
     def attach(self, trainer: Trainer) -> None:
-        """Replace the trainer's own callback, which prints all metrics at every log, and its warning about weights
-        that a checkpoint lacks because they are tied to others."""
+        """Replace the trainer's own callback, which prints all metrics at every log.
+
+        Also hide its warning about weights that a checkpoint lacks, if all of them are tied to other weights.
+        """
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(self)
         tied = set(getattr(trainer.model, "all_tied_weights_keys", ()))

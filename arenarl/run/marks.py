@@ -51,6 +51,7 @@ def policy_file(name: str) -> bool:
 
 
 def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    """True if a path fits a pattern; `*` does not match a slash."""
     return any(fnmatch(name, pattern) and name.count("/") == pattern.count("/") for pattern in patterns)
 
 
@@ -97,7 +98,12 @@ def read_mark(folder: Path) -> Mark:
 
 
 def damage(folder: Path, is_part: Callable[[str], bool] = any_file) -> str:
-    """Return the first difference between a folder's files for which `is_part` is true and its mark, "" without one."""
+    """Return the first difference between a folder's mark and its files for which `is_part` is true.
+
+    Returns "" for equal files, and for a folder without a mark.
+    """
+    if not (folder / MARK).is_file():
+        return ""
     try:
         marked = {name: content for name, content in read_mark(folder).files.items() if is_part(name)}
     except UserError:
@@ -117,7 +123,7 @@ def damage(folder: Path, is_part: Callable[[str], bool] = any_file) -> str:
 
 def refuse_damaged_policy(folder: Path) -> None:
     """Raise UserError if a policy differs from its mark; a policy without a mark passes."""
-    if (folder / MARK).is_file() and (problem := damage(folder, policy_file)):
+    if problem := damage(folder, policy_file):
         is_final = (folder / "timing.json").is_file()
         again = f"delete {folder / 'timing.json'} and rerun the stage, which writes the policy again"
         how = f"restore it, or {again if is_final else 'name another policy'}"

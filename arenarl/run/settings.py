@@ -42,7 +42,7 @@ def other_settings(config: Config, folder: Path, keys: dict[str, Any] | None = N
         keys: the config as the start record stores it; None reads the folder's config.yaml, if it exists.
     """
     earlier = folder / "config.yaml"
-    if folder.name not in _UNREAD or (keys is None and not earlier.is_file()):
+    if keys is None and not earlier.is_file():
         return ""
     try:
         start = load_config(earlier) if keys is None else config_of_keys(keys, str(folder))

@@ -1,8 +1,8 @@
 """Start of every stage: threads, seeds, the stage's folder, and whether the stage is done.
 
 `start_stage` writes the start record, the resolved config and the provenance. A stage is done when its policy and its
-timing.json, which is written last, exist; it is then not run again. Only the
-stage's folder decides that, never results.
+timing.json, which is written last, exist; it is then not run again. Only the stage's folder decides that, never
+results.
 """
 
 import fcntl
@@ -60,7 +60,9 @@ def start_stage(
             refuse_other_start(folder, config, start, is_finished)
         if not is_finished:
             _lock(folder)
-            if start:
+            if start and has_begun(folder):
+                _check_logs(folder)
+            elif start:
                 _keep_start(folder, start)
             write_text(folder / "config.yaml", config_to_yaml(config))
             write_json(folder / "provenance.json", now)
@@ -69,12 +71,7 @@ def start_stage(
 
 
 def _keep_start(folder: Path, start: StartRecord) -> None:
-    """Write the start record unless the stage has begun; restart a stage that had another record but took no step."""
-    if has_begun(folder):
-        for name in ("curve", "groups", "metrics", "watch"):  # files that later steps read
-            if (path := folder / f"{name}.jsonl").is_file():
-                read_steps(path)
-        return
+    """Write the start record of a stage that took no step. Restart the stage if it had another record."""
     before = None
     with suppress(UserError):  # damaged: replaced below
         before = read_start(folder)
@@ -82,6 +79,13 @@ def _keep_start(folder: Path, start: StartRecord) -> None:
         for name in ("wandb.json", "elapsed.json", "watch.jsonl", "initial"):  # initial: SFT's untrained policy
             remove(folder / name)
         write_json(folder / START, asdict(start))
+
+
+def _check_logs(folder: Path) -> None:
+    """Raise UserError for a damaged line in a file that later steps read."""
+    for name in ("curve", "groups", "metrics", "watch"):
+        if (path := folder / f"{name}.jsonl").is_file():
+            read_steps(path)
 
 
 def fix_randomness(config: Config) -> None:

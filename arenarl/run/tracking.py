@@ -38,13 +38,15 @@ class _Id:
 def mode(wandb: WandbConfig) -> str:
     """Return W&B's mode. `auto` means WANDB_MODE if set, else online with a login, else offline; it never asks.
 
-    Without the package, `auto` means disabled. WANDB_DISABLED disables every mode. Raises UserError for other values of
-    both variables.
+    Without the package, `auto` means disabled. WANDB_DISABLED disables every mode. Raises UserError for an unknown
+    value of either variable.
     """
     if wandb.mode == "disabled" or _choice("WANDB_DISABLED", _SWITCH, "false"):
         return "disabled"
     chosen = _choice("WANDB_MODE", _MODES, "online" if _has_login() else "offline")
-    return wandb.mode if wandb.mode != "auto" else chosen if _is_installed() else "disabled"
+    if wandb.mode != "auto":
+        return wandb.mode
+    return chosen if _is_installed() else "disabled"
 
 
 def _choice(variable: str, choices: Mapping[str, T], default: str) -> T:

@@ -1,7 +1,8 @@
 """The start record of SFT and RL (`start.json`): hashes of all inputs that decide the trained policy.
 
 A stage resumes only from the inputs that it started from. Otherwise RL would continue with another reference policy,
-tokenizer or data, and evaluation would compare it with a start that it never had.
+tokenizer or data, and evaluation would compare it with a start that it never had. This module also hashes weights, and
+refuses weights files that are damaged.
 """
 
 import zipfile
@@ -35,21 +36,24 @@ class _Index:
 
 @dataclass(frozen=True)
 class StartRecord:
-    """All inputs of a stage. Those that are None were not stored by an earlier version."""
+    """All inputs of a stage. Earlier versions stored only `policy` and `weights`."""
 
     policy: str | None  # folder or hub id; None for a policy from scratch
     weights: str | None  # hash, or the hub id
-    files: dict[str, str] | None = None  # hashes of the policy's config, tokenizer, chat template and code; for a
-    # hub id, its revision
+    # hashes of the policy's config, tokenizer, chat template and code; for a hub id, its revision
+    files: dict[str, str] | None = None
     data: dict[str, str | None] | None = None  # hashes of the splits and of files that the config names
     settings: dict[str, Any] | None = field(default=None, repr=False)  # the config
 
     def changed_content(self, now: "StartRecord") -> list[str]:
-        """Return the names of files, and "the system prompt", whose content differs from `now`."""
-        before, after = (record.files or {} for record in (self, now))
-        names = [f"{now.policy}/{name}" for name in {**before, **after} if before.get(name) != after.get(name)]
-        before, after = (record.data or {} for record in (self, now))
-        return names + [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        """Return the names of files, and "the system prompt", whose content differs from `now`.
+        Both must be records of this version, which hold all hashes."""
+        files = [f"{now.policy}/{name}" for name in _different(self.files, now.files)]
+        return files + _different(self.data, now.data)
+
+
+def _different(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    return [name for name in {**old, **new} if old.get(name) != new.get(name)]
 
 
 def start_record(
@@ -63,14 +67,21 @@ def start_record(
     data["the system prompt"] = provenance.get("system_prompt")
     if query_ids:
         data["RL's queries (pass rates)"] = json_hash(query_ids)
-    files = [getattr(config, stage).deepspeed, config.judge.train.query_rubrics if stage == "rl" else None]
-    data |= {file: sha256(file_named(Path(file))) for file in files if file and file_named(Path(file)).is_file()}
-    weights, beside = None, {}
-    if policy:
-        weights, folder = hash_weights(policy), local_folder(policy)
-        is_own = folder == Path(policy)  # a hub id's files are downloaded one by one, but its revision names them all
-        beside = files_beside_weights(folder) if is_own else {"revision": folder.name} if folder else {}
-    return StartRecord(policy, weights, beside, data, read_yaml(config_to_yaml(config)))
+    for name in (getattr(config, stage).deepspeed, config.judge.train.query_rubrics if stage == "rl" else None):
+        if name and (file := file_named(name)).is_file():
+            data[name] = sha256(file)
+    weights = hash_weights(policy) if policy else None
+    files = _hash_beside_weights(policy) if policy else {}
+    return StartRecord(policy, weights, files, data, read_yaml(config_to_yaml(config)))
+
+
+def _hash_beside_weights(policy: str) -> dict[str, str]:
+    folder = local_folder(policy)
+    if folder is None:
+        return {}
+    if folder == Path(policy):
+        return files_beside_weights(folder)
+    return {"revision": folder.name}  # a hub id's files are downloaded one by one, but its revision names them all
 
 
 def read_start(folder: Path) -> StartRecord | None:
@@ -86,7 +97,7 @@ def start_hash(folder: Path) -> str | None:
 
 
 def refuse_other_start(folder: Path, config: Config, now: StartRecord, is_finished: bool) -> None:
-    """Raise UserError if the folder holds work of a stage that started from other inputs, or from unknown ones.
+    """Raise UserError if the folder holds work of a stage that started from other or unknown inputs.
 
     A finished stage needs no data. If an earlier version finished it, it has no mark, and may have no record.
     """

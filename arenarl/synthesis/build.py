@@ -12,6 +12,7 @@ from arenarl.domains.domain import make_domain
 from arenarl.domains.environments import environment_maker
 from arenarl.llm.client import open_client
 from arenarl.rollout.api_policy import ApiRolloutEngine
+from arenarl.synthesis.inspection import Inspector
 from arenarl.synthesis.prompts import refine_messages
 from arenarl.synthesis.seeds import SEED, TEST_SEED, Candidate, read_seeds
 from arenarl.synthesis.splits import Quotas, assign, quotas_of
@@ -53,6 +54,10 @@ class Build:
     @cached_property
     def tools(self) -> dict[str, list[dict[str, Any]]]:
         return {language: engine.instances.kind.tools for language, engine in self.engines(self.build.teacher).items()}
+
+    @property
+    def inspector(self) -> Inspector:
+        return Inspector(self.build.inspector, self.client, self.domain, self.tools)
 
     @cached_property
     def prompt_tokens(self) -> float:

@@ -82,13 +82,13 @@ def _read(path: Path) -> Iterator[tuple[int, _Seed]]:
 
 
 def _is_json(line: str) -> bool:
-    """Return True for a JSON object or list, with or without a comma behind it, and for a line that begins or ends one.
+    """Return True for a JSON object or list, also with a comma at its end, and for one of its brackets alone.
 
     >>> [_is_json(line) for line in ('{"query": "x"},', "[", "[Find a park]", "Find {parks}")]
     [True, True, False, False]
     """
     text = line.strip().rstrip(",").strip()
     try:
-        return text in ("[", "{", "]", "}") or text[:1] in ("[", "{") and isinstance(parse_json(text), dict | list)
+        return text in ("[", "{", "]", "}") or isinstance(parse_json(text), dict | list)
     except ValueError:
         return False

@@ -16,7 +16,7 @@ from arenarl.judges.factory import make_judge
 from arenarl.synthesis import estimates
 from arenarl.synthesis.build import BUILT, Build
 from arenarl.synthesis.card import write_card
-from arenarl.synthesis.inspection import Inspected, Inspector, RewritingEngine, inspect, inspection_rows
+from arenarl.synthesis.inspection import Inspected, RewritingEngine, inspect, inspection_rows
 from arenarl.synthesis.prompts import Cell
 from arenarl.synthesis.queries import TEST_SEED, QueryDrawer
 from arenarl.synthesis.splits import shared_entities, without_leaks
@@ -25,10 +25,9 @@ from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.trajectory import Query, Trajectory, read_jsonl, read_queries, write_jsonl
+from arenarl.trajectory import SPLIT_FILES, Query, Trajectory, read_jsonl, read_queries, write_jsonl
 
-SPLIT_FILES = ("test_queries", "test_baselines", "rl_queries", "sft")
-FROZEN = SPLIT_FILES[:2]
+FROZEN = ("test_queries", "test_baselines")
 _FROZEN = "{} is frozen, but these settings {}; delete {}, or name another data.folder"
 
 
@@ -112,7 +111,7 @@ def make_trajectories(build: Build) -> dict[str, Any]:
     _refuse_other_tests(Path(config.data.folder), split_of["test"])
     chooses = config.judge.train.name != "embedded"
     judge = make_judge(config.judge.train, build.domain, None, build.client) if chooses else None
-    rules = Inspector(build.build.inspector, build.client, build.domain, build.tools).by_rules
+    rules = build.inspector.by_rules
     teacher = Teacher(build.engines(build.build.teacher), judge, rules, config.rollout.temperature, config.data.seed)
     solved = teacher.solve(split_of["sft"], build.build.attempts, "best")
     baselines = teacher.solve(split_of["test"], config.data.baseline_attempts, "median")
@@ -130,6 +129,7 @@ def make_trajectories(build: Build) -> dict[str, Any]:
 
 
 def _listed(rules: Iterable[str]) -> str:
+    """Return each rule with its count, most frequent first; "nothing" for no rules."""
     return ", ".join(f"{rule} {count}" for rule, count in Counter(rules).most_common()) or "nothing"
 
 
@@ -153,9 +153,8 @@ def inspect_trajectories(build: Build) -> dict[str, Any]:
     by_id = {query.query_id: query for query in build.split_of["sft"]}
     records = read_jsonl(build.path("trajectories.jsonl"))
     cases = [Inspected(by_id[record["query_id"]], Trajectory.from_record(record)) for record in records]
-    inspector = Inspector(build.build.inspector, build.client, build.domain, build.tools)
     engines = build.engines(build.build.rewriting_llm, RewritingEngine)
-    inspect(cases, inspector, engines, build.build.rounds, config.rollout.temperature, config.data.seed)
+    inspect(cases, build.inspector, engines, build.build.rounds, config.rollout.temperature, config.data.seed)
     build.client.check()
     write_jsonl(build.path("inspected.jsonl"), (case.to_record() for case in cases))
     passed = [case for case in cases if case.passed]
@@ -177,11 +176,16 @@ def split(build: Build) -> dict[str, Any]:
     kept, leaks = without_leaks(have, build.build.near_duplicate)
     kept["sft"] = kept["sft"][: config.data.sft_size]
     earlier = {name: read_json(build.path(f"{name}.json"))["counts"] for name in ("queries", "trajectories", "inspect")}
-    how = f"{len(leaks)} are like one of another split, inspection dropped trajectories for: "
-    _refuse_empty(kept, f"{how}{earlier['inspect']['dropped for']}; add seeds, or name another teacher or rewriter")
-    stored = [baselines[query.query_id] for query in kept["test"]]
-    sft = [passed[query.query_id].to_record() for query in kept["sft"]]
-    hashes = _write_splits(folder, dict(zip(SPLIT_FILES, (kept["test"], stored, kept["rl"], sft), strict=True)))
+    dropped_for = earlier["inspect"]["dropped for"]
+    why = f"{len(leaks)} are like one of another split, inspection dropped trajectories for: {dropped_for}"
+    _refuse_empty(kept, f"{why}; add seeds, or name another teacher or rewriter")
+    files = {
+        "test_queries": kept["test"],
+        "test_baselines": [baselines[query.query_id] for query in kept["test"]],
+        "rl_queries": kept["rl"],
+        "sft": [passed[query.query_id].to_record() for query in kept["sft"]],
+    }
+    hashes = _write_splits(folder, files)
     wanted = {"test": build.quotas["test"].total(), "sft": config.data.sft_size, "rl": config.data.rl_size}
     counts = {name: f"{len(kept[name])} of {wanted[name]}" for name in kept}
     if len(kept["sft"]) < config.data.sft_size:

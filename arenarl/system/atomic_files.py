@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.system.errors import UserError, one_line
+from arenarl.system.user_input import first_problem
 
 _WRITERS = itertools.count()  # numbers this process's temporary files
 
@@ -71,9 +72,8 @@ def read_json(path: Path, form: Any = None, remedy: str = "restore it, or delete
         text = path.read_text(encoding="utf-8")
         return json.loads(text) if form is None else _validator(form).validate_json(text, strict=True)
     except (ValueError, RecursionError) as error:  # pydantic's and json's errors are ValueErrors
-        problems = error.errors(include_url=False) if hasattr(error, "errors") else ()
-        problem = " ".join([".".join(map(str, problems[0]["loc"])), problems[0]["msg"]]) if problems else str(error)
-        raise UserError(f"{path} is damaged ({one_line(problem.strip())}); {remedy}") from error
+        problem = first_problem(error) if hasattr(error, "errors") else error
+        raise UserError(f"{path} is damaged ({one_line(problem)}); {remedy}") from error
 
 
 @cache
@@ -93,6 +93,15 @@ def to_json(value: Any, **options: Any) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
     except ValueError:
         return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, **options)
+
+
+def as_stored(value: Any) -> Any:
+    """Return a JSON value as it is read back from a file.
+
+    >>> as_stored({1: (1.5, float("nan"))})
+    {'1': [1.5, None]}
+    """
+    return json.loads(to_json(value))
 
 
 def _finite(value: Any) -> Any:

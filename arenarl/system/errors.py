@@ -129,7 +129,7 @@ def one_line(value: object, limit: int = 200) -> str:
     """
     try:
         text = mask(str(value))
-    except BaseException as error:  # noqa: BLE001 - an own class may raise anything
+    except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
         text = f"<{type(value).__name__} whose __str__ raises {type(error).__name__}>"
     if len(text) > 4 * limit:
         text = text[: 2 * limit] + text[-2 * limit :]
@@ -182,7 +182,7 @@ def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
 
 
 def _reader_is_gone() -> bool:
-    """True if nobody reads stdout any longer; then stdout goes to nowhere, so that Python's exit can flush it."""
+    """Return True if stdout has no reader, and redirect stdout to nowhere then, so that Python's exit can flush it."""
     try:
         sys.stdout.flush()
         return False
@@ -202,7 +202,7 @@ def prepare_process() -> None:
 
 
 def _find_home() -> None:
-    """Point libraries to runs/home if this user has no home folder, or none that can be written.
+    """Point libraries to runs/home if the user's home folder is missing or read-only.
 
     Both are common in containers that run as `--user`. Logins and models in a read-only home stay in use.
     """
@@ -264,7 +264,7 @@ def _known_failure(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return OUT_OF_MEMORY
     if isinstance(error, ModuleNotFoundError):
-        return missing_package(error)
+        return _missing_package(error)
     if isinstance(error, OSError):
         for numbers, _, line in _FAILURES:
             if error.errno in numbers:
@@ -274,26 +274,30 @@ def _known_failure(error: BaseException) -> str | None:
     return next((line for _, text, line in _FAILURES if matches and text and matches(text, str(error))), None)
 
 
-def missing_package(error: ModuleNotFoundError) -> str | None:
-    """Return the command that installs the missing package; None if a module of an installed package is missing."""
-    name = str(error.name).partition(".")[0]
+def _missing_package(error: ModuleNotFoundError) -> str | None:
+    """Return the command that installs the missing package; None for a missing module of an installed package."""
     if line := missing_extra(error):
         return line
-    is_missing = error.name and name != "arenarl" and find_spec(name) is None
-    return f"{name} is not installed, and this run needs it; run: pip install {name}" if is_missing else None
+    name = _absent_package(error)
+    return f"{name} is not installed, and this run needs it; run: pip install {name}" if name else None
 
 
 def missing_extra(error: Exception) -> str | None:
     """Return the command that installs a missing package of one of our extras; None for any other error."""
-    name = str(getattr(error, "name", None)).partition(".")[0]
+    name = _absent_package(error)
     extra = next((extra for extra, modules in _EXTRAS.items() if name in modules), None)
-    is_missing = isinstance(error, ModuleNotFoundError) and extra
-    return f"{name} is not installed; run: pip install 'arenarl[{extra}]'" if is_missing else None
+    return f"{name} is not installed; run: pip install 'arenarl[{extra}]'" if extra else None
 
 
-def show(line: str) -> None:
+def _absent_package(error: Exception) -> str | None:
+    """Return the package that is not installed and whose import failed; None for any other error."""
+    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return name if name and find_spec(name) is None else None
+
+
+def show(text: str) -> None:
     """Print a text on stderr, each line in printable form, below a progress bar if there is one."""
-    print(("\n" if sys.stderr.isatty() else "") + printable_lines(line), file=sys.stderr)
+    print(("\n" if sys.stderr.isatty() else "") + printable_lines(text), file=sys.stderr)
 
 
 def end_with_parent() -> None:
@@ -310,7 +314,7 @@ def end_with_parent() -> None:
 
 def end_process(line: str) -> None:
     """End the process with an error's line, although the main thread hangs."""
-    _report(mask(line))
+    _report(line)
     os._exit(2)
 
 
@@ -328,7 +332,7 @@ def _report_failure(error: Exception | KeyboardInterrupt) -> int:
         if file:
             _report(f"{line}; traceback: {file}")
         return 1
-    _report(mask(f"{line}; traceback: {file}" if file else line))
+    _report(f"{line}; traceback: {file}" if file else line)
     return 130 if isinstance(error, KeyboardInterrupt) else 2
 
 
@@ -349,7 +353,8 @@ def _exit(code: int) -> None:
 
 
 def _report(line: str) -> None:
-    """Write the line to torchrun's error file if there is one, else print it."""
+    """Write the line, without secrets, to torchrun's error file if there is one, else print it."""
+    line = mask(line)
     record = {"message": {"message": line, "extraInfo": {"py_callstack": line, "timestamp": str(int(time.time()))}}}
     if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         with suppress(OSError):  # the disk may be full

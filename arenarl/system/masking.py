@@ -53,14 +53,14 @@ def is_secret_name(name: str) -> bool:
     words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
     if not words or words[-1] in _ABOUT or name in _PATHS:
         return False
-    found = {word for word in words if word in _WORDS or word.endswith(_ENDINGS)}
-    return bool(found) and not (found <= {"key", "keys"} and _PLAIN_KEYS.intersection(words))
+    key_like = {word for word in words if word in _WORDS or word.endswith(_ENDINGS)}
+    return bool(key_like) and not (key_like <= {"key", "keys"} and _PLAIN_KEYS.intersection(words))
 
 
 def secret_in(name: str, value: Any, is_secret: bool = False) -> str | None:
-    """Return the dotted place of the first secret in a mapping or list from a user; None without one.
+    """Return the dotted place of the first secret in a mapping or list from a user, else None.
 
-    `is_secret` says that the name is key-like. A number such as `max_tokens: 4096` is none, a long PIN is one.
+    `is_secret` says that the name is key-like. `max_tokens: 4096` is not a secret; a long PIN under a key-like name is.
     """
     is_secret = is_secret or is_secret_name(name.rpartition(".")[2])
     if isinstance(value, Mapping):

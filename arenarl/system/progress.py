@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -42,6 +43,12 @@ def say(text: str) -> None:
     """Print a text on the main process, each line in printable form."""
     if is_main_process():
         print(printable_lines(text), flush=True)
+
+
+@cache
+def say_once(text: str) -> None:
+    """Print a text as `say` does, unless this process has printed it before."""
+    say(text)
 
 
 class Bar(tqdm):

@@ -16,7 +16,7 @@ from typing import Any
 
 from arenarl.system.errors import end_process
 
-_TICKS = 10  # a limit is counted in tenths: generation that blocks the event loop for long counts as one of them
+_TICKS = 10  # a limit is counted in tenths: generation that blocks the event loop, however long, counts as one tenth
 _PATIENT_INTERRUPTS = 5  # one a second, for clean-up; later ones also hit outside handlers of all exceptions
 _EXTRA_S = 60.0  # beyond twice its limit, for compiled code that cannot be interrupted, until the process ends
 
@@ -96,7 +96,9 @@ async def await_within(seconds: float, awaitable: Awaitable[Any]) -> Any:
             finally:
                 timer.cancel()
     except TimeoutError as error:
-        raise TookTooLong(seconds) if first.expired() else error from error.__cause__
+        if first.expired():
+            raise TookTooLong(seconds) from error.__cause__
+        raise
 
 
 @types.coroutine

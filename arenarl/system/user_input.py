@@ -32,13 +32,17 @@ def lines_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
     except IsADirectoryError as error:
         raise UserError(f"{path} is a folder, not a file; name a file") from error
     except (OSError, ValueError) as error:  # ValueError: the name contains a NUL
-        where = current_folder(path) if isinstance(error, FileNotFoundError) else ""
-        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}{where}") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    where = current_folder(path) if isinstance(error, FileNotFoundError) else ""
+    return UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}{where}")
 
 
 def home_path(path: str) -> str:
-    """Return the path with a leading ~ or ~user replaced by that home folder.
-    Raises ValueError if there is no such folder."""
+    """Return the path with a leading ~ or ~user replaced by that user's home folder.
+    Raises ValueError for a user without a home folder."""
     if not path.startswith("~"):
         return path
     if (expanded := os.path.expanduser(path)).startswith("~"):
@@ -66,7 +70,7 @@ def check_zip(path: Path, largest: int) -> None:
         how = "save it without a password in the new format" if is_ole else "download it again"
         raise UserError(f"{path} {problem}; {how}") from error
     except (OSError, ValueError, NotImplementedError) as error:
-        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise _unreadable(path, error) from error
     if any(member.flag_bits & _ENCRYPTED for member in members):
         raise UserError(f"{path} is encrypted with a password; save it without one")
     if (size := sum(member.file_size for member in members)) > largest:

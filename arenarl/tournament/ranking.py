@@ -22,6 +22,13 @@ class Call:
     detail: Any = None
     error: str | None = None
 
+    @property
+    def winner(self) -> int | None:
+        """The trajectory with the higher score; None for a draw or a failed call."""
+        if self.scores is None or self.scores[0] == self.scores[1]:
+            return None
+        return self.first if self.scores[0] > self.scores[1] else self.second
+
 
 @dataclass(frozen=True)
 class Match:
@@ -64,20 +71,15 @@ class Match:
     @property
     def is_flip(self) -> bool:
         """True if the two orders have different winners."""
-        if self.scores is None:
-            return False
-        leads = [call.scores[0] - call.scores[1] for call in self.calls if call.scores]
-        return len(leads) == 2 and leads[0] * leads[1] > 0
+        return {call.winner for call in self.calls} == {self.i, self.j}
 
     @property
     def agreed(self) -> tuple[int, int] | None:
-        """(winner, loser) if every call of the match names this winner, otherwise None."""
-        winners: set[int | None] = set()
-        for call in self.calls:
-            lead = call.scores[0] - call.scores[1] if call.scores else 0.0
-            winners.add(call.first if lead > 0 else call.second if lead < 0 else None)
-        winner = winners.pop() if len(winners) == 1 else None
-        return None if winner is None else (winner, self.j if winner == self.i else self.i)
+        """(winner, loser) if all calls of the match have the same winner, otherwise None."""
+        winners = {call.winner for call in self.calls}
+        if winners == {self.i}:
+            return self.i, self.j
+        return (self.j, self.i) if winners == {self.j} else None
 
 
 @dataclass(frozen=True)

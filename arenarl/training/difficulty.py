@@ -96,19 +96,18 @@ def measure(config: Config) -> None:
     settings = rate_settings(config, policy)
     path.parent.mkdir(parents=True, exist_ok=True)
     keep_tracebacks(path.parent)
-    mark = path.parent / MARK
     is_current = read_json(path.parent / "settings.json") == settings
-    if mark.is_file() and (problem := damage(path.parent, pass_rate_file)):
+    if problem := damage(path.parent, pass_rate_file):
         say(f"{path.parent} is damaged: {problem}; measuring all pass rates again")
         is_current = False
     records = {record["query_id"]: record for record in read_jsonl(path)} if is_current and path.is_file() else {}
     fix_randomness(config)
     PartialState().wait_for_everyone()  # all processes have read the file
     if is_main_process():
-        mark.unlink(missing_ok=True)
-    if not is_current and is_main_process():
-        path.unlink(missing_ok=True)
-        write_json(path.parent / "settings.json", settings)
+        (path.parent / MARK).unlink(missing_ok=True)
+        if not is_current:
+            path.unlink(missing_ok=True)
+            write_json(path.parent / "settings.json", settings)
     client = open_client(config.llms_of("difficulty"), config.judge, f"{config.run_name}/difficulty")
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     engine = make_policy_engine(config, policy, make_environment, client)

@@ -6,7 +6,6 @@ rollouts, because TRL's trainers would tokenize the text again.
 """
 
 import gc
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +22,7 @@ from arenarl.run.marks import MARK, damage, policy_file
 from arenarl.run.processes import enable_gradient_bucket_view, join_processes, own_share
 from arenarl.run.timing import Stopwatch
 from arenarl.run.tracking import log
-from arenarl.system.atomic_files import remove, to_json
+from arenarl.system.atomic_files import as_stored, remove
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process, say
@@ -111,11 +110,10 @@ class Rounds:
 
     def _fit(self, policy: str, examples: Sequence[Example], folder: Path, target: Path) -> None:
         """Train a policy on examples and save it; an interrupted round resumes from its checkpoint."""
-        is_marked = is_main_process() and (target / MARK).is_file()
-        problem = damage(target, policy_file) if is_marked else "there is no policy"
-        if not gather_object([problem])[0]:
+        problem = damage(target, policy_file) if is_main_process() else ""
+        if gather_object([(target / MARK).is_file() and not problem])[0]:
             return
-        if is_marked:
+        if problem:
             say(f"{target} is damaged: {problem}; training it again from the round's last checkpoint")
         trainer = self.method.make_trainer(self.config, policy, list(examples), folder, self.step.engine.tokenizer)
         enable_gradient_bucket_view(trainer)
@@ -130,7 +128,7 @@ class Rounds:
 
 def _signed(record: dict[str, Any]) -> dict[str, Any]:
     """Return the record with a hash, because the examples decide the policy."""
-    return record | {"sha256": json_hash(json.loads(to_json(record)))}
+    return record | {"sha256": json_hash(as_stored(record))}
 
 
 def _read_examples(path: Path, steps: Sequence[int]) -> dict[int, dict[str, Any]]:

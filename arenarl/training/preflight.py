@@ -112,8 +112,10 @@ def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) 
 
 
 def _check_answers(config: Config, data: Path) -> None:
-    """Raise UserError if most trajectories of a user's own data end without an answer, although the tools' world does
-    not end them; print the number if some do."""
+    """Print how many trajectories of a user's own data end without an answer. Raise UserError if most of them do.
+
+    Generated data passes, and so does an environment that ends trajectories itself.
+    """
     from arenarl.domains.environments import environment_maker
     from arenarl.domains.prepared import manifest_of
     from arenarl.rollout.environment import trait

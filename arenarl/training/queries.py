@@ -5,7 +5,7 @@ from pathlib import Path
 from arenarl.config.schema import DifficultyConfig, RLConfig
 from arenarl.domains.domain import Domain
 from arenarl.domains.known_answers import has_answer
-from arenarl.run.marks import MARK, damage
+from arenarl.run.marks import damage
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
@@ -52,7 +52,7 @@ def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Pa
 
     Raises UserError if pass rates are missing.
     """
-    if (path.parent / MARK).is_file() and (problem := damage(path.parent, pass_rate_file)):
+    if problem := damage(path.parent, pass_rate_file):
         how = "restore it, or run python -m arenarl.training.difficulty again"
         raise UserError(f"rl.difficulty.filter: {path.parent} is damaged: {problem}; {how}")
     rates = {record["query_id"]: record["pass_rate"] for record in read_jsonl(path)} if path.is_file() else {}

@@ -49,9 +49,10 @@ def test_a_csv_with_byte_order_mark_long_fields_and_line_breaks_is_read(tmp_path
 
 
 def test_a_decrypted_list_is_read_as_it_is_and_a_broken_sheet_refused(tmp_path):
-    (tmp_path / "zh.json").write_text('[{"Topic": "t", "Question": "问", "Answer": "答"}]', encoding="utf-8")
-    (item,) = BrowseCompZH().read(tmp_path / "zh.json")
-    assert (item.query, item.fields) == ("问", {"answer": "答"})
+    for name in ("zh.json", "plain.JSON"):
+        (tmp_path / name).write_text('[{"Topic": "t", "Question": "问", "Answer": "答"}]', encoding="utf-8")
+        (item,) = BrowseCompZH().read(tmp_path / name)
+        assert (item.query, item.fields) == ("问", {"answer": "答"})
     with pytest.raises(UserError, match="zh.csv, record 1: Question is blank when decrypted"):
         write_csv(tmp_path / "zh.csv", [{"Question": hidden(" ", "k"), "Answer": hidden("a", "k"), "canary": "k"}])
         BrowseCompZH().read(tmp_path / "zh.csv")

@@ -339,9 +339,9 @@ def test_every_path_key_names_the_home_folder_by_a_tilde_or_refuses_it(load, ref
         for name in section.__annotations__:
             for value in ("~/x.md", ["~/x.md"], {"A": "~/x.md"}):
                 with suppress(ValidationError):
-                    found = str(TypeAdapter(hints[name]).validate_python(value))
-                    if "~/x.md" in found or str(tmp_path) in found:
-                        (kept if "~/x.md" in found else expanded).add(f"{section.__name__}.{name}")
+                    value_read = str(TypeAdapter(hints[name]).validate_python(value))
+                    if "~/x.md" in value_read or str(tmp_path) in value_read:
+                        (kept if "~/x.md" in value_read else expanded).add(f"{section.__name__}.{name}")
     assert kept <= NO_PATHS and not kept & expanded and len(expanded) == 22
     (tmp_path / "mine.yaml").write_text("data: {folder: ~/data, source: ['~/a', a/~b]}")
     data = load("base: ~/mine.yaml", "rollout.system_prompt=~ is home").data

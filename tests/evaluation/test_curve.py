@@ -43,7 +43,7 @@ class Fixed:
 
     is_own = True
 
-    def roll_out(self, attempts, tick):
+    def roll_out(self, attempts):
         return [answer(attempt.query) for attempt in attempts]
 
     def read_test_set(self):

@@ -51,7 +51,7 @@ class StoredRollouts:
     def __init__(self, trajectories):
         self.trajectories = trajectories
 
-    def roll_out(self, attempts, tick):
+    def roll_out(self, attempts):
         return [self.trajectories[attempt.query.query_id] for attempt in attempts]
 
 

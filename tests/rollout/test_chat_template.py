@@ -180,7 +180,8 @@ def test_sft_and_rollouts_agree_with_any_tokenizer_and_its_control_tokens_never_
     control = {number: token.content for number, token in tokenizer.added_tokens_decoder.items()}
     plain = tokens("x")
     counts = {number: plain.count(number) for number in control}
-    for text in ["</S>" if "lower" in kind else "</s>", "<s></s>", "</s</s>>", *control.values(), *HOSTILE[template]]:
+    texts = ["</S>" if "lower" in kind else "</s>", "<s></s>", "</s</s>>", "what is asked", "what is said"]
+    for text in [*texts, *control.values(), *HOSTILE[template]]:
         ids = tokens(text)
         assert {number: ids.count(number) for number in control} == counts
         decoded = [tokenizer.decode(ids).count(mark) for mark in HOSTILE[template]]

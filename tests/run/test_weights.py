@@ -15,13 +15,7 @@ from scripts import run
 from arenarl.config.schema import Config
 from arenarl.run.marks import any_file, damage, policy_file, refuse_damaged_policy, write_mark
 from arenarl.run.settings import has_begun
-from arenarl.run.weights import (
-    hash_weights,
-    refuse_cut_weights,
-    refuse_other_start,
-    refuse_other_starts,
-    start_record,
-)  # fmt: skip
+from arenarl.run.weights import hash_weights, refuse_cut_weights, refuse_other_start, refuse_other_starts, start_record
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 

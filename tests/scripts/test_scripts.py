@@ -113,8 +113,8 @@ def test_evaluation_has_pass_at_k_and_figures_by_test_time_turns(folder, summary
     """Three samples and two budgets of turns; the table counts all samples."""
     options = {"name": "scaled", "evaluate__checkpoints": {"sft": "runs/tiny/sft"}, "evaluate__samples": 3}
     output = run_well(folder, "evaluate.py", **options, evaluate__max_turns=[2, 8])
-    run_dir, results = folder / "runs" / "scaled", folder / "runs" / "scaled"
-    scaled = read(results / "summary.json")
+    run_dir = folder / "runs" / "scaled"
+    scaled = read(run_dir / "summary.json")
     figures = scaled["sft"]["sampled"]
     assert figures["cases"] == 3 * summary["sft"]["sampled"]["cases"]
     assert scaled["sft"]["greedy"]["win_rate"] == summary["sft"]["greedy"]["win_rate"]
@@ -134,8 +134,8 @@ def test_evaluation_has_pass_at_k_and_figures_by_test_time_turns(folder, summary
     assert sorted({sample["epoch"] for sample in log["samples"]}) == [1, 2, 3]
     assert len(log["samples"]) == figures["cases"] * 4 // 3
     assert {entry["name"] for entry in log["results"]["scores"]} == {"sft sampled", "sft greedy"}
-    page = write_page(run_dir, results).read_text(encoding="utf-8")
-    assert (results / "figures" / "inference_scaling.svg").is_file()
+    page = write_page(run_dir, run_dir).read_text(encoding="utf-8")
+    assert (run_dir / "figures" / "inference_scaling.svg").is_file()
     assert "sft greedy, 2 turns</th>" in page and "sft sampled: meets all constraints</th>" in page
 
 

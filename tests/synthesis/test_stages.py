@@ -21,10 +21,10 @@ from arenarl.synthesis import stages
 from arenarl.synthesis.grounding import ungrounded
 from arenarl.synthesis.inspection import Inspected, first_faulty_turn
 from arenarl.synthesis.rules import Problem
-from arenarl.synthesis.stages import SPLIT_FILES, STAGES, run
+from arenarl.synthesis.stages import STAGES, run
 from arenarl.system.errors import UserError
 from arenarl.system.repository import ROOT
-from arenarl.trajectory import Trajectory, language_of, read_jsonl, read_queries, read_turns
+from arenarl.trajectory import SPLIT_FILES, Trajectory, language_of, read_jsonl, read_queries, read_turns
 
 
 @pytest.fixture(autouse=True)

@@ -262,6 +262,7 @@ MANY_FILES = (
     (ModuleNotFoundError("x", name="no_such_package.part"),
      "no_such_package is not installed, and this run needs it; run: pip install no_such_package"),
     (ModuleNotFoundError("x", name="arenarl.nowhere"), None), (ModuleNotFoundError("x", name="json.nowhere"), None),
+    (ModuleNotFoundError("x", name="torch.nowhere"), None),
     (ExceptionGroup("tasks", [UserError("change x"), MemoryError()]), "change x"),
     (ExceptionGroup("tasks", [UserError("change x"), KeyError("x")]), None),
 ])  # fmt: skip
@@ -341,7 +342,7 @@ def test_every_command_prepares_its_process():
 
 
 def test_without_a_home_that_can_be_written_caches_go_to_the_runs_folder(tmp_path, monkeypatch):
-    def found(home, is_writable=True):
+    def variables_with(home, is_writable=True):
         with monkeypatch.context() as patch:
             patch.chdir(tmp_path)
             patch.setattr(os, "environ", os.environ.copy())
@@ -360,13 +361,13 @@ def test_without_a_home_that_can_be_written_caches_go_to_the_runs_folder(tmp_pat
 
     own, home = tmp_path / "runs" / "home", tmp_path / "home"
     for missing in (None, tmp_path / "nowhere"):
-        variables = found(missing)
+        variables = variables_with(missing)
         assert variables["HOME"] == str(own) and own.is_dir() and variables["USER"].startswith("user")
     (home / ".cache" / "huggingface").mkdir(parents=True)
-    variables = found(home, is_writable=False)
+    variables = variables_with(home, is_writable=False)
     assert variables["HOME"] == str(home) and variables["HF_HOME"] == str(home / ".cache" / "huggingface")
     assert all(variables[name].startswith(str(own)) for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "TRITON_HOME"))
-    assert not {"XDG_CACHE_HOME", "HF_HOME"} & found(home).keys()
+    assert not {"XDG_CACHE_HOME", "HF_HOME"} & variables_with(home).keys()
 
 
 BROKEN = """

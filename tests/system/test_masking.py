@@ -76,12 +76,12 @@ def test_messages_hold_no_value_of_a_secret_variable_and_the_longest_goes_first(
     monkeypatch.setenv("DATABASE_URL", "postgres://user:secret-of-db@host/db")
     monkeypatch.setenv("SHORT_KEY", SECRET)  # a part of the others
     monkeypatch.setenv("PLAIN", "a value with / and spaces")
-    said = " ".join([*os.environ.values(), "a%20value%20with%20%2F%20and%20spaces", "login secret-of-db failed"])
-    assert mask(said).count("a value with") == 1
+    message = " ".join([*os.environ.values(), "a%20value%20with%20%2F%20and%20spaces", "login secret-of-db failed"])
+    assert mask(message).count("a value with") == 1
     mask_variables(["PLAIN"])
-    masked = mask(said)
+    masked = mask(message)
     assert not any(word in masked for word in (SECRET, "secret-of-db", "value", "%20"))
     assert all(f"<{name}>" in masked for name in [*NAMES, "SHORT_KEY", "PLAIN", "DATABASE_URL"])
-    assert SECRET not in one_line(said) and mask("an ordinary line, key=value, rl.steps=5") == (
+    assert SECRET not in one_line(message) and mask("an ordinary line, key=value, rl.steps=5") == (
         "an ordinary line, key=value, rl.steps=5"
     )

@@ -17,7 +17,7 @@ from arenarl.judges.judge import Verdict
 from arenarl.llm.client import RunStopped, Usage
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
-from arenarl.run.checkpoints import MARK
+from arenarl.run.marks import MARK
 from arenarl.system.errors import UserError
 from arenarl.training import trl_adapter as adapter
 from arenarl.training.methods.grpo import standardize

@@ -44,8 +44,11 @@ class ResearchEnvironment:
         pass
 
     def call(self, name: str, arguments: dict[str, Any] | str) -> str | Awaitable[str]:
-        """Run a tool. Without a wait the result comes at once: what came through another thread's event loop would join
-        a batch that depends on the machine's load, and the batch's rounding decides close draws."""
+        """Run a tool. Return its result directly, not as an awaitable, if it waits for nothing.
+
+        The engine runs awaitables in another thread. Their results arrive at times that depend on the machine's load,
+        and so join other batches. The rows of a batch change its rounding, which decides close draws of tokens.
+        """
         observation = self._call(name, arguments)
         return observation if self.search_tools.waits else _result_of(observation)
 
@@ -76,7 +79,7 @@ def _result_of(coroutine: Coroutine[Any, Any, str]) -> str:
         coroutine.send(None)
     except StopIteration as end:
         return end.value
-    raise RuntimeError("a search tool waited, although nothing in it waits")
+    raise RuntimeError("a search tool waited, although SearchTools.waits is False")
 
 
 def _one_line(text: str) -> str:

@@ -65,7 +65,7 @@ class Result:
 class Cache:
     """Results in memory, and in one sqlite file for all processes. Failures are not stored. For one event loop only.
 
-    With `waits` False no result waits for anything, so no two calls for one result are ever under way together.
+    With `waits` False, computing a result never waits, so two calls for one result never overlap.
     """
 
     def __init__(self, path: Path | None, waits: bool = True):
@@ -106,7 +106,7 @@ class Cache:
 class SearchTools:
     """`await tools.search(query)`, `await tools.browse(url)`, from any event loop.
 
-    `waits` is False if no call ever waits: the engine is local, and neither models nor LLMs take part.
+    `waits` is False if no call ever waits: the engine is local, and neither models nor LLMs are used.
     """
 
     def __init__(self, config: SearchConfig, engine: Engine, client: LLMClient | None = None, language: str = "en"):

@@ -20,7 +20,6 @@ from arenarl.config.yaml_text import read_yaml
 from arenarl.report import summary as tables
 from arenarl.report.page.data import compress, evaluated_items, pack, sample_name, training_items
 from arenarl.report.summary import (
-    DIGITS,
     PASSES,
     baseline_name,
     columns_of,
@@ -45,10 +44,10 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
     from arenarl.report.figures import draw_figures  # imported late: pages without figures do without matplotlib
 
     evaluation = run_dir / "evaluate"
-    if not (results_dir / "summary.json").is_file() or not (evaluation / "tournaments.jsonl").is_file():
+    summary = read_json(results_dir / "summary.json", dict[str, Any], "rerun evaluate.py")
+    if summary is None or not (evaluation / "tournaments.jsonl").is_file():
         how = f"run: python evaluate.py --config <its YAML>{current_folder(run_dir)}"
         raise UserError(f"{run_dir} has not been evaluated; {how}")
-    summary = read_json(results_dir / "summary.json", dict[str, Any], "rerun evaluate.py")
     sets = _sets(run_dir, evaluation, summary)
     figures = draw_figures([run_dir, *_other_seeds(run_dir)], summary, results_dir / "figures")
     path = results_dir / "report.html"
@@ -134,25 +133,21 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     policies, judge = policies_of(summary), _label(summary["judge"] == "simulated")
     columns = columns_of(policies)
     verified = verified_columns(summary, columns)
-    others = f"{in_words(verified)} rest on {summary['verifier']}'s verdicts; " if verified else ""
-    answers = f"{PASSES['accuracy']} by {summary['verifier']}'s verdicts; " if verified else ""
-    others += "the reward comes from the environment; " if "world_reward" in columns else ""
+    others = [f"{in_words(verified)} rest on {summary['verifier']}'s verdicts"] if verified else []
+    others += ["the reward comes from the environment"] if "world_reward" in columns else []
+    answers = [f"{PASSES['accuracy']} by {summary['verifier']}'s verdicts"] if verified else []
     # only a truth is without noise
-    rest = "the rest is noise-free" if any("quality" in values for values in policies.values()) else ""
+    rest = ["the rest is noise-free"] if any("quality" in values for values in policies.values()) else []
 
-    def by_judge(figures: str, others: str) -> str:
-        return "; ".join(filter(None, [f"{figures} by the {judge}", others.removesuffix("; "), rest])) + "."
+    def by_judge(figures: str, exceptions: list[str]) -> str:
+        return "; ".join([f"{figures} by the {judge}", *exceptions, *rest]) + "."
 
     samples = by_judge(f"Chance that at least one of k samples beats {baseline_name(summary)}", answers)
     scaling = {
         f"With fewer turns at test time; win rate by the {judge}.": tables.turns_rows(policies),
         samples: tables.pass_rows(policies),
     }
-    results = []
-    for name, values in policies.items():
-        cases = values.get("cases")
-        cells = (_cell(values.get(figure), DIGITS.get(figure, 1), cases) for figure in columns)
-        results.append([name, str(cases or "-"), *cells])
+    head, *results = tables.policy_rows(policies, _cell)
 
     def win_rates(by: str) -> str:
         keys = list(next(iter(policies.values()))[by])
@@ -170,7 +165,7 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     caption = f"{by_judge(win_rate, others)} [95 % over test queries], one seed."
     parts = [
         "<h2>Results</h2>",
-        html_table(caption, ["", "n", *columns.values()], results),
+        html_table(caption, head, results),
         *(html_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),
         *(_figure(caption, path) for caption, path in figures.items()),
         "<h2>By subtask</h2>",
