@@ -73,8 +73,8 @@ class Rubric:
         if kind == "results":
             return self
         items = tuple(item for item in self.items if item.part == "answer") if kind == "answer" else self.items
-        shown = tuple(replace(item, description=item.without_results or item.description) for item in items)
-        return Rubric(shown, self.parts)
+        items = tuple(replace(item, description=item.without_results or item.description) for item in items)
+        return Rubric(items, self.parts)
 
     def only(self, name: str) -> "Rubric":
         """Return a rubric that has only this dimension."""

@@ -87,8 +87,7 @@ class Case:
 
     @property
     def leads(self) -> list[float | None]:
-        """By judge, the lead of the policy's total over the baseline's, summed over both orders; None if a
-        verdict is missing."""
+        """By judge: the policy's total minus the baseline's, summed over both orders. None for a missing verdict."""
         totals = [None if None in pair else (*pair[0].totals, *pair[1].totals[::-1]) for pair in self.calls]
         return [None if four is None else round(four[0] - four[1] + four[2] - four[3], 6) for four in totals]
 

@@ -116,16 +116,16 @@ class Stage:
     def phases(self) -> dict[str, dict[str, float]]:
         """Phase → part → bytes on each GPU. A policy behind an API or on a vLLM server takes none."""
         rollout, shape = self.config.rollout, self.shape
-        engine, beside, found = RESERVE | {"vLLM's share": self.vllm_share}, self.vllm_share, {}
+        engine, beside, parts = RESERVE | {"vLLM's share": self.vllm_share}, self.vllm_share, {}
         if self.name == "evaluate":
             alone = RESERVE | {"parameters": shape.width * shape.parameters} | generation(shape, self.rows, self.length)
             by_backend = {"vllm": {"generating": engine}, "transformers": {"generating": alone}}
             return by_backend.get(rollout.backend, {}) if self.trajectories else {}
         if self.name == "rl" and rollout.backend == "transformers":
-            found["generating"] = RESERVE | self.training.generating(self.rows_at_most, self.length)
+            parts["generating"] = RESERVE | self.training.generating(self.rows_at_most, self.length)
         if self.name == "rl" and rollout.backend == "vllm" and rollout.vllm_sleep:
-            found["generating"], beside = engine | self.training.waiting(), ENGINE
-        return found | {"training": RESERVE | {"vLLM's share": beside} | self.training.updating()}
+            parts["generating"], beside = engine | self.training.waiting(), ENGINE
+        return parts | {"training": RESERVE | {"vLLM's share": beside} | self.training.updating()}
 
     @property
     def allocated(self) -> dict[str, float]:

@@ -60,9 +60,9 @@ def _last_checkpoint(folder: Path, shared: str) -> str | None:
     while complete and (problem := _problem(complete[-1])):
         problems[complete.pop()] = problem
     if problems and not complete:
-        found = "; ".join(f"{path.name}: {problem}" for path, problem in problems.items())
+        details = "; ".join(f"{path.name}: {problem}" for path, problem in problems.items())
         how = "restore them, or delete the folder to restart"
-        raise UserError(f"{folder} has no undamaged checkpoint ({found}); {how}")
+        raise UserError(f"{folder} has no undamaged checkpoint ({details}); {how}")
     if not complete:
         return None
     last = complete[-1]

@@ -89,9 +89,9 @@ def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, proces
     grid = [(grid_rows, *cell, groups, seed) for cell in product(NOISE, STRENGTHS, sizes)]
     models = [(*model, size, paired_groups, seed) for model, size in product(MODELS, PAIRED_SIZES) if size in sizes]
     reach, paired = ([(function, *cell) for cell in models] for function in (reach_rows, paired_rows))
-    found = simulated.run_jobs("fidelity", [*reach, *paired, *grid[::-1]], processes)  # start the longest jobs first
+    results = simulated.run_jobs("fidelity", [*reach, *paired, *grid[::-1]], processes)  # start the longest jobs first
     parts = {"rows": grid, "paired": paired, "reach": reach}
-    return {name: [row for job in jobs for row in found[job]] for name, jobs in parts.items()}
+    return {name: [row for job in jobs for row in results[job]] for name, jobs in parts.items()}
 
 
 def rows_of_model(summary: Row, kind: str, strength: float, size: int) -> dict[Key, Row]:
@@ -166,9 +166,9 @@ def main() -> None:
     parser.add_argument("--paired-groups", type=at_least(2, int), default=2000, help=of)
     arguments = parser.parse_args()
     start = time.perf_counter()
-    found = run(arguments.sizes, arguments.groups, arguments.paired_groups, arguments.seed, arguments.processes)
-    found = {"seconds": round(time.perf_counter() - start)} | found
-    summary = simulated.write_study(arguments, "summary.json", found, "tau_by_calls", draw)
+    results = run(arguments.sizes, arguments.groups, arguments.paired_groups, arguments.seed, arguments.processes)
+    results = {"seconds": round(time.perf_counter() - start)} | results
+    summary = simulated.write_study(arguments, "summary.json", results, "tau_by_calls", draw)
     print("Kendall's tau, largest groups: a topology's own rules / the scores of its matches / as many pointwise calls")
     print(markdown_table(summary), markdown_differences(summary), sep="\n\n")
     written = f"{arguments.out}/summary.json, tau_by_calls.png and .svg"

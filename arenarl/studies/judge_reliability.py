@@ -270,27 +270,27 @@ def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Pat
         raise UserError(f"{name} gave no verdict. {client.report() if client else 'Its class logged the reason above'}")
     truth_GN = np.array([[true_quality(examine, group.query, one) for one in group.trajectories] for group in groups])
     length_GN = np.array([[max(1, len(one.answer)) for one in group.trajectories] for group in groups])
-    found = {"parse_rate": _parse_rate(client), **findings(scores, truth_GN, length_GN, labels_P)}
+    result = {"parse_rate": _parse_rate(client), **findings(scores, truth_GN, length_GN, labels_P)}
     if config.judge.train.name == "llm" and config.judge.train.temperature == 0:
-        found |= dict.fromkeys(("consistency", "sigma_noise", "snr"))
+        result |= dict.fromkeys(("consistency", "sigma_noise", "snr"))
         advice = "set the temperature of your runs, such as 0.7"
         print(f"judge.train.temperature=0: all replies to a prompt are equal, so repeats show no noise; {advice}")
-    found["conclusion"] = conclusion(found, config.judge.max_failure_share)
+    result["conclusion"] = conclusion(result, config.judge.max_failure_share)
     is_simulated, size = config.judge.train.is_simulated, truth_GN.shape[1]
     sizes = f"{len(groups)} groups of {size}, {len(pairs)} pairs, {repeats} repeats"
     title = f"{name}{' (simulated)' if is_simulated else ''}: {sizes}"
     print(title)
-    for figure, value in found.items():
+    for figure, value in result.items():
         print(f"  {figure:16} {value}")
     if client:
         print(client.report())
     with mpl.rc_context(STYLE):
-        save_figure(draw(scores, found, title), folder / name)
+        save_figure(draw(scores, result, title), folder / name)
     about = {"judge": name, "simulated": is_simulated, "groups": len(groups), "size": size}
     about |= {"repeats": repeats, "seconds": seconds}
-    write_json(folder / f"{name}.json", about | found | {"provenance": provenance(config)})
+    write_json(folder / f"{name}.json", about | result | {"provenance": provenance(config)})
     print(f"written: {folder / name}.json, .png and .svg")
-    return found
+    return result
 
 
 def _parse_rate(client: LLMClient | None) -> float | None:
@@ -303,14 +303,14 @@ def judges_table(results: Path) -> str:
     """Return docs/judges.md's table: a row for each judge in `results`/judge_check."""
     rows = []
     for path in sorted((results / FOLDER).glob("*.json")):
-        found = read_json(path)
-        model = found["provenance"]["judge_train"]
+        result = read_json(path)
+        model = result["provenance"]["judge_train"]
         if isinstance(model, dict):  # otherwise the name of a user's class
             model = model["model"]
-        name = f"`{found['judge']}`, {'**simulated**' if found['simulated'] else model}"
-        sizes = f"{found['groups']} of {found['size']}, {found['repeats']} times"
-        figures = ["-" if found[key] is None else f"{found[key]:g}" for key in COLUMNS.values()]
-        rows.append([name, sizes, *figures, found["conclusion"].partition(":")[0]])
+        name = f"`{result['judge']}`, {'**simulated**' if result['simulated'] else model}"
+        sizes = f"{result['groups']} of {result['size']}, {result['repeats']} times"
+        figures = ["-" if result[key] is None else f"{result[key]:g}" for key in COLUMNS.values()]
+        rows.append([name, sizes, *figures, result["conclusion"].partition(":")[0]])
     return markdown.table(["judge", "groups", *COLUMNS, "usable"], rows)
 
 
@@ -339,9 +339,9 @@ def main() -> None:
     config = load_config(arguments.config, [*sets, *arguments.overrides])
     with server:
         groups = teacher_groups(config, arguments.groups, arguments.size)
-        found = check(config, Path(arguments.judge or LOCAL).stem, groups, arguments.labels, arguments.repeats)
+        result = check(config, Path(arguments.judge or LOCAL).stem, groups, arguments.labels, arguments.repeats)
     last = ("flip_rate", "tie_rate", "sigma_group", "sigma_noise", "snr", "agreement", "kappa")
-    print(json.dumps({name: found[name] for name in last}))
+    print(json.dumps({name: result[name] for name in last}))
 
 
 if __name__ == "__main__":

@@ -61,8 +61,8 @@ def cell_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> 
 def run(size: int, groups: int, seed: int, processes: int) -> Row:
     """Return the rows of all cells. Every cell has its own seed, so the order of the cells does not matter."""
     jobs = [(cell, *model, size, groups, seed) for model in product(NOISE, STRENGTHS)]
-    found = simulated.run_jobs("noise grid", jobs, processes)
-    rows, seconds = zip(*(found[job] for job in jobs), strict=True)
+    results = simulated.run_jobs("noise grid", jobs, processes)
+    rows, seconds = zip(*(results[job] for job in jobs), strict=True)
     return {"core_seconds": round(sum(seconds)), "rows": [row for of_cell in rows for row in of_cell]}
 
 
@@ -127,8 +127,8 @@ def main() -> None:
     parser = simulated.study_parser(__doc__, "groups in a cell")
     parser.add_argument("--size", type=at_least(3, int), default=8, help="group size")
     arguments = parser.parse_args()
-    found = run(arguments.size, arguments.groups, arguments.seed, arguments.processes)
-    grid = simulated.write_study(arguments, "grid.json", found, "noise_grid", draw)
+    results = run(arguments.size, arguments.groups, arguments.seed, arguments.processes)
+    grid = simulated.write_study(arguments, "grid.json", results, "noise_grid", draw)
     print("Kendall's tau minus that of as many pointwise calls, by the strength of the noise; ± half the 95 % interval")
     print(markdown_table(grid))
     written = f"{arguments.out}/grid.json, noise_grid.png and .svg"

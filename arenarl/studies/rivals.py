@@ -282,11 +282,13 @@ def markdown_table(summary: Row) -> str:
     tables = []
     for size in dict.fromkeys(row["group_size"] for row in summary["rows"]):
         rows = rows_with(summary["rows"], group_size=size)
-        found = {(row["method"], row["noise"], row["budget"]): row for row in rows}
+        row_of = {(row["method"], row["noise"], row["budget"]): row for row in rows}
         lines = []
         for method in dict.fromkeys(row["method"] for row in rows):
-            own = found[method, MODELS[0][0], "own"]
-            cells = [simulated.format_taus(found, [(method, kind, budget) for budget in BUDGETS]) for kind, _ in MODELS]
+            own = row_of[method, MODELS[0][0], "own"]
+            cells = [
+                simulated.format_taus(row_of, [(method, kind, budget) for budget in BUDGETS]) for kind, _ in MODELS
+            ]
             lines.append([method, f"{own['judge_calls']:g}", f"{own['tokens'] / 1000:.0f}", *cells])
         tables.append(markdown.table([f"N={size}", "judge calls", "thousand tokens", *model_headings()], lines))
     return "\n\n".join(tables)
@@ -296,15 +298,15 @@ def main() -> None:
     arguments = simulated.study_parser(__doc__, "groups in a cell", SIZES).parse_args()
     start = time.perf_counter()
     jobs = [(cell, *model, size, arguments.groups, arguments.seed) for model, size in product(MODELS, arguments.sizes)]
-    found = simulated.run_jobs("rivals", jobs, arguments.processes)
-    rows = [row for job in sorted(jobs, key=lambda job: arguments.sizes.index(job[3])) for row in found[job]]
+    results = simulated.run_jobs("rivals", jobs, arguments.processes)
+    rows = [row for job in sorted(jobs, key=lambda job: arguments.sizes.index(job[3])) for row in results[job]]
     flips = []
     for kind, strength in MODELS:
         rates = {by: round(flip_rate(NOISE[kind](strength), by), 3) for by in ("item", "whole")}
         flips.append({"noise": kind, "strength": strength} | rates)
     seconds = round(time.perf_counter() - start)
-    found = {"seconds": seconds, "tokens_of": asdict(Tokens()), "flip_rates": flips, "rows": rows}
-    summary = simulated.write_study(arguments, "rivals.json", found)
+    results = {"seconds": seconds, "tokens_of": asdict(Tokens()), "flip_rates": flips, "rows": rows}
+    summary = simulated.write_study(arguments, "rivals.json", results)
     print("Kendall's tau: a method's own calls / as many calls as ArenaRL's tournament at most / as many tokens")
     print(markdown_table(summary))
     print(f"groups and judges are simulated; {seconds} s; written: {arguments.out}/rivals.json")

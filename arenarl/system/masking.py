@@ -22,7 +22,7 @@ _ENDINGS = ("key", "token", "secret", "password", "passwd", "pwd", "pass", "cred
 _ABOUT = frozenset(
     "file path dir folder name variable parameter type limit count size url uri host sock mode format rate".split()
 )
-_PLAIN_KEYS = frozenset("cache foreign group primary prompt sort".split())  # prompt_cache_key is no secret
+_PLAIN_KEYS = frozenset("cache foreign group primary prompt sort".split())  # prompt_cache_key is not a secret
 _PATHS = ("PWD", "OLDPWD")  # the shell's working folder, not passwords
 _URL_LOGIN = re.compile(r"(?<=://)[^\s/?#'\"]*:[^\s/?#'\"]+(?=@)|(?<=://)[^\s/?#@:'\"]{16,}(?=@)")
 _QUERY = re.compile(r"(?:^|[?&;#])([\w.-]+)=(?=([^\s&#;'\"]+))")  # of an address, or of a connection string

@@ -74,11 +74,11 @@ def significant_rows(table: Table, summary: dict[str, Any]) -> str:
         if other == table.reference and set(table.seeds) <= set(figures["seeds"]):
             group = level if not figures["is_beyond_chance"] else ahead if figures["difference"] < 0 else behind
             group.append(labels[row])
-    found = [f"{word} {'; '.join(rows)}" for word, rows in (("ahead of", ahead), ("behind", behind)) if rows]
+    standings = [f"{word} {'; '.join(rows)}" for word, rows in (("ahead of", ahead), ("behind", behind)) if rows]
     papers = [f"{row['label']} {_paper(row['paper'])[-1]}" for row in _run_rows(table, summary) if row["paper"]]
     return (
         f"{len(table.seeds)} seeds per row. {labels[table.reference]} is significantly "
-        f"{', and '.join(found) or 'ahead of or behind no row'}. With these seeds, it is not statistically "
+        f"{', and '.join(standings) or 'ahead of or behind no row'}. With these seeds, it is not statistically "
         f"distinguishable from the other {len(level)}. In the paper: {'; '.join(papers)}."
     )
 

@@ -221,7 +221,7 @@ def new_seeds(name: str, table: Table, seeds: list[int]) -> str:
     if not (new := [str(seed) for seed in seeds if seed not in table.seeds]):
         return ""
     how = f"to count it, add it to seeds in {FOLDER / name}.yaml; to stay with the table's, stop and leave --seed out"
-    made = "data and SFT are made anew where runs/ lacks them, and the table does not count it"
+    made = "data and SFT are made if runs/ lacks them, and the table does not count such runs"
     return f"{name} has the seeds {', '.join(map(str, table.seeds))}, not {', '.join(new)}: {made}; {how}"
 
 

@@ -92,10 +92,10 @@ def missing_runs(runs: Sequence[Run], results: Path) -> list[Run]:
 
 
 def _is_finished(run: Run, stored: Stored) -> bool:
-    found = stored.get((run.row, run.seed))
-    if found is None or found["settings"] != json.loads(json.dumps(run.settings)):
+    earlier = stored.get((run.row, run.seed))
+    if earlier is None or earlier["settings"] != json.loads(json.dumps(run.settings)):
         return False
-    return run.figure in found["figures"] and (run.measure is None or run.measure in found)
+    return run.figure in earlier["figures"] and (run.measure is None or run.measure in earlier)
 
 
 def _cold_start(run: Run) -> None:

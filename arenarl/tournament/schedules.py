@@ -214,8 +214,8 @@ def anchor_means(results: Results, size: int) -> list[float | None]:
 
 def mean_score(results: Results, i: int, opponents: Iterable[int]) -> float | None:
     """Return the mean score of i against these opponents, or None if it has no score."""
-    found = (results.get((i, j)) for j in opponents)
-    scores = [pair[0] for pair in found if pair]
+    pairs = (results.get((i, j)) for j in opponents)
+    scores = [pair[0] for pair in pairs if pair]
     return round(fmean(scores), DECIMALS) if scores else None
 
 

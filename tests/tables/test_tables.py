@@ -246,7 +246,7 @@ def test_a_line_before_the_work_names_seeds_that_the_table_does_not_list(folder)
     assert new_seeds("own", table, []) == new_seeds("own", table, [2, 0]) == ""
     line = new_seeds("own", table, [1, 7, 8])
     assert (
-        line.startswith("own has the seeds 0, 1, 2, not 7, 8: data and SFT are made anew") and "add it to seeds" in line
+        line.startswith("own has the seeds 0, 1, 2, not 7, 8: data and SFT are made if") and "add it to seeds" in line
     )
 
 

@@ -124,12 +124,12 @@ def _solve_search(attempt: _Attempt) -> list[str]:
         center = near.name_en if attempt.is_compact else f"{near.lon},{near.lat}"
         around = {"location": center, "radius": wanted["radius_m"], "keyword": attempt.words(*wishes)}
         english, chinese = f"Look for a {category} around {near.name_en}.", f"在{near.name_zh}周边搜索{kind}。"
-        found = attempt.call(attempt.say("near", english, chinese), "around_search", **around)
-        found = [line for line in found if line.pois]
+        lines = attempt.call(attempt.say("near", english, chinese), "around_search", **around)
+        lines = [line for line in lines if line.pois]
     else:
         thought = attempt.say("city", f"See which {category} the city has.", f"看看城里有哪些{kind}。")
-        found = attempt.search_city(thought, *wishes)
-    if not found:
+        lines = attempt.search_city(thought, *wishes)
+    if not lines:
         return [attempt.say("nothing found", "I found no such place.", "没有找到合适的地方。")]
 
     def count_met(line: Line) -> int:
@@ -137,7 +137,7 @@ def _solve_search(attempt: _Attempt) -> list[str]:
         poi, price, clock = line.pois[0], wanted["max_price_yuan"], wanted["open_at"]
         return (clock is None or poi.opens <= clock < poi.closes) + (price is None or poi.price_yuan <= price)
 
-    line = max(found, key=count_met) if attempt.habits["fit"] else found[0]
+    line = max(lines, key=count_met) if attempt.habits["fit"] else lines[0]
     poi, facts = line.pois[0], attempt.facts(line, "price", "hours", "distance")
     english, chinese = f"I recommend {poi.name_en}: {facts}.", f"推荐{poi.name_zh}：{facts}。"
     return [attempt.say(f"{poi.name_en} {facts}", english, chinese)]
@@ -176,10 +176,10 @@ def _solve_days(attempt: _Attempt) -> list[str]:
 def _solve_compare(attempt: _Attempt) -> list[str]:
     wanted, fits = attempt.query.constraints, attempt.habits["fit"]
     thought = attempt.say("train", "Look at the trains.", "先看火车。")
-    found = {attempt.say("train", "Train", "火车"): attempt.journeys(thought, "search_train_tickets")}
+    by_kind = {attempt.say("train", "Train", "火车"): attempt.journeys(thought, "search_train_tickets")}
     if attempt.habits["complete"]:
         thought = attempt.say("flight", "Look at the flights.", "再看航班。")
-        found[attempt.say("flight", "Flight", "航班")] = attempt.journeys(thought, "search_flights")
+        by_kind[attempt.say("flight", "Flight", "航班")] = attempt.journeys(thought, "search_flights")
     leg = (wanted["date"], wanted["from_city"], wanted["to_city"])
     journeys = {journey.number: journey for journey in attempt.world.journeys(*leg)}
 
@@ -187,7 +187,7 @@ def _solve_compare(attempt: _Attempt) -> list[str]:
         journey = journeys[line.numbers[0]]
         return journey.price_yuan if wanted["priority"] == "cheap" else journey.minutes
 
-    picks = {kind: min(lines, key=cost) if fits else lines[0] for kind, lines in found.items()}
+    picks = {kind: min(lines, key=cost) if fits else lines[0] for kind, lines in by_kind.items()}
     lines = [f"{kind} {line.numbers[0]} {attempt.facts(line, 'hours', 'price')}" for kind, line in picks.items()]
     choice = min(picks.values(), key=cost) if fits else next(iter(picks.values()))
     return [*lines, f"{attempt.say('take', 'I recommend', '推荐')} {choice.numbers[0]}"]

@@ -244,8 +244,8 @@ def _examine_days(reading: _Reading) -> None:
         return max((fit(poi) for poi in pois if poi.category in categories), default=0.0)
 
     reading.rate_calls(useful)
-    found = {line.poi.category for line in reading.results if line.poi and line.poi.city == wanted["city"]}
-    truth.needs = [*(float(category in found) for category in categories), float(bool(reading.routes))]
+    categories_seen = {line.poi.category for line in reading.results if line.poi and line.poi.city == wanted["city"]}
+    truth.needs = [*(float(category in categories_seen) for category in categories), float(bool(reading.routes))]
     if wanted.get("from_city"):
         journeys = reading.world.journeys(wanted["date"], wanted["from_city"], wanted["city"])
         numbers = {journey.number for journey in journeys}
