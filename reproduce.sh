@@ -123,12 +123,21 @@ test_vllm() {
   fi
 }
 
-# ART's own package, in an environment of its own.
+# Each trainer's own package, in an environment of its own: test_integrations [TRAINER ...]
 test_integrations() {
-  local environment=.venv-openpipe-art
-  [ -x "$environment/bin/pytest" ] || { echo "setting up $environment (once, a few minutes)"
-    "${PYTHON:-python3}" -m venv "$environment" && "$environment/bin/pip" install --quiet openpipe-art==0.5.18 . pytest; }
-  PYTHONPATH=$PWD:$PWD/tests/support "$environment/bin/python" -m pytest -q -c /dev/null --rootdir . --confcutdir tests/integrations tests/integrations
+  local trainer environment packages
+  [ $# -gt 0 ] || set -- art verifiers
+  for trainer; do
+    case $trainer in
+      art) packages=(openpipe-art==0.5.18) ;;
+      verifiers) packages=(verifiers==0.4.0) ;;
+      *) fail "test_integrations: there is no trainer $trainer; there are art and verifiers" ;;
+    esac
+    environment=.venv-$trainer
+    [ -x "$environment/bin/pytest" ] || { echo "setting up $environment (once, a few minutes)"
+      "${PYTHON:-python3}" -m venv "$environment" && "$environment/bin/pip" install --quiet "${packages[@]}" . pytest; }
+    PYTHONPATH=$PWD:$PWD/tests/support "$environment/bin/python" -m pytest -q -rs -c /dev/null --rootdir . --confcutdir tests/integrations tests/integrations
+  done
 }
 
 without_vllm() { echo "skipped: vLLM $(vllm_version) is not available for this machine and Python (.venv-vllm/install.log says why)"; }
@@ -190,7 +199,7 @@ usage() {
   echo "                                --rivals: RULER, BRPO, TournO, checklists"
   echo "  test                          the contributor tests, minutes; --all adds kills, multiple processes, whole scripts, browser, vLLM"
   echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in a separate environment"
-  echo "  test_integrations             the tournament in other trainers (ART), against their own packages"
+  echo "  test_integrations             the tournament in other trainers, against their own packages; names of trainers pick some: art verifiers"
   exit 2
 }
 

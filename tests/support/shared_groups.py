@@ -1,7 +1,12 @@
-"""Three groups, and the ranks that every trainer's integration must give them: the judge scores answers by number."""
+"""Three groups, the ranks that every trainer's integration must give them, and a real judge server that scores answers
+by their number."""
 
-from number_judge import Number
+import json
+from contextlib import contextmanager
 
+from judge_servers import by_prompt, completion, raw, serving
+
+from arenarl.judges.prompts import read_prompt
 from arenarl.rank import Ranker
 
 GROUPS = [
@@ -11,11 +16,27 @@ GROUPS = [
 ]
 RANKS = [[2.0, 0.0, 1.0, 3.0], [0.5, 0.5, 2.0, 3.0], [0.0, None, 2.0, 1.0]]
 REWARDS = [[1 / 3, 1.0, 2 / 3, 0.0], [5 / 6, 5 / 6, 1 / 3, 0.0], [1.0, None, 0.0, 0.5]]
+OPTIONS = {"rubric": "a high number", "topology": "round_robin", "max_failure_share": 1.0}
 
 
-def judge():
-    return Number(silent="x")
+def score(prompt, _):
+    """Reply with the numbers of both answers; refuse a pair in which one is not a number."""
+    answers = [turns[-1].answer for turns in read_prompt([{}, {"content": prompt}]).agents]
+    if not all(answer.isdecimal() for answer in answers):
+        return raw(b"{}", status=400)
+    return completion(json.dumps({f"agent_{k}": {"quality": int(answer)} for k, answer in enumerate(answers, start=1)}))
 
 
-def ranker():
-    return Ranker(judge(), topology="round_robin")
+@contextmanager
+def judge_file(folder):
+    """Serve the judge, and yield the YAML that names it."""
+    with serving(by_prompt(score)) as url:
+        path = folder / "judge.yaml"
+        path.write_text(json.dumps({"name": "llm", "model": "m", "base_url": url, "api_key_variable": None}))
+        yield path
+
+
+@contextmanager
+def ranking(folder):
+    with judge_file(folder) as judge:
+        yield Ranker(judge, store=folder / "replies.sqlite", **OPTIONS)

@@ -1,0 +1,120 @@
+"""The shared groups through every trainer's integration: the same ranks and rewards as `rank_groups` and TRL.
+
+The trainers' packages are in environments of their own: ./reproduce.sh test_integrations.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from judge_servers import Script, by_prompt, completion, serving
+from shared_groups import GROUPS, OPTIONS, RANKS, REWARDS, judge_file, ranking
+
+from arenarl.trajectory.chats import chat_query, chat_trajectory
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def needs(module):
+    """Return a trainer's module, or skip the test."""
+    trainer = module.partition(".")[0]
+    return pytest.importorskip(module, reason=f"./reproduce.sh test_integrations {trainer} sets up .venv-{trainer}")
+
+
+def run(program, *words, folder):
+    """Run a program of this environment, and return what it prints."""
+    python_path = os.pathsep.join([str(EXAMPLES), *sys.path])
+    command = [Path(sys.executable).with_name(program), *map(str, words)]
+    environment = os.environ | {"PYTHONPATH": python_path}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_rank_groups_gives_these_ranks_and_rewards(tmp_path):
+    with ranking(tmp_path) as ranker:
+        ranked = asyncio.run(ranker.rank_all(GROUPS))
+    assert [group.ranks for group in ranked] == RANKS
+    assert [group.rewards for group in ranked] == [pytest.approx(rewards) for rewards in REWARDS]
+
+
+def test_trl(tmp_path):
+    pytest.importorskip("trl", reason="the extra train installs trl")
+    from arenarl import tournament_reward
+
+    prompts = [prompt for prompt, candidates in GROUPS for _ in candidates]
+    completions = [candidate for _, candidates in GROUPS for candidate in candidates]
+    with judge_file(tmp_path) as judge:
+        function = tournament_reward(judge, num_generations=4, store=tmp_path / "replies.sqlite", **OPTIONS)
+        rewards = asyncio.run(function(prompts=prompts, completions=completions))
+    assert rewards == pytest.approx([reward for group in REWARDS for reward in group])
+
+
+def test_art_keeps_the_ranked_trajectories(tmp_path):
+    art = needs("art")
+    from arenarl.integrations.art import reward_groups
+
+    def trajectory(prompt, answer):
+        chat = [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
+        return art.Trajectory(messages_and_choices=chat, reward=-1.0)
+
+    async def roll_out(prompt, answers):
+        return art.TrajectoryGroup([trajectory(prompt, answer) for answer in answers])
+
+    async def gather(ranker, groups):
+        rollouts = [roll_out(*group) for group in groups]
+        return await art.gather_trajectory_groups(rollouts, after_each=reward_groups(ranker))
+
+    with ranking(tmp_path) as ranker:
+        for group, rewards, (_, answers) in zip(asyncio.run(gather(ranker, GROUPS)), REWARDS, GROUPS, strict=True):
+            expected = [pair for pair in zip(answers, rewards, strict=True) if pair[1] is not None]
+            assert [kept.messages()[-1]["content"] for kept in group.trajectories] == [answer for answer, _ in expected]
+            assert [kept.reward for kept in group.trajectories] == pytest.approx([reward for _, reward in expected])
+            assert group.metrics["judge_calls"] > 0
+        assert asyncio.run(gather(ranker, [("?", ["x", "y"])])) == []  # no verdict: the group is dropped
+
+
+def test_verifiers_fails_the_episode_with_a_missing_verdict(tmp_path):
+    needs("verifiers")
+    policy = by_prompt(lambda prompt, number: completion(dict(GROUPS)[prompt][number]))
+    with judge_file(tmp_path) as judge, serving(policy) as url:
+        keys = {"id": "verifiers_tournament", "n": 4, "agent.runtime.type": "subprocess", "judge": judge}
+        keys |= {key.replace("_", "-"): value for key, value in OPTIONS.items()}
+        words = [word for key, value in keys.items() for word in (f"--env.{key}", value)]
+        words = ["vf_numbers", *words, "--model", "m", "--client.base-url", url, "--no-push", "--no-rich"]
+        run("vf-eval", *words, folder=tmp_path)
+    (traces,) = tmp_path.rglob("traces.jsonl")
+    episodes = {episode["task"]["data"]["prompt"]: episode for episode in map(json.loads, open(traces))}
+    for (prompt, answers), ranks, rewards in zip(GROUPS, RANKS, REWARDS, strict=True):
+        episode = episodes[prompt]
+        found = [(trace["nodes"][-1]["message"]["content"], trace["rewards"]) for trace in episode["traces"]]
+        assert [answer for answer, _ in found] == answers
+        if None in rewards:
+            assert not episode["ok"] and not any(reward for _, reward in found)
+            assert "1 of 4 attempts have no rank; 6 verdicts failed" in episode["errors"][0]["message"]
+        else:
+            assert [reward["tournament"]["score"] for _, reward in found] == pytest.approx(rewards)
+            assert [trace["metrics"]["rank"] for trace in episode["traces"]] == ranks
+
+
+def test_a_judge_sees_the_tool_calls_of_verifiers():
+    vf = needs("verifiers.v1")
+    from arenarl.integrations.verifiers import as_openai
+
+    call = vf.ToolCall(id="1", name="search", arguments='{"query": "tea"}')
+    chat = [vf.AssistantMessage(tool_calls=[call]), vf.ToolMessage(tool_call_id="1", content="Assam"),
+            vf.AssistantMessage(content="Assam.")]  # fmt: skip
+    trajectory = chat_trajectory(chat_query("?", "en"), [as_openai(message) for message in chat])
+    assert trajectory.answer == "Assam." and "search" in str(trajectory.messages[0])
+
+
+def test_the_example_of_art_runs_against_a_policy_and_a_judge_over_http(tmp_path):
+    needs("art")
+    with serving(Script("7").app) as policy, judge_file(tmp_path) as judge:
+        words = ["--policy", policy, "--model", "m", "--judge", judge, "--rubric", OPTIONS["rubric"], "--size", "3"]
+        printed = run("python", EXAMPLES / "art_tournament.py", *words, folder=tmp_path)
+    assert printed.count("[0.5, 0.5, 0.5]") == 3  # equal answers share their rank
