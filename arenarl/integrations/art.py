@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from art import TrajectoryGroup
 
-from arenarl.integrations.chats import split_chats
+from arenarl.integrations.groups import split_chats
 from arenarl.rank import Ranker
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import verifiers.v1 as vf
 from pydantic import Field
 
-from arenarl.integrations.chats import split_chats
+from arenarl.integrations.groups import split_chats
 from arenarl.rank import Ranker
 
 

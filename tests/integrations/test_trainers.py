@@ -6,17 +6,28 @@ The trainers' packages are in environments of their own: ./reproduce.sh test_int
 import asyncio
 import json
 import os
+import runpy
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from judge_servers import Script, by_prompt, completion, serving
 from shared_groups import GROUPS, OPTIONS, RANKS, REWARDS, judge_file, ranking
 
+from arenarl.system.errors import UserError
 from arenarl.trajectory.chats import chat_query, chat_trajectory
 
+try:
+    from slime.utils.types import Sample  # not on PyPI: with a checkout on PYTHONPATH
+except ImportError:
+    Sample = SimpleNamespace
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+NEUTRAL = [0.5 if reward is None else reward for rewards in REWARDS for reward in rewards]
 
 
 def needs(module):
@@ -33,6 +44,17 @@ def run(program, *words, folder):
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+@contextmanager
+def environment_of_example(folder, monkeypatch):
+    """Serve the judge, and name it to the examples that read it from the environment."""
+    monkeypatch.chdir(folder)
+    with judge_file(folder) as judge:
+        monkeypatch.setenv("ARENARL_JUDGE", str(judge))
+        monkeypatch.setenv("ARENARL_RUBRIC", OPTIONS["rubric"])
+        monkeypatch.setenv("ARENARL_TOPOLOGY", OPTIONS["topology"])
+        yield
 
 
 def test_rank_groups_gives_these_ranks_and_rewards(tmp_path):
@@ -110,6 +132,49 @@ def test_a_judge_sees_the_tool_calls_of_verifiers():
             vf.AssistantMessage(content="Assam.")]  # fmt: skip
     trajectory = chat_trajectory(chat_query("?", "en"), [as_openai(message) for message in chat])
     assert trajectory.answer == "Assam." and "search" in str(trajectory.messages[0])
+
+
+def test_swift_gives_the_group_mean_to_a_trajectory_without_a_rank(tmp_path, monkeypatch, capsys):
+    needs("swift.rewards")
+    import torch
+    from swift.rewards import orms
+    from swift.rl_core.advantage import compute_advantages
+    from swift.rl_core.data import GRPOSample
+    from swift.rl_core.grpo_algorithm import compute_rewards_per_func
+    from swift.utils import import_external_file
+
+    def rewards_of(samples):
+        return compute_rewards_per_func(samples, [function], None, torch.device("cpu"))
+
+    samples = [
+        GRPOSample([{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}])
+        for prompt, answers in GROUPS
+        for answer in answers
+    ]
+    with environment_of_example(tmp_path, monkeypatch):
+        import_external_file(str(EXAMPLES / "swift_tournament.py"))
+        function = orms["tournament"](args=SimpleNamespace(num_generations=4))
+        rewards = rewards_of(samples)
+    assert rewards[:, 0].tolist() == pytest.approx(NEUTRAL)
+    assert "1 of 4 trajectories have no rank, reward 0.5; 6 of 12 judge calls failed" in capsys.readouterr().out
+    advantages, _ = compute_advantages(rewards, torch.ones(1), num_generations=4)
+    assert [round(value, 3) == 0 for value in advantages.tolist()] == [reward == 0.5 for reward in NEUTRAL]
+    for wrong in (samples[:-1], [*samples[1:], samples[0]]):
+        with pytest.raises(UserError, match="not whole groups of num_generations=4"):
+            rewards_of(wrong)
+
+
+def test_slime_removes_a_sample_without_a_rank_from_the_loss(tmp_path, monkeypatch):
+    with environment_of_example(tmp_path, monkeypatch):
+        function = runpy.run_path(str(EXAMPLES / "slime_tournament.py"))["reward"]
+        for (prompt, answers), rewards in zip(GROUPS, REWARDS, strict=True):
+            samples = [Sample(prompt=prompt, response=answer, remove_sample=False) for answer in answers]
+            found = asyncio.run(function(SimpleNamespace(), samples))
+            assert found == pytest.approx([0.5 if reward is None else reward for reward in rewards])
+            assert [sample.remove_sample for sample in samples] == [reward is None for reward in rewards]
+    for wrong in ([samples, samples], [samples[0], Sample(prompt="another")]):
+        with pytest.raises(UserError, match="a custom generate function must return one|start slime with --group-rm"):
+            asyncio.run(function(SimpleNamespace(), wrong))
 
 
 def test_the_example_of_art_runs_against_a_policy_and_a_judge_over_http(tmp_path):

@@ -32,7 +32,8 @@ def judge_file(folder):
     """Serve the judge, and yield the YAML that names it."""
     with serving(by_prompt(score)) as url:
         path = folder / "judge.yaml"
-        path.write_text(json.dumps({"name": "llm", "model": "m", "base_url": url, "api_key_variable": None}))
+        keys = {"name": "llm", "model": "m", "base_url": url, "api_key_variable": None}
+        path.write_text(json.dumps(keys | {"price_in": 1.0, "price_out": 1.0}))
         yield path
 
 

@@ -1,7 +1,10 @@
-"""Whole conversations as a prompt and its candidates."""
+"""What trainers' groups have in common: conversations with one prompt, and rewards where a number is required."""
 
 from collections.abc import Sequence
 from typing import Any
+
+from arenarl.rank import RankedGroup
+from arenarl.system.progress import say
 
 Messages = Sequence[dict[str, Any]]
 
@@ -23,3 +26,14 @@ def split_chats(chats: Sequence[Messages]) -> tuple[list[dict[str, Any]], list[l
     if any(prompt != prompts[0] for prompt in prompts):
         raise ValueError("the conversations of a group must share their prompt: the messages before the model's first")
     return prompts[0], [list(chat[length:]) for chat, length in zip(chats, lengths, strict=True)]
+
+
+def neutral_rewards(ranked: RankedGroup) -> list[float]:
+    """Return the rewards, with 0.5 for a trajectory without a rank. Prints how many there are.
+
+    0.5 is the mean of the rewards of any ranked group, so GRPO gives such a trajectory the advantage 0.
+    """
+    if missing := ranked.rewards.count(None):
+        failed = f"{ranked.failed_calls} of {ranked.calls} judge calls failed"
+        say(f"tournament: {missing} of {len(ranked.rewards)} trajectories have no rank, reward 0.5; {failed}")
+    return [0.5 if reward is None else reward for reward in ranked.rewards]
