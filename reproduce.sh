@@ -126,12 +126,13 @@ test_vllm() {
 # Each trainer's own package, in an environment of its own: test_integrations [TRAINER ...]
 test_integrations() {
   local trainer environment packages
-  [ $# -gt 0 ] || set -- art verifiers
+  [ $# -gt 0 ] || set -- art verifiers swift
   for trainer; do
     case $trainer in
       art) packages=(openpipe-art==0.5.18) ;;
       verifiers) packages=(verifiers==0.4.0) ;;
-      *) fail "test_integrations: there is no trainer $trainer; there are art and verifiers" ;;
+      swift) packages=(ms-swift==4.6.0 torch==2.13.0 "transformers<5.18") ;;
+      *) fail "there is no trainer $trainer: art, verifiers or swift" ;;
     esac
     environment=.venv-$trainer
     [ -x "$environment/bin/pytest" ] || { echo "setting up $environment (once, a few minutes)"
@@ -199,7 +200,7 @@ usage() {
   echo "                                --rivals: RULER, BRPO, TournO, checklists"
   echo "  test                          the contributor tests, minutes; --all adds kills, multiple processes, whole scripts, browser, vLLM"
   echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in a separate environment"
-  echo "  test_integrations             the tournament in other trainers, against their own packages; names of trainers pick some: art verifiers"
+  echo "  test_integrations             the tournament in other trainers, against their own packages; by name: art, verifiers, swift"
   exit 2
 }
 

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import runpy
+import shlex
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -162,6 +163,59 @@ def test_swift_gives_the_group_mean_to_a_trajectory_without_a_rank(tmp_path, mon
     for wrong in (samples[:-1], [*samples[1:], samples[0]]):
         with pytest.raises(UserError, match="not whole groups of num_generations=4"):
             rewards_of(wrong)
+
+
+def test_verl_ranks_the_samples_of_a_prompt_when_they_have_met(tmp_path, capsys):
+    needs("verl")
+    import numpy as np
+    import torch
+    from hydra import compose, initialize_config_module
+    from tensordict import TensorDict
+    from verl import DataProto
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    class Letters:
+        def decode(self, ids, skip_special_tokens):
+            return "".join(map(chr, ids))
+
+    def manager_of(judge, *more):
+        """Return the manager that verl loads for the example's command."""
+        script = (EXAMPLES / "verl_tournament.sh").read_text().partition("main_ppo")[2].replace("\\\n", " ")
+        keys = {"judge": judge, "store": tmp_path / "replies.sqlite"} | OPTIONS
+        more = [*(f"++reward.reward_kwargs.{key}={value}" for key, value in keys.items()), *more]
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            config = compose("ppo_trainer", [*shlex.split(script)[:-1], "actor_rollout_ref.rollout.n=4", *more])
+        return load_reward_manager(config, Letters(), reward_router_address=None, reward_model_tokenizer=None)
+
+    def sample(uid, answer):
+        """Return one sample as verl's agent loop sends it to a reward worker, padded."""
+        ids = torch.tensor([[ord(letter) for letter in answer + "pad"]])
+        mask = torch.tensor([[1] * (1 + len(answer)) + [0] * 3])
+        prompt = [{"role": "user", "content": GROUPS[uid][0]}]
+        batch = TensorDict({"prompts": ids[:, :1], "responses": ids, "attention_mask": mask}, batch_size=1)
+        return DataProto(batch, {"uid": np.array([str(uid)]), "raw_prompt": np.array([prompt])})
+
+    async def rewards_of(manager, samples):
+        return [found["reward_score"] for found in await asyncio.gather(*map(manager.run_single, samples))]
+
+    async def late():
+        manager.deadline_s = 0.5
+        *early, last = [sample(0, answer) for answer in GROUPS[0][1]]
+        return await rewards_of(manager, early) + await rewards_of(manager, [last])
+
+    places = [(uid, place) for place in range(4) for uid in range(3)]  # the groups' samples come in turns
+    with judge_file(tmp_path) as judge:
+        manager = manager_of(judge)
+        found = asyncio.run(rewards_of(manager, [sample(uid, GROUPS[uid][1][place]) for uid, place in places]))
+        assert found == pytest.approx([NEUTRAL[4 * uid + place] for uid, place in places])
+        assert asyncio.run(late()) == [0.0, 1.0, 0.5, 0.5]
+        printed = capsys.readouterr().out
+        assert "3 of 4 samples of 0 came within 0.5 s" in printed and "a sample of 0 came after" in printed
+        wrong = {"reward.num_workers=2": "only meet with 1", "data.train_batch_size=1024": "exceeds 1000"}
+        wrong |= {"trainer.test_freq=5": "val_kwargs.n differs", "+reward.reward_kwargs.topologi=anchor": "topologi"}
+        for override, problem in wrong.items():
+            with pytest.raises(UserError, match=problem):
+                manager_of(judge, override)
 
 
 def test_slime_removes_a_sample_without_a_rank_from_the_loss(tmp_path, monkeypatch):
