@@ -1,8 +1,8 @@
 """Knockouts: single elimination, seeded at random or against the anchor, and double elimination.
 
-After every result the bracket is walked again from the first round; matches that can start now are ready. Entrants are
-ranked by the round in which they are out (their tier), inside a tier by their mean match score. Our rules, where the
-paper is silent:
+The bracket is walked once. A result seats its winner and its loser in their next games, and a match is ready as soon as
+both entrants are known. Entrants are ranked by the round in which they are out (their tier), inside a tier by their
+mean match score. Our rules, where the paper is silent:
 
 - A bye is a place in the bracket that every entrant beats without a match.
 - After a draw or a failed match, the entrant with the better mean score so far advances. If these are equal, the
@@ -13,9 +13,10 @@ paper is silent:
 - A pair that meets again is not judged again. Its first verdict counts for the second meeting.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 from arenarl.tournament.schedules import (
     DECIMALS,
@@ -41,6 +42,25 @@ class Out(NamedTuple):
     is_tiebreak: bool
 
 
+@dataclass(eq=False)
+class Seat:
+    """A place of a round: its entrant (None while unknown), and the game in which the entrant plays next."""
+
+    entrant: int | None = None
+    game: "Game | None" = None
+
+
+@dataclass(eq=False)
+class Game:
+    """The meeting of two seats, and the seats of its winner and its loser."""
+
+    first: Seat
+    second: Seat
+    depth: int | None
+    winner: Seat = field(default_factory=Seat)
+    loser: Seat = field(default_factory=Seat)
+
+
 class BracketWalk:
     """The state of a bracket after some results: ready matches, eliminations, rounds and the champion.
     `order` is the seeding order, `met` the opponents that each entrant met before the bracket."""
@@ -50,49 +70,64 @@ class BracketWalk:
         self.place = {entrant: k for k, entrant in enumerate(order)}
         self.met = met or {entrant: set() for entrant in order}
         self.waits = dict.fromkeys(order, 1 if met else 0)
-        self.ready: list[Pairing] = []
+        self.ready: dict[Pairing, Game] = {}
         self.outs: list[Out] = []
-        self.rounds: list[list[Place]] = []
-        self.champion: int | None = None
+        self.rounds: list[list[tuple[Seat, Seat, Seat]]] = []
+        self.champion = Seat()
         self.passes = dict.fromkeys(order, 0)
 
-    def play_single(self, places: list[int | None]) -> "BracketWalk":
-        """Play a single elimination. A round with an odd number of places gets a bye after the first place."""
-        while len(places) > 1:
-            if len(places) % 2:
-                places.insert(1, BYE)
-            winners, _ = self.play_round(places, depth=len(self.rounds))
-            matches = zip(places[::2], places[1::2], winners, strict=True)
-            self.rounds.append([Place(*(None if place == BYE else place for place in match)) for match in matches])
-            places = winners
-        self.champion = places[0]
+    def play_single(self, seats: list[Seat]) -> "BracketWalk":
+        """Play a single elimination. A round with an odd number of seats gets a bye after the first seat."""
+        while len(seats) > 1:
+            if len(seats) % 2:
+                seats.insert(1, Seat(BYE))
+            winners, _ = self.play_round(seats, depth=len(self.rounds))
+            self.rounds.append(list(zip(seats[::2], seats[1::2], winners, strict=True)))
+            seats = winners
+        self.champion = seats[0]
         return self
 
-    def play_round(
-        self, places: list[int | None], depth: int | None = None
-    ) -> tuple[list[int | None], list[int | None]]:
-        """Play neighbouring places; return winners and losers, None while unknown.
+    def play_round(self, seats: list[Seat], depth: int | None = None) -> tuple[list[Seat], list[Seat]]:
+        """Let neighbouring seats meet; return the seats of the winners and of the losers.
         Losers are out at `depth`. If `depth` is None, they stay in the tournament."""
-        pairs = [self._meet(a, b, depth) for a, b in zip(places[::2], places[1::2], strict=True)]
+        pairs = [self._meet(a, b, depth) for a, b in zip(seats[::2], seats[1::2], strict=True)]
         return [winner for winner, _ in pairs], [loser for _, loser in pairs]
 
-    def _meet(self, a: int | None, b: int | None, depth: int | None) -> tuple[int | None, int | None]:
-        if BYE in (a, b):
-            return (b if a == BYE else a), BYE
+    def go_on(self) -> None:
+        """Decide the games whose results arrived since the last call, and the games that follow from them."""
+        for pairing in [pairing for pairing in self.ready if pairing[:2] in self.results]:
+            self._end(self.ready.pop(pairing))
+
+    def _meet(self, a: Seat, b: Seat, depth: int | None) -> tuple[Seat, Seat]:
+        if BYE in (a.entrant, b.entrant):
+            return (b, a) if a.entrant == BYE else (a, b)
+        game = a.game = b.game = Game(a, b, depth)
+        self._start(game)
+        return game.winner, game.loser
+
+    def _start(self, game: Game) -> None:
+        a, b = game.first.entrant, game.second.entrant
         if a is None or b is None:
-            return None, None
-        wait = max(self.waits[a], self.waits[b])
-        if (a, b) not in self.results:
-            self.ready.append(Pairing(a, b, wait))
-            return None, None
+            return
+        if (a, b) in self.results:
+            self._end(game)
+        else:
+            self.ready[Pairing(a, b, max(self.waits[a], self.waits[b]))] = game
+
+    def _end(self, game: Game) -> None:
+        """Seat the winner and the loser of a game with a result, and start the games for which they were missing."""
+        a, b = cast(int, game.first.entrant), cast(int, game.second.entrant)
         winner, loser, is_tiebreak, is_pass = self._decide(a, b)
         self.passes[winner] = self.passes[winner] + 1 if is_pass else min(self.passes[winner], self.passes[loser])
-        self.waits[a] = self.waits[b] = wait + (b not in self.met[a])
+        self.waits[a] = self.waits[b] = max(self.waits[a], self.waits[b]) + (b not in self.met[a])
         self.met[a].add(b)
         self.met[b].add(a)
-        if depth is not None:
-            self.outs.append(Out(loser, winner, depth - self.passes[loser], is_tiebreak))
-        return winner, loser
+        if game.depth is not None:
+            self.outs.append(Out(loser, winner, game.depth - self.passes[loser], is_tiebreak))
+        for seat, entrant in ((game.winner, winner), (game.loser, loser)):
+            seat.entrant = entrant
+            if seat.game:
+                self._start(seat.game)
 
     def _decide(self, a: int, b: int) -> tuple[int, int, bool, bool]:
         """Return (winner, loser, True if the seeding order decided, True if the winner has only a pass)."""
@@ -108,21 +143,38 @@ class Bracket(Topology):
     """Base class of the knockouts: turns a walk into ready matches and standings."""
 
     def ready(self, results: Results) -> list[Pairing]:
-        return self._walk(results).ready
+        return list(self._walked(results).ready)
 
     def standings(self, results: Results) -> list[Standing | None]:
-        walk = self._walk(results)
-        tiers: dict[int | None, float] = {walk.champion: inf}
+        walk = self._walked(results)
+        tiers: dict[int | None, float] = {walk.champion.entrant: inf}
         for out in reversed(walk.outs):
             tiers[out.loser] = tiers[out.winner] if out.is_tiebreak else out.depth
         scores = self._scores(results, walk)
         return [None if score is None else Standing((tiers[i], score), score) for i, score in enumerate(scores)]
 
     def bracket(self, results: Results) -> list[list[Place]]:
-        return self._walk(results).rounds
+        def entrant(seat: Seat) -> int | None:
+            return None if seat.entrant == BYE else seat.entrant
+
+        return [[Place(*map(entrant, match)) for match in matches] for matches in self._walked(results).rounds]
+
+    def _walked(self, results: Results) -> BracketWalk:
+        """Return the walk up to the first matches without a result. It goes on from the last call's state while
+        `results` is the same dictionary, which may only gain entries."""
+        if self._walks and self._walks[0].results is results:
+            self._walks[0].go_on()
+        else:
+            self._walks[:] = [self._walk(results)]
+        return self._walks[0]
+
+    @cached_property
+    def _walks(self) -> list[BracketWalk]:
+        """The last walk, if any."""
+        return []
 
     def _walk(self, results: Results) -> BracketWalk:
-        """Walk the bracket up to the first matches without a result."""
+        """Walk the bracket from the first round up to the first matches without a result."""
         raise NotImplementedError
 
     def _scores(self, results: Results, walk: BracketWalk) -> list[float | None]:
@@ -193,7 +245,7 @@ class DoubleElimination(Bracket):
 
     def _walk(self, results: Results) -> BracketWalk:
         walk = BracketWalk(results, self.lots)
-        unbeaten: list[int | None] = filled("standard", self.lots)
+        unbeaten = filled("standard", self.lots)
         dropped = []
         while len(unbeaten) > 1:
             unbeaten, losers = walk.play_round(unbeaten)
@@ -202,7 +254,7 @@ class DoubleElimination(Bracket):
         for k, losers in enumerate(dropped[1:]):
             once_beaten, _ = walk.play_round(once_beaten, 2 * k)
             pairs = zip(once_beaten, losers[::-1], strict=True)
-            once_beaten, _ = walk.play_round([entrant for pair in pairs for entrant in pair], 2 * k + 1)
+            once_beaten, _ = walk.play_round([seat for pair in pairs for seat in pair], 2 * k + 1)
         (walk.champion,), _ = walk.play_round(unbeaten + once_beaten, 2 * len(dropped))
         return walk
 
@@ -219,10 +271,10 @@ def scaled_sum(scores: list[float | None]) -> float:
     return sum(known) * (len(scores) / len(known)) if known else 0.0
 
 
-def filled(placement: str, seeds: list[int]) -> list[int | None]:
-    """Return the entrants in bracket order, with byes for missing seeds. `seeds` starts with the best seed."""
+def filled(placement: str, seeds: list[int]) -> list[Seat]:
+    """Return the seats of the first round, with byes for missing seeds. `seeds` starts with the best seed."""
     order = (standard_placement if placement == "standard" else algorithm1_placement)(len(seeds))
-    return [seeds[k] if k < len(seeds) else BYE for k in order]
+    return [Seat(seeds[k] if k < len(seeds) else BYE) for k in order]
 
 
 def standard_placement(size: int) -> list[int]:

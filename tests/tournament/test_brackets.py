@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judges import noisy, perfect, scripted
 
-from arenarl.tournament.brackets import DoubleElimination, standard_placement
+from arenarl.tournament.brackets import (
+    DoubleElimination,
+    SeededSingleElimination,
+    SingleElimination,
+    standard_placement,
+)
 from arenarl.tournament.play import play_tournament, run_tournament
 
 SEEDED, SINGLE, DOUBLE = "seeded_single_elimination", "single_elimination", "double_elimination"
@@ -195,10 +200,10 @@ def test_double_elimination_eliminates_by_two_defeats(size):
     for seed in range(5):
         ranking = run_tournament(DOUBLE, size, noisy(range(size), seed), seed=seed)
         walk = DoubleElimination(size, seed)._walk(verdicts_of(ranking.matches))
-        assert walk.ready == [] and len(walk.outs) == size - 1
+        assert not walk.ready and len(walk.outs) == size - 1
         losers = [match.i if match.scores[0] < match.scores[1] else match.j for match in ranking.matches]
         defeats = [losers.count(i) for i in range(size)]
-        assert all(1 <= defeats[out.loser] <= 2 for out in walk.outs) and defeats[walk.champion] <= 1
+        assert all(1 <= defeats[out.loser] <= 2 for out in walk.outs) and defeats[walk.champion.entrant] <= 1
         assert sum(defeats) == len(ranking.matches)
 
 
@@ -264,3 +269,31 @@ def test_after_a_failed_match_an_entrant_with_a_score_beats_one_without(topology
     # Three entrants: 0 has a bye, 2 beats 1; the final fails. 2 has a score, 0 has none.
     ranking = run_tournament(topology, 3, scripted({(1, 2): (3, 4)}, failed=[{0, 2}, {0, 1}]))
     assert ranking.ranks_G == [None, 1.0, 0.0]
+
+
+KNOCKOUTS = {SINGLE: SingleElimination, SEEDED: SeededSingleElimination, DOUBLE: DoubleElimination}
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    st.sampled_from(sorted(KNOCKOUTS)), st.integers(2, 33), st.integers(0, 2**32), st.floats(0, 1), st.integers(1, 99)
+)
+def test_a_walk_that_goes_on_equals_a_walk_from_the_first_round(topology, size, seed, failure_share, scores):
+    random, results, running = Random(seed), {}, set()
+    kept = KNOCKOUTS[topology](size, seed)
+    while running := running | set(kept.ready(results)):
+        i, j, _ = pairing = random.choice(sorted(running))
+        running.remove(pairing)
+        pair = None if random.random() < failure_share else (random.randrange(scores) / 7, random.randrange(scores) / 7)
+        results[i, j], results[j, i] = pair, pair and pair[::-1]
+        fresh, copy = KNOCKOUTS[topology](size, seed), dict(results)
+        assert {frozenset(match) for match in kept.ready(results)} == {frozenset(match) for match in fresh.ready(copy)}
+    assert (kept.standings(results), kept.bracket(results)) == (fresh.standings(copy), fresh.bracket(copy))
+
+
+@pytest.mark.parametrize("topology", KNOCKOUTS)
+def test_a_bracket_of_256_is_walked_at_most_twice_per_round(topology, monkeypatch):
+    walks, walk = [], KNOCKOUTS[topology]._walk
+    monkeypatch.setattr(KNOCKOUTS[topology], "_walk", lambda self, results: walks.append(1) or walk(self, results))
+    ranking = run_tournament(topology, 256, perfect(range(256)))
+    assert len(walks) <= 2 * ranking.critical_path
