@@ -4,6 +4,7 @@ import json
 import random
 import time
 from dataclasses import asdict
+from itertools import pairwise
 from unicodedata import normalize
 
 import pytest
@@ -239,6 +240,34 @@ def test_a_record_without_a_step_is_refused_with_its_line(tmp_path, record):
     with pytest.raises(UserError, match=r"curve.jsonl, line 3 has no step; restore the file"):
         append_step(path, 3, [{"step": 3}])
     assert len(path.read_text().splitlines()) == 3
+
+
+def step_records(step):
+    return [{"step": step, "text": "一家🛫\n" * 3, "row": row} for row in range(2)]
+
+
+def test_each_step_writes_its_own_bytes_alone(tmp_path):
+    path, files, added = tmp_path / "groups.jsonl", set(), [0]
+    for step in range(10, 30):  # all numbers of equal length
+        append_step(path, step, step_records(step))
+        files.add(path.stat().st_ino)  # a file that is written anew has another number
+        added.append(path.stat().st_size)
+    assert len(files) == 1 and {after - before for before, after in pairwise(added)} == {added[1]}
+    append_step(path, 17, step_records(17))
+    assert [record["step"] for record in read_steps(path)] == [step for step in range(10, 18) for _ in range(2)]
+
+
+def test_after_a_kill_at_any_byte_the_resumed_run_ends_with_the_same_file(tmp_path):
+    path, records = tmp_path / "groups.jsonl", [record for step in range(3) for record in step_records(step)]
+    for step in range(3):
+        append_step(path, step, step_records(step))
+    whole = path.read_bytes()
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        assert [*read_steps(path)] == records[: whole[: cut + 1].count(b"\n")]  # a line may lack its end alone
+        for step in range(whole[:cut].count(b"\n") // 2, 3):
+            append_step(path, step, step_records(step))
+        assert path.read_bytes() == whole
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=30))

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from arenarl.report.summary import baseline_name, policies_of
 from arenarl.report.watching import Points, watch_lines, watched_points
-from arenarl.trajectory import read_jsonl
+from arenarl.trajectory import read_steps
 
 STYLE = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so all machines draw the same
@@ -263,7 +263,7 @@ def training_log(folder: Path) -> list[dict[str, Any]]:
     """Return the metrics logged per step, from an offline method's metrics.jsonl or the newest checkpoint's log.
     Empty if `folder` has neither."""
     if (folder / "metrics.jsonl").is_file():
-        return list(read_jsonl(folder / "metrics.jsonl"))
+        return list(read_steps(folder / "metrics.jsonl"))
     states = folder.glob("checkpoint-*/trainer_state.json")
     last = max(states, key=lambda path: int(path.parent.name.rpartition("-")[2]), default=None)
     return json.loads(last.read_text(encoding="utf-8"))["log_history"] if last else []
@@ -280,5 +280,5 @@ def save_figure(figure: Figure, path: Path) -> Path:
 def _read_curves(run_dirs: Sequence[Path]) -> list[list[dict[str, Any]]]:
     """Return the first run's curve, and the curves of all other runs that have the same steps."""
     paths = [run_dir / "rl" / "curve.jsonl" for run_dir in run_dirs]
-    curves = [list(read_jsonl(path)) for path in paths if path.is_file()] if paths[0].is_file() else []
+    curves = [list(read_steps(path)) for path in paths if path.is_file()] if paths[0].is_file() else []
     return [curve for curve in curves if [point["step"] for point in curve] == [point["step"] for point in curves[0]]]

@@ -6,6 +6,7 @@ results.
 """
 
 import fcntl
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -85,7 +86,7 @@ def _check_logs(folder: Path) -> None:
     """Raise UserError for a damaged line in a file that later steps read."""
     for name in ("curve", "groups", "metrics", "watch"):
         if (path := folder / f"{name}.jsonl").is_file():
-            read_steps(path)
+            deque(read_steps(path), maxlen=0)
 
 
 def fix_randomness(config: Config) -> None:

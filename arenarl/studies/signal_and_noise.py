@@ -36,7 +36,7 @@ from arenarl.system.errors import UserError, missing, run_cli
 from arenarl.training.arena import Arena
 from arenarl.training.metrics import rank_correlation
 from arenarl.training.queries import training_queries
-from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
+from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_steps
 
 Order = Sequence[float | None]  # one value per trajectory; higher is better
 
@@ -85,7 +85,7 @@ def kept_groups(config: Config, domain: Domain) -> dict[int, list[RolloutGroup]]
     queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
     query_of = {query.query_id: query for query in queries}
     groups: dict[int, list[RolloutGroup]] = {}
-    for record in read_jsonl(path):
+    for record in read_steps(path):
         trajectories = list(map(Trajectory.from_record, record["trajectories"]))
         groups.setdefault(record["step"], []).append(RolloutGroup(query_of[record["query_id"]], trajectories))
     return groups

@@ -56,6 +56,12 @@ def write_lines(path: Path, records: Iterable[Any]) -> None:
             file.write(to_json(record) + "\n")
 
 
+def append_lines(path: Path, records: Iterable[Any]) -> None:
+    """Append one JSON line per record. A kill may leave a part of the lines, of the last one only its beginning."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write("".join(to_json(record) + "\n" for record in records))
+
+
 def read_json(path: Path, form: Any = None, remedy: str = "restore it, or delete it") -> Any | None:
     """Return the content of a JSON file, None if the file does not exist.
 

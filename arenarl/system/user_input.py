@@ -21,13 +21,15 @@ class NotText(UserError):
     """Error for a file that is not UTF-8."""
 
 
-def lines_of(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """Yield the file's lines. Raises UserError if the file is missing, a folder or unreadable, and NotText if it is not
-    UTF-8."""
+def lines_of(path: Path, encoding: str = "utf-8", may_be_cut: bool = False) -> Iterator[str]:
+    """Yield the file's lines; a line that ends inside a character is left out if the file `may_be_cut`.
+    Raises UserError if the file is missing, a folder or unreadable, and NotText if it is not UTF-8."""
     try:
         with path.open(encoding=encoding) as file:
             yield from file
     except UnicodeDecodeError as error:
+        if may_be_cut and error.reason == "unexpected end of data":  # Python's words for the end of the file only
+            return
         raise NotText(f"{path} is not UTF-8 text; save it as UTF-8, or download it again") from error
     except IsADirectoryError as error:
         raise UserError(f"{path} is a folder, not a file; name a file") from error

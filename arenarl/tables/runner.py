@@ -24,7 +24,7 @@ from arenarl.system.errors import OWNED
 from arenarl.system.progress import Bar, say
 from arenarl.tables.rows import Run
 from arenarl.tables.store import FILE, Stored, read_runs, store_run
-from arenarl.trajectory import read_jsonl
+from arenarl.trajectory import read_steps
 
 
 class _RunFailed(Exception):
@@ -128,7 +128,7 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
     steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
     dimensions = figures.get("by_dimension", {}).items()
     curve = config.run_dir / "rl" / "curve.jsonl"
-    points = read_jsonl(curve) if curve.is_file() else ()
+    points = read_steps(curve) if curve.is_file() else ()
     results = {
         "row": run.row,
         "seed": run.seed,

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from arenarl.system.atomic_files import write_lines
+from arenarl.system.atomic_files import append_lines, write_lines
 from arenarl.system.errors import UserError, missing
 from arenarl.system.user_input import first_problem, lines_of
 from arenarl.trajectory.messages import are_objects, given_calls, parse_turn, reply_message
@@ -25,23 +26,41 @@ def write_jsonl(path: Path, records: Iterable[Any]) -> None:
     write_lines(path, (asdict(record) if isinstance(record, Query) else record for record in records))
 
 
-def append_step(path: Path, step: int, records: Iterable[dict[str, Any]]) -> None:
-    """Append the records of an optimizer step; each has a `step`. Records of this step or a later one are replaced."""
-    earlier = [record for record in read_steps(path) if record["step"] < step] if path.is_file() else []
-    write_jsonl(path, [*earlier, *records])
+def append_step(path: Path, step: float, records: Iterable[dict[str, Any]]) -> None:
+    """Append the records of an optimizer step; each has a `step`. Records of this step or a later one are replaced.
+
+    A process reads and rewrites a file at its first call only. Later calls write the new lines alone, unless they
+    replace records. A kill while they are written leaves a part of this step, which the resumed run replaces.
+    """
+    records = list(records)
+    last, state = _written.pop(path, (inf, None))
+    if last < step and state == _state(path):
+        append_lines(path, records)
+    else:
+        earlier = [record for record in read_steps(path) if record["step"] < step] if path.is_file() else []
+        records = [*earlier, *records]
+        write_jsonl(path, records)
+        last = -inf
+    _written[path] = max([last, *(record["step"] for record in records)]), _state(path)
 
 
-def read_steps(path: Path) -> list[dict[str, Any]]:
-    """Return the records that `append_step` wrote. Raises UserError for a damaged line."""
-    records = []
+_written: dict[Path, tuple[float, Any]] = {}  # the last step and the state of each file after `append_step`
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    return (path.stat().st_size, path.stat().st_mtime_ns) if path.is_file() else None
+
+
+def read_steps(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records that `append_step` wrote, without a last line that a kill cut off.
+    Raises UserError for any other damaged line."""
     try:
-        for number, record in _numbered_records(path):
+        for number, record in _numbered_records(path, may_be_cut=True):
             if not isinstance(record, dict) or type(record.get("step")) is not int:
                 raise UserError(f"{path}, line {number} has no step; restore the file")
-            records.append(record)
+            yield record
     except UserError as error:
         raise UserError(f"{error}, or delete it: the records of earlier steps are then missing") from error
-    return records
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
@@ -50,15 +69,18 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
         yield record
 
 
-def _numbered_records(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield (line number, record) for each line that is not blank. Raises UserError as `read_jsonl` does."""
+def _numbered_records(path: Path, may_be_cut: bool = False) -> Iterator[tuple[int, Any]]:
+    """Yield (line number, record) for each line that is not blank. Raises UserError as `read_jsonl` does, but not for
+    the end of a file that `may_be_cut`."""
     if not path.exists():
         raise UserError(missing(path, f"; {how_to_get(path)}"))
-    for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
+    for number, line in enumerate(lines_of(path, "utf-8-sig", may_be_cut), start=1):
         try:
             if line.strip():
                 yield number, parse_json(line, MAX_RECORD_NESTING)
         except ValueError as error:
+            if may_be_cut and not line.endswith("\n"):
+                return
             how = "correct the line, or restore the file"
             raise UserError(f"{path}, line {number} is not JSON: {json_problem(error)}; {how}") from error
 

@@ -32,7 +32,7 @@ from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import read_json, to_json, write_text
 from arenarl.system.errors import UserError, current_folder
 from arenarl.system.progress import say
-from arenarl.trajectory import read_jsonl
+from arenarl.trajectory import read_jsonl, read_steps
 
 HERE = Path(__file__).parent
 SCRIPTS = ("dom.js", "store.js", "list.js", "tournament.js", "item.js", "app.js")
@@ -88,11 +88,11 @@ def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict
              "left": len(names) - 1, "right": len(names) // 2 if len(names) > 2 else 0,
              "items": evaluated_items(evaluation, names)}]  # fmt: skip
     groups = run_dir / "rl" / "groups.jsonl"
-    if groups.is_file():
+    if groups.is_file() and (first := next(read_steps(groups), None)):
         config = read_yaml((run_dir / "rl" / "config.yaml").read_text(encoding="utf-8"))
         is_tournament = config["reward"]["name"] == "tournament"
         topology = config["tournament"]["topology"] if is_tournament else config["reward"]["name"]
-        size = len(next(read_jsonl(groups))["trajectories"])
+        size = len(first["trajectories"])
         names = [sample_name(g, config["rollout"]["anchor"] and g == 0) for g in range(size)]
         simulated = summary["provenance"]["judge_is_simulated"]
         sets.append({"key": "training", "title": "Training groups",

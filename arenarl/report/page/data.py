@@ -17,7 +17,7 @@ from arenarl.system.atomic_files import to_json
 from arenarl.system.errors import UserError
 from arenarl.tournament.ranking import Match
 from arenarl.tournament.schedules import Place
-from arenarl.trajectory import Trajectory, read_jsonl, read_turns
+from arenarl.trajectory import Trajectory, read_jsonl, read_steps, read_turns
 
 BLOCK_CHARACTERS = 250_000  # JSON per block: opens in a few milliseconds and compresses well
 
@@ -43,7 +43,7 @@ def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
 
 def training_items(path: Path, topology: str) -> Iterator[Item]:
     """Yield the groups of runs/<run>/rl/groups.jsonl."""
-    for record in read_jsonl(path):
+    for record in read_steps(path):
         ranking = record["ranking"] or {"ranks_G": record["ranks"], "scores_G": record["rewards"], "matches": []}
         quality = record["quality"] or [None] * len(record["rewards"])
         triples = zip(record["trajectories"], quality, record["rewards"], strict=True)
