@@ -5,9 +5,9 @@ against the spread of quality, and the effect of more turns and samples at test 
 so figures can be read in grey. The same data gives the same bytes.
 """
 
-import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from arenarl.report.summary import baseline_name, policies_of
 from arenarl.report.watching import Points, watch_lines, watched_points
+from arenarl.system.atomic_files import read_json
 from arenarl.trajectory import read_steps
 
 STYLE = {
@@ -259,14 +260,21 @@ def drawable(name: str) -> str:
     return "".join(character if character.isprintable() else " " for character in name)
 
 
+@dataclass(frozen=True)
+class _State:
+    """Content of the trainer's state in a checkpoint."""
+
+    log_history: list[dict[str, Any]]
+
+
 def training_log(folder: Path) -> list[dict[str, Any]]:
     """Return the metrics logged per step, from an offline method's metrics.jsonl or the newest checkpoint's log.
     Empty if `folder` has neither."""
     if (folder / "metrics.jsonl").is_file():
         return list(read_steps(folder / "metrics.jsonl"))
-    states = folder.glob("checkpoint-*/trainer_state.json")
-    last = max(states, key=lambda path: int(path.parent.name.rpartition("-")[2]), default=None)
-    return json.loads(last.read_text(encoding="utf-8"))["log_history"] if last else []
+    states = {path.parent.name.partition("-")[2]: path for path in folder.glob("checkpoint-*/trainer_state.json")}
+    last = max(filter(str.isdecimal, states), key=int, default=None)  # others are the user's own copies
+    return read_json(states[last], _State, "restore it, or delete its folder").log_history if last else []
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

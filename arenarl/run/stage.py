@@ -85,7 +85,7 @@ def _keep_start(folder: Path, start: StartRecord) -> None:
 def _check_logs(folder: Path) -> None:
     """Raise UserError for a damaged line in a file that later steps read."""
     for name in ("curve", "groups", "metrics", "watch"):
-        if (path := folder / f"{name}.jsonl").is_file():
+        if (path := folder / f"{name}.jsonl").exists():
             deque(read_steps(path), maxlen=0)
 
 

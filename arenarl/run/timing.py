@@ -6,23 +6,29 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
+from typing import Annotated
+
+from annotated_types import Interval
 
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.progress import is_main_process, process_count
+
+_Amount = Annotated[float, Interval(ge=0, lt=inf)]
 
 
 @dataclass(frozen=True)
 class Timing:
     """Content of a finished stage's timing.json."""
 
-    seconds: float
-    peak_memory_gb: float
+    seconds: _Amount
+    peak_memory_gb: _Amount
 
 
 @dataclass(frozen=True)
 class _Elapsed:
-    seconds: float = 0.0
+    seconds: _Amount = 0.0
 
 
 def read_timing(folder: Path) -> Timing | None:

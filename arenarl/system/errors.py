@@ -268,7 +268,8 @@ def _known_failure(error: BaseException) -> str | None:
     if isinstance(error, OSError):
         for numbers, _, line in _FAILURES:
             if error.errno in numbers:
-                return f"{error.filename}: {line}" if error.filename else line
+                path = error.filename2 or error.filename  # the second is the goal of a rename
+                return f"{path}: {line}" if path else line
     is_from_library = type(error).__module__.partition(".")[0] in _LIBRARIES
     matches = re.search if is_from_library else re.match if type(error) in _PLAIN_TYPES else None
     return next((line for _, text, line in _FAILURES if matches and text and matches(text, str(error))), None)

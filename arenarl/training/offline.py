@@ -150,9 +150,10 @@ def _read_examples(path: Path, steps: Sequence[int]) -> dict[int, dict[str, Any]
         say(f"{path}, line {len(done) + 1} is damaged; rolling out its step and later steps again")
         if is_main_process():
             write_jsonl(path, done.values())
-            for later in path.parent.parent.glob("round*"):
-                if int(later.name.removeprefix("round")) > int(path.parent.name.removeprefix("round")):
-                    remove(later)
+            number, later = int(path.parent.name.removeprefix("round")), path.parent.parent.glob("round*")
+            for folder in later:  # other names are the user's own copies
+                if (name := folder.name.removeprefix("round")).isdecimal() and int(name) > number:
+                    remove(folder)
     return done
 
 

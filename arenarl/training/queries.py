@@ -1,5 +1,6 @@
 """Select the queries that RL trains on."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from arenarl.config.schema import DifficultyConfig, RLConfig
@@ -8,10 +9,17 @@ from arenarl.domains.known_answers import has_answer
 from arenarl.run.marks import damage
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import read_json
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, one_line
 from arenarl.system.progress import is_main_process
 from arenarl.training.rewards import REWARDS
 from arenarl.trajectory import Query, read_jsonl
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """The setting of the file beside pass rates that must fit RL's policy."""
+
+    policy: str  # hash of its weights, or its hub id
 
 
 def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path) -> list[Query]:
@@ -55,7 +63,7 @@ def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Pa
     if problem := damage(path.parent, pass_rate_file):
         how = "restore it, or run python -m arenarl.training.difficulty again"
         raise UserError(f"rl.difficulty.filter: {path.parent} is damaged: {problem}; {how}")
-    rates = {record["query_id"]: record["pass_rate"] for record in read_jsonl(path)} if path.is_file() else {}
+    rates = _read_rates(path) if path.is_file() else {}
     closed = [query.query_id for query in queries if has_answer(query)]
     if missing := [query_id for query_id in closed if query_id not in rates]:
         raise UserError(
@@ -67,6 +75,19 @@ def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Pa
     return [query for query in queries if not has_answer(query) or query.query_id in kept]
 
 
+def _read_rates(path: Path) -> dict[str, float | None]:
+    """Return the pass rates by query; None where a verdict is missing. Raises UserError for a line without a rate."""
+    rates = {}
+    for record in read_jsonl(path):
+        match record:
+            case {"query_id": str(query_id), "pass_rate": None | int() | float() as rate} if 0 <= (rate or 0) <= 1:
+                rates[query_id] = rate
+            case _:
+                what = f"{one_line(record)} is not an object with query_id and a pass_rate from 0 to 1, or null"
+                raise UserError(f"{path}: {what}; correct it, or run python -m arenarl.training.difficulty")
+    return rates
+
+
 def pass_rate_file(name: str) -> bool:
     """True for the files that measuring pass rates writes."""
     return name in ("pass_rates.jsonl", "settings.json")
@@ -74,8 +95,9 @@ def pass_rate_file(name: str) -> bool:
 
 def refuse_other_pass_rates(rl: RLConfig, path: Path, policy: str) -> None:
     """Raise UserError, on the main process, if the pass rates were measured with other weights than the policy's."""
-    settings = read_json(path.parent / "settings.json") if rl.difficulty.filter and is_main_process() else None
-    if settings and settings["policy"] != hash_weights(policy):
+    is_used = rl.difficulty.filter and is_main_process()
+    settings = read_json(path.parent / "settings.json", _Settings) if is_used else None
+    if settings and settings.policy != hash_weights(policy):
         raise UserError(
             f"rl.difficulty.filter: {path} was measured with other weights than {policy} has; "
             "run python -m arenarl.training.difficulty again"

@@ -27,7 +27,7 @@ from arenarl.evaluation.playoffs import play_offs
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import cached_examiner
 from arenarl.report.__main__ import folders_of
-from arenarl.report.figures import draw_figures
+from arenarl.report.figures import draw_figures, training_log
 from arenarl.report.page import write_page
 from arenarl.report.page.data import pack, training_items
 from arenarl.report.provenance import provenance
@@ -322,6 +322,15 @@ def test_bands_are_intervals_of_one_seed_or_the_range_of_several(run, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Glyph", "ignore:Matplotlib currently does not support")  # fonts lack characters
+def test_the_training_log_is_the_newest_checkpoints_and_not_that_of_a_users_copy(tmp_path):
+    for name, text in {"9": '{"log_history": []}', "10": '{"log_history": [{"step": 10}]}', "10-old": ""}.items():
+        write_text(tmp_path / f"checkpoint-{name}" / "trainer_state.json", text)
+    assert training_log(tmp_path) == [{"step": 10}]
+    write_text(tmp_path / "checkpoint-10" / "trainer_state.json", "{")
+    with pytest.raises(UserError, match="trainer_state.json is damaged .*; restore it, or delete its folder"):
+        training_log(tmp_path)
+
+
 def test_subtasks_and_figures_may_have_any_name(tmp_path):
     names, figure = ["C# $a{ and $b", "$$", "$\\frac$", "{judge}", *TEXTS], {"mean": 50.0, "ci": [40.0, 60.0]}
     figures = {"by_subtask": dict.fromkeys(names, {"win_rate": figure})}

@@ -16,6 +16,7 @@ from scripts import ENVIRONMENT, assert_a_whole_checkpoint_is_left, command_of, 
 
 from arenarl.run.timing import Stopwatch, timed
 from arenarl.system.atomic_files import write_json
+from arenarl.system.errors import UserError
 
 SEED = int(os.environ.get("ARENARL_KILL_SEED", random.SystemRandom().randrange(10**6)))
 KILLS = int(os.environ.get("ARENARL_KILLS", 1))
@@ -134,3 +135,7 @@ def test_the_time_of_all_starts_is_counted(tmp_path):
     with timed(tmp_path, "rl"):
         pass
     assert 100 <= read(tmp_path / "timing.json")["seconds"] < 200 and not (tmp_path / "elapsed.json").exists()
+    for seconds in ("NaN", "1e999", "-1", '"1"'):
+        (tmp_path / "elapsed.json").write_text(f'{{"seconds": {seconds}}}')
+        with pytest.raises(UserError, match="elapsed.json is damaged .*; restore it, or delete it"):
+            Stopwatch(tmp_path)

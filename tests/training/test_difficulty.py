@@ -12,6 +12,7 @@ import pytest
 from parts import training_queries_of
 
 from arenarl.config.load import load_config
+from arenarl.config.schema import DifficultyConfig
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.system.errors import UserError
 from arenarl.training import difficulty
@@ -96,6 +97,14 @@ def test_measuring_resumes_after_a_kill_and_restarts_with_other_settings(config,
     config.rollout = replace(config.rollout, temperature=0.5)
     difficulty.measure(config)
     assert len(set(rolled_out)) == 6
+
+
+@pytest.mark.parametrize("rate", ['"0.5"', "NaN", "2", "[0.5]", "-1"])
+def test_a_pass_rate_that_is_not_a_share_is_refused(rate, tmp_path):
+    path = tmp_path / "pass_rates.jsonl"
+    path.write_text(f'{{"query_id": "q", "pass_rate": {rate}}}\n')
+    with pytest.raises(UserError, match="is not an object with query_id and a pass_rate from 0 to 1"):
+        of_right_difficulty([], DifficultyConfig(), path)
 
 
 def test_another_verifier_or_precision_restarts_and_another_price_does_not(config, rolled_out):

@@ -108,7 +108,7 @@ def _label(is_simulated: bool) -> str:
 def _other_seeds(run_dir: Path) -> list[Path]:
     """Return the folders of runs that differ only in their seed. Print the runs that also differ in other settings."""
     own, paths = run_dir / "rl" / "config.yaml", sorted(run_dir.parent.glob(f"{run_dir.name}-seed*"))
-    seeds = {path: int(seed) for path in paths if (seed := path.name.rpartition("-seed")[2]).isdigit()}
+    seeds = {path: int(seed) for path in paths if (seed := path.name.rpartition("-seed")[2]).isdecimal()}
     if not seeds or not own.is_file():
         return list(seeds)
     try:
