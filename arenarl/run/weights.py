@@ -46,7 +46,7 @@ class StartRecord:
     settings: dict[str, Any] | None = field(default=None, repr=False)  # the config
 
     def changed_content(self, now: "StartRecord") -> list[str]:
-        """Return the names of files, and "the system prompt", whose content differs from `now`.
+        """Return the names of files and prompts whose content differs from `now`.
         Both must be records of this version, which hold all hashes."""
         files = [f"{now.policy}/{name}" for name in _different(self.files, now.files)]
         return files + _different(self.data, now.data)
@@ -65,6 +65,8 @@ def start_record(
         splits += ("rl_queries",)
     data = {f"{name}.jsonl": hashes.get(name) for name in splits}
     data["the system prompt"] = provenance.get("system_prompt")
+    if stage == "rl" and isinstance(judge := provenance.get("judge_train"), dict):  # an LLM
+        data["judge.train's prompts and rubric"] = judge["prompt"]
     if query_ids:
         data["RL's queries (pass rates)"] = json_hash(query_ids)
     for name in (getattr(config, stage).deepspeed, config.judge.train.query_rubrics if stage == "rl" else None):

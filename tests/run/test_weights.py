@@ -28,9 +28,9 @@ def replace(path, value):
         os.utime(path, ns=(later, later))
 
 
-def keep_start(folder, policy):
+def keep_start(folder, policy, **provenance):
     """Start RL in its folder as `start_stage` does."""
-    now = start_record(Config(), "rl", {}, policy)
+    now = start_record(Config(), "rl", provenance, policy)
     if has_begun(folder):
         refuse_other_start(folder, Config(), now, is_finished=(folder / "timing.json").is_file())
     else:
@@ -100,6 +100,15 @@ def test_rl_does_not_resume_with_another_tokenizer_template_or_model_config(plac
     (rl.parent / "sft" / name).write_text(text)
     with pytest.raises(UserError, match=f"was started with other content of .*sft/{name}; restore it, delete"):
         keep_start(rl, sft)
+
+
+def test_rl_does_not_resume_with_another_rubric_or_prompt_of_its_judge(places):
+    sft, rl = places
+    keep_start(rl, sft, judge_train={"prompt": "a hash", "date": "2026-01-01"})
+    (rl / "checkpoint-5").mkdir()
+    keep_start(rl, sft, judge_train={"prompt": "a hash", "date": "2026-01-02"})
+    with pytest.raises(UserError, match="other content of judge.train's prompts and rubric; restore it, delete"):
+        keep_start(rl, sft, judge_train={"prompt": "another hash", "date": "2026-01-02"})
 
 
 @pytest.mark.parametrize("record", [None, '{"policy": "x", "weights": "y"}', "{", "[1]", '{"policy": 1}', "null"])
