@@ -93,7 +93,7 @@ def _replacement(tokenizer: PreTrainedTokenizerBase, path: str) -> tuple[str | N
 
     try:
         template = get_training_chat_template(tokenizer)
-    except (ValueError, TemplateError):  # TRL has no variant of this template
+    except _TEMPLATE_ERRORS:  # TRL has no variant of this template, or the template raises
         template = None
     end = template and turn_end(tokenizer, template)
     has_chatml = all(tokenizer.convert_tokens_to_ids(token) not in (None, tokenizer.unk_token_id) for token in _CHATML)

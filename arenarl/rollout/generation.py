@@ -6,6 +6,7 @@ slow tool joins a later batch. The vLLM back ends (`vllm_generation`, `vllm_serv
 """
 
 import asyncio
+import math
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -172,6 +173,9 @@ def require_cache(model: PreTrainedModel) -> None:
         raise UserError(f"the architecture {name} {what}; {OTHER_WAYS}") from failure
     finally:
         model.train(was_training)
+    if math.isnan(error):
+        what = "its weights are damaged, or too large for their data type (policy.dtype)"
+        raise UserError(f"the logits of this {name} are NaN, so {what}; name another model")
     tolerance = TOLERANCE.get((model.device.type, model.dtype), LOW_PRECISION)
     if not error <= tolerance:
         what = f"gives other log-probabilities with a cache than without (error {error:.2g}, at most {tolerance:g})"

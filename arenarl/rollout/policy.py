@@ -15,7 +15,8 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +35,9 @@ from arenarl.rollout.chat_template import make_trainable
 from arenarl.run.marks import MARK, damage, policy_file, refuse_damaged_policy, write_mark
 from arenarl.run.weights import local_folder, refuse_cut_weights
 from arenarl.system.atomic_files import atomic_path, remove
-from arenarl.system.errors import UserError, current_folder
+from arenarl.system.errors import UserError, current_folder, explain, one_line
 from arenarl.system.package_files import Package, model_folder
-from arenarl.system.progress import is_main_process, say
+from arenarl.system.progress import is_main_process, quiet_loading, say
 
 # Imported late below, as evaluation needs none of them and TRL also loads datasets and pandas (over a second).
 if TYPE_CHECKING:
@@ -64,24 +65,38 @@ _PIECES = "|".join(  # text that is copied from a tool's result has the same few
         r"\s|[^\sA-Za-z\d]+?",
     ]
 )
-_TRAIN_OR_NAME = "train the stage that writes it, or name a folder or hub id that exists"
+_TRAIN_OR_NAME = "train the stage that writes it, or name a folder or hub id that exists; rl.init starts RL without SFT"
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     """Load a checkpoint's tokenizer, with a trainable chat template and the end-of-turn token as `eos_token`.
     Raises UserError for an unknown folder or id, and without a trainable chat template."""
-    try:
+    with _refused_files("tokenizer", path):
         tokenizer = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise UserError(_not_found("tokenizer", path, error)) from error
     make_trainable(tokenizer, path)
+    refuse_unknown_tokens(tokenizer, path)
     return tokenizer
+
+
+def refuse_unknown_tokens(tokenizer: PreTrainedTokenizerBase, path: str) -> None:
+    """Raise UserError if the tokenizer writes tokens that the model beside it does not have.
+    Special tokens do not count, except the end of a turn: Gemma 3 has one for images that its embedding lacks."""
+    folder = local_folder(path)
+    if folder is None or not (folder / "config.json").is_file():
+        return
+    with _refused_files("model", path):
+        size = getattr(AutoConfig.from_pretrained(path).get_text_config(), "vocab_size", None)
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    largest = max(({*tokenizer.get_vocab().values()} - special) | {tokenizer.eos_token_id})
+    if size and largest >= size:
+        what = f"its tokenizer writes tokens up to {largest}, but its config.json has vocab_size {size}"
+        raise UserError(f"{path}: {what}; take the tokenizer and the weights from the same model")
 
 
 def require_model(path: str) -> str:
     """Return the path of a causal language model: a hub id, a folder, or the folder of a packaged model.
-    Raises UserError for a folder without weights, of an adapter, of an unfinished stage or with changed or damaged
-    files, for a package that is not available, and for a model of another kind."""
+    Raises UserError for a folder without weights, of an adapter, of an unfinished stage or with changed, damaged or
+    missing weights, for a package that is not available, and for a model of another kind."""
     path = folder_of(path)
     folder = Path(path)
     if (folder / "provenance.json").is_file() and not (folder / "timing.json").is_file():
@@ -94,19 +109,18 @@ def require_model(path: str) -> str:
         raise UserError(f"{path} holds no weights; train the stage that writes it first, or name another checkpoint")
     if is_main_process():
         refuse_damaged_policy(folder)
-    model_class(path)
+    kind = model_class(path)
     if is_main_process() and (local := local_folder(path)):
         refuse_cut_weights(local, is_downloaded=local != folder)
+        _refuse_unfit_weights(path, kind, is_downloaded=local != folder)
     return path
 
 
 def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
     """Return the class that the model's config names, as TRL trains it; it may read images too.
     Raises UserError for an unknown folder or id, and for a model that is not a causal language model."""
-    try:
+    with _refused_files("model", path):
         config = AutoConfig.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{_not_found('model', path, error)}; rl.init starts RL without SFT") from error
     if not config.architectures:
         remedy = "add the class that it was saved as, such as Qwen3ForCausalLM"
         raise UserError(f"{path}: its config.json names no architecture; {remedy}")
@@ -116,7 +130,46 @@ def model_class(path: str) -> type[PreTrainedModel | AutoModelForCausalLM]:
     if not is_known or not issubclass(kind, transformers.GenerationMixin | AutoModelForCausalLM):
         problem = "transformers does not count among its causal language models"
         raise UserError(f"{path} is {name}, which {problem}; name a causal language model")
+    expected = getattr(kind, "config_class", None)
+    if expected and not any(isinstance(part, expected) for part in (config, config.get_text_config())):
+        what = f"its config.json names {name} with the model_type {config.model_type}"
+        raise UserError(f"{path}: {what}, which do not belong together; restore the model's own config.json")
     return kind
+
+
+def _refuse_unfit_weights(path: str, kind: type[PreTrainedModel | AutoModelForCausalLM], is_downloaded: bool) -> None:
+    """Raise UserError if a model cannot be loaded, or lacks weights that transformers would fill with random numbers.
+
+    Each weight is read and dropped; 16 GB take some ten seconds. Nothing is downloaded. A quantised model passes.
+    """
+    if is_quantised(path):
+        return
+    options = {"device_map": "meta", "local_files_only": True, "ignore_mismatched_sizes": True}
+    try:
+        with _refused_files("model", path), quiet_loading():
+            _, report = kind.from_pretrained(path, output_loading_info=True, **options)
+    except UserError as error:
+        if is_downloaded and isinstance(error.__cause__, OSError):  # not whole; the rest is downloaded later
+            return
+        raise
+    other_shapes = (name for name, *_ in report["mismatched_keys"])
+    if unfit := sorted({*report["missing_keys"], *other_shapes}):
+        what = f"its files lack {len(unfit)} weights of its config.json, or hold them in other shapes: {unfit[0]}"
+        raise UserError(f"{path}: {what}; download or convert the model again, or restore its config.json")
+    if unused := sorted(report["unexpected_keys"]):
+        say(f"{path}: {len(unused)} weights are not part of {kind.__name__} and are not used, such as {unused[0]}")
+
+
+def require_trainable(path: str, config: PolicyConfig) -> str:
+    """Return the path of a model that training can change. Raises UserError for all weights of a quantised model."""
+    if is_quantised(path) and not config.lora_rank:
+        raise UserError(f"{path} is quantised, so its weights cannot be trained; name the model that it was made from")
+    return path
+
+
+def is_quantised(path: str) -> bool:
+    with _refused_files("model", path):
+        return getattr(AutoConfig.from_pretrained(path), "quantization_config", None) is not None
 
 
 @dataclass(frozen=True)
@@ -213,19 +266,24 @@ def load_model(path: str, dtype: str | torch.dtype) -> PreTrainedModel:
     """Load a checkpoint's causal language model in the class that TRL trains. Raises UserError if there is none."""
     prepare_attention()
     kind = model_class(path)
-    try:
+    with _refused_files("model", path):
         return kind.from_pretrained(path, dtype=dtype)
-    except (OSError, ValueError) as error:
-        raise UserError(f"no model at {path}: {_first_line(error)}") from error
 
 
-def _not_found(what: str, path: str, error: Exception) -> str:
-    where = current_folder(path) if not os.path.exists(path) else ""
-    return f"no {what} at {path}{where}; {_TRAIN_OR_NAME} ({_first_line(error)})"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
+@contextmanager
+def _refused_files(what: str, path: str) -> Iterator[None]:
+    """Raise UserError for any error of transformers about a model's files: its types are as various as the files."""
+    try:
+        yield
+    except Exception as error:
+        if explain(error):  # has a line of its own, such as too little memory
+            raise
+        if os.path.isdir(path):
+            problem = f"the {what} in {path} cannot be loaded"
+            remedy = "restore its files, or name another folder or hub id"
+        else:
+            problem, remedy = f"no {what} at {path}{current_folder(path)}", _TRAIN_OR_NAME
+        raise UserError(f"{problem} ({one_line(error)}); {remedy}") from error
 
 
 def load_to_generate(path: str, dtype: str) -> PreTrainedModel:

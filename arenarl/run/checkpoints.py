@@ -8,6 +8,7 @@ it deletes earlier, and any folder called checkpoint-….
 
 import atexit
 import logging
+import math
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
@@ -116,6 +117,8 @@ def _lacks_only(tied: set[str], message: str) -> bool:
 class CheckpointMarker(TrainerCallback):
     """Marks complete checkpoints, deletes all but the last two, and records the time up to each.
 
+    A loss or gradient that is not finite ends training before its weights are saved.
+
     Add it after callbacks that write into checkpoints.
 
     The interval between checkpoints comes from the config, not from the checkpoint that the run resumes from.
@@ -126,6 +129,13 @@ class CheckpointMarker(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         state.compute_steps(args, state.max_steps)
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        for name in ("loss", "grad_norm", "train_loss"):
+            if not math.isfinite((logs or {}).get(name) or 0.0):
+                what = f"{name} is {logs[name]} at step {state.global_step}, so all weights would become NaN"
+                how = f"lower the learning rate ({args.learning_rate:g}), or start from another model"
+                raise UserError(f"{args.output_dir}: {what}; {how}; delete the folder to restart")
 
     def on_save(self, args, state, control, **kwargs):
         PartialState().wait_for_everyone()

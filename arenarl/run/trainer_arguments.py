@@ -40,6 +40,7 @@ def common_arguments(config: Config, folder: Path, use_cpu: bool) -> dict[str, A
         "gradient_checkpointing": config.policy.gradient_checkpointing,
         "report_to": reporters(config.wandb),
         "disable_tqdm": True,
+        "logging_nan_inf_filter": False,  # CheckpointMarker ends such a run
         "ddp_timeout": LONGEST_WAIT_S,
         "ddp_find_unused_parameters": False,
     }

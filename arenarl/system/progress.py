@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
@@ -96,6 +97,22 @@ def close_bars() -> None:
     """Close all open bars, so that an error line comes after them."""
     for bar in list(Bar._instances):
         bar.close()
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Hide transformers' bar and report while a model is loaded."""
+    from transformers.utils import logging
+
+    verbosity, has_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if has_bar:
+            logging.enable_progress_bar()
 
 
 def quiet_libraries() -> None:

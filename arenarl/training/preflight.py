@@ -55,12 +55,12 @@ def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> S
     from arenarl.domains.domain import make_domain
     from arenarl.judges.factory import refuse_answers_alone, refuse_without_truth
     from arenarl.rollout.backends import require_backend, require_sync, require_template
-    from arenarl.rollout.policy import load_tokenizer, require_model
+    from arenarl.rollout.policy import load_tokenizer, require_model, require_trainable
     from arenarl.rollout.system_prompt import keep_system_prompt
     from arenarl.run.stage import is_done, start_stage
     from arenarl.training.queries import refuse_other_pass_rates, training_queries
 
-    policy = require_model(config.sft_policy)
+    policy = require_trainable(require_model(config.sft_policy), config.policy)
     require_backend(config.rollout, policy, config.policy.dtype, arguments.check)
     if not arguments.check:
         require_sync(config.rollout)
@@ -96,11 +96,12 @@ def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) 
     _check_optimizer(config, "sft", arguments)
 
     from arenarl.rollout.backends import require_template
-    from arenarl.rollout.policy import load_tokenizer, require_model
+    from arenarl.rollout.policy import load_tokenizer, require_model, require_trainable
     from arenarl.rollout.system_prompt import keep_system_prompt
     from arenarl.run.stage import is_done, start_stage
 
-    policy = require_model(config.policy.model) if config.policy.model else None
+    model = config.policy.model
+    policy = require_trainable(require_model(model), config.policy) if model else None
     if policy:
         require_template(config, load_tokenizer(policy), "sft")
     _check_answers(config, data)

@@ -3,6 +3,7 @@ tests/scripts/test_real_model.py fetches and trains a packaged model."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -11,19 +12,22 @@ import pytest
 import tiny_models
 import torch
 from peft import get_peft_model
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from scripts import ENVIRONMENT
-from transformers import AutoModelForCausalLM, BloomConfig, LlamaConfig, T5Config
+from transformers import AutoModelForCausalLM, BloomConfig, LlamaConfig, LlamaForCausalLM, T5Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from trl import SFTConfig
 from trl.trainer.utils import create_model_from_path
 
+from arenarl.config.schema import PolicyConfig
 from arenarl.rollout import policy
 from arenarl.rollout.environment import check_tools
 from arenarl.rollout.policy import (
     load_model,
+    load_tokenizer,
     lora_config,
     require_model,
+    require_trainable,
     save_policy,
     sequence_limit,
     train_tokenizer,
@@ -167,8 +171,8 @@ def test_adapter_weights_that_do_not_fit_their_base_model_are_an_error(tokenizer
     ({"model_type": "qwen3", "architectures": ["Qwen3Model"]}, "is Qwen3Model"),
     ({"model_type": "qwen3"}, "names no architecture"),
     ({"model_type": "nobody's"},
-     "no model at .*; train the stage that writes it, or name a folder or hub id that exists"),
-    ({}, "no model at"),
+     r"the model in .* cannot be loaded \(.*\); restore its files, or name another folder or hub id"),
+    ({}, "the model in .* cannot be loaded"),
 ])  # fmt: skip
 def test_a_model_that_cannot_be_a_policy_is_refused(config, message, tmp_path):
     save_file({}, tmp_path / "model.safetensors")
@@ -176,6 +180,56 @@ def test_a_model_that_cannot_be_a_policy_is_refused(config, message, tmp_path):
     with pytest.raises(UserError, match=message) as refused:
         require_model(str(tmp_path))
     assert "\n" not in str(refused.value)
+
+
+def with_weights(change):
+    def damage(folder):
+        path = folder / "model.safetensors"
+        save_file(change(load_file(path)), path, {"format": "pt"})
+
+    return damage
+
+
+def with_config(**keys):
+    def damage(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+
+    return damage
+
+
+CANNOT_BE_LOADED = r"in .* cannot be loaded \(.*\); restore its files"
+
+
+@pytest.mark.parametrize(("damage", "message"), [
+    (with_weights(lambda weights: {name: weights[name] for name in weights if "layers.1" not in name}),
+     "files lack 11 weights of its config.json, .* model.layers.1"),
+    (with_weights(lambda weights: {f"other.{name}": weight for name, weight in weights.items()}), "files lack"),
+    (with_config(intermediate_size=96), "or hold them in other shapes: model.layers.0.mlp"),
+    (with_config(architectures=["LlamaForCausalLM"]), "LlamaForCausalLM with the model_type qwen3, which do not"),
+    (with_config(num_attention_heads="4"), CANNOT_BE_LOADED),
+    (with_config(rope_parameters={"rope_type": "nobody's"}), CANNOT_BE_LOADED),
+    (with_config(quantization_config={"quant_method": "fp8"}), "is quantised, so its weights cannot be trained"),
+    (lambda folder: (folder / "config.json").write_text("[]"), CANNOT_BE_LOADED),
+    (lambda folder: (folder / "tokenizer.json").write_text("[]"), CANNOT_BE_LOADED),
+    (lambda folder: (folder / "tokenizer_config.json").write_text("[]"), CANNOT_BE_LOADED),
+    (lambda folder: (folder / "generation_config.json").write_text("[]"), CANNOT_BE_LOADED),
+])  # fmt: skip
+def test_a_model_whose_files_do_not_fit_each_other_is_refused_before_training(policy_path, damage, message, tmp_path):
+    """transformers fills missing weights with random numbers, and raises errors of many types for other files."""
+    shutil.copytree(policy_path, tmp_path / "model")
+    require_trainable(require_model(str(tmp_path / "model")), PolicyConfig())
+    (tmp_path / "model" / "whole.json").unlink(missing_ok=True)
+    damage(tmp_path / "model")
+    with pytest.raises(UserError, match=message):
+        load_tokenizer(require_trainable(require_model(str(tmp_path / "model")), PolicyConfig()))
+
+
+def test_a_tokenizer_of_another_model_is_refused(policy_path, tmp_path):
+    shutil.copytree(policy_path, tmp_path / "model")
+    with_config(vocab_size=300)(tmp_path / "model")
+    with pytest.raises(UserError, match="tokenizer writes tokens up to .*, but its config.json has vocab_size 300"):
+        load_tokenizer(str(tmp_path / "model"))
 
 
 def test_an_adapter_is_refused_with_a_remedy(model, tmp_path):
@@ -201,8 +255,7 @@ def test_a_hub_id_and_a_folder_are_left_as_they_are(path, tmp_path, offline):
 def test_a_package_that_was_fetched_needs_no_index(tmp_path, offline):
     folder = tmp_path / "runs" / "models" / NAME
     folder.mkdir(parents=True)
-    save_file({"w": torch.zeros(1)}, folder / "model.safetensors")
-    LlamaConfig(architectures=["LlamaForCausalLM"]).save_pretrained(folder)
+    LlamaForCausalLM(LlamaConfig(**tiny_models.SMALL)).save_pretrained(folder)
     assert require_model(NAME) == f"runs/models/{NAME}"
 
 

@@ -129,3 +129,14 @@ def test_resuming_warns_of_missing_weights_unless_all_of_them_are_tied():
         logger.warning(f"There were missing keys in the checkpoint model loaded: {keys}.")
     logger.removeHandler(warned)
     assert warned.emit.call_count == 2
+
+
+@pytest.mark.parametrize("name", ["loss", "grad_norm", "train_loss"])
+def test_a_loss_or_gradient_that_is_not_finite_ends_training(name):
+    arguments, state = SimpleNamespace(output_dir="runs/x/sft", learning_rate=0.5), SimpleNamespace(global_step=7)
+    marker = CheckpointMarker(Mock())
+    for value in (1.5, None):
+        marker.on_log(arguments, state, None, logs={name: value})
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(UserError, match=rf"sft: {name} is {value} at step 7, .*; lower the learning rate \(0.5\)"):
+            marker.on_log(arguments, state, None, logs={name: value})
