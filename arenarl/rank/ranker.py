@@ -169,8 +169,8 @@ class Ranker:
         async def compare(i: int, j: int) -> tuple | None:
             return scores_and_detail(await judge.compare(query, candidates[i], candidates[j]))
 
-        async def choose(indices: tuple[int, ...], winners: int) -> list[int] | None:
-            positions = await judge.choose(query, [candidates[i] for i in indices], winners)
+        async def choose(indices: tuple[int, ...], winners: int, repeat: int = 0) -> list[int] | None:
+            positions = await judge.choose(query, [candidates[i] for i in indices], winners, repeat)
             return None if positions is None else [indices[position] for position in positions]
 
         texts = [repr(candidate.messages) for candidate in candidates]

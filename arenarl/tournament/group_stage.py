@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, fields
 from functools import partial
+from inspect import signature
 from itertools import accumulate, chain, pairwise
 from random import Random
 
@@ -26,7 +27,7 @@ from arenarl.tournament.calls import Failures, as_number, attempt, task_group
 from arenarl.tournament.ranking import Ranking, rank_trajectories
 from arenarl.tournament.schedules import DECIMALS, Standing, check_fields, check_parameters
 
-Choose = Callable[[tuple[int, ...], int], Awaitable[Sequence[int] | None]]
+Choose = Callable[..., Awaitable[Sequence[int] | None]]
 Seat = tuple[int, int]  # (entrant, length of the chain of calls before it)
 
 
@@ -138,10 +139,11 @@ async def play_group_stage(
     """Rank trajectories by their points in repeated group tournaments. Algorithm 1, Tournament-GRPO.
 
     `choose(indices, winners)` is one judge call. It shows the trajectories in that order and returns the indices of the
-    best `winners`, in any order. The call fails if it returns None or a wrong answer, raises, or takes longer than
-    `timeout_s`; `failed_matches` holds the reasons. `members` holds the trajectories of each entrant
-    (`group_entrants`), `params` the fields of `GroupStage`. A group of at most `final` entrants is not judged and ties,
-    as in Algorithm 1.
+    best `winners`, in any order. If it has a parameter `repeat`, it gets the tournament's number, from 0. A judge with
+    a seed or a cache uses it, so that two tournaments that seat a group alike get separate verdicts. The call fails if
+    it returns None or a wrong answer, raises, or takes longer than `timeout_s`; `failed_matches` holds the reasons.
+    `members` holds the trajectories of each entrant (`group_entrants`), `params` the fields of `GroupStage`. A group of
+    at most `final` entrants is not judged and ties, as in Algorithm 1.
 
     Raises ValueError for unknown or invalid parameters.
 
@@ -153,6 +155,7 @@ async def play_group_stage(
     """
     check_parameters("group_stage", [field.name for field in fields(GroupStage)], params)
     stage = GroupStage(**params)
+    is_numbered = "repeat" in signature(choose).parameters
     calls: list[GroupCall] = []
 
     async def meet(places: list[tuple[asyncio.Future, int]], repeat: int) -> list[Seat] | None:
@@ -167,7 +170,8 @@ async def play_group_stage(
         shown = tuple(members[entrant][0] for entrant, _ in seats)
         async with limit:
             read = partial(_read_winners, shown, stage.winners)
-            winners, error = await attempt(partial(choose, shown, stage.winners), read, timeout_s, failures)
+            ask = partial(choose, shown, stage.winners, **({"repeat": repeat} if is_numbered else {}))
+            winners, error = await attempt(ask, read, timeout_s, failures)
         calls.append(GroupCall(shown, winners, repeat, waited, error))
         return winners and [(entrant, waited + 1) for entrant, _ in seats if members[entrant][0] in winners]
 

@@ -75,6 +75,18 @@ def test_for_sizes_that_divide_evenly_calls_and_rounds_equal_the_papers(size, st
     assert play(8, perfect(range(8))) == play(8, perfect(range(8)), repeats=8, weights=(1,), **FOURS)
 
 
+def test_a_judge_with_a_parameter_repeat_gets_the_number_of_the_tournament():
+    """Without it, a judge that depends on the trajectories shown alone decides every repeat alike."""
+
+    async def choose(indices, winners, repeat=0):
+        return random.Random(repr((indices, repeat))).sample(indices, winners)
+
+    numbered, blind = (play(2, judge, repeats=40, **PAIRS).group_calls for judge in (choose, noisy(0)))
+    winners = {(call.repeat, call.shown): call.winners for call in numbered}
+    assert all(list(won) == random.Random(repr((shown, m))).sample(shown, 1) for (m, shown), won in winners.items())
+    assert len({(call.shown, call.winners) for call in numbered}) == 4 > len({(c.shown, c.winners) for c in blind})
+
+
 @each_structure
 @pytest.mark.parametrize("size", range(1, 18))
 def test_the_rounds_of_every_size_hold_all_entrants_and_end(size, structure):

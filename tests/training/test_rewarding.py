@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -225,6 +226,17 @@ def test_group_stage_keys_reach_the_tournament():
     config.group_stage = GroupStageConfig(repeats=3, group=2, winners=1, final=1, weights=[1.0, 5.0])
     outcome = reward_group(config, [attempt(float(quality)) for quality in range(8)])
     assert outcome.judge_calls == 3 * 7 and outcome.ranking.scores_G[7] == 3 * (1 + 5 + 5)
+
+
+def test_each_repeat_of_a_group_tournament_has_a_verdict_of_its_own():
+    """Of two equal trajectories, either wins about half of the repeats, in each order shown."""
+    config = config_of("tournament_grpo")
+    config.group_stage = GroupStageConfig(repeats=60, group=2, winners=1, final=1)
+    group = RolloutGroup(QUERY, [attempt("5.0"), attempt("5.00")])
+    judge = EmbeddedJudge(JudgeConfig(position_bias=0.0), truth_of, 0)
+    (outcome,) = arena_of(config, judge).reward_groups([group])
+    first_won = Counter((call.shown, call.winners == call.shown[:1]) for call in outcome.ranking.group_calls)
+    assert len(first_won) == 4 and min(first_won.values()) >= 5
 
 
 @pytest.mark.parametrize(

@@ -144,10 +144,10 @@ async def play(
         with incoming.calling():
             return scores_and_detail(await referee.judge.compare(query, first, second))
 
-    async def choose(indices: tuple[int, ...], winners: int) -> list[int] | None:
+    async def choose(indices: tuple[int, ...], winners: int, repeat: int = 0) -> list[int] | None:
         trajectories = [await incoming.trajectory(row) for row in indices]
         with incoming.calling():
-            positions = await referee.judge.choose(query, trajectories, winners)
+            positions = await referee.judge.choose(query, trajectories, winners, repeat)
         row_at = dict(enumerate(indices))  # unlike a list, it raises an error for position -1
         return None if positions is None else [row_at[position] for position in positions]
 
