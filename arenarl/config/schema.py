@@ -503,8 +503,8 @@ class RLConfig:
     # advantage of a trajectory in its group. group_std: (reward - mean) / standard deviation (Eq. 7; GRPO, GSPO, DAPO).
     # center: reward - mean (Dr.GRPO). leave_one_out: reward - mean of the others (RLOO). batch_std: reward - mean,
     # divided by its standard deviation over the step (REINFORCE++ with baseline). decoupled: group_std of the reward
-    # plus group_std of validity, standardised over the step (GDPO). gae: per token, with a critic (PPO;
-    # arenarl/training/methods/ppo.py). none: the reward itself (BRPO)
+    # plus group_std of validity, standardised over the step (GDPO; with pointwise_explicit, each dimension in place of
+    # the reward). gae: per token, with a critic (PPO; arenarl/training/methods/ppo.py). none: the reward itself (BRPO)
     advantage_ddof: Annotated[Int, Field(ge=0, le=1)] = 1  # for group_std: the variance is divided by N - ddof. The
     # paper gives no value; TRL's choice
     advantage_epsilon: NonNegativeFloat = 1.0e-4  # for group_std: added to the standard deviation in Eq. 7. The paper

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -29,7 +30,9 @@ from arenarl.system.seeds import stable_seed
 from arenarl.training.arena import Arena
 from arenarl.training.judging import Judging
 from arenarl.training.methods import online_method
+from arenarl.training.methods.method import Rewards
 from arenarl.training.metrics import group_records, outcome_metrics, rollout_table
+from arenarl.training.rewards import reward_of
 from arenarl.training.rewards.group import GroupOutcome
 from arenarl.training.trl_internals import generating
 from arenarl.training.validity import RewardWatch, ValidityWatch, VerdictWatch
@@ -150,11 +153,21 @@ class TrainingStep:
 
     @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
-        """TRL's reward functions, one per column: the reward, and for GDPO also the validity."""
-        method = online_method(self.config.rl)
+        """TRL's reward functions, one per column: the reward; for GDPO, the reward or each part of it, and validity."""
+        name, method = self.config.reward.name, online_method(self.config.rl)
         _, for_trl = method.for_trl(self.config.rl)
+        columns = {name: lambda group, outcome: for_trl(outcome.rewards_G)}
+        if method.keeps_rewards_apart:
+            if reward_of(name).has_parts:
+                count = max(len(self.arena.referee.judge.weights(query)) for query in self.by_id.values())
+                columns = {f"{name}_{k + 1}": partial(_part, k) for k in range(count)}
+            columns["valid"] = _validity
 
-        def reward(log_metric: Callable[[str, float], None], trainer_state: Any, **_: Any) -> list[float | None]:
+        def column(values: Callable[[RolloutGroup, GroupOutcome], Rewards], **_: Any) -> list[float | None]:
+            return [value for pair in zip(self.groups, self.outcomes, strict=True) for value in values(*pair)]
+
+        def first(log_metric: Callable[[str, float], None], trainer_state: Any, **_: Any) -> list[float | None]:
+            """Finish the step, before TRL calls the other columns."""
             start = perf_counter()
             self.judging.outcomes()
             waited_s = perf_counter() - start
@@ -162,18 +175,12 @@ class TrainingStep:
             for name, values in (metrics | self._times(start, waited_s)).items():
                 for value in values:
                     log_metric(name, value)
-            return [value for outcome in self.outcomes for value in for_trl(outcome.rewards_G)]
+            return column(next(iter(columns.values())))
 
-        def valid(**_: Any) -> list[float | None]:
-            """1 or 0; None where the reward is None, so that TRL ignores the trajectory in both columns."""
-            return [
-                None if reward is None else float(trajectory.valid)
-                for group, outcome in zip(self.groups, self.outcomes, strict=True)
-                for trajectory, reward in zip(group.trajectories, outcome.rewards_G, strict=True)
-            ]
-
-        reward.__name__ = self.config.reward.name
-        return [reward, valid] if method.keeps_validity_apart else [reward]
+        functions = [first, *(partial(column, values) for values in list(columns.values())[1:])]
+        for function, title in zip(functions, columns, strict=True):
+            function.__name__ = title
+        return functions
 
     def _times(self, reward_start: float, waited_s: float) -> dict[str, list[float]]:
         """Seconds of the slowest process, for which all others wait; `reward_start` is when TRL called `reward`."""
@@ -212,6 +219,17 @@ def _facts(group: RolloutGroup, outcome: GroupOutcome) -> tuple:
     rewards = [trajectory.meta.get("reward") for trajectory in group.trajectories if not trajectory.is_void]
     ends = Counter(trajectory.stop_reason for trajectory in group.trajectories)
     return outcome.scored_calls, outcome.tally, ends, rewards
+
+
+def _part(k: int, group: RolloutGroup, outcome: GroupOutcome) -> Rewards:
+    """The scores on the k-th dimension (G,). If the query has fewer, all have 0, which changes no advantage."""
+    return [None if parts is None else parts[k] if k < len(parts) else 0.0 for parts in outcome.parts_G]
+
+
+def _validity(group: RolloutGroup, outcome: GroupOutcome) -> Rewards:
+    """1 or 0; None where the reward is None, so that TRL ignores the trajectory in all columns."""
+    pairs = zip(group.trajectories, outcome.rewards_G, strict=True)
+    return [None if reward is None else float(trajectory.valid) for trajectory, reward in pairs]
 
 
 def _with_a_token(trajectory: Trajectory, token: int) -> Trajectory:

@@ -101,7 +101,7 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         vllm_importance_sampling_mode="token_truncate",  # the product over a long sequence would be near 0
         loss_type=rl.loss_type,
         scale_rewards=scale_rewards,
-        multi_objective_aggregation="normalize_then_sum" if method.keeps_validity_apart else "sum_then_normalize",
+        multi_objective_aggregation="normalize_then_sum" if method.keeps_rewards_apart else "sum_then_normalize",
         use_bias_correction_kl=False,
         shuffle_dataset=False,
         logging_steps=1,

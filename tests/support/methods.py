@@ -66,6 +66,14 @@ class Scorer:
     async def compare(self, query, first, second, repeat=0):
         return self._verdict(first, second)
 
+    def weights(self, query):
+        """The first query has two dimensions, the second one."""
+        return {"plain": 1, "squared": 3} if query == QUERIES[0] else {"plain": 2}
+
+    async def score_dimension(self, query, trajectory, dimension, repeat=0):
+        score = self.scores[int(trajectory.answer.split()[-1])]
+        return score if score is None or dimension == "plain" else score**2 / 10
+
     def _verdict(self, *trajectories):
         scores = [self.scores[int(trajectory.answer.split()[-1])] for trajectory in trajectories]
         if None in scores:

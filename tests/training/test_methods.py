@@ -95,8 +95,8 @@ LEFT_OUT = np.array(
 VALIDITY = np.array([[0.0] * 4, [1 / 3, np.nan, 1 / 3, -2 / 3]]) / ((1 / 3) ** 0.5 + 1e-4)  # all valid; two of three
 
 
-def decoupled():
-    total = STANDARDISED + VALIDITY
+def decoupled(more=0.0):
+    total = STANDARDISED + VALIDITY + more
     known = total[~np.isnan(total)]
     assert sum(known) == pytest.approx(0)
     return total / ((sum(known**2) / 6) ** 0.5 + 1e-4)
@@ -115,6 +115,15 @@ METHODS = {
     "methods/reinforce_plus_plus": IN_STEP,
     "methods/gdpo": decoupled(),
 }
+
+
+def test_gdpo_standardises_each_dimension_of_an_explicit_reward(policy_path, model, tokenizer, compact, tmp_path):
+    """The first query has a second dimension, whose scores are the squares; the second query has one dimension."""
+    parts = (policy_path, model, tokenizer, compact, tmp_path, "methods/gdpo", "reward.name=pointwise_explicit")
+    made = Method(*parts).roll_out()
+    squares = np.vstack([group_std(np.array([[0.81, 0.09, 0.09, 0.25]])), np.zeros(4)])
+    assert made.advantages == pytest.approx(zero_missing(decoupled(squares)), abs=2e-5)
+    assert made.outcomes[0].rewards_G[0] == pytest.approx(((0.9 + 3 * 0.81) / 4 + 1) / 2)  # Eqs. 13 and 14
 
 
 @pytest.mark.parametrize("name", METHODS)

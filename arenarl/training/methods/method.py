@@ -43,7 +43,8 @@ class OnlineMethod(Method):
 
     # rl -> (`scale`, rewards (G,) -> the values (G,) that TRL receives)
     for_trl: Callable[[RLConfig], tuple[Literal["group", "batch", "none"], Callable[[Rewards], Rewards]]]
-    keeps_validity_apart: bool = False  # TRL standardises reward and validity separately, sums, standardises again
+    # TRL standardises the reward, or its parts, and validity separately, sums, standardises again
+    keeps_rewards_apart: bool = False
     make_advantages: "Callable[[GRPOTrainer, str, Config], Advantages] | None" = None  # takes trainer, policy, config
 
 

@@ -53,7 +53,8 @@ class GroupOutcome:
     """Results of judging one group. Lists are (G,), with None for trajectories without a verdict.
 
     `correct_G` is empty without a known answer. `scores_G` are the scores from 0 to 10 behind a pointwise reward, and
-    empty for other rewards.
+    empty for other rewards. `parts_G` are the scores from 0 to 1 on the query's dimensions, one list per trajectory,
+    and empty for rewards without parts.
     """
 
     rewards_G: list[float | None]
@@ -63,6 +64,7 @@ class GroupOutcome:
     ranking: Ranking | None = field(default=None, repr=False)
     correct_G: list[bool | None] = field(default_factory=list)
     scores_G: list[float | None] = field(default_factory=list)
+    parts_G: list[list[float] | None] = field(default_factory=list)
 
     @property
     def judged_G(self) -> list[float | None]:
@@ -95,6 +97,7 @@ class Reward:
     asks_judge: bool = True
     needs_answers: bool = False  # every query must have a known answer
     adds_format: bool = False  # the reward already includes validity
+    has_parts: bool = False  # the reward is a mean over dimensions, whose scores are the outcome's `parts_G`
     plays_topology: bool = False  # plays tournament.topology
     # config -> a fixed topology that the reward plays; it reads that topology's tournament.* parameters
     own_topology: Callable[[Config], str | None] = lambda config: None
@@ -122,11 +125,11 @@ def rewarded_outcome(rewards_G: list[float | None], judge_calls: int, failed_cal
 
 
 def scored_outcome(
-    rewards_G: list[float | None], replies_G: list[list[float | None]], scores_G: Sequence[float | None] = ()
+    rewards_G: list[float | None], replies_G: list[list[float | None]], scores_G: Sequence[float | None] = (), **others
 ) -> GroupOutcome:
     """Return the outcome of one or more judge replies per trajectory; a reply of None counts as a failed call."""
     replies = [reply for of_row in replies_G for reply in of_row]
-    return rewarded_outcome(rewards_G, len(replies), replies.count(None), scores_G=list(scores_G))
+    return rewarded_outcome(rewards_G, len(replies), replies.count(None), scores_G=list(scores_G), **others)
 
 
 async def play(

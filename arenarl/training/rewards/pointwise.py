@@ -57,7 +57,11 @@ async def by_dimension(referee: Referee, incoming: IncomingGroup) -> GroupOutcom
         weighted_mean(dict(zip(weights, replies, strict=True)), weights) if replies else None for replies in replies_G
     ]
     judged_G = pointwise_reward(zero_invalid(scores_G, valid_G))
-    return scored_outcome(add_format_reward(judged_G, valid_G, scale=0.5), replies_G, scores_G)
+    parts_G = [
+        None if judged is None else pointwise_reward(replies or [0.0] * len(weights))
+        for judged, replies in zip(judged_G, replies_G, strict=True)
+    ]
+    return scored_outcome(add_format_reward(judged_G, valid_G, scale=0.5), replies_G, scores_G, parts_G=parts_G)
 
 
 def _check(config: Config) -> None:
@@ -70,4 +74,4 @@ def _check(config: Config) -> None:
 
 REWARD = Reward(by_score, reads=("reward.repeats",), check=_check)
 IMPLICIT = Reward(by_overall_score, adds_format=True)
-EXPLICIT = Reward(by_dimension, adds_format=True)
+EXPLICIT = Reward(by_dimension, adds_format=True, has_parts=True)
