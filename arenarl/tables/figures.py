@@ -29,7 +29,10 @@ def draw(summary: dict[str, Any], table: Table, found: Found, folder: Path) -> l
                 figures["cost"] = against_cost(table, summary)
         else:
             curves = {row: [run["curve"] for run in seeds.values() if run["curve"]] for row, seeds in found.items()}
-            figures["curves"] = learning_curves({row: of for row, of in curves.items() if of}, table, summary)
+            curves = {row: of for row, of in curves.items() if of}
+            figures["curves"] = learning_curves(curves, table, summary)
+            if any(row in curves for rows in table.curve_panels.values() for row in rows):
+                figures["curve_panels"] = curve_panels(curves, table, summary)
         for name, figure in figures.items():
             save_figure(figure, folder / name)
     names = list(figures)
@@ -66,10 +69,7 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
     colours = mpl.colormaps["cividis"](np.linspace(0, 0.9, len(curves)))
     for axes, (name, title) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
         for place, (row, seeds) in enumerate(curves.items()):
-            length = max(map(len, seeds))
-            whole = [points for points in seeds if len(points) == length]
-            values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in whole])
-            share = [point["step"] / seeds[0][-1]["step"] for point in seeds[0]]
+            share, values = _curve(seeds, name)
             line = LINES[place % len(LINES)] | {"color": colours[place], "label": table.rows[row].label}
             if row == table.reference:
                 plot_band(axes, share, values.mean(axis=0), (values.min(axis=0), values.max(axis=0)), **line)
@@ -79,6 +79,33 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
         axes.set_xlabel("share of the training steps")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center")
     return figure
+
+
+def curve_panels(curves: dict[str, list[list[dict[str, Any]]]], table: Table, summary: dict[str, Any]) -> Figure:
+    """Plot the curves of the rows of each panel, means over seeds with a band from the lowest to the highest seed."""
+    panels = table.curve_panels
+    figure = Figure(figsize=(3.4 * len(panels), 3.2), layout="constrained")
+    grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, rows) in zip(grid, panels.items(), strict=True):
+        for line, row in zip(LINES, rows, strict=False):
+            if row in curves:
+                share, values = _curve(curves[row], table.figure)
+                bounds = values.min(axis=0), values.max(axis=0)
+                plot_band(axes, share, values.mean(axis=0), bounds, label=table.rows[row].label, **line)
+        axes.set_title(title)
+        axes.set_xlabel("share of the training steps")
+        if axes.lines:
+            axes.legend()
+    grid[0].set_ylabel(_axis_label(table, summary))
+    return figure
+
+
+def _curve(seeds: list[list[dict[str, Any]]], name: str) -> tuple[list[float], np.ndarray]:
+    """Return the share of the training steps (points,) and a figure's curves (seeds, points) of the finished seeds."""
+    length = max(map(len, seeds))
+    whole = [points for points in seeds if len(points) == length]
+    values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in whole])
+    return [point["step"] / seeds[0][-1]["step"] for point in seeds[0]], values
 
 
 def against_axis(table: Table, summary: dict[str, Any]) -> Figure:

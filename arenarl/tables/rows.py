@@ -74,6 +74,7 @@ class Table:
     # pairs that `claims` are about; all other pairs are secondary
     primary: list[tuple[Name, Name]] = field(default_factory=list)
     curve_steps: list[PositiveInt] = field(default_factory=list)  # steps of the learning curve that the page shows
+    curve_panels: dict[Line, list[Name]] = field(default_factory=dict)  # title of a panel -> rows whose curves it has
     figure: Name = "win_rate"  # figure of summary.json by which rows are compared
     axis: Line | None = None  # label of the axis that `at` of the rows belongs to
     measure: Literal["discrimination"] | None = None  # a further measurement of each run: studies/signal_and_noise.py
@@ -154,6 +155,9 @@ def _problems(table: Table) -> Iterator[str]:
     for pair in table.primary:
         if frozenset(pair) not in map(frozenset, table.pairs):
             yield f"primary names {' with '.join(pair)}, which are not compared; add them to comparisons"
+    for title, rows in table.curve_panels.items():
+        if missing := [row for row in rows if row not in table.rows]:
+            yield f"curve_panels, {title}: there is no row {missing[0]}"
     for name, row in table.rows.items():
         if row.paper and len(row.paper) != columns:
             yield f"row {name}: paper has {len(row.paper)} figures, paper_columns has {columns}; name as many"

@@ -93,6 +93,7 @@ def table_with(keys="", row=""):
     (TABLE.replace("{x:", "{../x:"), "rows: the name ../x may hold letters"),
     (table_with(row=", at: 1, series: s"), "row x: set both series and at, in a table with an axis"),
     (table_with("axis: a", row=", at: 1"), "row x: set both series and at"),
+    (table_with("curve_panels: {M: [x, y]}"), "curve_panels, M: there is no row y"),
 ])  # fmt: skip
 def test_a_table_that_cannot_work_is_refused_in_one_line(text, message, tmp_path):
     (tmp_path / "bad.yaml").write_text(text, encoding="utf-8")
@@ -156,11 +157,12 @@ def change(folder, *replacements, add=""):
 
 
 def test_a_step_that_no_curve_reached_is_left_open(folder, tmp_path):
-    change(folder, add="curve_steps: [20, 160]")
+    change(folder, add="curve_steps: [20, 160]\ncurve_panels: {M: [one, other], G: [other]}")
     store(folder, tmp_path / "results", {"one": [50.0], "other": []})
     write(folder, tmp_path / "results")
     page = page_of(tmp_path / "results")
     assert "curve, step 20 % | curve, step 160 % |" in page and "| 50.0 | - |" in page
+    assert "![curve_panels](curve_panels.png)" in page and (tmp_path / "results" / "own" / "curve_panels.svg").is_file()
 
 
 def test_a_table_has_means_intervals_and_significant_differences(folder, tmp_path):
