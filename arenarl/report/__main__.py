@@ -3,7 +3,8 @@
     python -m arenarl.report quickstart
 
 draws the figures of a run and writes its page, runs/<run>/report.html. Give the run's name, its folder in runs/, or its
-YAML with --config. A table's row is a run too, such as `tables/babyai_dpo`.
+YAML with --config. A table's row is a run too, such as `tables/babyai_dpo`. With --case, it prints a training group
+with its points and rewards instead.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import argparse
 from arenarl.config.command_line import add_overrides, refuse_overrides_without_config
 from arenarl.config.load import load_config
 from arenarl.report.conclusion import folders_of
+from arenarl.report.worked_case import worked_case
 from arenarl.system.errors import run_cli
 
 
@@ -19,16 +21,21 @@ def main() -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("run", nargs="?", help="the run's name, or its folder in runs/")
     group.add_argument("--config", help="the run's YAML, instead of its name")
+    case = "print a training group with its points and rewards instead"
+    parser.add_argument("--case", action="store_true", help=case)
     add_overrides(parser)
     arguments = parser.parse_args()
     refuse_overrides_without_config(parser, arguments)
-    from arenarl.report.page import write_page  # only here: it needs matplotlib
-
     if arguments.config:
         config = load_config(arguments.config, arguments.overrides)
         run_dir, results_dir = config.run_dir, config.results_dir
     else:
         run_dir, results_dir = folders_of(arguments.run)
+    if arguments.case:
+        print(worked_case(run_dir))
+        return
+    from arenarl.report.page import write_page  # only here: it needs matplotlib
+
     print(f"written: {write_page(run_dir, results_dir)}")
 
 
