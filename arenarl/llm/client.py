@@ -28,7 +28,15 @@ from pydantic_core import to_jsonable_python
 from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.llm.json_reply import ends_with_an_object, parse_reply
 from arenarl.llm.reply_store import ReplyStore, StoredReply, Usage, reply_key, run_of
-from arenarl.llm.transport import OPENAI_URL, Completion, NoCompletion, Transport, retry_after_s
+from arenarl.llm.transport import (
+    OPENAI_URL,
+    APIConnectionError,
+    APIStatusError,
+    Completion,
+    NoCompletion,
+    Transport,
+    retry_after_s,
+)
 from arenarl.system.database import json_hash
 from arenarl.system.errors import MOST_SHOWN, UserError, one_line
 from arenarl.system.event_loops import InFlight, LoopThread
@@ -147,7 +155,7 @@ class LLMClient:
         self._failures: deque[bool] = deque(maxlen=WINDOW)
         self._last_reply_at = time.monotonic()
         self._last_error = self.last_failure = ""
-        self._thread = LoopThread("llm-client")
+        self._thread = LoopThread("llm-client", on_end=self.transport.close)
 
     async def ask(
         self, llm: LLMConfig, messages: Messages, reply_type: type[Parsed], retry: str, repeat: int = 0, about: str = ""
@@ -287,7 +295,7 @@ class LLMClient:
                     text = read(completion)
                 except Exception as error:  # noqa: BLE001 - `_pause_after` decides: retry, fail alone, or stop the run
                     self._settle(llm, request, error)
-                    status = getattr(error, "status_code", None)
+                    status = getattr(error, "status", None)
                     if status == _FLAGGED and _target(llm) not in self._working:
                         await self._probe_once(llm)
                     # random, so that not all calls return at once
@@ -314,22 +322,22 @@ class LLMClient:
     def _pause_after(self, llm: LLMConfig, error: Exception, pause_s: float) -> float | None:
         """Return the seconds until the next attempt; None if retrying is useless. Stops the run if all calls must fail.
         The pause is `pause_s`, or the server's Retry-After if that is longer."""
-        openai, self._last_error = self.transport.openai, self.transport.explain(llm, error)
-        if isinstance(error, openai.APIStatusError):
-            (where, model), status = _target(llm), error.status_code
+        self._last_error = self.transport.explain(llm, error)
+        if isinstance(error, APIStatusError):
+            (where, model), status = _target(llm), error.status
             is_flagged = status == _FLAGGED and _target(llm) not in self._refusing
             has_no_money = status in (400, _FLAGGED) and _NO_MONEY.search(f"{error.code} {error}")
             if has_no_money or (status in _REFUSES_ALL and not is_flagged):
                 self._stop(f"the API at {where} refuses calls to {model}: {self._last_error}")
             elif status < 400:  # following it could send the prompt to another host, or change the request
-                location = self.transport.without_keys(error.response.headers.get("location", "nowhere"))
+                location = self.transport.without_keys(error.headers.get("location", "nowhere"))
                 remedy = "set base_url to the final address"
                 self._stop(f"the API at {where} redirects calls ({status}) to {location}; {remedy}")
             elif status >= 500 or status in _RETRIED_STATUS:
-                wanted_s = retry_after_s(error.response.headers.get("retry-after"))
+                wanted_s = retry_after_s(error.headers.get("retry-after"))
                 return max(pause_s, wanted_s * random.uniform(1.0, 1.25))
             return None  # only this call fails: too long, or filtered
-        if isinstance(error, TimeoutError | openai.APIError | NoCompletion):
+        if isinstance(error, TimeoutError | APIConnectionError | NoCompletion):
             return pause_s
         if isinstance(error, UnicodeEncodeError):  # half a surrogate in the request, which cannot be sent
             return None
@@ -356,9 +364,10 @@ class LLMClient:
             completion = await self.transport.send(llm, request)
         except Exception as error:  # noqa: BLE001 - the failed call reports its own error
             self._settle(llm, request, error)
-            if getattr(error, "status_code", None) in _REFUSES_ALL:
+            status = getattr(error, "status", None)
+            if status in _REFUSES_ALL:
                 self._refusing.add(_target(llm))
-            if not isinstance(error, self.transport.openai.BadRequestError):  # proof of a running server
+            if status != 400:  # proof of a running server
                 return
         else:
             self._charge(llm, request, completion.tokens, completion.tokens_cached)

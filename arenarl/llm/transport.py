@@ -2,40 +2,73 @@
 
 With status 200, gateways may send HTML, errors, event streams, nothing or half a completion; vLLM sends the start of an
 aborted reply. Anything but a complete completion raises `NoCompletion`, which the client counts and retries. A
-completion with an impossible token count is kept, with unknown tokens.
+completion with an impossible token count is kept, with unknown tokens. Proxies and certificates come from the
+environment, as for other programs.
 """
 
 import asyncio
 import email.utils
 import json
 import math
+import os
 import re
+import ssl
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import certifi
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from arenarl.config.schema import LLMConfig
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, raise_open_file_limit
 from arenarl.system.masking import mask, replace_values
 from arenarl.system.user_input import first_problem
 from arenarl.trajectory import storable, text_of
 
 if TYPE_CHECKING:
-    import openai
+    import aiohttp
 
 OPENAI_URL = "https://api.openai.com/v1"
 _ABORTED = ("abort", "error")  # finish reasons of an unfinished reply: from vLLM, SGLang and gateways
 _MAX_TOKENS = 10_000_000  # read or written in one call; a larger count is not believed
 _MAX_ERROR_CHARS = 500  # shown of an API's error
-_PROXIES = "correct or unset HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
+_ERROR_NAMES = {
+    400: "BadRequestError", 401: "AuthenticationError", 403: "PermissionDeniedError", 404: "NotFoundError",
+    409: "ConflictError", 422: "UnprocessableEntityError", 429: "RateLimitError",
+}  # fmt: skip
+_ACCOUNT = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}  # header -> variable
+_MAX_BYTES = 64 * 2**20  # of a reply
+_MAX_HEADER_BYTES = 2**16
+_KEEP_ALIVE_S = 4.0  # below the 5 s after which uvicorn, and so vLLM, closes an idle connection
 # phrases of vLLM, OpenAI and others for a prompt that is too long, which has no status of its own
 _TOO_LONG = re.compile(r"context.length|max_model_len|too long|maximum.{0,40}tokens", re.IGNORECASE)
 _REPLY_FORMAT = re.compile(r"response_?format|json_schema|json_object")
+
+
+class APIConnectionError(Exception):
+    """An attempt without a reply: no connection, a connection that broke, or a reply that violates HTTP."""
+
+
+class APIStatusError(Exception):
+    """A reply with a status that is not 2xx. The error's text contains the API's message, `code` its code."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes):
+        try:
+            reply = json.loads(body)
+        except (ValueError, RecursionError):
+            reply = None
+        details = reply.get("error", reply) if isinstance(reply, dict) else None
+        details = details if isinstance(details, dict) else {}
+        name = _ERROR_NAMES.get(status, "InternalServerError" if status >= 500 else "APIStatusError")
+        message = details.get("message")
+        message = f" - {message}" if isinstance(message, str) and message else ""
+        super().__init__(f"{name}: Error code: {status}{message}")
+        self.status, self.headers, self.code = status, headers, details.get("code")
 
 
 class NoCompletion(ValueError):
@@ -74,16 +107,33 @@ class Transport:
     """Sends requests to the APIs of any number of LLMs. `keys` maps environment variables to API keys."""
 
     def __init__(self, keys: dict[str, str]):
-        import openai  # imported late: it takes a second, and most runs call no LLM
+        import aiohttp  # imported late: it takes a fifth of a second, and most runs call no LLM
 
-        self.openai, self.keys = openai, keys
-        self._apis: dict[tuple[str, str | None], openai.AsyncOpenAI] = {}
+        self._aiohttp, self.keys = aiohttp, keys
+        self._session: aiohttp.ClientSession | None = None
+        self._requests: dict[tuple[str, str | None], dict[str, Any]] = {}
 
     async def send(self, llm: LLMConfig, request: dict[str, Any]) -> Completion:
-        """Make one attempt. Raises TimeoutError, NoCompletion, and the errors of the SDK."""
-        async with asyncio.timeout(llm.timeout_s):
-            response = await self._api(llm).chat.completions.with_raw_response.create(**request)
-        return read_completion(response.content)
+        """Make one attempt. Raises TimeoutError, NoCompletion, APIConnectionError and APIStatusError."""
+        fields = {name: value for name, value in request.items() if name != "extra_body"}
+        fields |= request.get("extra_body") or {}
+        body = json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        session, options = self._connections(), self._options(llm)
+        try:
+            async with asyncio.timeout(llm.timeout_s), session.post(data=body, **options) as response:
+                reply = await _read(response)
+        except (TimeoutError, NoCompletion):
+            raise
+        except (self._aiohttp.ClientError, OSError, ValueError) as error:
+            raise APIConnectionError(str(error) or type(error).__name__) from error
+        if not 200 <= response.status < 300:
+            raise APIStatusError(response.status, response.headers, reply)
+        return read_completion(reply)
+
+    async def close(self) -> None:
+        """Close all connections. Call it in the event loop of `send`."""
+        if self._session:
+            await self._session.close()
 
     def without_keys(self, text: str) -> str:
         """Redact API keys, which an API may repeat in errors and replies."""
@@ -93,28 +143,68 @@ class Transport:
         """Return the error as text, without API keys."""
         if isinstance(error, TimeoutError):
             return "no reply in time"
-        cause = f" ({error.__cause__!r})" if error.__cause__ else ""  # a connection error alone has no details
-        return mask(self.without_keys(f"{type(error).__name__}: {error}{cause}"))
+        text = str(error) if isinstance(error, APIStatusError) else f"{type(error).__name__}: {error}"
+        return mask(self.without_keys(text))
 
     def explain(self, llm: LLMConfig, error: Exception) -> str:
         """Return the error of an attempt as text, with the key to change if the error implies one."""
         return self.describe(error)[:_MAX_ERROR_CHARS] + _remedy(llm, error)
 
-    def _api(self, llm: LLMConfig) -> "openai.AsyncOpenAI":
-        url, variable = endpoint = (llm.base_url or OPENAI_URL, llm.api_key_variable)
-        if endpoint not in self._apis:
-            try:
-                http = self.openai.DefaultAsyncHttpxClient(follow_redirects=False, event_hooks={"response": [_as_utf8]})
-            except Exception as error:  # socks:// without its package, a wrong port, missing certificates
-                raise UserError(f"cannot open a connection to {url}: {self.describe(error)}; {_PROXIES}") from error
-            self._apis[endpoint] = self.openai.AsyncOpenAI(
-                base_url=url, api_key=self.keys.get(variable, "none"), max_retries=0, timeout=None, http_client=http
+    def _connections(self) -> "aiohttp.ClientSession":
+        """Return the connections to all APIs. They belong to the event loop of the first call."""
+        if self._session is None:
+            raise_open_file_limit()
+            self._session = self._aiohttp.ClientSession(
+                connector=self._aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S, ssl=_certificates()),
+                timeout=self._aiohttp.ClientTimeout(),  # none: `send` limits the whole attempt
+                headers={"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "arenarl"},
+                max_line_size=_MAX_HEADER_BYTES,
+                max_field_size=_MAX_HEADER_BYTES,
             )
-        return self._apis[endpoint]
+        return self._session
+
+    def _options(self, llm: LLMConfig) -> dict[str, Any]:
+        """Return address, proxy and headers of an API's requests."""
+        url, variable = endpoint = (llm.base_url or OPENAI_URL, llm.api_key_variable)
+        if endpoint not in self._requests:
+            account = {header: os.environ.get(name) for header, name in _ACCOUNT.items() if url == OPENAI_URL}
+            headers = {"Authorization": f"Bearer {self.keys.get(variable, 'none')}"}
+            headers |= {header: value for header, value in account.items() if value}
+            self._requests[endpoint] = {
+                "url": f"{url.rstrip('/')}/chat/completions",
+                "headers": headers,
+                "proxy": _proxy_of(url),
+                "allow_redirects": False,
+            }
+        return self._requests[endpoint]
+
+
+async def _read(response: "aiohttp.ClientResponse") -> bytes:
+    blocks, size = [], 0
+    async for block in response.content.iter_any():
+        blocks.append(block)
+        size += len(block)
+        if size > _MAX_BYTES:
+            raise NoCompletion(f"the reply is larger than {_MAX_BYTES:,} bytes")
+    return b"".join(blocks)
+
+
+def _certificates() -> ssl.SSLContext:
+    """Trust the certificates of SSL_CERT_FILE, or of SSL_CERT_DIR, or else of the system and of certifi."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unlike the default context, accepts what many companies issue
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    if not (file or folder):
+        context.load_default_certs()
+        file = certifi.where()
+    try:
+        context.load_verify_locations(file or None, None if file else folder)
+    except OSError as error:
+        raise UserError(f"cannot read SSL_CERT_FILE={file}: {error}; correct or unset it") from error
+    return context
 
 
 def _remedy(llm: LLMConfig, error: Exception) -> str:
-    status, text = getattr(error, "status_code", None), str(error)
+    status, text = getattr(error, "status", None), str(error)
     if status not in (400, 401, 422, 429) and (host := _proxied_host(llm)):
         return f"; the call goes through the proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY: add {host} to NO_PROXY"
     if isinstance(error, TimeoutError):
@@ -133,13 +223,30 @@ def _remedy(llm: LLMConfig, error: Exception) -> str:
 
 def _proxied_host(llm: LLMConfig) -> str | None:
     """Return the host of an LLM in the local network whose calls go through a proxy, otherwise None."""
-    parts = urlsplit(llm.base_url or OPENAI_URL)
-    host, proxies = parts.hostname or "", getproxies()
+    url = llm.base_url or OPENAI_URL
+    host = urlsplit(url).hostname or ""
     try:
         is_local = not ip_address(host).is_global
     except ValueError:
         is_local = "." not in host or host.endswith((".local", ".internal", ".lan"))
-    return host if is_local and {parts.scheme, "all"} & proxies.keys() and not proxy_bypass(host) else None
+    return host if is_local and _proxy_of(url) else None
+
+
+def _proxy_of(url: str) -> str | None:
+    """Return the proxy for an address. Raises UserError for a wrong variable, also if this address does not need it."""
+    parts, proxies = urlsplit(url), {}
+    for scheme, proxy in getproxies().items():
+        if scheme in ("http", "https", "all"):
+            proxies[scheme] = proxy = proxy if "://" in proxy else f"http://{proxy}"
+            try:
+                is_sound = urlsplit(proxy).scheme in ("http", "https") and urlsplit(proxy).port != 0
+            except ValueError:
+                is_sound = False
+            if not is_sound:
+                raise UserError(f"{scheme.upper()}_PROXY is not the address of an HTTP proxy; correct or unset it")
+    is_direct = any(map(proxy_bypass, (parts.hostname or "", parts.netloc)))  # NO_PROXY may name a port
+    is_direct = is_direct or "*" in re.split(r"[\s,]+", getproxies().get("no", ""))
+    return None if is_direct else proxies.get(parts.scheme) or proxies.get("all")
 
 
 def retry_after_s(retry_after: str | None) -> float:
@@ -152,11 +259,6 @@ def retry_after_s(retry_after: str | None) -> float:
         except (ValueError, OverflowError):
             return 0.0
     return max(0.0, seconds) if math.isfinite(seconds) else 0.0
-
-
-async def _as_utf8(response: Any) -> None:
-    """Ignore the server's charset: some charsets raise, and some need quadratic time."""
-    response.encoding = "utf-8"
 
 
 class _Strict(BaseModel):

@@ -20,7 +20,7 @@ from arenarl.rollout.system_prompt import default_prompt, prompt_name, system_pr
 from arenarl.system.atomic_files import hash_files
 from arenarl.system.repository import ROOT
 
-LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "openai", "wandb")
+LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "aiohttp", "wandb")
 
 
 def commit(tree: Path = ROOT) -> str | None:

@@ -69,7 +69,7 @@ _FAILURES = (  # numbers of OSErrors, pattern of library messages for errors wit
 )  # fmt: skip
 _EXTRAS = {  # extra of pyproject.toml -> modules that it brings
     "train": (
-        "accelerate", "aiohttp", "bm25s", "datasets", "deepspeed", "httpx", "huggingface_hub", "jinja2", "matplotlib",
+        "accelerate", "bm25s", "datasets", "deepspeed", "httpx", "huggingface_hub", "jinja2", "matplotlib",
         "peft", "pyarrow", "safetensors", "scipy", "statsmodels", "tokenizers", "torch", "trafilatura", "transformers",
         "trl", "wandb",
     ),
@@ -194,7 +194,7 @@ def _reader_is_gone() -> bool:
 def prepare_process() -> None:
     """Adapt a command to its machine: the parent process, the limit on files, the terminal's encoding, the home."""
     end_with_parent()
-    _raise_open_file_limit()
+    raise_open_file_limit()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a character that the terminal lacks becomes an escape, not an error
             stream.reconfigure(errors="backslashreplace")
@@ -227,7 +227,7 @@ def _find_home() -> None:
         os.environ.setdefault(name, str(own / name.lower()))
 
 
-def _raise_open_file_limit() -> None:
+def raise_open_file_limit() -> None:
     """Raise the limit on open files up to `_ENOUGH_FILES`: judging needs more than most shells allow."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FILES)

@@ -52,16 +52,21 @@ class LoopThread:
     """An event loop in a daemon thread.
 
     Use `await thread.run(coroutine)` inside an event loop and `thread.submit(coroutine).result()` outside.
-    The thread ends once it is garbage-collected and its coroutines are done.
+    The thread ends once it is garbage-collected and its coroutines are done; its last coroutine is `on_end()`.
     """
 
-    def __init__(self, name: str, make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop):
-        self._name, self._make_loop = name, make_loop
+    def __init__(
+        self,
+        name: str,
+        make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+        on_end: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ):
+        self._name, self._make_loop, self._on_end = name, make_loop, on_end
         self._start()
 
     def _start(self) -> None:
         self._loop = self._make_loop()
-        self._thread = Thread(target=_run, args=(self._loop,), name=self._name, daemon=True)
+        self._thread = Thread(target=_run, args=(self._loop, self._on_end), name=self._name, daemon=True)
         self._thread.start()
         self._stop = weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
         self._stop.atexit = False  # a coroutine may still run when the process exits
@@ -97,7 +102,7 @@ class LoopThread:
         self._thread.join()
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
+def _run(loop: asyncio.AbstractEventLoop, on_end: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
     is_over = False
     while not is_over:
         try:
@@ -105,6 +110,8 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
             is_over = True
         except (SystemExit, KeyboardInterrupt):
             pass  # its waiter receives the exception; other coroutines continue
+    if on_end:
+        loop.run_until_complete(on_end())
     loop.close()
 
 

@@ -1,7 +1,10 @@
 """The LLM judge against the judge server, over a socket: the embedded judge's verdicts, and none invented."""
 
 import asyncio
+import json
 from dataclasses import replace
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -180,16 +183,16 @@ def test_equal_prompts_get_equal_replies_only_at_temperature_0(taught, serve, tm
 
 
 def test_an_unknown_prompt_is_refused(serve):
-    import openai
-
     context, _ = serve()
     with context as url:
-        api = openai.OpenAI(base_url=url, api_key="any", max_retries=0)
-        assert [model.id for model in api.models.list()] == ["simulated-travel-judge"]
+        with urlopen(f"{url}/models") as models:
+            assert [model["id"] for model in json.load(models)["data"]] == ["simulated-travel-judge"]
         hi = {"role": "user", "content": "hi"}
         for messages in ([hi], [{"role": "system", "content": "x"}, hi]):
-            with pytest.raises(openai.BadRequestError, match="unknown prompt"):
-                api.chat.completions.create(model="m", messages=messages)
+            body = json.dumps({"model": "m", "messages": messages}).encode()
+            with pytest.raises(HTTPError, match="400") as refusal:
+                urlopen(Request(f"{url}/chat/completions", body, {"Content-Type": "application/json"}))
+            assert b"unknown prompt" in refusal.value.read()
 
 
 def test_a_wrong_key_is_refused(taught, serve, tmp_path):

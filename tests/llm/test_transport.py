@@ -1,17 +1,115 @@
-"""Completions and invalid replies: everything that a gateway may send with status 200."""
+"""One attempt: proxies, certificates and connections; then everything that a gateway may send with status 200."""
 
+import asyncio
+import gc
 import json
 import random
 
 import pytest
+from aiohttp import web
+from amap_stand_in import tunnelling
 from hostile import NO_COMPLETION, completion_of, mutated
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
+from judge_servers import Script, client_of, completion, llm, serving
 
-from arenarl.llm.transport import NoCompletion, read_completion
+from arenarl.judges.llm import OneScore
+from arenarl.llm.transport import APIConnectionError, NoCompletion, Transport, read_completion
 
 SIMPLE = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 JSON = st.recursive(SIMPLE, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+
+
+def send(config, keys=None, count=1):
+    """Make attempts at once; return the text of each reply."""
+
+    async def attempts():
+        transport, request = Transport(keys or {}), {"model": "m", "messages": [], "extra_body": {"n": 1}}
+        try:
+            replies = await asyncio.gather(*(transport.send(config, request) for _ in range(count)))
+            return [reply.text() for reply in replies]
+        finally:
+            await transport.close()
+
+    return asyncio.run(attempts())
+
+
+def set_proxies(monkeypatch, **variables):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name.lower(), raising=False)
+        monkeypatch.setenv(name, variables.get(name, ""))
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY"])
+def test_calls_go_through_the_proxy_unless_no_proxy_names_the_host(variable, monkeypatch):
+    script = Script("through the proxy")
+    with serving(script.app) as url:
+        proxy = url.removesuffix("/v1").replace("http://", "user:pass%20word@")
+        for scheme in ("", "http://"):
+            set_proxies(monkeypatch, **{variable: scheme + proxy})
+            assert send(llm("http://api.invalid:81/v1")) == ["through the proxy"]
+        for hosts in ("api.invalid", ".invalid", "other.invalid, *", "api.invalid:81"):
+            set_proxies(monkeypatch, NO_PROXY=hosts, **{variable: proxy})
+            with pytest.raises(APIConnectionError, match="api.invalid"):
+                send(llm("http://api.invalid:81/v1"))
+    assert len(script.requests) == 2 and script.requests[0] == {"model": "m", "messages": [], "n": 1}
+
+
+def test_calls_over_tls_go_through_the_proxy_and_trust_only_known_certificates(monkeypatch, tmp_path):
+    with tunnelling(Script("safe").app, "api.invalid", tmp_path) as (proxy, certificate, heads):
+        config = llm("https://api.invalid/v1", api_key_variable="K", timeout_s=30.0)
+        set_proxies(monkeypatch, HTTPS_PROXY=proxy.replace("//", "//user:word@"), SSL_CERT_FILE=str(certificate))
+        assert send(config, {"K": "sk-secret"}) == ["safe"]
+        set_proxies(monkeypatch, HTTPS_PROXY=proxy)
+        with pytest.raises(APIConnectionError, match="certificate verify failed"):
+            send(config)
+    assert heads[0].startswith("CONNECT api.invalid:443") and "Proxy-Authorization: Basic dXNlcjp3b3Jk" in heads[0]
+    assert not any("sk-secret" in head for head in heads)
+
+
+@pytest.mark.slow(seconds=4)
+def test_more_than_a_thousand_calls_run_at_once():
+    """The server replies once all calls have arrived."""
+    count, arrived, is_full = 1100, [], asyncio.Event()
+
+    async def reply(request):
+        arrived.append(request)
+        if len(arrived) == count:
+            is_full.set()
+        await is_full.wait()
+        return completion("full")
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", reply)
+    with serving(app) as url:
+        assert send(llm(url, timeout_s=60.0), count=count) == ["full"] * count
+
+
+def test_a_reply_without_end_is_cut_off():
+    async def reply(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * 2**20)
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", reply)
+    with serving(app) as url, pytest.raises(NoCompletion, match="larger than 67,108,864 bytes"):
+        send(llm(url, timeout_s=60.0))
+
+
+def test_a_forgotten_client_closes_its_connections_without_a_warning(tmp_path, caplog):
+    with serving(Script('{"score": 4}').app) as url:
+        client = client_of(tmp_path)
+        asyncio.run(client.ask(llm(url), [], OneScore, ""))
+        thread, session = client._thread._thread, client.transport._session
+        del client
+        gc.collect()
+        thread.join(60)
+        assert session.closed and not thread.is_alive()
+        del session
+        gc.collect()
+    assert not caplog.records
 
 
 def read(reply):

@@ -66,7 +66,7 @@ def test_without_git_and_without_packages_that_a_run_does_not_need_provenance_is
     real = report_provenance.version
 
     def version(name):
-        if name in ("wandb", "openai"):
+        if name in ("wandb", "aiohttp"):
             raise PackageNotFoundError(name)
         return real(name)
 

@@ -10,7 +10,7 @@ from scripts import CONFIG, ENVIRONMENT, ROOT
 
 TRAINING = {"trl", "deepspeed", "datasets", "pandas", "pyarrow", "wandb"}
 OTHERS = {
-    "openai", "aiohttp", "matplotlib", "scipy.stats", "statsmodels", "networkx", "trafilatura", "sentence_transformers",
+    "aiohttp", "matplotlib", "scipy.stats", "statsmodels", "networkx", "trafilatura", "sentence_transformers",
     "sklearn", "vllm",
 }  # fmt: skip
 MODELS = {"torch", "transformers", "accelerate", "peft"}

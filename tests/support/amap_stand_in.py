@@ -77,23 +77,31 @@ class StandIn:
 @contextmanager
 def standing_in(folder):
     """Yield (the stand-in, environment variables for the server)."""
-    stand_in, thread = StandIn(), LoopThread("amap")
-    certificate, key = _certificate(folder)
+    stand_in = StandIn()
+    with tunnelling(stand_in.app(), HOST, folder) as (address, certificate, _):
+        proxies = {"HTTPS_PROXY": address, "https_proxy": address, "NO_PROXY": "", "no_proxy": ""}
+        yield stand_in, proxies | {"REQUESTS_CA_BUNDLE": str(certificate)}
+
+
+@contextmanager
+def tunnelling(app, host, folder):
+    """Serve an application by TLS as `host`. Yield (a proxy that connects all hosts to it, certificate, the heads of
+    the requests to the proxy)."""
+    thread, heads = LoopThread("proxy"), []
+    certificate, key = _certificate(folder, host)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    runner = web.AppRunner(stand_in.app(), shutdown_timeout=0.1)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
 
     async def start():
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
         port = runner.addresses[0][1]
-        return await asyncio.start_server(lambda reader, writer: _tunnel(reader, writer, port), "127.0.0.1", 0)
+        return await asyncio.start_server(lambda *streams: _tunnel(*streams, port, heads), "127.0.0.1", 0)
 
     proxy = thread.submit(start()).result(60)
     try:
-        address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
-        proxies = {"HTTPS_PROXY": address, "https_proxy": address, "NO_PROXY": "", "no_proxy": ""}
-        yield stand_in, proxies | {"REQUESTS_CA_BUNDLE": str(certificate)}
+        yield f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}", certificate, heads
     finally:
         thread.submit(_stop(proxy, runner)).result(60)
         thread.close()
@@ -104,9 +112,9 @@ async def _stop(proxy, runner):
     await runner.cleanup()
 
 
-async def _tunnel(reader, writer, port):
+async def _tunnel(reader, writer, port, heads):
     """Answer CONNECT as a proxy does, but connect every host to this machine."""
-    await reader.readuntil(b"\r\n\r\n")
+    heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
     inward, outward = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
 
@@ -123,10 +131,10 @@ async def _tunnel(reader, writer, port):
     await asyncio.gather(copy(reader, outward), copy(inward, writer))
 
 
-def _certificate(folder):
+def _certificate(folder, host):
     """Write a self-signed certificate for the host and its key; return both files."""
-    files = folder / "amap.pem", folder / "amap.key"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={HOST}"]
-    command += ["-addext", f"subjectAltName=DNS:{HOST}", "-out", str(files[0]), "-keyout", str(files[1])]
+    files = folder / "host.pem", folder / "host.key"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={host}"]
+    command += ["-addext", f"subjectAltName=DNS:{host}", "-out", str(files[0]), "-keyout", str(files[1])]
     subprocess.run(command, check=True, capture_output=True)
     return files
