@@ -6,8 +6,9 @@ Foreign text is quoted (llm/prompts.py). `read_prompt` parses a prompt back, for
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.domain import ViewKind
@@ -55,24 +56,28 @@ def judge_messages(
     blocks = ["# Rubric", *(f"- {item.name}: {quotable(item.description)}" for item in rubric.items)]
     blocks += ["# Query", quoted(opening, judge.max_text_chars)]
     for number, view in enumerate(views, start=1):
-        blocks += [f"# Agent {number}", *render(view, judge)]
+        blocks += [f"# Agent {number}", *render(view, judge.max_text_chars, judge.max_result_chars)]
     blocks += ["# Task", *([] if kind == "results" else [_VIEW_LINES[kind], texts[f"only_{kind}"].strip()])]
     blocks += [texts[reply.task].format(**reply.words).strip(), texts["reply"].strip(), reply.form]
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": "\n".join(blocks)}]
 
 
-def render(view: View, judge: JudgeConfig) -> Iterator[str]:
-    """Render a view turn by turn, with long texts shortened. The last turn of a valid trajectory holds the answer."""
+@lru_cache(maxsize=1024)
+def render(view: View, max_text_chars: int, max_result_chars: int) -> tuple[str, ...]:
+    """Render a view turn by turn, with long texts shortened. The last turn of a valid trajectory holds the answer.
+    Cached, because each trajectory of a group stands in many prompts."""
+    blocks = []
     for number, turn in enumerate(view.turns, start=1):
-        yield f"## Turn {number}"
+        blocks.append(f"## Turn {number}")
         if turn.thought:
-            yield f"[thought]\n{quoted(turn.thought, judge.max_text_chars)}"
+            blocks.append(f"[thought]\n{quoted(turn.thought, max_text_chars)}")
         for index, call in enumerate(turn.tool_calls):
-            yield f"[call]\n{quoted(json.dumps(asdict(call), ensure_ascii=False), judge.max_text_chars)}"
+            blocks.append(f"[call]\n{quoted(json.dumps(asdict(call), ensure_ascii=False), max_text_chars)}")
             if index < len(turn.observations):
-                yield f"[result]\n{quoted(turn.observations[index], judge.max_result_chars)}"
+                blocks.append(f"[result]\n{quoted(turn.observations[index], max_result_chars)}")
         if turn.answer is not None:
-            yield f"[answer]\n{quoted(turn.answer, judge.max_text_chars)}"
+            blocks.append(f"[answer]\n{quoted(turn.answer, max_text_chars)}")
+    return tuple(blocks)
 
 
 def read_prompt(messages: Sequence[Message]) -> Prompt:

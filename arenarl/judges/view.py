@@ -4,6 +4,7 @@ A view shows the answer; or thoughts, tool calls and answer; or the whole trajec
 from views, the simulated judge examines views. Neither reads anything else of a trajectory.
 """
 
+import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,10 @@ class View:
     kind: ViewKind
     messages: list[dict[str, Any]]
     opening: str = ""
+
+    def __hash__(self) -> int:
+        """Hash the content, so that functions of a view can be cached."""
+        return hash((self.kind, json.dumps(self.messages)))
 
     @cached_property
     def turns(self) -> list[Turn]:

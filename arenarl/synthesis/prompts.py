@@ -83,7 +83,8 @@ def inspect_messages(query: Query, trajectory: Trajectory, tools: Sequence[dict[
     finding = '{"passes": true, "turn": 0, "problem": ""}'
     form = "{" + ", ".join(f'"{name}": {finding}' for name in DIMENSIONS) + "}"
     texts = prompt_texts("build", query.language)
-    turns = render(view_of(trajectory, "results"), JudgeConfig())
+    judge = JudgeConfig()
+    turns = render(view_of(trajectory, "results"), judge.max_text_chars, judge.max_result_chars)
     blocks = [*_section("Tools", _tools(tools)), *_section("Query", [query.query]), "# Trajectory", *turns]
     return _with_form(texts, [*blocks, "# Task", texts["inspect"].strip()], form)
 

@@ -1,15 +1,19 @@
 """Valid replies of an LLM judge: listwise scores by the agents' numbers, and an answer to every checklist item."""
 
 import asyncio
+import copy
 import json
+from itertools import permutations
 
 import pytest
 from groups import QUERY, attempt
 from judge_servers import Script, client_of, judge_of, serving
 
 from arenarl.config.load import load_config
+from arenarl.config.schema import JudgeConfig
 from arenarl.judges.factory import refuse_answers_alone
-from arenarl.judges.llm import checklist_reply, scores_reply
+from arenarl.judges.llm import LLMJudge, checklist_reply, scores_reply
+from arenarl.judges.prompts import render
 from arenarl.llm.json_reply import parse_reply
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
@@ -54,6 +58,37 @@ def test_a_reply_with_missing_or_repeated_agents_is_requested_once_more(tmp_path
     scores, server, usage = score_together(tmp_path / "again", wrong, listed((2, 1.0), (1, 2.0), (3, 3.0)))
     assert scores == [2.0, 1.0, 3.0] and usage.failed == 0
     assert "could not be used" in server.requests[1]["messages"][-1]["content"]
+
+
+class Prompts:
+    """A client that keeps the prompts and has no replies."""
+
+    def __init__(self):
+        self.texts = []
+
+    async def ask(self, config, messages, *_, **__):
+        self.texts.append(messages[1]["content"])
+
+
+def test_a_trajectory_is_rendered_once_per_view_whatever_the_number_of_its_prompts():
+    client, group = Prompts(), copy.deepcopy(GROUP)
+    judge = LLMJudge(JudgeConfig(name="llm", model="m"), client)
+
+    async def play():
+        for first, second in permutations(group, 2):
+            await judge.compare(QUERY, first, second)
+        await judge.score_together(QUERY, group)
+
+    render.cache_clear()
+    for _ in range(2):
+        asyncio.run(play())
+        assert render.cache_info().misses == len(group)
+    for _, trajectory in permutations(group, 2):
+        asyncio.run(judge.score(QUERY, trajectory, answer_only=True))
+    assert render.cache_info().misses == 2 * len(group)
+    group[0].messages[-1]["content"] = "<answer>\nchanged later\n</answer>"
+    asyncio.run(judge.score(QUERY, group[0]))
+    assert "changed later" in client.texts[-1] and len(client.texts) == 2 * 7 + 6 + 1
 
 
 def test_a_dimension_or_an_item_may_have_the_name_name():
