@@ -50,6 +50,7 @@ class Case:
       NaN without a verdict or if it is void.
     - `is_unopposed`: the baseline is an invalid stand-in, which loses to a valid trajectory without being judged.
     - `is_own`: the query is of a user's own data.
+    - `is_subtracted`: the case is of the run that a comparison subtracts.
     """
 
     query: Query
@@ -60,6 +61,7 @@ class Case:
     score: float | None = None
     is_unopposed: bool = False
     is_own: bool = False
+    is_subtracted: bool = False
 
     @property
     def dimensions(self) -> dict[str, float]:
@@ -102,7 +104,33 @@ class Case:
         outcomes = [[None if math.isnan(value) else int(value) for value in judge] for judge in self.outcomes.tolist()]
         record = self.trajectory.to_record()
         judged = {"outcomes": outcomes} | ({} if self.score is None else {"score": statistics.rounded(self.score)})
+        values = {"quality": self.quality, **self.figures} if self.truth else {}
+        judged["values"] = {name: statistics.rounded(value) for name, value in values.items()}
         return {**record, "subtask": self.query.subtask, "query": self.query.query, "findings": findings, **judged}
+
+
+@dataclass
+class StoredCase(Case):
+    """A case read from its line, to compare runs. `values` are the quality and the domain's own figures."""
+
+    values: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "StoredCase":
+        """Read a line of `Case.to_record`. Raises LookupError for a line of an earlier version."""
+        query = Query(record["query_id"], "", record["subtask"], "", record["query"])
+        score = math.nan if record.get("score", 0.0) is None else record.get("score")
+        outcomes, values = np.array(record["outcomes"], dtype=float), record["values"]
+        truth = Truth() if values else None
+        return cls(query, Trajectory.from_record(record), truth, outcomes, score=score, values=values)
+
+    @property
+    def quality(self) -> float:
+        return self.values.get("quality", math.nan)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        return {name: value for name, value in self.values.items() if name != "quality"}
 
 
 def evaluate_policy(
@@ -283,17 +311,15 @@ def _world_reward(case: Case) -> float:
 
 def _win_rate(cases: Sequence[Case], resamples: int, seed: int, part: Any = np.s_[:]) -> dict[str, Any]:
     """Return the win rate over the judges and dimensions that the index `part` selects."""
-    subtasks, queries = _strata(cases)
     outcomes = np.array([case.outcomes[part] for case in cases])
-    return statistics.win_rate(outcomes, subtasks, resamples, seed, queries, is_own(cases))
+    return statistics.win_rate(outcomes, resamples=resamples, seed=seed, **_strata(cases))
 
 
 def _mean(
     cases: Sequence[Case], value: Callable[[Case], float], resamples: int, seed: int, scale: float | None = None
 ) -> dict[str, Any]:
-    subtasks, queries = _strata(cases)
     values = [math.nan if case.trajectory.is_void else value(case) for case in cases]
-    return statistics.mean(values, subtasks, resamples, seed, queries, is_own(cases), scale)
+    return statistics.mean(values, resamples=resamples, seed=seed, scale=scale, **_strata(cases))
 
 
 def is_own_data(domain: Domain, queries: Sequence[Query], baselines: dict[str, Trajectory]) -> bool:
@@ -306,5 +332,12 @@ def is_own(cases: Sequence[Case]) -> bool:
     return any(case.is_own for case in cases)
 
 
-def _strata(cases: Sequence[Case]) -> tuple[list[str], list[str]]:
-    return [case.query.subtask for case in cases], [case.query.query_id for case in cases]
+def _strata(cases: Sequence[Case]) -> dict[str, Any]:
+    """Return what `statistics` needs to know of the cases beside their values."""
+    subtracted = [case.is_subtracted for case in cases]
+    return {
+        "strata": [case.query.subtask for case in cases],
+        "queries": [case.query.query_id for case in cases],
+        "is_own": is_own(cases),
+        "subtracted": subtracted if any(subtracted) else None,
+    }

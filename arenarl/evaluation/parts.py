@@ -108,9 +108,14 @@ def read_parts(config: Config, policies: Mapping[str, str | LLMConfig], folder: 
     prints = {name: fingerprint(config, policy) for name, policy in policies.items()}
 
     def part(name: str, decoding: str, sample: int) -> Part:
-        return Part(folder / f"{name}_{decoding}{f'_{sample + 1}' if sample else ''}.jsonl", prints[name])
+        return Part(part_path(folder, name, decoding, sample), prints[name])
 
     return {(name, *attempt): part(name, *attempt) for name in policies for attempt in config.evaluate.attempts}
+
+
+def part_path(folder: Path, name: str, decoding: str, sample: int) -> Path:
+    """Return the file of one part's cases in an evaluation's folder."""
+    return folder / f"{name}_{decoding}{f'_{sample + 1}' if sample else ''}.jsonl"
 
 
 def run_parts(

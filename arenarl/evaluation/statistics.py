@@ -3,7 +3,7 @@
 A case is one trajectory. Cases of the same test query (`queries`) are resampled together.
 
 A figure is {"mean": …, "ci": [low, high]} with the 95 % percentile interval over resampled test queries. The spread
-between training seeds is in `tables/over_seeds.py`. A figure without cases is None. An interval is None if every
+between training seeds is in `over_seeds.py`. A figure without cases is None. An interval is None if every
 subtask has only one query.
 
 Equal values give an interval of width 0. For a user's own data (`is_own`), which may be few, a figure with a `scale`
@@ -32,6 +32,7 @@ def win_rate(
     seed: int,
     queries: Sequence[str] | None = None,
     is_own: bool = False,
+    subtracted: Sequence[bool] | None = None,
 ) -> dict[str, Any]:
     """Return the win rate in percent: won cases among won and lost cases, by judge and dimension; ties do not count.
 
@@ -41,6 +42,7 @@ def win_rate(
         outcomes: (cases, judges, dimensions) of 1 for a win, 0 for a tie, -1 for a loss, NaN for no verdict.
         strata: (cases,) the subtask of each case.
         queries: (cases,) the test query of each case; None: all different.
+        subtracted: (cases,) as in `_stratified`.
     """
     wins, losses = (outcomes == 1).astype(float), (outcomes == -1).astype(float)
 
@@ -53,9 +55,9 @@ def win_rate(
         by_judge = nanmean(share.reshape(-1, share.shape[-1])).reshape(share.shape[:-1])
         return 100 * nanmean(by_judge)
 
-    figure = _stratified(statistic, strata, queries, resamples, seed)
+    figure = _stratified(statistic, strata, queries, resamples, seed, subtracted)
     decided = (wins + losses).any(axis=tuple(range(1, wins.ndim)))
-    return _of_few(figure, decided, 100.0, strata, queries) if is_own else figure
+    return _of_few(figure, decided, None if subtracted else 100.0, strata, queries) if is_own else figure
 
 
 def mean(
@@ -66,9 +68,10 @@ def mean(
     queries: Sequence[str] | None = None,
     is_own: bool = False,
     scale: float | None = None,
+    subtracted: Sequence[bool] | None = None,
 ) -> dict[str, Any]:
     """Return the mean over the cases of a stratum, then over strata; NaN values are left out.
-    With a `scale`, values are from 0 to `scale`."""
+    With a `scale`, values are from 0 to `scale`; `subtracted` as in `_stratified`."""
     numbers = np.asarray(values, dtype=float)
     known = np.isfinite(numbers)
     filled = np.where(known, numbers, 0.0)
@@ -78,8 +81,8 @@ def mean(
         with np.errstate(invalid="ignore"):
             return np.where(count > 0, weights @ filled[members] / count, np.nan)
 
-    figure = _stratified(statistic, strata, queries, resamples, seed)
-    return _of_few(figure, known, scale, strata, queries) if is_own else figure
+    figure = _stratified(statistic, strata, queries, resamples, seed, subtracted)
+    return _of_few(figure, known, None if subtracted else scale, strata, queries) if is_own else figure
 
 
 def weighted(statistic: Callable[[np.ndarray], np.ndarray], cases: int, resamples: int, seed: int) -> dict[str, Any]:
@@ -129,10 +132,15 @@ def shown_figures(figures: dict[str, Any]) -> list[str]:
 
 
 def _stratified(
-    statistic, strata: Sequence[str], queries: Sequence[str] | None, resamples: int, seed: int
-) -> dict[str, Any]:
+    statistic, strata: Sequence[str], queries: Sequence[str] | None, resamples: int, seed: int,
+    subtracted: Sequence[bool] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Return the mean over strata of `statistic` on the data (weights 1), and its interval over resamples of queries
-    (multinomial weights)."""
+    (multinomial weights).
+
+    `subtracted` marks the cases of another policy on the same queries. The figure is then the paired difference: that
+    of the unmarked cases minus that of the marked cases, with the same weight for a query in both.
+    """
     strata = np.asarray(strata)
     queries = range(len(strata)) if queries is None else queries
     members = [np.flatnonzero(strata == name) for name in sorted(set(strata))]
@@ -141,11 +149,20 @@ def _stratified(
         for stratum in members
     ]
     draws = _draw_weights(tuple(map(len, places)), resamples, seed)
-    estimates = [
-        statistic(stratum, weights[:, [place[queries[case]] for case in stratum]])
-        for stratum, place, weights in zip(members, places, draws, strict=True)
-    ]
-    combined = nanmean(np.stack(estimates, axis=1)) if estimates else np.array([np.nan])
+
+    def over_strata(members: Sequence[np.ndarray]) -> np.ndarray:
+        estimates = [
+            statistic(stratum, weights[:, [place[queries[case]] for case in stratum]])
+            for stratum, place, weights in zip(members, places, draws, strict=True)
+        ]
+        return nanmean(np.stack(estimates, axis=1)) if estimates else np.array([np.nan])
+
+    if subtracted is None:
+        combined = over_strata(members)
+    else:
+        is_other = np.asarray(subtracted)
+        own, other = ([stratum[is_other[stratum] == side] for stratum in members] for side in (False, True))
+        combined = over_strata(own) - over_strata(other)
     if np.isnan(combined[0]):
         return {"mean": None, "ci": [None, None]}
     has_interval = resamples and max(map(len, places)) > 1

@@ -52,6 +52,7 @@ PANELS = {  # figure → title of its learning curve; without an entry, its name
 }
 # (title, unit of x) → policy → (x, figures)
 Panels = dict[tuple[str, str], dict[str, tuple[list, list[dict[str, Any]]]]]
+Curve = list[dict[str, Any]]  # the points of curve.jsonl
 MISSING = {"mean": None, "ci": [None, None]}
 
 
@@ -68,7 +69,7 @@ def _figures(run_dirs: Sequence[Path], summary: dict[str, Any]) -> Iterator[tupl
     judge, baseline = f"{summary['judge']} judge", baseline_name(summary)
     bars = "Bars: 95 % over test queries; one seed."
     smoothed = "Thin: single steps; thick: mean of the last ten."
-    if curves := _read_curves(run_dirs):
+    if curves := read_curves(run_dirs):
         figure, bands = learning_curves(curves, judge)
         yield "learning_curves", figure, f"Learning curves on held-out queries; win rate by the {judge}. {bands}"
     caption = f"Win rate against {baseline} by the {judge}. {bars}"
@@ -90,32 +91,44 @@ def _figures(run_dirs: Sequence[Path], summary: dict[str, Any]) -> Iterator[tupl
         yield "watching_judge", watching_judge(points), ". ".join([caption.removesuffix("."), *lines]) + "."
 
 
-def learning_curves(curves: Sequence[list[dict[str, Any]]], judge: str) -> tuple[Figure, str]:
+def learning_curves(curves: Sequence[Curve], judge: str) -> tuple[Figure, str]:
     """Draw the curves during RL from one list of points per seed, all at the same steps.
     Also return a sentence on the meaning of the bands."""
-    steps = [point["step"] for point in curves[0]]
-    by_seed = [{point["step"]: point for point in points} for points in curves]
-    keys = dict.fromkeys(key for points in curves for point in points for key in point)  # a point may lack some
+    keys = {key for points in curves for point in points for key in point}  # a point may lack some
     decodings = [decoding for decoding in ("sampled", "greedy") if f"eval/{decoding}/win_rate" in keys]
-    names = [key.rpartition("/")[2] for key in keys if key.startswith(f"eval/{decodings[0]}/")]
+    figure = draw_curves({decoding: (curves, decoding) for decoding in decodings}, judge)
+    if len(curves) > 1:
+        return figure, f"Mean of {len(curves)} seeds, bands from the lowest to the highest."
+    return figure, "Bands: 95 % over test queries; one seed." if "ci" in curves[0][0] else "One seed."
+
+
+def draw_curves(lines: dict[str, tuple[Sequence[Curve], str]], judge: str) -> Figure:
+    """Draw a panel for each figure of the curves. `lines` maps a label to the curves of its seeds, and a decoding."""
+    curves, decoding = next(iter(lines.values()))
+    keys = dict.fromkeys(key for points in curves for point in points for key in point)
+    names = [key.rpartition("/")[2] for key in keys if key.startswith(f"eval/{decoding}/")]
     rows = math.ceil(len(names) / 3)
     figure = Figure(figsize=(9.5, 2.6 * rows), layout="constrained")
     panels = list(figure.subplots(rows, 3, sharex=True).flat)
     for unused in panels[len(names) :]:
         unused.remove()
     for axes, name in zip(panels, names, strict=False):
-        for decoding, line in zip(decodings, LINES, strict=False):
-            key = f"eval/{decoding}/{name}"
-            values = np.array([[points[step].get(key) for step in steps] for points in by_seed], dtype=float)
-            bounds = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
-            plot_band(axes, steps, values.mean(axis=0), bounds, label=decoding, **line)
+        for k, (label, (curves, decoding)) in enumerate(lines.items()):
+            _plot_curve(axes, curves, f"eval/{decoding}/{name}", label=label, **LINES[k % len(LINES)])
         axes.set_title(PANELS[name].format(judge=judge) if name in PANELS else drawable(name))
     for axes in figure.axes[-3:]:
         axes.set_xlabel("optimizer step")
     figure.axes[0].legend()
-    if len(curves) > 1:
-        return figure, f"Mean of {len(curves)} seeds, bands from the lowest to the highest."
-    return figure, "Bands: 95 % over test queries; one seed." if "ci" in curves[0][0] else "One seed."
+    return figure
+
+
+def _plot_curve(axes: Axes, curves: Sequence[Curve], key: str, **line: Any) -> None:
+    """Plot the mean over seeds with their range, or the only seed with its interval."""
+    steps = [point["step"] for point in curves[0]]
+    by_seed = [{point["step"]: point for point in points} for points in curves]
+    values = np.array([[points[step].get(key) for step in steps] for points in by_seed], dtype=float)
+    bounds = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
+    plot_band(axes, steps, values.mean(axis=0), bounds, **line)
 
 
 def plot_band(axes: Axes, x: Sequence[float], values: np.ndarray, bounds: Sequence[np.ndarray], **line: Any) -> None:
@@ -285,7 +298,7 @@ def save_figure(figure: Figure, path: Path) -> Path:
     return path.with_suffix(".svg")
 
 
-def _read_curves(run_dirs: Sequence[Path]) -> list[list[dict[str, Any]]]:
+def read_curves(run_dirs: Sequence[Path]) -> list[Curve]:
     """Return the first run's curve, and the curves of all other runs that have the same steps."""
     paths = [run_dir / "rl" / "curve.jsonl" for run_dir in run_dirs]
     curves = [list(read_steps(path)) for path in paths if path.is_file()] if paths[0].is_file() else []

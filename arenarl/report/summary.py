@@ -97,9 +97,7 @@ def print_table(summary: dict[str, Any]) -> None:
     """Print a row per checkpoint and decoding; each figure has its 95 % interval over test queries."""
     policies = policies_of(summary)
     for part in (policy_rows(policies), turns_rows(policies), pass_rows(policies)):
-        widths = [max(map(len, column)) for column in zip(*part, strict=True)]
-        for row in part:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print_rows(part)
     agreements = [figures["judges_agree"] for figures in policies.values()]
     if all(agreements):
         print(f"the two judges agree on these shares of outcomes: {', '.join(map(_format_agreement, agreements))}")
@@ -119,6 +117,13 @@ def print_table(summary: dict[str, Any]) -> None:
     if "reference" in summary:
         win_rate = f"win rate against {baseline_name(summary)}, judged by {summary['judge']} (not the stored baseline)"
     print(f"{win_rate}{noise_free}{verifier}; [95 % over test queries], one seed")
+
+
+def print_rows(rows: list[list[str]]) -> None:
+    """Print a head and rows in aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def baseline_name(summary: dict[str, Any]) -> str:

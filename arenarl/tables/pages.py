@@ -10,11 +10,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from arenarl.evaluation.over_seeds import FIRST_SEEDS
 from arenarl.report import markdown
 from arenarl.report.summary import format_figure, heading, read_summaries
 from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.tables.figures import draw
-from arenarl.tables.over_seeds import FIRST_SEEDS
 from arenarl.tables.rows import Row, Table
 from arenarl.tables.summary import compare_all, read_found, summary_of_table
 

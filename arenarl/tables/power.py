@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import f, ncf
 
+from arenarl.evaluation.over_seeds import FIRST_SEEDS
 from arenarl.report import markdown
-from arenarl.tables.over_seeds import FIRST_SEEDS
 from arenarl.tables.rows import FOLDER, TABLES, read_table
 from arenarl.tables.summary import merged, read_found
 

@@ -19,12 +19,12 @@ import numpy as np
 from arenarl.config.command_line import as_overrides
 from arenarl.config.load import load_config
 from arenarl.domains.domain import make_domain
+from arenarl.evaluation.over_seeds import FIRST_SEEDS, beyond_chance, mean_over_seeds, paired_difference
 from arenarl.report.summary import heading
 from arenarl.studies.signal_figures import step_figures
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.tables.over_seeds import FIRST_SEEDS, beyond_chance, mean_over_seeds, paired_difference
 from arenarl.tables.rows import Row, Table, runs_of
 from arenarl.tables.store import FILE, read_runs
 

@@ -17,6 +17,7 @@ from arenarl.config.load import load_config
 from arenarl.domains.domain import make_domain
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.queries import SUBTASKS
+from arenarl.evaluation.over_seeds import beyond_chance, mean_over_seeds
 from arenarl.report.summary import HEADS
 from arenarl.studies.signal_figures import PROPERTIES, SIGNALS
 from arenarl.system.atomic_files import read_json, write_json, write_lines
@@ -25,7 +26,6 @@ from arenarl.tables import rows as tables
 from arenarl.tables import runner
 from arenarl.tables.__main__ import main
 from arenarl.tables.figures import against_axis, against_cost
-from arenarl.tables.over_seeds import beyond_chance, mean_over_seeds
 from arenarl.tables.pages import scale_table, write_tables
 from arenarl.tables.rows import TABLES, new_seeds, read_table, runs_of
 from arenarl.tables.store import FILE, read_runs, store_run

@@ -43,16 +43,21 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
     Raises UserError if the run has not been evaluated."""
     from arenarl.report.figures import draw_figures  # imported late: pages without figures do without matplotlib
 
-    evaluation = run_dir / "evaluate"
-    summary = read_json(results_dir / "summary.json", dict[str, Any], "rerun evaluate.py")
-    if summary is None or not (evaluation / "tournaments.jsonl").is_file():
-        how = f"run: python evaluate.py --config <its YAML>{current_folder(run_dir)}"
-        raise UserError(f"{run_dir} has not been evaluated; {how}")
+    evaluation, summary = run_dir / "evaluate", read_evaluated(run_dir, results_dir)
     sets = _sets(run_dir, evaluation, summary)
     figures = draw_figures([run_dir, *_other_seeds(run_dir)], summary, results_dir / "figures")
     path = results_dir / "report.html"
     write_text(path, render(summary["run"], _facts(summary), _summary(summary, figures, evaluation), sets))
     return path
+
+
+def read_evaluated(run_dir: Path, results_dir: Path) -> dict[str, Any]:
+    """Return the summary of a run. Raises UserError if the run has not been evaluated."""
+    summary = read_json(results_dir / "summary.json", dict[str, Any], "rerun evaluate.py")
+    if summary is None or not (run_dir / "evaluate" / "tournaments.jsonl").is_file():
+        how = f"run: python evaluate.py --config <its YAML>{current_folder(run_dir)}"
+        raise UserError(f"{run_dir} has not been evaluated; {how}")
+    return summary
 
 
 def render(title: str, facts: str, summary: str, sets: Sequence[dict[str, Any]]) -> str:
@@ -84,7 +89,7 @@ def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict
     """Return the page's one or two lists of items. `left` and `right` are the entrants that are shown at the start."""
     names = next(read_jsonl(evaluation / "tournaments.jsonl"))["entrants"]
     sets = [{"key": "queries", "title": "Queries", "isTraining": False,
-             "judge": _label(summary["judge"] == "simulated"), "names": names,
+             "judge": judge_label(summary["judge"] == "simulated"), "names": names,
              "left": len(names) - 1, "right": len(names) // 2 if len(names) > 2 else 0,
              "items": evaluated_items(evaluation, names)}]  # fmt: skip
     groups = run_dir / "rl" / "groups.jsonl"
@@ -96,12 +101,13 @@ def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict
         names = [sample_name(g, config["rollout"]["anchor"] and g == 0) for g in range(size)]
         simulated = summary["provenance"]["judge_is_simulated"]
         sets.append({"key": "training", "title": "Training groups",
-                     "isTraining": True, "value": "reward", "judge": _label(simulated), "names": names,
+                     "isTraining": True, "value": "reward", "judge": judge_label(simulated), "names": names,
                      "left": 0, "right": None, "items": training_items(groups, topology)})  # fmt: skip
     return sets
 
 
-def _label(is_simulated: bool) -> str:
+def judge_label(is_simulated: bool) -> str:
+    """Return how pages name the judge of a run."""
     return "simulated judge" if is_simulated else "model judge"
 
 
@@ -125,12 +131,12 @@ def _other_seeds(run_dir: Path) -> list[Path]:
 
 def _facts(summary: dict[str, Any]) -> str:
     provenance = summary["provenance"]
-    judge = f'<span class="label">{_label(summary["judge"] == "simulated")}</span>'
+    judge = f'<span class="label">{judge_label(summary["judge"] == "simulated")}</span>'
     return f"seed {summary['seed']} · commit {escape(str(provenance['commit']))} · {judge}"
 
 
 def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path) -> str:
-    policies, judge = policies_of(summary), _label(summary["judge"] == "simulated")
+    policies, judge = policies_of(summary), judge_label(summary["judge"] == "simulated")
     columns = columns_of(policies)
     verified = verified_columns(summary, columns)
     others = [f"{in_words(verified)} rest on {summary['verifier']}'s verdicts"] if verified else []
@@ -167,7 +173,7 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
         "<h2>Results</h2>",
         html_table(caption, head, results),
         *(html_table(caption, rows[0], rows[1:]) for caption, rows in scaling.items() if rows),
-        *(_figure(caption, path) for caption, path in figures.items()),
+        *(embedded_figure(caption, path) for caption, path in figures.items()),
         "<h2>By subtask</h2>",
         win_rates("by_subtask"),
         "<h2>By dimension of the rubric</h2>",
@@ -181,7 +187,12 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
 
 
 def _cell(figure: dict[str, Any] | None, digits: int = 1, cases: int | None = None) -> str:
-    mean, _, interval = format_figure(figure, digits, cases).partition(" ")
+    return cell_of(format_figure(figure, digits, cases))
+
+
+def cell_of(text: str) -> str:
+    """Return a formatted figure as HTML, with a quiet interval."""
+    mean, _, interval = text.partition(" ")
     return f'{mean}<span class="interval">{interval}</span>' if interval else mean
 
 
@@ -199,7 +210,7 @@ def html_table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]
     )
 
 
-def _figure(caption: str, path: Path) -> str:
+def embedded_figure(caption: str, path: Path) -> str:
     """Embed the SVG as an image, so its ids and fonts do not affect the page."""
     image = base64.b64encode(path.read_bytes()).decode()
     return (

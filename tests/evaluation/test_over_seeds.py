@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from arenarl.tables.over_seeds import beyond_chance, mean_over_seeds, paired_difference
+from arenarl.evaluation.over_seeds import beyond_chance, mean_over_seeds, paired_difference
 
 
 def test_one_seed_has_no_interval_and_no_test():
