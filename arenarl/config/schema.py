@@ -344,6 +344,8 @@ class JudgeConfig(LLMConfig):
     process_aware: Bool = True  # show the judge the whole trajectory (3.3); false: only the answer
     show_tool_results: Bool = True  # show tool results; false: thoughts, calls and answer, as 3.3 lists them, and the
     # judge believes facts that it cannot check
+    explain: Bool = False  # an LLM judge gives a reason for each comparison, in one sentence, which the report shows;
+    # costs tokens. Our choice
     max_result_chars: PositiveInt = 2000  # characters of a tool result for an LLM judge; the middle is cut. Our choice
     max_text_chars: PositiveInt = 20000  # characters of a thought, call or answer that an LLM judge sees. Our choice
     query_rubrics: File | None = None  # JSONL of rubrics per query (Appendix A, Tournament-GRPO); null: domain's rubric

@@ -29,6 +29,7 @@ class Verdict:
 
     dimensions: tuple[dict[str, float], ...]
     total: Callable[[Mapping[str, float]], float]  # scores by dimension -> total 0..10, usually `Rubric.total`
+    reason: str = ""  # one sentence, if the judge was asked for one (`judge.train.explain`)
 
     @property
     def totals(self) -> tuple[float, ...]:
@@ -133,5 +134,8 @@ def cached_examiner(
 
 
 def scores_and_detail(verdict: Verdict | None) -> tuple | None:
-    """Convert a verdict for the tournament: (total, total, scores by dimension as the match's detail)."""
-    return None if verdict is None else (*verdict.totals, list(verdict.dimensions))
+    """Convert a verdict for the tournament: (total, total, the match's detail).
+    The detail has the scores by dimension of each trajectory, then the reason, if there is one."""
+    if verdict is None:
+        return None
+    return (*verdict.totals, [*verdict.dimensions, *([verdict.reason] if verdict.reason else [])])

@@ -39,10 +39,11 @@ def _reply_of(name: str, /, **fields: Any) -> type[BaseModel]:
 
 
 @lru_cache
-def scores_reply(agents: int, dimensions: tuple[str, ...]) -> type[BaseModel]:
-    """Return the pydantic model of {"agent_1": {dimension: score, …}, …}."""
+def scores_reply(agents: int, dimensions: tuple[str, ...], explain: bool = False) -> type[BaseModel]:
+    """Return the pydantic model of {"agent_1": {dimension: score, …}, …}; with `explain`, {"reason": …} comes first."""
     scores = _reply_of("Scores", **dict.fromkeys(dimensions, Score))
-    return _reply_of("Verdict", **{f"agent_{number + 1}": scores for number in range(agents)})
+    reason = {"reason": str} if explain else {}
+    return _reply_of("Verdict", **reason, **{f"agent_{number + 1}": scores for number in range(agents)})
 
 
 @lru_cache
@@ -139,11 +140,16 @@ class LLMJudge:
         self, task: str, query: Query, trajectories: Sequence[Trajectory], repeat: int, answer_only: bool = False
     ) -> Verdict | None:
         rubric = self._rubric(query, answer_only)
-        reply_type = scores_reply(len(trajectories), rubric.names)
+        reply_type = scores_reply(len(trajectories), rubric.names, task == "compare" and self.config.explain)
         agent_form = "{" + ", ".join(f'"{name}": <0-10>' for name in rubric.names) + "}"
-        reply = Reply(task, "{" + ", ".join(f'"{agent}": {agent_form}' for agent in reply_type.model_fields) + "}")
-        scores = await self._ask(query, trajectories, reply, reply_type, repeat, rubric, answer_only)
-        return scores and Verdict(tuple(scores.model_dump().values()), rubric.total)
+        forms = {name: '"<one sentence>"' if name == "reason" else agent_form for name in reply_type.model_fields}
+        reply = Reply(task, "{" + ", ".join(f'"{name}": {form}' for name, form in forms.items()) + "}")
+        verdict = await self._ask(query, trajectories, reply, reply_type, repeat, rubric, answer_only)
+        if verdict is None:
+            return None
+        scores = verdict.model_dump()
+        reason = scores.pop("reason", "")
+        return Verdict(tuple(scores.values()), rubric.total, reason)
 
     def _rubric(self, query: Query, answer_only: bool = False) -> Rubric:
         """Return the query's rubric for the view of this call."""

@@ -120,7 +120,9 @@ def _verdict(reply: Any, count: int) -> Verdict:
     if not isinstance(reply, Verdict) or len(reply.dimensions) != count:
         raise ValueError(f"not a Verdict on {count} trajectories: {reply!r:.200}")
     scores = tuple({name: _score(score) for name, score in scores.items()} for scores in reply.dimensions)
-    verdict = Verdict(scores, reply.total)
+    if not isinstance(reply.reason, str):
+        raise ValueError(f"its reason is not a text: {reply.reason!r:.200}")
+    verdict = Verdict(scores, reply.total, reply.reason)
     for total in verdict.totals:
         _score(total)
     return verdict

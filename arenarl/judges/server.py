@@ -109,7 +109,8 @@ class JudgeServer(LocalServer):
         verdict = judge.verdict(query, judge.views(*group), tuple(dict.fromkeys(dimensions.values())), call)
         scores = [{name: scores[dimensions[name]] for name in names} for scores in verdict.dimensions]
         if "agent_1" in form:
-            return {f"agent_{number}": agent_scores for number, agent_scores in enumerate(scores, start=1)}
+            reason = {"reason": "simulated"} if "reason" in form else {}
+            return reason | {f"agent_{number}": agent_scores for number, agent_scores in enumerate(scores, start=1)}
         return {"score": scores[0][names[0]]}
 
     def _checklist(self, prompt: str) -> dict[str, Any]:

@@ -132,6 +132,7 @@ class Ranker:
                 config.model, config.base_url, config.temperature, config.max_reply_tokens, config.reply_format,
                 config.extra_body, config.process_aware, config.show_tool_results, config.max_text_chars,
                 config.max_result_chars, prompt_hash(self.judge.rubric(None), self.language),
+                *(["explain"] if config.explain else []),
             ]  # fmt: skip
         else:
             judge = self.judge_name

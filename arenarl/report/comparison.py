@@ -153,14 +153,18 @@ def _refuse_unlike(first: EvaluatedRun, run: EvaluatedRun) -> None:
 
 def _columns(runs: Sequence[EvaluatedRun]) -> list[Column]:
     """Group the runs that differ only in their seed; if all do, compare one seed with the other."""
-    columns: list[tuple[Any, Column]] = []
+    columns: list[Column] = []
     for run in runs:
-        key = run.config.name, settings_of("rl", replace(run.trained, seed=0))
-        column = next((column for other, column in columns if other == key), None)
+        column = next((column for column in columns if _settings(column[0]) == _settings(run)), None)
         if column is None:
-            columns.append((key, column := []))
+            columns.append(column := [])
         column.append(run)
-    return [column for _, column in columns] if len(columns) > 1 else [[run] for run in runs]
+    return columns if len(columns) > 1 else [[run] for run in runs]
+
+
+def _settings(run: EvaluatedRun) -> Any:
+    """Return the name and the settings of RL, without the seed."""
+    return run.config.name, settings_of("rl", replace(run.trained, seed=0))
 
 
 def _seed(run: EvaluatedRun) -> int:
@@ -258,7 +262,7 @@ def _curves(columns: Sequence[Column]) -> Curves:
     for column in columns:
         of_seeds = read_curves([run.folder for run in column])
         is_alike = all(_curve_settings(run.trained) == _curve_settings(first) for run in column)
-        if is_alike and of_seeds and len(of_seeds) == len(column):
+        if is_alike and all(of_seeds) and len(of_seeds) == len(column):
             curves[_label(column)] = of_seeds, first.evaluate.decodings[0]
     return curves if len(curves) > 1 else {}
 
@@ -286,11 +290,12 @@ def _notes(columns: Sequence[Column], shared: Sequence[str], curves: Curves) -> 
     first, queries = columns[0], len(columns[0][0].queries)
     seeds = [_seeds(column) for column in columns]
     if len(first) > 1:
-        of_seeds = f"Student's t over the differences of the seeds {listed(map(str, seeds[0]))}"
-        notes = [f"[95 % over training seeds], {of_seeds}, on the same {queries} test queries: nothing about others."]
+        of_seeds = f"Student's t over the differences of the seeds {listed(map(str, seeds[0]))}, {queries} queries"
+        notes = [f"Intervals: 95 % over training seeds ({of_seeds}); they say nothing about other test queries."]
     else:
-        notes = [f"[95 % over test queries], a paired bootstrap of {queries} queries: nothing about other seeds."]
-        if len({run.config.name for column in columns for run in column}) == 1:
+        bootstrap = f"paired bootstrap of {queries}"
+        notes = [f"Intervals: 95 % over test queries ({bootstrap}); they say nothing about other seeds."]
+        if all(_settings(column[0]) == _settings(first[0]) for column in columns):
             notes.append("These runs differ only in their seed: their differences show how much a seed changes.")
         elif any(other != seeds[0] for other in seeds):
             notes.append("The runs have different seeds, so a difference also contains what another seed changes.")

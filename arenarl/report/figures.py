@@ -50,6 +50,14 @@ PANELS = {  # figure → title of its learning curve; without an entry, its name
     "length_of_asked": "length, % of the request",
     "world_reward": "the environment's reward",
 }
+TRAINING = {  # metric of training → title of its panel
+    "rollout/reward": "reward",
+    "kl": "KL from the start of RL, per token",
+    "entropy": "entropy, per token",
+    "completions/mean_length": "length, the policy's tokens",
+    "grad_norm": "gradient norm",
+    "judge/failure_rate": "judge calls without a verdict",
+}
 # (title, unit of x) → policy → (x, figures)
 Panels = dict[tuple[str, str], dict[str, tuple[list, list[dict[str, Any]]]]]
 Curve = list[dict[str, Any]]  # the points of curve.jsonl
@@ -81,6 +89,9 @@ def _figures(run_dirs: Sequence[Path], summary: dict[str, Any]) -> Iterator[tupl
         caption = f"Effect of more turns and samples at test time; wins are over {baseline}. {bars}"
         yield "inference_scaling", draw_panels(panels, is_log=True), caption
     log = training_log(run_dirs[0] / "rl")
+    if any(name in entry for entry in log for name in TRAINING):
+        caption = f"Training. Rewards from ranks have a mean of ½ by construction. {smoothed}"
+        yield "training_curves", training_curves(log), caption
     if any("true/quality_spread" in entry for entry in log):
         trainer = "simulated judge" if summary["provenance"]["judge_is_simulated"] else "model judge"
         caption = f"Spread of true quality within a group, and the noise of the {trainer}. {smoothed}"
@@ -107,19 +118,25 @@ def draw_curves(lines: dict[str, tuple[Sequence[Curve], str]], judge: str) -> Fi
     curves, decoding = next(iter(lines.values()))
     keys = dict.fromkeys(key for points in curves for point in points for key in point)
     names = [key.rpartition("/")[2] for key in keys if key.startswith(f"eval/{decoding}/")]
-    rows = math.ceil(len(names) / 3)
-    figure = Figure(figsize=(9.5, 2.6 * rows), layout="constrained")
-    panels = list(figure.subplots(rows, 3, sharex=True).flat)
-    for unused in panels[len(names) :]:
-        unused.remove()
-    for axes, name in zip(panels, names, strict=False):
+    figure, panels = _panels(len(names))
+    for axes, name in zip(panels, names, strict=True):
         for k, (label, (curves, decoding)) in enumerate(lines.items()):
             _plot_curve(axes, curves, f"eval/{decoding}/{name}", label=label, **LINES[k % len(LINES)])
         axes.set_title(PANELS[name].format(judge=judge) if name in PANELS else drawable(name))
-    for axes in figure.axes[-3:]:
-        axes.set_xlabel("optimizer step")
-    figure.axes[0].legend()
+    panels[0].legend()
     return figure
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    """Return a figure with this number of panels over optimizer steps, three in a row."""
+    rows = math.ceil(count / 3)
+    figure = Figure(figsize=(9.5, 2.6 * rows), layout="constrained")
+    panels = list(figure.subplots(rows, 3, sharex=True).flat)
+    for unused in panels[count:]:
+        unused.remove()
+    for axes in panels[:count][-3:]:
+        axes.set_xlabel("optimizer step")
+    return figure, panels[:count]
 
 
 def _plot_curve(axes: Axes, curves: Sequence[Curve], key: str, **line: Any) -> None:
@@ -220,6 +237,17 @@ def _plot_with_bars(
     means = np.array([value["mean"] for value in values], dtype=float)
     bounds = np.array([value["ci"] for value in values], dtype=float).T
     axes.errorbar(places, means, abs(bounds - means), capsize=2, elinewidth=elinewidth, **line)
+
+
+def training_curves(log: Sequence[dict[str, Any]]) -> Figure:
+    """Draw the metrics in `TRAINING` that the log has, a panel each."""
+    points = {name: [(entry["step"], entry[name]) for entry in log if name in entry] for name in TRAINING}
+    points = {name: of_metric for name, of_metric in points.items() if of_metric}
+    figure, panels = _panels(len(points))
+    for axes, (name, of_metric) in zip(panels, points.items(), strict=True):
+        _plot_smoothed(axes, *map(np.array, zip(*of_metric, strict=True)), label=name, **LINES[0])
+        axes.set_title(TRAINING[name])
+    return figure
 
 
 def noise_against_spread(log: Sequence[dict[str, Any]], judge: str) -> Figure:

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import hashlib
 import json
 from itertools import permutations
 
@@ -12,6 +13,7 @@ from judge_servers import Script, client_of, judge_of, serving
 from arenarl.config.load import load_config
 from arenarl.config.schema import JudgeConfig
 from arenarl.judges.factory import refuse_answers_alone
+from arenarl.judges.judge import rubric_of, scores_and_detail
 from arenarl.judges.llm import LLMJudge, checklist_reply, scores_reply
 from arenarl.judges.prompts import render
 from arenarl.llm.json_reply import parse_reply
@@ -128,3 +130,24 @@ def test_judging_answers_alone_is_an_error_if_trajectories_end_without_an_answer
     if "judge.eval" not in problem:
         refuse_answers_alone(config, is_training=False)
     refuse_answers_alone(load_config(CONFIGS / "quickstart.yaml", overrides), is_training=True)
+
+
+def test_a_reason_is_requested_only_for_comparisons_and_only_if_explain_is_set(tmp_path):
+    scores = {"answer_clarity": 5.0}
+    reply = {"reason": "the first is clearer", "agent_1": scores, "agent_2": scores}
+    bodies = {}
+    for explain in (False, True):
+        server = Script(json.dumps({key: reply[key] for key in reply if explain or key != "reason"}))
+        with serving(server.app) as url:
+            judge = judge_of(url, client_of(tmp_path / str(explain)), explain=explain)
+            judge.rubric = lambda query: rubric_of(query).only("answer_clarity")
+            verdict = asyncio.run(judge.compare(QUERY, *GROUP[:2]))
+            asyncio.run(judge.score(QUERY, GROUP[0]))
+        assert verdict.dimensions == (scores, scores) and verdict.reason == (reply["reason"] if explain else "")
+        assert scores_and_detail(verdict)[2] == [scores, scores, *([reply["reason"]] if explain else [])]
+        bodies[explain] = [[body["messages"], body["response_format"]] for body in server.requests]
+    assert bodies[True][1:] == bodies[False][1:] and "reason" not in json.dumps(bodies[False])
+    forms = [body[0][0][1]["content"].rpartition("\n")[2] for body in (bodies[True], bodies[False])]
+    assert forms[0] == forms[1].replace('{"agent_1"', '{"reason": "<one sentence>", "agent_1"', 1)
+    digest = hashlib.sha256(json.dumps(bodies[False][0]).encode()).hexdigest()
+    assert digest[:16] == "b26ec70d118fb4e9"  # of the version before `explain`

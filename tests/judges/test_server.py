@@ -50,7 +50,7 @@ def groups_of(taught, count, size=4):
     ]
 
 
-@pytest.mark.parametrize("view", [{}, {"show_tool_results": False}, {"process_aware": False}])
+@pytest.mark.parametrize("view", [{}, {"show_tool_results": False}, {"process_aware": False, "explain": True}])
 def test_without_noise_verdicts_of_the_llm_judge_equal_those_of_the_embedded_judge(
     taught, examiner, serve, tmp_path, view
 ):

@@ -135,7 +135,7 @@ def test_the_page_is_self_contained_and_labels_the_simulated_judge(page):
 
 def test_page_and_figures_are_reproducible(run, page):
     figures = {path: path.read_bytes() for path in (run.results / "figures").iterdir()}
-    assert {path.suffix for path in figures} == {".png", ".svg"} and len(figures) == 8
+    assert {path.suffix for path in figures} == {".png", ".svg"} and len(figures) == 10
     assert run.page() == page
     assert {path: path.read_bytes() for path in (run.results / "figures").iterdir()} == figures
 
@@ -214,7 +214,7 @@ def test_the_mean_over_seeds_takes_only_runs_with_equal_settings(small_run, caps
 def test_bands_are_intervals_of_one_seed_or_the_range_of_several(run, tmp_path):
     summary = json.loads((run.results / "summary.json").read_text())
     captions = list(draw_figures([run.dir], summary, tmp_path / "one"))
-    assert "95 % over test queries; one seed" in captions[0] and len(captions) == 4
+    assert "95 % over test queries; one seed" in captions[0] and len(captions) == 5
     other = tmp_path / "small-seed1"
     append_step(other / "rl" / "curve.jsonl", 0, [Run.point(0, shift=3.0)])
     assert list(draw_figures([run.dir, other], summary, tmp_path / "unfinished")) == captions
@@ -279,8 +279,8 @@ def test_clicks_lead_from_the_list_to_a_trajectory_and_a_match(browser, page):
     browser.click("[data-tab=queries]")
     assert browser.wait("document.querySelectorAll('#list li').length") == len(items["queries"])
     browser.click("#list li:nth-child(3) a")
-    browser.wait("document.querySelector('.standings')")
-    assert text_of(browser, "#detail h2") == item["query"]
+    browser.wait("document.querySelector('#list li:nth-child(3) [aria-current]')")
+    browser.wait(f"document.querySelector('#detail h2')?.innerText === {json.dumps(item['query'])}")
     names = browser.run("return [...document.querySelectorAll('.trajectory h4')].map(e => e.innerText)")
     assert names == ["rl greedy", "sft greedy"]
     selector = ".trajectory:first-child .result pre"
@@ -311,6 +311,13 @@ def test_hostile_text_is_shown_as_text(browser):
     assert text_of(browser, "#detail h2") == HOSTILE
     for part in (".thought pre", ".call dt", ".call dd", ".result pre", ".answer pre"):
         assert browser.run("return document.querySelector(arguments[0]).textContent", part) == HOSTILE
+    browser.run("location.hash = '#training'")
+    browser.wait("document.querySelectorAll('#list li').length === 6")
+    browser.click("#list li:first-child a")
+    browser.wait("document.querySelector('#detail .side-button')")
+    browser.click("[data-match='0']")
+    browser.wait("document.querySelector('#match .reason')")
+    assert HOSTILE in browser.run("return document.querySelector('#match .reason').textContent")
     assert browser.run("return document.querySelectorAll('#detail img, #detail script, #list img').length") == 0
 
 
@@ -344,7 +351,12 @@ def test_the_page_filters_and_orders_its_list(browser, page):
 def test_keys_reach_all_parts(browser):
     browser.run("location.hash = '#training'")
     browser.wait("document.querySelectorAll('#list li').length === 6")
-    browser.press("j", "j")
+    if browser.run("return innerWidth > 760"):  # the first entry is open
+        browser.wait("document.querySelector('#list li:first-child [aria-current]')")
+        browser.wait("document.querySelector('.standings')")
+    else:  # the list comes first
+        browser.press("j")
+    browser.press("j")
     browser.wait("document.querySelector('#list li:nth-child(2) [aria-current]')")
     browser.wait("document.querySelector('.standings')")
     browser.press("k", "3")
@@ -357,6 +369,7 @@ def test_keys_reach_all_parts(browser):
     browser.wait("!document.querySelector('.standings')")
     browser.press("?")
     browser.wait("document.getElementById('help').open")
+    assert "beats the baseline" in text_of(browser, "#signs") and "weighted mean" in text_of(browser, "#help")
     browser.press("\ue00c")
     browser.wait("!document.getElementById('help').open")
 

@@ -96,11 +96,14 @@ class Run:
             group.trajectories[0].is_anchor = True
         for step in (0, 2):
             records = group_records(step, groups, arena.reward_groups(groups), self.examine)
+            for record in records:
+                record["ranking"]["matches"][0]["calls"][0]["detail"].append(HOSTILE)  # the judge's reason
             append_step(self.dir / "rl" / "groups.jsonl", step, records)
             append_step(self.dir / "rl" / "curve.jsonl", step, [self.point(step)])
         (self.dir / "rl" / "config.yaml").write_text(config_to_yaml(self.config))
         write_json(self.dir / "rl" / "provenance.json", provenance(self.config))
-        log = [{"step": step, "true/quality_spread": 1.0 + step % 3, "judge/sigma_noise": 0.5} for step in range(1, 20)]
+        metrics = {"judge/sigma_noise": 0.5, "kl": 0.01, "entropy": 1.0, "judge/failure_rate": 0.0}
+        log = [{"step": step, "true/quality_spread": 1.0 + step % 3, **metrics} for step in range(1, 20)]
         write_json(self.dir / "rl" / "checkpoint-20" / "trainer_state.json", {"log_history": log})
 
     @staticmethod

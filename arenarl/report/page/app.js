@@ -112,7 +112,8 @@ async function route() {
   if (!set) return document.body.classList.remove('reading');
   drawFilters(set, set.view, change);
   await change({});
-  await open(set.rows.find((row) => row.key === id) ?? null, false);
+  const first = isNarrow() ? null : set.visible[0] ?? null; // a narrow screen starts with the list
+  await open(set.rows.find((row) => row.key === id) ?? first, false);
 }
 
 const isTyping = (element) => element.matches('input:not([type=checkbox]), select, textarea');
@@ -151,6 +152,7 @@ function press(event) {
 
 addEventListener('keydown', press);
 addEventListener('popstate', route);
+drawSigns();
 byId('help-button').addEventListener('click', () => byId('help').showModal());
 await route();
 document.body.dataset.ready = 'true';

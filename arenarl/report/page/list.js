@@ -5,6 +5,17 @@ const MARKS = {
   invalid: ['✕', 'invalid'], none: ['?', 'no verdict'],
 };
 
+const OTHER_SIGNS = {
+  '1.5': 'equal ranks: their mean', '= name': 'the same trajectory, which plays once', 'L R': 'show it on the left, on the right',
+  '▸': 'advances in the bracket', '–': 'no value', bold: 'the higher of two scores',
+};
+
+// The legend of all signs, in the help.
+function drawSigns() {
+  const signs = [...Object.values(MARKS), ...Object.entries(OTHER_SIGNS)];
+  byId('signs').replaceChildren(...signs.flatMap(([sign, text]) => [el('dt', {}, sign), el('dd', {}, text)]));
+}
+
 const EVALUATION_ORDERS = {
   given: ['order of the test set', () => 0],
   worst: ['left: lowest quality first', (row, view) => row.qualities[view.left]],

@@ -115,11 +115,14 @@ function drawMatch(set, item, tournament, index, close) {
     el('header', {}, el('h4', {}, title, el('span', { class: 'label' }, set.judge)),
       el('button', { type: 'button', class: 'close', 'aria-label': 'Close the match', onclick: close }, '✕')),
     el('p', {}, verdict(match, names)),
+    match.calls.filter((call) => call.detail?.[2]).map((call) => el('p', { class: 'reason' },
+      el('span', { class: 'quiet' }, `reason, ${nameOf(item, call.first)} shown first: `), call.detail[2])),
     match.calls.filter((call) => call.error).map((call) => el('p', { class: 'error' }, `Call without a verdict: ${call.error}`)),
     el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Scores' }, el('table', { class: 'scores' },
       el('thead', {}, el('tr', {}, el('td', {}), heads.map((text) => head(text, { scope: 'colgroup', colspan: 2 }))),
         el('tr', {}, head('dimension'), heads.map(() => names.map((name) => head(name, { class: 'number' }))))),
-      el('tbody', {}, rows))));
+      el('tbody', {}, rows))),
+    el('p', { class: 'caption' }, `Scores are 0 to 10; a total is their weighted mean${match.calls.length > 1 ? '; the sums over both orders decide' : ''}.`));
 }
 
 function dimensionsOf(match) {
