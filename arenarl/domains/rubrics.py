@@ -1,6 +1,7 @@
 """Rubrics: the dimensions that a judge scores, and their weights in the total.
 
-A domain's rubric is in configs/rubrics/<domain>_<language>.yaml (3.3, ArenaRL). `Rubric.total` computes totals from the
+A domain's rubric is in configs/rubrics/<domain>_<language>.yaml (3.3, ArenaRL), in the current folder or in the
+repository. `Rubric.total` computes totals from the
 scores; a total in a judge's reply is ignored.
 """
 
@@ -97,10 +98,12 @@ class Rubric:
 @lru_cache
 def domain_rubric(domain: str, language: str) -> Rubric:
     """Return the domain's rubric in this language, otherwise in English; raise UserError without a valid one."""
-    paths = [path for path in (RUBRICS / f"{domain}_{language}.yaml", RUBRICS / f"{domain}_en.yaml") if path.exists()]
-    if not paths:
-        raise UserError(f"no rubric for the domain {domain}: write {RUBRICS / domain}_{language}.yaml")
-    return read_rubric(paths[0])
+    own = Path("configs", "rubrics")
+    names = (f"{domain}_{language}.yaml", f"{domain}_en.yaml")
+    path = next((folder / name for name in names for folder in (own, RUBRICS) if (folder / name).exists()), None)
+    if path is None:
+        raise UserError(f"no rubric for the domain {domain}: write {own / domain}_{language}.yaml")
+    return read_rubric(path)
 
 
 def read_rubric(path: Path) -> Rubric:

@@ -1,6 +1,7 @@
 """Read text files, archives, import paths and records that a user names. Unusable input raises a one-line UserError."""
 
 import os
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,8 @@ def check_zip(path: Path, largest: int) -> None:
 
 def import_named(name: str, key: str, kind: str = "Class") -> Any:
     """Import the object that the config's `key` names as `package.module:Class` (or another kind). Raises UserError."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last, so that no file there replaces an installed module
     try:
         return resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
@@ -88,7 +91,7 @@ def import_named(name: str, key: str, kind: str = "Class") -> Any:
             raise UserError(f"{key}={name}: {missing}") from error
         raise UserError(
             f"{key}: {name} cannot be imported ({error}); name a {kind.lower()} as package.module:{kind} from a module "
-            "that is beside the scripts, installed, or on PYTHONPATH"
+            "that is in the current folder, beside the scripts, installed, or on PYTHONPATH"
         ) from error
 
 

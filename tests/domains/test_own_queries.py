@@ -1,10 +1,6 @@
-"""A user's own queries, without constraints and baselines: no truth, LLM judges, and the first run of the docs."""
+"""A user's own queries, without constraints and baselines: no truth, and LLM judges."""
 
 import asyncio
-import json
-import os
-import re
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -12,19 +8,15 @@ import pytest
 from groups import attempt
 from judge_servers import client_of, serving
 from parts import domain_of, examiner_of, trainer_judge_of, training_queries_of
-from scripts import ENVIRONMENT, ROOT, read
+from scripts import ROOT
 
-import train_sft
 from arenarl.config.load import load_config
 from arenarl.config.schema import JudgeConfig
 from arenarl.judges.factory import refuse_without_truth
 from arenarl.judges.judge import true_quality
 from arenarl.judges.llm import LLMJudge
-from arenarl.judges.local_server import free_port, running_server
 from arenarl.judges.server import JudgeServer
 from arenarl.plan.estimate import count_test_queries, print_estimate
-from arenarl.report.page import write_page
-from arenarl.rollout.system_prompt import default_prompt
 from arenarl.system.errors import UserError
 from arenarl.training.metrics import group_records, outcome_metrics
 from arenarl.training.preflight import _check_answers
@@ -33,15 +25,11 @@ from arenarl.training.sft_data import warn_of_untaught
 from arenarl.trajectory import RolloutGroup, read_jsonl, write_jsonl
 
 CITIES = ["Xian", "Chengdu", "Wuhan", "Beijing", "Lhasa", "Dalian", "Hefei", "Harbin"]
-DOCUMENT = (ROOT / "docs" / "domains.md").read_text(encoding="utf-8")
-WALK = DOCUMENT.split("## A first run of your own")[1]
-(LINES,) = re.findall(r"```json\n(.*?)```", WALK, re.DOTALL)
-(YAML,) = re.findall(r"```yaml\n(.*?)```", WALK, re.DOTALL)
 
 
 def query_record(city, number=0):
-    """Return the first query of the docs for another city."""
-    return json.loads(LINES.splitlines()[0].replace("Xian", city)) | {"query_id": str(number)}
+    query = {"query": f"What do I pack for {city}?", "query_id": str(number)}
+    return {"domain": "travel", "subtask": "packing", "language": "en"} | query
 
 
 @pytest.fixture
@@ -150,84 +138,6 @@ def test_a_tool_in_neither_sft_nor_prompt_is_reported(sft_path, compact, capsys)
     warn_of_untaught(sft_path, [*called, {"function": {"name": "is_holiday"}}])
     warning = "never calls is_holiday, and no prompt names it: set environment.schemas_in_prompt=true"
     assert warning in capsys.readouterr().out
-
-
-def lesson(city, number):
-    """Return an SFT record: a call of the tool, then an answer."""
-    weather = f"{city}: sunny, 21 °C"
-    call = {"type": "function", "function": {"name": "forecast", "arguments": {"city": city}}}
-    answer = f"<answer>\nPack {('a hat', 'water', 'a map')[number % 3]}. {weather}\n</answer>"
-    messages = [
-        {"role": "system", "content": default_prompt("en")},
-        {"role": "user", "content": query_record(city)["query"]},
-        {"role": "assistant", "reasoning_content": "hm", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": weather},
-        {"role": "assistant", "reasoning_content": "hm", "content": answer},
-    ]
-    return {"query_id": str(number), "messages": messages, "tools": [], "valid": True, "meta": {}}
-
-
-MODEL = """
-name: model
-policy: {dtype: float32, scratch: {hidden_size: 64}}
-data: {folder: taught, language: en}
-environment: {name: my_world:Weather}
-rollout: {system_prompt: prompt.txt, max_tokens: 1024}
-wandb: {mode: disabled}
-sft: {epochs: 3, batch_size: 2, learning_rate: 5.0e-3, deepspeed: null}
-"""
-
-
-@pytest.mark.slow(seconds=60)
-def test_the_first_run_of_the_docs_works(tmp_path, monkeypatch):
-    """Only two things differ from the docs: a tiny chat model, trained here, and the server's port."""
-    path = {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-
-    def run(*words):
-        options = {"cwd": tmp_path, "env": os.environ | ENVIRONMENT | path, "capture_output": True, "text": True}
-        done = subprocess.run([sys.executable, *words], **options, check=False)
-        assert done.returncode == 0, done.stderr[-4000:]
-        return done.stdout
-
-    commands = re.findall(r"^ {4}python (.*)", WALK, re.MULTILINE)
-    assert len(YAML.splitlines()) + len(commands) + 1 <= 20
-    assert commands[0] == "-m arenarl.judges.server --config mine.yaml &"
-    world = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)[1]
-    files = {"my_world.py": world, "model.yaml": MODEL, "prompt.txt": default_prompt("en"), "mine.yaml": YAML}
-    for split in ("rl", "test"):
-        files[f"data/mine/{split}_queries.jsonl"] = LINES
-    (tmp_path / "data" / "mine").mkdir(parents=True)
-    for name, text in files.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    write_jsonl(tmp_path / "taught" / "sft.jsonl", [lesson(CITIES[number % 8], number) for number in range(64)])
-    monkeypatch.setenv("PYTHONPATH", path["PYTHONPATH"])
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["train_sft.py", "--config", "model.yaml"])
-    train_sft.main()
-    (tmp_path / "runs" / "model" / "sft").rename(tmp_path / "my-model")
-
-    with running_server("mine.yaml", [], free_port()) as url:
-        sets = ["--set", f"judge.train.base_url={url}", "--set", f"judge.eval.0.base_url={url}"]
-        run(str(ROOT / "train_rl.py"), "--config", "mine.yaml", *sets)
-        printed = run(str(ROOT / "evaluate.py"), "--config", "mine.yaml", *sets)
-
-    summary = read(tmp_path / "runs" / "mine" / "summary.json")
-    start, trained = summary["sft"], summary["rl"]
-    assert summary["reference"] == "sft sampled" and "win rate against `sft sampled`" in printed
-    sampled = {name: figure["mean"] for name, figure in start["sampled"].items() if name in ("valid_rate", "score")}
-    assert min(sampled.values()) > 0 and start["sampled"]["win_rate"]["mean"] is None
-    assert "quality" not in trained["sampled"] and "score" not in trained["sampled"]
-    groups = list(read_jsonl(tmp_path / "runs" / "mine" / "rl" / "groups.jsonl"))
-    conversations = [trajectory["messages"] for group in groups for trajectory in group["trajectories"]]
-    assert {messages[0]["content"] for messages in conversations} == {default_prompt("en")}
-    messages = [message for conversation in conversations for message in conversation]
-    assert any("sunny" in message["content"] for message in messages if message["role"] == "tool")
-    assert any(call["scores"] for group in groups for match in group["ranking"]["matches"] for call in match["calls"])
-    curve = list(read_jsonl(tmp_path / "runs" / "mine" / "rl" / "curve.jsonl"))
-    assert [point["step"] for point in curve] == [0, 1, 2]
-    assert None not in [point["eval/sampled/score"] for point in curve]
-    assert write_page(tmp_path / "runs" / "mine", tmp_path / "runs" / "mine").stat().st_size > 50_000
 
 
 def test_own_baselines_must_name_one_query_each_and_missing_answers_are_reported(config, tmp_path, capsys):
