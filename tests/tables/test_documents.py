@@ -114,7 +114,8 @@ def test_every_key_in_a_command_exists_and_takes_its_value(tmp_path, monkeypatch
 
 def test_every_script_and_module_in_a_command_exists():
     for script in re.findall(r"^ {4}(?:python|torchrun --nproc_per_node \d+) ([\w/]+\.py)", TEXTS, re.MULTILINE):
-        assert (ROOT / script).is_file(), script
+        folders = ROOT, ROOT / "examples" / "own_domain"  # where the tutorial's commands run
+        assert any((folder / script).is_file() for folder in folders), script
     for module in re.findall(r"python -m (arenarl[\w.]*)", TEXTS):
         path = ROOT / module.replace(".", "/")
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
