@@ -37,8 +37,9 @@ def test_english_replaces_a_missing_language_and_a_domain_without_a_rubric_is_re
 
 
 def test_a_rubric_in_the_current_folder_comes_first(tmp_path, monkeypatch):
-    (tmp_path / "configs" / "rubrics").mkdir(parents=True)
-    (tmp_path / "configs" / "rubrics" / "baking_en.yaml").write_text("answer: {weight: 1, dimensions: {crisp: Is it crisp}}")
+    folder = tmp_path / "configs" / "rubrics"
+    folder.mkdir(parents=True)
+    (folder / "baking_en.yaml").write_text("answer: {weight: 1, dimensions: {crisp: Is it crisp}}")
     monkeypatch.chdir(tmp_path)
     assert domain_rubric("baking", "en").names == domain_rubric("baking", "zh").names == ("crisp",)
 

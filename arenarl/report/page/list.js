@@ -6,7 +6,8 @@ const MARKS = {
 };
 
 const OTHER_SIGNS = {
-  '1.5': 'equal ranks: their mean', '= name': 'the same trajectory, which plays once', 'L R': 'show it on the left, on the right',
+  '1.5': 'equal ranks: their mean', '= name': 'the same trajectory, which plays once', '+4': 'and four identical ones',
+  'L R': 'show it on the left, on the right',
   '▸': 'advances in the bracket', '–': 'no value', bold: 'the higher of two scores',
 };
 
