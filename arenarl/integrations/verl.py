@@ -1,0 +1,80 @@
+"""verl: the tournament as the reward manager, where the samples of a prompt meet.
+
+    reward.num_workers=1 reward.reward_manager.source=importlib
+    reward.reward_manager.module.path=pkg://arenarl.integrations.verl reward.reward_manager.name=TournamentRewardManager
+    +reward.reward_kwargs.judge=openai '+reward.reward_kwargs.rubric="…"'
+
+verl calls a reward worker with one sample at a time. Samples with one `uid` wait for each other until all `rollout.n`
+are there, and are then ranked. After `deadline_s` from the first, those that are there are ranked; a later one gets
+0.5, the mean of a group, and so does a sample without a verdict.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import OmegaConf
+from verl import DataProto
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+
+from arenarl.integrations.groups import neutral_rewards
+from arenarl.rank import Ranker
+from arenarl.system.errors import UserError
+from arenarl.system.progress import say
+
+_CALLS = 1000  # that Ray runs of one worker at a time
+
+
+@dataclass
+class _Group:
+    answers: list[str] = field(default_factory=list)
+    is_full: asyncio.Event = field(default_factory=asyncio.Event)
+    rewards: asyncio.Task | None = None
+
+
+class TournamentRewardManager(RewardManagerBase):
+    """Rewards by rank: 1 for the first of a group, 0 for the last (Eq. 6). `reward.reward_kwargs` are the arguments of
+    `Ranker`, and `deadline_s`."""
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **_: Any):
+        super().__init__(config, tokenizer, compute_score)
+        rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
+        self.size = rollout.n
+        if config.reward.num_workers != 1:
+            raise UserError(f"reward.num_workers is {config.reward.num_workers}; samples only meet with 1")
+        if config.data.train_batch_size * self.size > _CALLS:
+            raise UserError(f"data.train_batch_size * rollout.n exceeds {_CALLS}, the samples that can wait for others")
+        if (trainer.test_freq > 0 or trainer.val_before_train) and rollout.val_kwargs.n != self.size:
+            raise UserError("rollout.val_kwargs.n differs from rollout.n; set it equal, or switch validation off")
+        keys = OmegaConf.to_container(config.reward.get("reward_kwargs") or OmegaConf.create())
+        self.deadline_s = keys.pop("deadline_s", 1800.0)
+        self.ranker = Ranker(**{"run": "verl", **keys})
+        self._groups: dict[str, _Group] = {}
+        self._overdue: set[str] = set()
+
+    async def run_single(self, data: DataProto) -> dict[str, Any]:
+        item = data[len(data) - 1]  # the last of an attempt's sequences, as in verl's own managers
+        ids, uid = item.batch["responses"], str(item.non_tensor_batch["uid"])
+        answer = self.tokenizer.decode(ids[: item.batch["attention_mask"][-len(ids) :].sum()], skip_special_tokens=True)
+        if uid in self._overdue:
+            say(f"tournament: a sample of {uid} came after its group's deadline, reward 0.5")
+            return {"reward_score": 0.5, "reward_extra_info": {}}
+        group = self._groups.setdefault(uid, _Group())
+        group.answers.append(answer)
+        place = len(group.answers) - 1
+        if place == 0:
+            group.rewards = asyncio.create_task(self._rank(uid, list(item.non_tensor_batch["raw_prompt"])))
+        if len(group.answers) == self.size:
+            group.is_full.set()
+        rewards = await asyncio.shield(group.rewards)
+        return {"reward_score": rewards[place], "reward_extra_info": {}}
+
+    async def _rank(self, uid: str, prompt: list[dict[str, Any]]) -> list[float]:
+        group = self._groups[uid]
+        try:
+            await asyncio.wait_for(group.is_full.wait(), self.deadline_s)
+        except TimeoutError:
+            self._overdue.add(uid)
+            say(f"tournament: {len(group.answers)} of {self.size} samples of {uid} came within {self.deadline_s:g} s")
+        del self._groups[uid]
+        return neutral_rewards(await self.ranker.rank(prompt, group.answers))
