@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from arenarl.rank import RankedGroup
-from arenarl.system.progress import say
 
 Messages = Sequence[dict[str, Any]]
 
@@ -34,6 +33,7 @@ def neutral_rewards(ranked: RankedGroup) -> list[float]:
     0.5 is the mean of the rewards of any ranked group, so GRPO gives such a trajectory the advantage 0.
     """
     if missing := ranked.rewards.count(None):
-        failed = f"{ranked.failed_calls} of {ranked.calls} judge calls failed"
-        say(f"tournament: {missing} of {len(ranked.rewards)} trajectories have no rank, reward 0.5; {failed}")
+        lacks = f"{missing} of {len(ranked.rewards)} trajectories have no rank, reward 0.5"
+        # every process prints, because each ranks its own groups
+        print(f"tournament: {lacks}; {ranked.failed_calls} of {ranked.calls} judge calls failed", flush=True)
     return [0.5 if reward is None else reward for reward in ranked.rewards]

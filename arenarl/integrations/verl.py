@@ -6,7 +6,7 @@
 
 verl calls a reward worker with one sample at a time. Samples with one `uid` wait for each other until all `rollout.n`
 are there, and are then ranked. After `deadline_s` from the first, those that are there are ranked; a later one gets
-0.5, the mean of a group, and so does a sample without a verdict.
+0.5, the mean of a group, and so does a sample without a rank.
 """
 
 import asyncio
@@ -38,14 +38,14 @@ class TournamentRewardManager(RewardManagerBase):
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **_: Any):
         super().__init__(config, tokenizer, compute_score)
-        rollout, trainer = config.actor_rollout_ref.rollout, config.trainer
-        self.size = rollout.n
+        self.size = config.actor_rollout_ref.rollout.n
         if config.reward.num_workers != 1:
             raise UserError(f"reward.num_workers is {config.reward.num_workers}; samples only meet with 1")
         if config.data.train_batch_size * self.size > _CALLS:
             raise UserError(f"data.train_batch_size * rollout.n exceeds {_CALLS}, the samples that can wait for others")
-        if (trainer.test_freq > 0 or trainer.val_before_train) and rollout.val_kwargs.n != self.size:
-            raise UserError("rollout.val_kwargs.n differs from rollout.n; set it equal, or switch validation off")
+        if config.trainer.test_freq > 0 or config.trainer.val_before_train:
+            problem = "verl would validate with ranks inside a group, whose mean is always the same"
+            raise UserError(f"{problem}; set trainer.test_freq=-1 and trainer.val_before_train=False")
         keys = OmegaConf.to_container(config.reward.get("reward_kwargs") or OmegaConf.create())
         self.deadline_s = keys.pop("deadline_s", 1800.0)
         self.ranker = Ranker(**{"run": "verl", **keys})
