@@ -187,7 +187,8 @@ class ChatEncoder:
         return whole[len(ids) :]
 
     def require(self, system: str | None, tools: list[dict] | None, actions: ActionForm = "tool_calls") -> None:
-        """Raise UserError if the template loses or refuses the system prompt, the tools or two results of a turn."""
+        """Raise UserError if the template loses or refuses the system prompt, the tools or two results of a turn, or
+        changes them once a turn follows."""
         hides_tools = bool(tools) and not self._shows(tools, has_system=False)
         if (system or hides_tools) and (problem := self._system_problem()):
             keys = ["rollout.system_prompt=none"] * bool(system)
@@ -196,7 +197,13 @@ class ChatEncoder:
             raise UserError(f"{self.name}: the chat template {problem}, which this run needs; {remedy}")
         head = [{"role": "system", "content": system}] if system else []
         results = [_RESULT] * 2 if actions == "tool_calls" else [_QUERY]
-        self.encode([*head, _QUERY, _TURN, *results], tools, tokenize=False, add_generation_prompt=True)
+        prompt, later = (
+            self.encode([*head, _QUERY, *turns], tools, tokenize=False, add_generation_prompt=True)
+            for turns in ([], [_TURN, *results])
+        )
+        if not later.startswith(prompt + _TURN["content"]):
+            problem = "writes another prompt once a turn follows it, so SFT and rollouts would differ"
+            raise UserError(f"{self.name}: the chat template {problem}; save a prefix-preserving template ({DOCS})")
 
     def _system_problem(self) -> str:
         """Return why a system message cannot be used, or ""."""
@@ -236,14 +243,19 @@ class ChatEncoder:
         return None, _SCHEMAS.format("\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
 
     def _shows(self, tools: list[dict], has_system: bool) -> bool:
-        """Return True if the template writes the name of every tool."""
+        """Return True if the template writes the name of every tool, in a prompt and once a turn follows it."""
         head = [_SYSTEM, _QUERY] if has_system else [_QUERY]
-        try:
-            texts = [self.tokenizer.apply_chat_template(head, tools=shown, tokenize=False) for shown in (None, tools)]
-        except _TEMPLATE_ERRORS:
-            return False
         forms = [(name, json.dumps(name)[1:-1]) for name in (tool["function"]["name"] for tool in tools)]
-        return all(any(texts[1].count(form) > texts[0].count(form) for form in both) for both in forms)
+        for messages in (head, [*head, _TURN, _RESULT]):
+            try:
+                without, shown = (
+                    self.tokenizer.apply_chat_template(messages, tools=given, tokenize=False) for given in (None, tools)
+                )
+            except _TEMPLATE_ERRORS:
+                return False
+            if not all(any(shown.count(form) > without.count(form) for form in both) for both in forms):
+                return False
+        return True
 
     def harmless(self, text: str) -> str:
         """Return untrusted text with a blank inside each control token; a text without one is unchanged."""

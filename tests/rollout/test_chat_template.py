@@ -209,6 +209,14 @@ def test_words_and_blanks_among_added_tokens_are_ordinary_text(tokenizer):
     assert encoder.harmless(text) == text and encoder.harmless("a <tool>") == "a < tool>"
 
 
+def test_tools_that_a_template_shows_only_in_its_last_message_go_into_the_system_message():
+    """As a part of the last query they would vanish once a turn follows: SFT would teach another prompt."""
+    shown = "{% if tools and loop.last and m['role'] == 'user' %}{{ tools | tojson }}{% endif %}"
+    tokenizer = tiny_tokenizer("bytes", TAGS.replace("{{ '<|' + m['role']", shown + "{{ '<|' + m['role']", 1))
+    make_trainable(tokenizer, "a policy")
+    assert_parity(tokenizer, lambda: Speaks(""), [call("lookup", x="Lotus Park"), ANSWER])
+
+
 def refusing(condition, problem):
     """Return a template that raises an error on a condition."""
     return TAGS.replace("{% for", "{% if " + condition + " %}{{ " + problem + " }}{% endif %}{% for", 1)
@@ -223,6 +231,7 @@ def refusing(condition, problem):
     (TAGS.replace("messages %}", "messages if m['role'] != 'system' %}", 1), "Be brief.", False, "drops the system"),
     (refusing("messages | selectattr('role', 'equalto', 'tool') | list | length > 1", "raise_exception('one tool')"),
      None, False, r"refuses messages of roles user, assistant, tool, tool \(one tool\)"),
+    ("{% if messages | length > 4 %}x{% endif %}" + TAGS, "Be brief.", False, "writes another prompt once a turn"),
 ])  # fmt: skip
 def test_a_template_that_refuses_a_part_is_named_before_work_starts(template, system, schemas, expected):
     tokenizer = tiny_tokenizer("bytes", template)
