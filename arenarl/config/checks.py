@@ -145,6 +145,10 @@ def _check_numbers(config: Config) -> None:
         raise UserError(f"rl.difficulty.low={difficulty.low}: must not be above rl.difficulty.high={difficulty.high}")
     if rl.rounds > rl.rollouts:
         raise UserError(f"rl.rounds={rl.rounds} is more than the {rl.rollouts} rollouts; lower it, or raise rl.steps")
+    if rl.warmup_steps and rl.lr_scheduler == "constant":
+        raise UserError(f"rl.warmup_steps={rl.warmup_steps}: needs rl.lr_scheduler=constant_with_warmup, not constant")
+    if rl.warmup_steps >= rl.steps:
+        raise UserError(f"rl.warmup_steps={rl.warmup_steps}: must be below rl.steps={rl.steps}")
     for key in ("save_steps", "eval_steps"):
         if (value := getattr(rl, key)) % rl.updates_per_rollout:
             raise UserError(f"rl.{key}={value}: must be a multiple of rl.updates_per_rollout={rl.updates_per_rollout}")

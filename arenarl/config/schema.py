@@ -106,7 +106,8 @@ class DataConfig:
     # and `divide` then apply, and judges must be LLMs
     divide: Bool = False  # split `source`: all files not named as test or SFT data form one pool, such as
     # DeepWriting-20K's single file. `seed` draws sft_size trajectories for SFT and rl_size queries for RL, disjoint
-    # (Section 6.1: 10k and 10k), and test_per_subtask test queries if no file is named as test data
+    # (Section 6.1: 10k and 10k), and test_per_subtask test queries if no file is named as test data. Queries without
+    # trajectories give no SFT data and no stored baselines (DR Tulu's, 4.1, Tournament-GRPO)
     seed: Seed = 0  # seed of queries, trajectories and baselines; the run's `seed` does not change the test set
     language: Literal["zh", "en"] = "zh"  # language of queries, thoughts and answers (Table 1: Chinese)
     sft_size: PositiveInt = 2600  # number of trajectories for the cold start (Table 1)
@@ -304,6 +305,8 @@ class RolloutConfig:
     # divided evenly
     max_tokens: PositiveInt = 16384  # maximum tokens per trajectory after its prompt, observations included. Our choice
     max_turn_tokens: PositiveInt = 4096  # maximum tokens per assistant turn. Our choice
+    max_result_tokens: PositiveInt | None = None  # maximum tokens of a tool result for local policies; a longer one
+    # loses its middle (Appendix C, Tournament-GRPO: 3000); null: no limit
     system_prompt: Prompt | None = None  # system prompt of local policies, in SFT, RL and evaluation: a text, a .txt or
     # .md file, or none. null: the prompt with which a stage of this project trained the policy that RL starts from
     # (rl.init, rl.init_run or this run's SFT); for other models the text of configs/prompts/policy_<data.language>;
@@ -489,6 +492,8 @@ class RLConfig:
     micro_batch_size: PositiveInt = 1  # trajectories per forward and backward pass of a process
     learning_rate: LearningRate = 1e-6  # peak learning rate (Appendix A)
     lr_scheduler: SchedulerName = "constant"  # learning-rate schedule, by its name in transformers. Our choice
+    warmup_steps: Annotated[Int, Field(ge=0, le=1_000_000_000)] = 0  # optimizer steps with a rising learning rate, of
+    # each round for dpo and agentevol (4.1, InfoAgent: 60, linear)
 
     method: Literal["online", "dpo", "agentevol"] = "online"  # online: GRPO and its relatives, set by the keys below.
     # dpo, agentevol: rounds of rollouts, each followed by training on pairs or on the best trajectories (3.2.2,

@@ -86,6 +86,7 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
         max_steps=rl.steps,
         learning_rate=rl.learning_rate,
         lr_scheduler_type=rl.lr_scheduler,
+        warmup_steps=rl.warmup_steps,
         max_grad_norm=clip_norm(rl.deepspeed, rl.max_grad_norm),
         per_device_train_batch_size=rl.micro_batch_size,
         gradient_accumulation_steps=micro_batches // rl.updates_per_rollout,

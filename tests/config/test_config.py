@@ -263,6 +263,8 @@ STAGE = "reward.name=tournament_grpo"
     (["policy.scratch.vocab_size=300"], "policy.scratch.vocab_size=300: must not be below 512"),
     (["rl.difficulty.low=0.8"], "rl.difficulty.low=0.8: must not be above rl.difficulty.high=0.75"),
     (["data.sft_size=1", "sft.epochs=0.2"], "sft.epochs=0.2"), (["rl.lr_scheduler=cosin"], "did you mean cosine?"),
+    (["rl.warmup_steps=3"], "rl.warmup_steps=3: needs rl.lr_scheduler=constant_with_warmup, not constant"),
+    (["rl.warmup_steps=500", "rl.lr_scheduler=linear"], "rl.warmup_steps=500: must be below rl.steps"),
     (["judge.train.name=embeded"],
      "judge.train.name=embeded: choose embedded, llm, or a class of your own as package.module:Class"),
     (["judge.train.api_key_variable=sk-1234"],

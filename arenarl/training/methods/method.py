@@ -77,6 +77,7 @@ def offline_arguments(config: Config, folder: "Path", trajectories: int = 1) -> 
         "num_train_epochs": 1,
         "learning_rate": rl.learning_rate,
         "lr_scheduler_type": rl.lr_scheduler,
+        "warmup_steps": rl.warmup_steps,
         "max_grad_norm": rl.max_grad_norm,
         "per_device_train_batch_size": size,
         "gradient_accumulation_steps": share // size,
