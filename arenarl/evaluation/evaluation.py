@@ -7,6 +7,7 @@ lose, and their quality is 0. Void trajectories, which a tool's crash ended, are
 
 import asyncio
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -21,7 +22,9 @@ from arenarl.evaluation import statistics
 from arenarl.judges.judge import Examiner, Judge, Verdict, rubric_of
 from arenarl.judges.verifier import Verifier
 from arenarl.rollout.engine import RolloutEngine, attempts_at
-from arenarl.trajectory import Query, Trajectory, read_turns
+from arenarl.trajectory import Query, Trajectory, read_turns, repeated_calls
+
+_WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
 
 
 @dataclass(frozen=True)
@@ -296,11 +299,30 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
     figures |= {name: mean_of(lambda case, name=name: case.figures.get(name, math.nan), 100.0) for name in own}
     if any(case.trajectory.meta.get("reward") is not None for case in cases):
         figures["world_reward"] = mean_of(_world_reward)
+    if not all(math.isnan(_repeated(case)) for case in cases):
+        figures["repeated_calls"] = mean_of(_repeated, 100.0)
     return figures | {
         "tool_calls": mean_of(lambda case: sum(len(turn.tool_calls) for turn in read_turns(case.trajectory.messages))),
         "policy_tokens": mean_of(lambda case: case.trajectory.policy_tokens),
         "answer_characters": mean_of(lambda case: len(case.trajectory.answer)),
+        "restated": mean_of(lambda case: restated(case.query.query, case.trajectory.answer), 100.0),
     }
+
+
+def restated(query: str, answer: str) -> float:
+    """Return the percentage of the answer's words that are words of the query; NaN without an answer (Appendix F).
+    A Chinese character is a word.
+
+    >>> restated("Find a quiet park.", "A quiet park: Jade Park"), restated("找公园", "公园好")
+    (80.0, 66.66666666666667)
+    """
+    asked, words = set(_WORD.findall(query.lower())), _WORD.findall(answer.lower())
+    return 100.0 * sum(word in asked for word in words) / len(words) if words else math.nan
+
+
+def _repeated(case: Case) -> float:
+    share = repeated_calls(case.trajectory.messages)
+    return math.nan if share is None else 100.0 * share
 
 
 def _world_reward(case: Case) -> float:

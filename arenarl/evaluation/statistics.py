@@ -20,7 +20,7 @@ import numpy as np
 
 COMMON = {  # figures that all domains have
     "win_rate", "win_rate_valid", "score", "valid_rate", "quality", "quality_valid", "tool_calls", "policy_tokens",
-    "answer_characters"
+    "answer_characters", "restated",
 }  # fmt: skip
 KEPT_BY_TABLES = ("win_rate_valid", "invented_facts")  # not in the curve and a run's own table
 

@@ -44,6 +44,7 @@ PANELS = {  # figure → title of its learning curve; without an entry, its name
     "groundedness": "facts grounded, %",
     "constraints_met": "constraints met, %",
     "tool_calls": "tool calls",
+    "repeated_calls": "tool calls that repeat an earlier one, %",
     "accuracy": "accuracy on closed questions, %",
     "entity_recall": "entities found, closed questions, %",
     "facts_covered": "facts covered, open-ended queries, %",

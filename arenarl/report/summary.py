@@ -22,6 +22,7 @@ HEADS = {  # figure → heading with unit
     "constraints_met": "constraints %",
     "invented_facts": "invented %",
     "tool_calls": "tool calls",
+    "repeated_calls": "repeated calls %",
     "win_rate_valid": "win rate % of valid",
     "accuracy": "accuracy %",
     "entity_recall": "entities %",

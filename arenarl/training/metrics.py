@@ -11,7 +11,7 @@ import numpy as np
 
 from arenarl.judges.judge import Examiner, true_quality
 from arenarl.training.rewards.group import GroupOutcome
-from arenarl.trajectory import RolloutGroup, Trajectory, read_turns
+from arenarl.trajectory import RolloutGroup, Trajectory, read_turns, repeated_calls
 
 
 def outcome_metrics(
@@ -24,10 +24,12 @@ def outcome_metrics(
     started = [trajectory for group in groups for trajectory in group.trajectories]
     trajectories = [trajectory for trajectory in started if not trajectory.is_void]
     metas = [trajectory.meta for trajectory in trajectories]
+    repeated = [repeated_calls(trajectory.messages) for trajectory in trajectories]
     metrics = {
         "rollout/valid_rate": [trajectory.valid for trajectory in trajectories],
         "rollout/tool_calls": [meta["tool_calls"] for meta in metas],
         "rollout/tool_error_rate": flags((meta["tool_errors"], meta["tool_calls"]) for meta in metas),
+        "rollout/repeated_calls": [share for share in repeated if share is not None],
         "rollout/tool_crash_rate": [trajectory.is_void for trajectory in started],
         "rollout/begun_again": ["begun_again" in trajectory.meta for trajectory in started],
         "rollout/distinct_answers": _distinct(groups, lambda trajectory: trajectory.answer),

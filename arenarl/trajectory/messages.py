@@ -137,6 +137,17 @@ def calls_of(turns: Iterable[Turn]) -> Iterator[tuple[ToolCall, bool]]:
         seen.add(key)
 
 
+def repeated_calls(messages: list[dict[str, Any]]) -> float | None:
+    """Return the share of a trajectory's tool calls that equal an earlier one; None without calls. Fig. 5, InfoAgent.
+
+    >>> text = '<tool_call>\\n{"name": "search", "arguments": {"query": "park"}}\\n</tool_call>'
+    >>> repeated_calls([{"role": "assistant", "content": text}] * 4)
+    0.75
+    """
+    is_new = [is_new for _, is_new in calls_of(read_turns(messages))]
+    return is_new.count(False) / len(is_new) if is_new else None
+
+
 def answer_of(messages: list[dict[str, Any]]) -> str:
     """Return the text inside the last message's <answer>, or "" without one."""
     return last_answer([parse_turn(message) for message in messages[-1:] if message["role"] == "assistant"])
