@@ -20,6 +20,7 @@ from arenarl.domains.published_records import (
     READ_FIELDS,
     TRAJECTORY_FIELDS,
     Record,
+    has_trajectory,
     read_query,
     read_records,
     read_trajectory,
@@ -84,7 +85,7 @@ def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -
             names = ", ".join(str(path.relative_to(source.folder)) for source in sources for path in source.files)
             rule = f"a file or its folder must be called {' or '.join(SPLITS[split])}"
             raise UserError(f"data.source: no {split} queries in {names}; {rule}")
-    splits = _make_splits(records, domain)
+    splits = _make_splits(records, domain, config.divide)
     for split, name in (("rl", "rl_queries"), ("sft", "sft")):
         if records[split] and not splits[name]:
             what = f"all {split} queries ({len(records[split])}) are also in another split"
@@ -170,6 +171,9 @@ def _divide(records: dict[str, list[Record]], domain: str, config: DataConfig) -
     drawn = [record for text, record in sorted(pool.items()) if text not in test_texts]
     random.Random(f"divide{config.seed}").shuffle(drawn)
     sizes = {"test": 0 if test_texts else config.test_per_subtask, "sft": config.sft_size, "rl": config.rl_size}
+    if not any(has_trajectory(record, TRAJECTORY_FIELDS) for record in drawn):
+        sizes["sft"] = 0
+        yield "no record has a trajectory: no stored baselines, so evaluation compares with the first policy"
     if len(drawn) <= sizes["test"] + sizes["sft"]:
         what = f"data.test_per_subtask={sizes['test']} and data.sft_size={sizes['sft']}, and some for RL"
         raise UserError(f"data.divide: {len(drawn)} different queries are too few for {what}; lower these sizes")
@@ -182,10 +186,10 @@ def _divide(records: dict[str, list[Record]], domain: str, config: DataConfig) -
         drawn = drawn[size:]
 
 
-def _make_splits(records: dict[str, list[Record]], domain: str) -> dict[str, list[Any]]:
+def _make_splits(records: dict[str, list[Record]], domain: str, is_divided: bool) -> dict[str, list[Any]]:
     """Return the splits by file name. A query is in the first of test, RL and SFT that has it.
 
-    SFT keeps all trajectories of a query.
+    SFT keeps all trajectories of a query. Divided queries without any trajectory have no stored baselines.
     """
     taken: set[str] = set()
 
@@ -198,9 +202,11 @@ def _make_splits(records: dict[str, list[Record]], domain: str) -> dict[str, lis
     test = list(unique("test"))
     splits: dict[str, list[Any]] = {
         "test_queries": [query for _, query in test],
-        "test_baselines": [read_trajectory(record, query, BASELINE_FIELDS).to_record() for record, query in test],
         "rl_queries": [query for _, query in unique("rl")],
     }
+    if not is_divided or any(has_trajectory(record, BASELINE_FIELDS) for record, _ in test):
+        baselines = (read_trajectory(record, query, BASELINE_FIELDS) for record, query in test)
+        splits["test_baselines"] = [baseline.to_record() for baseline in baselines]
     if records["sft"]:
         pairs = [(record, read_query(record, domain)) for record in records["sft"]]
         splits["sft"] = [

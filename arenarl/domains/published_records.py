@@ -160,6 +160,11 @@ def read_trajectory(record: Record, query: Query, names: Sequence[str]) -> Traje
     return Trajectory(query.query_id, messages, "answer" if is_answered else "no_answer")
 
 
+def has_trajectory(record: Record, names: Sequence[str]) -> bool:
+    """Return whether the first field of `names` holds an assistant's message."""
+    return any(message["role"] == "assistant" for message in _messages(record.first(names) or [], record.where))
+
+
 def _messages(chat: Any, where: str) -> list[dict[str, Any]]:
     """Convert OpenAI's or ShareGPT's messages, their JSON string, or the text of an answer into our chat messages."""
     if isinstance(chat, str):

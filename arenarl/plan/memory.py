@@ -23,7 +23,7 @@ ENGINE = 1e9  # bytes of vLLM's buffers and CUDA graphs, part of its share. An a
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a Qwen3 model; the defaults hold for all dense Qwen3 models."""
+    """Sizes of a Qwen model; the defaults hold for all dense Qwen3 models."""
 
     layers: int
     hidden: int
@@ -70,6 +70,7 @@ class Shape:
 
 SHAPES = {  # as published in the models' config.json
     "smollm2-135m-instruct": Shape(30, 576, 1536, 9, 3, 64, 49_152, tied=True, positions=8192),
+    "Qwen/Qwen2.5-7B-Instruct": Shape(28, 3584, 18_944, 28, 4, vocabulary=152_064),
     "Qwen/Qwen3-0.6B": Shape(28, 1024, 3072, 16, tied=True),
     "Qwen/Qwen3-1.7B": Shape(28, 2048, 6144, 16, tied=True),
     "Qwen/Qwen3-4B": Shape(36, 2560, 9728, 32, tied=True),
@@ -93,7 +94,7 @@ def shape_of(policy: PolicyConfig) -> Shape:
         shape = Shape(*sizes, tied=True, positions=scratch.max_positions)
     elif model.removesuffix("-Base") in SHAPES:
         shape = SHAPES[model.removesuffix("-Base")]
-        if model.startswith("Qwen/") and not model.endswith("-Base"):
+        if model.startswith("Qwen/Qwen3-") and not model.endswith("-Base"):
             shape = replace(shape, positions=40_960)
     else:
         shape = _shape_in(model)

@@ -8,7 +8,7 @@ This module alone makes the anchor: row 0 of a training group, greedy (Section 4
 import asyncio
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,7 @@ LONGEST = 20  # number of queries, by length of text, whose prompts are tokenise
 NO_ACTION = "Error: this turn has no action."
 ONE_ACTION = "Error: only one action a turn is allowed, and none of these was carried out."
 ANSWER_START = "<think>\n\n</think>\n\n<answer>\n"
+GAP = "\n[…]\n"  # stands for the middle of a tool result that is too long
 Tick = Callable[[int, Trajectory], None]  # called with an attempt's index and its trajectory
 
 
@@ -271,7 +272,10 @@ class RolloutEngine:
                 return progress.end(query_id, "answer" if turn.answer else "no_answer")
             if not turn.tool_calls and trait(environment, "may_stop"):
                 return progress.end(query_id, "done")
-            steps = await _act(environment, turn.tool_calls, self.shown_names)
+            steps = [
+                replace(step, observation=self._shortened(step.observation))
+                for step in await _act(environment, turn.tool_calls, self.shown_names)
+            ]
             if steps[-1].done:
                 progress.add_observations(steps)
                 return progress.end(query_id, "done")
@@ -335,6 +339,18 @@ class RolloutEngine:
     @cached_property
     def _answer_start_ids(self) -> list[int]:
         return self.encoder.start_ids(ANSWER_START)
+
+    def _shortened(self, observation: str) -> str:
+        """Return an observation of at most `max_result_tokens` tokens; a longer one loses its middle."""
+        if (most := self.config.max_result_tokens) is None:
+            return observation
+        token_ids = self.tokenizer.encode(observation, add_special_tokens=False)
+        if len(token_ids) <= most:
+            return observation
+        gap = self.tokenizer.encode(GAP, add_special_tokens=False)
+        left = max(0, most - len(gap))
+        halves = token_ids[: left - left // 2], token_ids[len(token_ids) - left // 2 :]
+        return GAP.join(self.tokenizer.decode(half).strip("\ufffd") for half in halves)
 
     def _append_observations(self, progress: Progress, steps: list[Step]) -> None:
         """Append the template's tokens between two assistant turns: the observations and the next turn's start."""

@@ -103,7 +103,16 @@ def test_a_file_that_is_not_parquet_is_refused_in_one_line(content, says, tmp_pa
 
 def test_a_record_without_a_text_is_named(tmp_path):
     with pytest.raises(UserError, match=r"row \d+: no trajectory; its fields are prompt, .* must hold it"):
-        divided(parquet(tmp_path, ({**record(number), "solution": None} for number in range(20))))
+        texts = ({**record(number), "solution": "Roses." if number % 2 else None} for number in range(20))
+        divided(parquet(tmp_path, texts), sft=16)
+
+
+@pytest.mark.parametrize("field", ["prompt", "messages"])
+def test_queries_without_any_trajectory_give_no_sft_data_and_no_baselines(field, tmp_path):
+    records = ({field: record(number)["prompt"], "reward_model": {"rubrics": []}} for number in range(20))
+    public = divided(parquet(tmp_path, records), rl=18)
+    assert {name: len(queries) for name, queries in public.splits.items()} == {"test_queries": 2, "rl_queries": 18}
+    assert any("evaluation compares with the first policy" in note for note in public.notes)
 
 
 def test_dividing_needs_published_data():

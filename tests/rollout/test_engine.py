@@ -217,6 +217,20 @@ def test_seeds_are_equal_on_every_machine_and_differ_between_turns(tokenizer, co
     assert len({request.seed for request in generator.requests}) == 3
 
 
+@pytest.mark.parametrize("result", ["word " * 400, "字" * 300, "\U0001f600\U0001f680" * 90, "short"])
+def test_a_tool_result_above_the_limit_loses_its_middle(tokenizer, compact, monkeypatch, result):
+    monkeypatch.setattr(compact, "call", lambda name, arguments: result)
+    limits = [dataclasses.replace(LIMITS, max_tokens=4000, max_result_tokens=most) for most in (None, 60)]
+    whole, cut = (observations_of(roll_out(tokenizer, [LOOK, ANSWER], compact, limit))[0][0] for limit in limits)
+    assert whole == result
+    head, _, tail = cut.partition("\n[…]\n")
+    if result == "short":
+        assert cut == whole
+    else:
+        assert whole.startswith(head) and whole.endswith(tail) and tail
+        assert 50 <= len(tokenizer.encode(cut, add_special_tokens=False)) <= 64
+
+
 @pytest.mark.parametrize("turn", ODD_TURNS, ids=range(len(ODD_TURNS)))
 def test_a_wrong_call_becomes_an_observation_and_the_trajectory_continues(tokenizer, compact, turn):
     config = RolloutConfig(max_turns=3, max_tokens=2000, max_turn_tokens=1000)
