@@ -32,6 +32,7 @@ from arenarl.run.timing import timed  # noqa: E402
 from arenarl.system.atomic_files import hash_files, write_json  # noqa: E402
 from arenarl.system.errors import UserError, keep_tracebacks, run_cli  # noqa: E402
 from arenarl.system.progress import Bar  # noqa: E402
+from arenarl.system.prompt_files import use_folder  # noqa: E402
 from arenarl.trajectory import SPLIT_FILES, read_queries, read_trajectories, same_query, write_jsonl  # noqa: E402
 
 # domain -> the run with the paper's numbers
@@ -56,6 +57,7 @@ def main() -> None:
         parser.error(f"name a domain ({', '.join(PAPER)}) or a --config")
     sources = [f"data.source={json.dumps(arguments.sources)}"] if arguments.sources else []
     config = load_config(arguments.config or PAPER[arguments.domain], [*sources, *arguments.overrides])
+    use_folder(config.prompts.folder)
     domain, folder = make_domain(config.environment, config.data), Path(config.data.folder)
     if arguments.domain not in (None, domain.name):
         what = f"the domain of {arguments.config} is {domain.name}, not {arguments.domain}"

@@ -586,6 +586,12 @@ class WandbConfig:
 
 
 @dataclass
+class PromptsConfig:
+    folder: File | None = None  # folder of your own prompts, in files named as in configs/prompts, for judges, policy,
+    # rubric writer, verifier, tools and worlds (docs/judges.md); null: ours
+
+
+@dataclass
 class Config:
     name: RunName = "run"  # name of the run's folder, runs/<name>
     results: File = "runs"  # parent folder of a folder <name> for summary.json, figures and the page; runs: the run's
@@ -605,6 +611,7 @@ class Config:
     rl: RLConfig = field(default_factory=RLConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
+    prompts: PromptsConfig = field(default_factory=PromptsConfig)
 
     @property
     def evaluated(self) -> dict[str, "str | LLMConfig"]:

@@ -13,6 +13,7 @@ from arenarl.config.load import config_of_keys, load_config
 from arenarl.domains.environments import make_environment
 from arenarl.llm.client import open_client
 from arenarl.system.errors import UserError, run_cli
+from arenarl.system.prompt_files import use_folder
 
 
 def main(name: str) -> None:
@@ -33,6 +34,7 @@ def _serve(name: str) -> None:
     if arguments.config:
         own = [f"environment.name={name}", "environment.mcp=[]"]  # the run itself may use this server
         config = load_config(arguments.config, [*arguments.overrides, *own])
+        use_folder(config.prompts.folder)
     else:
         config = config_of_keys({"environment": {"name": name}}, "")
     try:

@@ -17,7 +17,6 @@ from arenarl.evaluation.evaluation import Case, Panel, gather_cases, judge_traje
 from arenarl.evaluation.inference_scaling import scaling_figures
 from arenarl.evaluation.length import by_length
 from arenarl.llm.client import LLMClient
-from arenarl.llm.prompts import PROMPTS
 from arenarl.rollout.engine import RolloutEngine, attempts_at
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.processes import own_share
@@ -26,6 +25,7 @@ from arenarl.system.atomic_files import as_stored, hash_files, read_json, write_
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.progress import Bar, is_main_process, say
+from arenarl.system.prompt_files import PROMPTS, prompt_file
 from arenarl.system.seeds import stable_seed
 from arenarl.system.user_input import import_named
 from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
@@ -182,7 +182,8 @@ def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path]
     """
     weights = hash_weights(policy) if isinstance(policy, str) else asdict(policy)
     tested = Path(config.data.folder).glob("test_queries.jsonl") if queries is None else queries
-    prompts = sorted(path for name in ("search", "tickets") for path in PROMPTS.glob(f"{name}_*.yaml"))
+    ours = sorted(path for name in ("search", "tickets") for path in PROMPTS.glob(f"{name}_*.yaml"))
+    prompts = [*ours, *(own for path in ours if (own := prompt_file(path)) != path)]
     files = hash_files([*tested, *prompts, *own_code(config.environment.code_names)])
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}

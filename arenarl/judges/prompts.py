@@ -14,7 +14,7 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.domains.domain import ViewKind
 from arenarl.domains.rubrics import Rubric
 from arenarl.judges.view import View
-from arenarl.llm.prompts import Message, prompt_texts, quotable, quoted, sections_of, unquoted
+from arenarl.llm.prompts import Message, fill, prompt_texts, quotable, quoted, sections_of, unquoted
 from arenarl.trajectory import Query, ToolCall, Turn
 
 FORMAT = 2  # version of the quoting below; raise it with every change, so that the prompt hash changes too
@@ -58,7 +58,7 @@ def judge_messages(
     for number, view in enumerate(views, start=1):
         blocks += [f"# Agent {number}", *render(view, judge.max_text_chars, judge.max_result_chars)]
     blocks += ["# Task", *([] if kind == "results" else [_VIEW_LINES[kind], texts[f"only_{kind}"].strip()])]
-    blocks += [texts[reply.task].format(**reply.words).strip(), texts["reply"].strip(), reply.form]
+    blocks += [fill(texts[reply.task], reply.words).strip(), texts["reply"].strip(), reply.form]
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": "\n".join(blocks)}]
 
 

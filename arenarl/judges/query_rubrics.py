@@ -24,6 +24,7 @@ from arenarl.llm.client import LLMClient, open_client
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import Message, prompt_texts, quoted
 from arenarl.system.errors import UserError, run_cli
+from arenarl.system.prompt_files import use_folder
 from arenarl.trajectory import Query, read_jsonl, read_queries, write_jsonl
 
 Dimension = Literal[
@@ -109,6 +110,7 @@ def main() -> None:
     add_overrides(parser)
     arguments = parser.parse_args()
     config = load_config(arguments.config, [f"judge.train.base={arguments.judge}", *arguments.overrides])
+    use_folder(config.prompts.folder)
     if config.judge.train.name != "llm":
         raise UserError(f"--judge: {arguments.judge} is not an LLM; only an LLM can write rubrics")
     form, file = ("checklist", "rl_checklists.jsonl") if arguments.checklist else ("rubrics", "rl_rubrics.jsonl")

@@ -1,4 +1,4 @@
-"""Parts of prompts: texts from configs/prompts, and safe quoting of foreign text.
+"""Parts of prompts: texts (system/prompt_files.py), and safe quoting of foreign text.
 
 Foreign text is quoted line by line: a line that starts with "| " is material, any other line is structure. So no text
 can close its block, open another block, or imitate instructions.
@@ -7,13 +7,10 @@ can close its block, open another block, or imitate instructions.
 import re
 import unicodedata
 from collections.abc import Sequence
-from functools import lru_cache
 
-import yaml
+from arenarl.system.prompt_files import fill as fill
+from arenarl.system.prompt_files import prompt_texts as prompt_texts
 
-from arenarl.system.repository import CONFIGS
-
-PROMPTS = CONFIGS / "prompts"
 Message = dict[str, str]
 QUOTE = "| "
 _GAP = re.compile(r"\[\d+ characters left out\]")
@@ -36,13 +33,6 @@ _INVISIBLE = re.compile(
 _JOINERS = "\u200c\u200d"
 _BLANK = "\u2800"  # a Braille cell without dots; Unicode does not count it as a blank
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\ud800-\udfff]")
-
-
-@lru_cache
-def prompt_texts(name: str, language: str) -> dict[str, str]:
-    """Return the texts of configs/prompts/<name>_<language>.yaml, or the English ones if that file is missing."""
-    path = PROMPTS / f"{name}_{language}.yaml"
-    return yaml.safe_load((path if path.is_file() else PROMPTS / f"{name}_en.yaml").read_text(encoding="utf-8"))
 
 
 def quoted(text: str, limit: int) -> str:

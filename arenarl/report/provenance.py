@@ -18,6 +18,7 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.prompts import prompt_hash
 from arenarl.rollout.system_prompt import default_prompt, prompt_name, system_prompt
 from arenarl.system.atomic_files import hash_files
+from arenarl.system.prompt_files import prompt_hashes
 from arenarl.system.repository import ROOT
 
 LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "aiohttp", "wandb")
@@ -54,7 +55,7 @@ def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
         "system_prompt": prompt_name(system_prompt(config, stage)),
         "api_policies": {name: _model_provenance(llm, api_prompt) for name, llm in config.evaluate.api.items()},
         "judge_is_simulated": config.judge.train.is_simulated,
-    }
+    } | ({"prompts": hashes} if (hashes := prompt_hashes()) else {})
 
 
 def installed_version(package: str) -> str | None:

@@ -18,6 +18,7 @@ from arenarl.llm.prompts import prompt_texts
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process, say
+from arenarl.system.prompt_files import prompt_file
 from arenarl.system.user_input import text_of_file
 
 FILE = "system_prompt.json"
@@ -80,6 +81,8 @@ def _say_prompt(text: str | None, origin: str) -> None:
 def _resolve(config: Config, stage: str) -> tuple[str | None, str]:
     """Return (prompt, origin); the origin is "" if the config sets the prompt or a policy from scratch has none."""
     text, path = config.rollout.system_prompt, config.rollout.system_prompt_file
+    if path:
+        path = prompt_file(path)
     if path and not (text := text_of_file(path).strip()):
         raise UserError(f"rollout.system_prompt: {path} is empty; write none for no system prompt")
     if text is not None:

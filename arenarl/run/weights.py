@@ -67,6 +67,7 @@ def start_record(
     data["the system prompt"] = provenance.get("system_prompt")
     if stage == "rl" and isinstance(judge := provenance.get("judge_train"), dict):  # an LLM
         data["judge.train's prompts and rubric"] = judge["prompt"]
+    data |= {f"prompts.folder's {name}": sha256 for name, sha256 in provenance.get("prompts", {}).items()}
     if query_ids:
         data["RL's queries (pass rates)"] = json_hash(query_ids)
     for name in (getattr(config, stage).deepspeed, config.judge.train.query_rubrics if stage == "rl" else None):

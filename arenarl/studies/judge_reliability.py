@@ -44,6 +44,7 @@ from arenarl.report.provenance import provenance
 from arenarl.studies.repeated_scores import pointwise_scores, sigmas
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError, run_cli
+from arenarl.system.prompt_files import use_folder
 from arenarl.system.repository import CONFIGS
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl, read_turns
@@ -337,6 +338,7 @@ def main() -> None:
         server = running_server(arguments.config, arguments.overrides, port)
         sets.append(f"judge.train.base_url=http://127.0.0.1:{port}/v1")
     config = load_config(arguments.config, [*sets, *arguments.overrides])
+    use_folder(config.prompts.folder)
     with server:
         groups = teacher_groups(config, arguments.groups, arguments.size)
         result = check(config, Path(arguments.judge or LOCAL).stem, groups, arguments.labels, arguments.repeats)

@@ -16,7 +16,7 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.judges.prompts import render
 from arenarl.judges.view import view_of
 from arenarl.llm.json_reply import JSONReply
-from arenarl.llm.prompts import Message, prompt_texts, quoted, sections_of, unquoted
+from arenarl.llm.prompts import Message, fill, prompt_texts, quoted, sections_of, unquoted
 from arenarl.trajectory import Query, Trajectory
 
 QueryText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=5, max_length=4000)]
@@ -111,7 +111,7 @@ def read_sections(messages: Sequence[Message]) -> dict[str, list[str]]:
 def _messages(task: str, language: str, sections: dict[str, list[str]], form: str, **words: Any) -> list[Message]:
     texts = prompt_texts("build", language)
     blocks = [line for name, lines in sections.items() for line in _section(name, lines)]
-    return _with_form(texts, [*blocks, "# Task", texts[task].format(**words).strip()], form)
+    return _with_form(texts, [*blocks, "# Task", fill(texts[task], words).strip()], form)
 
 
 def _with_form(texts: dict[str, str], blocks: Sequence[str], form: str) -> list[Message]:

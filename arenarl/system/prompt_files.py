@@ -1,0 +1,150 @@
+"""Texts of prompts: ours in configs/prompts, and a user's in their place (`prompts.folder`).
+
+    python -m arenarl.system.prompt_files FOLDER
+
+checks a folder and lists the texts that it lacks, so that ours are used. A file has the name of ours, and any of its
+texts. A process has one folder; `use_folder` sets it from the config.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from string import Formatter
+
+import yaml
+
+from arenarl.system.atomic_files import hash_files
+from arenarl.system.errors import UserError, did_you_mean, missing, one_line, run_cli
+from arenarl.system.repository import CONFIGS
+
+PROMPTS = CONFIGS / "prompts"
+OWN_KEYS = ("benchmarks",)  # files that a folder does not replace: benchmarks have official prompts
+_NAME = re.compile(r"(?<!\{)\{(\w+)\}")  # a placeholder; an example of JSON has quotes within its braces
+_folder: Path | None = None
+
+
+def use_folder(folder: str | Path | None) -> None:
+    """Use the user's texts in `folder` from now on, in this process; None for ours alone.
+    Raises UserError for a file or a text that ours has no place for, and for wrong placeholders."""
+    global _folder
+    for path in _files(folder):
+        _check(path)
+    _folder = None if folder is None else Path(folder)
+    prompt_texts.cache_clear()
+
+
+@lru_cache
+def prompt_texts(name: str, language: str) -> dict[str, str]:
+    """Return the texts of <name>_<language>.yaml, or the English ones if we have no such file; the user's first."""
+    file = f"{name}_{language}.yaml" if (PROMPTS / f"{name}_{language}.yaml").is_file() else f"{name}_en.yaml"
+    own = _folder / file if _folder else None
+    return _read(PROMPTS / file) | (_read(own) if own and own.is_file() else {})
+
+
+def prompt_file(path: Path) -> Path:
+    """Return the user's file in place of one of ours, such as the rules of a world; any other path as it is."""
+    own = _folder / path.name if _folder else None
+    return own if own and own.is_file() and path.resolve().parent == PROMPTS.resolve() else path
+
+
+def prompt_hashes() -> dict[str, str]:
+    """Return the hash of each of the user's files; empty without a folder."""
+    return {path.name: hash_files([path])[:12] for path in _files(_folder)}
+
+
+def missing_texts(folder: Path) -> dict[str, list[str]]:
+    """Return file -> the texts that the folder lacks; for a world's rules, the file's name alone."""
+    there = {path.name: path for path in _files(folder)}
+    lacking = {}
+    for path in sorted(PROMPTS.iterdir()):
+        if path.name.startswith(OWN_KEYS):
+            continue
+        names = list(_read(path)) if path.suffix == ".yaml" else [path.name]
+        given = {} if path.name not in there else _read(there[path.name]) if path.suffix == ".yaml" else {path.name: ""}
+        if names := [name for name in names if name not in given]:
+            lacking[path.name] = names
+    return lacking
+
+
+def _files(folder: str | Path | None) -> list[Path]:
+    if folder is None:
+        return []
+    if not Path(folder).is_dir():
+        raise UserError(f"prompts.folder={missing(folder, '; name the folder of your prompts')}")
+    return sorted(path for path in Path(folder).iterdir() if path.suffix in (".yaml", ".md"))
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        texts = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not YAML ({one_line(error)}); write a text for each name, as in {PROMPTS}") from error
+    if not isinstance(texts, dict) or not all(isinstance(text, str | dict) for text in texts.values()):
+        raise UserError(f"{path}: must hold names with texts, as in {PROMPTS}")
+    return texts
+
+
+def _check(path: Path) -> None:
+    """Raise UserError for a file that does not fit ours of the same name."""
+    known = [ours.name for ours in PROMPTS.iterdir() if not ours.name.startswith(OWN_KEYS)]
+    if path.name not in known:
+        raise UserError(f"{path}: no prompt file has this name{did_you_mean(path.name, known)}")
+    if path.suffix == ".md":
+        if not path.read_text(encoding="utf-8").strip():
+            raise UserError(f"{path} is empty; delete it to use ours")
+        return
+    ours = _read(PROMPTS / path.name)
+    for name, text in _read(path).items():
+        if name not in ours:
+            raise UserError(f"{path}: there is no text {name}{did_you_mean(str(name), ours)}")
+        if not isinstance(text, str) or not text.strip():
+            raise UserError(f"{path}: {name} must be a text; leave it out to use ours")
+        if problem := _misfit(text, ours[name]):
+            raise UserError(f"{path}: {name} {problem}")
+
+
+def _misfit(text: str, ours: str) -> str:
+    """Return what is wrong with the placeholders of a text, or "". A text without placeholders may hold any brace."""
+    if not (wanted := set(_NAME.findall(ours))):
+        return ""
+    names, braces = ", ".join(f"{{{name}}}" for name in sorted(wanted)), "; write {{ and }} for braces"
+    try:
+        found = set(_placeholders(text))
+    except ValueError as error:
+        return f"cannot be filled in ({error}){braces}"
+    if unknown := sorted(found - wanted):
+        return f"has a placeholder {{{unknown[0]}}}, but only {names} can be filled in{braces}"
+    if lacking := sorted(wanted - found):
+        return f"lacks the placeholder {{{lacking[0]}}}; it must have {names}"
+    return ""
+
+
+def _placeholders(text: str) -> Iterator[str]:
+    """Yield a text's placeholders, with their conversions and formats, which ours do not have.
+    Raises ValueError for a brace without its partner."""
+    for _, name, form, conversion in Formatter().parse(text):
+        if name is not None:
+            yield name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
+
+
+def fill(text: str, words: Mapping[str, object]) -> str:
+    """Fill in a text's placeholders. Without words nothing is filled in, and braces stay as they are."""
+    return text.format(**words) if words else text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="List the texts for which a folder of prompts has none.")
+    parser.add_argument("folder", type=Path, help="as in prompts.folder")
+    folder = parser.parse_args().folder
+    use_folder(folder)
+    lacking = missing_texts(folder)
+    for path in _files(folder):
+        print(f"{path.name}: complete" if path.name not in lacking else f"{path.name}: some texts")
+    for file, names in lacking.items():
+        print(f"missing, so ours: {file}" + (f": {', '.join(names)}" if file not in names else ""))
+
+
+if __name__ == "__main__":
+    run_cli(main)
