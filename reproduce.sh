@@ -134,7 +134,7 @@ test_integrations() {
       art) packages=(openpipe-art==0.5.18) ;;
       verifiers) packages=(verifiers==0.4.0) ;;
       swift) packages=(ms-swift==4.6.0 torch==2.13.0 "transformers<5.18") ;;
-      verl) packages=(verl==0.9.1 torch==2.13.0 aiohttp) ;;
+      verl) packages=(verl==0.9.1 torch==2.13.0) ;;
       *) fail "there is no trainer $trainer: art, verifiers, swift or verl" ;;
     esac
     [ -x "$environment/bin/pytest" ] || { echo "setting up $environment (once, a few minutes)"

@@ -4,7 +4,7 @@ pip install verifiers==0.4.0 .
 PYTHONPATH=examples vf-eval <taskset> --env.id verifiers_tournament --env.n 8 --env.judge openai \
     --env.rubric "helpful, true and well written" --env.max-cost 20 --model <model> --client.base-url <address>
 
-prime-rl takes the same id and keys in its environment's section. The reward `tournament` adds to the taskset's own.
+prime-rl runs environments of verifiers too, but was not tried. The reward `tournament` adds to the taskset's own.
 """
 
 from functools import cached_property
