@@ -191,7 +191,7 @@ usage() {
   echo "  difficulty                    measure how often the SFT policy answers each closed query correctly, before RL"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and ArenaRL with an error-free judge, from the same SFT policy"
   echo "  turns                         RL with few turns, many, and few to many (ScalingInter-RL), with pass@k and test-time turns"
-  echo "  table2 | table3 | table3_research | fig1 | collapse | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo    a table or figure of the papers → results/<its name>"
+  echo "  table2 | table3 | table3_research | fig1 | collapse | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | recall_bonus    a table or figure of the papers → results/<its name>"
   echo "  textcraft | babyai | agentgym    a world of AgentGym-RL, or both: its methods, and ArenaRL → results/textcraft, results/babyai"
   echo "  all                           all of these tables; options --quick, --row, --seed, --again (see --help)"
   echo "  STAGE --set results=results   for maintainers: replace the committed results of that stage; then run readme"

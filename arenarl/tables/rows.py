@@ -23,7 +23,7 @@ from arenarl.training.requirements import check_method
 FOLDER = Path("configs/tables")
 TABLES = (
     "table2", "table3", "table3_research", "fig1", "collapse", "fig4a", "fig4c", "ablations", "noise", "noise_strength",
-    "tournament_grpo", "textcraft", "babyai",
+    "tournament_grpo", "recall_bonus", "textcraft", "babyai",
 )  # fmt: skip
 
 

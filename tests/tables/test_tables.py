@@ -49,7 +49,7 @@ def test_every_row_can_run_on_one_process_and_rows_of_one_name_have_the_same_set
         check_groups(quick.loaded, processes=1)
     assert len({json.dumps(one) for one in settings.values()}) == len(settings) > 30
     others = {"fig4c": "cold-start-stopped", "textcraft": "textcraft-cold-start", "babyai": "babyai-cold-start"}
-    others["table3_research"] = "research-cold-start"
+    others |= dict.fromkeys(("table3_research", "recall_bonus"), "research-cold-start")
     assert starts == {(name, others.get(name, "cold-start")) for name in TABLES}
 
 
