@@ -29,6 +29,7 @@ readme()    { python -m arenarl.tables.documents; }
 judge_check()  { data; python -m arenarl.studies.judge_reliability --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.studies.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; }
+bench_client() { python -m arenarl.studies.bench_client "$@"; }
 gpu_check() { python -m arenarl.studies.gpu_check "$@"; }
 data_pipeline() { CONFIG=configs/data/local.yaml; python -m arenarl.studies.data_pipeline --config "$CONFIG" "$@"; }
 fidelity() {
@@ -199,6 +200,7 @@ usage() {
   echo "  judge_check                   measure how good a judge is: --judge configs/judges/x.yaml"
   echo "  judge_faults                  RL with a judge server that fails in every way"
   echo "  bench                         a training step compared with plain TRL's, and how much judging is hidden; see --help"
+  echo "  bench_client                  CPU and time per call of the LLM client, compared with plain aiohttp's; see --help"
   echo "  gpu_check                     everything that one GPU can check, in minutes and offline: --minutes 8, --short on a CPU; see --help → results/gpu/"
   echo "  fidelity                      accuracy and cost of each topology's ranking; simulated, with known truth. --grid: against as many pointwise calls;"
   echo "                                --rivals: RULER, BRPO, TournO, checklists"
@@ -217,7 +219,7 @@ case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   all) shift; environment; tables all "$@" ;;
   agentgym) shift; environment; tables textcraft babyai "$@" ;;
-  real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
+  real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | bench_client | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
   test_vllm | test_integrations) shift; "$stage" "$@" ;;
   "" | -h | --help) usage ;;
   *) [ -f "configs/tables/$stage.yaml" ] || fail "there is no stage $stage; ./reproduce.sh alone lists the stages"; shift; environment; tables "$stage" "$@" ;;

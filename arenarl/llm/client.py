@@ -15,7 +15,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.llm.json_reply import ends_with_an_object, parse_reply
@@ -165,7 +165,7 @@ class LLMClient:
         `retry` is the prompt after a reply that does not parse; it contains `{error}`. `repeat` distinguishes calls
         with equal messages. `about` names the call in the log.
         """
-        read, fields = partial(parse_reply, reply_type=reply_type), _reply_format(llm, reply_type)
+        read, fields = partial(parse_reply, reply_type=reply_type), _reply_format(llm.reply_format, reply_type)
         return await self._run(self._ask(_Call(llm, messages, read, retry, fields), repeat, about))
 
     async def ask_text(
@@ -282,11 +282,11 @@ class LLMClient:
         self, llm: LLMConfig, request: dict[str, Any], key: str, read: Callable[[Completion], str]
     ) -> StoredReply | NoReply:
         """Retry until a reply comes, the API refuses this call, patience ends, or the run stops."""
-        started, pause_s, keeps_slot = None, _FIRST_PAUSE_S, False
-        async with AsyncExitStack() as slot:
+        started, pause_s, has_slot = None, _FIRST_PAUSE_S, False
+        try:
             while True:
-                if not keeps_slot:
-                    await slot.enter_async_context(self._slots)
+                if not has_slot:
+                    has_slot = await self._slots.acquire()
                 if self.stop_reason or not self._reserve():
                     return NoReply(self.stop_reason)
                 started = started or time.monotonic()  # patience does not count the wait for a slot
@@ -307,7 +307,8 @@ class LLMClient:
                     self._working.add(_target(llm))
                     return self._store_reply(llm, request, key, completion, text)
                 if not keeps_slot:
-                    await slot.aclose()
+                    self._slots.release()
+                    has_slot = False
                 if wait_s is None:
                     return NoReply(reason, is_refusal=not self.stop_reason)
                 left_s = started + llm.patience_s - time.monotonic()
@@ -318,6 +319,9 @@ class LLMClient:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 with suppress(TimeoutError):  # the last attempt is made when patience ends
                     await asyncio.wait_for(self._stopped.wait(), min(wait_s, left_s))
+        finally:
+            if has_slot:
+                self._slots.release()
 
     def _pause_after(self, llm: LLMConfig, error: Exception, pause_s: float) -> float | None:
         """Return the seconds until the next attempt; None if retrying is useless. Stops the run if all calls must fail.
@@ -339,7 +343,7 @@ class LLMClient:
             return None  # only this call fails: too long, or filtered
         if isinstance(error, TimeoutError | APIConnectionError | NoCompletion):
             return pause_s
-        if isinstance(error, UnicodeEncodeError):  # half a surrogate in the request, which cannot be sent
+        if isinstance(error, PydanticSerializationError):  # half a surrogate in the request, which cannot be sent
             return None
         raise error
 
@@ -384,13 +388,14 @@ class LLMClient:
     def _store_reply(
         self, llm: LLMConfig, request: dict[str, Any], key: str, completion: Completion, text: str
     ) -> StoredReply:
-        self._charge(llm, request, completion.tokens, completion.tokens_cached)
         tokens_in, tokens_out = completion.tokens or (None, None)
         # the count does not show a cut if the server's own limit is lower, or if it counts nothing
         if completion.finish_reason == "length":
             tokens_out = max(tokens_out or 0, request[llm.token_limit_name])
         text, model = map(self.transport.without_keys, (text, completion.model or llm.model))
-        return self.store.put(key, StoredReply(text, model, tokens_in, tokens_out))
+        with self.store.transaction():
+            self._charge(llm, request, completion.tokens, completion.tokens_cached)
+            return self.store.put(key, StoredReply(text, model, tokens_in, tokens_out))
 
     def _charge(self, llm: LLMConfig, request: dict[str, Any], tokens: tuple[int, int] | None, cached: int = 0) -> None:
         most = tokens or (len(json.dumps(request)), request[llm.token_limit_name])  # a token has at least one byte
@@ -414,8 +419,10 @@ class LLMClient:
     def _count(self, is_failure: bool) -> None:
         """Add a verdict to the window of recent verdicts, and stop the run if too many of these failed."""
         self._failures.append(is_failure)
+        if not is_failure or len(self._failures) < FEWEST:
+            return
         share, most = sum(self._failures) / len(self._failures), self.limits.max_failure_share
-        if is_failure and len(self._failures) >= FEWEST and share > most:
+        if share > most:
             failed = f"{share:.0%} of the last {len(self._failures)} verdicts failed"
             self._stop(f"{failed}, above judge.max_failure_share={most}; the last: {self.last_failure}")
 
@@ -514,16 +521,12 @@ def _target(llm: LLMConfig) -> tuple[str, str]:
     return llm.base_url or OPENAI_URL, llm.model
 
 
-def _reply_format(llm: LLMConfig, reply_type: type[BaseModel]) -> dict[str, Any]:
-    """Return the request fields that enforce the format of the reply."""
-    if llm.reply_format == "json_object":
+@lru_cache
+def _reply_format(name: str, reply_type: type[BaseModel]) -> dict[str, Any]:
+    """Return the request fields that enforce the format of the reply. `name` is `LLMConfig.reply_format`."""
+    if name == "json_object":
         return {"response_format": {"type": "json_object"}}
-    if llm.reply_format == "json_schema":
-        schema = {"name": reply_type.__name__, "strict": True, "schema": _schema(reply_type)}
+    if name == "json_schema":
+        schema = {"name": reply_type.__name__, "strict": True, "schema": reply_type.model_json_schema()}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
     return {}
-
-
-@lru_cache
-def _schema(reply_type: type[BaseModel]) -> dict[str, Any]:
-    return reply_type.model_json_schema()

@@ -7,7 +7,9 @@ recorded by stage, <run>/<stage>; limits apply to all stages of a run together.
 
 import sqlite3
 import time
-from dataclasses import astuple, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,7 @@ class ReplyStore:
 
     def __init__(self, path: Path):
         self._path, self._db = path, open_database(path, _SCHEMA, "judge.store")
+        self._stages: set[str] = set()  # with a row in `spent`
 
     def _execute(self, statement: str, values: Any) -> sqlite3.Cursor:
         try:
@@ -81,6 +84,17 @@ class ReplyStore:
         except sqlite3.Error as error:
             remedy = "change judge.store, or free disk space and restart"
             raise UserError(f"cannot use {self._path}: {error}; {remedy}") from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make all changes of the `with` block one transaction: a killed process leaves all of them or none."""
+        self._execute("BEGIN IMMEDIATE", ())
+        try:
+            yield
+        except BaseException:
+            self._execute("ROLLBACK", ())
+            raise
+        self._execute("COMMIT", ())
 
     def get(self, key: str) -> StoredReply | None:
         """Return a stored reply. Deletes a reply that was changed; replies of earlier versions have no hash."""
@@ -99,15 +113,18 @@ class ReplyStore:
     def put(self, key: str, reply: StoredReply) -> StoredReply:
         """Store a reply and return the stored one: the first writer wins, so another process's reply may be
         returned."""
-        self._execute("INSERT OR IGNORE INTO hashes VALUES (?, ?)", (key, json_hash(astuple(reply))))
+        content = (reply.text, reply.model, reply.tokens_in, reply.tokens_out)
+        self._execute("INSERT OR IGNORE INTO hashes VALUES (?, ?)", (key, json_hash(content)))
         row = (key, reply.model, reply.text, reply.tokens_in, reply.tokens_out, time.time())
-        self._execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?, ?)", row)
-        return self.get(key)
+        is_first = self._execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?, ?)", row).rowcount == 1
+        return reply if is_first else self.get(key)
 
     def reserve(self, stage: str, max_calls: int | None, max_cost: float | None) -> bool:
         """Reserve one call for the stage; return False if that would exceed a limit of its run.
         `max_calls` is exact over all processes. When `max_cost` is reached, calls already under way still end."""
-        self._execute("INSERT OR IGNORE INTO spent (run) VALUES (?)", (stage,))
+        if stage not in self._stages:
+            self._execute("INSERT OR IGNORE INTO spent (run) VALUES (?)", (stage,))
+            self._stages.add(stage)
         within = "(:calls IS NULL OR total(calls) < :calls) AND (:cost IS NULL OR total(cost) < :cost)"
         reserve = (
             f"UPDATE spent SET calls = calls + 1 WHERE run = :stage AND (SELECT {within} FROM spent WHERE {_OF_RUN})"

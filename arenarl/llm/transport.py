@@ -23,6 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import certifi
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_json
 
 from arenarl.config.schema import LLMConfig
 from arenarl.system.errors import UserError, raise_open_file_limit
@@ -44,9 +45,10 @@ _ERROR_NAMES = {
 _ACCOUNT = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}  # header -> variable
 _MAX_BYTES = 64 * 2**20  # of a reply
 _MAX_HEADER_BYTES = 2**16
-_KEEP_ALIVE_S = 4.0  # below the 5 s after which uvicorn, and so vLLM, closes an idle connection
+KEEP_ALIVE_S = 4.0  # below the 5 s after which uvicorn, and so vLLM, closes an idle connection
 # phrases of vLLM, OpenAI and others for a prompt that is too long, which has no status of its own
 _TOO_LONG = re.compile(r"context.length|max_model_len|too long|maximum.{0,40}tokens", re.IGNORECASE)
+_SURROGATE = re.compile(rb"\\u[dD]|\xed|\0")  # bytes of every JSON text that holds one, in any encoding
 _REPLY_FORMAT = re.compile(r"response_?format|json_schema|json_object")
 
 
@@ -98,9 +100,11 @@ class Completion:
         """Return the message as JSON, with `finish_reason`. Raises NoCompletion for malformed tool calls."""
         try:
             _ToolCalls.model_validate(self.message)
+            return json.dumps({"finish_reason": self.finish_reason, **self.message})
         except ValidationError as error:
             raise NoCompletion(first_problem(error), self.tokens) from None
-        return json.dumps({"finish_reason": self.finish_reason, **self.message})
+        except RecursionError:
+            raise NoCompletion("the message is nested too deeply", self.tokens) from None
 
 
 class Transport:
@@ -117,7 +121,7 @@ class Transport:
         """Make one attempt. Raises TimeoutError, NoCompletion, APIConnectionError and APIStatusError."""
         fields = {name: value for name, value in request.items() if name != "extra_body"}
         fields |= request.get("extra_body") or {}
-        body = json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        body = to_json(fields)
         session, options = self._connections(), self._options(llm)
         try:
             async with asyncio.timeout(llm.timeout_s), session.post(data=body, **options) as response:
@@ -155,7 +159,7 @@ class Transport:
         if self._session is None:
             raise_open_file_limit()
             self._session = self._aiohttp.ClientSession(
-                connector=self._aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_S, ssl=_certificates()),
+                connector=self._aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
                 timeout=self._aiohttp.ClientTimeout(),  # none: `send` limits the whole attempt
                 headers={"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "arenarl"},
                 max_line_size=_MAX_HEADER_BYTES,
@@ -164,7 +168,7 @@ class Transport:
         return self._session
 
     def _options(self, llm: LLMConfig) -> dict[str, Any]:
-        """Return address, proxy and headers of an API's requests."""
+        """Return address, headers, proxy and certificates of an API's requests."""
         url, variable = endpoint = (llm.base_url or OPENAI_URL, llm.api_key_variable)
         if endpoint not in self._requests:
             account = {header: os.environ.get(name) for header, name in _ACCOUNT.items() if url == OPENAI_URL}
@@ -174,6 +178,7 @@ class Transport:
                 "url": f"{url.rstrip('/')}/chat/completions",
                 "headers": headers,
                 "proxy": _proxy_of(url),
+                "ssl": _certificates() if url.startswith("https:") or os.environ.get("SSL_CERT_FILE") else True,
                 "allow_redirects": False,
             }
         return self._requests[endpoint]
@@ -299,7 +304,9 @@ def read_completion(body: bytes) -> Completion:
     Completion(message={'content': 'yes'}, finish_reason=None, model=None, tokens=None, tokens_cached=0)
     """
     try:
-        reply = json.loads(storable(json.dumps(json.loads(body), ensure_ascii=False)))
+        reply = json.loads(body)
+        if _SURROGATE.search(body):
+            reply = json.loads(storable(json.dumps(reply, ensure_ascii=False)))
     except (ValueError, RecursionError):
         raise NoCompletion(_reason(body, "not JSON")) from None
     tokens = _tokens(reply)

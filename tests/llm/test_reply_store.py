@@ -19,6 +19,21 @@ def test_the_store_returns_a_reply_again_and_keeps_the_first_of_two(tmp_path):
     assert ReplyStore(tmp_path / "deep" / "replies.sqlite").get("k") == REPLY
 
 
+def test_a_reply_is_stored_and_charged_together_or_not_at_all(tmp_path):
+    """A process that is killed leaves its transaction open, as the exception does."""
+    store = ReplyStore(tmp_path / "s")
+    assert store.reserve("run", None, None)
+    with pytest.raises(KeyboardInterrupt), store.transaction():
+        store.charge("run", Usage(tokens_in=5))
+        store.put("k", REPLY)
+        raise KeyboardInterrupt
+    assert store.get("k") is None and store.spent("run") == Usage(calls=1)
+    with store.transaction():
+        store.charge("run", Usage(tokens_in=5))
+        assert store.put("k", REPLY) == REPLY
+    assert ReplyStore(tmp_path / "s").get("k") == REPLY and store.spent("run") == Usage(calls=1, tokens_in=5)
+
+
 def test_a_changed_reply_is_not_returned(tmp_path):
     store = ReplyStore(tmp_path / "s")
     for column, value in {"text": '{"score": 9}', "model": "n", "tokens_in": 1, "tokens_out": None}.items():

@@ -17,6 +17,7 @@ from arenarl.system.repository import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MODULES = {"pyyaml": "yaml"}  # distribution -> module, where they differ
+MOST_BYTES = 140 * 10**6  # of the bare install, beyond an empty environment; numpy takes 70
 TRAINING = {"torch", "datasets", "scipy", "matplotlib", "transformers", "trl", "wandb"}
 
 
@@ -51,6 +52,10 @@ def interpreters():
     return [sys.executable, newest or pytest.param("newer", marks=pytest.mark.skip("no newer Python on this machine"))]
 
 
+def size_of(folder):
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
 def runs(python):
     return subprocess.run([python, "-c", "import ensurepip, venv"], capture_output=True).returncode == 0
 
@@ -68,7 +73,9 @@ def wheel(tmp_path_factory):
 def test_the_wheel_ranks_in_an_empty_environment_and_names_what_it_lacks(python, wheel, tmp_path):
     subprocess.run([python, "-m", "venv", tmp_path / "env"], check=True)
     bin_folder, folder = tmp_path / "env" / "bin", tmp_path / "empty"
+    empty_size = size_of(tmp_path / "env")
     subprocess.run([bin_folder / "pip", "install", "-q", wheel], check=True)
+    assert size_of(tmp_path / "env") - empty_size <= MOST_BYTES
     folder.mkdir()
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
