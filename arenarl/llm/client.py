@@ -333,11 +333,11 @@ class LLMClient:
             has_no_money = status in (400, _FLAGGED) and _NO_MONEY.search(f"{error.code} {error}")
             if has_no_money or (status in _REFUSES_ALL and not is_flagged):
                 self._stop(f"the API at {where} refuses calls to {model}: {self._last_error}")
-            elif status < 400:  # following it could send the prompt to another host, or change the request
+            elif 300 <= status < 400:  # following it could send the prompt to another host, or change the request
                 location = self.transport.without_keys(error.headers.get("location", "nowhere"))
                 remedy = "set base_url to the final address"
                 self._stop(f"the API at {where} redirects calls ({status}) to {location}; {remedy}")
-            elif status >= 500 or status in _RETRIED_STATUS:
+            elif not 400 <= status < 500 or status in _RETRIED_STATUS:
                 wanted_s = retry_after_s(error.headers.get("retry-after"))
                 return max(pause_s, wanted_s * random.uniform(1.0, 1.25))
             return None  # only this call fails: too long, or filtered

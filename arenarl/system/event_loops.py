@@ -76,7 +76,7 @@ class _Crossing(Generic[Result]):
             return
         if self.task.cancelled():
             self.waiter.cancel()
-        elif error := self.task.exception():
+        elif (error := self.task.exception()) is not None:
             self.waiter.set_exception(error)
         else:
             self.waiter.set_result(self.task.result())
@@ -120,12 +120,12 @@ class LoopThread:
     async def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Await the coroutine. Cancelling the waiter cancels it."""
         crossing = _Crossing(self._await(coroutine), self._loop)
-        self._loop.call_soon_threadsafe(crossing.start)
+        crossing.loop.call_soon_threadsafe(crossing.start)
         try:
             return await crossing.waiter
         except asyncio.CancelledError:
             with suppress(RuntimeError):  # the thread has ended
-                self._loop.call_soon_threadsafe(crossing.cancel)
+                crossing.loop.call_soon_threadsafe(crossing.cancel)
             raise
 
     async def restart_if_blocked(self) -> None:

@@ -15,6 +15,7 @@ from judge_servers import Script, client_of, completion, llm, serving
 
 from arenarl.judges.llm import OneScore
 from arenarl.llm.transport import APIConnectionError, NoCompletion, Transport, read_completion
+from arenarl.system.event_loops import LoopThread
 
 SIMPLE = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 JSON = st.recursive(SIMPLE, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
@@ -96,6 +97,38 @@ def test_a_reply_without_end_is_cut_off():
     app.router.add_post("/v1/chat/completions", reply)
     with serving(app) as url, pytest.raises(NoCompletion, match="larger than 67,108,864 bytes"):
         send(llm(url, timeout_s=60.0))
+
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+VIOLATIONS = [
+    b"", b"\x00\xff nonsense\r\n\r\n", HEAD + b"Content-Le", HEAD + b"Content-Length: 900\r\n\r\n{}",
+    HEAD + b"Content-Length: -5\r\n\r\n{}", HEAD + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+    HEAD + b"Transfer-Encoding: chunked\r\n\r\nff\r\n{}", HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}",
+    HEAD + b"X: " + b"a" * 300_000 + b"\r\n\r\n{}", HEAD + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+    b"HTTP/2 200\r\n\r\n{}", b"HTTP/1.1 1000 X\r\n\r\n",
+]  # fmt: skip
+
+
+def test_a_reply_that_violates_http_is_a_connection_error_and_an_odd_status_is_retried(tmp_path):
+    replies = [*VIOLATIONS, b"HTTP/1.1 101 X\r\n\r\n", b"HTTP/1.1 099 X\r\nContent-Length: 0\r\n\r\n"]
+    good = json.dumps(completion_of('{"score": 4}')).encode()
+    replies.append(HEAD + b"X: " + b"a" * 30_000 + b"\r\nContent-Length: %d\r\n\r\n" % len(good) + good)
+    left, thread = iter(replies), LoopThread("raw")
+
+    async def reply(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(next(left))
+        writer.close()
+
+    server = thread.submit(asyncio.start_server(reply, "127.0.0.1", 0)).result(60)
+    config = llm(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", timeout_s=30.0)
+    for _ in VIOLATIONS:
+        with pytest.raises(APIConnectionError):
+            send(config)
+    client = client_of(tmp_path)
+    assert asyncio.run(client.ask(config, [], OneScore, "")).score == 4
+    assert client.take_usage()[0].retries == 2
+    thread.close()
 
 
 def test_a_forgotten_client_closes_its_connections_without_a_warning(tmp_path, caplog):
