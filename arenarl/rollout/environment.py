@@ -8,6 +8,7 @@ of memory stops the run.
 
 import asyncio
 import inspect
+import json
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -110,7 +111,7 @@ async def begin(environment: Environment, query: Query) -> str | None:
         if not isinstance(observation, str | None):
             problem = f"reset returned a {type(observation).__name__}; return the text that is seen first, or None"
             raise UserError(f"environment.name: {problem}")
-        return observation
+        return observation and plain_text(observation)
 
 
 async def step(environment: Environment, name: str, arguments: dict[str, Any] | str) -> Step:
@@ -125,7 +126,12 @@ async def step(environment: Environment, name: str, arguments: dict[str, Any] | 
         if not isinstance(result.observation, str):
             raise TypeError(f"the tool {name} returned a {type(result.observation).__name__}, not text")
         reward = None if result.reward is None else _finite_reward(result.reward)
-        return replace(result, done=bool(result.done), reward=reward)
+        return replace(result, observation=plain_text(result.observation), done=bool(result.done), reward=reward)
+
+
+def plain_text(text: str) -> str:
+    """Return a text without its class: Markup of Jinja would escape the chat template's own marks."""
+    return str.__str__(text)
 
 
 async def final_score(environment: Environment) -> float | None:
@@ -189,14 +195,24 @@ def check_tools(tools: list[Schema]) -> None:
     """Raise UserError for a tool that is not in OpenAI's function form or whose parameters are not a JSON schema."""
     if not isinstance(tools, list | tuple):
         raise UserError(f"environment.name: its tools are a {type(tools).__name__}; make them a list of JSON schemas")
+    names: set[str] = set()
     for number, tool in enumerate(tools, start=1):
         function = tool.get("function") if isinstance(tool, dict) else None
-        if not (isinstance(function, dict) and isinstance(function.get("name"), str) and "parameters" in function):
+        name = function.get("name") if isinstance(function, dict) else None
+        if not (isinstance(name, str) and name and "parameters" in function):
             remedy = "make it with tool_schema(name, description, properties)"
             raise UserError(f"environment.name: tool {number} is not in OpenAI's function form; {remedy}")
         if problem := schema_problem(function["parameters"]):
-            parameters = f"the parameters of its tool {function['name']}"
-            raise UserError(f"environment.name: {parameters} are not a valid JSON schema: {problem}")
+            raise UserError(
+                f"environment.name: the parameters of its tool {name} are not a valid JSON schema: {problem}"
+            )
+        if name in names:
+            raise UserError(f"environment.name: two of its tools are called {name}; give each a name of its own")
+        names.add(name)
+        try:
+            json.dumps(tool)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"environment.name: its tool {name} does not consist of JSON values: {error}") from error
 
 
 def suggestion(name: str, valid: Iterable[str]) -> str:

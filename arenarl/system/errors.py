@@ -40,6 +40,7 @@ GPU_OUT_OF_MEMORY = (
 LOST_CONNECTION = "the connection to another process of this run was lost"
 MOST_SHOWN = 1000  # characters of a line on the terminal or in a log
 _MOST_LINES = 400  # of a traceback
+_MOST_READ = 20_000  # characters at each end of a foreign text; far more than are shown, as secrets in it are cut out
 _ENOUGH_FILES = 8192  # for 1,000 concurrent calls, the reply store and a run's files; macOS allows 256 by default
 _FAILURES = (  # numbers of OSErrors, pattern of library messages for errors without a number, our line
     ([errno.ENOSPC], r"No space left on device", f"the disk is full; free some space; {GO_ON}"),
@@ -128,9 +129,12 @@ def one_line(value: object, limit: int = 200) -> str:
     ('red \\\\x1b[31m second line', 'xxxxx … x')
     """
     try:
-        text = mask(str(value))
+        text = str(value)
     except BaseException as error:  # noqa: BLE001 - a user's class may raise anything
         text = f"<{type(value).__name__} whose __str__ raises {type(error).__name__}>"
+    if len(text) > 2 * _MOST_READ:
+        text = text[:_MOST_READ] + text[-_MOST_READ:]
+    text = mask(text)
     if len(text) > 4 * limit:
         text = text[: 2 * limit] + text[-2 * limit :]
     text = re.sub(r"\s*[^\S ]\s*", " ", text)

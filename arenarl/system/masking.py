@@ -24,18 +24,19 @@ _ABOUT = frozenset(
 )
 _PLAIN_KEYS = frozenset("cache foreign group primary prompt sort".split())  # prompt_cache_key is not a secret
 _PATHS = ("PWD", "OLDPWD")  # the shell's working folder, not passwords
-_URL_LOGIN = re.compile(r"(?<=://)[^\s/?#'\"]*:[^\s/?#'\"]+(?=@)|(?<=://)[^\s/?#@:'\"]{16,}(?=@)")
-_QUERY = re.compile(r"(?:^|[?&;#])([\w.-]+)=(?=([^\s&#;'\"]+))")  # of an address, or of a connection string
+# Foreign texts pass through these patterns: look-aheads are bounded, so that the time grows with a text's length
+_URL_LOGIN = re.compile(r"(?<=://)[^\s/?#'\":]*:[^\s/?#'\"]+(?=@)|(?<=://)[^\s/?#@:'\"]{16,}(?=@)")
+_QUERY = re.compile(r"(?:^|[?&;#])([\w.-]+)=(?=([^\s&#;'\"]{1,4096}))")  # of an address, or of a connection string
 _PASSWORD = re.compile(r"(?<![\w.])(?:password|passwd|pwd)=([^\s&#;'\"(),]{6,})", re.IGNORECASE)
 _ASSIGNMENT = re.compile(  # NAME=value, "name": "value", a header; the value is looked at, not read over
     r"""(?<![\w.-])["']?([\w.-]+)["']?\s*[:=]\s*(?=["']?(?:(?:bearer|basic|token)\s+)?([^\s"',;&]+))""", re.IGNORECASE
 )
 _OPTION = re.compile(r"""(?<!\S)--?(?!no-)(\w[\w-]*)\s+["']?([^\s"'-][^\s"']*)""")
 _FORMS = re.compile(
-    r"(?<![A-Za-z0-9])(?:(?:sk|pk|rk)[-_](?=[\w-]*\d)[\w-]{8,}|(?:gh[oprsu]|hf|npm|r8|gsk|jina)_[A-Za-z0-9]{12,}"
+    r"(?<![A-Za-z0-9])(?:(?:sk|pk|rk)[-_](?=[\w-]{0,80}\d)[\w-]{8,}|(?:gh[oprsu]|hf|npm|r8|gsk|jina)_[A-Za-z0-9]{12,}"
     r"|(?:github_pat_|glpat-|xox[a-z]-|xapp-|pypi-|nvapi-|tvly-|pplx-|xai-|lsv2_|glsa_|dop_v1_)[\w-]{12,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|ya29\.[\w-]{12,}|SG\.[\w.-]{16,}|dapi[0-9a-f]{16,}"
-    r"|eyJ[\w-]{8,}\.[\w.-]{8,})|(?<=[Bb]earer )(?=\S*\d)[\w.~+/=-]{8,}|(?<=[Bb]asic )(?=\S*\d)[\w+/=]{12,}"
+    r"|eyJ[\w-]{8,500}+\.[\w.-]{8,})|(?<=[Bb]earer )(?=\S*\d)[\w.~+/=-]{8,}|(?<=[Bb]asic )(?=\S*\d)[\w+/=]{12,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----|(?<=hooks\.slack\.com/services/)\S{8,}|(?<=/api/webhooks/)\S{8,}"
 )
 # placeholders, flags and paths
@@ -123,7 +124,7 @@ def mask_variables(names: Iterable[str]) -> None:
 def mask(text: str) -> str:
     """Replace secrets in a message by `<VARIABLE>`, or by `***` if no environment variable holds them."""
     text = replace_values(text, {value: f"<{name}>" for name, value in _secret_variables()}, _MIN_NAMED)
-    for part in sorted(_parts(text), key=len, reverse=True):
+    for part in sorted({*_parts(text)}, key=len, reverse=True):
         text = text.replace(part, "***")
     return text
 

@@ -14,6 +14,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 from policies import ANSWER, Scripted, call, observations_of, think
 from worlds import Counter, mortal
 
@@ -376,12 +377,22 @@ def test_a_reward_or_an_end_that_is_not_one_number_is_a_crash(tokenizer, steps, 
 @pytest.mark.parametrize("attributes", [
     {"tools": None}, {"tools": {}}, {"tools": "act"}, {"tools": property(raising(Panic()))},
     {"needs_answer": property(raising(Unprintable()))}, {"shared": np.array([1, 2])},
-], ids=["no tools", "a mapping", "a text", "raising tools", "a raising trait", "an array"])  # fmt: skip
+    {"tools": Counter.tools * 2}, {"tools": [tool_schema("", "", {})]}, {"tools": [tool_schema("act", b"", {})]},
+], ids=["no tools", "a mapping", "a text", "raising tools", "a raising trait", "an array", "one name twice", "no name",
+        "bytes"])  # fmt: skip
 def test_attributes_that_cannot_work_are_refused_in_one_line(tokenizer, attributes):
     world = fresh(**attributes)
     with pytest.raises(UserError, match="environment.name: ") as error:
         engine_of(tokenizer, [], world)
     assert "\n" not in str(error.value)
+
+
+def test_a_text_of_another_class_is_read_as_plain_text(tokenizer):
+    """Markup of Jinja would escape the chat template's own marks."""
+    world = fresh(reset=lambda self, query: Markup("<b>seen</b>"), call=lambda self, *call: Markup("<i>found</i>"))
+    trajectory = roll_out(tokenizer, [UP, ANSWER], world)
+    assert {type(message["content"]) for message in trajectory.messages} == {str}
+    assert "<b>seen" in trajectory.messages[0]["content"] and "&lt;" not in tokenizer.decode(trajectory.completion_ids)
 
 
 @pytest.mark.parametrize("metrics", [{"depth": 3.0}, {"depth": ["deep"]}, 7, UserError("enough")], ids=repr)

@@ -1,5 +1,6 @@
 import itertools
 import os
+import time
 
 import pytest
 
@@ -85,3 +86,17 @@ def test_messages_hold_no_value_of_a_secret_variable_and_the_longest_goes_first(
     assert SECRET not in one_line(message) and mask("an ordinary line, key=value, rl.steps=5") == (
         "an ordinary line, key=value, rl.steps=5"
     )
+
+
+@pytest.mark.parametrize("unit", [
+    "x", "a=", "sk-", "-eyJ", "eyJaaaaaaaa.", "?a=", "?key=abcdef", "://", "a:", "https://u:p@h/", "Bearer ", "pwd=,",
+])  # fmt: skip
+@pytest.mark.parametrize("start", ["", "://"])
+def test_the_time_to_mask_a_foreign_text_grows_with_its_length(unit, start):
+    def seconds(length):
+        text, begun = start + unit * (length // len(unit)), time.process_time()
+        mask(text)
+        return time.process_time() - begun
+
+    assert seconds(40_000) < 8 * seconds(10_000) + 0.1
+    assert len(one_line(start + unit * 1_000_000, 200)) == 200
