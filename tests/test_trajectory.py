@@ -214,6 +214,8 @@ def test_a_trajectory_survives_writing_and_reading(tmp_path, stop_reason):
     ({"query": None}, "query Input should be a valid string"),
     ({"query": " \u3000\u200b"}, "query Value error, is blank"),
     ({"query": "\ud800"}, "query Value error, 'utf-8' codec can't encode"),
+    ({"subtask": "\ud800"}, "subtask Value error, 'utf-8' codec can't encode"),
+    ({"constraints": {"where": ["\ud800"]}}, "constraints Value error, 'utf-8' codec can't encode"),
     ({"language": 3}, "language Input should be a valid string"),
     *(({"language": name}, "language Value error, ") for name in ("zh_CN", "zh-Hans", "EN", "English", "", "中")),
     ({"constraints": "near"}, "constraints Input should be a valid dictionary"),

@@ -102,12 +102,12 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
         case ".xlsx":
             yield from _xlsx_rows(path)
         case ".json":
-            rows = _parse("".join(lines_of(path)), str(path))
+            rows = _parse("".join(lines_of(path, "utf-8-sig")), str(path))
             if not isinstance(rows, list):
                 raise UserError(f"{path} is not a list of records; take this benchmark's file")
             yield from ((f"record {number}", row) for number, row in enumerate(rows, start=1))
         case _:
-            for number, line in enumerate(lines_of(path), start=1):
+            for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
                 if line.strip():
                     yield f"line {number}", _parse(line, f"{path}, line {number}")
 

@@ -125,6 +125,8 @@ def _check_answers(config: Config, data: Path) -> None:
     if (manifest_of(data.parent) or {}).get("origin") == "generated":
         return
     answered = [bool(answer_of(record["messages"])) for record in read_trajectories(data)]
+    if not answered:
+        raise UserError(f"{data} has no trajectory; {how_to_get(data)}")
     if all(answered):
         return
     with temporary_environment(environment_maker(config.environment, config.data.language)) as environment:

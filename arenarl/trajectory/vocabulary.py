@@ -21,10 +21,15 @@ VALID_ENDS = ("answer", "done", "horizon")
 # A turn with both tool calls and an answer runs the calls; its answer does not count.
 
 
+def _check_storable(value: Any) -> Any:
+    """Return a JSON value. Raises ValueError if a text in it holds a lone surrogate, which JSON escapes can contain."""
+    json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
 def _check_text(text: str) -> str:
-    """Return the text. Raises ValueError if it is blank or holds a lone surrogate, which JSON escapes can contain."""
-    text.encode()
-    if is_blank(text):
+    """Return the text. Raises ValueError if it is blank."""
+    if is_blank(_check_storable(text)):
         raise ValueError("is blank")
     return text
 
@@ -41,11 +46,11 @@ class Query:
     """A task for the policy. `constraints` repeats the query's wishes in a form that the embedded judge can check."""
 
     query_id: Annotated[str, AfterValidator(_check_text)]
-    domain: str
-    subtask: str
+    domain: Annotated[str, AfterValidator(_check_storable)]
+    subtask: Annotated[str, AfterValidator(_check_storable)]
     language: Annotated[str, AfterValidator(_check_language)]
     query: Annotated[str, AfterValidator(_check_text)]
-    constraints: dict[str, Any] = field(default_factory=dict, hash=False)
+    constraints: Annotated[dict[str, Any], AfterValidator(_check_storable)] = field(default_factory=dict, hash=False)
 
     @property
     def task(self) -> str:
