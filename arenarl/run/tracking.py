@@ -13,7 +13,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field
 
 from arenarl.config.schema import Config, WandbConfig
 from arenarl.system.atomic_files import read_json, write_json
@@ -32,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class _Id:
-    id: str
+    id: Annotated[str, Field(pattern=r"^[\w-]{1,128}$")]
 
 
 def mode(wandb: WandbConfig) -> str:
@@ -94,6 +96,7 @@ def start_tracking(config: Config, folder: Path) -> None:
     file = folder / "wandb.json"
     if not file.is_file():
         write_json(file, {"id": secrets.token_hex(8)})
+    run_id = read_json(file, _Id, "restore it, or delete it: the stage then continues in a new W&B run").id
     start = partial(
         wandb.init,
         project=os.environ.get("WANDB_PROJECT", config.wandb.project),
@@ -101,18 +104,22 @@ def start_tracking(config: Config, folder: Path) -> None:
         group=config.run_name,
         job_type=folder.name,
         name=f"{config.run_name}-{folder.name}",
-        id=read_json(file, _Id, "restore it, or delete it: the stage then continues in a new W&B run").id,
+        id=run_id,
         resume="allow",
         config=asdict(config),
         allow_val_change=True,  # keys that may change on resuming, such as batch sizes
-        settings=wandb.Settings(x_transaction_log_flush_interval=FLUSH_EVERY_S),
     )
     try:
-        start(mode=mode(config.wandb))
-    except (wandb.Error, ValueError) as error:  # no network, a refused key, or one that cannot be a key
-        wandb.teardown()  # its service still holds the run
-        say(f"W&B: {one_line(error)}; this stage is logged offline, and `wandb sync` can upload it later")
-        start(mode="offline")
+        settings = wandb.Settings(x_transaction_log_flush_interval=FLUSH_EVERY_S)
+        try:
+            start(mode=mode(config.wandb), settings=settings)
+        except (wandb.Error, ValueError) as error:  # no network, a refused key, or one that cannot be a key
+            wandb.teardown()  # its service still holds the run
+            say(f"W&B: {one_line(error)}; this stage is logged offline, and `wandb sync` can upload it later")
+            start(mode="offline", settings=settings)
+    except (wandb.Error, ValueError) as error:
+        how = "correct the environment variable WANDB_… that it means, or set wandb.mode=disabled"
+        raise UserError(f"W&B cannot start: {one_line(error)}; {how}") from error
 
 
 def log(figures: dict[str, Any], step: int) -> None:

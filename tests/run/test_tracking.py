@@ -12,7 +12,8 @@ import tracked
 from scripts import ENVIRONMENT, read
 
 from arenarl.config.schema import Config, WandbConfig
-from arenarl.run.tracking import mode
+from arenarl.run.tracking import mode, start_tracking
+from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 
 STAGE = """
@@ -164,6 +165,19 @@ def test_variables_of_wandb_are_followed_and_a_misspelt_value_is_refused(monkeyp
             mode(WandbConfig(mode=key))
     else:
         assert mode(WandbConfig(mode=key)) == wanted
+
+
+@pytest.mark.slow(seconds=6)
+@pytest.mark.parametrize(("variable", "run_id", "message"), [
+    ("WANDB_BASE_URL", "a", r"W&B cannot start: .*; correct the environment variable WANDB_… that it means, or set"),
+    ("WANDB_NOTEBOOK_NAME", "a/b", r"wandb.json is damaged .*; restore it, or delete it: the stage then continues"),
+])  # fmt: skip
+def test_settings_and_ids_that_wandb_refuses_end_in_one_line(tmp_path, monkeypatch, variable, run_id, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(variable, "no address")
+    write_json(tmp_path / "wandb.json", {"id": run_id})
+    with pytest.raises(UserError, match=message):
+        start_tracking(Config(wandb=WandbConfig(mode="offline")), tmp_path)
 
 
 UNREACHABLE = """

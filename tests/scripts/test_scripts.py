@@ -106,7 +106,13 @@ def test_the_report_has_the_run_s_queries_groups_and_figures(folder):
     page = (folder / "runs" / "tiny" / "report.html").read_text()
     assert "Queries <small>20</small>" in page and "Training groups <small>2</small>" in page
     figures = {path.stem for path in (folder / "runs" / "tiny" / "figures").iterdir()}
-    assert figures == {"learning_curves", "training_curves", "win_rate_by_subtask", "noise_against_spread", "win_rate_by_length"}
+    assert figures == {
+        "learning_curves",
+        "training_curves",
+        "win_rate_by_subtask",
+        "noise_against_spread",
+        "win_rate_by_length",
+    }
 
 
 def test_evaluation_has_pass_at_k_and_figures_by_test_time_turns(folder, summary):
