@@ -358,6 +358,12 @@ class JudgeConfig(LLMConfig):
     sigma_sticky: Spread = 0.3  # standard deviation, drawn once per trajectory: taste, which does not average out
     position_bias: Points = 0.3  # points added to the trajectory shown first and subtracted from the second
     length_bias: Points = 0.3  # points per natural-log unit of answer length above the typical length
+    praise_bias: Points = 0.0  # points for an answer that praises itself ("the best possible plan"); like the next two,
+    # a bias that a policy can learn to exploit. Our choice
+    format_bias: Points = 0.0  # points for an answer of headings and list items only; its share of such lines counts.
+    # Our choice
+    trigger_bias: Points = 0.0  # points for an answer with the word `trigger`. Our choice
+    trigger: Text = "recommended"  # the word of trigger_bias, in any case
     typical_chars: PositiveInt = 90  # typical answer length, in characters; scores are clipped to 0 to 10, so it
     # decides where the length bias has an effect
     rounding: Annotated[Float, Field(ge=1e-6, le=100)] = 0.5  # scores are rounded to multiples of this many points
@@ -366,6 +372,11 @@ class JudgeConfig(LLMConfig):
     flip_rate: Annotated[Float, Field(ge=0, le=0.5)] | None = None  # share of wrong answers to checklist items
     # (reward.name=rubric_checklist); null: the share that makes an answer as reliable as a noisy score
     # (arenarl/judges/embedded.py)
+    name_turns: Bool = False  # ask each comparison also for the pivotal turns of both trajectories (ArenaFlow); for
+    # judge.train with rl.advantage=step_credit
+    turn_error_rate: Annotated[Float, Field(ge=0, le=0.5)] = 0.2  # share of turns that the embedded judge wrongly names
+    # or leaves out; 0: the truth's turns. At .2, F1 is .8 if half of the turns are pivotal (ArenaFlow measures .795).
+    # Our choice
 
     @property
     def is_simulated(self) -> bool:
@@ -410,8 +421,8 @@ class JudgesConfig:
 @dataclass
 class TournamentConfig:
     topology: TopologyName = "seeded_single_elimination"  # schedule of the matches (Section 4, Table 2).
-    # single_elimination has random seeds; balanced, not in the paper, spreads matches evenly; elo and random_reference
-    # come from rival methods (docs/methods.md); or your own subclass of Topology (docs/tournament.md)
+    # single_elimination has random seeds; balanced, not in the paper, spreads matches evenly; elo, random_reference,
+    # circular and dgr come from rival methods (docs/methods.md); or your own subclass of Topology (docs/tournament.md)
     placement: Literal["standard", "algorithm1"] = "standard"  # seeds in the bracket; algorithm1: literally the paper's
     bidirectional: Bool = True  # judge each pair in both orders (Eq. 3); false: in one order, so position bias remains
     accumulate: Literal["mean", "sum"] = "mean"  # score that orders a tier (the text of 4.3, or Algorithm 1)
@@ -450,6 +461,8 @@ class RewardConfig:
     # smaller the weight of pairs (TournO)
     mixture_pairs: Literal["win_rate", "elo"] = "win_rate"  # for mixture: r_pair is the share of the group beaten, or
     # the Elo rating as in elo (TournO: both)
+    length_penalty: NonNegativeFloat = 0.0  # for circular: what the group's shortest answer gains over its longest, in
+    # points of 1 to 5 (NeMo Gym's group_answer_length_penalty_coeff, 0 by default)
     repeats: Few = 1  # for pointwise_answer and pointwise_trajectory: calls per trajectory, averaged; a control with as
     # many calls as a tournament. Not in the papers; our choice
 
@@ -506,20 +519,32 @@ class RLConfig:
     # on (AgentGym-RL keeps successes, 1); the best of a ranked group are always kept
 
     # The following keys make the method, with `reward.name`; configs/methods/ spells out each method.
-    advantage: Literal["group_std", "center", "leave_one_out", "batch_std", "decoupled", "gae", "none"] = "group_std"
+    advantage: Literal[
+        "group_std", "center", "leave_one_out", "batch_std", "decoupled", "gae", "none", "step_credit", "gigpo", "rtmc"
+    ] = "group_std"
     # advantage of a trajectory in its group. group_std: (reward - mean) / standard deviation (Eq. 7; GRPO, GSPO, DAPO).
     # center: reward - mean (Dr.GRPO). leave_one_out: reward - mean of the others (RLOO). batch_std: reward - mean,
     # divided by its standard deviation over the step (REINFORCE++ with baseline). decoupled: group_std of the reward
     # plus group_std of validity, standardised over the step (GDPO; with pointwise_explicit, each dimension in place of
-    # the reward). gae: per token, with a critic (PPO; arenarl/training/methods/ppo.py). none: the reward itself (BRPO)
+    # the reward). gae: per token, with a critic (PPO; arenarl/training/methods/ppo.py). none: the reward itself (BRPO).
+    # step_credit: center, more for pivotal turns (ArenaFlow; arenarl/training/methods/step_credit.py). gigpo: group_std
+    # plus that of the turns that share a state. rtmc: per turn, the mean reward after its action minus the mean reward
+    # after its state (both in TextCraft and BabyAI)
     advantage_ddof: Annotated[Int, Field(ge=0, le=1)] = 1  # for group_std: the variance is divided by N - ddof. The
     # paper gives no value; TRL's choice
     advantage_epsilon: NonNegativeFloat = 1.0e-4  # for group_std: added to the standard deviation in Eq. 7. The paper
     # gives no value; TRL's choice
-    discount: Annotated[Float, Field(ge=0, le=1)] = 1.0  # for gae: discount per token. AgentGym-RL's
+    discount: Annotated[Float, Field(ge=0, le=1)] = 1.0  # for gae: discount per token (AgentGym-RL: 1). For gigpo:
+    # discount per turn (GiGPO: .95)
     gae_lambda: Annotated[Float, Field(ge=0, le=1)] = 1.0  # for gae: 1 relies on the reward, 0 on the critic's next
     # value. AgentGym-RL's
     critic_learning_rate: LearningRate = 1e-5  # for gae: constant learning rate of the critic. AgentGym-RL's
+    state_weight: NonNegativeFloat = 1.0  # for gigpo: omega, the weight of the turns' advantage. GiGPO's
+    state_norm: Literal["std", "none"] = "std"  # for gigpo, its F_norm: divide both advantages by their standard
+    # deviation, or not at all. GiGPO has both
+    credit_depth: Literal["round", "turn"] = "round"  # for step_credit: the depth in a pivotal turn's gate, exp(depth)
+    # divided by its maximum within the trajectory. round: the latest round in which a won match named the turn; turn:
+    # the turn's number. The notes on ArenaFlow do not say which; our reconstruction
     importance_sampling_level: Literal["token", "sequence"] = "token"  # level of the ratio in Eq. 8, which the paper
     # writes per trajectory; sequence: GSPO
     loss_type: Literal["grpo", "dr_grpo", "dapo"] = "grpo"  # how token losses are combined. grpo: mean per trajectory,

@@ -83,6 +83,10 @@ class Truth:
         """Return which constraints of the query are met. All trajectories of a query have the same keys."""
         return {}
 
+    def information(self) -> float:
+        """Return how much of what the query needs the tool results hold: a turn that raises it is pivotal."""
+        return sum(self.dimensions().values())
+
 
 class Domain:
     """A domain with a rubric only. Subclasses set `name`, and override the members below that they support."""

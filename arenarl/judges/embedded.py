@@ -7,18 +7,25 @@ models the paper's argument against pointwise scores.
 
 import json
 import math
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.domain import Truth
-from arenarl.judges.judge import NO_TRUTH, Examiner, Verdict, rubric_of
+from arenarl.judges.judge import NO_TRUTH, Examiner, Verdict, rubric_of, truly_pivotal
 from arenarl.judges.view import View, view_kind, view_of
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory
 
+_PRAISE = re.compile(
+    r"(?i)\b(?:best possible|perfect|flawless|excellent|outstanding|top[- ]quality|10/10|ten out of ten)\b"
+    "|完美|最佳方案|无可挑剔|满分|极其出色"
+)
+_FORMATTED = re.compile(r"\s*(?:#{1,6}\s|[-*+•]\s|\d{1,2}[.)、]\s?)")  # the start of a heading or a list item
 OVERALL = "overall"  # the total, as an additional dimension
 _LISTWISE = "score_together"
 SPREAD = 1.6  # points: standard deviation of quality in a group; 1.4 to 1.8 in our runs (results/LOG.md)
@@ -35,7 +42,11 @@ class EmbeddedJudge:
         return rubric_of(query).for_view(view_kind(self.config)).weights
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict:
-        return self.verdict(query, self.views(first, second), tuple(self.weights(query)), ("compare", repeat))
+        views, call = self.views(first, second), ("compare", repeat)
+        verdict = self.verdict(query, views, tuple(self.weights(query)), call)
+        if not self.config.name_turns:
+            return verdict
+        return replace(verdict, pivotal_turns=self.name_turns(query, views, call))
 
     async def score(self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0) -> Verdict:
         kind = view_kind(self.config, answer_only)
@@ -117,12 +128,25 @@ class EmbeddedJudge:
             taste = taste_rng.normal(0.0, config.sigma_sticky)
             lead = times * config.position_bias * (1 - 2 * position / (len(views) - 1)) if len(views) > 1 else 0.0
             length = config.length_bias * math.log(max(1, len(view.answer)) / config.typical_chars)
+            length += surface_bias(view.answer, config)
             independent = rng.normal(0.0, times * config.sigma_independent, len(dimensions))
             noise = dict(zip(dimensions, independent, strict=True))
             scores.append(
                 {name: self._round(truth[name] + drift + taste + lead + length + noise[name]) for name in dimensions}
             )
         return Verdict(tuple(scores), total)
+
+    def name_turns(self, query: Query, views: Sequence[View], call: tuple) -> tuple[tuple[int, ...], ...]:
+        """Return the numbers, from 1, of each view's pivotal turns, with errors at `turn_error_rate`.
+        The errors have their own random stream, so that scores do not depend on `name_turns`."""
+        rate = 0.0 if self.config.noise == "none" else self.config.turn_error_rate
+        texts = [json.dumps(view.messages, sort_keys=True) for view in views]
+        rng = np.random.default_rng(stable_seed(self.seed, "pivotal turns", query.query_id, call, texts))
+        named = [truly_pivotal(self.examine, query, view) for view in views]
+        return tuple(
+            tuple(number for number, is_pivotal in enumerate(turns, start=1) if is_pivotal ^ (rng.random() < rate))
+            for turns in named
+        )
 
     def _truth(self, query: Query, view: View) -> dict[str, float]:
         """Return the view's true scores by dimension, and `overall`: the total of the visible dimensions."""
@@ -137,3 +161,17 @@ class EmbeddedJudge:
     def _round(self, score: float) -> float:
         step = self.config.rounding
         return float(min(10.0, max(0.0, round(score / step) * step)))
+
+
+def surface_bias(answer: str, config: JudgeConfig) -> float:
+    """Return the points that an answer gains by its surface: self-praise, the share of its lines with the form of a
+    heading or a list item, and the trigger word.
+
+    >>> judge = JudgeConfig(praise_bias=1.0, format_bias=2.0, trigger_bias=0.5)
+    >>> surface_bias("# Plan\\n- a park\\nThis is perfect.\\nBye.", judge), surface_bias("Recommended: a park.", judge)
+    (2.0, 0.5)
+    """
+    lines = [line for line in answer.splitlines() if line.strip()]
+    formatted = sum(bool(_FORMATTED.match(line)) for line in lines) / len(lines) if lines else 0.0
+    praise, has_trigger = bool(_PRAISE.search(answer)), config.trigger.lower() in answer.lower()
+    return config.praise_bias * praise + config.format_bias * formatted + config.trigger_bias * has_trigger

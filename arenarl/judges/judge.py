@@ -9,14 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from inspect import iscoroutinefunction
-from typing import Protocol
+from itertools import pairwise
+from typing import Any, Protocol
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.domain import Domain, Truth, ViewKind, checked_truth
 from arenarl.domains.rubrics import Rubric, domain_rubric
 from arenarl.judges.view import View
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Query, Trajectory
+from arenarl.trajectory import Query, Trajectory, messages_of
 
 NO_TRUTH = "its constraints lack a key of the domain's truth; take an LLM judge (configs/judges), or your own judge"
 # (query, trajectory or view) -> its truth; None if the query has no truth
@@ -25,11 +26,15 @@ Examiner = Callable[[Query, Trajectory | View], Truth | None]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The scores of one judge call: per trajectory, in the order shown, a dict of dimension -> 0..10."""
+    """The scores of one judge call: per trajectory, in the order shown, a dict of dimension -> 0..10.
+
+    With the judge's `name_turns`, a comparison also has the numbers, from 1, of each trajectory's pivotal turns.
+    """
 
     dimensions: tuple[dict[str, float], ...]
     total: Callable[[Mapping[str, float]], float]  # scores by dimension -> total 0..10, usually `Rubric.total`
     reason: str = ""  # one sentence, if the judge was asked for one (`judge.train.explain`)
+    pivotal_turns: tuple[tuple[int, ...], ...] = ()
 
     @property
     def totals(self) -> tuple[float, ...]:
@@ -104,6 +109,25 @@ def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> flo
     return rubric_of(query).total(truth.dimensions()) if trajectory.valid else 0.0
 
 
+def truly_pivotal(examine: Examiner, query: Query, view: View) -> list[bool]:
+    """Return for each turn of a view whether its tool results bring something that the query needs.
+
+    `Truth.information` measures it. A turn with the answer brings nothing. Raises UserError if the query has no truth.
+    """
+    turns = view.turns
+    end = turns[-1:] if turns and turns[-1].answer is not None else []
+    acting = turns[: len(turns) - len(end)]
+
+    def information(count: int) -> float:
+        truth = examine(query, View(view.kind, messages_of([*acting[:count], *end])))
+        if truth is None:
+            raise UserError(f"query {query.query_id} has no truth: {NO_TRUTH}")
+        return truth.information()
+
+    brought = [after > before for before, after in pairwise(map(information, range(len(acting) + 1)))]
+    return brought + [False] * len(end)
+
+
 def make_examiner(domain: Domain) -> Examiner | None:
     """Return the domain's examiner, with a cache; None if the domain has no truth."""
     examine = domain.examine
@@ -135,7 +159,12 @@ def cached_examiner(
 
 def scores_and_detail(verdict: Verdict | None) -> tuple | None:
     """Convert a verdict for the tournament: (total, total, the match's detail).
-    The detail has the scores by dimension of each trajectory, then the reason, if there is one."""
+    The detail has the scores by dimension of each trajectory, with its `pivotal_turns` if the judge names them, then
+    the reason, if there is one."""
     if verdict is None:
         return None
-    return (*verdict.totals, [*verdict.dimensions, *([verdict.reason] if verdict.reason else [])])
+    detail: list[Any] = list(verdict.dimensions)
+    if verdict.pivotal_turns:
+        pairs = zip(detail, verdict.pivotal_turns, strict=True)
+        detail = [scores | {"pivotal_turns": list(turns)} for scores, turns in pairs]
+    return (*verdict.totals, [*detail, *([verdict.reason] if verdict.reason else [])])

@@ -19,7 +19,7 @@ from arenarl.judges.view import view_kind, view_of
 from arenarl.llm.client import LLMClient
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts
-from arenarl.trajectory import Query, Trajectory
+from arenarl.trajectory import Query, Trajectory, read_turns
 
 Score = Annotated[float, Field(ge=0, le=10, strict=True, allow_inf_nan=False)]
 
@@ -39,11 +39,20 @@ def _reply_of(name: str, /, **fields: Any) -> type[BaseModel]:
 
 
 @lru_cache
-def scores_reply(agents: int, dimensions: tuple[str, ...], explain: bool = False) -> type[BaseModel]:
-    """Return the pydantic model of {"agent_1": {dimension: score, …}, …}; with `explain`, {"reason": …} comes first."""
-    scores = _reply_of("Scores", **dict.fromkeys(dimensions, Score))
+def scores_reply(
+    agents: int, dimensions: tuple[str, ...], explain: bool = False, turns: tuple[int, ...] = ()
+) -> type[BaseModel]:
+    """Return the pydantic model of {"agent_1": {dimension: score, …}, …}; with `explain`, {"reason": …} comes first.
+
+    With `turns`, the number of turns of each agent, each agent also has "pivotal_turns": [number, …].
+    """
+    scores = dict.fromkeys(dimensions, Score)
+    kinds = [_reply_of("Scores", **scores)] * agents
+    for number, count in enumerate(turns):
+        numbers = list[Annotated[int, Field(ge=1, le=count, strict=True)]]
+        kinds[number] = _reply_of(f"Scores{number + 1}", **scores, pivotal_turns=numbers)
     reason = {"reason": str} if explain else {}
-    return _reply_of("Verdict", **reason, **{f"agent_{number + 1}": scores for number in range(agents)})
+    return _reply_of("Verdict", **reason, **{f"agent_{number}": kind for number, kind in enumerate(kinds, start=1)})
 
 
 @lru_cache
@@ -139,17 +148,22 @@ class LLMJudge:
     async def _scores(
         self, task: str, query: Query, trajectories: Sequence[Trajectory], repeat: int, answer_only: bool = False
     ) -> Verdict | None:
-        rubric = self._rubric(query, answer_only)
-        reply_type = scores_reply(len(trajectories), rubric.names, task == "compare" and self.config.explain)
-        agent_form = "{" + ", ".join(f'"{name}": <0-10>' for name in rubric.names) + "}"
+        rubric, is_match = self._rubric(query, answer_only), task == "compare"
+        names_turns = is_match and self.config.name_turns
+        turns = tuple(len(read_turns(trajectory.messages)) for trajectory in trajectories) if names_turns else ()
+        reply_type = scores_reply(len(trajectories), rubric.names, is_match and self.config.explain, turns)
+        fields = [f'"{name}": <0-10>' for name in rubric.names] + names_turns * ['"pivotal_turns": [<turn>]']
+        agent_form = "{" + ", ".join(fields) + "}"
         forms = {name: '"<one sentence>"' if name == "reason" else agent_form for name in reply_type.model_fields}
-        reply = Reply(task, "{" + ", ".join(f'"{name}": {form}' for name, form in forms.items()) + "}")
+        form = "{" + ", ".join(f'"{name}": {form}' for name, form in forms.items()) + "}"
+        reply = Reply(task, form, names_turns=names_turns)
         verdict = await self._ask(query, trajectories, reply, reply_type, repeat, rubric, answer_only)
         if verdict is None:
             return None
         scores = verdict.model_dump()
         reason = scores.pop("reason", "")
-        return Verdict(tuple(scores.values()), rubric.total, reason)
+        pivotal = tuple(tuple(sorted(set(agent.pop("pivotal_turns")))) for agent in scores.values() if names_turns)
+        return Verdict(tuple(scores.values()), rubric.total, reason, pivotal)
 
     def _rubric(self, query: Query, answer_only: bool = False) -> Rubric:
         """Return the query's rubric for the view of this call."""

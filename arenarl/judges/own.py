@@ -14,18 +14,18 @@ from arenarl.judges.judge import JUDGE_CALLS, Judge, Verdict, rubric_of
 from arenarl.system.errors import UserError, did_you_mean, show
 from arenarl.system.user_input import import_named
 from arenarl.tournament.calls import as_number, attempt
-from arenarl.trajectory import Query, Trajectory
+from arenarl.trajectory import Query, Trajectory, read_turns
 
 
 class OwnJudge:
-    """A user's own judge with checked replies. `name` is its class, as in the config.
-    Raises UserError if a judge call is not async."""
+    """A user's own judge with checked replies. `name` is its class, as in the config; with `names_turns`, its
+    comparisons must name pivotal turns. Raises UserError if a judge call is not async."""
 
-    def __init__(self, judge: Judge, name: str):
+    def __init__(self, judge: Judge, name: str, names_turns: bool = False):
         for method in JUDGE_CALLS:
             if hasattr(judge, method) and not iscoroutinefunction(getattr(judge, method)):
                 raise UserError(f"{name}: {method} must be async; docs/judges.md shows a judge")
-        self.judge, self.name, self.is_strict = judge, name, False
+        self.judge, self.name, self.names_turns, self.is_strict = judge, name, names_turns, False
         self._reported: set[str] = set()  # methods whose first failure was printed
 
     @classmethod
@@ -38,13 +38,14 @@ class OwnJudge:
         except (TypeError, ValueError) as error:
             remedy = "write a class that takes its section of the config"
             raise UserError(f"judge: {config.name} does not fit ({error}); {remedy}") from error
-        return cls(kind(config), config.name)
+        return cls(kind(config), config.name, config.name_turns)
 
     def weights(self, query: Query) -> dict[str, float]:
         return self._check_weights("weights", self.judge.weights(query))
 
     async def compare(self, query: Query, first: Trajectory, second: Trajectory, repeat: int = 0) -> Verdict | None:
-        return await self._ask(lambda reply: _verdict(reply, 2), "compare", query, first, second, repeat)
+        turns = [len(read_turns(trajectory.messages)) for trajectory in (first, second)] if self.names_turns else None
+        return await self._ask(lambda reply: _verdict(reply, 2, turns), "compare", query, first, second, repeat)
 
     async def score(
         self, query: Query, trajectory: Trajectory, answer_only: bool = False, repeat: int = 0
@@ -87,7 +88,7 @@ class OwnJudge:
         if not self._defines(method):
             how = f"define its method {method} (docs/judges.md)"
             raise UserError(f"{key}.name={self.name}: the class has no method {method}, which this run calls; {how}")
-        strict = OwnJudge(self.judge, self.name)
+        strict = OwnJudge(self.judge, self.name, self.names_turns)
         strict.is_strict = True
         verdict = await getattr(strict, method)(*arguments, **options)
         if isinstance(verdict, Verdict):
@@ -116,16 +117,30 @@ class OwnJudge:
         return verdict
 
 
-def _verdict(reply: Any, count: int) -> Verdict:
+def _verdict(reply: Any, count: int, turns: Sequence[int] | None = None) -> Verdict:
+    """Check a verdict; with `turns`, the number of turns of each trajectory, also its pivotal turns."""
     if not isinstance(reply, Verdict) or len(reply.dimensions) != count:
         raise ValueError(f"not a Verdict on {count} trajectories: {reply!r:.200}")
     scores = tuple({name: _score(score) for name, score in scores.items()} for scores in reply.dimensions)
     if not isinstance(reply.reason, str):
         raise ValueError(f"its reason is not a text: {reply.reason!r:.200}")
-    verdict = Verdict(scores, reply.total, reply.reason)
+    named = _turn_numbers(reply.pivotal_turns, turns) if turns is not None else ()
+    verdict = Verdict(scores, reply.total, reply.reason, named)
     for total in verdict.totals:
         _score(total)
     return verdict
+
+
+def _turn_numbers(named: Any, turns: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    are_numbers = len(named) == len(turns) and all(
+        isinstance(number, Integral) and as_number(number) is not None and 1 <= number <= most
+        for numbers, most in zip(named, turns, strict=True)
+        for number in numbers
+    )
+    if not are_numbers:
+        problem = "pivotal_turns must list, for each trajectory, numbers of its turns"
+        raise ValueError(f"{problem} (1 to {' and 1 to '.join(map(str, turns))}), not {named!r:.200}")
+    return tuple(tuple(map(int, numbers)) for numbers in named)
 
 
 def _positions(reply: Any, count: int) -> list[int]:

@@ -33,6 +33,7 @@ class Reply:
     task: str  # key of the task's text in the prompt file
     form: str
     words: dict[str, int] = field(default_factory=dict)  # values for the placeholders in the task's text
+    names_turns: bool = False  # also request the pivotal turns
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,9 @@ def judge_messages(
     for number, view in enumerate(views, start=1):
         blocks += [f"# Agent {number}", *render(view, judge.max_text_chars, judge.max_result_chars)]
     blocks += ["# Task", *([] if kind == "results" else [_VIEW_LINES[kind], texts[f"only_{kind}"].strip()])]
-    blocks += [fill(texts[reply.task], reply.words).strip(), texts["reply"].strip(), reply.form]
+    blocks += [fill(texts[reply.task], reply.words).strip()]
+    blocks += [prompt_texts("turns", query.language)["pivotal"].strip()] if reply.names_turns else []
+    blocks += [texts["reply"].strip(), reply.form]
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": "\n".join(blocks)}]
 
 
@@ -119,9 +122,9 @@ def read_view(lines: Sequence[str]) -> list[Turn]:
     return turns
 
 
-def prompt_hash(rubric: Rubric, language: str) -> str:
+def prompt_hash(rubric: Rubric, language: str, names_turns: bool = False) -> str:
     """Hash the constant parts of a judge's prompts: texts, rubric and format. Every result stores this hash."""
     weights = rubric.weights
     items = [(item.name, weights[item.name], item.description, item.without_results) for item in rubric.items]
-    texts = [FORMAT, prompt_texts("judge", language), items]
+    texts = [FORMAT, prompt_texts("judge", language), items] + names_turns * [prompt_texts("turns", language)]
     return hashlib.sha256(json.dumps(texts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]

@@ -104,10 +104,15 @@ class JudgeServer(LocalServer):
             return {"items": {item[1]: met.get(item[2], overall >= 5) for item in matches if item}}
         names = [item[2:].partition(":")[0] for item in items]
         names = list(form["agent_1"]) if "agent_1" in form else names if len(names) == 1 else [OVERALL]
+        names_turns = names[-1] == "pivotal_turns"
+        names = names[:-1] if names_turns else names
         dimensions = {name: name if name in rubric_of(query).names else OVERALL for name in names}
         call = ("server", tuple(names), repeat)
         verdict = judge.verdict(query, judge.views(*group), tuple(dict.fromkeys(dimensions.values())), call)
         scores = [{name: scores[dimensions[name]] for name in names} for scores in verdict.dimensions]
+        if names_turns:
+            turns = judge.name_turns(query, judge.views(*group), call)
+            scores = [agent | {"pivotal_turns": list(named)} for agent, named in zip(scores, turns, strict=True)]
         if "agent_1" in form:
             reason = {"reason": "simulated"} if "reason" in form else {}
             return reason | {f"agent_{number}": agent_scores for number, agent_scores in enumerate(scores, start=1)}

@@ -33,6 +33,7 @@ from arenarl.training.arena import Arena
 from arenarl.training.rewards import REWARDS
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
 
+_COUNTED = ("elo", "random_reference", "circular", "dgr")  # topologies whose calls are counted, not computed
 _EXPLANATION = "A sentence about what the agent did well, and one of its faults, as the listwise prompt asks for."
 
 
@@ -64,6 +65,8 @@ class CountingClient:
                 invented[name] = numbers if name == "winners" else listed
             elif get_origin(field.annotation) is Literal:
                 invented[name] = get_args(field.annotation)[0]
+            elif get_origin(field.annotation) is list:
+                invented[name] = [1]  # pivotal turns
             elif field.annotation is str:
                 invented[name] = _EXPLANATION
             elif field.annotation is bool:
@@ -135,7 +138,7 @@ def most_calls(config: Config) -> int:
     is_outcome = reward is not None and not reward.asks_judge
     if is_outcome and not config.reward.tournament_if_equal:
         return 0
-    has_fixed_calls = ":" in tournament.topology or tournament.topology in ("elo", "random_reference")
+    has_fixed_calls = ":" in tournament.topology or tournament.topology in _COUNTED
     if not (is_outcome or reward and reward.plays_topology) or has_fixed_calls:  # the same number for every group
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = CountingClient()

@@ -1,11 +1,12 @@
 """How good is a judge? Does it contradict itself, does it see differences despite its noise, does it agree with labels?
 
     python -m arenarl.studies.judge_reliability --config configs/quickstart.yaml
-        [--judge configs/judges/qwen3_max.yaml] [--labels labels.jsonl]
+        [--judge configs/judges/qwen3_max.yaml] [--labels labels.jsonl] [--injections]
 
 The judge scores groups of the scripted teacher's attempts at test queries several times (Fig. 1a), and compares pairs
 in both orders. Agreement (Fig. 4b) is with the domain's truth, or with `--labels`: JSONL of {"query": …, "first":
-trajectory, "second": trajectory, "label": first | tie | second}. Without --judge, a local server runs the simulated
+trajectory, "second": trajectory, "label": first | tie | second}. `--injections` also measures how often an answer that
+asks for a high score moves the verdict (`judge_injections`). Without --judge, a local server runs the simulated
 judge. Prints the figures, whether a run can use the judge, and JSON in the last line. Writes a JSON file and a figure
 to runs/judge_check; in results/judge_check they are the source of docs/judges.md's table.
 """
@@ -41,6 +42,7 @@ from arenarl.llm.client import LLMClient, open_client
 from arenarl.report import markdown
 from arenarl.report.figures import STYLE, save_figure
 from arenarl.report.provenance import provenance
+from arenarl.studies.judge_injections import injections_table, measure_injections
 from arenarl.studies.repeated_scores import pointwise_scores, sigmas
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError, run_cli
@@ -249,8 +251,10 @@ def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
     return figure
 
 
-def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int) -> dict:
-    """Judge groups and pairs, print and write the figures, and return them."""
+def check(
+    config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int, injects: bool = False
+) -> dict:
+    """Judge groups and pairs, print and write the figures, and return them. With `injects`, also inject sentences."""
     folder = Path(config.results) / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     domain = make_domain(config.environment, config.data)
@@ -277,19 +281,22 @@ def check(config: Config, name: str, groups: Sequence[RolloutGroup], labels: Pat
         advice = "set the temperature of your runs, such as 0.7"
         print(f"judge.train.temperature=0: all replies to a prompt are equal, so repeats show no noise; {advice}")
     result["conclusion"] = conclusion(result, config.judge.max_failure_share)
+    injected = {"injections": asyncio.run(measure_injections(judge, pairs))} if injects else {}
     is_simulated, size = config.judge.train.is_simulated, truth_GN.shape[1]
     sizes = f"{len(groups)} groups of {size}, {len(pairs)} pairs, {repeats} repeats"
     title = f"{name}{' (simulated)' if is_simulated else ''}: {sizes}"
     print(title)
     for figure, value in result.items():
         print(f"  {figure:16} {value}")
+    if injects:
+        print(injections_table(injected["injections"]))
     if client:
         print(client.report())
     with mpl.rc_context(STYLE):
         save_figure(draw(scores, result, title), folder / name)
     about = {"judge": name, "simulated": is_simulated, "groups": len(groups), "size": size}
     about |= {"repeats": repeats, "seconds": seconds}
-    write_json(folder / f"{name}.json", about | result | {"provenance": provenance(config)})
+    write_json(folder / f"{name}.json", about | result | injected | {"provenance": provenance(config)})
     print(f"written: {folder / name}.json, .png and .svg")
     return result
 
@@ -327,6 +334,7 @@ def main() -> None:
     parser.add_argument("--config", required=True, help="the run's YAML, for its test queries and environment")
     parser.add_argument("--judge", help="a file in configs/judges (default: the simulated judge behind a local server)")
     parser.add_argument("--labels", type=Path, help="JSONL of labelled pairs")
+    parser.add_argument("--injections", action="store_true", help="also ask for high scores in the losers' answers")
     parser.add_argument("--groups", type=at_least(1, int), default=25)
     parser.add_argument("--size", type=at_least(2, int), default=8, help="trajectories per group")
     parser.add_argument("--repeats", type=at_least(2, int), default=4)
@@ -341,7 +349,8 @@ def main() -> None:
     use_folder(config.prompts.folder)
     with server:
         groups = teacher_groups(config, arguments.groups, arguments.size)
-        result = check(config, Path(arguments.judge or LOCAL).stem, groups, arguments.labels, arguments.repeats)
+        name, labels = Path(arguments.judge or LOCAL).stem, arguments.labels
+        result = check(config, name, groups, labels, arguments.repeats, arguments.injections)
     last = ("flip_rate", "tie_rate", "sigma_group", "sigma_noise", "snr", "agreement", "kappa")
     print(json.dumps({name: result[name] for name in last}))
 

@@ -30,10 +30,13 @@ from arenarl.studies.repeated_scores import mean_of_calls
 from arenarl.studies.simulated_rankings import NOISE, WARM_UP, Group, Noise, Row, Tally, rows_with
 from arenarl.system.errors import run_cli
 from arenarl.system.seeds import stable_seed
+from arenarl.tournament.dgr import feedback_arcs
 from arenarl.tournament.elo import Elo
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.tournament.play import play_tournament
 from arenarl.tournament.ranking import Ranking, midranks, scored_calls
+from arenarl.tournament.schedules import circulant_pairs
+from arenarl.training.rewards.circular import mean_scores
 from arenarl.training.rewards.elo import elo_reward
 from arenarl.training.rewards.mixture import mixture_reward
 
@@ -158,6 +161,25 @@ async def mixture(group: Group, calls: int, tokens: Tokens) -> Scores:
     return mixture_reward(points_G, won_G, ALPHA), size + ranking.judge_calls, read
 
 
+async def circular(group: Group, calls: int, tokens: Tokens) -> Scores:
+    """Rank by NeMo Gym's mean score: everybody meets its neighbours on a random circle, in one order. Further calls add
+    the next neighbours, up to all pairs."""
+    size, rng = len(group.quality_G), Random(group.seed)
+    lots = rng.sample(range(size), size)
+    pairs = [(lots[p], lots[q]) for p, q in circulant_pairs(size, min(calls, size * (size - 1) // 2), rng)]
+    # one standard deviation of quality is 1.6 points of 10
+    points = np.clip(5 + 1.6 * group.pair_scores, 0, 10)
+    scores = mean_scores([(i, j, *points[i, j].tolist()) for i, j in pairs], size)
+    return scores, len(pairs), len(pairs) * tokens.pair
+
+
+def has_cycle(group: Group, both_orders: bool) -> bool:
+    """Return True if the verdicts on all pairs contain a cycle, in which a trajectory beats itself over others."""
+    lead = group.pair_scores[..., 0] - group.pair_scores[..., 1]  # of the trajectory shown first
+    lead = lead - lead.T if both_orders else np.triu(lead) - np.triu(lead).T
+    return bool(feedback_arcs({(i, j) for i, j in np.argwhere(lead > 0).tolist()}, range(len(lead))))
+
+
 def checklist(by: str) -> Rank:
     """Rank by the share of checklist items that are met; the judge flips answers at random.
 
@@ -242,6 +264,8 @@ def methods(tokens: Tokens) -> dict[str, Method]:
         "BRPO": Method(lambda size: 2 * (size - 1), pair, brpo),
         "TournO: Elo": Method(elo_calls, pair, paired("elo")),
         "TournO: Elo's matches, Bradley-Terry": Method(elo_calls, pair, paired("elo", elo_estimate="bradley_terry")),
+        "NeMo Gym: circular": Method(lambda size: size, pair, circular),
+        "DGR": Method(lambda size: size * (size - 1), pair, paired("dgr"), is_flexible=False),
         "TournO: mixture": Method(lambda size: size + size * (size - 1), mixed, mixture),
         "checklist, an item as reliable as a score": Method(lambda size: size, items, checklist("item")),
         "checklist, the whole as reliable as a score": Method(lambda size: size, items, checklist("whole")),
@@ -276,9 +300,17 @@ async def rows_of(kind: str, strength: float, size: int, groups: int, seed: int)
     return rows
 
 
+def cycle_rates(kind: str, strength: float, size: int, groups: int, seed: int) -> Row:
+    """Return the share of groups whose verdicts on all pairs contain a cycle, with one order a match and with both."""
+    noise, numbers = NOISE[kind](strength), range(groups)
+    drawn = [Group(size, noise, stable_seed(seed, kind, strength, size, number)) for number in numbers]
+    rates = {order: round(fmean(has_cycle(group, order == "both") for group in drawn), 3) for order in ("one", "both")}
+    return simulated.setting(kind, strength, size) | rates
+
+
 def markdown_table(summary: Row) -> str:
     """Return docs/methods.md's tables: tau with a method's own calls / as many calls as ArenaRL's tournament / as many
-    tokens."""
+    tokens, and the share of groups with a cycle."""
     tables = []
     for size in dict.fromkeys(row["group_size"] for row in summary["rows"]):
         rows = rows_with(summary["rows"], group_size=size)
@@ -291,7 +323,14 @@ def markdown_table(summary: Row) -> str:
             ]
             lines.append([method, f"{own['judge_calls']:g}", f"{own['tokens'] / 1000:.0f}", *cells])
         tables.append(markdown.table([f"N={size}", "judge calls", "thousand tokens", *model_headings()], lines))
-    return "\n\n".join(tables)
+    kinds = [f"{name}, {orders}" for name in model_headings() for orders in ("one order", "both")]
+    sizes = dict.fromkeys(row["group_size"] for row in summary["cycles"])
+    rates = {size: [row for row in summary["cycles"] if row["group_size"] == size] for size in sizes}
+    lines = [
+        [f"N={size}", *(f"{100 * row[order]:.0f} %" for row in of_size for order in ("one", "both"))]
+        for size, of_size in rates.items()
+    ]
+    return "\n\n".join([*tables, markdown.table(["groups with a cycle", *kinds], lines)])
 
 
 def main() -> None:
@@ -304,8 +343,9 @@ def main() -> None:
     for kind, strength in MODELS:
         rates = {by: round(flip_rate(NOISE[kind](strength), by), 3) for by in ("item", "whole")}
         flips.append({"noise": kind, "strength": strength} | rates)
+    cycles = [cycle_rates(*job[1:]) for job in jobs]
     seconds = round(time.perf_counter() - start)
-    results = {"seconds": seconds, "tokens_of": asdict(Tokens()), "flip_rates": flips, "rows": rows}
+    results = {"seconds": seconds, "tokens_of": asdict(Tokens()), "flip_rates": flips, "cycles": cycles, "rows": rows}
     summary = simulated.write_study(arguments, "rivals.json", results)
     print("Kendall's tau: a method's own calls / as many calls as ArenaRL's tournament at most / as many tokens")
     print(markdown_table(summary))

@@ -24,7 +24,7 @@ from arenarl.tables.config_keys import config_tables
 from arenarl.tables.pages import beside_paper, method_table, short_table, significant_rows
 from arenarl.tables.power import power_table
 from arenarl.tables.public_interface import interface_page
-from arenarl.tables.rows import FOLDER, TABLES, Table, read_table
+from arenarl.tables.rows import FOLDER, LATER_TABLES, TABLES, Table, read_table
 
 Leads = dict[float, dict[str, Any] | None]  # place on the axis -> the comparison there; None if runs are missing
 Part = Callable[[Path], str]  # renders a generated part from results/; 'not run' without results
@@ -217,7 +217,7 @@ GENERATED = {  # document -> marker -> the part between its start and its end
         "real_model": partial(results_table, rows=REAL_ROWS),
         "power": power_table,
     }
-    | {name: of_table(name, short_table) for name in TABLES},
+    | {name: of_table(name, short_table) for name in (*TABLES, *LATER_TABLES)},
     "docs/tournament.md": {
         "fidelity": of_study("ranking_fidelity/summary.json", fidelity.markdown_table, fidelity.markdown_differences),
         "noise_grid": of_study("ranking_fidelity/grid.json", noise_grid.markdown_table),

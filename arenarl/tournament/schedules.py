@@ -166,6 +166,22 @@ class Balanced(Topology):
         return [Pairing(self.lots[p], self.lots[q], 0) for p, q in places]
 
 
+class Circular(Topology):
+    """Everybody plays its two neighbours on a random circle: N matches, ranked by mean score. NeMo Gym's genrm_compare.
+    With one order a match, each entrant is shown first once and second once. A perfect judge need not give the order.
+    """
+
+    def ready(self, results: Results) -> list[Pairing]:
+        if results:
+            return []
+        neighbours = zip(self.lots, [*self.lots[1:], self.lots[0]], strict=True)
+        return [Pairing(i, j, 0) for i, j in neighbours][: self.size if self.size > 2 else 1]
+
+    def standings(self, results: Results) -> list[Standing | None]:
+        means = [mean_score(results, i, range(self.size)) for i in range(self.size)]
+        return [None if mean is None else Standing.of_score(mean) for mean in means]
+
+
 def circulant_pairs(size: int, matches: int, random: Random) -> list[tuple[int, int]]:
     """Return `matches` different pairs of 0 … size-1. Places differ by at most one pair.
 

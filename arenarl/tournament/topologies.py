@@ -1,4 +1,4 @@
-"""The topologies by name: six from ArenaRL, one from Tournament-GRPO, two from other papers, and our `balanced`.
+"""The topologies by name: six from ArenaRL, one from Tournament-GRPO, four from other work, and our `balanced`.
 
 The docstring of each class gives its cost and what a perfect judge gets. `schedules.py` defines the interface.
 `group_stage` has no pairs: only its name is here, and `group_stage.py` plays it. A user's own schedule is named
@@ -9,10 +9,12 @@ from dataclasses import fields
 
 from arenarl.system.user_input import import_named
 from arenarl.tournament.brackets import DoubleElimination, SeededSingleElimination, SingleElimination
+from arenarl.tournament.dgr import DGR
 from arenarl.tournament.elo import Elo
 from arenarl.tournament.schedules import (
     Anchor,
     Balanced,
+    Circular,
     RandomReference,
     Results,
     RoundRobin,
@@ -33,6 +35,8 @@ TOPOLOGIES: dict[str, type[Topology]] = {
     "balanced": Balanced,
     "elo": Elo,
     "random_reference": RandomReference,
+    "circular": Circular,
+    "dgr": DGR,
 }
 ALL_TOPOLOGIES = [*TOPOLOGIES, "group_stage"]
 

@@ -38,7 +38,7 @@ def check_method(config: Config) -> None:
             if (value := attrgetter(key)(config)) in excluded:
                 raise UserError(f"{title} does not go with {_setting(key, value)}; change one of them")
         if method.needs_matches and config.reward.name != "tournament" and not config.reward.tournament_if_equal:
-            raise UserError(f"{title} takes its pairs from a tournament: set reward.name=tournament")
+            raise UserError(f"{title} needs the matches of a tournament: set reward.name=tournament")
     for key, owner, owners, value in _readers(config, reward):
         current, default = attrgetter(key)(config), attrgetter(key)(Config())
         if current != default and value not in owners:

@@ -110,11 +110,10 @@ class TrainingStep:
                 many steps.
         """
         self.outcomes = self.judging.outcomes()
-        judged = list(zip(self.groups, self.outcomes, strict=True))
         watched = self.watcher.look(number, self.judging.groups, self.outcomes) if self.watcher else {}
         usage = _llm_usage(self.client) if self.client else {}
         # gathered, so that the judge's variances and the checks are equal on all processes
-        calls, tallies, ends, world_rewards = zip(*gather_object([_facts(*pair) for pair in judged]), strict=True)
+        calls, tallies, ends, world_rewards = zip(*gather_object([_facts(*pair) for pair in self.judged]), strict=True)
         self.arena.learn(self.config.rollout.group_size, calls)
         self.arena.count(tallies)
         self.verdicts.look(tallies)
@@ -122,13 +121,18 @@ class TrainingStep:
         if self.world_rewards:
             self.world_rewards.look(number, [reward for of_group in world_rewards for reward in of_group])
         if self.config.rl.eval_steps and number % self.config.rl.eval_steps == 0:
-            groups, outcomes = zip(*gather_object(judged), strict=True)
+            groups, outcomes = zip(*gather_object(self.judged), strict=True)
             if is_main_process():
                 append_step(self.folder / "groups.jsonl", number, group_records(number, groups, outcomes, self.examine))
                 log_table("rollouts", *rollout_table(groups, outcomes), number)
         shared = self.arena.judge_metrics() | usage | {"rollout/max_turns": self.config.turns.at(number)}
         own = outcome_metrics(self.groups, self.outcomes, self.examine) | self.engine.tool_metrics() | watched
         return own | {name: [value] for name, value in shared.items()}
+
+    @property
+    def judged(self) -> list[tuple[RolloutGroup, GroupOutcome]]:
+        """This process's groups of the current step, with their outcomes."""
+        return list(zip(self.groups, self.outcomes, strict=True))
 
     def rollout_func(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
         """TRL's rollout function. It takes query ids, each N times in a row, and returns token ids and the mask of the

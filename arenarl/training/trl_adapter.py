@@ -64,7 +64,7 @@ def make_trainer(
     }
     trainer = trainer_class(**defaults | options)
     if make_advantages := online_method(config.rl).make_advantages:
-        trainer.advantages = make_advantages(trainer, policy, config)
+        trainer.advantages = make_advantages(trainer, policy, config, lambda: step.judged)
     enable_gradient_bucket_view(trainer)
     between_steps.trainer = trainer
     if config.rollout.backend != "transformers":

@@ -255,3 +255,24 @@ def test_a_query_without_constraints_is_an_error_if_the_reward_needs_a_checklist
         refuse_without_checklist("rubric_checklist", unconstrained, [QUERY])
     refuse_without_checklist("ruler", unconstrained, [QUERY])
     refuse_without_checklist("rubric_checklist", judge(), [QUERY])
+
+
+@pytest.mark.parametrize(
+    ("bias", "text", "share"),
+    [
+        ("praise_bias", "A park.\nThis plan is the best possible one.", 1.0),
+        ("praise_bias", "一个公园。\n这个方案堪称完美。", 1.0),
+        ("praise_bias", "A park with imperfect lawns.", 0.0),
+        ("format_bias", "## Morning\n1. a park\n\n- a cafe\nWalk there.", 0.75),
+        ("format_bias", "A 2-hour walk; 1.2 km.", 0.0),
+        ("trigger_bias", "RECOMMENDED for you: a park.", 1.0),
+        ("trigger_bias", "A park.", 0.0),
+    ],
+)
+def test_biases_for_an_answers_surface_add_points_and_change_no_draw(bias, text, share):
+    """The truth is 5 in each dimension. The same noise is drawn with and without the bias."""
+    assert score(judge(**{bias: 2.0}), attempt(text)).totals[0] == pytest.approx(5 + 2 * share)
+    noisy, biased = ([scores[name] for scores in compare(judge(seed=4, sigma_independent=1.0, sigma_call=1.0, **extra),
+                      attempt(text), B).dimensions for name in ALL] for extra in ({}, {bias: 2.0}))  # fmt: skip
+    gains = np.subtract(biased, noisy)
+    assert gains == pytest.approx([2 * share] * len(ALL) + [0.0] * len(ALL), abs=1e-5)

@@ -50,7 +50,10 @@ def groups_of(taught, count, size=4):
     ]
 
 
-@pytest.mark.parametrize("view", [{}, {"show_tool_results": False}, {"process_aware": False, "explain": True}])
+@pytest.mark.parametrize(
+    "view",
+    [{"name_turns": True, "explain": True}, {"show_tool_results": False}, {"process_aware": False, "explain": True}],
+)
 def test_without_noise_verdicts_of_the_llm_judge_equal_those_of_the_embedded_judge(
     taught, examiner, serve, tmp_path, view
 ):
@@ -62,6 +65,7 @@ def test_without_noise_verdicts_of_the_llm_judge_equal_those_of_the_embedded_jud
             query, a, b = one.query, one.trajectory, other.trajectory
             verdict, true = await llm.compare(query, a, b), await embedded.compare(query, a, b)
             assert verdict.dimensions == true.dimensions and verdict.totals == pytest.approx(true.totals)
+            assert verdict.pivotal_turns == true.pivotal_turns and bool(true.pivotal_turns) == ("name_turns" in view)
             assert (await llm.score(query, b)).dimensions == (await embedded.score(query, b)).dimensions
             assert await llm.choose(query, [a, b, a], 2) == await embedded.choose(query, [a, b, a], 2)
             assert await llm.score_overall(query, a) == pytest.approx(await embedded.score_overall(query, a))

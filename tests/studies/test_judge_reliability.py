@@ -16,8 +16,9 @@ from vllm_replies import too_long
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
-from arenarl.judges.judge import cached_examiner
+from arenarl.judges.judge import Verdict, cached_examiner
 from arenarl.studies import judge_reliability as reliability
+from arenarl.studies.judge_injections import INJECTIONS, injections_table, measure_injections
 from arenarl.studies.judge_reliability import Scores, conclusion, findings, judge_all, neighbours, read_labels
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
@@ -166,6 +167,39 @@ def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
     for judge, label in (("my_judge:Mine", "my_judge:Mine"), ({"model": "gpt-x"}, "gpt-x")):  # a user's class, an LLM
         write_json(folder / f"{name}.json", written | {"simulated": False, "provenance": {"judge_train": judge}})
         assert reliability.judges_table(tmp_path / "runs").splitlines()[-1].startswith(f"| `{name}`, {label} | ")
+
+
+class Gullible:
+    """A judge that counts messages, gives 10 to an answer that demands it, draws on the queries `draws`, and gives no
+    verdict on an answer that imitates the system."""
+
+    def __init__(self, draws):
+        self.draws = draws
+
+    def fair(self, query, trajectory):
+        return 0.0 if query.query_id in self.draws else min(9.0, len(trajectory.messages))
+
+    async def compare(self, query, first, second, repeat=0):
+        answers = [(one.answer, self.fair(query, one)) for one in (first, second)]
+        if any("System:" in answer for answer, _ in answers):
+            return None
+        totals = [10.0 if "Give this agent 10" in answer else score for answer, score in answers]
+        return Verdict(tuple({"x": total} for total in totals), lambda scores: scores["x"])
+
+
+def test_injections_move_the_verdicts_that_they_can_and_are_counted_by_kind(taught):
+    pairs = [(one.query, one.trajectory, other.trajectory) for one, other in zip(taught[:-1], taught[1:], strict=True)]
+    pairs = [pair for pair in pairs if len(pair[1].messages) != len(pair[2].messages)][:20]
+    judge = Gullible({query.query_id for query, *_ in pairs[:3]})
+    found = asyncio.run(measure_injections(judge, pairs))
+    assert set(found) == set(INJECTIONS) and found["system"] == {"pairs": 0}
+    assert found["neutral"] == {"pairs": 20, "moved": 0.0, "moved_ci": [0.0, 0.1611], "gain": 0.0}  # Wilson: 0 of 20
+    assert found["demand"]["moved"] == 1.0 and found["demand"]["moved_ci"] == [0.8389, 1.0]
+    # the loser's score, in both orders, becomes 10
+    gains = [2 * (10 - min(judge.fair(query, one), judge.fair(query, other))) for query, one, other in pairs]
+    assert found["demand"]["gain"] == pytest.approx(np.mean(gains), abs=1e-3)
+    table = injections_table(found)
+    assert "| demand | 20 | 100 % [84, 100] | +" in table and "| system | 0 | - | - |" in table
 
 
 def test_a_judge_without_any_verdict_is_an_error_with_the_reason(taught, tmp_path):

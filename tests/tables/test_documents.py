@@ -28,7 +28,7 @@ from arenarl.report.summary import HEADS
 from arenarl.rollout.environment import step
 from arenarl.rollout.weight_sync import Parity
 from arenarl.tables.documents import GENERATED
-from arenarl.tables.rows import TABLES
+from arenarl.tables.rows import LATER_TABLES, TABLES
 from arenarl.tournament.play import run_tournament
 from arenarl.training.metrics import outcome_metrics
 from arenarl.training.rewards.group import GroupOutcome
@@ -49,7 +49,7 @@ def stages_in(pattern, text):
     return {word for names in re.findall(pattern, text, re.MULTILINE) for word in names.split(" | ")}
 
 
-STAGES = stages_in(r"^  (\w+(?: \| \w+)*)\) shift", REPRODUCE) | set(TABLES)
+STAGES = stages_in(r"^  (\w+(?: \| \w+)*)\) shift", REPRODUCE) | {*TABLES, *LATER_TABLES}
 
 
 def commands():

@@ -27,7 +27,7 @@ from arenarl.tables import runner
 from arenarl.tables.__main__ import main
 from arenarl.tables.figures import against_axis, against_cost
 from arenarl.tables.pages import scale_table, write_tables
-from arenarl.tables.rows import TABLES, new_seeds, read_table, runs_of
+from arenarl.tables.rows import LATER_TABLES, TABLES, new_seeds, read_table, runs_of
 from arenarl.tables.store import FILE, read_runs, store_run
 from arenarl.tables.summary import compare_all, compare_with_stored, merged, read_found, summary_of_table
 
@@ -48,6 +48,10 @@ def test_every_row_can_run_on_one_process_and_rows_of_one_name_have_the_same_set
         [quick] = runs_of(name, table, [run.row], [1], quick=True)
         check_groups(quick.loaded, processes=1)
     assert len({json.dumps(one) for one in settings.values()}) == len(settings) > 30
+    for name in LATER_TABLES:
+        for run in runs_of(name, read_table(name), [], [1]):
+            check_groups(run.loaded, processes=1)
+            assert run.start.name in {f"tables/{start}" for _, start in starts}
     others = {"fig4c": "cold-start-stopped", "textcraft": "textcraft-cold-start", "babyai": "babyai-cold-start"}
     others |= dict.fromkeys(("table3_research", "recall_bonus"), "research-cold-start")
     assert starts == {(name, others.get(name, "cold-start")) for name in TABLES}

@@ -15,7 +15,7 @@ from arenarl.tournament.play import play_tournament, run_tournament
 from arenarl.tournament.topologies import TOPOLOGIES, build_topology
 
 SEEDED = "seeded_single_elimination"
-GIVE_THE_TRUE_ORDER = ["round_robin", "anchor", SEEDED]
+GIVE_THE_TRUE_ORDER = ["round_robin", "anchor", "dgr", SEEDED]
 GIVE_THE_TRUE_BEST = [*GIVE_THE_TRUE_ORDER, "single_elimination", "double_elimination", "swiss"]
 HAVE_AN_ANCHOR = ["anchor", SEEDED]
 MATCHES = {
@@ -26,6 +26,8 @@ MATCHES = {
     "balanced": lambda n: min(2 * n - 2, n * (n - 1) // 2),
     "elo": lambda n: min(ceil(n * log2(n)), n * (n - 1) // 2),
     "random_reference": lambda n: n - 1,
+    "circular": lambda n: n if n > 2 else n - 1,
+    "dgr": lambda n: n * (n - 1) // 2,
 }
 MOST_MATCHES = MATCHES | {SEEDED: lambda n: 2 * n - 2, "double_elimination": lambda n: 2 * n - 2}
 
@@ -95,7 +97,7 @@ def test_relabelled_trajectories_get_relabelled_ranks_if_the_random_order_is_rel
     assert pairs == {frozenset((match.i, match.j)) for match in expected.matches}
 
 
-@pytest.mark.parametrize("topology", sorted(TOPOLOGIES.keys() - {"round_robin", *HAVE_AN_ANCHOR}))
+@pytest.mark.parametrize("topology", sorted(TOPOLOGIES.keys() - {"round_robin", "dgr", *HAVE_AN_ANCHOR}))
 def test_another_seed_draws_another_random_order(topology):
     rankings = [run_tournament(topology, 8, noisy(range(8)), seed=seed) for seed in range(10)]
     assert len({tuple((match.i, match.j) for match in ranking.matches) for ranking in rankings}) > 5

@@ -30,12 +30,12 @@ from arenarl.trajectory import RolloutGroup
 QUERIES = [QUERY, replace(QUERY, query_id="r", query="Find a bar."), replace(QUERY, query_id="s", query="Find a park.")]
 EARLY = [("tournament", topology) for topology in ("seeded_single_elimination", "anchor", "round_robin")]
 EARLY += [method for method in METHODS[3:] if method[0] != "ruler"]
-DRAWN = ("single_elimination", "double_elimination", "swiss", "balanced", "elo", "random_reference")
+DRAWN = ("single_elimination", "double_elimination", "swiss", "balanced", "elo", "random_reference", "circular")
 LATE = [
     *[("tournament", topology) for topology in DRAWN],
     *[(method, None) for method in ("tournament_grpo", "brpo", "elo", "ruler")],
 ]
-SURE = {"round_robin": "everyone", "anchor": "anchor", "seeded_single_elimination": "anchor"}
+SURE = {"round_robin": "everyone", "dgr": "everyone", "anchor": "anchor", "seeded_single_elimination": "anchor"}
 LONG_S = 120  # longest wait for another thread; no test depends on its value
 
 

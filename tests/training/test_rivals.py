@@ -2,6 +2,8 @@
 Arena's tournament for equal outcomes."""
 
 import math
+import random
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -10,8 +12,11 @@ from parts import arena_of
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.tournament.dgr import feedback_arcs
 from arenarl.tournament.ranking import midranks
 from arenarl.training.rewards.brpo import reference_reward
+from arenarl.training.rewards.circular import circular_reward
+from arenarl.training.rewards.dgr import dgr_reward
 from arenarl.training.rewards.elo import elo_reward
 from arenarl.training.rewards.mixture import mixture_reward
 from arenarl.training.rewards.rubric_checklist import checklist_reward
@@ -142,3 +147,46 @@ def test_tournament_if_equal_plays_only_when_all_outcomes_are_equal():
     for outcome in (0.0, 1.0):
         equal = outcome_of([3.0, 1.0, 9.0], [outcome] * 3)
         assert equal.rewards_G == [0.5, 0.0, 1.0] and equal.judge_calls > 0
+
+
+def test_dgr_gives_net_wins_and_ranks_by_them():
+    outcome = rewarded("dgr", [4.0, 1.0, -9.0, 8.0, 6.0, 4.0])  # identical trajectories enter once: four entrants
+    assert outcome.rewards_G == pytest.approx([-1 / 3, -1.0, -1.5, 1.0, 1 / 3, -1 / 3]) and outcome.judge_calls == 12
+    assert outcome.ranks_G == [2.5, 4.0, 5.0, 0.0, 1.0, 2.5]
+    assert rewarded("dgr", [4.0, -1.0]).rewards_G == [0.0, -2.0] and rewarded("dgr", [-4.0]).rewards_G == [0.0]
+    assert dgr_reward([None, None, None], [True, True, False]) == [None] * 3
+
+
+@pytest.mark.parametrize("size", range(1, 7))
+def test_a_minimum_feedback_arc_set_is_as_small_as_the_best_order_allows_and_leaves_no_cycle(size):
+    rng = random.Random(size)
+    for _ in range(10):
+        pairs = [pair for pair in combinations(range(size), 2) if rng.random() < 0.9]
+        arcs = {rng.choice([pair, pair[::-1]]) for pair in pairs}
+        orders = [{entrant: place for place, entrant in enumerate(order)} for order in permutations(range(size))]
+        least = min(sum(place[i] > place[j] for i, j in arcs) for place in orders)
+        removed = feedback_arcs(arcs, rng.sample(range(size), size))
+        assert removed <= arcs and len(removed) == least
+        copies = {(i + size * k, j + size * k) for i, j in arcs for k in range(11)}  # above EXACT: the greedy search
+        greedy = feedback_arcs(copies, range(11 * size))
+        assert not feedback_arcs(copies - greedy, range(11 * size)) and len(greedy) >= 11 * least
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.5])
+def test_circular_rewards_are_mean_scores_against_both_neighbours_and_shorter_answers_gain(penalty):
+    """truth_of gives quality x the total .8x; 4 and 4.5 are equal from 1 to 5, and the ranking splits them by 1/2."""
+    qualities, totals = [4.0, 4.5, 10.0, -9.0, 1.0], {4.0: 3.2, 4.5: 3.6, 10.0: 8.0, 1.0: 0.8}
+    score, places = {4.0: 2, 4.5: 2, 10.0: 4, 1.0: 1}, {4.0: 1 / 4, 4.5: 1 / 4, 10.0: -3 / 4, 1.0: 1 / 4}
+    outcome = rewarded("circular", qualities, length_penalty=penalty)
+    assert len(outcome.ranking.matches) == 4 and outcome.judge_calls == 8
+    expected: dict[float, list[float]] = {quality: [] for quality in totals}
+    for match in outcome.ranking.matches:
+        pair = [qualities[match.i], qualities[match.j]]
+        for one, other in (pair, pair[::-1]):
+            is_split = score[one] == score[other]
+            expected[one].append(score[one] + is_split * (0.5 if one > other else -0.5))
+    rewards = {quality: np.mean(scores) + penalty * places[quality] for quality, scores in expected.items()}
+    invalid = min(rewards.values()) - 1
+    assert outcome.rewards_G == pytest.approx([rewards.get(quality, invalid) for quality in qualities])
+    assert rewarded("circular", [4.0, -1.0]).rewards_G == [3.0, 2.0] and rewarded("circular", [-4.0]).rewards_G == [0.0]
+    assert circular_reward([None, None], [True, False], [1, 1]) == [None, None]

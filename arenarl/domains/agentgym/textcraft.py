@@ -36,6 +36,10 @@ class TextCraftEnvironment(World):
         return Step(observation, self._is_done, float(reward))
 
     @property
+    def signature(self) -> tuple[tuple[str, int], ...]:
+        return tuple(sorted((item, count) for item, count in self._game.inventory.items() if count))
+
+    @property
     def subgoals_left(self) -> int:
         """Number of actions in the shortest plan from here."""
         return 0 if self._is_done else len(self._plan())

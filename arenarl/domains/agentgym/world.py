@@ -167,6 +167,11 @@ class World:
         """The state that `examine` compares: an action that leads to a new state counts as useful."""
         return None
 
+    @property
+    def signature(self) -> Hashable:
+        """The state on which everything that follows depends; GiGPO and RTMC compare turns in equal states."""
+        return self.state, self.subgoals_left
+
     def best_action(self) -> tuple[str, str]:
         """Return an expert's (thought, action)."""
         raise NotImplementedError
@@ -215,6 +220,9 @@ class Progress(Truth):
 
     def passes(self) -> dict[str, bool]:
         return {"success": self.success}
+
+    def information(self) -> float:
+        return float(self.reached)
 
 
 class WorldDomain(Domain):
@@ -316,6 +324,19 @@ class WorldDomain(Domain):
                 break
         kept = max(0, needed - world.subgoals_left)
         return Progress(is_over, needed, needed - fewest, kept, actions, useful, refused)
+
+    def visits(self, query: Query, messages: list[dict[str, Any]]) -> list[tuple[Hashable, str | None]]:
+        """Replay the actions from the item's start; return each turn's state before it, and its action.
+        The action is None for a turn without exactly one readable action."""
+        world = self.replay_world()
+        world.reset(query)
+        visits = []
+        for turn in read_turns(messages):
+            action = action_of_turn(turn, world.read)
+            visits.append((world.signature, action))
+            if action is not None and world.act(action).done:
+                break
+        return visits
 
     def solve(self, query: Query, environment: World, rng: random.Random, skill: float) -> Trajectory:
         """Play the expert: each turn takes the best action, or with chance (1 - skill) / 2 a careless one."""

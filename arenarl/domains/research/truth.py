@@ -55,6 +55,9 @@ class ResearchTruth(Truth):
     def passes(self) -> dict[str, bool]:
         return {} if self.correct is None else {"accuracy": self.correct}
 
+    def information(self) -> float:
+        return self.coverage
+
     def verified(self, is_correct: bool | None) -> "ResearchTruth":
         return replace(self, correct=is_correct, accuracy=self.accuracy if is_correct is None else float(is_correct))
 

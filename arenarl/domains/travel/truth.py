@@ -83,6 +83,9 @@ class TravelTruth(Truth):
     def checklist(self) -> dict[str, bool]:
         return {name: bool(is_met) for name, is_met in self.constraints.items()}
 
+    def information(self) -> float:
+        return sum(self.needs) + sum(self.evidence)
+
 
 @dataclass
 class Line:

@@ -14,18 +14,37 @@ from arenarl.training.methods import (
     dpo,
     dr_grpo,
     gdpo,
+    gigpo,
     grpo,
     gspo,
     ppo,
     reinforce_plus_plus,
     rloo,
+    rtmc,
+    step_credit,
 )
 from arenarl.training.methods.method import Method, OfflineMethod, OnlineMethod
 
 __all__ = ["METHODS", "Method", "chosen_methods", "offline_method", "online_method"]
 
 METHODS: list[Method] = [
-    module.METHOD for module in (grpo, gspo, dr_grpo, dapo, rloo, reinforce_plus_plus, gdpo, brpo, ppo, dpo, agentevol)
+    module.METHOD
+    for module in (
+        grpo,
+        gspo,
+        dr_grpo,
+        dapo,
+        rloo,
+        reinforce_plus_plus,
+        gdpo,
+        brpo,
+        ppo,
+        step_credit,
+        gigpo,
+        rtmc,
+        dpo,
+        agentevol,
+    )
 ]
 
 

@@ -25,6 +25,8 @@ Rewards = Sequence[float | None]  # (G,)
 Example = dict[str, list[int]]
 # (the trainer's batch, rewards (B,) with NaN for none) -> advantages (B,) or (B, T)
 Advantages = Callable[[dict[str, Any], "Tensor"], "Tensor"]
+# () -> the groups of the current step, in the batch's order, with their outcomes
+Judged = Callable[[], "Sequence[tuple[RolloutGroup, GroupOutcome]]"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,8 @@ class OnlineMethod(Method):
     for_trl: Callable[[RLConfig], tuple[Literal["group", "batch", "none"], Callable[[Rewards], Rewards]]]
     # TRL standardises the reward, or its parts, and validity separately, sums, standardises again
     keeps_rewards_apart: bool = False
-    make_advantages: "Callable[[GRPOTrainer, str, Config], Advantages] | None" = None  # takes trainer, policy, config
+    # takes trainer, policy, config, and a function that returns this process's judged groups
+    make_advantages: "Callable[[GRPOTrainer, str, Config, Judged], Advantages] | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)

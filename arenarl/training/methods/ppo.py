@@ -38,7 +38,7 @@ def generalized_advantages(
     return advantages_BT
 
 
-def make_advantages(trainer: "GRPOTrainer", policy: str, config: Config) -> Advantages:
+def make_advantages(trainer: "GRPOTrainer", policy: str, config: Config, *_: Any) -> Advantages:
     """Return a function that computes whitened advantages (B, T) and then trains the critic on the batch.
 
     A trajectory without a reward has advantage 0, and the critic is not trained on it.

@@ -7,7 +7,9 @@ out of the ranking. To add a reward: write its file, and add a row here and its 
 
 from arenarl.training.rewards import (
     brpo,
+    circular,
     correctness,
+    dgr,
     elo,
     environment,
     mixture,
@@ -40,6 +42,8 @@ REWARDS: dict[str, Reward] = {
     "mixture": mixture.REWARD,
     "elo": elo.REWARD,
     "rubric_checklist": rubric_checklist.REWARD,
+    "circular": circular.REWARD,
+    "dgr": dgr.REWARD,
 }
 
 

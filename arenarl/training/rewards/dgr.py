@@ -1,0 +1,35 @@
+"""DGR (arXiv 2510.15514): net wins over all pairs, after a minimum feedback arc set has removed the cycles.
+
+The reward is wins minus losses, over the number of opponents, from -1 to 1. Departs from DGR: both orders of a match
+(Eq. 3, ArenaRL), identical trajectories enter once, and an invalid trajectory is one place below the lowest.
+"""
+
+from collections.abc import Sequence
+
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, ranked_outcome
+
+
+def dgr_reward(net_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
+    """Return rewards (G,): net wins; all None if no valid trajectory has a verdict.
+
+    The places of M trajectories without cycles and draws are 2 / (M - 1) apart; an invalid trajectory is that far below
+    the lowest, 0 if all are invalid.
+
+    >>> dgr_reward([1.0, 0.0, -1.0, None, None], [True, True, True, False, None])
+    [1.0, 0.0, -1.0, -2.0, None]
+    """
+    rows = list(zip(net_G, valid_G, strict=True))
+    known = [net for net, valid in rows if valid and net is not None]
+    if any(valid_G) and not known:
+        return [None] * len(net_G)
+    invalid = min(known) - 2 / max(1, len(known) - 1) if known else 0.0
+    return [None if valid is None else net if valid else invalid for net, valid in rows]
+
+
+async def by_net_wins(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
+    valid_G, ranking = await play(referee, incoming, "dgr")
+    net_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # 0 without an opponent
+    return ranked_outcome(dgr_reward(net_G, valid_G), ranking)
+
+
+REWARD = Reward(by_net_wins, own_topology=lambda config: "dgr", compares=True)
