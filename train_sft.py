@@ -56,7 +56,10 @@ def main() -> None:
         tokenizer = load_tokenizer(start)
         schemas = tools if config.environment.schemas_in_prompt and actions == "tool_calls" else None
         system = system_prompt(config, "sft")
-        dataset = sft_data.tokenize_trajectories(data, tokenizer, schemas, config.sft.max_length, system, actions)
+        with training.main_process_first(local=False):  # the main process tokenizes, the others open its file
+            dataset = sft_data.tokenize_trajectories(
+                data, tokenizer, schemas, config.sft.max_length, system, actions, folder / "tokens"
+            )
         if is_main_process():
             sft_data.count_cut(dataset, config.sft.max_length, folder / "data.json")
             if schemas is None:

@@ -3,29 +3,50 @@
 The chat template marks assistant turns. All other tokens (prompt, observations) get the label -100, and so does the
 line break after a turn's end, which the policy never generates. Tool calls are stored as text, because Arrow would add
 the arguments of all other calls as nulls. Trajectories that `max_length` cuts are counted and reported.
+
+The main process tokenizes once, into an Arrow file of 8 bytes a token. All processes map the file into memory.
 """
 
 import math
 import re
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
-from datasets import Dataset
+from datasets import Dataset, Features, List, Value
+from datasets.arrow_writer import ArrowWriter
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
+import arenarl
 from arenarl.config.value_types import ActionForm
 from arenarl.rollout.chat_template import chat_encoder
 from arenarl.rollout.policy import Limit
 from arenarl.rollout.text_actions import as_text_actions
-from arenarl.system.atomic_files import write_json
+from arenarl.run.marks import damage, files_beside_weights, read_mark, write_mark
+from arenarl.system.atomic_files import atomic_path, hash_files, remove, write_json
+from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
-from arenarl.system.progress import say
+from arenarl.system.progress import is_main_process, say
 from arenarl.trajectory import assistant_text, harmless, read_trajectories, read_turns, with_system_prompt
 
 IGNORED = -100
+_ROWS = "rows.arrow"
 MOST_CUT, MANY_CUT = 0.5, 0.02  # shares of cut trajectories: above the first SFT is refused, above the second it warns
+_NO_LABEL = -1  # in the column `first_label`
+_COLUMNS = Features(
+    {
+        "input_ids": List(Value("int32")),
+        "labels": List(Value("int32")),
+        "length": Value("int32"),
+        "first_label": Value("int32"),
+    }
+)
+_ROWS_AT_ONCE = 64  # rows that are written together; until then they are lists of Python numbers
+_CODE = sorted(Path(arenarl.__file__).parent.rglob("*.py"))
 _CONTROL_TOKEN = re.compile(r"<(?=\|\w+\|>|/?think>)")
 
 
@@ -53,29 +74,70 @@ def training_texts(path: Path, actions: ActionForm = "tool_calls") -> Iterator[s
 
 def tokenize_trajectories(
     path: Path, tokenizer: PreTrainedTokenizerBase, tools: list[dict] | None, max_length: int,
-    system: str | None = None, actions: ActionForm = "tool_calls",
+    system: str | None = None, actions: ActionForm = "tool_calls", store: Path | None = None,
 ) -> Dataset:  # fmt: skip
-    """Return a dataset of `input_ids` and `labels`, cut to `max_length` tokens, and `length`, the uncut length.
+    """Return a dataset of `input_ids` and `labels`, cut to `max_length` tokens, `length`, the uncut length, and
+    `first_label`, the place of the first label (-1 without any).
 
     Args:
         tools: schemas in the prompt, unless the trajectory has its own tools; None for a prompt without tools.
         system: replaces the trajectory's system message, as in rollouts.
+        store: folder that keeps the dataset; None for memory. It is made again if it is damaged, or holds tokens of
+            other data, settings, tokenizer or code. Call it on the main process first.
 
     Raises:
         UserError: no token has a label, because the chat template marks no assistant turn or `max_length` is too small;
             or a turn makes several calls although `actions` is "text".
     """
-    rows = []
+    rows = _tokenized_rows(path, tokenizer, tools, max_length, system, actions)
+    if store is None:
+        return Dataset.from_list(list(rows), features=_COLUMNS)
+    key = json_hash([hash_files([path]), _tokenizer_hashes(tokenizer), tools, max_length, system, actions])
+    if not _holds(store, key):
+        remove(store)
+        with atomic_path(store) as partial:
+            partial.mkdir()
+            with ArrowWriter(path=f"{partial}/{_ROWS}", features=_COLUMNS, writer_batch_size=_ROWS_AT_ONCE) as writer:
+                for row in rows:
+                    writer.write(row)
+                writer.finalize()
+            write_mark(partial, start=key)
+    return Dataset.from_file(f"{store}/{_ROWS}")
+
+
+def _tokenized_rows(
+    path: Path, tokenizer: PreTrainedTokenizerBase, tools: list[dict] | None, max_length: int, system: str | None,
+    actions: ActionForm,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    has_label = False
     for record in read_trajectories(path):
         messages = as_text_actions(record["messages"]) if actions == "text" else record["messages"]
-        rows.append(
-            tokenize(tokenizer, with_system_prompt(messages, system), tools and (record["tools"] or tools), max_length)
+        row = tokenize(
+            tokenizer, with_system_prompt(messages, system), tools and (record["tools"] or tools), max_length
         )
-    if not any(_has_target(row["labels"]) for row in rows):
+        first_label = next((place for place, label in enumerate(row["labels"]) if label != IGNORED), _NO_LABEL)
+        has_label = has_label or first_label != _NO_LABEL
+        yield row | {"first_label": first_label}
+    if not has_label:
         raise UserError(
             f"{path}: no assistant token to train on: the chat template marks none, or sft.max_length cuts them all"
         )
-    return Dataset.from_list(rows)
+
+
+def _tokenizer_hashes(tokenizer: PreTrainedTokenizerBase) -> list[Any]:
+    """Return hashes of the tokenizer's files and of the code that uses it."""
+    with TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        files = files_beside_weights(Path(folder))
+    return [files, hash_files(_CODE), version("transformers"), version("tokenizers"), version("jinja2")]
+
+
+def _holds(store: Path, key: str) -> bool:
+    """True if a folder of tokens has this key. The main process also compares the file with its hash."""
+    try:
+        return read_mark(store).start == key and not (is_main_process() and damage(store))
+    except UserError:  # no mark, or a damaged one
+        return False
 
 
 def warn_of_untaught(path: Path, tools: list[dict]) -> None:
@@ -95,7 +157,7 @@ def in_training_order(dataset: Dataset, epochs: float, batch_size: int, seed: in
     Each epoch is shuffled, with rows of similar length together. Rows without a label are left out, because a batch of
     such rows has the loss NaN.
     """
-    rows = [row for row, labels in enumerate(dataset["labels"]) if _has_target(labels)]
+    rows = [row for row, first in enumerate(dataset["first_label"]) if first != _NO_LABEL]
     lengths = dataset.select(rows)["length"]
     generator = torch.Generator().manual_seed(seed)
     order: list[int] = []
@@ -104,10 +166,6 @@ def in_training_order(dataset: Dataset, epochs: float, batch_size: int, seed: in
         torch.empty((), dtype=torch.int64).random_(generator=generator)
         order += [rows[index] for index in get_length_grouped_indices(lengths, batch_size, generator=generator)]
     return dataset.select(order[: round(epochs * len(rows))])
-
-
-def _has_target(labels: list[int]) -> bool:
-    return any(label != IGNORED for label in labels)
 
 
 def tokenize(
@@ -146,16 +204,13 @@ def check_lengths(dataset: Dataset, max_length: int, max_tokens: int, limit: Lim
     if (longest := min(max(lengths), max_length)) > limit.tokens:
         remedy = f"set sft.max_length to {limit.tokens} or less, or name another model"
         raise UserError(f"SFT's trajectories of up to {longest:,} tokens are more than {limit}; {remedy}")
-    prompts = [
-        next((place for place, label in enumerate(labels) if label != IGNORED), 0) for labels in dataset["labels"]
-    ]
-    limit.require_room(max(prompts), max_tokens)
+    limit.require_room(max(0, *dataset["first_label"]), max_tokens)
 
 
 def count_cut(dataset: Dataset, max_length: int, path: Path) -> None:
     """Write and print how many trajectories are cut at `max_length`, and how many have no label and are left out."""
     lengths = dataset["length"]
-    cut, left_out = sum(n > max_length for n in lengths), sum(not _has_target(labels) for labels in dataset["labels"])
+    cut, left_out = sum(n > max_length for n in lengths), list(dataset["first_label"]).count(_NO_LABEL)
     counts = {"trajectories": len(lengths), "cut": cut, "left_out": left_out, "max_length": max_length}
     write_json(path, counts | {"longest": max(lengths), "tokens": sum(lengths)})
     print(

@@ -216,3 +216,36 @@ def test_the_training_order_equals_the_trainer_s(sft_path, tokenizer, policy_pat
     )
     trainer.train()
     assert Seen.batches == [list(row) for row in in_training_order(dataset, 2, 4, seed=3)["input_ids"]]
+
+
+def test_stored_tokens_are_mapped_and_made_again_only_if_something_else_decides_them(
+    sft_path, tokenizer, compact, tmp_path, monkeypatch
+):
+    data, store, template = tmp_path / "sft.jsonl", tmp_path / "tokens", tokenizer.chat_template
+    data.write_bytes(b"".join(sft_path.read_bytes().splitlines(keepends=True)[:4]))
+    calls = []
+    real = tokenize
+    monkeypatch.setattr("arenarl.training.sft_data.tokenize", lambda *args: calls.append(1) or real(*args))
+
+    def is_made_again(max_length=4096, tools=None, system=None):
+        calls.clear()
+        stored = tokenize_trajectories(data, tokenizer, tools, max_length, system, store=store)
+        is_made = bool(calls)
+        memory = tokenize_trajectories(data, tokenizer, tools, max_length, system)
+        assert stored.features == memory.features and list(stored) == list(memory)
+        assert stored.cache_files and stored.data.nbytes <= 14 * sum(map(len, stored["input_ids"]))
+        return is_made
+
+    assert is_made_again() and not is_made_again()
+    for change in ({"max_length": 60}, {"tools": compact.tools}, {"system": "Another."}):
+        assert is_made_again(**change) and not is_made_again(**change)
+    monkeypatch.setattr(tokenizer, "chat_template", template + "\n")
+    assert is_made_again() and not is_made_again()
+    data.write_bytes(b"".join(data.read_bytes().splitlines(keepends=True)[:-1]))
+    assert is_made_again() and not is_made_again()
+    for path in sorted(store.iterdir()):
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2] + b"\xff" + whole[len(whole) // 2 + 1 :])
+        assert is_made_again() and not is_made_again()
+        path.unlink()
+        assert is_made_again() and not is_made_again()
