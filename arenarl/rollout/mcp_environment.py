@@ -144,6 +144,8 @@ class Toolbox:
             for tool in offered_tools(source.config, key, tools, lambda name: world_of(name).tools):
                 if first := self._offered.get(tool.name):
                     both = f"{first[0].config.label} and {source.config.label} both have a tool {tool.name}"
+                    if first[0] is source:
+                        both = f"{source.config.label} has two tools called {tool.name}"
                     raise UserError(f"environment.mcp: {both}; rename a tool, or leave it out of allow")
                 self._offered[tool.name] = source, tool
         if not self._offered:

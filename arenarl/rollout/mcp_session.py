@@ -220,7 +220,7 @@ class Session:
         try:
             return await connection.tools()
         except Exception as error:
-            raise ServerGone(f"it does not list its tools: {error or type(error).__name__}") from error
+            raise ServerGone(f"it does not list its tools: {str(error) or type(error).__name__}") from error
 
     async def close(self) -> None:
         if self._connection:

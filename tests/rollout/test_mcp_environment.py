@@ -289,7 +289,7 @@ def test_built_in_environments_are_sources_of_tools_too():
 @pytest.mark.parametrize("server, message", [
     (faulty(allow=["ecko"]),
      r'environment.mcp.0.allow: .*faulty_mcp_server.py has no tool ecko. Did you mean "echo"\? It has: echo, wait'),
-    (faulty("--twice"), "both have a tool echo; rename a tool, or leave it out of allow"),
+    (faulty("--twice"), "has two tools called echo; rename a tool, or leave it out of allow"),
     (faulty("--refuse"),
      "environment.mcp.0: no MCP server at .*: Connection closed; it last wrote: FATAL: no licence for this machine"),
     (MCPServerConfig(url=f"http://127.0.0.1:{SILENT.getsockname()[1]}/mcp", start_timeout_s=0.5),
@@ -309,7 +309,7 @@ def test_built_in_environments_are_sources_of_tools_too():
     (faulty(rename={"find": RenamedToolConfig(tool="echo", like="travel")}),
      "rename.find.like: the environment travel has no tool find"),
     (faulty(rename={"echo": RenamedToolConfig(tool="count"), "wait": RenamedToolConfig(tool="echo")}),
-     "both have a tool wait"),
+     "has two tools called wait"),
     (faulty(rename={"x": RenamedToolConfig(function="nowhere:x")}),
      "environment.mcp.0.rename.x.function: nowhere:x cannot be imported"),
 ])  # fmt: skip
