@@ -198,7 +198,8 @@ def check_tools(tools: list[Schema]) -> None:
     names: set[str] = set()
     for number, tool in enumerate(tools, start=1):
         function = tool.get("function") if isinstance(tool, dict) else None
-        name = function.get("name") if isinstance(function, dict) else None
+        function = function if isinstance(function, dict) else {}
+        name = function.get("name")
         if not (isinstance(name, str) and name and "parameters" in function):
             remedy = "make it with tool_schema(name, description, properties)"
             raise UserError(f"environment.name: tool {number} is not in OpenAI's function form; {remedy}")
