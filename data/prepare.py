@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from arenarl.config.command_line import add_overrides  # noqa: E402
-from arenarl.config.load import load_config  # noqa: E402
+from arenarl.config.load import configure  # noqa: E402
 from arenarl.config.schema import Config  # noqa: E402
 from arenarl.domains.domain import Domain, make_domain, needs  # noqa: E402
 from arenarl.domains.environments import environment_maker  # noqa: E402
@@ -32,7 +32,6 @@ from arenarl.run.timing import timed  # noqa: E402
 from arenarl.system.atomic_files import hash_files, write_json  # noqa: E402
 from arenarl.system.errors import UserError, keep_tracebacks, run_cli  # noqa: E402
 from arenarl.system.progress import Bar  # noqa: E402
-from arenarl.system.prompt_files import use_folder  # noqa: E402
 from arenarl.trajectory import SPLIT_FILES, read_queries, read_trajectories, same_query, write_jsonl  # noqa: E402
 
 # domain -> the run with the paper's numbers
@@ -56,8 +55,7 @@ def main() -> None:
     if not (arguments.domain or arguments.config):
         parser.error(f"name a domain ({', '.join(PAPER)}) or a --config")
     sources = [f"data.source={json.dumps(arguments.sources)}"] if arguments.sources else []
-    config = load_config(arguments.config or PAPER[arguments.domain], [*sources, *arguments.overrides])
-    use_folder(config.prompts.folder)
+    config = configure(arguments.config or PAPER[arguments.domain], [*sources, *arguments.overrides])
     domain, folder = make_domain(config.environment, config.data), Path(config.data.folder)
     if arguments.domain not in (None, domain.name):
         what = f"the domain of {arguments.config} is {domain.name}, not {arguments.domain}"

@@ -22,7 +22,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from arenarl.config.load import load_config
+from arenarl.config.load import configure
 from arenarl.domains.domain import make_domain
 from arenarl.domains.environments import make_environment
 from arenarl.judges.factory import make_judge
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--policy", help="folder of the SFT policy (default: the config's)")
     parser.add_argument("--steps", type=int, help="optimizer steps (default: the config's)")
     arguments = parser.parse_args()
-    config = load_config(arguments.config)
+    config = configure(arguments.config)
     path, steps = arguments.policy or config.sft_policy, arguments.steps or config.rl.steps
 
     torch.manual_seed(config.seed)

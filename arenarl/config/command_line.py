@@ -6,24 +6,20 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from arenarl.config.load import load_config
+from arenarl.config.load import configure
 from arenarl.config.schema import Config
 from arenarl.config.yaml_text import read_yaml
-from arenarl.system.prompt_files import use_folder
 
 
 def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argparse.Namespace]:
-    """Parse `--config FILE [--set key=value ...]` and the options that `add_arguments(parser)` adds.
-    The process then uses the prompts of `prompts.folder`."""
+    """Parse `--config FILE [--set key=value ...]` and the options that `add_arguments(parser)` adds."""
     parser = argparse.ArgumentParser(description=description.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="the run's YAML")
     add_overrides(parser)
     if add_arguments:
         add_arguments(parser)
     arguments = parser.parse_args()
-    config = load_config(arguments.config, arguments.overrides)
-    use_folder(config.prompts.folder)
-    return config, arguments
+    return configure(arguments.config, arguments.overrides), arguments
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:

@@ -24,6 +24,7 @@ from arenarl.config.schema import Config
 from arenarl.config.yaml_text import MAX_DEPTH, read_yaml, write_yaml
 from arenarl.system.errors import UserError, did_you_mean, missing, one_line
 from arenarl.system.masking import mask_variables
+from arenarl.system.prompt_files import use_folder
 from arenarl.system.repository import CONFIGS, ROOT, file_named
 from arenarl.system.user_input import home_path, text_of_file
 
@@ -53,10 +54,23 @@ class Source:
 def load_config(path: str | Path, overrides: Iterable[str] | None = None) -> Config:
     """Read a run's YAML, its `base:` and the `key=value` overrides into a checked `Config`.
 
+    `configure` also puts `prompts.folder` into effect.
+
     Raises:
         UserError: the file is missing or not YAML, a key is unknown, or a value is invalid.
     """
     return _checked(load(Config, asdict(Config()), Path(path), overrides or ()))
+
+
+def configure(path: str | Path, overrides: Iterable[str] | None = None) -> Config:
+    """Load the config of this process. From then on, all its prompts come from `prompts.folder`.
+
+    Raises:
+        UserError: as in `load_config`, or a file of `prompts.folder` does not fit.
+    """
+    config = load_config(path, overrides)
+    use_folder(config.prompts.folder)
+    return config
 
 
 def config_of_keys(keys: dict[str, Any], where: str) -> Config:

@@ -9,11 +9,10 @@ have their defaults. With --port it serves HTTP at http://127.0.0.1:<port>/mcp, 
 import argparse
 
 from arenarl.config.command_line import add_overrides, refuse_overrides_without_config
-from arenarl.config.load import config_of_keys, load_config
+from arenarl.config.load import config_of_keys, configure
 from arenarl.domains.environments import make_environment
 from arenarl.llm.client import open_client
 from arenarl.system.errors import UserError, run_cli
-from arenarl.system.prompt_files import use_folder
 
 
 def main(name: str) -> None:
@@ -33,8 +32,7 @@ def _serve(name: str) -> None:
         parser.error(f"--port {arguments.port}: a port is a number from 0 to 65535")
     if arguments.config:
         own = [f"environment.name={name}", "environment.mcp=[]"]  # the run itself may use this server
-        config = load_config(arguments.config, [*arguments.overrides, *own])
-        use_folder(config.prompts.folder)
+        config = configure(arguments.config, [*arguments.overrides, *own])
     else:
         config = config_of_keys({"environment": {"name": name}}, "")
     try:

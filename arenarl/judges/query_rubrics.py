@@ -17,14 +17,13 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, StringConstraints
 
 from arenarl.config.command_line import add_overrides
-from arenarl.config.load import load_config
+from arenarl.config.load import configure
 from arenarl.config.schema import LLMConfig
 from arenarl.domains.rubrics import Item, Rubric
 from arenarl.llm.client import LLMClient, open_client
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import Message, prompt_texts, quoted
 from arenarl.system.errors import UserError, run_cli
-from arenarl.system.prompt_files import use_folder
 from arenarl.trajectory import Query, read_jsonl, read_queries, write_jsonl
 
 Dimension = Literal[
@@ -109,8 +108,7 @@ def main() -> None:
     parser.add_argument("--checklist", action="store_true", help="write checklists: items that an answer meets or not")
     add_overrides(parser)
     arguments = parser.parse_args()
-    config = load_config(arguments.config, [f"judge.train.base={arguments.judge}", *arguments.overrides])
-    use_folder(config.prompts.folder)
+    config = configure(arguments.config, [f"judge.train.base={arguments.judge}", *arguments.overrides])
     if config.judge.train.name != "llm":
         raise UserError(f"--judge: {arguments.judge} is not an LLM; only an LLM can write rubrics")
     form, file = ("checklist", "rl_checklists.jsonl") if arguments.checklist else ("rubrics", "rl_rubrics.jsonl")

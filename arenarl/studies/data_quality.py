@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from arenarl.config.command_line import add_overrides, as_overrides
-from arenarl.config.load import load_config
+from arenarl.config.load import configure
 from arenarl.studies.data_pipeline import served
 from arenarl.synthesis.stages import run
 from arenarl.system.errors import UserError, run_cli
@@ -35,7 +35,7 @@ SETTINGS = {  # changes of configs/data/local.yaml
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     add_overrides(parser)
-    config = load_config("configs/data/local.yaml", [*as_overrides(SETTINGS), *parser.parse_args().overrides])
+    config = configure("configs/data/local.yaml", [*as_overrides(SETTINGS), *parser.parse_args().overrides])
     with served(config):
         build = run(config, ["queries", "trajectories", "inspect"])
     held_out = [query for name in ("test", "rl") for query in read_queries(QUICKSTART / f"{name}_queries.jsonl")]

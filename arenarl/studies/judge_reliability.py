@@ -30,7 +30,7 @@ from pydantic import TypeAdapter
 from scipy.stats import binomtest
 
 from arenarl.config.command_line import add_overrides, at_least
-from arenarl.config.load import load_config
+from arenarl.config.load import configure
 from arenarl.config.schema import Config
 from arenarl.domains.domain import make_domain, needs
 from arenarl.domains.environments import make_environment
@@ -46,7 +46,6 @@ from arenarl.studies.judge_injections import injections_table, measure_injection
 from arenarl.studies.repeated_scores import pointwise_scores, sigmas
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError, run_cli
-from arenarl.system.prompt_files import use_folder
 from arenarl.system.repository import CONFIGS
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl, read_turns
@@ -345,8 +344,7 @@ def main() -> None:
         port = free_port()
         server = running_server(arguments.config, arguments.overrides, port)
         sets.append(f"judge.train.base_url=http://127.0.0.1:{port}/v1")
-    config = load_config(arguments.config, [*sets, *arguments.overrides])
-    use_folder(config.prompts.folder)
+    config = configure(arguments.config, [*sets, *arguments.overrides])
     with server:
         groups = teacher_groups(config, arguments.groups, arguments.size)
         name, labels = Path(arguments.judge or LOCAL).stem, arguments.labels

@@ -23,7 +23,7 @@ PUBLIC = {  # section -> import paths
         "arenarl.rollout.environment:Environment", "arenarl.rollout.environment:Step",
     ),
     "Data": ("arenarl.trajectory:Query", "arenarl.trajectory:Trajectory", "arenarl.trajectory:RolloutGroup"),
-    "Configs": ("arenarl.config.load:load_config",),
+    "Configs": ("arenarl.config.load:load_config", "arenarl.config.load:configure"),
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from arenarl.config.load import load_config
+from arenarl.config.load import configure
 from arenarl.config.schema import LLMConfig
 from arenarl.domains.research.corpus import read_pages
 from arenarl.domains.research.descriptions import read_description
@@ -29,7 +29,6 @@ from arenarl.llm.client import LLMClient, open_client
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts, quoted
 from arenarl.system.errors import UserError, run_cli
-from arenarl.system.prompt_files import use_folder
 from arenarl.trajectory import Query, read_jsonl, write_jsonl
 
 Reply = TypeVar("Reply", bound=JSONReply)
@@ -113,8 +112,7 @@ def main() -> None:
     parser.add_argument("--pages", required=True, help="JSONL with url, title, text and, optionally, links")
     parser.add_argument("--out", required=True, help="JSONL to write; the value for data.research.corpus")
     arguments = parser.parse_args()
-    config = load_config(arguments.config, [f"data.research.rephraser.base={arguments.judge}"])
-    use_folder(config.prompts.folder)
+    config = configure(arguments.config, [f"data.research.rephraser.base={arguments.judge}"])
     llm = config.data.research.rephraser
     client = open_client([llm], config.judge, f"{config.run_name}/data")
     if client is None:
