@@ -1,14 +1,14 @@
-"""Texts of prompts: ours in configs/prompts, and a user's in their place (`prompts.folder`).
+"""Texts of prompts: ours in configs/prompts, and the user's, which replace them (`prompts.folder`).
 
     python -m arenarl.system.prompt_files FOLDER
 
-checks a folder and lists the texts that it lacks, so that ours are used. A file has the name of ours, and any of its
-texts. A process has one folder; `use_folder` sets it from the config.
+checks a folder, and lists the texts that it lacks, for which ours are used. The user's file has the name of our file
+and replaces any of its texts. A process has one folder; `use_folder` sets it from the config.
 """
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from string import Formatter
@@ -18,16 +18,16 @@ import yaml
 from arenarl.system.atomic_files import hash_files
 from arenarl.system.errors import UserError, did_you_mean, missing, one_line, run_cli
 from arenarl.system.repository import CONFIGS
+from arenarl.system.user_input import text_of_file
 
 PROMPTS = CONFIGS / "prompts"
-OWN_KEYS = ("benchmarks",)  # files that a folder does not replace: benchmarks have official prompts
 _NAME = re.compile(r"(?<!\{)\{(\w+)\}")  # a placeholder; an example of JSON has quotes within its braces
 _folder: Path | None = None
 
 
 def use_folder(folder: str | Path | None) -> None:
     """Use the user's texts in `folder` from now on, in this process; None for ours alone.
-    Raises UserError for a file or a text that ours has no place for, and for wrong placeholders."""
+    Raises UserError for a file or a text with a name that ours do not have, and for wrong placeholders."""
     global _folder
     for path in _files(folder):
         _check(path)
@@ -56,16 +56,22 @@ def prompt_hashes() -> dict[str, str]:
 
 def missing_texts(folder: Path) -> dict[str, list[str]]:
     """Return file -> the texts that the folder lacks; for a world's rules, the file's name alone."""
-    there = {path.name: path for path in _files(folder)}
-    lacking = {}
-    for path in sorted(PROMPTS.iterdir()):
-        if path.name.startswith(OWN_KEYS):
-            continue
-        names = list(_read(path)) if path.suffix == ".yaml" else [path.name]
-        given = {} if path.name not in there else _read(there[path.name]) if path.suffix == ".yaml" else {path.name: ""}
-        if names := [name for name in names if name not in given]:
-            lacking[path.name] = names
-    return lacking
+    files, gaps = {path.name: path for path in _files(folder)}, {}
+    for ours in _replaceable():
+        own_names = _names(files[ours.name]) if ours.name in files else ()
+        if names := [name for name in _names(ours) if name not in own_names]:
+            gaps[ours.name] = names
+    return gaps
+
+
+def _replaceable() -> list[Path]:
+    """Return our files that a folder may replace; the benchmarks' prompts are official."""
+    return sorted(path for path in PROMPTS.iterdir() if not path.name.startswith("benchmarks"))
+
+
+def _names(path: Path) -> Collection[str]:
+    """Return the names of a file's texts; a world's rules are one text with the file's name."""
+    return _read(path).keys() if path.suffix == ".yaml" else [path.name]
 
 
 def _files(folder: str | Path | None) -> list[Path]:
@@ -77,9 +83,10 @@ def _files(folder: str | Path | None) -> list[Path]:
 
 
 def _read(path: Path) -> dict[str, str]:
+    text = text_of_file(path)
     try:
-        texts = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        texts = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that does not exist
         raise UserError(f"{path}: not YAML ({one_line(error)}); write a text for each name, as in {PROMPTS}") from error
     if not isinstance(texts, dict) or not all(isinstance(text, str | dict) for text in texts.values()):
         raise UserError(f"{path}: must hold names with texts, as in {PROMPTS}")
@@ -88,11 +95,11 @@ def _read(path: Path) -> dict[str, str]:
 
 def _check(path: Path) -> None:
     """Raise UserError for a file that does not fit ours of the same name."""
-    known = [ours.name for ours in PROMPTS.iterdir() if not ours.name.startswith(OWN_KEYS)]
+    known = [ours.name for ours in _replaceable()]
     if path.name not in known:
         raise UserError(f"{path}: no prompt file has this name{did_you_mean(path.name, known)}")
     if path.suffix == ".md":
-        if not path.read_text(encoding="utf-8").strip():
+        if not text_of_file(path).strip():
             raise UserError(f"{path} is empty; delete it to use ours")
         return
     ours = _read(PROMPTS / path.name)
@@ -107,17 +114,18 @@ def _check(path: Path) -> None:
 
 def _misfit(text: str, ours: str) -> str:
     """Return what is wrong with the placeholders of a text, or "". A text without placeholders may hold any brace."""
-    if not (wanted := set(_NAME.findall(ours))):
+    names = set(_NAME.findall(ours))
+    if not names:
         return ""
-    names, braces = ", ".join(f"{{{name}}}" for name in sorted(wanted)), "; write {{ and }} for braces"
+    listed, remedy = ", ".join(f"{{{name}}}" for name in sorted(names)), "write {{ and }} for braces"
     try:
-        found = set(_placeholders(text))
+        placeholders = set(_placeholders(text))
     except ValueError as error:
-        return f"cannot be filled in ({error}){braces}"
-    if unknown := sorted(found - wanted):
-        return f"has a placeholder {{{unknown[0]}}}, but only {names} can be filled in{braces}"
-    if lacking := sorted(wanted - found):
-        return f"lacks the placeholder {{{lacking[0]}}}; it must have {names}"
+        return f"cannot be filled in ({error}); {remedy}"
+    if unknown := sorted(placeholders - names):
+        return f"has a placeholder {{{unknown[0]}}}, but only {listed} can be filled in; {remedy}"
+    if missing_names := sorted(names - placeholders):
+        return f"lacks the placeholder {{{missing_names[0]}}}; it must have {listed}"
     return ""
 
 
@@ -139,11 +147,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="as in prompts.folder")
     folder = parser.parse_args().folder
     use_folder(folder)
-    lacking = missing_texts(folder)
+    gaps = missing_texts(folder)
     for path in _files(folder):
-        print(f"{path.name}: complete" if path.name not in lacking else f"{path.name}: some texts")
-    for file, names in lacking.items():
-        print(f"missing, so ours: {file}" + (f": {', '.join(names)}" if file not in names else ""))
+        print(f"{path.name}: {'some texts' if path.name in gaps else 'complete'}")
+    for file, names in gaps.items():
+        print("missing, so ours:", file if names == [file] else f"{file}: {', '.join(names)}")
 
 
 if __name__ == "__main__":

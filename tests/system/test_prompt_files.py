@@ -77,6 +77,10 @@ def test_a_folder_that_is_missing_or_not_yaml_is_refused(tmp_path):
     (tmp_path / "judge_en.yaml").write_text("a: [", encoding="utf-8")
     with pytest.raises(UserError, match="judge_en.yaml: not YAML"):
         use_folder(tmp_path)
+    (tmp_path / "judge_en.yaml").unlink()
+    (tmp_path / "babyai.md").write_bytes(b"\xff")
+    with pytest.raises(UserError, match="babyai.md is not UTF-8 text"):
+        use_folder(tmp_path)
 
 
 def test_worlds_and_hashes_follow_the_files(tmp_path, capsys, monkeypatch):
