@@ -1,13 +1,14 @@
-"""The worked case of a training run: a group's points and rewards, with its best and its worst answer (Appendix H,
-Tournament-GRPO).
+"""The worked case of a training run (Appendix H, Tournament-GRPO): a group's points and rewards, best and worst answer.
 
     python -m arenarl.report tables/tournament_grpo_g2_m8 --case
 
-A rule chooses the group: of the last stored step, the largest difference in points between two valid trajectories. Of
-equal groups, the first.
+A rule chooses the group: among those of the last stored step, the first with the largest difference in points between
+two valid trajectories.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from arenarl.report import markdown
 from arenarl.system.errors import UserError, missing, printable_lines
 from arenarl.training.rewards.formulas import min_max, zero_invalid
 from arenarl.training.rewards.group import valid_of
-from arenarl.trajectory import Trajectory, read_jsonl
+from arenarl.trajectory import Trajectory, read_steps
 
 Points = Sequence[float | None]
 
@@ -26,10 +27,10 @@ def worked_case(run_dir: Path) -> str:
     path = run_dir / "rl" / "groups.jsonl"
     if not path.is_file():
         raise UserError(missing(path, "; RL writes it every rl.eval_steps steps"))
-    groups: list[dict[str, Any]] = []
-    for record in read_jsonl(path):
-        groups = [*(groups if groups and groups[0]["step"] == record["step"] else []), record]
-    case = max(groups, key=_gap, default=None)  # of equal groups, the first
+    last: list[dict[str, Any]] = []
+    for _, of_step in groupby(read_steps(path), key=itemgetter("step")):
+        last = list(of_step)
+    case = max(last, key=_gap, default=None)  # of equal groups, the first
     if case is None or not _points_of_valid(case):
         raise UserError(f"{path}: no group has points of a tournament; take a run with reward.name=tournament_grpo")
     return "\n\n".join(_parts(case))
