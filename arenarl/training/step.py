@@ -167,11 +167,15 @@ class TrainingStep:
                 columns = {f"{name}_{k + 1}": partial(_part, k) for k in range(count)}
             columns["valid"] = _validity
 
-        def column(values: Callable[[RolloutGroup, GroupOutcome], Rewards], **_: Any) -> list[float | None]:
-            return [value for pair in zip(self.groups, self.outcomes, strict=True) for value in values(*pair)]
+        first, *rest = columns.values()
 
-        def first(log_metric: Callable[[str, float], None], trainer_state: Any, **_: Any) -> list[float | None]:
-            """Finish the step, before TRL calls the other columns."""
+        def compute(values: Callable[[RolloutGroup, GroupOutcome], Rewards], **_: Any) -> list[float | None]:
+            return [value for pair in self.judged for value in values(*pair)]
+
+        def finish_and_compute(
+            log_metric: Callable[[str, float], None], trainer_state: Any, **_: Any
+        ) -> list[float | None]:
+            """Finish the step, before TRL calls the functions of the other columns."""
             start = perf_counter()
             self.judging.outcomes()
             waited_s = perf_counter() - start
@@ -179,9 +183,9 @@ class TrainingStep:
             for name, values in (metrics | self._times(start, waited_s)).items():
                 for value in values:
                     log_metric(name, value)
-            return column(next(iter(columns.values())))
+            return compute(first)
 
-        functions = [first, *(partial(column, values) for values in list(columns.values())[1:])]
+        functions = [finish_and_compute, *(partial(compute, values) for values in rest)]
         for function, title in zip(functions, columns, strict=True):
             function.__name__ = title
         return functions
@@ -226,12 +230,12 @@ def _facts(group: RolloutGroup, outcome: GroupOutcome) -> tuple:
 
 
 def _part(k: int, group: RolloutGroup, outcome: GroupOutcome) -> Rewards:
-    """The scores on the k-th dimension (G,). If the query has fewer, all have 0, which changes no advantage."""
+    """Return the scores on dimension k (G,); all 0, which changes no advantage, if the query has fewer dimensions."""
     return [None if parts is None else parts[k] if k < len(parts) else 0.0 for parts in outcome.parts_G]
 
 
 def _validity(group: RolloutGroup, outcome: GroupOutcome) -> Rewards:
-    """1 or 0; None where the reward is None, so that TRL ignores the trajectory in all columns."""
+    """Return 1 or 0 (G,); None where the reward is None, so that TRL ignores the trajectory in all columns."""
     pairs = zip(group.trajectories, outcome.rewards_G, strict=True)
     return [None if reward is None else float(trajectory.valid) for trajectory, reward in pairs]
 

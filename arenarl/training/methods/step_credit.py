@@ -39,7 +39,7 @@ def gates(depths: Mapping[int, int]) -> dict[int, float]:
 
 
 def turn_advantages(advantage: float, depths: Mapping[int, int], turns: int) -> list[float]:
-    """Return one advantage per turn; `depths` are those of the pivotal turns, by index from 0."""
+    """Return one advantage per turn. `depths` maps each pivotal turn, an index from 0, to its depth."""
     gate_of = gates(depths) if advantage > 0 else {}
     return [advantage + advantage * gate_of.get(turn, 0.0) for turn in range(turns)]
 
@@ -53,7 +53,8 @@ def pivotal_depths(ranking: Ranking, by: Literal["round", "turn"]) -> dict[int, 
         winner = match.i if match.scores[0] > match.scores[1] else match.j
         of_winner = depths.setdefault(winner, {})
         for call in match.calls:
-            for number in (call.detail or ({}, {}))[call.first != winner].get("pivotal_turns", ()):
+            place = 0 if call.first == winner else 1
+            for number in (call.detail[place] if call.detail else {}).get("pivotal_turns", ()):
                 turn = number - 1
                 of_winner[turn] = max(of_winner.get(turn, 0), match.round if by == "round" else turn)
     return depths
@@ -63,9 +64,8 @@ def depths_of(
     group: RolloutGroup, ranking: Ranking | None, by: Literal["round", "turn"] = "round"
 ) -> list[dict[int, int]]:
     """Return the depths of each trajectory's pivotal turns (G,); trajectories with equal messages share them."""
-    by_row, by_messages = pivotal_depths(ranking, by) if ranking else {}, {}
-    for row, depths in by_row.items():
-        by_messages[repr(group.trajectories[row].messages)] = depths
+    by_row = pivotal_depths(ranking, by) if ranking else {}
+    by_messages = {repr(group.trajectories[row].messages): depths for row, depths in by_row.items()}
     return [by_messages.get(repr(trajectory.messages), {}) for trajectory in group.trajectories]
 
 
@@ -83,8 +83,8 @@ def make_advantages(trainer: "GRPOTrainer", policy: str, config: Config, judged:
             for depths in depths_of(group, outcome.ranking, config.rl.credit_depth)
         ]
         rows = list(zip(batch["advantages"].tolist(), depths_B, turn_counts(own_BT), strict=True))
-        named = [turn in depths for advantage, depths, turns in rows if advantage > 0 for turn in range(turns)]
-        for is_pivotal in gather_object(named):
+        flags = [turn in depths for advantage, depths, turns in rows if advantage > 0 for turn in range(turns)]
+        for is_pivotal in gather_object(flags):
             step_metrics(trainer)["credit/pivotal_turns"].append(float(is_pivotal))
         return over_tokens([turn_advantages(*row) for row in rows], own_BT)
 

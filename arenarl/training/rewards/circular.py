@@ -17,7 +17,15 @@ import numpy as np
 
 from arenarl.tournament.ranking import scored_calls
 from arenarl.training.rewards.formulas import to_array, to_list
-from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, rewarded_outcome
+from arenarl.training.rewards.group import (
+    GroupOutcome,
+    IncomingGroup,
+    Referee,
+    Reward,
+    first_rows,
+    play,
+    rewarded_outcome,
+)
 
 MIDPOINT = 3.5  # of the ranking
 DEFAULT = 3.0  # score without an opponent; NeMo Gym's
@@ -56,8 +64,7 @@ def split_scores(first: float, second: float) -> tuple[float, float]:
 
 
 def mean_scores(calls: Iterable[tuple[int, int, float, float]], size: int) -> list[float | None]:
-    """Return each row's mean score (size,) over calls (first, second, total of the first, of the second); None without
-    one."""
+    """Return each row's mean score (size,), None without a call. A call is (first, second, their two totals)."""
     scores: dict[int, list[float]] = defaultdict(list)
     for first, second, *totals in calls:
         for row, score in zip((first, second), split_scores(*totals), strict=True):
@@ -103,15 +110,12 @@ def circular_reward(
 async def by_circle(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     valid_G, ranking = await play(referee, incoming, "circular")
     trajectories = (await incoming.complete()).trajectories
-    first = {repr(one.messages): row for row, one in reversed(list(enumerate(trajectories))) if one.valid}
     by_row = mean_scores(scored_calls(ranking.matches), len(trajectories))
-    scores_G = [
-        None if not one.valid else by_row[first[repr(one.messages)]] if ranking.matches else DEFAULT
-        for one in trajectories
-    ]
-    rewards_G = circular_reward(
-        scores_G, valid_G, [len(one.answer) for one in trajectories], referee.reward.length_penalty
-    )
+    if not ranking.matches:
+        by_row = [DEFAULT] * len(trajectories)
+    scores_G = [None if row is None else by_row[row] for row in first_rows(trajectories)]
+    lengths_G = [len(trajectory.answer) for trajectory in trajectories]
+    rewards_G = circular_reward(scores_G, valid_G, lengths_G, referee.reward.length_penalty)
     return rewarded_outcome(rewards_G, ranking.judge_calls, ranking.failed_calls, ranking=ranking)
 
 

@@ -110,6 +110,15 @@ def valid_of(trajectories: Sequence[Trajectory]) -> list[bool | None]:
     return [None if trajectory.is_void else trajectory.valid for trajectory in trajectories]
 
 
+def first_rows(trajectories: Sequence[Trajectory]) -> list[int | None]:
+    """Return the first valid row with equal messages (G,), as which a trajectory is judged; None for invalid ones."""
+    first: dict[str, int] = {}
+    return [
+        first.setdefault(repr(trajectory.messages), row) if trajectory.valid else None
+        for row, trajectory in enumerate(trajectories)
+    ]
+
+
 def rounded(rewards_G: Sequence[float | None]) -> list[float | None]:
     """Round rewards (G,) before comparing them, so that float noise does not break ties."""
     return [None if reward is None else round(reward, DECIMALS) for reward in rewards_G]
