@@ -316,8 +316,8 @@ def restated(query: str, answer: str) -> float:
     >>> restated("Find a quiet park.", "A quiet park: Jade Park"), restated("找公园", "公园好")
     (80.0, 66.66666666666667)
     """
-    asked, words = set(_WORD.findall(query.lower())), _WORD.findall(answer.lower())
-    return 100.0 * sum(word in asked for word in words) / len(words) if words else math.nan
+    query_words, words = set(_WORD.findall(query.lower())), _WORD.findall(answer.lower())
+    return 100.0 * sum(word in query_words for word in words) / len(words) if words else math.nan
 
 
 def _repeated(case: Case) -> float:
@@ -355,7 +355,7 @@ def is_own(cases: Sequence[Case]) -> bool:
 
 
 def _strata(cases: Sequence[Case]) -> dict[str, Any]:
-    """Return what `statistics` needs to know of the cases beside their values."""
+    """Return the arguments of `statistics` that describe the cases, without their values."""
     subtracted = [case.is_subtracted for case in cases]
     return {
         "strata": [case.query.subtask for case in cases],

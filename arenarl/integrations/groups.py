@@ -1,4 +1,4 @@
-"""What trainers' groups have in common: conversations with one prompt, and rewards where a number is required."""
+"""Groups of other trainers: split conversations with one prompt, and give every trajectory a number as its reward."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,12 +28,12 @@ def split_chats(chats: Sequence[Messages]) -> tuple[list[dict[str, Any]], list[l
 
 
 def neutral_rewards(ranked: RankedGroup) -> list[float]:
-    """Return the rewards, with 0.5 for a trajectory without a rank. Prints how many there are.
+    """Return the rewards, with 0.5 for a trajectory without a rank. Print how many have none.
 
     0.5 is the mean of the rewards of any ranked group, so GRPO gives such a trajectory the advantage 0.
     """
     if missing := ranked.rewards.count(None):
-        lacks = f"{missing} of {len(ranked.rewards)} trajectories have no rank, reward 0.5"
+        problem = f"{missing} of {len(ranked.rewards)} trajectories have no rank, reward 0.5"
         # every process prints, because each ranks its own groups
-        print(f"tournament: {lacks}; {ranked.failed_calls} of {ranked.calls} judge calls failed", flush=True)
+        print(f"tournament: {problem}; {ranked.failed_calls} of {ranked.calls} judge calls failed", flush=True)
     return [0.5 if reward is None else reward for reward in ranked.rewards]

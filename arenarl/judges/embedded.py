@@ -142,10 +142,9 @@ class EmbeddedJudge:
         rate = 0.0 if self.config.noise == "none" else self.config.turn_error_rate
         texts = [json.dumps(view.messages, sort_keys=True) for view in views]
         rng = np.random.default_rng(stable_seed(self.seed, "pivotal turns", query.query_id, call, texts))
-        named = [truly_pivotal(self.examine, query, view) for view in views]
         return tuple(
             tuple(number for number, is_pivotal in enumerate(turns, start=1) if is_pivotal ^ (rng.random() < rate))
-            for turns in named
+            for turns in [truly_pivotal(self.examine, query, view) for view in views]
         )
 
     def _truth(self, query: Query, view: View) -> dict[str, float]:
@@ -172,6 +171,6 @@ def surface_bias(answer: str, config: JudgeConfig) -> float:
     (2.0, 0.5)
     """
     lines = [line for line in answer.splitlines() if line.strip()]
-    formatted = sum(bool(_FORMATTED.match(line)) for line in lines) / len(lines) if lines else 0.0
-    praise, has_trigger = bool(_PRAISE.search(answer)), config.trigger.lower() in answer.lower()
-    return config.praise_bias * praise + config.format_bias * formatted + config.trigger_bias * has_trigger
+    share = sum(bool(_FORMATTED.match(line)) for line in lines) / len(lines) if lines else 0.0
+    has_praise, has_trigger = bool(_PRAISE.search(answer)), config.trigger.lower() in answer.lower()
+    return config.praise_bias * has_praise + config.format_bias * share + config.trigger_bias * has_trigger

@@ -110,9 +110,9 @@ def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> flo
 
 
 def truly_pivotal(examine: Examiner, query: Query, view: View) -> list[bool]:
-    """Return for each turn of a view whether its tool results bring something that the query needs.
+    """Return for each turn of a view whether its tool results raise `Truth.information`.
 
-    `Truth.information` measures it. A turn with the answer brings nothing. Raises UserError if the query has no truth.
+    A turn with the answer does not. Raises UserError if the query has no truth.
     """
     turns = view.turns
     end = turns[-1:] if turns and turns[-1].answer is not None else []
@@ -124,8 +124,8 @@ def truly_pivotal(examine: Examiner, query: Query, view: View) -> list[bool]:
             raise UserError(f"query {query.query_id} has no truth: {NO_TRUTH}")
         return truth.information()
 
-    brought = [after > before for before, after in pairwise(map(information, range(len(acting) + 1)))]
-    return brought + [False] * len(end)
+    is_pivotal = [after > before for before, after in pairwise(map(information, range(len(acting) + 1)))]
+    return is_pivotal + [False] * len(end)
 
 
 def make_examiner(domain: Domain) -> Examiner | None:
@@ -159,8 +159,8 @@ def cached_examiner(
 
 def scores_and_detail(verdict: Verdict | None) -> tuple | None:
     """Convert a verdict for the tournament: (total, total, the match's detail).
-    The detail has the scores by dimension of each trajectory, with its `pivotal_turns` if the judge names them, then
-    the reason, if there is one."""
+    The detail is a list: the scores by dimension of each trajectory, with `pivotal_turns` if the judge names them, and
+    at the end the reason, if there is one."""
     if verdict is None:
         return None
     detail: list[Any] = list(verdict.dimensions)

@@ -124,23 +124,24 @@ def _verdict(reply: Any, count: int, turns: Sequence[int] | None = None) -> Verd
     scores = tuple({name: _score(score) for name, score in scores.items()} for scores in reply.dimensions)
     if not isinstance(reply.reason, str):
         raise ValueError(f"its reason is not a text: {reply.reason!r:.200}")
-    named = _turn_numbers(reply.pivotal_turns, turns) if turns is not None else ()
-    verdict = Verdict(scores, reply.total, reply.reason, named)
+    pivotal_turns = _turn_numbers(reply.pivotal_turns, turns) if turns is not None else ()
+    verdict = Verdict(scores, reply.total, reply.reason, pivotal_turns)
     for total in verdict.totals:
         _score(total)
     return verdict
 
 
-def _turn_numbers(named: Any, turns: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    are_numbers = len(named) == len(turns) and all(
+def _turn_numbers(reply: Any, turns: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Check the numbers of pivotal turns; `turns` are the numbers of turns of the trajectories."""
+    are_numbers = len(reply) == len(turns) and all(
         isinstance(number, Integral) and as_number(number) is not None and 1 <= number <= most
-        for numbers, most in zip(named, turns, strict=True)
+        for numbers, most in zip(reply, turns, strict=True)
         for number in numbers
     )
     if not are_numbers:
         problem = "pivotal_turns must list, for each trajectory, numbers of its turns"
-        raise ValueError(f"{problem} (1 to {' and 1 to '.join(map(str, turns))}), not {named!r:.200}")
-    return tuple(tuple(map(int, numbers)) for numbers in named)
+        raise ValueError(f"{problem} (1 to {' and 1 to '.join(map(str, turns))}), not {reply!r:.200}")
+    return tuple(tuple(map(int, numbers)) for numbers in reply)
 
 
 def _positions(reply: Any, count: int) -> list[int]:

@@ -112,7 +112,7 @@ class JudgeServer(LocalServer):
         scores = [{name: scores[dimensions[name]] for name in names} for scores in verdict.dimensions]
         if names_turns:
             turns = judge.name_turns(query, judge.views(*group), call)
-            scores = [agent | {"pivotal_turns": list(named)} for agent, named in zip(scores, turns, strict=True)]
+            scores = [agent | {"pivotal_turns": list(numbers)} for agent, numbers in zip(scores, turns, strict=True)]
         if "agent_1" in form:
             reason = {"reason": "simulated"} if "reason" in form else {}
             return reason | {f"agent_{number}": agent_scores for number, agent_scores in enumerate(scores, start=1)}

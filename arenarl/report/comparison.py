@@ -5,7 +5,7 @@
 Runs of one name and the same settings with several seeds form one column. The interval of a difference covers what was
 drawn more than once. With one run a column, test queries are resampled, in both runs at once (`evaluation.statistics`).
 With several seeds, differences are paired by seed, and the interval is Student's t over seeds
-(`evaluation.over_seeds`). Runs with other test queries, baselines or judges are refused.
+(`evaluation.over_seeds`). Runs whose test queries, baselines or judges differ are refused.
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ class EvaluatedRun:
 
     @cached_property
     def queries(self) -> dict[str, tuple[str, str]]:
-        """Subtask and text of each test query."""
+        """Subtask and text of each test query, by id."""
         cases = next(iter(self.cases.values()))
         return {case.query.query_id: (case.query.subtask, case.query.query) for case in cases}
 
@@ -152,7 +152,7 @@ def _refuse_unlike(first: EvaluatedRun, run: EvaluatedRun) -> None:
 
 
 def _columns(runs: Sequence[EvaluatedRun]) -> list[Column]:
-    """Group the runs that differ only in their seed; if all do, compare one seed with the other."""
+    """Group the runs that differ only in their seed; if all runs do, each is a column."""
     columns: list[Column] = []
     for run in runs:
         column = next((column for column in columns if _settings(column[0]) == _settings(run)), None)
@@ -204,14 +204,14 @@ def _rows(columns: Sequence[Column], policy: str) -> list[list[str]]:
     """Return a head, and a row for each figure of a policy: its values, then its differences from the first column."""
     labels = list(map(_label, columns))
     values = [[policies_of(run.summary).get(policy, {}) for run in column] for column in columns]
-    differences = [_differences(columns[0], column, policy) for column in columns[1:]]
+    by_column = [_differences(columns[0], column, policy) for column in columns[1:]]
     figures = [name for name, value in values[0][0].items() if isinstance(value, dict) and "mean" in value]
     rows = [["", *labels, *(f"{label} minus {labels[0]}" for label in labels[1:])]]
     for name in figures:
         digits = DIGITS.get(name, 1)
         means = [_mean([(of_run.get(name) or {}).get("mean") for of_run in column]) for column in values]
         if means[0] is not None:
-            signed = [_signed(of_column.get(name), digits) for of_column in differences]
+            signed = [_signed(of_column.get(name), digits) for of_column in by_column]
             rows.append([heading(name), *(_plain(mean, digits) for mean in means), *signed])
     return rows
 
@@ -239,13 +239,13 @@ def _differences(first: Column, column: Column, policy: str) -> dict[str, Any]:
 def _over_seeds(first: Column, column: Column, policy: str) -> dict[str, Any]:
     pairs = [sorted(each, key=_seed) for each in (column, first)]
     summaries = [[policies_of(run.summary)[policy] for run in runs] for runs in pairs]
-    found = {}
+    by_figure = {}
     for name in summaries[0][0]:
         figures = [[summary.get(name) for summary in of_column] for of_column in summaries]
         if all(isinstance(figure, dict) and figure.get("mean") is not None for each in figures for figure in each):
             difference = paired_difference([[figure["mean"] for figure in each] for each in figures])
-            found[name] = {"mean": difference["difference"], "ci": difference["ci"]}
-    return found
+            by_figure[name] = {"mean": difference["difference"], "ci": difference["ci"]}
+    return by_figure
 
 
 def _signed(figure: dict[str, Any] | None, digits: int) -> str:

@@ -248,12 +248,11 @@ class ChatEncoder:
         forms = [(name, json.dumps(name)[1:-1]) for name in (tool["function"]["name"] for tool in tools)]
         for messages in (head, [*head, _TURN, _RESULT]):
             try:
-                without, shown = (
-                    self.tokenizer.apply_chat_template(messages, tools=given, tokenize=False) for given in (None, tools)
-                )
+                plain = self.tokenizer.apply_chat_template(messages, tokenize=False)
+                text = self.tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
             except _TEMPLATE_ERRORS:
                 return False
-            if not all(any(shown.count(form) > without.count(form) for form in both) for both in forms):
+            if not all(any(text.count(form) > plain.count(form) for form in both) for both in forms):
                 return False
         return True
 

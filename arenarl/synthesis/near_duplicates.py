@@ -1,7 +1,7 @@
 """Find near-duplicate texts by their shared words and word pairs, exactly, without hashing or sampling.
 
 Each Chinese character counts as a word. A similar text lacks only few of a text's words and pairs, so it has most of
-the rarest. Only texts with most of the rarest are compared; whole blocks of texts are searched at once for them.
+its rarest ones. Only texts with most of the rarest ones are compared, and blocks of 4,096 texts are searched at once.
 """
 
 import re
@@ -60,10 +60,10 @@ class NearDuplicates:
             return
         rare = known[: 2 * may_lack + 6]
         for number, block in enumerate(self._blocks):
-            found = _in_at_least(len(rare) - may_lack, [block[part] for part in rare if part in block])
-            while found:
-                bit = found.bit_length() - 1
-                found ^= 1 << bit
+            bits = _in_at_least(len(rare) - may_lack, [block[part] for part in rare if part in block])
+            while bits:
+                bit = bits.bit_length() - 1
+                bits ^= 1 << bit
                 yield self._texts[number * _BLOCK + bit]
 
 
