@@ -177,7 +177,8 @@ def _seeds(column: Column) -> list[int]:
 
 def _label(column: Column) -> str:
     (run, *more) = column
-    return f"{run.config.name} ({len(column)} seeds)" if more else run.config.run_name
+    # of a single run the folder, because a copy in another folder has the same name in its config
+    return f"{run.config.name} ({len(column)} seeds)" if more else str(run.folder.relative_to("runs"))
 
 
 def _refuse_unpaired(first: Column, column: Column) -> None:

@@ -87,6 +87,11 @@ def test_terminal_and_page_show_differences_and_curves(runs, monkeypatch, capsys
     assert (runs / "one" / "figures" / "comparison.svg").is_file()
 
 
+def test_a_copy_of_a_run_is_named_by_its_folder(runs):
+    shutil.copytree(runs / "one", runs / "one-copy")
+    assert list(compare(["one", "one-copy"]).curves) == ["one", "one-copy"]
+
+
 def test_several_seeds_are_paired_by_seed_and_their_interval_is_over_seeds(runs):
     names = [f"{name}{suffix}" for name in ("one", "two") for suffix in ("", "-seed1")]
     comparison = compare(names)
