@@ -1,8 +1,7 @@
 """Rubrics: the dimensions that a judge scores, and their weights in the total.
 
 A domain's rubric is in configs/rubrics/<domain>_<language>.yaml (3.3, ArenaRL), in the current folder or in the
-repository. `Rubric.total` computes totals from the
-scores; a total in a judge's reply is ignored.
+repository. `Rubric.total` computes totals from the scores; a total in a judge's reply is ignored.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
     # my_rm.py, on PYTHONPATH; then: --group-rm --custom-rm-path my_rm.reward
     reward = group_reward(Ranker(judge="openai", rubric="…"))
 
-A sample without a rank leaves the loss (`remove_sample`); its reward 0.5 leaves the mean of its group as it is.
+A sample without a rank is left out of the loss (`remove_sample`); its reward of 0.5 does not change its group's mean.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -4,9 +4,9 @@
     reward.reward_manager.module.path=pkg://arenarl.integrations.verl reward.reward_manager.name=TournamentRewardManager
     +reward.reward_kwargs.judge=openai '+reward.reward_kwargs.rubric="…"'
 
-verl calls a reward worker with one sample at a time. Samples with one `uid` wait for each other until all `rollout.n`
-are there, and are then ranked. After `deadline_s` from the first, those that are there are ranked; a later one gets
-0.5, the mean of a group, and so does a sample without a rank.
+verl calls a reward worker with one sample at a time. The samples of a `uid` are ranked once all `rollout.n` have
+arrived, or `deadline_s` after the first one. A later sample gets 0.5, the mean of a group, and so does a sample without
+a rank.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from arenarl.rank import Ranker
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 
-_CALLS = 1000  # that Ray runs of one worker at a time
+_CALLS = 1000  # most calls of one worker that Ray runs at a time
 
 
 @dataclass

@@ -371,7 +371,7 @@ class LLMClient:
             status = getattr(error, "status", None)
             if status in _REFUSES_ALL:
                 self._refusing.add(_target(llm))
-            if status != 400:  # proof of a running server
+            if status != 400:  # a 400 proves that the server runs
                 return
         else:
             self._charge(llm, request, completion.tokens, completion.tokens_cached)

@@ -76,7 +76,7 @@ class ReplyStore:
 
     def __init__(self, path: Path):
         self._path, self._db = path, open_database(path, _SCHEMA, "judge.store")
-        self._stages: set[str] = set()  # with a row in `spent`
+        self._stages: set[str] = set()  # stages with a row in `spent`
 
     def _execute(self, statement: str, values: Any) -> sqlite3.Cursor:
         try:

@@ -118,7 +118,8 @@ class Transport:
         self._requests: dict[tuple[str, str | None], dict[str, Any]] = {}
 
     async def send(self, llm: LLMConfig, request: dict[str, Any]) -> Completion:
-        """Make one attempt. Raises TimeoutError, NoCompletion, APIConnectionError and APIStatusError."""
+        """Make one attempt. Raises TimeoutError, NoCompletion, APIConnectionError and APIStatusError; UserError for a
+        wrong proxy or certificate, and PydanticSerializationError for a request with a lone surrogate."""
         fields = {name: value for name, value in request.items() if name != "extra_body"}
         fields |= request.get("extra_body") or {}
         body = to_json(fields)

@@ -23,7 +23,7 @@ class NotText(UserError):
 
 
 def lines_of(path: Path, encoding: str = "utf-8", may_be_cut: bool = False) -> Iterator[str]:
-    """Yield the file's lines; a line that ends inside a character is left out if the file `may_be_cut`.
+    """Yield the file's lines. With `may_be_cut`, a last line that ends inside a character is left out.
     Raises UserError if the file is missing, a folder or unreadable, and NotText if it is not UTF-8."""
     try:
         with path.open(encoding=encoding) as file:

@@ -76,14 +76,16 @@ def tokenize_trajectories(
     path: Path, tokenizer: PreTrainedTokenizerBase, tools: list[dict] | None, max_length: int,
     system: str | None = None, actions: ActionForm = "tool_calls", store: Path | None = None,
 ) -> Dataset:  # fmt: skip
-    """Return a dataset of `input_ids` and `labels`, cut to `max_length` tokens, `length`, the uncut length, and
-    `first_label`, the place of the first label (-1 without any).
+    """Return a dataset with the columns `input_ids`, `labels`, `length` and `first_label`.
+
+    Ids and labels are cut to `max_length` tokens; `length` is the length before the cut. `first_label` is the place of
+    the first label, -1 without one.
 
     Args:
         tools: schemas in the prompt, unless the trajectory has its own tools; None for a prompt without tools.
         system: replaces the trajectory's system message, as in rollouts.
-        store: folder that keeps the dataset; None for memory. It is made again if it is damaged, or holds tokens of
-            other data, settings, tokenizer or code. Call it on the main process first.
+        store: folder for the dataset; None keeps it in memory. It is written again if it is damaged, or if data,
+            settings, tokenizer or code have changed. Call this function on the main process first.
 
     Raises:
         UserError: no token has a label, because the chat template marks no assistant turn or `max_length` is too small;
@@ -133,7 +135,7 @@ def _tokenizer_hashes(tokenizer: PreTrainedTokenizerBase) -> list[Any]:
 
 
 def _holds(store: Path, key: str) -> bool:
-    """True if a folder of tokens has this key. The main process also compares the file with its hash."""
+    """Return True if a folder of tokens has this key. The main process also compares the file with its hash."""
     try:
         return read_mark(store).start == key and not (is_main_process() and damage(store))
     except UserError:  # no mark, or a damaged one

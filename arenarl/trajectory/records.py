@@ -18,6 +18,7 @@ from arenarl.trajectory.vocabulary import Query
 _QUERY = TypeAdapter(Query)
 _ROLES = ("system", "user", "assistant", "tool")
 _HELP = "data/README.md describes the format"
+_ends: dict[Path, tuple[float, Any]] = {}  # last step and state of each file after this process's `append_step`
 SPLIT_FILES = ("sft", "rl_queries", "test_queries", "test_baselines")  # of a data folder, without .jsonl
 
 
@@ -29,11 +30,11 @@ def write_jsonl(path: Path, records: Iterable[Any]) -> None:
 def append_step(path: Path, step: float, records: Iterable[dict[str, Any]]) -> None:
     """Append the records of an optimizer step; each has a `step`. Records of this step or a later one are replaced.
 
-    A process reads and rewrites a file at its first call only. Later calls write the new lines alone, unless they
-    replace records. A kill while they are written leaves a part of this step, which the resumed run replaces.
+    The first call of a process reads and rewrites the file. Later calls only append lines, unless they replace records
+    or another process has changed the file. A kill may leave a part of the lines, which the resumed run replaces.
     """
     records = list(records)
-    last, state = _written.pop(path, (inf, None))
+    last, state = _ends.pop(path, (inf, None))
     if last < step and state == _state(path):
         append_lines(path, records)
     else:
@@ -41,10 +42,7 @@ def append_step(path: Path, step: float, records: Iterable[dict[str, Any]]) -> N
         records = [*earlier, *records]
         write_jsonl(path, records)
         last = -inf
-    _written[path] = max([last, *(record["step"] for record in records)]), _state(path)
-
-
-_written: dict[Path, tuple[float, Any]] = {}  # the last step and the state of each file after `append_step`
+    _ends[path] = max([last, *(record["step"] for record in records)]), _state(path)
 
 
 def _state(path: Path) -> tuple[int, int] | None:
@@ -70,8 +68,8 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _numbered_records(path: Path, may_be_cut: bool = False) -> Iterator[tuple[int, Any]]:
-    """Yield (line number, record) for each line that is not blank. Raises UserError as `read_jsonl` does, but not for
-    the end of a file that `may_be_cut`."""
+    """Yield (line number, record) for each line that is not blank. Raises UserError as `read_jsonl` does.
+    With `may_be_cut`, a last line without its end is left out."""
     if not path.exists():
         raise UserError(missing(path, f"; {how_to_get(path)}"))
     for number, line in enumerate(lines_of(path, "utf-8-sig", may_be_cut), start=1):

@@ -4,7 +4,7 @@
 rollouts that visit s; a rollout counts once in each. So credit falls on the turns at which rollouts part: a turn that
 all rollouts in its state take, or one in a state of a single rollout, has advantage 0. If rollouts never meet again, a
 rollout's advantages add up to its reward less the group's mean. States are exact: the world replays the trajectory. The
-paper is known from its abstract and notes alone: V(s), and no smoothing by a prior, are our reconstruction.
+paper is known from its abstract and notes alone: V(s) and the absence of a prior are our reconstruction.
 
 Three rollouts share the first state; two take the same action there and part in the next state:
 

@@ -24,8 +24,8 @@ def make_turn_advantages(
     judged: Judged,
     of_group: Callable[[Rewards, Sequence[Visits]], list[list[float]]],
 ) -> Advantages:
-    """Return a function that computes advantages (B, T) with `of_group`: (rewards (G,), visits (G, turns)) ->
-    advantages (G, turns). It logs the share of turns whose state another trajectory of the group visited too."""
+    """Return a function that computes advantages (B, T), and logs the share of turns whose state another trajectory of
+    the group visited too. `of_group` maps a group's rewards (G,) and visits (G, turns) to advantages (G, turns)."""
     from accelerate.utils import gather_object
 
     from arenarl.domains.domain import make_domain
