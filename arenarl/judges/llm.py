@@ -88,6 +88,11 @@ def checklist_reply(items: tuple[str, ...]) -> type[BaseModel]:
     return _reply_of("Checklist", items=_reply_of("Items", **dict.fromkeys(items, StrictBool)))
 
 
+def _form_of(fields: dict[str, str]) -> str:
+    """Return a JSON object as a prompt shows its form."""
+    return "{" + ", ".join(f'"{name}": {form}' for name, form in fields.items()) + "}"
+
+
 class LLMJudge:
     """An LLM as a judge. `rubric` returns a query's rubric: the domain's, or one written for this query
     (Tournament-GRPO, Appendix A)."""
@@ -141,7 +146,7 @@ class LLMJudge:
 
     async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
         names = self._rubric(query).names
-        form = '{"items": {' + ", ".join(f'"{name}": <true or false>' for name in names) + "}}"
+        form = _form_of({"items": _form_of(dict.fromkeys(names, "<true or false>"))})
         verdict = await self._ask(query, [trajectory], Reply("checklist", form), checklist_reply(names), repeat)
         return verdict and verdict.items.model_dump()
 
@@ -152,11 +157,11 @@ class LLMJudge:
         names_turns = is_match and self.config.name_turns
         turns = tuple(len(read_turns(trajectory.messages)) for trajectory in trajectories) if names_turns else ()
         reply_type = scores_reply(len(trajectories), rubric.names, is_match and self.config.explain, turns)
-        fields = [f'"{name}": <0-10>' for name in rubric.names] + names_turns * ['"pivotal_turns": [<turn>]']
-        agent_form = "{" + ", ".join(fields) + "}"
-        forms = {name: '"<one sentence>"' if name == "reason" else agent_form for name in reply_type.model_fields}
-        form = "{" + ", ".join(f'"{name}": {form}' for name, form in forms.items()) + "}"
-        reply = Reply(task, form, names_turns=names_turns)
+        agent = dict.fromkeys(rubric.names, "<0-10>") | ({"pivotal_turns": "[<turn>]"} if names_turns else {})
+        fields = dict.fromkeys(reply_type.model_fields, _form_of(agent))
+        if "reason" in fields:
+            fields["reason"] = '"<one sentence>"'
+        reply = Reply(task, _form_of(fields), names_turns=names_turns)
         verdict = await self._ask(query, trajectories, reply, reply_type, repeat, rubric, answer_only)
         if verdict is None:
             return None
