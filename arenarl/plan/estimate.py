@@ -294,7 +294,7 @@ def estimate_lines(config: Config, stage: str) -> list[str]:
         typical, most = estimate(config, stage)
     except UserError as error:
         return [f"estimate for {stage}: not possible: {error}"]
-    return describe_estimate(f"estimate for {stage}", stage, typical, most, llms, "judge.max_cost=", judge.max_cost)
+    return describe_estimate(f"estimate for {stage}", stage, typical, most, llms, "judge.max_cost", judge.max_cost)
 
 
 def describe_estimate(
@@ -312,8 +312,9 @@ def describe_estimate(
         is_too_low = typical is not None and typical.cost > limit
         kind, end = ("typical", "will") if is_too_low else ("highest possible", "may")
         cost = f"the {kind} cost of {what}, {(typical if is_too_low else most).cost:,.2f}"
-        how = f"the run {end} stop early; raise {option.rstrip('= ')}, or take a cheaper judge"
-        lines.append(f"warning: {option}{limit:g} is below {cost}: {how}")
+        how = f"the run {end} stop early; raise {option}, or take a cheaper judge"
+        setting = f"{option}{' ' if option.startswith('--') else '='}{limit:g}"
+        lines.append(f"warning: {setting} is below {cost}: {how}")
     return lines
 
 

@@ -130,7 +130,7 @@ def estimate_lines(ranker: Ranker, candidates: Candidates, max_cost: float | Non
         counted = ranker.with_judge(LLMJudge(config, client, ranker.judge.rubric))
         asyncio.run(counted.rank_all([(group.prompt, group.candidates) for group in sample]))
         usages.append(take_times(client, candidates.count / len(sample)))
-    return describe_estimate("estimate", "this ranking", *usages, [config], "--max-cost ", max_cost)
+    return describe_estimate("estimate", "this ranking", *usages, [config], "--max-cost", max_cost)
 
 
 def _conclude(arguments: argparse.Namespace, candidates: Candidates, ranker: Ranker) -> None:

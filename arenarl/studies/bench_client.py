@@ -135,8 +135,8 @@ def compare(llm: LLMConfig, concurrency: int, arguments: argparse.Namespace, fol
         store = folder / f"{concurrency}-{number}.sqlite"
         rounds["client"].append(measure(call_with_client(llm, prompts, concurrency, store)))
     row: dict[str, Any] = {"concurrency": concurrency, "calls": arguments.calls}
-    for name, measured in rounds.items():
-        cpu_s, wall_s = (median(values) for values in zip(*measured, strict=True))
+    for name, times in rounds.items():
+        cpu_s, wall_s = (median(values) for values in zip(*times, strict=True))
         row |= {f"{name}_cpu_ms": cpu_s / arguments.calls * 1e3, f"{name}_calls_per_s": arguments.calls / wall_s}
     row["cpu_ratio"] = row["client_cpu_ms"] / row["plain_cpu_ms"]
     row["wall_ratio"] = row["plain_calls_per_s"] / row["client_calls_per_s"]

@@ -1,7 +1,7 @@
 """DGR as a topology (arXiv 2510.15514): all pairs play, cycles are removed, net wins rank.
 
 The won matches form a directed graph. Removing a minimum feedback arc set, the fewest won matches without which no
-cycle is left, makes it acyclic. An entrant's score is its wins minus its losses that are left, divided by N - 1.
+cycle is left, makes it acyclic. An entrant's score is its remaining wins minus its remaining losses, divided by N - 1.
 Differs from DGR: both orders are judged (Eq. 3, ArenaRL). Among several minimum sets, the random order of the entrants
 decides; above `EXACT` entrants a greedy search replaces the exact one (both our reconstruction).
 """
@@ -24,7 +24,8 @@ def feedback_arcs(arcs: Collection[Arc], entrants: Sequence[int]) -> set[Arc]:
     >>> feedback_arcs({(0, 1), (1, 2), (2, 0), (0, 3)}, [0, 1, 2, 3])
     {(2, 0)}
     """
-    order = (_best_order if len(entrants) <= EXACT else _greedy_order)(set(arcs), list(entrants))
+    find_order = _best_order if len(entrants) <= EXACT else _greedy_order
+    order = find_order(set(arcs), list(entrants))
     place = {entrant: index for index, entrant in enumerate(order)}
     return {(winner, loser) for winner, loser in arcs if place[winner] > place[loser]}
 
@@ -60,9 +61,9 @@ def _greedy_order(arcs: set[Arc], entrants: list[int]) -> list[int]:
             left.remove(sink)
             continue
         source = next((i for i in left if not losses[i]), None)
-        taken = max(left, key=lambda i: wins[i] - losses[i]) if source is None else source
-        first.append(taken)
-        left.remove(taken)
+        pick = max(left, key=lambda i: wins[i] - losses[i]) if source is None else source
+        first.append(pick)
+        left.remove(pick)
     return first + last[::-1]
 
 

@@ -1,10 +1,10 @@
 """GiGPO (arXiv 2505.10978): the trajectory's advantage in its group, plus the turn's among turns that share its state.
 
 `rl.advantage: gigpo`, with `rl.state_weight`, `rl.discount` and `rl.state_norm`. A = A^E + omega A^S. A^E is GRPO's. A
-turn's return is the trajectory's reward, discounted once per turn that follows; A^S standardises the returns of all
-turns of the group, also of one trajectory, whose world was in the same state before them. A state that occurs once has
-A^S = 0. States are exact: the world replays the trajectory. Departs from GiGPO: the state is the world's, not the text
-of the observation; standard deviations have ddof 1, as in GRPO here.
+turn's return is the trajectory's reward, discounted once per turn that follows. A^S standardises it among all turns of
+the group with the same state before them, including those of one trajectory. A state that occurs once has A^S = 0.
+States are exact: the world replays the trajectory. Departs from GiGPO: the state is the world's, not the text of the
+observation; standard deviations have ddof 1, as in GRPO here.
 
 Two trajectories with rewards 1 and 0 share their first state; the second returns to it:
 
