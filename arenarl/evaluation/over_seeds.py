@@ -38,8 +38,8 @@ def paired_difference(rows: Rows) -> dict[str, Any]:
     >>> paired_difference(([61.0, 63.0, 62.0], [50.0, 51.0, 52.0]))
     {'difference': 11.0, 'ci': [8.5159, 13.4841]}
     """
-    found = mean_over_seeds(np.subtract(*rows))
-    return {"difference": found["mean"], "ci": found["ci"]}
+    figure = mean_over_seeds(np.subtract(*rows))
+    return {"difference": figure["mean"], "ci": figure["ci"]}
 
 
 def beyond_chance(family: Mapping[Any, Rows | None]) -> dict[Any, dict[str, Any]]:

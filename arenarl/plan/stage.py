@@ -137,22 +137,22 @@ class Stage:
         """The reasons why the stage does not fit; empty if it fits."""
         shape, memory, rollout = self.shape, self.gpu.memory_gb * 1e9, self.config.rollout
         sums = {phase: sum(parts.values()) for phase, parts in self.phases.items()}
-        found = [f"{phase} takes {gb(size)} of {gb(memory)} GB" for phase, size in sums.items() if size > memory]
+        problems = [f"{phase} takes {gb(size)} of {gb(memory)} GB" for phase, size in sums.items() if size > memory]
         longest, engine = min(shape.positions, rollout.longest), rollout.vllm_tensor_parallel
         if self.vllm_share and vllm_cache(shape, self.vllm_share, engine) < longest:  # vLLM refuses to start
             taken = f"its weights with a cache of {longest:,} tokens take {gb(vllm_part(shape, engine, longest))}"
-            found.append(f"vLLM has {gb(self.vllm_share)} GB, and {taken}")
+            problems.append(f"vLLM has {gb(self.vllm_share)} GB, and {taken}")
         if self.name != "sft" and rollout.backend != "transformers" and rollout.max_tokens >= shape.positions:
             room = f"no room in the {shape.positions:,} tokens that the model reads"
-            found.append(f"rollout.max_tokens={rollout.max_tokens} leaves a prompt {room}")
+            problems.append(f"rollout.max_tokens={rollout.max_tokens} leaves a prompt {room}")
         try:
             if self.name == "rl":
                 check_groups(self.config, self.gpus)
             if self.name != "sft":
                 check_tensor_parallel(rollout, self.gpus)
         except UserError as error:
-            found.append(str(error).split(";")[0])
-        return found
+            problems.append(str(error).split(";")[0])
+        return problems
 
     @property
     def flops(self) -> float:

@@ -97,8 +97,8 @@ def finish_marks() -> None:
 
 def _checkpoints(folder: Path) -> list[Path]:
     """Return the trainer's checkpoints by step; other folders called checkpoint-… belong to the user."""
-    found = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
-    return sorted(found, key=lambda path: int(path.name.partition("-")[2]))
+    paths = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(paths, key=lambda path: int(path.name.partition("-")[2]))
 
 
 @cache  # registering twice would add a second entry
@@ -117,11 +117,9 @@ def _lacks_only(tied: set[str], message: str) -> bool:
 class CheckpointMarker(TrainerCallback):
     """Marks complete checkpoints, deletes all but the last two, and records the time up to each.
 
-    A loss or gradient that is not finite ends training before its weights are saved.
-
-    Add it after callbacks that write into checkpoints.
-
-    The interval between checkpoints comes from the config, not from the checkpoint that the run resumes from.
+    A loss or gradient that is not finite ends training before its weights are saved. Add this callback after callbacks
+    that write into checkpoints. The interval between checkpoints comes from the config, not from the checkpoint that
+    the run resumes from.
     """
 
     def __init__(self, stopwatch: Stopwatch):

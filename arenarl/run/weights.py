@@ -162,8 +162,8 @@ def refuse_cut_weights(folder: Path, is_downloaded: bool = False) -> None:
 
     how = "restore it, download it again, or rerun the stage that writes it"
     for index in [*folder.glob("*.safetensors.index.json"), *folder.glob("pytorch_model*.bin.index.json")]:
-        named = read_json(index, _Index, how).weight_map.values()
-        missing = sorted({name for name in named if not (folder / name).is_file()})
+        names = read_json(index, _Index, how).weight_map.values()
+        missing = sorted({name for name in names if not (folder / name).is_file()})
         if missing and not is_downloaded:
             raise UserError(f"{index} names {missing[0]}, which does not exist; {how}")
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]):

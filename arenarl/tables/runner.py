@@ -41,15 +41,15 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
     with Bar("runs", len(runs), len(runs) - len(missing)) as bar:
         for run, future in _in_parallel(_unique(missing), workers):
             try:
-                found = future.result()
+                record = future.result()
             except _RunFailed as error:
                 failures[run.seed, run.row] = str(error)
                 continue
             sharing = [other for other in missing if other.settings == run.settings]
             for other in sharing:
-                store_run(results / other.table, found | {"row": other.row, "config": other.config})
-            figure = f"{heading(run.figure)} {found['figures'][run.figure]:.1f}"
-            say(f"{run.row}, seed {run.seed}: {figure} after {found['seconds']['total']:.0f} s")
+                store_run(results / other.table, record | {"row": other.row, "config": other.config})
+            figure = f"{heading(run.figure)} {record['figures'][run.figure]:.1f}"
+            say(f"{run.row}, seed {run.seed}: {figure} after {record['seconds']['total']:.0f} s")
             bar.update(len(sharing))
     return list(dict.fromkeys(failures[key] for key in sorted(failures)))  # a failed cold start fails many runs
 

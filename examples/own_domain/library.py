@@ -28,11 +28,11 @@ class Catalogue:
         """Called before the first turn of a trajectory."""
 
     def call(self, name, arguments):
-        given = check_call(self.tools, name, arguments)
+        values = check_call(self.tools, name, arguments)
         for topic, (title, shelf, copies) in BOOKS.items():
-            if given.get("topic") == topic:
+            if values.get("topic") == topic:
                 return f"{title}, shelf {shelf}"
-            if given.get("title") == title:
+            if values.get("title") == title:
                 return f"copies: {copies}"
         raise ToolError("nothing found")  # the policy sees it, and may try again
 
