@@ -66,7 +66,7 @@ class EvaluatedRun:
             path = part_path(self.folder / "evaluate", name, decoding, sample)
             try:
                 cases += map(StoredCase.from_record, read_jsonl(path))
-            except (OSError, LookupError) as error:
+            except (UserError, LookupError) as error:
                 problem = "is missing, incomplete, or was written by an earlier version"
                 raise UserError(f"{path} {problem}; run evaluate.py again, which reuses the trajectories") from error
         return cases

@@ -143,6 +143,10 @@ def earlier_version(folder):
     write_jsonl(path, [{key: record[key] for key in record if key != "values"} for record in read_jsonl(path)])
 
 
+def part_is_missing(folder):
+    (folder / "evaluate" / "rl_greedy.jsonl").unlink()
+
+
 @pytest.mark.parametrize(("change", "reason"), [
     (other_query, r"test queries differ \(\d+ of them, first .*data.folder"),
     (other_judge, r"judges differ \(judge.eval.0.length_bias .* → 3.0\)"),
@@ -150,6 +154,7 @@ def earlier_version(folder):
     (other_baseline, "against other baselines"),
     (other_policies, "no policy has the same name"),
     (earlier_version, "rl_greedy.jsonl is missing, incomplete, .* run evaluate.py again"),
+    (part_is_missing, "rl_greedy.jsonl is missing, incomplete, .* run evaluate.py again"),
     (lambda folder: (folder / "summary.json").unlink(), "two has not been evaluated; run: python evaluate.py"),
     (shutil.rmtree, "two has not been evaluated"),
 ])  # fmt: skip
