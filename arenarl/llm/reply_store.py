@@ -91,10 +91,11 @@ class ReplyStore:
         self._execute("BEGIN IMMEDIATE", ())
         try:
             yield
+            self._execute("COMMIT", ())
         except BaseException:
-            self._execute("ROLLBACK", ())
+            if self._db.in_transaction:  # sqlite itself rolls back after some errors, such as a full disk
+                self._execute("ROLLBACK", ())
             raise
-        self._execute("COMMIT", ())
 
     def get(self, key: str) -> StoredReply | None:
         """Return a stored reply. Deletes a reply that was changed; replies of earlier versions have no hash."""

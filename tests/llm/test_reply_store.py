@@ -34,6 +34,18 @@ def test_a_reply_is_stored_and_charged_together_or_not_at_all(tmp_path):
     assert ReplyStore(tmp_path / "s").get("k") == REPLY and store.spent("run") == Usage(calls=1, tokens_in=5)
 
 
+def test_a_full_disk_is_named_and_keeps_neither_a_charge_nor_a_lock(tmp_path):
+    store, other = ReplyStore(tmp_path / "s"), ReplyStore(tmp_path / "s")
+    assert store.reserve("run", None, None)
+    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(UserError, match="database or disk is full"), store.transaction():
+        store.charge("run", Usage(tokens_in=5))
+        store.put("k", StoredReply("x" * 100_000, "m", 1, 1))
+    assert store.get("k") is None and store.spent("run") == Usage(calls=1)
+    assert other.put("k", REPLY) == REPLY
+
+
 def test_a_changed_reply_is_not_returned(tmp_path):
     store = ReplyStore(tmp_path / "s")
     for column, value in {"text": '{"score": 9}', "model": "n", "tokens_in": 1, "tokens_out": None}.items():
