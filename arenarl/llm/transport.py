@@ -145,11 +145,11 @@ class Transport:
         return replace_values(text, dict.fromkeys(self.keys.values(), "***"))
 
     def describe(self, error: Exception) -> str:
-        """Return the error as text, without API keys."""
+        """Return the error as text that a file can hold, without API keys."""
         if isinstance(error, TimeoutError):
             return "no reply in time"
         text = str(error) if isinstance(error, APIStatusError) else f"{type(error).__name__}: {error}"
-        return mask(self.without_keys(text))
+        return mask(self.without_keys(storable(text)))
 
     def explain(self, llm: LLMConfig, error: Exception) -> str:
         """Return the error of an attempt as text, with the key to change if the error implies one."""

@@ -15,6 +15,7 @@ from arenarl.rollout.api_policy import ApiRolloutEngine
 from arenarl.rollout.engine import Attempt
 from arenarl.rollout.environment import NoTools
 from arenarl.rollout.system_prompt import default_prompt
+from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, native_call, parse_turn, read_turns, reply_message
 
@@ -223,6 +224,16 @@ def test_a_query_that_the_api_refuses_has_no_answer_and_too_many_stop_the_run(tm
         refused = r"refused 1 of 2 queries, above judge\.max_failure_share=0\.2; the last refusal: .*filtered"
         with pytest.raises(UserError, match=refused):
             engine.roll_out([Attempt(query(number), 0.0, 1) for number in (2, 3)])
+
+
+def test_a_refusal_with_half_a_character_can_be_stored(tmp_path, compact):
+    """The API repeats a prompt that it cut inside an emoji."""
+    policy = Policy(lambda body, turn: (400, "filtered: \ud83d"))
+    with serving(policy.app) as url:
+        engine = engine_of(url, client_of(tmp_path, max_failure_share=1.0), compact)
+        (trajectory,) = engine.roll_out([Attempt(query(), 0.0, 1)])
+    write_json(tmp_path / "meta.json", trajectory.meta)
+    assert "filtered: ?" in read_json(tmp_path / "meta.json")["refused"]
 
 
 def test_an_api_that_stays_silent_stops_the_run(tmp_path, compact):
