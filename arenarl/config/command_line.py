@@ -8,7 +8,7 @@ from typing import Any
 
 from arenarl.config.load import configure
 from arenarl.config.schema import Config
-from arenarl.config.yaml_text import read_yaml
+from arenarl.system.yaml_text import read_yaml
 
 
 def parse_arguments(description: str, add_arguments=None) -> tuple[Config, argparse.Namespace]:

@@ -21,12 +21,12 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from arenarl.config.checks import check, check_secrets, variables_of
 from arenarl.config.schema import Config
-from arenarl.config.yaml_text import MAX_DEPTH, read_yaml, write_yaml
 from arenarl.system.errors import UserError, did_you_mean, missing, one_line
 from arenarl.system.masking import mask_variables
 from arenarl.system.prompt_files import use_folder
 from arenarl.system.repository import CONFIGS, ROOT, file_named
 from arenarl.system.user_input import home_path, text_of_file
+from arenarl.system.yaml_text import MAX_DEPTH, read_yaml, write_yaml
 
 _WORDS = {  # pydantic's error type -> our words
     "greater_than": "must be above {gt}",

@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
 from arenarl.config.value_types import DimensionName, PositiveFloat, Prose
-from arenarl.config.yaml_text import read_yaml
 from arenarl.system.errors import UserError, missing
 from arenarl.system.repository import CONFIGS, file_named
 from arenarl.system.user_input import first_problem, text_of_file
+from arenarl.system.yaml_text import read_yaml
 
 RUBRICS = CONFIGS / "rubrics"
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.config.command_line import at_least
-from arenarl.config.yaml_text import read_yaml
 from arenarl.judges.llm import LLMJudge
 from arenarl.plan.estimate import CountingClient, describe_estimate, take_times
 from arenarl.rank.files import (
@@ -32,6 +31,7 @@ from arenarl.system.atomic_files import write_lines
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError, run_cli
 from arenarl.system.progress import Bar
+from arenarl.system.yaml_text import read_yaml
 
 _ESTIMATED = 50  # groups whose prompts are built for the estimate
 _SHOWN = 5

@@ -8,9 +8,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-from arenarl.config.yaml_text import read_yaml
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError, missing, run_cli
+from arenarl.system.yaml_text import read_yaml
 
 
 def meaning(summary: dict[str, Any]) -> list[str]:

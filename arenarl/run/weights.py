@@ -14,7 +14,6 @@ from typing import Any
 
 from arenarl.config.load import config_to_yaml
 from arenarl.config.schema import Config
-from arenarl.config.yaml_text import read_yaml
 from arenarl.run.marks import MARK, files_beside_weights, sha256
 from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import hash_files, read_json
@@ -22,6 +21,7 @@ from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError, one_line
 from arenarl.system.progress import say
 from arenarl.system.repository import file_named
+from arenarl.system.yaml_text import read_yaml
 
 START = "start.json"
 _SPLITS = {"sft": ("sft",), "rl": ("rl_queries", "test_queries", "test_baselines")}  # stage -> splits that it reads

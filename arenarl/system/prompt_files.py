@@ -13,12 +13,11 @@ from functools import lru_cache
 from pathlib import Path
 from string import Formatter
 
-import yaml
-
 from arenarl.system.atomic_files import hash_files
 from arenarl.system.errors import UserError, did_you_mean, missing, one_line, run_cli
 from arenarl.system.repository import CONFIGS
 from arenarl.system.user_input import text_of_file
+from arenarl.system.yaml_text import read_yaml
 
 PROMPTS = CONFIGS / "prompts"
 _NAME = re.compile(r"(?<!\{)\{(\w+)\}")  # a placeholder; an example of JSON has quotes within its braces
@@ -79,14 +78,14 @@ def _files(folder: str | Path | None) -> list[Path]:
         return []
     if not Path(folder).is_dir():
         raise UserError(f"prompts.folder={missing(folder, '; name the folder of your prompts')}")
-    return sorted(path for path in Path(folder).iterdir() if path.suffix in (".yaml", ".md"))
+    return sorted(path for path in Path(folder).iterdir() if path.suffix.lower() in (".yaml", ".yml", ".md"))
 
 
 def _read(path: Path) -> dict[str, str]:
     text = text_of_file(path)
     try:
-        texts = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that does not exist
+        texts = read_yaml(text)
+    except ValueError as error:
         raise UserError(f"{path}: not YAML ({one_line(error)}); write a text for each name, as in {PROMPTS}") from error
     if not isinstance(texts, dict) or not all(isinstance(text, str | dict) for text in texts.values()):
         raise UserError(f"{path}: must hold names with texts, as in {PROMPTS}")

@@ -83,6 +83,38 @@ def test_a_folder_that_is_missing_or_not_yaml_is_refused(tmp_path):
         use_folder(tmp_path)
 
 
+BOMB = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}\n" for n in range(1, 9))
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("system: " + "[" * 50_000, "more than 32 deep"),
+    (BOMB, "more than 20000 values"),
+    ("a: &a [*a]", "its own anchor"),
+    ("system: x\nsystem: y", "'system' is named twice"),
+    ("again: 2026-99-99", "lacks the placeholder"),
+    ("system: \udcff", "not UTF-8"),
+    (None, "is a folder, not a file"),
+    ("judge_en.yaml", "cannot be read"),
+])  # fmt: skip
+def test_a_hostile_file_is_refused_in_one_line(text, says, tmp_path):
+    path = tmp_path / "judge_en.yaml"
+    if text is None:
+        path.mkdir()
+    elif text == path.name:
+        path.symlink_to(text)
+    else:
+        path.write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UserError, match=says):
+        use_folder(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["judge_en.yml", "Judge_en.YAML"])
+def test_a_file_with_almost_the_name_of_ours_is_not_ignored(name, tmp_path):
+    write(tmp_path, name, system="x")
+    with pytest.raises(UserError, match="did you mean judge_en.yaml?"):
+        use_folder(tmp_path)
+
+
 def test_worlds_and_hashes_follow_the_files(tmp_path, capsys, monkeypatch):
     rubric = domain_rubric("travel", "en")
     before = prompt_hash(rubric, "en")

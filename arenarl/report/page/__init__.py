@@ -16,7 +16,6 @@ from string import Template
 from typing import Any
 
 from arenarl.config.load import load_config
-from arenarl.config.yaml_text import read_yaml
 from arenarl.report import summary as tables
 from arenarl.report.page.data import compress, evaluated_items, pack, sample_name, training_items
 from arenarl.report.summary import (
@@ -32,6 +31,7 @@ from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import read_json, to_json, write_text
 from arenarl.system.errors import UserError, current_folder
 from arenarl.system.progress import say
+from arenarl.system.yaml_text import read_yaml
 from arenarl.trajectory import read_jsonl, read_steps
 
 HERE = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""Strict YAML for configs: a value is read as it is written, or refused in one line.
+"""Strict YAML for configs and prompts: a value is read as it is written, or refused in one line.
 
 YAML 1.1 reads `12:30:45` as 45045, `010` as 8, `no` as false and a date as an object. Here these are text, and keys are
 always text. Numbers are -1, 0.5 and 2e-5; booleans are true and false. Duplicate keys, tags and invalid Unicode are

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from arenarl.config.command_line import as_overrides
 from arenarl.config.load import _read_override
-from arenarl.config.yaml_text import MAX_DEPTH, MAX_VALUES, read_yaml, write_yaml
+from arenarl.system.yaml_text import MAX_DEPTH, MAX_VALUES, read_yaml, write_yaml
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20) | st.from_regex(
     r"[-+.\d_:eExobyYnNtTfF~=<*&!#%@ ]{1,8}", fullmatch=True
