@@ -179,7 +179,7 @@ class Transport:
                 "url": f"{url.rstrip('/')}/chat/completions",
                 "headers": headers,
                 "proxy": _proxy_of(url),
-                "ssl": _certificates() if url.startswith("https:") or os.environ.get("SSL_CERT_FILE") else True,
+                "ssl": _certificates() if urlsplit(url).scheme == "https" or os.environ.get("SSL_CERT_FILE") else True,
                 "allow_redirects": False,
             }
         return self._requests[endpoint]

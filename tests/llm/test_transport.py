@@ -68,6 +68,12 @@ def test_calls_over_tls_go_through_the_proxy_and_trust_only_known_certificates(m
     assert not any("sk-secret" in head for head in heads)
 
 
+def test_an_address_in_capitals_gets_the_same_certificates(monkeypatch):
+    set_proxies(monkeypatch)
+    trusted = [Transport({})._options(llm(f"{scheme}://api.invalid/v1"))["ssl"] for scheme in ("https", "HTTPS")]
+    assert trusted[0].get_ca_certs() == trusted[1].get_ca_certs()
+
+
 @pytest.mark.slow(seconds=4)
 def test_more_than_a_thousand_calls_run_at_once():
     """The server replies once all calls have arrived."""
