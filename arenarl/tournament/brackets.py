@@ -67,6 +67,7 @@ class BracketWalk:
 
     def __init__(self, results: Results, order: list[int], met: dict[int, set[int]] | None = None):
         self.results = results
+        self.known: Results = {}  # the results at the last call
         self.place = {entrant: k for k, entrant in enumerate(order)}
         self.met = met or {entrant: set() for entrant in order}
         self.waits = dict.fromkeys(order, 1 if met else 0)
@@ -160,12 +161,14 @@ class Bracket(Topology):
         return [[Place(*map(entrant, match)) for match in matches] for matches in self._walked(results).rounds]
 
     def _walked(self, results: Results) -> BracketWalk:
-        """Return the walk up to the first matches without a result. It goes on from the last call's state while
-        `results` is the same dictionary, which may only gain entries."""
-        if self._walks and self._walks[0].results is results:
-            self._walks[0].go_on()
+        """Return the walk up to the first matches without a result. It goes on from the last call's state if `results`
+        is the same dictionary and only gained entries."""
+        last = self._walks[0] if self._walks else None
+        if last and last.results is results and last.known.items() <= results.items():
+            last.go_on()
         else:
             self._walks[:] = [self._walk(results)]
+        self._walks[0].known = dict(results)
         return self._walks[0]
 
     @cached_property
@@ -212,8 +215,16 @@ class SeededSingleElimination(Bracket):
     def ready(self, results: Results) -> list[Pairing]:
         if not results:
             return Anchor(self.size).ready(results)
-        is_seeded = all((0, i) in results for i in range(1, self.size))
-        return super().ready(results) if is_seeded else []
+        return super().ready(results) if self._is_seeded(results) else []
+
+    def _is_seeded(self, results: Results) -> bool:
+        return all((0, i) in results for i in range(1, self.size))
+
+    def _walked(self, results: Results) -> BracketWalk:
+        walk = super()._walked(results)
+        if not self._is_seeded(results):  # a bracket drawn too early must not fix the seeds
+            self._walks.clear()
+        return walk
 
     def _walk(self, results: Results) -> BracketWalk:
         scores = anchor_means(results, self.size)

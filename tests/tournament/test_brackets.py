@@ -291,6 +291,26 @@ def test_a_walk_that_goes_on_equals_a_walk_from_the_first_round(topology, size, 
     assert (kept.standings(results), kept.bracket(results)) == (fresh.standings(copy), fresh.bracket(copy))
 
 
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(st.sampled_from(sorted(KNOCKOUTS)), st.integers(2, 9), st.integers(0, 2**32))
+def test_a_driver_may_change_its_results_and_draw_the_bracket_at_any_time(topology, size, seed):
+    random, results, kept = Random(seed), {}, KNOCKOUTS[topology](size, seed)
+    for _ in range(3 * size):
+        if results and random.random() < 0.1:
+            results.clear()
+        if results and random.random() < 0.3:
+            i, j = random.choice(sorted(results))
+            results[i, j], results[j, i] = (8.0, 9.0), (9.0, 8.0)
+        fresh, copy = KNOCKOUTS[topology](size, seed), dict(results)
+        assert kept.bracket(results) == fresh.bracket(copy)
+        ready = kept.ready(results)
+        assert {frozenset(match) for match in ready} == {frozenset(match) for match in fresh.ready(copy)}
+        if waiting := [match for match in ready if match[:2] not in results]:
+            i, j, _ = random.choice(waiting)
+            first, second = float(random.randrange(5)), float(random.randrange(5))
+            results[i, j], results[j, i] = (first, second), (second, first)
+
+
 @pytest.mark.parametrize("topology", KNOCKOUTS)
 def test_a_bracket_of_256_is_walked_at_most_twice_per_round(topology, monkeypatch):
     walks, walk = [], KNOCKOUTS[topology]._walk
