@@ -199,3 +199,21 @@ def test_state_credit_equals_hand_worked_values_for_each_token(name):
     shared = trainer._metrics["train"]["credit/shared_states"]
     assert shared == [any(state[other] == state[place] for other in turns if other[0] != place[0]) for place in turns]
     assert 0 < sum(shared) < len(shared)
+
+
+@pytest.mark.parametrize("name", ["gigpo", "rtmc"])
+def test_a_trajectory_whose_world_crashed_is_not_replayed(name, monkeypatch):
+    """The first trajectory ends with an action that crashes the world, in a rollout and in a replay."""
+    domain, group = textcraft_group(3)
+    call = {"type": "function", "function": {"name": "act", "arguments": {"action": "crash"}}}
+    messages = [*group.trajectories[0].messages[:2], {"role": "assistant", "content": "", "tool_calls": [call]}]
+    group.trajectories[0] = replace(group.trajectories[0], messages=messages, stop_reason="tool_crash")
+    world, act = type(domain.replay_world()), type(domain.replay_world()).act
+    monkeypatch.setattr(world, "act", lambda self, action: 1 / (action != "crash") and act(self, action))
+    config = load_config(CONFIGS / "agentgym" / f"textcraft_{name}.yaml")
+    trainer = SimpleNamespace(_metrics={"train": defaultdict(list)})
+    judged = [(group, SimpleNamespace(rewards_G=[None, 1.0, 0.0]))]
+    own = torch.ones(3, 4, dtype=torch.long)
+    advantages = online_method(config.rl).make_advantages(trainer, "", config, lambda: judged)
+    found = advantages({"completion_mask": own, "tool_mask": own}, None)
+    assert not found[0].any() and found.isfinite().all()

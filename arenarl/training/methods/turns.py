@@ -36,7 +36,10 @@ def make_turn_advantages(
     def advantages(batch: dict[str, Any], rewards_B: "Tensor") -> "Tensor":
         turns_B, shared = [], []
         for group, outcome in judged():
-            visits_G = [domain.visits(group.query, trajectory.messages) for trajectory in group.trajectories]
+            visits_G = [
+                [] if trajectory.is_void else domain.visits(group.query, trajectory.messages)  # it would crash again
+                for trajectory in group.trajectories
+            ]
             turns_B += of_group(outcome.rewards_G, visits_G)
             rows = Counter(state for visits in visits_G for state in {state for state, _ in visits})
             shared += [rows[state] > 1 for visits in visits_G for state, _ in visits]
