@@ -166,7 +166,7 @@ class LLMClient:
         with equal messages. `about` names the call in the log.
         """
         read, fields = partial(parse_reply, reply_type=reply_type), _reply_format(llm.reply_format, reply_type)
-        return await self._run(self._ask(_Call(llm, messages, read, retry, fields), repeat, about))
+        return await self._run(partial(self._ask, _Call(llm, messages, read, retry, fields), repeat, about))
 
     async def ask_text(
         self, llm: LLMConfig, messages: Messages, read: Reader[Read], retry: str, repeat: int = 0, about: str = ""
@@ -176,11 +176,11 @@ class LLMClient:
         `read` raises ValueError for a wrong text. A reply that used all of `max_reply_tokens` may lack its end and
         counts as unreadable.
         """
-        return await self._run(self._ask(_Call(llm, messages, read, retry, must_be_whole=True), repeat, about))
+        return await self._run(partial(self._ask, _Call(llm, messages, read, retry, must_be_whole=True), repeat, about))
 
     async def complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int = 0) -> StoredReply | NoReply:
         """Return the reply to a `chat_request`; its text is the API's message as JSON, with `finish_reason`."""
-        return await self._run(self._complete(llm, request, repeat)) or NoReply(self.stop_reason)
+        return await self._run(partial(self._complete, llm, request, repeat)) or NoReply(self.stop_reason)
 
     def take_usage(self) -> tuple[Usage, Usage]:
         """Return this process's usage since the last call, and what the run has paid over all stages and restarts."""
@@ -214,13 +214,13 @@ class LLMClient:
         if self.stop_reason:
             raise RunStopped(self.stop_reason)
 
-    async def _run(self, call: Coroutine[Any, Any, Read]) -> Read | None:
-        """Await a call in the client's event loop. Any error sets `stop_reason`, so that all processes save and stop.
+    async def _run(self, call: Callable[[], Coroutine[Any, Any, Read]]) -> Read | None:
+        """Make a call in the client's event loop. Any error sets `stop_reason`, so that all processes save and stop.
         The call has no reply after a UserError; any other error is raised too."""
 
         async def run() -> Read | None:
             try:
-                return await call
+                return await call()
             except UserError as error:
                 self._stop(str(error))
                 return None

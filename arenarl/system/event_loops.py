@@ -53,10 +53,11 @@ class _Crossing(Generic[Result]):
     """A coroutine in one event loop that a coroutine in another one awaits by `waiter`; a third of the cost of
     `asyncio.wrap_future`."""
 
-    __slots__ = ("caller", "coroutine", "loop", "task", "waiter")
+    __slots__ = ("caller", "coroutine", "loop", "task", "thread", "waiter")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Result], loop: asyncio.AbstractEventLoop):
-        self.coroutine, self.loop, self.caller = coroutine, loop, asyncio.get_running_loop()
+    def __init__(self, coroutine: Coroutine[Any, Any, Result], thread: "LoopThread"):
+        self.coroutine, self.caller = coroutine, asyncio.get_running_loop()
+        self.thread, self.loop = thread, thread._loop  # keeps the thread until the coroutine is done
         self.waiter: asyncio.Future[Result] = self.caller.create_future()
 
     def start(self) -> None:
@@ -119,7 +120,7 @@ class LoopThread:
 
     async def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Await the coroutine. Cancelling the waiter cancels it."""
-        crossing = _Crossing(self._await(coroutine), self._loop)
+        crossing = _Crossing(coroutine, self)
         crossing.loop.call_soon_threadsafe(crossing.start)
         try:
             return await crossing.waiter

@@ -1,6 +1,7 @@
 """The client against real HTTP servers on localhost: retries, parsing, limits, stops, and secret keys."""
 
 import asyncio
+import gc
 import json
 import multiprocessing
 import os
@@ -235,6 +236,23 @@ def test_the_store_gets_the_reply_of_a_cancelled_call(tmp_path):
         asyncio.run(impatient())
         assert ask(client, llm(url)) == 1
     assert len(script.requests) == 1
+
+
+def test_calls_that_are_cancelled_before_they_start_cause_no_warning(tmp_path, recwarn):
+    client = client_of(tmp_path, store_only=True)
+
+    async def many():
+        calls = [client.ask(llm("http://127.0.0.1:9/v1"), MESSAGES, OneScore, AGAIN, repeat) for repeat in range(300)]
+        waiters = [asyncio.create_task(call) for call in calls]
+        await asyncio.sleep(0)
+        for waiter in waiters:
+            waiter.cancel()
+        await asyncio.gather(*waiters, return_exceptions=True)
+
+    asyncio.run(many())
+    client.take_usage()  # waits for the client's loop
+    gc.collect()
+    assert not list(recwarn)
 
 
 def test_with_store_only_a_missing_reply_stops_the_run_without_a_call(tmp_path):

@@ -59,6 +59,20 @@ def test_cancelling_a_waiter_cancels_its_coroutine(thread):
     assert is_over.wait(60)
 
 
+def test_a_coroutine_that_is_cancelled_before_it_starts_causes_no_warning(thread, recwarn):
+    async def many():
+        waiters = [asyncio.create_task(thread.run(asyncio.sleep(0.01))) for _ in range(300)]
+        await asyncio.sleep(0)
+        for waiter in waiters:
+            waiter.cancel()
+        return await asyncio.gather(*waiters, return_exceptions=True)
+
+    assert all(isinstance(end, asyncio.CancelledError) for end in asyncio.run(many()))
+    thread.submit(here()).result(60)
+    gc.collect()
+    assert not list(recwarn)
+
+
 def test_a_closed_loop_leaves_no_thread_behind():
     thread = LoopThread("brief")
     thread.submit(here()).result()
