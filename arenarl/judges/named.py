@@ -21,6 +21,11 @@ def judge_keys(caller: str, judge: str | Path | Judge, rubric: str | Path | None
     Raises UserError, starting with `caller`, for an invalid judge and for an instance with a rubric."""
     if isinstance(judge, str | Path):
         path = Path(judge)
+        if ":" in path.name and not path.exists():
+            raise UserError(
+                f"{caller}: judge={str(judge)!r:.100} is not a file: to take your own class, write a YAML file with "
+                f"the line name: {judge!s:.100} and pass the file, or pass an instance in Python"
+            )
         is_name = path.name == str(judge) and not path.suffix
         return {"train": {"base": str(CONFIGS / "judges" / f"{path}.yaml" if is_name else path)}}
     if isinstance(judge, type) or not hasattr(judge, "compare"):
@@ -28,8 +33,7 @@ def judge_keys(caller: str, judge: str | Path | Judge, rubric: str | Path | None
             f"{caller}: judge={judge!r:.100} is not a judge: pass a name from configs/judges, "
             "or an instance with an async method compare"
         )
-    if rubric is not None:
-        raise UserError(f"{caller}: your own judge contains its rubric; leave rubric out")
+    _check_own_rubric(caller, rubric)
     return {}
 
 
@@ -55,9 +59,15 @@ def open_judge(
             f"{caller}: judge.query_rubrics needs queries with ids, which prompts lack; pass rubric as words or a file"
         )
     if config.name != "llm":
+        _check_own_rubric(caller, rubric)
         return OwnJudge.of(config), None
     client, chosen = open_client([config], section, stage), _rubric(caller, rubric, language)
     return LLMJudge(config, client, lambda query: chosen), client
+
+
+def _check_own_rubric(caller: str, rubric: str | Path | None) -> None:
+    if rubric is not None:
+        raise UserError(f"{caller}: your own judge contains its rubric; leave rubric out")
 
 
 def _rubric(caller: str, rubric: str | Path | None, language: str) -> Rubric:

@@ -319,8 +319,13 @@ def describe_estimate(
 
 
 def _in_words(usage: Usage, has_prices: bool) -> str:
-    tokens = f"{usage.tokens_in / 1e6:,.2f}M tokens in, {usage.tokens_out / 1e6:,.2f}M out"
-    return f"{usage.calls:,} LLM calls, {tokens}" + (f", cost {usage.cost:,.2f}" if has_prices else "")
+    tokens = f"{_in_millions(usage.tokens_in)} tokens in, {_in_millions(usage.tokens_out)} out"
+    cost = f"{usage.cost:,.2f}" if usage.cost >= 0.01 else f"{usage.cost:.1g}"
+    return f"{usage.calls:,} LLM calls, {tokens}" + (f", cost {cost}" if has_prices else "")
+
+
+def _in_millions(count: float) -> str:
+    return f"{count / 1e6:,.2f}M" if count >= 1e5 else f"{count:,.0f}"
 
 
 def print_estimate(config: Config, stage: str) -> None:

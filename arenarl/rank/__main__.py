@@ -49,8 +49,14 @@ def main(words: list[str] | None = None) -> None:
                         help="a parameter of the topology, such as matches=3n; may be repeated")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--concurrency", type=at_least(1, int), default=64, help="calls at the same time")
-    parser.add_argument("--max-calls", type=at_least(1, int), help="budget in calls, restarts included")
-    parser.add_argument("--max-cost", type=at_least(0, float), help="budget by the judge's prices, restarts included")
+    parser.add_argument(
+        "--max-calls", type=at_least(1, int), help="budget in calls, restarts included; judge.max_calls in messages"
+    )
+    parser.add_argument(
+        "--max-cost",
+        type=at_least(0, float),
+        help="budget by the judge's prices, restarts included; judge.max_cost in messages",
+    )
     parser.add_argument("--store", type=Path, default="runs/replies.sqlite", help="file that keeps every reply")
     parser.add_argument("--estimate", action="store_true", help="only print calls, tokens and cost; needs no key")
     parser.add_argument("--skip-malformed", action="store_true", help="leave malformed lines out")
@@ -121,7 +127,7 @@ def estimate_lines(ranker: Ranker, candidates: Candidates, max_cost: float | Non
     """Return the estimate of calls, tokens and cost as a line, and a warning if it exceeds `max_cost`.
     Prompts are built for at most `_ESTIMATED` groups, spread over the file, and scaled by the number of groups."""
     if not ranker.client:
-        return []
+        return [f"estimate: none, because {ranker.judge_name} is your own class and may call anything"]
     every = -(-candidates.count // _ESTIMATED)
     sample = [group for number, group in enumerate(candidates) if number % every == 0]
     config, usages = ranker.judge.config, []
@@ -148,7 +154,8 @@ def _conclude(arguments: argparse.Namespace, candidates: Candidates, ranker: Ran
     if unranked:
         lines = ", ".join(map(str, unranked[:_SHOWN])) + (", …" if len(unranked) > _SHOWN else "")
         print(f"{len(unranked):,} groups have candidates without a rank (null), because verdicts are missing: "
-              f"lines {lines}. Remove {arguments.out} to ask again for calls that had no reply")  # fmt: skip
+              f"lines {lines}. To repeat calls that had no reply, remove {arguments.out} and rerun; replies that could "
+              "not be read come from the store again, unless --store names another file")  # fmt: skip
     for path, lines in ((arguments.pairs, preference_pairs), (arguments.best, best_candidates)):
         if path:
             write_lines(path, lines(pairs()))

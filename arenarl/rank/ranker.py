@@ -20,6 +20,7 @@ from arenarl.config.load import config_of_keys
 from arenarl.judges.judge import Judge, scores_and_detail
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.named import judge_keys, open_judge
+from arenarl.judges.own import OwnJudge
 from arenarl.judges.prompts import prompt_hash
 from arenarl.llm.client import metered
 from arenarl.system.errors import UserError
@@ -30,7 +31,9 @@ from arenarl.tournament.mixed_model import quality_from_calls
 from arenarl.tournament.ranking import Match, Ranking, scored_calls
 from arenarl.tournament.schedules import check_parameters
 from arenarl.tournament.topologies import build_topology, resolve_ranking
+from arenarl.training.rewards.group import Tally
 from arenarl.training.rewards.tournament import rank_to_reward
+from arenarl.training.validity import VerdictWatch
 from arenarl.trajectory import Query, Trajectory
 from arenarl.trajectory.chats import Chat, chat_query, chat_trajectory, check_chat
 
@@ -116,6 +119,7 @@ class Ranker:
         self.language, self.topology, self.seed, self.params = language, topology, seed, params
         self.concurrency = concurrency
         self.judge, self.client = open_judge("rank", judge, rubric, language, section, f"{run}/rank")
+        self._verdicts = VerdictWatch(max_failure_share)
         self._limits: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     @property
@@ -189,6 +193,8 @@ class Ranker:
             )
         if self.client:
             self.client.check()
+        elif isinstance(judge, OwnJudge):
+            self._verdicts.look([Tally(calls=ranking.judge_calls, failed_calls=ranking.failed_calls)])
         if isinstance(ranking, GroupStageRanking):
             qualities = ranking.scores_G
         else:

@@ -110,6 +110,27 @@ def test_a_faulty_server_leaves_true_ranks_in_order_and_pairs_winners_and_a_page
     assert "Prompts <small>30</small>" in page and "<script" in page
 
 
+def test_an_own_judge_is_named_in_a_file_and_contains_its_rubric(folder, monkeypatch, capsys):
+    write_candidates(folder / "candidates.jsonl", 2, 3)
+    (folder / "judges_of_mine.py").write_text(
+        "from arenarl.judges.judge import Verdict\n"
+        "class Number:\n"
+        "    def __init__(self, config): pass\n"
+        "    async def compare(self, query, first, second, repeat=0):\n"
+        "        return Verdict(({'a': int(first.answer)}, {'a': int(second.answer)}), lambda scores: scores['a'])\n"
+    )
+    (folder / "judge.yaml").write_text("name: judges_of_mine:Number")
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(UserError, match="write a YAML file with the line name: judges_of_mine:Number"):
+        main(["candidates.jsonl", "--judge", "judges_of_mine:Number", "--out", "ranked.jsonl"])
+    with pytest.raises(UserError, match="your own judge contains its rubric"):
+        main(command())
+    main(["candidates.jsonl", "--judge", "judge.yaml", "--estimate"])
+    assert "estimate: none, because judges_of_mine:Number is your own class" in capsys.readouterr().out
+    main(["candidates.jsonl", "--judge", "judge.yaml", "--out", "ranked.jsonl"])
+    assert len(read("ranked.jsonl")) == 2
+
+
 def test_malformed_lines_are_named_and_skipped_on_request(folder, capsys):
     good = {"prompt": "p", "candidates": ["1", "2"], "id": "a"}
     prompt, reply = {"role": "user", "content": "p"}, {"role": "assistant", "content": "3"}

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from number_judge import Number
 
+from arenarl.llm.client import RunStopped
 from arenarl.rank import Ranker, rank_group, rank_groups
 from arenarl.system.errors import UserError
 from arenarl.system.repository import ROOT
@@ -66,6 +67,15 @@ def test_an_error_of_our_own_code_is_raised_and_never_a_missing_rank(monkeypatch
     monkeypatch.setattr("arenarl.rank.ranker.scores_and_detail", broken)
     with pytest.raises(ZeroDivisionError):
         rank(["1", "2"])
+
+
+def test_an_own_judge_that_fails_too_often_stops_the_ranking():
+    class Down(Number):
+        async def compare(self, *arguments, **options):
+            raise ValueError("the database is down")
+
+    with pytest.raises(RunStopped, match=r"of the last \d+ judge calls failed, above judge.max_failure_share=0.2"):
+        asyncio.run(rank_groups([(f"prompt {number}", ["1", "2", "3"]) for number in range(20)], Down()))
 
 
 @pytest.mark.parametrize(("options", "words"), [
