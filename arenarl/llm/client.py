@@ -40,7 +40,7 @@ from arenarl.llm.transport import (
 from arenarl.system.database import json_hash
 from arenarl.system.errors import MOST_SHOWN, UserError, one_line
 from arenarl.system.event_loops import InFlight, LoopThread
-from arenarl.system.progress import is_main_process, process_rank, share_of
+from arenarl.system.progress import is_main_process, process_rank, say, share_of
 
 Message = dict[str, Any]
 Messages = Sequence[Message]
@@ -49,6 +49,7 @@ Read = TypeVar("Read")
 Reader = Callable[[str], Read]  # raises ValueError
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
+_SILENCE_S = 30.0  # seconds without a usable reply until a line says so
 WINDOW, FEWEST = 200, 50  # the failure share covers the last WINDOW verdicts, and needs FEWEST of them
 _RETRIED_STATUS = (408, 409, 429)  # besides all statuses from 500
 _REFUSES_ALL = (401, 402, 403, 404, 405, 407, 410)  # a wrong key, account, path or proxy: all other calls fail too
@@ -155,6 +156,7 @@ class LLMClient:
         self._failures: deque[bool] = deque(maxlen=WINDOW)
         self._last_reply_at = time.monotonic()
         self._last_error = self.last_failure = ""
+        self._is_silence_reported = False
         self._thread = LoopThread("llm-client", on_end=self.transport.close)
 
     async def ask(
@@ -303,7 +305,7 @@ class LLMClient:
                     reason = self._last_error
                     keeps_slot = status == 429  # another call in this slot would get the same status
                 else:
-                    self._last_reply_at = time.monotonic()
+                    self._last_reply_at, self._is_silence_reported = time.monotonic(), False
                     self._working.add(_target(llm))
                     return self._store_reply(llm, request, key, completion, text)
                 if not keeps_slot:
@@ -315,6 +317,7 @@ class LLMClient:
                 if left_s <= 0:
                     await self._give_up(llm, started)
                     return NoReply(reason)
+                self._report_silence(llm, started)
                 self.usage.retries += 1
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 with suppress(TimeoutError):  # the last attempt is made when patience ends
@@ -346,6 +349,15 @@ class LLMClient:
         if isinstance(error, PydanticSerializationError):  # half a surrogate in the request, which cannot be sent
             return None
         raise error
+
+    def _report_silence(self, llm: LLMConfig, started: float) -> None:
+        """Print once per silence that calls are retried, if no call had a reply since `started`, `_SILENCE_S` ago."""
+        is_silent = self._last_reply_at < started <= time.monotonic() - _SILENCE_S
+        if is_silent and not self._is_silence_reported:
+            self._is_silence_reported = True
+            retried = f"each call is retried for patience_s={llm.patience_s:g} s"
+            where, _ = _target(llm)
+            say(f"LLM calls: no usable reply from {where} for {_SILENCE_S:g} s; {retried}; error: {self._last_error}")
 
     async def _give_up(self, llm: LLMConfig, started: float) -> None:
         """Stop the run if no call had a reply since `started`, and the probe has none now."""

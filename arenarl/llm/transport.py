@@ -46,6 +46,7 @@ _ACCOUNT = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PR
 _MAX_BYTES = 64 * 2**20  # of a reply
 _MAX_HEADER_BYTES = 2**16
 KEEP_ALIVE_S = 4.0  # below the 5 s after which uvicorn, and so vLLM, closes an idle connection
+_SSL_OBJECT = re.compile(r" ssl:<ssl\.SSLContext object at 0x[0-9a-f]+>")  # in aiohttp's errors, also for http
 # phrases of vLLM, OpenAI and others for a prompt that is too long, which has no status of its own
 _TOO_LONG = re.compile(r"context.length|max_model_len|too long|maximum.{0,40}tokens", re.IGNORECASE)
 _SURROGATE = re.compile(rb"\\u[dD]|\xed|\0")  # bytes of every JSON text that holds one, in any encoding
@@ -130,7 +131,7 @@ class Transport:
         except (TimeoutError, NoCompletion):
             raise
         except (self._aiohttp.ClientError, OSError, ValueError) as error:
-            raise APIConnectionError(str(error) or type(error).__name__) from error
+            raise APIConnectionError(_SSL_OBJECT.sub("", str(error)) or type(error).__name__) from error
         if not 200 <= response.status < 300:
             raise APIStatusError(response.status, response.headers, reply)
         return read_completion(reply)

@@ -255,6 +255,15 @@ def test_calls_that_are_cancelled_before_they_start_cause_no_warning(tmp_path, r
     assert not list(recwarn)
 
 
+def test_a_server_that_does_not_answer_is_reported_once_while_calls_are_retried(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(client_module, "_SILENCE_S", 0.3)
+    client, config = client_of(tmp_path), llm(f"http://127.0.0.1:{free_port()}/v1", patience_s=1.5)
+    assert ask_all(client, config, "abc") == [None] * 3
+    line = f"LLM calls: no usable reply from {config.base_url} for 0.3 s; each call is retried for patience_s=1.5 s"
+    assert capsys.readouterr().out.count(line) == 1
+    assert "Cannot connect to host 127.0.0.1" in client.stop_reason and "object at" not in client.stop_reason
+
+
 def test_with_store_only_a_missing_reply_stops_the_run_without_a_call(tmp_path):
     script = Script('{"score": 5}')
     with serving(script.app) as url:
