@@ -49,6 +49,7 @@ _validator = cache(lambda schema: TypeAdapter(with_config(ConfigDict(allow_inf_n
 class Source:
     where: str  # a file, or an option of the command line
     folder: Path  # base paths are relative to it
+    is_file: bool = False
 
 
 def load_config(path: str | Path, overrides: Iterable[str] | None = None) -> Config:
@@ -191,7 +192,7 @@ def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
         raise UserError(f"{path} is not valid YAML: {one_line(error)}") from error
     if values is not None and not isinstance(values, dict):
         raise UserError(f"{path} must hold keys and values, not a {type(values).__name__}")
-    return Source(str(path), file.parent), values or {}
+    return Source(str(path), file.parent, is_file=True), values or {}
 
 
 def _read_layers(path: Path, derived: list[Path]) -> list[tuple[Source, dict[str, Any]]]:
@@ -209,7 +210,7 @@ def _read_base(source: Source, base: Any, derived: list[Path]) -> list[tuple[Sou
     if not isinstance(base, str):
         raise UserError(f"{source.where}: base must be the path of a YAML, not {one_line(base)}")
     path = source.folder / _home(base, source.where)
-    if source.folder != Path() and not os.path.exists(file_named(path)):
+    if source.is_file and not os.path.exists(file_named(path)):
         near = _matches(base.lstrip("./"), _shipped_files())
         hint = "".join(f"; did you mean {os.path.relpath(ROOT / name, source.folder)}?" for name in near)
         rule = "the path is relative to the YAML that names it"

@@ -192,6 +192,9 @@ def test_a_missing_base_names_the_nearest_relative_to_its_yaml(tmp_path, monkeyp
             load_config(run)
         (suggested,) = re.findall(r"did you mean (\S+)\?", str(error.value))
         assert (tmp_path / suggested).is_file(), error.value
+        with pytest.raises(UserError, match="run.yaml: base=nowhere.yaml does not exist"):
+            run.write_text(text % "nowhere.yaml")
+            load_config("run.yaml")
     with pytest.raises(UserError, match="nowhere.yaml does not exist; known: ") as error:
         load_config("nowhere.yaml")
     assert str(error.value).endswith(f"(the current folder is {tmp_path})")
