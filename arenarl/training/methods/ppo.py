@@ -44,9 +44,9 @@ def make_advantages(trainer: "GRPOTrainer", policy: str, config: Config, *_: Any
     A trajectory without a reward has advantage 0, and the critic is not trained on it.
     """
     from arenarl.training.critic import Critic, mean_of, whiten
-    from arenarl.training.trl_internals import Rows
+    from arenarl.training.trl_internals import Rows, step_metrics
 
-    rl, critic, metrics = config.rl, Critic(policy, config.policy, config.rl, trainer.accelerator), trainer._metrics
+    rl, critic = config.rl, Critic(policy, config.policy, config.rl, trainer.accelerator)
     trainer.critic = critic
     trainer.add_callback(critic)
 
@@ -55,8 +55,9 @@ def make_advantages(trainer: "GRPOTrainer", policy: str, config: Config, *_: Any
         rows = Rows.of(batch, own_BT)
         values_BT = critic.values(rows)
         advantages_BT = generalized_advantages(rewards_B.nan_to_num(), values_BT, own_BT, rl.discount, rl.gae_lambda)
-        metrics["train"]["critic/value"].append(mean_of(values_BT, own_BT, trainer.accelerator).item())
-        metrics["train"]["critic/error"].append(critic.fit(rows, advantages_BT + values_BT))
+        metrics = step_metrics(trainer)
+        metrics["critic/value"].append(mean_of(values_BT, own_BT, trainer.accelerator).item())
+        metrics["critic/error"].append(critic.fit(rows, advantages_BT + values_BT))
         return whiten(advantages_BT, own_BT, trainer.accelerator)
 
     return advantages
