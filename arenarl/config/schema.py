@@ -14,9 +14,10 @@ from pydantic import Field
 from arenarl.config.turn_schedule import TurnSchedule, turn_schedule
 
 from arenarl.config.value_types import (  # isort: skip
-    ActionForm, Bool, DeviceName, DomainName, EnvironmentName, Few, Fields, File, Float, Int, JudgeName, LearningRate,
-    Line, Name, NonNegativeFloat, OwnFunction, Points, PositiveFloat, PositiveInt, ProjectName, Prompt, RewardName,
-    RunName, SchedulerName, Seconds, Seed, Share, Size, Spread, Text, TopologyName, VariableName, Word, is_prompt_file,
+    ActionForm, AdvantageName, Bool, DeviceName, DomainName, EnvironmentName, Few, Fields, File, Float, Int, JudgeName,
+    LearningRate, Line, Name, NonNegativeFloat, OwnFunction, Points, PositiveFloat, PositiveInt, ProjectName, Prompt,
+    RewardName, RunName, SchedulerName, Seconds, Seed, Share, Size, Spread, Text, TopologyName, VariableName, Word,
+    is_prompt_file,
 )  # fmt: skip
 
 SIMULATED_MODEL = "simulated-travel-judge"  # the model name of arenarl.judges.server
@@ -519,17 +520,15 @@ class RLConfig:
     # on (AgentGym-RL keeps successes, 1); the best of a ranked group are always kept
 
     # The following keys make the method, with `reward.name`; configs/methods/ spells out each method.
-    advantage: Literal[
-        "group_std", "center", "leave_one_out", "batch_std", "decoupled", "gae", "none", "step_credit", "gigpo", "rtmc"
-    ] = "group_std"
-    # advantage of a trajectory in its group. group_std: (reward - mean) / standard deviation (Eq. 7; GRPO, GSPO, DAPO).
-    # center: reward - mean (Dr.GRPO). leave_one_out: reward - mean of the others (RLOO). batch_std: reward - mean,
-    # divided by its standard deviation over the step (REINFORCE++ with baseline). decoupled: group_std of the reward
-    # plus group_std of validity, standardised over the step (GDPO; with pointwise_explicit, each dimension in place of
-    # the reward). gae: per token, with a critic (PPO; arenarl/training/methods/ppo.py). none: the reward itself (BRPO).
-    # step_credit: center, more for pivotal turns (ArenaFlow; arenarl/training/methods/step_credit.py). gigpo: group_std
-    # plus that of the turns that share a state. rtmc: per turn, the mean reward after its action minus the mean reward
-    # after its state (both in TextCraft and BabyAI)
+    advantage: AdvantageName = "group_std"  # advantage of a trajectory in its group. group_std: (reward - mean) /
+    # standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: reward - mean (Dr.GRPO). leave_one_out: reward - mean of the
+    # others (RLOO). batch_std: reward - mean, divided by its standard deviation over the step (REINFORCE++ with
+    # baseline). decoupled: group_std of the reward plus group_std of validity, standardised over the step (GDPO; with
+    # pointwise_explicit, each dimension in place of the reward). gae: per token, with a critic (PPO;
+    # arenarl/training/methods/ppo.py). none: the reward itself (BRPO). step_credit: center, more for pivotal turns
+    # (ArenaFlow; arenarl/training/methods/step_credit.py). gigpo: group_std plus that of the turns that share a state.
+    # rtmc: per turn, the mean reward after its action minus the mean reward after its state (both in TextCraft and
+    # BabyAI)
     advantage_ddof: Annotated[Int, Field(ge=0, le=1)] = 1  # for group_std: the variance is divided by N - ddof. The
     # paper gives no value; TRL's choice
     advantage_epsilon: NonNegativeFloat = 1.0e-4  # for group_std: added to the standard deviation in Eq. 7. The paper

@@ -333,6 +333,7 @@ NO_PATHS = {  # keys that hold other texts
     "RLConfig.subtasks", "RenamedToolConfig.tool", "RenamedToolConfig.arguments", "MCPServerConfig.url",
     "MCPServerConfig.allow", "MCPServerConfig.env", "WebConfig.endpoint", "WebConfig.parameters",
     "LLMConfig.extra_body", "EnvironmentConfig.server", "RolloutConfig.server_url", "TournamentConfig.matches",
+    "JudgeConfig.trigger",
 }  # fmt: skip
 
 
@@ -347,7 +348,7 @@ def test_every_path_key_names_the_home_folder_by_a_tilde_or_refuses_it(load, ref
                     value_read = str(TypeAdapter(hints[name]).validate_python(value))
                     if "~/x.md" in value_read or str(tmp_path) in value_read:
                         (kept if "~/x.md" in value_read else expanded).add(f"{section.__name__}.{name}")
-    assert kept <= NO_PATHS and not kept & expanded and len(expanded) == 22
+    assert kept <= NO_PATHS and not kept & expanded and len(expanded) == 23
     (tmp_path / "mine.yaml").write_text("data: {folder: ~/data, source: ['~/a', a/~b]}")
     data = load("base: ~/mine.yaml", "rollout.system_prompt=~ is home").data
     assert (data.folder, data.source) == (f"{tmp_path}/data", [f"{tmp_path}/a", "a/~b"])

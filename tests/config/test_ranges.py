@@ -39,7 +39,7 @@ OF_KEY = {  # key -> the values that it accepts, where its type does not decide
     "rollout.server_url": set(), "environment.search.web.endpoint": {"null"},
     "data.source": {"[]"} | {f"[{text}]" for text in TEXT}, "data.research.hop_weights": {f"[{TINY}]"},
     "judge.train.query_rubrics": {"null"}, "data.divide": set(), "reward.entity_recall": {"0", TINY},
-    "judge.train.flip_rate": {"0", TINY, "null"},
+    "judge.train.flip_rate": {"0", TINY, "null"}, "judge.train.turn_error_rate": {"0", TINY},
     "tournament.matches": {HUGE, "010"},  # more matches than pairs: all pairs
 } | {
     f"{llm}.{key}": values
