@@ -6,16 +6,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Annotated
 
-from annotated_types import Interval
+from pydantic import Field
 
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.progress import is_main_process, process_count
 
-_Amount = Annotated[float, Interval(ge=0, lt=inf)]
+_Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)

@@ -389,7 +389,8 @@ def test_attributes_that_cannot_work_are_refused_in_one_line(tokenizer, attribut
 
 def test_a_text_of_another_class_is_read_as_plain_text(tokenizer):
     """Markup of Jinja would escape the chat template's own marks."""
-    world = fresh(reset=lambda self, query: Markup("<b>seen</b>"), call=lambda self, *call: Markup("<i>found</i>"))
+    texts = {"reset": lambda self, query: Markup("<b>seen</b>"), "call": lambda self, *call: Markup("<i>found</i>")}
+    world = fresh(may_stop=True, **texts)
     trajectory = roll_out(tokenizer, [UP, ANSWER], world)
     assert {type(message["content"]) for message in trajectory.messages} == {str}
     assert "<b>seen" in trajectory.messages[0]["content"] and "&lt;" not in tokenizer.decode(trajectory.completion_ids)
