@@ -16,7 +16,7 @@ from arenarl.config.checks import check_groups
 from arenarl.config.load import load_config
 from arenarl.config.value_types import SchedulerName
 from arenarl.tables.documents import ROWS
-from arenarl.tables.rows import TABLES, read_table
+from arenarl.tables.rows import LATER_TABLES, TABLES, read_table
 from arenarl.training import trl_adapter as adapter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -244,7 +244,7 @@ def test_every_yaml_gives_valid_trainer_arguments(path, tmp_path):
 @pytest.mark.parametrize("path", [path for path in YAMLS if path.parent.name != "travel"], ids=lambda path: path.stem)
 def test_every_laptop_config_has_a_row_in_the_results_and_the_same_starting_policy(path):
     config, relative = load_config(path), str(path.relative_to(ROOT))
-    in_tables = {row.config for name in TABLES for row in read_table(name).rows.values()}
+    in_tables = {row.config for name in (*TABLES, *LATER_TABLES) for row in read_table(name).rows.values()}
     assert ROWS.get(config.name, ("", None))[1] == relative or relative in in_tables
     assert config.sft_policy == "runs/quickstart/sft" and config.rl.rollouts == 150
 
