@@ -7,7 +7,6 @@ lose, and their quality is 0. Void trajectories, which a tool's crash ended, are
 
 import asyncio
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -22,9 +21,7 @@ from arenarl.evaluation import statistics
 from arenarl.judges.judge import Examiner, Judge, Verdict, rubric_of
 from arenarl.judges.verifier import Verifier
 from arenarl.rollout.engine import RolloutEngine, attempts_at
-from arenarl.trajectory import Query, Trajectory, read_turns, repeated_calls
-
-_WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
+from arenarl.trajectory import Query, Trajectory, read_turns, repeated_calls, words_of
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,7 @@ class Case:
 
     @property
     def leads(self) -> list[float | None]:
-        """By judge: the policy's total minus the baseline's, summed over both orders. None for a missing verdict."""
+        """For each judge, the policy's total minus the baseline's over both orders, or None if a verdict is missing."""
         totals = [None if None in pair else (*pair[0].totals, *pair[1].totals[::-1]) for pair in self.calls]
         return [None if four is None else round(four[0] - four[1] + four[2] - four[3], 6) for four in totals]
 
@@ -316,7 +313,7 @@ def restated(query: str, answer: str) -> float:
     >>> restated("Find a quiet park.", "A quiet park: Jade Park"), restated("找公园", "公园好")
     (80.0, 66.66666666666667)
     """
-    query_words, words = set(_WORD.findall(query.lower())), _WORD.findall(answer.lower())
+    query_words, words = set(words_of(query)), words_of(answer)
     return 100.0 * sum(word in query_words for word in words) / len(words) if words else math.nan
 
 

@@ -127,12 +127,12 @@ class EmbeddedJudge:
             taste_rng = np.random.default_rng(stable_seed(self.seed, "taste", query.query_id, text))
             taste = taste_rng.normal(0.0, config.sigma_sticky)
             lead = times * config.position_bias * (1 - 2 * position / (len(views) - 1)) if len(views) > 1 else 0.0
-            length = config.length_bias * math.log(max(1, len(view.answer)) / config.typical_chars)
-            length += surface_bias(view.answer, config)
+            surface = config.length_bias * math.log(max(1, len(view.answer)) / config.typical_chars)
+            surface += surface_bias(view.answer, config)
             independent = rng.normal(0.0, times * config.sigma_independent, len(dimensions))
             noise = dict(zip(dimensions, independent, strict=True))
             scores.append(
-                {name: self._round(truth[name] + drift + taste + lead + length + noise[name]) for name in dimensions}
+                {name: self._round(truth[name] + drift + taste + lead + surface + noise[name]) for name in dimensions}
             )
         return Verdict(tuple(scores), total)
 
@@ -170,6 +170,8 @@ def surface_bias(answer: str, config: JudgeConfig) -> float:
     >>> surface_bias("# Plan\\n- a park\\nThis is perfect.\\nBye.", judge), surface_bias("Recommended: a park.", judge)
     (2.0, 0.5)
     """
+    if not (config.praise_bias or config.format_bias or config.trigger_bias):  # spare the search
+        return 0.0
     lines = [line for line in answer.splitlines() if line.strip()]
     share = sum(bool(_FORMATTED.match(line)) for line in lines) / len(lines) if lines else 0.0
     has_praise, has_trigger = bool(_PRAISE.search(answer)), config.trigger.lower() in answer.lower()

@@ -4,14 +4,12 @@ Each Chinese character counts as a word. A similar text lacks only few of a text
 its rarest ones. Only texts with most of the rarest ones are compared, and blocks of 4,096 texts are searched at once.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from math import ceil
 
-from arenarl.trajectory import composed
+from arenarl.trajectory import composed, words_of
 
-_WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
 _BLOCK = 4096  # texts per block
 
 
@@ -90,5 +88,5 @@ def _in_at_least(least: int, numbers: list[int]) -> int:
 
 def shingles(text: str) -> frozenset[str]:
     """Return the lower-case words and pairs of neighbouring words; for a text without words, the text itself."""
-    words = _WORD.findall(composed(text).lower()) or [text.strip()]
+    words = words_of(composed(text)) or [text.strip()]
     return frozenset(words) | {f"{first} {second}" for first, second in zip(words, words[1:], strict=False)}

@@ -46,7 +46,6 @@ _COLUMNS = Features(
     }
 )
 _ROWS_AT_ONCE = 64  # rows that are written together; until then they are lists of Python numbers
-_CODE = sorted(Path(arenarl.__file__).parent.rglob("*.py"))
 _CONTROL_TOKEN = re.compile(r"<(?=\|\w+\|>|/?think>)")
 
 
@@ -131,7 +130,8 @@ def _tokenizer_hashes(tokenizer: PreTrainedTokenizerBase) -> list[Any]:
     with TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         files = files_beside_weights(Path(folder))
-    return [files, hash_files(_CODE), version("transformers"), version("tokenizers"), version("jinja2")]
+    code = sorted(Path(arenarl.__file__).parent.rglob("*.py"))
+    return [files, hash_files(code), version("transformers"), version("tokenizers"), version("jinja2")]
 
 
 def _holds(store: Path, key: str) -> bool:

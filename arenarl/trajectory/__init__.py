@@ -15,6 +15,6 @@ from arenarl.trajectory.records import (
 )  # fmt: skip
 from arenarl.trajectory.text import (
     MAX_NESTING, MAX_RECORD_NESTING, composed, harmless, is_blank, json_problem, language_of, parse_json, same_query,
-    storable, text_of,
+    storable, text_of, words_of,
 )  # fmt: skip
 from arenarl.trajectory.vocabulary import VALID_ENDS, Query, RolloutGroup, StopReason, Trajectory, prompt_messages

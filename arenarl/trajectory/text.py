@@ -6,6 +6,7 @@ import unicodedata
 from typing import Any
 
 _CONTROL = re.compile(r"<(?=\||/?(?:think|tool_call|tool_response|answer)>)")
+_WORD = re.compile(r"[\u3400-\u9fff]|[^\W_\u3400-\u9fff]+")
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 MAX_NESTING = 64  # depth of brackets in a tool call
@@ -24,6 +25,15 @@ def harmless(observation: str) -> str:
 def storable(text: str) -> str:
     """Replace lone surrogates by "?". JSON escapes can contain them; files and tokenizers cannot."""
     return text.encode("utf-8", "replace").decode()
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in lower case; each Chinese character is a word.
+
+    >>> words_of("Jade Park, 公园")
+    ['jade', 'park', '公', '园']
+    """
+    return _WORD.findall(text.lower())
 
 
 def is_blank(text: str) -> bool:
