@@ -252,7 +252,7 @@ def test_each_step_writes_its_own_bytes_alone(tmp_path):
     path, files, added = tmp_path / "groups.jsonl", set(), [0]
     for step in range(10, 30):  # all numbers of equal length
         append_step(path, step, step_records(step))
-        files.add(path.stat().st_ino)  # a file that is written anew has another number
+        files.add(path.stat().st_ino)  # a rewritten file has another inode
         added.append(path.stat().st_size)
     assert len(files) == 1 and {after - before for before, after in pairwise(added)} == {added[1]}
     append_step(path, 17, step_records(17))

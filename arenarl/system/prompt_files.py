@@ -104,7 +104,7 @@ def _check(path: Path) -> None:
     ours = _read(PROMPTS / path.name)
     for name, text in _read(path).items():
         if name not in ours:
-            raise UserError(f"{path}: there is no text {name}{did_you_mean(str(name), ours)}")
+            raise UserError(f"{path}: unknown text {name}{did_you_mean(str(name), ours)}")
         if not isinstance(text, str) or not text.strip():
             raise UserError(f"{path}: {name} must be a text; leave it out to use ours")
         if problem := _misfit(text, ours[name]):

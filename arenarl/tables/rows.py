@@ -159,7 +159,7 @@ def _problems(table: Table) -> Iterator[str]:
             yield f"primary names {' with '.join(pair)}, which are not compared; add them to comparisons"
     for title, rows in table.curve_panels.items():
         if missing := [row for row in rows if row not in table.rows]:
-            yield f"curve_panels, {title}: there is no row {missing[0]}"
+            yield f"curve_panels, {title}: unknown row {missing[0]}"
     for name, row in table.rows.items():
         if row.paper and len(row.paper) != columns:
             yield f"row {name}: paper has {len(row.paper)} figures, paper_columns has {columns}; name as many"

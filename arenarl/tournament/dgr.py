@@ -86,7 +86,7 @@ def net_wins(arcs: Collection[Arc], entrants: Sequence[int]) -> dict[int, float]
 @dataclass(frozen=True)
 class DGR(RoundRobin):
     """All pairs play: N(N-1)/2 matches, ranked by net wins without cycles. DGR (arXiv 2510.15514).
-    Draws and failed matches are no arcs. A perfect judge gives the true order."""
+    Draws and failed matches add no arc. A perfect judge gives the true order."""
 
     def standings(self, results: Results) -> list[Standing | None]:
         score = net_wins(won_matches(results), self.lots)

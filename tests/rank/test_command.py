@@ -10,13 +10,14 @@ import time
 
 import pytest
 from aiohttp import web
-from judge_servers import completion, raw, serving
+from judge_servers import completion, raw, serving, write_judge
 
 from arenarl.judges.prompts import read_prompt
 from arenarl.llm.client import RunStopped
 from arenarl.rank.__main__ import main
 from arenarl.system.errors import UserError
 
+PRICES = {"price_in": 1.0, "price_out": 1.0}
 TOPOLOGY = ["--topology", "round_robin"]  # a perfect judge gives the true order
 
 
@@ -45,11 +46,6 @@ def verdict(prompt):
     parsed = read_prompt([{}, {"content": prompt}])
     scores = [{"quality": number_of(turns[-1].answer)} for turns in parsed.agents]
     return completion(json.dumps({f"agent_{k + 1}": score for k, score in enumerate(scores)}))
-
-
-def write_judge(folder, url, **keys):
-    given = {"name": "llm", "model": "m", "base_url": url, "api_key_variable": None, "price_in": 1.0, "price_out": 1.0}
-    (folder / "judge.yaml").write_text(json.dumps(given | keys))
 
 
 def write_candidates(path, prompts, size, seed=0):
@@ -91,7 +87,7 @@ def test_a_faulty_server_leaves_true_ranks_in_order_and_pairs_winners_and_a_page
 
     app, answered = judging(fault)
     with serving(app) as url:
-        write_judge(folder, url)
+        write_judge(folder, url, **PRICES)
         main(command("--pairs", "pairs.jsonl", "--best", "best.jsonl", "--report", "page.html"))
         ranked, printed, asked = read("ranked.jsonl"), capsys.readouterr().out, len(answered)
         main(command())
@@ -141,7 +137,7 @@ def test_malformed_lines_are_named_and_skipped_on_request(folder, capsys):
     bad.append("{")
     (folder / "candidates.jsonl").write_text("\n".join([good, "", *bad, chat]) + "\n")
     with serving(judging()[0]) as url:
-        write_judge(folder, url)
+        write_judge(folder, url, **PRICES)
         with pytest.raises(UserError) as refused:
             main(command())
         assert not (folder / "ranked.jsonl").exists() and "\n" not in str(refused.value)
@@ -159,7 +155,7 @@ def test_malformed_lines_are_named_and_skipped_on_request(folder, capsys):
 def test_a_spent_budget_stops_in_one_line_and_a_higher_one_goes_on(folder):
     write_candidates(folder / "candidates.jsonl", 12, 3)
     with serving(judging()[0]) as url:
-        write_judge(folder, url)
+        write_judge(folder, url, **PRICES)
         with pytest.raises(RunStopped, match="judge.max_calls=30 is used up"):
             main(command("--max-calls", "30", "--concurrency", "4"))
         assert all(None not in line["ranks"] for line in read("ranked.jsonl"))  # no rank is missing for want of money
@@ -170,7 +166,7 @@ def test_a_spent_budget_stops_in_one_line_and_a_higher_one_goes_on(folder):
 def test_ranks_of_other_candidates_or_settings_are_not_mixed(folder):
     write_candidates(folder / "candidates.jsonl", 2, 3)
     with serving(judging()[0]) as url:
-        write_judge(folder, url)
+        write_judge(folder, url, **PRICES)
         main(command())
         for words in (["--seed", "1"], ["--rubric", "a low number"]):
             with pytest.raises(UserError, match="holds ranks of other candidates or settings"):
@@ -198,7 +194,7 @@ def test_a_thousand_prompts_killed_three_times_end_as_the_server_s_truth_and_pay
     numbers, rng, concurrency = write_candidates(folder / "candidates.jsonl", 1000, 2), random.Random(2), 16
     app, replies = judging(lambda: raw(b"{}", status=rng.choice((429, 500))) if rng.random() < 0.05 else None)
     with serving(app) as url:
-        write_judge(folder, url)
+        write_judge(folder, url, **PRICES)
         words = [sys.executable, "-m", "arenarl", "rank", *command("--concurrency", str(concurrency))]
         for lines in (100, 400, 700):
             process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from judge_servers import completion, serving
+from judge_servers import completion, serving, write_judge
 
 from arenarl.system import errors
 from arenarl.system.repository import ROOT
@@ -109,8 +109,7 @@ print(json.dumps([version("arenarl"), "numpy" in light or "pydantic" in light, s
     app = web.Application()
     app.router.add_post("/v1/chat/completions", favour_the_second)
     with serving(app) as url:
-        judge = {"name": "llm", "model": "m", "base_url": url, "api_key_variable": None}
-        (folder / "judge.yaml").write_text(json.dumps(judge))
+        write_judge(folder, url)
         (folder / "in.jsonl").write_text(json.dumps({"prompt": "p", "candidates": ["a bad one", "a good one"]}))
         words = ("rank", "in.jsonl", "--judge", "judge.yaml", "--rubric", "quality", "--out", "out.jsonl")
         done = run("arenarl", *words, "--report", "page.html")

@@ -42,6 +42,13 @@ def judge_of(url, client, **keys):
     return LLMJudge(JudgeConfig(name="llm", model=SIMULATED_MODEL, base_url=url, **settings), client)
 
 
+def write_judge(folder, url, **keys):
+    """Write the YAML of a judge at this address, and return its path."""
+    path = folder / "judge.yaml"
+    path.write_text(json.dumps({"name": "llm", "model": "m", "base_url": url, "api_key_variable": None} | keys))
+    return path
+
+
 class Script:
     """A server that answers request n with `replies[n]`, and later ones with the last reply.
 

@@ -4,7 +4,7 @@ by their number."""
 import json
 from contextlib import contextmanager
 
-from judge_servers import by_prompt, completion, raw, serving
+from judge_servers import by_prompt, completion, raw, serving, write_judge
 
 from arenarl.judges.prompts import read_prompt
 from arenarl.rank import Ranker
@@ -31,10 +31,7 @@ def score(prompt, _):
 def judge_file(folder):
     """Serve the judge, and yield the YAML that names it."""
     with serving(by_prompt(score)) as url:
-        path = folder / "judge.yaml"
-        keys = {"name": "llm", "model": "m", "base_url": url, "api_key_variable": None}
-        path.write_text(json.dumps(keys | {"price_in": 1.0, "price_out": 1.0}))
-        yield path
+        yield write_judge(folder, url, price_in=1.0, price_out=1.0)
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def test_every_text_of_ours_can_be_replaced_alone_and_keeps_its_placeholders(tmp
     ("judge_en.yaml", {"choose": "{winners} {count} {winners:>9}"}, "placeholder {winners:>9}"),
     ("judge_en.yaml", {"choose": '{winners} {count} {"winners": [1]}'}, "write {{ and }} for braces"),
     ("judge_en.yaml", {"again": "{error} }"}, "again cannot be filled in (Single '}' encountered"),
-    ("judge_en.yaml", {"chose": "x"}, "there is no text chose; did you mean choose?"),
+    ("judge_en.yaml", {"chose": "x"}, "unknown text chose; did you mean choose?"),
     ("judge_en.yaml", {"system": " "}, "system must be a text; leave it out to use ours"),
     ("judge_en.yaml", {"system": 3}, "must hold names with texts"),
     ("judge_eng.yaml", {"system": "x"}, "no prompt file has this name; did you mean judge_en.yaml?"),

@@ -97,7 +97,7 @@ def table_with(keys="", row=""):
     (TABLE.replace("{x:", "{../x:"), "rows: the name ../x may hold letters"),
     (table_with(row=", at: 1, series: s"), "row x: set both series and at, in a table with an axis"),
     (table_with("axis: a", row=", at: 1"), "row x: set both series and at"),
-    (table_with("curve_panels: {M: [x, y]}"), "curve_panels, M: there is no row y"),
+    (table_with("curve_panels: {M: [x, y]}"), "curve_panels, M: unknown row y"),
 ])  # fmt: skip
 def test_a_table_that_cannot_work_is_refused_in_one_line(text, message, tmp_path):
     (tmp_path / "bad.yaml").write_text(text, encoding="utf-8")

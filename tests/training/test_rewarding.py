@@ -229,7 +229,7 @@ def test_group_stage_keys_reach_the_tournament():
 
 
 def test_each_repeat_of_a_group_tournament_has_a_verdict_of_its_own():
-    """Of two equal trajectories, either wins about half of the repeats, in each order shown."""
+    """Each of two equal trajectories wins some of the repeats, whichever is shown first."""
     config = config_of("tournament_grpo")
     config.group_stage = GroupStageConfig(repeats=60, group=2, winners=1, final=1)
     group = RolloutGroup(QUERY, [attempt("5.0"), attempt("5.00")])

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_servers import by_prompt, completion, raw, serving
+from judge_servers import by_prompt, completion, raw, serving, write_judge
 from number_judge import Number
 from tokenizers import ByteLevelBPETokenizer
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -178,10 +178,7 @@ def by_length(text, number):
 @pytest.fixture
 def judge_file(tmp_path):
     with serving(by_prompt(by_length)) as url:
-        path = tmp_path / "judge.yaml"
-        keys = {"name": "llm", "model": "m", "base_url": url, "api_key_variable": None}
-        path.write_text(json.dumps(keys | {"price_in": 1000, "price_out": 1000}))
-        yield path
+        yield write_judge(tmp_path, url, price_in=1000, price_out=1000)
 
 
 def test_an_llm_judge_over_http_uses_a_rubric_in_words_and_is_paid_once(judge_file, tmp_path):

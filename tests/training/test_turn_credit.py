@@ -108,7 +108,7 @@ def test_the_embedded_judge_names_the_truths_turns_with_errors_that_leave_its_sc
 
 
 def test_a_turn_is_truly_pivotal_if_its_results_bring_something_new(taught):
-    """The same turn again brings nothing, wherever it stands; without its results, a view believes each call."""
+    """A repeated turn is not pivotal, with and without its results in the view."""
     one = next(one for one in taught if one.query.subtask == "M-Day" and len(read_turns(one.trajectory.messages)) > 3)
     messages, examine = one.trajectory.messages, examiner_of(Config())
     start = next(place for place, message in enumerate(messages) if message["role"] == "assistant")
