@@ -2,8 +2,8 @@
 
 Runs between the judge (`compare`) and the rewards. A match starts when its entrants are known, with both orders at once
 (Eq. 3, ArenaRL); no pair plays twice. A match counts only if both orders have a verdict, because a single order carries
-the judge's position bias. The single score is stored but decides nothing. A failed call fails only its match. Swiss
-needs networkx, `ranking="scores"` needs numpy; nothing here needs torch or TRL.
+the judge's position bias. The single score is stored but decides nothing. A failed call fails only its match.
+`ranking="scores"` needs numpy; nothing here needs torch or TRL.
 """
 
 import asyncio

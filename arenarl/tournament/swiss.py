@@ -2,9 +2,10 @@
 
 A round starts when the previous round has ended, so the number of results gives the current round. Our rules where the
 paper is silent: a draw gives half a point each. A bye gives one point and no opponent. A failed match gives no point,
-and the round does not count for its two entrants. A maximum-weight matching chooses the pairs; the random order breaks
-ties.
+and the round does not count for its two entrants. Among equal points, the random order decides who meets whom.
 """
+
+from itertools import combinations
 
 from arenarl.tournament.schedules import DECIMALS, Pairing, Results, Standing, Topology, outcome
 
@@ -57,25 +58,53 @@ class Swiss(Topology):
         return [next(i for i in self.lots if i not in playing) for playing in rounds]
 
     def _closest_pairs(self, results: Results) -> list[tuple[int, int]]:
-        """Pair entrants that have not met and are close in points; with an odd size, also choose the bye.
+        """Pair entrants that have not met, as many as possible with equal points, from the most points down.
 
-        The cost of a pair is its squared gap in points, doubled if the higher entrant had a bye. A gap below a higher
-        score costs more than all gaps below lower scores together.
+        With an odd size, a bye is one more entrant of the lowest group, which all that had a bye have met.
         """
-        import networkx  # imported late: it takes half a second to load
+        points, byes, bye = self._points(results), self._byes(results), self.size
+        groups = [[i for i in self.lots if points[i] == total] for total in sorted(set(points), reverse=True)]
+        met = results.keys() | {(i, bye) for i in byes}
+        if self.size % 2:
+            groups[-1].append(bye)
+        pairs = _pairs([], groups, met)
+        assert pairs is not None  # with fewer than size / 2 matches behind each entrant, there is a complete pairing
+        return [pair for pair in pairs if bye not in pair]
 
-        points, byes = self._points(results), self._byes(results)
-        bye = self.size  # an extra node; other nodes are places in `lots`, so that renaming entrants changes nothing
-        lowest = min(points[i] for i in self.lots if i not in byes)
-        graph = networkx.Graph()
-        for p, i in enumerate(self.lots):
-            if self.size % 2 and i not in byes and points[i] == lowest:
-                graph.add_edge(p, bye, weight=0)
-            for q, j in enumerate(self.lots[:p]):
-                if (i, j) not in results:
-                    higher = i if points[i] > points[j] else j
-                    gap = (points[i] - points[j]) ** 2 * (1 + (higher in byes))
-                    graph.add_edge(p, q, weight=-int(4 * gap) * (4 * self.size**3) ** int(2 * points[higher]))
-        matching = networkx.max_weight_matching(graph, maxcardinality=True)
-        pairs = sorted(sorted(pair) for pair in matching if bye not in pair)
-        return [(self.lots[p], self.lots[q]) for p, q in pairs]
+
+def _pairs(down: list[int], groups: list[list[int]], met: set[tuple[int, int]]) -> list[tuple[int, int]] | None:
+    """Return a complete pairing of `down`, the entrants without an opponent in the groups above, and `groups`.
+
+    As few entrants as possible move down from the first group, then from the second, and so on. None if no pairing is
+    complete.
+    """
+    if not groups:
+        return []
+    group = down + groups[0]
+    most = len(group) if groups[1:] else 0
+    for moving in range(len(group) % 2, most + 1, 2):
+        for rest in combinations(group[::-1], moving):
+            pairs = _pair_strangers([i for i in group if i not in rest], met)
+            if pairs is not None and (below := _pairs(list(rest[::-1]), groups[1:], met)) is not None:
+                return pairs + below
+    return None
+
+
+def _pair_strangers(group: list[int], met: set[tuple[int, int]]) -> list[tuple[int, int]] | None:
+    """Return the first pairing of a whole group without a rematch, None if there is none.
+
+    The first entrant takes the next stranger, and so on. If the last ones have met, the choice before is taken back.
+    """
+    pairs: list[tuple[int, int, int]] = []  # with the place of the second entrant among those that were free
+    free, start = group, 1
+    while free:
+        place = next((k for k in range(start, len(free)) if (free[0], free[k]) not in met), None)
+        if place is not None:
+            pairs.append((free[0], free[place], place))
+            free, start = free[1:place] + free[place + 1 :], 1
+        elif pairs:
+            i, j, place = pairs.pop()
+            free, start = [i, *free[: place - 1], j, *free[place - 1 :]], place + 1
+        else:
+            return None
+    return [(i, j) for i, j, _ in pairs]
