@@ -13,7 +13,7 @@ from scipy.stats import f, ncf
 from arenarl.evaluation.over_seeds import FIRST_SEEDS
 from arenarl.report import markdown
 from arenarl.tables.rows import FOLDER, TABLES, read_table
-from arenarl.tables.summary import merged, read_found
+from arenarl.tables.summary import paired_figures, read_found
 
 DIFFERENCES = (3.0, 1.5)  # points of a win rate
 POWER = 0.8
@@ -45,14 +45,15 @@ def power_table(results: Path) -> str:
     for name, table in tables.items():
         for pair in table.primary:
             where.setdefault(frozenset(pair), []).append(name)
-    seeds_of = merged({name: read_found(name, table, results) for name, table in tables.items()})
+    found = {name: read_found(name, table, results) for name, table in tables.items()}
     strictest = 0.05 / len(where)  # Holm's level for the smallest p
     lines = []
     for pair, names in where.items():
         table = tables[names[0]]
         rows = next(rows for rows in table.pairs if frozenset(rows) == pair)
-        a, b = ({seed: run["figures"]["win_rate"] for seed, run in seeds_of.get(row, {}).items()} for row in rows)
-        differences = [a[seed] - b[seed] for seed in FIRST_SEEDS if seed in a and seed in b]
+        figures = paired_figures(pair, tables, found)
+        a, b = (figures[row] for row in rows)
+        differences = [a[seed] - b[seed] for seed in FIRST_SEEDS if seed in a]
         if len(differences) == len(FIRST_SEEDS):
             spread = float(np.std(differences, ddof=1))
             needed = [f"{seeds_needed(spread, d)} ({seeds_needed(spread, d, strictest)})" for d in DIFFERENCES]

@@ -1,7 +1,7 @@
 """Figures of a table's runs for results/<table>/table.json, and the comparison of a repeated run with a stored one.
 
 A row's figures are means over its table's seeds with 95 % t intervals. Differences are paired over the seeds that both
-rows have in any table that compares them. Holm's method corrects for the number of comparisons, run or not, in two
+rows have in a table that compares them. Holm's method corrects for the number of comparisons, run or not, in two
 families over all tables of the same figure: primary comparisons, which test the papers' claims, and secondary
 comparisons. So a comparison that several tables make has one difference and one verdict. `mean` is the table's figure
 for sampled trajectories.
@@ -152,24 +152,41 @@ def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str
     ]
 
 
-def merged(found: dict[str, Found]) -> Found:
-    """Return each row's seeds over all tables.
+def check_equal_runs(found: dict[str, Found]) -> None:
+    """Refuse tables with different figures of the same run, unless it was run on two kinds of CPU.
 
     Raises:
-        UserError: two tables have different figures of the same run, so one of them would show a star that rests on
-            the other's figures. Figures that only one table has do not count, because older runs lack some.
+        UserError: names both files. Figures that only one table has do not count, because older runs lack some.
     """
-    together: Found = {}
-    first: dict[tuple[str, int], str] = {}
+    first: dict[tuple[str, int, str | None], tuple[str, dict[str, Any]]] = {}
     runs = ((name, row, *run) for name, rows in found.items() for row, seeds in rows.items() for run in seeds.items())
     for name, row, seed, run in runs:
-        table = first.setdefault((row, seed), name)
-        if not _agree(together.setdefault(row, {}).setdefault(seed, run), run):
+        table, other = first.setdefault((row, seed, _cpu(run)), (name, run))
+        if not _agree(other, run):
             raise UserError(
                 f"{table}/{FILE} and {name}/{FILE} have different figures of row {row}, seed {seed}; "
                 "delete one of the two lines, and both tables use the other"
             )
-    return together
+
+
+def paired_figures(pair: Comparison, tables: dict[str, Table], found: dict[str, Found]) -> dict[str, dict[int, float]]:
+    """Return row -> seed -> figure of the two rows, over all tables that compare them.
+
+    A seed counts where one table has both rows, since only there they start from the same SFT policy. If tables have
+    the seed from different kinds of CPU, which round differently, its figures are means over these CPUs.
+    """
+    pairs: dict[int, dict[tuple[float, ...], None]] = {}  # by seed, without repeats
+    for name in _comparing(pair, tables):
+        runs = [found[name][row] for row in sorted(pair)]
+        for seed in set.intersection(*map(set, runs)):
+            figures = tuple(of_row[seed]["figures"][tables[name].figure] for of_row in runs)
+            pairs.setdefault(seed, {})[figures] = None
+    means = {seed: list(map(fmean, zip(*pairs[seed], strict=True))) for seed in sorted(pairs)}
+    return {row: {seed: mean[place] for seed, mean in means.items()} for place, row in enumerate(sorted(pair))}
+
+
+def _comparing(pair: Comparison, tables: dict[str, Table]) -> list[str]:
+    return [name for name, table in tables.items() if pair in map(frozenset, table.pairs)]
 
 
 def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> Verdicts:
@@ -179,21 +196,17 @@ def compare_all(tables: dict[str, Table], found: dict[str, Found]) -> Verdicts:
     counts in its family from the start. So no star depends on the order of the runs. Tables with different figures form
     separate families.
     """
-    seeds_of = merged(found)
+    check_equal_runs(found)
     primary = {frozenset(pair) for table in tables.values() for pair in table.primary}
     figure_of = {frozenset(pair): table.figure for table in tables.values() for pair in table.pairs}
     families: dict[tuple[str, str], dict[Comparison, Any]] = {}
     figures: dict[Comparison, dict[str, dict[int, float]]] = {}
     for comparison, figure in figure_of.items():
-        comparing = [table for table in tables.values() if comparison in map(frozenset, table.pairs)]
-        planned = {seed for table in comparing for seed in table.seeds}
-        seeds = sorted(planned.intersection(*(seeds_of.get(row, {}) for row in comparison)))
-        figures[comparison] = {
-            row: {seed: seeds_of[row][seed]["figures"][figure] for seed in seeds} for row in sorted(comparison)
-        }
+        planned = {seed for name in _comparing(comparison, tables) for seed in tables[name].seeds}
+        figures[comparison] = paired_figures(comparison, tables, found)
         family = families.setdefault((figure, "primary" if comparison in primary else "secondary"), {})
         rows = [list(of_row.values()) for of_row in figures[comparison].values()]
-        family[comparison] = rows if planned == set(seeds) else None
+        family[comparison] = rows if planned == set(figures[comparison][min(comparison)]) else None
     return {
         comparison: {"figures": figures[comparison], **verdict, "family": name}
         for (_, name), family in families.items()
@@ -257,6 +270,11 @@ def _agree(run: dict[str, Any], other: dict[str, Any]) -> bool:
 
 def _other_cpu(earlier: dict[str, Any], run: dict[str, Any]) -> str:
     """Return a hint if two runs of a seed are known to have used different CPUs."""
-    before, now = (of_run.get("provenance", {}).get("cpu") for of_run in (earlier, run))
+    before, now = _cpu(earlier), _cpu(run)
     hint = f", perhaps because the stored run had another CPU ({before}; this is {now}), which rounds differently"
     return hint if before and before != now else ""
+
+
+def _cpu(run: dict[str, Any]) -> str | None:
+    """Return the kind of CPU of a run; None for older runs, which did not record it."""
+    return run.get("provenance", {}).get("cpu")

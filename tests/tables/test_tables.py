@@ -29,7 +29,14 @@ from arenarl.tables.figures import against_axis, against_cost
 from arenarl.tables.pages import scale_table, write_tables
 from arenarl.tables.rows import LATER_TABLES, TABLES, new_seeds, read_table, runs_of
 from arenarl.tables.store import FILE, read_runs, store_run
-from arenarl.tables.summary import compare_all, compare_with_stored, merged, read_found, summary_of_table
+from arenarl.tables.summary import (
+    check_equal_runs,
+    compare_all,
+    compare_with_stored,
+    paired_figures,
+    read_found,
+    summary_of_table,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -419,12 +426,31 @@ def test_different_figures_of_the_same_run_in_two_tables_are_an_error_with_both_
     [run] = runs_of("second", tables["second"], ["one"], [1])
     own = read_runs(tmp_path / "own")["one", 1]
     store_run(tmp_path / "second", own | {"figures": own["figures"] | {"new_figure": 52.0}})  # an older run lacks it
-    assert list(merged({name: read_found(name, table, tmp_path) for name, table in tables.items()})["one"]) == [1]
+    check_equal_runs({name: read_found(name, table, tmp_path) for name, table in tables.items()})
+
+
+def test_a_seed_of_two_kinds_of_cpu_is_one_seed_with_the_mean_difference(two_tables, tmp_path):
+    tables = {name: read_table(name, two_tables) for name in ("own", "second")}
+    win_rates = {"own": {"one": 50.0, "other": 54.0}, "second": {"one": 51.0, "other": 53.0, "third": 60.0}}
+    for name, of_row in win_rates.items():
+        for run in runs_of(name, tables[name], list(of_row), [0, 1]):
+            cpu = "B" if (name, run.seed) == ("second", 1) else "A"
+            figures = of_row if cpu == "B" else win_rates["own"] | {"third": 61.0}
+            store_run(tmp_path / name, result(run, figures[run.row]) | {"provenance": {"cpu": cpu}})
+    found = {name: read_found(name, table, tmp_path) for name, table in tables.items()}
+    check_equal_runs(found)
+    figures = {pair: verdict["figures"] for pair, verdict in compare_all(tables, found).items()}
+    assert figures[frozenset({"one", "other"})] == {"one": {0: 50.0, 1: 50.5}, "other": {0: 54.0, 1: 53.5}}
+    # `third` was only run beside `second`'s rows, so it is compared with these
+    assert figures[frozenset({"other", "third"})] == {"other": {0: 54.0, 1: 53.0}, "third": {0: 61.0, 1: 60.0}}
+    del found["second"]["other"][1]
+    assert paired_figures(frozenset({"other", "third"}), tables, found)["third"] == {0: 61.0}
 
 
 def test_stored_runs_have_their_rows_settings_and_equal_figures_in_all_tables(capsys):
     found = {name: read_found(name, read_table(name), ROOT / "results") for name in TABLES}
-    assert set(merged(found)["seeded_single_elimination"]) >= set(range(5))
+    check_equal_runs(found)
+    assert set(found["table2"]["seeded_single_elimination"]) >= set(range(5))
     assert "left out" not in capsys.readouterr().out
 
 
