@@ -306,6 +306,8 @@ class RolloutConfig:
     # divided evenly
     max_tokens: PositiveInt = 16384  # maximum tokens per trajectory after its prompt, observations included. Our choice
     max_turn_tokens: PositiveInt = 4096  # maximum tokens per assistant turn. Our choice
+    max_seconds: Seconds | None = None  # seconds after which a trajectory in training is void: its group ranks the
+    # others, so no step waits for a straggler; null: no limit. Our choice
     max_result_tokens: PositiveInt | None = None  # maximum tokens of a tool result for local policies; a longer one
     # loses its middle (Appendix C, Tournament-GRPO: 3000); null: no limit
     system_prompt: Prompt | None = None  # system prompt of local policies, in SFT, RL and evaluation: a text, a .txt or

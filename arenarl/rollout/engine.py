@@ -49,12 +49,14 @@ Tick = Callable[[int, Trajectory], None]  # called with an attempt's index and i
 
 @dataclass(frozen=True)
 class Attempt:
-    """A trajectory to roll out; temperature 0 is greedy, `max_turns` None means `rollout.max_turns`."""
+    """A trajectory to roll out; temperature 0 is greedy, `max_turns` None means `rollout.max_turns`.
+    After `max_seconds`, if set, it is void."""
 
     query: Query
     temperature: float
     seed: int
     max_turns: int | None = None
+    max_seconds: float | None = None
 
 
 def longest_prompt(engine: "RolloutEngine", queries: Sequence[Query]) -> int:
@@ -184,7 +186,7 @@ class RolloutEngine:
 
         temperatures = [0.0 if is_anchor(row) else self.config.temperature for row in range(n)]
         attempts = [
-            Attempt(query, temperature, stable_seed(seed, query.query_id, row), max_turns)
+            Attempt(query, temperature, stable_seed(seed, query.query_id, row), max_turns, self.config.max_seconds)
             for query in queries
             for row, temperature in enumerate(temperatures)
         ]
@@ -215,18 +217,21 @@ class RolloutEngine:
         return run_turns(self.generator, run())
 
     async def _run(self, attempt: Attempt) -> Trajectory:
-        """Roll out an attempt. After a tool crash, retry once in a new environment, from the same seed."""
-        trajectory = await self._try(attempt)
-        if trajectory.is_void:
+        """Roll out an attempt. After a tool crash, retry once in a new environment, from the same seed.
+        The time limit holds for both together."""
+        loop, limit = asyncio.get_running_loop(), attempt.max_seconds
+        deadline = None if limit is None else loop.time() + limit
+        trajectory = await self._try(attempt, deadline)
+        if trajectory.stop_reason == "tool_crash":
             crash = trajectory.meta["crash"]
-            trajectory = await self._try(attempt, is_fresh=True)
+            trajectory = await self._try(attempt, deadline, is_fresh=True)
             trajectory.meta["begun_again"] = crash
         return trajectory
 
-    async def _try(self, attempt: Attempt, is_fresh: bool = False) -> Trajectory:
-        progress = None
+    async def _try(self, attempt: Attempt, deadline: float | None, is_fresh: bool = False) -> Trajectory:
+        progress, timeout = None, asyncio.timeout_at(deadline)
         try:
-            async with self.instances.borrow(is_fresh) as environment:
+            async with timeout, self.instances.borrow(is_fresh) as environment:
                 progress = self._start(attempt.query, await begin(environment, attempt.query))
                 trajectory = await self._take_turns(progress, environment, attempt)
                 with wrap_crashes():
@@ -243,6 +248,12 @@ class RolloutEngine:
             trajectory = progress.end(attempt.query.query_id, "tool_crash")
             trajectory.meta["crash"] = storable(str(crash))[:300]
             return trajectory
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            progress = progress or self._start(attempt.query)
+            progress.rewards = []
+            return progress.end(attempt.query.query_id, "max_seconds")
 
     def _show(self, crash: ToolCrash) -> None:
         """Print a crash's traceback, once for each exception type and line of code."""

@@ -316,6 +316,43 @@ def test_an_unexpected_exception_or_result_makes_only_its_trajectory_void(tokeni
     assert capfd.readouterr().err.count("A tool crashed") == 1
 
 
+class Straggling(Echo):
+    """An environment whose `where`, reset or call, does not return for the first `count` trajectories."""
+
+    def __init__(self, where, count):
+        super().__init__()
+        self.where, self.left = where, count
+
+    async def wait(self, where):
+        if where == self.where and self.left:
+            self.left -= 1
+            await asyncio.Event().wait()
+
+    async def reset(self, query):
+        super().reset(query)
+        await self.wait("reset")
+
+    async def call(self, name, arguments):
+        await self.wait("call")
+        return await super().call(name, arguments)
+
+
+@pytest.mark.parametrize(("where", "tokens"), [("reset", 0), ("call", 1)])
+def test_a_straggler_in_training_is_void_and_changes_no_other_trajectory(tokenizer, where, tokens):
+    def groups(environment, max_seconds):
+        generator = Scripted(tokenizer, {query().query: [call("f"), ANSWER]})
+        config = dataclasses.replace(LIMITS, max_seconds=max_seconds)
+        return engine_of(tokenizer, generator, environment, config).roll_out_groups([query()], seed=1)
+
+    (unlimited,), (limited,) = groups(Echo(), None), groups(environment := Straggling(where, 2), 1.0)
+    assert [one.stop_reason for one in limited.trajectories] == ["max_seconds"] * 2 + ["answer"] * 2
+    assert limited.trajectories[2:] == unlimited.trajectories[2:] and environment.resets == 4  # none begins again
+    for void in limited.trajectories[:2]:
+        assert void.is_void and not void.valid and "begun_again" not in void.meta
+        assert (void.policy_tokens > 0) == bool(tokens) and len(read_turns(void.messages)) == tokens
+        assert Trajectory.from_record(json.loads(json.dumps(void.to_record()))).is_void
+
+
 @pytest.mark.parametrize("error", [UserError("set the key"), MemoryError(), KeyboardInterrupt()], ids=repr)
 def test_a_wrong_setting_and_an_interruption_stop_the_run(tokenizer, error):
     with pytest.raises(type(error)):

@@ -26,6 +26,7 @@ REMEDIES = {
     "no_answer": "train_sft.py",
     "max_turns": "rollout.max_turns",
     "tool_crash": "fix the environment class",
+    "max_seconds": "rollout.max_seconds",
 }
 
 
