@@ -504,8 +504,12 @@ class RLConfig:
     init: File | None = None  # folder or hub id that RL starts from; null: the SFT policy of `init_run`
     init_run: RunName | None = None  # run whose SFT policy of the same seed RL starts from; null: this run
     steps: PositiveInt = 200  # optimizer steps. Our choice (Fig. 4c shows 160)
-    groups: PositiveInt = 8  # K: queries rolled out per step, over all processes (Appendix A)
+    groups: PositiveInt = 8  # K: queries trained on per step, over all processes (Appendix A)
+    resample_equal: Annotated[Float, Field(ge=1, le=100)] = 1.0  # DAPO's dynamic sampling: groups whose rewards are all
+    # equal are replaced by groups of further queries, until a step has rolled out this many times `groups`; 1: none
     micro_batch_size: PositiveInt = 1  # trajectories per forward and backward pass of a process
+    balance_micro_batches: Bool | None = None  # exchange trajectories between processes, so that all compute similar
+    # numbers of tokens at a time; the update is the same up to rounding; null: only with GPUs. Our choice
     learning_rate: LearningRate = 1e-6  # peak learning rate (Appendix A)
     lr_scheduler: SchedulerName = "constant"  # learning-rate schedule, by its name in transformers. Our choice
     warmup_steps: Annotated[Int, Field(ge=0, le=1_000_000_000)] = 0  # optimizer steps with a rising learning rate, of
@@ -574,6 +578,11 @@ class RLConfig:
     def rollouts(self) -> int:
         """Number of rollout batches in the run; each has `groups` queries."""
         return math.ceil(self.steps / self.updates_per_rollout)
+
+    @property
+    def groups_at_most(self) -> int:
+        """Queries rolled out per step if all groups have equal rewards."""
+        return int(self.groups * self.resample_equal)
 
     @property
     def curve_points(self) -> int:

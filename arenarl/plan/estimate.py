@@ -110,11 +110,12 @@ def estimate_rl(
         groups = [group_of_copies(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
         reward_invented(config, LLMJudge(config.judge.train, client), groups)
         more = most_calls(config) * len(queries) / max(1, client.usage.calls) if is_most else 1.0
-        total += take_times(client, max(1.0, more) * config.rl.rollouts * config.rl.groups / len(queries))
+        rolled_out = config.rl.groups_at_most if is_most else config.rl.groups
+        total += take_times(client, max(1.0, more) * config.rl.rollouts * rolled_out / len(queries))
     for judge in (LLMJudge(judge, client) for judge in config.judge.watching.values() if judge.name == "llm"):
         for query in queries:
             asyncio.run(judge.score(query, baselines[query.query_id]))
-    total += take_times(client, _count_watched(config) / len(queries))
+    total += take_times(client, _count_watched(config, is_most) / len(queries))
     return total + _estimate_cases(config, queries, baselines, client, config.curve_cases)
 
 
@@ -150,23 +151,27 @@ def most_calls(config: Config) -> int:
 
 
 def judge_calls(config: Config, stage: str) -> dict[str, int]:
-    """Return the most calls of a stage by use, over all judges of `judge.eval`; for a watching judge, the mean."""
+    """Return the most calls of a stage by use, over all judges of `judge.eval`; a watching judge's vary around it."""
     both_orders = 2 * len(config.judge.eval)
     if stage == "rl":
         calls = {
-            "rewards": config.rl.rollouts * config.rl.groups * most_calls(config),
+            "rewards": config.rl.rollouts * config.rl.groups_at_most * most_calls(config),
             "the curve": config.curve_cases * both_orders,
         }
-        return calls | ({"the watching judge": math.ceil(_count_watched(config))} if config.judge.watching else {})
+        return calls | (
+            {"the watching judge": math.ceil(_count_watched(config, is_most=True))} if config.judge.watching else {}
+        )
     if stage == "evaluate":
         trajectories = count_test_queries(config) * len(config.evaluate.attempts) * len(config.evaluated)
         return {"the evaluation": trajectories * both_orders}
     return {}
 
 
-def _count_watched(config: Config) -> float:
-    """Return the mean number of trajectories that `judge.watch` scores in an RL run."""
-    return config.judge.watch_share * config.rl.rollouts * config.rl.groups * config.rollout.group_size
+def _count_watched(config: Config, is_most: bool) -> float:
+    """Return the mean number of trajectories that `judge.watch` scores in an RL run, without or with all the groups
+    that `rl.resample_equal` allows."""
+    groups = config.rl.groups_at_most if is_most else config.rl.groups
+    return config.judge.watch_share * config.rl.rollouts * groups * config.rollout.group_size
 
 
 def count_test_queries(config: Config) -> int:

@@ -60,12 +60,12 @@ class Stage:
 
     @property
     def trajectories(self) -> int:
-        """Number of trajectories that the stage trains on, or generates with local policies in evaluation."""
+        """Number of trajectories that SFT trains on, or that RL, or evaluation with local policies, generates."""
         config = self.config
         if self.name == "sft":
             return round(count_sft_trajectories(config) * config.sft.epochs)
         if self.name == "rl":
-            return config.rl.rollouts * config.rl.groups * config.rollout.group_size
+            return config.rl.rollouts * config.rl.groups_at_most * config.rollout.group_size
         own = [policy for policy in config.evaluated.values() if isinstance(policy, str)]
         return count_test_queries(config) * len(config.evaluate.attempts) * len(own)
 
@@ -156,13 +156,14 @@ class Stage:
 
     @property
     def flops(self) -> float:
-        """FLOPs of training on one trajectory."""
+        """FLOPs of training for each of `trajectories`; RL does not train on what `rl.resample_equal` replaces."""
         rl, shape = self.config.rl, self.shape
         flops = training_flops(self.config.policy, shape, self.length) if self.name != "evaluate" else 0.0
         if self.name == "rl":
             # otherwise the update itself computes them
             old_logprobs = rl.updates_per_rollout > 1 or self.config.rollout.backend != "transformers"
             flops += forward_flops(shape, self.length) * ((rl.beta > 0) + old_logprobs)
+            flops *= rl.groups / rl.groups_at_most
         return flops
 
     @property

@@ -46,7 +46,7 @@ ROWS = {
     ),
     "quickstart-ppo": ("PPO, pointwise score of the answer", "configs/methods/ppo.yaml"),
     "quickstart-gdpo": ("GDPO, pointwise score of the answer and validity", "configs/methods/gdpo.yaml"),
-    "quickstart-dapo": ("DAPO without dynamic sampling, pointwise score of the answer", "configs/methods/dapo.yaml"),
+    "quickstart-dapo": ("DAPO, pointwise score of the answer", "configs/methods/dapo.yaml"),
     "quickstart-dpo": ("DPO on the tournaments' pairs, three rounds", "configs/methods/dpo.yaml"),
     "quickstart-agentevol": ("AgentEvol on the tournaments' winners, three rounds", "configs/methods/agentevol.yaml"),
     "quickstart-short-turns": ("ArenaRL, 3 turns in RL", "configs/methods/short_turns.yaml"),

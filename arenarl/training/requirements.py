@@ -17,7 +17,7 @@ from arenarl.training.rewards import REWARDS, Reward, reward_of
 # keys that only rl.method=online reads, but for rl.beta, which the YAMLs of offline methods inherit
 ONLINE_KEYS = (
     "rl.loss_type", "rl.importance_sampling_level", "rl.epsilon", "rl.epsilon_high", "rl.updates_per_rollout",
-    "rl.advantage", "rl.advantage_ddof", "rl.advantage_epsilon",
+    "rl.advantage", "rl.advantage_ddof", "rl.advantage_epsilon", "rl.resample_equal", "rl.balance_micro_batches",
 )  # fmt: skip
 
 
@@ -39,6 +39,9 @@ def check_method(config: Config) -> None:
                 raise UserError(f"{title} does not go with {_setting(key, value)}; change one of them")
         if method.needs_matches and config.reward.name != "tournament" and not config.reward.tournament_if_equal:
             raise UserError(f"{title} needs the matches of a tournament: set reward.name=tournament")
+        if config.rl.resample_equal > 1 and getattr(method, "learns_from_equal", False):
+            setting = f"rl.resample_equal={config.rl.resample_equal:g}"
+            raise UserError(f"{setting} would drop groups from which {title} learns; leave it out")
     for key, owner, owners, value in _readers(config, reward):
         current, default = attrgetter(key)(config), attrgetter(key)(Config())
         if current != default and value not in owners:

@@ -3,11 +3,13 @@
 TRL generates trajectories, computes the log-probabilities of the old and the reference policy, then calls the reward
 functions. Judging starts with the first trajectory, in a thread (`judging`), and the reward function waits for it.
 `methods` defines the rewards that TRL receives, and how advantages follow from them. Offline methods (`offline`) call
-`roll_out` and `finish` themselves.
+`roll_out` and `finish` themselves. With `rl.resample_equal`, a rollout has rounds: groups whose rewards are all equal
+are replaced by groups of further queries.
 
 Rollout seeds and horizons derive from the optimizer step, so a resumed run samples what an unbroken run would.
 """
 
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -25,7 +27,7 @@ from arenarl.judges.judge import Examiner
 from arenarl.llm.client import LLMClient, RunStopped, Usage, usage_metrics
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.run.tracking import log_table
-from arenarl.system.progress import is_main_process
+from arenarl.system.progress import is_main_process, process_rank
 from arenarl.system.seeds import stable_seed
 from arenarl.training.arena import Arena
 from arenarl.training.judging import Judging
@@ -33,7 +35,7 @@ from arenarl.training.methods import online_method
 from arenarl.training.methods.method import Rewards
 from arenarl.training.metrics import group_records, outcome_metrics, rollout_table
 from arenarl.training.rewards import reward_of
-from arenarl.training.rewards.group import GroupOutcome
+from arenarl.training.rewards.group import GroupOutcome, rounded
 from arenarl.training.trl_internals import generating
 from arenarl.training.validity import RewardWatch, ValidityWatch, VerdictWatch
 from arenarl.training.watching import Watcher
@@ -61,9 +63,9 @@ class TrainingStep:
         self.validity = ValidityWatch(config.rl.stop_without_valid, engine.tokenizer.decode)
         is_by_world = config.reward.name == "environment" and not config.reward.tournament_if_equal
         self.world_rewards = RewardWatch(config.rl.stop_without_valid) if is_by_world else None
-        self.judging: Judging[GroupOutcome]
-        self.groups: list[RolloutGroup]
-        self.outcomes: list[GroupOutcome]
+        self.judgings: list[Judging[GroupOutcome]]  # of each round
+        self.rolled_out: list[RolloutGroup]  # of all rounds
+        self.kept: list[int]  # indices of the groups to train on
         self.generated: tuple[float, float]  # start and end of the rollouts, by perf_counter
 
     def roll_out(
@@ -78,8 +80,21 @@ class TrainingStep:
             RunStopped: on all processes, once all have finished their rollouts, if the LLM client of one process has
                 stopped, or a service behind the tools refuses all calls. Errors from the judge abort the rollout.
         """
-        start, size, stop = perf_counter(), self.config.rollout.group_size, None
-        self.judging = judging = self.arena.begin(queries, size)
+        start = perf_counter()
+        self.judgings, self.rolled_out, self.kept = [], [], list(range(len(queries)))
+        with weights or nullcontext():
+            stop = self._roll_out_round(number, queries)  # raised once the trainer has the model back
+            if self.config.rl.resample_equal > 1:
+                stop = self._replace_equal(number, stop)
+        self.stop_together(stop)
+        self.generated = start, perf_counter()
+        return self.groups
+
+    def _roll_out_round(self, number: int, queries: Sequence[Query]) -> str | None:
+        """Add a group for each query. Return the reason if the run must stop."""
+        size = self.config.rollout.group_size
+        judging = self.arena.begin(queries, size)
+        self.judgings.append(judging)
         if self.watcher:
             self.watcher.begin(number, judging.groups)
 
@@ -88,32 +103,71 @@ class TrainingStep:
             judging.check()
             self.check()
 
-        with weights or nullcontext():
-            try:
-                self.groups = self.engine.roll_out_groups(
-                    queries, stable_seed(self.config.seed, number), self.config.turns.at(number), hand_over
-                )
-            except RunStopped as error:  # raised below, on all processes, once the trainer has the model back
-                stop = str(error)
-        self.stop_together(stop)
-        self.generated = start, perf_counter()
-        return self.groups
+        try:
+            self.rolled_out += self.engine.roll_out_groups(
+                queries, stable_seed(self.config.seed, number), self.config.turns.at(number), hand_over
+            )
+        except RunStopped as error:
+            return str(error)
+        return None
+
+    def _replace_equal(self, number: int, stop: str | None) -> str | None:
+        """Replace groups of equal rewards, round by round, until none or no query is left. Return a reason to stop.
+
+        The further queries are drawn by seed and step from the queries that the step does not have yet, at most
+        `rl.resample_equal - 1` times `rl.groups`. All processes take part in every round.
+        """
+        rl, order = self.config.rl, list(self.by_id)
+        random.Random(stable_seed(self.config.seed, "resample", number)).shuffle(order)
+        while True:
+            outcomes = [] if stop else self.outcomes
+            equal = [place for place, outcome in enumerate(outcomes) if not _has_signal(outcome)]
+            stop = stop or (self.client.stop_reason if self.client else None)
+            own_ids = [group.query.query_id for group in self.rolled_out]
+            stops, used, counts = zip(*gather_object([(stop, own_ids, len(equal))]), strict=True)
+            taken = {query_id for of_process in used for query_id in of_process}
+            left = [query_id for query_id in order if query_id not in taken][: rl.groups_at_most - len(taken)]
+            if any(stops) or not left or not sum(counts):
+                return stop
+            first = sum(counts[: process_rank()])
+            further = [self.by_id[query_id] for query_id in left[first : first + len(equal)]]
+            for place, index in zip(equal, range(len(further)), strict=False):
+                self.kept[place] = len(self.rolled_out) + index
+            stop = self._roll_out_round(number, further)
+
+    @property
+    def every_outcome(self) -> list[GroupOutcome]:
+        """The outcomes of all rounds, in the order of `rolled_out`; waits for the judge."""
+        return [outcome for judging in self.judgings for outcome in judging.outcomes()]
+
+    @property
+    def groups(self) -> list[RolloutGroup]:
+        """This process's groups to train on."""
+        return [self.rolled_out[index] for index in self.kept]
+
+    @property
+    def outcomes(self) -> list[GroupOutcome]:
+        """The outcomes of `groups`; waits for the judge."""
+        every = self.every_outcome
+        return [every[index] for index in self.kept]
 
     def finish(self, number: int) -> dict[str, list[float]]:
         """Wait for the judge, and return the step's metrics as this process's values.
 
-        A metric is the mean over the values of all processes. Every `rl.eval_steps` steps, the groups are written to
-        groups.jsonl and shown in W&B.
+        A metric is the mean over the values of all processes, of replaced groups too. Every `rl.eval_steps` steps, the
+        groups to train on are written to groups.jsonl and shown in W&B.
 
         Raises:
             RunStopped: on all processes, if an LLM client has stopped, or no trajectory was valid or rewarded for too
                 many steps.
         """
-        self.outcomes = self.judging.outcomes()
-        watched = self.watcher.look(number, self.judging.groups, self.outcomes) if self.watcher else {}
+        every = self.every_outcome
+        incoming = [group for judging in self.judgings for group in judging.groups]
+        watched = self.watcher.look(number, incoming, every) if self.watcher else {}
         usage = _llm_usage(self.client) if self.client else {}
         # gathered, so that the judge's variances and the checks are equal on all processes
-        calls, tallies, ends, world_rewards = zip(*gather_object([_facts(*pair) for pair in self.judged]), strict=True)
+        facts = gather_object([_facts(*pair) for pair in zip(self.rolled_out, every, strict=True)])
+        calls, tallies, ends, world_rewards = zip(*facts, strict=True)
         self.arena.learn(self.config.rollout.group_size, calls)
         self.arena.count(tallies)
         self.verdicts.look(tallies)
@@ -126,12 +180,14 @@ class TrainingStep:
                 append_step(self.folder / "groups.jsonl", number, group_records(number, groups, outcomes, self.examine))
                 log_table("rollouts", *rollout_table(groups, outcomes), number)
         shared = self.arena.judge_metrics() | usage | {"rollout/max_turns": self.config.turns.at(number)}
-        own = outcome_metrics(self.groups, self.outcomes, self.examine) | self.engine.tool_metrics() | watched
+        if self.config.rl.resample_equal > 1:
+            shared["rollout/replaced_groups"] = len(facts) - self.config.rl.groups
+        own = outcome_metrics(self.rolled_out, every, self.examine) | self.engine.tool_metrics() | watched
         return own | {name: [value] for name, value in shared.items()}
 
     @property
     def judged(self) -> list[tuple[RolloutGroup, GroupOutcome]]:
-        """This process's groups of the current step, with their outcomes."""
+        """This process's groups to train on, with their outcomes."""
         return list(zip(self.groups, self.outcomes, strict=True))
 
     def rollout_func(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
@@ -177,7 +233,7 @@ class TrainingStep:
         ) -> list[float | None]:
             """Finish the step, before TRL calls the functions of the other columns."""
             start = perf_counter()
-            self.judging.outcomes()
+            _ = self.every_outcome
             waited_s = perf_counter() - start
             metrics = self.finish(trainer_state.global_step)
             for name, values in (metrics | self._times(start, waited_s)).items():
@@ -193,7 +249,7 @@ class TrainingStep:
     def _times(self, reward_start: float, waited_s: float) -> dict[str, list[float]]:
         """Seconds of the slowest process, for which all others wait; `reward_start` is when TRL called `reward`."""
         begin, end = self.generated
-        tokens = sum(trajectory.policy_tokens for group in self.groups for trajectory in group.trajectories)
+        tokens = sum(trajectory.policy_tokens for group in self.rolled_out for trajectory in group.trajectories)
         of_processes = gather_object([(tokens, (end - begin, reward_start - end, waited_s))])
         rollout_s, forward_s, judge_s = max((seconds for _, seconds in of_processes), key=sum)
         return {
@@ -201,7 +257,7 @@ class TrainingStep:
             "time/forward_s": [forward_s],
             "time/judge_s": [judge_s],
             "time/tokens_per_s": [sum(tokens for tokens, _ in of_processes) / rollout_s],
-            "time/judge_hidden_s": [self.judging.busy_s(until=reward_start)],
+            "time/judge_hidden_s": [sum(judging.busy_s(until=reward_start) for judging in self.judgings)],
         }
 
     def close(self) -> None:
@@ -227,6 +283,11 @@ def _facts(group: RolloutGroup, outcome: GroupOutcome) -> tuple:
     rewards = [trajectory.meta.get("reward") for trajectory in group.trajectories if not trajectory.is_void]
     ends = Counter(trajectory.stop_reason for trajectory in group.trajectories)
     return outcome.scored_calls, outcome.tally, ends, rewards
+
+
+def _has_signal(outcome: GroupOutcome) -> bool:
+    """Return True if two rewards differ by more than floating-point noise."""
+    return len(set(rounded(outcome.rewards_G)) - {None}) > 1
 
 
 def _part(k: int, group: RolloutGroup, outcome: GroupOutcome) -> Rewards:

@@ -9,7 +9,8 @@ from arenarl.system.repository import CONFIGS
 from arenarl.training.requirements import check_method
 
 UNREAD = ("loss_type=dapo", "epsilon=0.1", "epsilon_high=0.3", "updates_per_rollout=5", "advantage=none",
-          "importance_sampling_level=sequence", "advantage_ddof=0", "advantage_epsilon=0.5")  # fmt: skip
+          "importance_sampling_level=sequence", "advantage_ddof=0", "advantage_epsilon=0.5", "resample_equal=2.0",
+          "balance_micro_batches=true")  # fmt: skip
 REFUSED = [  # --set, words of the error
     ("rl.loss_type=dr_grpo", "rl.advantage=group_std (GRPO) does not go with rl.loss_type=dr_grpo"),
     ("rl.loss_type=dr_grpo rl.advantage=batch_std", "(REINFORCE++ with baseline) does not go with"),
@@ -23,6 +24,8 @@ REFUSED = [  # --set, words of the error
     ("rl.method=agentevol rollout.backend=vllm", "(AgentEvol) needs rollout.backend=transformers, not vllm"),
     ("rl.method=dpo rl.deepspeed=ds_config.json", "(DPO) needs rl.deepspeed=null"),
     ("rl.advantage=center rl.advantage_ddof=0", "advantage_ddof=0 needs rl.advantage=gigpo or group_std, not center"),
+    *((f"rl.advantage={name} rl.resample_equal=2.0", "rl.resample_equal=2 would drop groups from which")
+      for name in ("none", "decoupled", "gae")),
     ("rl.advantage=step_credit", "(ArenaFlow's step credit) needs judge.train.name_turns=true, not false"),
     ("rl.advantage=step_credit judge.train.name_turns=true judge.train.process_aware=false", "process_aware=true"),
     ("rl.advantage=step_credit judge.train.name_turns=true reward.name=elo", "needs the matches of a tournament"),

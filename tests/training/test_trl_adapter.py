@@ -1,6 +1,7 @@
 """TRL's use of our rollouts and rewards: a real GRPOTrainer takes recorded steps on a tiny random policy."""
 
 import asyncio
+import dataclasses
 import json
 import threading
 from types import SimpleNamespace
@@ -74,6 +75,23 @@ class ByNumber:
         return Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
 
 
+class SomeEqual:
+    """Gives the trajectories of the queries in `equal` the same score up to rounding, and others their own scores."""
+
+    def __init__(self, *equal):
+        self.equal = equal
+
+    async def score(self, query, trajectory, answer_only, repeat):
+        number = int(trajectory.answer.split()[-1])
+        score = (0.3, 0.1 + 0.2)[number % 2] if query.query_id in self.equal else number / 100
+        return Verdict((dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score),), TOTAL)
+
+
+class AllValid(Playback):
+    async def generate(self, request):
+        return await super().generate(dataclasses.replace(request, seed=request.seed // 4 * 4 + 2 * (request.seed % 2)))
+
+
 class Patient(ByNumber):
     """Gives no verdict before the step's reference log-probabilities are computed."""
 
@@ -119,17 +137,18 @@ class Steps:
 
     def __init__(
         self, policy_path, tokenizer, compact, folder, resume=None, topology=TOPOLOGY, judge=None, points=None,
-        client=None, **overrides
+        client=None, reward="tournament", policy=Playback, **overrides
     ):  # fmt: skip
         self.config = config_of(**overrides)
+        self.config.reward.name = reward
         self.config.tournament.topology, self.folder = topology, folder
         rollout = self.config.rollout
-        engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, rollout, schemas_in_prompt=False)
+        engine = RolloutEngine(policy(tokenizer), tokenizer, lambda: compact, rollout, schemas_in_prompt=False)
         self.arena = arena_of(self.config, judge or ByNumber())
         steps = KeptSteps(self.config, QUERIES, engine, self.arena, None, folder, client)
         self.groups, self.outcomes = steps.all_groups, steps.all_outcomes
         self.trainer = adapter.make_trainer(self.config, policy_path, QUERIES, steps, points, Recorder)
-        if judge:
+        if isinstance(judge, Patient):
             self.trainer.on_reference = judge.may_judge.set
         with adapter.saved_if_stopped(self.trainer):
             self.trainer.train(resume_from_checkpoint=resume)
@@ -214,6 +233,42 @@ def test_log_probabilities_do_not_wait_for_the_judge(policy_path, tokenizer, com
     run = Steps(policy_path, tokenizer, compact, tmp_path, judge=Patient(), steps=1)
     assert [outcome.failed_calls for outcome in run.outcomes[0]] == [0, 0, 0]
     assert sum(outcome.judge_calls for outcome in run.outcomes[0])
+
+
+@pytest.mark.parametrize(("equal", "factor", "replaced", "left"), [
+    ("", 2.0, [0, 0], [0, 0]), ("01", 3.0, None, [0, 0]), ("01234", 1.5, [1, 1], None), ("012345", 9.0, [3, 3], [3, 3]),
+])  # fmt: skip
+def test_groups_of_equal_rewards_are_replaced_and_a_resumed_run_has_the_same_groups(
+    policy_path, tokenizer, compact, tmp_path, equal, factor, replaced, left
+):
+    names = [f"q{digit}" for digit in equal]
+    options = {"reward": "pointwise_trajectory", "policy": AllValid, "judge": SomeEqual(*names), "save_steps": 1}
+    options["resample_equal"] = factor
+    whole = Steps(policy_path, tokenizer, compact, tmp_path, **options)
+    for step in range(2):
+        ids = [group.query.query_id for group in whole.groups[step]]
+        assert len(set(ids)) == len(ids) == 3
+        metrics, kept = whole.trainer.state.log_history[step], sum(query_id in names for query_id in ids)
+        count = metrics["rollout/replaced_groups"]
+        assert count <= 3 * factor - 3 and (replaced is None or count == replaced[step])
+        assert kept == left[step] if left else kept >= 2 - count  # at most one query of six has a signal
+        assert metrics["frac_reward_zero_std"] == pytest.approx(kept / 3)
+        rewards = [reward for outcome in whole.outcomes[step] for reward in outcome.rewards_G]
+        batch = whole.trainer.generated[step][1]
+        assert (
+            batch["advantages"].numpy()
+            == pytest.approx(
+                np.concatenate([standardize(outcome.rewards_G) for outcome in whole.outcomes[step]]), abs=1e-5
+            )
+            and len(rewards) == 12
+        )
+        for row, trajectory in enumerate(whole.trajectories(step)):
+            length = len(trajectory.completion_ids)
+            assert batch["completion_ids"][row][:length].tolist() == trajectory.completion_ids
+    resumed = Steps(policy_path, tokenizer, compact, tmp_path, resume=str(tmp_path / "checkpoint-1"), **options)
+    assert resumed.groups[0] == whole.groups[1] and resumed.outcomes[0] == whole.outcomes[1]
+    pairs = zip(resumed.trainer.model.parameters(), whole.trainer.model.parameters(), strict=True)
+    assert all(one.equal(other) for one, other in pairs)
 
 
 def test_groups_are_kept_every_eval_steps(steps):

@@ -19,5 +19,9 @@ def make_advantages(*_: Any) -> Advantages:
 
 
 METHOD = OnlineMethod(
-    title="BRPO", keys={"rl.advantage": "none"}, for_trl=lambda rl: ("none", list), make_advantages=make_advantages
+    title="BRPO",
+    keys={"rl.advantage": "none"},
+    learns_from_equal=True,
+    for_trl=lambda rl: ("none", list),
+    make_advantages=make_advantages,
 )

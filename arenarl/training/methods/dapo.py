@@ -1,8 +1,8 @@
 """DAPO (arXiv 2503.14476): clip-higher, and token losses averaged over all tokens of an update.
 
 `rl.loss_type: dapo`, `rl.epsilon_high` above `rl.epsilon`, `rl.beta: 0`, several `rl.updates_per_rollout`. TRL computes
-the loss. Not included: dynamic sampling (a group of equal rewards has advantage 0 and is not replaced) and overlong
-reward shaping (a trajectory over its budget is invalid).
+the loss. Dynamic sampling is `rl.resample_equal` (training/step.py). Not included: overlong reward shaping (a
+trajectory over its budget is invalid).
 
 A ratio of 1.5 with advantage 1 is clipped at 1 + .28, not 1 + .2. Two trajectories with token losses 1, 1, 1 and 2 have
 the mean 5/4; GRPO's mean is (1 + 2) / 2:

@@ -21,6 +21,7 @@ METHOD = OnlineMethod(
         "rl.loss_type": ("dr_grpo",),
         "reward.name": tuple(name for name, reward in REWARDS.items() if reward.adds_format and not reward.has_parts),
     },
+    learns_from_equal=True,
     for_trl=lambda rl: ("group", list),
     keeps_rewards_apart=True,
 )

@@ -73,6 +73,7 @@ METHOD = OnlineMethod(
     keys={"rl.advantage": "gigpo"},
     requires={"environment.domain": STATE_WORLDS, "rl.importance_sampling_level": ("token",)},
     reads=("rl.state_weight", "rl.state_norm", "rl.discount", "rl.advantage_ddof", "rl.advantage_epsilon"),
+    learns_from_equal=True,
     for_trl=lambda rl: ("none", list),
     make_advantages=make_advantages,
 )

@@ -47,6 +47,7 @@ class OnlineMethod(Method):
     for_trl: Callable[[RLConfig], tuple[Literal["group", "batch", "none"], Callable[[Rewards], Rewards]]]
     # TRL standardises the reward, or its parts, and validity separately, sums, standardises again
     keeps_rewards_apart: bool = False
+    learns_from_equal: bool = False  # a group of equal rewards may have other advantages than 0
     # takes trainer, policy, config, and a function that returns this process's judged groups
     make_advantages: "Callable[[GRPOTrainer, str, Config, Judged], Advantages] | None" = None
 

@@ -69,6 +69,7 @@ METHOD = OnlineMethod(
     requires={"rl.deepspeed": (None,), "rl.importance_sampling_level": ("token",)},
     excludes={"rl.loss_type": ("dr_grpo",)},
     reads=("rl.discount", "rl.gae_lambda", "rl.critic_learning_rate"),
+    learns_from_equal=True,
     for_trl=lambda rl: ("none", list),
     make_advantages=make_advantages,
 )

@@ -52,6 +52,7 @@ METHOD = OnlineMethod(
     title="RTMC",
     keys={"rl.advantage": "rtmc"},
     requires={"environment.domain": STATE_WORLDS, "rl.importance_sampling_level": ("token",)},
+    learns_from_equal=True,
     for_trl=lambda rl: ("none", list),
     make_advantages=make_advantages,
 )
