@@ -65,6 +65,8 @@ def make_trainer(
     trainer = trainer_class(**defaults | options)
     if make_advantages := online_method(config.rl).make_advantages:
         trainer.advantages = make_advantages(trainer, policy, config, lambda: step.judged)
+    balanced = config.rl.balance_micro_batches
+    trainer.balances_micro_batches = torch.cuda.is_available() if balanced is None else balanced
     enable_gradient_bucket_view(trainer)
     between_steps.trainer = trainer
     if config.rollout.backend != "transformers":

@@ -101,6 +101,29 @@ def test_two_processes_give_the_same_rewards_advantages_update_and_metrics_as_on
         }
 
 
+@pytest.mark.parametrize("layout", ["two", "zero3"])
+def test_balanced_micro_batches_have_similar_tokens_on_all_processes_and_give_the_same_update(replayed, layout):
+    plain, balanced = came_from(replayed, layout, "dapo"), came_from(replayed, layout, "balanced")
+    assert repr(balanced["advantages"]) == repr(plain["advantages"])
+    assert sum(map(sum, balanced["counts"])) == sum(map(sum, plain["counts"]))
+    waits = [
+        sum(max(counts) for counts in run["counts"]) * 2 / sum(map(sum, run["counts"])) for run in (plain, balanced)
+    ]
+    assert len(balanced["counts"]) == 2 * len(plain["counts"]) == 8 and waits[1] < 1.05 < waits[0]
+    assert_the_same_update(replayed / "policy", replayed / "one" / "dapo", replayed / layout / "balanced")
+
+
+def test_two_processes_replace_the_same_groups_as_one(replayed):
+    one, two = came_from(replayed, "one", "resampled"), came_from(replayed, "two", "resampled")
+    assert repr(two["advantages"]) == repr(one["advantages"]) and json.dumps(two["kept"]) == json.dumps(one["kept"])
+    for step in range(2):
+        entries = [run["log"][step] for run in (one, two)]
+        assert entries[0]["rollout/replaced_groups"] == entries[1]["rollout/replaced_groups"]
+        assert len({group["query_id"] for group in one["kept"][step]}) == 4
+    assert sum(entry["rollout/replaced_groups"] for entry in one["log"][:2]) > 0
+    assert_the_same_update(replayed / "policy", replayed / "one" / "resampled", replayed / "two" / "resampled")
+
+
 def test_two_processes_have_one_critic(replayed):
     one, two = came_from(replayed, "one", "ppo"), came_from(replayed, "two", "ppo")
     for rows, others in zip(one["advantages"], two["advantages"], strict=True):

@@ -32,8 +32,13 @@ METHODS = {
     "grpo": {}, "dapo": {"rl.loss_type": "dapo"}, "gspo": {"rl.importance_sampling_level": "sequence"},
     "ppo": {"rl.advantage": "gae", "rl.loss_type": "dapo", "rl.critic_learning_rate": 1e-3},
     "lora": {"policy.lora_rank": 4},
+    "balanced": {"rl.loss_type": "dapo", "rl.balance_micro_batches": True, "rl.micro_batch_size": 2},
+    "resampled": {"rl.resample_equal": 2.0, "reward.name": "replay:some_equal"},
 }  # fmt: skip
-LAYOUTS = {"one": ("grpo", "dapo", "gspo", "ppo"), "two": ("dapo", "gspo", "ppo"), "zero3": ("grpo", "dapo", "lora")}
+LAYOUTS = {
+    "one": ("grpo", "dapo", "gspo", "ppo", "resampled"), "two": ("dapo", "gspo", "ppo", "balanced", "resampled"),
+    "zero3": ("grpo", "dapo", "lora", "balanced"),
+}  # fmt: skip
 SETTINGS = {
     "policy.dtype": "float32", "wandb.mode": "disabled", "environment.results": "compact", "data.language": "en",
     "tournament.topology": "balanced",  # its ranking model uses the groups of all processes
@@ -46,6 +51,12 @@ SEARCH = (
     '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": '
     '"quiet cafe in Chengdu"}}\n</tool_call>'
 )
+
+
+def some_equal(query, trajectories, judge):
+    """Reward the trajectories of half of the queries equally, up to rounding."""
+    is_equal = int(query.query_id[-1]) % 2
+    return [(0.3, 0.1 + 0.2)[row % 2] if is_equal else float(row) for row, _ in enumerate(trajectories)]
 
 
 class Recorded:
@@ -95,6 +106,18 @@ def kept_advantages(trainer):
     return kept
 
 
+def kept_counts(trainer):
+    """Return a list that gets the tokens of each micro-batch on every process."""
+    kept, compute = [], trainer._compute_loss
+
+    def compute_and_keep(model, inputs):
+        kept.append(gather_object([int(inputs["prompt_mask"].sum() + inputs["completion_mask"].sum())]))
+        return compute(model, inputs)
+
+    trainer._compute_loss = compute_and_keep
+    return kept
+
+
 def config_of(deepspeed, keys):
     config, known = Config(), SETTINGS | {"rl.deepspeed": deepspeed}
     # as at the paper's scale; it must not change the update
@@ -115,7 +138,7 @@ def train(folder, target, config, engine, act=None):
     step = TrainingStep(config, queries, engine, arena, examine, target, watcher=watcher)
     curve = SimpleNamespace(record=act, has_point=lambda step: True) if act else None
     trainer = make_trainer(config, str(folder / "policy"), queries, step, curve)
-    advantages = kept_advantages(trainer)
+    advantages, counts = kept_advantages(trainer), kept_counts(trainer)
     trainer.train()
     held = gather_object([sum(parameter.numel() for parameter in trainer.model.parameters())])
     save_policy(trainer, target)
@@ -123,6 +146,7 @@ def train(folder, target, config, engine, act=None):
         groups = list(read_jsonl(target / "groups.jsonl"))
         kept = [[group for group in groups if group["step"] == step] for step in range(config.rl.steps)]
         came_from = {"advantages": advantages, "kept": kept, "log": trainer.state.log_history, "weights_held": held}
+        came_from["counts"] = counts
         write_json(target / "came_from.json", came_from)
 
 

@@ -8,7 +8,7 @@ from types import MethodType
 import pytest
 import torch
 from datasets import Dataset
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import Trainer
 from trl import DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
@@ -17,13 +17,14 @@ from trl.trainer import utils
 
 from arenarl.rollout.policy import load_tokenizer, lora_config
 from arenarl.system.errors import UserError
-from arenarl.training import sft_internals
+from arenarl.training import sft_internals, trl_internals
 from arenarl.training.sft_data import tokenize_trajectories
 from arenarl.training.sft_internals import RightPaddedTrainer
-from arenarl.training.trl_internals import OwnTokensTrainer
+from arenarl.training.trl_internals import OwnTokensTrainer, Rows
 
 KEYS = ("loss", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens")
 PRIVATE = {  # sha256 of the sources that trl_internals and sft_internals override or call
+    GRPOTrainer._prepare_inputs: "f824e7fb0714",
     GRPOTrainer._generate: "2a27fdf8f5e6",
     GRPOTrainer._calculate_rewards: "736ae29b0838",
     GRPOTrainer._generate_and_score_completions: "1fa48922792d",
@@ -105,9 +106,27 @@ def loss_and_gradients(trainer, inputs):
 rows = st.tuples(st.integers(1, 12), st.integers(1, 40), st.lists(st.integers(0, 1), min_size=40, max_size=40))
 
 
-@settings(derandomize=True, deadline=None, max_examples=12)
+@pytest.fixture(params=[False, True], ids=["by rows", "by tokens"])
+def cut(request, monkeypatch, trainer):
+    """Cut micro-batches into passes by rows, as on a CPU, or by tokens, as on a GPU."""
+    monkeypatch.setattr(trainer, "cuts_by_tokens", request.param)
+    monkeypatch.setattr(trl_internals, "TOKENS_AT_ONCE", 64)
+    return request.param
+
+
+@pytest.mark.parametrize("others", [[1], [1, 5]])
+def test_passes_are_cut_by_tokens_and_are_as_many_on_all_processes(monkeypatch, others):
+    monkeypatch.setattr(trl_internals, "TOKENS_AT_ONCE", 64)
+    monkeypatch.setattr(trl_internals, "gather_object", lambda own: own + others)
+    lengths = [70, 3, 20, 22, 4, 30]
+    mask = torch.tensor([[0] * (70 - length) + [1] * length for length in lengths])
+    passes = [sorted(lengths[row] for row in part) for part in Rows(mask, mask, mask).by_tokens(4)]
+    assert passes == ([[3], [4], [20], [22, 30], [70]] if 5 in others else [[3, 4, 20], [22, 30], [70]])
+
+
+@settings(derandomize=True, deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(rows, min_size=1, max_size=20))
-def test_loss_gradients_and_metrics_equal_trl_s(trainer, rows):
+def test_loss_gradients_and_metrics_equal_trl_s(trainer, cut, rows):
     inputs = batch_of([(prompt, completion) for prompt, completion, _ in rows], [[1, *mask[1:]] for *_, mask in rows])
     ids, mask = (torch.cat([inputs[f"prompt_{what}"], inputs[f"completion_{what}"]], dim=1) for what in ("ids", "mask"))
     width, own = inputs["completion_ids"].shape[1], inputs["completion_mask"] * inputs["tool_mask"]
