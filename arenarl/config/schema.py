@@ -319,6 +319,8 @@ class RolloutConfig:
     backend: Literal["transformers", "vllm", "vllm_server"] = "transformers"  # generation backend. transformers: the
     # trainer's model. vllm: one engine per training process, on the same GPU. vllm_server: `python -m
     # arenarl.rollout.vllm_server` on separate GPUs. Not in the paper; our choice
+    continuous_batching: Bool | None = None  # `transformers`: requests enter a batch that is under way, so that no
+    # trajectory waits for another's turn; tokens are the same up to rounding; null: only with a GPU. Our choice
     vllm_memory: Annotated[Share, Field(gt=0)] = 0.3  # `vllm`: share of the GPU's memory in training. Our choice
     vllm_sleep: Bool = False  # `vllm`: release its memory between rollouts in training; needs GPUs. Our choice
     vllm_tensor_parallel: PositiveInt = 1  # `vllm`: processes, adjacent in rank, whose GPUs share an engine. Our choice

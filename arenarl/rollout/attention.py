@@ -1,7 +1,8 @@
 """Attention where transformers' own is slow or needs much memory; the results are equal up to rounding.
 
 On a CPU with a mask, transformers copies keys and values for every query head that shares them, because a GPU's fast
-kernels cannot share them there. A CPU's kernel can, and the copies cost most of a small policy's decoding step.
+kernels cannot share them there. A CPU's kernel can, and the copies cost most of a small policy's decoding step. On a
+GPU, decoding needs no copies either: the query heads that share keys become the queries of one head.
 
 On a GPU without a mask, transformers shares keys and values. In float32 only torch's plain kernel can do that, and it
 stores all T² scores of every head. Copies, of T vectors a head, allow a fused kernel.
@@ -37,7 +38,10 @@ def attend(
     for the weights. Without a mask, either S equals T, or T is 1."""
     sharing, is_masked = query.shape[1] // key.shape[1], attention_mask is not None
     is_plain = sharing > 1 and others.get("position_bias") is None
-    if is_plain and is_masked and not on_gpu:
+    shape = query.shape
+    if is_plain and is_masked and on_gpu and shape[2] == attention_mask.shape[1] == 1:
+        query, options = query.reshape(shape[0], -1, sharing, shape[3]), {"attn_mask": attention_mask}
+    elif is_plain and is_masked and not on_gpu:
         options = {"attn_mask": attention_mask, "enable_gqa": True}
     elif is_plain and not is_masked and on_gpu and query.dtype == torch.float32:
         key, value = repeat_kv(key, sharing), repeat_kv(value, sharing)
@@ -46,4 +50,4 @@ def attend(
         others |= {"dropout": dropout, "scaling": scaling}
         return sdpa_attention_forward(module, query, key, value, attention_mask, **others)
     attended = scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scaling, **options)
-    return attended.transpose(1, 2).contiguous(), None
+    return attended.reshape(shape).transpose(1, 2).contiguous(), None

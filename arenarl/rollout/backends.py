@@ -90,4 +90,5 @@ def _make_generator(rollout: RolloutConfig, tokenizer: PreTrainedTokenizerBase, 
         return VLLMGenerator(tokenizer.eos_token_id, model)
     if rollout.backend == "vllm_server":
         return ServerGenerator(VLLMServer(rollout.server_url), tokenizer.eos_token_id)
-    return TransformersGenerator(model, tokenizer, rollout.batch_size)
+    is_continuous = torch.cuda.is_available() if rollout.continuous_batching is None else rollout.continuous_batching
+    return TransformersGenerator(model, tokenizer, rollout.batch_size, is_continuous)

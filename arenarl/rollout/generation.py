@@ -7,12 +7,13 @@ slow tool joins a later batch. The vLLM back ends (`vllm_generation`, `vllm_serv
 
 import asyncio
 import math
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from arenarl.rollout.kv_cache import TrajectoryCache, can_cut, plain_output, start_batch
@@ -55,6 +56,9 @@ class GeneratedTurn:
     logprobs_T: list[float] | None = None
 
 
+Waiting = tuple[TurnRequest, asyncio.Future]
+
+
 class Generator(Protocol):
     async def generate(self, request: TurnRequest) -> GeneratedTurn:
         """Generate the policy's next turn."""
@@ -70,16 +74,23 @@ def run_turns(generator: Generator, turns: Coroutine[Any, Any, Result]) -> Resul
 class TransformersGenerator:
     """Batches concurrent requests, at most `batch_size` rows at once, and reuses each trajectory's cache.
 
+    A batch begins once all tasks wait, and ends with its longest turn. If `is_continuous`, requests enter a batch that
+    is under way (continuous batching), so that no trajectory waits for another's turn. A row's tokens are the same up
+    to rounding. Only models with plain attention can do that; others use whole batches.
     The model's generation_config is ignored: tokens are drawn from the distribution that the trainer computes. The
     first model is tried by `require_cache`; in training, later ones are the same policy.
     """
 
-    def __init__(self, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase, batch_size: int):
+    def __init__(
+        self, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase, batch_size: int,
+        is_continuous: bool = False,
+    ):  # fmt: skip
         self._model: PreTrainedModel | None = None
         self.model = model
         self.eos_id = tokenizer.eos_token_id
         self.batch_size = batch_size
-        self._waiting: list[tuple[TurnRequest, asyncio.Future]] = []
+        self.is_continuous = is_continuous
+        self._waiting: list[Waiting] = []
         self._flusher: asyncio.Task | None = None
 
     @property
@@ -99,13 +110,19 @@ class TransformersGenerator:
             self._flusher = asyncio.create_task(self._flush())
         return await future
 
-    async def _flush(self) -> None:
-        count = 0
-        while count < len(self._waiting):  # wait until no task adds another request
+    async def _all_tasks_wait(self) -> None:
+        """Wait until no task adds another request."""
+        count = -1
+        while count < len(self._waiting):
             count = len(self._waiting)
             await asyncio.sleep(0)
-        batch = [(request, future) for request, future in self._waiting if not future.done()]  # skip cancelled requests
-        self._waiting = []
+
+    async def _flush(self) -> None:
+        if self.is_continuous and can_cut(self.model):
+            await self._decode_while_waiting()
+            return
+        await self._all_tasks_wait()
+        batch = self._take_waiting(len(self._waiting))
         try:
             turns = self._generate_all([request for request, _ in batch])
         except Exception as error:  # every waiting trajectory must get the error, or the rollout would hang
@@ -114,6 +131,31 @@ class TransformersGenerator:
             return
         for (_, future), turn in zip(batch, turns, strict=True):
             future.set_result(GeneratedTurn(turn))
+
+    def _take_waiting(self, most: int) -> list[Waiting]:
+        """Remove and return at most so many requests; skip cancelled ones."""
+        waiting = [(request, future) for request, future in self._waiting if not future.done()]
+        taken, self._waiting = waiting[:most], waiting[most:]
+        return taken
+
+    async def _decode_while_waiting(self) -> None:
+        """Decode one batch, which rows leave as their turns end, and which new requests enter before any step."""
+        batch, futures = DecodingBatch(self.model, self.eos_id), dict[int, asyncio.Future]()
+        try:
+            while self._waiting or batch.going:
+                await self._all_tasks_wait()
+                for row in batch.going:
+                    row.is_over = futures[id(row)].done()  # cancelled
+                if entering := self._take_waiting(self.batch_size - len(batch.going)):
+                    requests, own_futures = zip(*entering, strict=True)
+                    futures |= zip(map(id, batch.enter(requests)), own_futures, strict=True)
+                for row in batch.step() if batch.going else ():
+                    futures[id(row)].set_result(GeneratedTurn(row.turn))
+        except Exception as error:  # every waiting trajectory must get the error, or the rollout would hang
+            for future in [*futures.values(), *(future for _, future in self._waiting)]:
+                if not future.done():
+                    future.set_exception(error)
+            self._waiting = []
 
     def _generate_all(self, requests: list[TurnRequest]) -> list[list[int]]:
         """Return the requests' turns, generated longest prompts first so that a batch has rows of similar length."""
@@ -124,36 +166,78 @@ class TransformersGenerator:
             turns |= zip(rows, self._generate_batch([requests[row] for row in rows]), strict=True)
         return [turns[row] for row in range(len(requests))]
 
-    @torch.no_grad()
     def _generate_batch(self, requests: list[TurnRequest]) -> list[list[int]]:
-        """Generate a batch token by token. Finished rows leave it when at least a quarter of the rows are finished."""
-        prompts, caches = [request.token_ids for request in requests], [request.cache for request in requests]
-        keeps_caches, batch = can_cut(self.model), start_batch(self.model, prompts, caches)
-        draw = PerRowSampling(requests, self.model.device)
-        tokens_B = torch.tensor([prompt[-1] for prompt in prompts], device=self.model.device)
-        turns: list[list[int]] = [[] for _ in requests]
-        rows = list(range(len(requests)))  # indices of the requests that are in the batch
-        while rows:
-            tokens_B = draw(batch.step(self.model, tokens_B))
-            for row, token in zip(rows, tokens_B.tolist(), strict=True):
-                if not self._has_ended(turns[row], requests[row]):
-                    turns[row].append(token)
-            going = [place for place, row in enumerate(rows) if not self._has_ended(turns[row], requests[row])]
-            if going and len(going) > FULL_ENOUGH * len(rows):
-                continue
-            if keeps_caches:
-                for place in set(range(len(rows))) - set(going):
-                    known = prompts[rows[place]] + turns[rows[place]][:-1]
-                    caches[rows[place]].keep(known, batch.row(place, len(known)))
-            rows, chosen = [rows[place] for place in going], torch.tensor(going, device=tokens_B.device)
-            if rows:
-                batch.select(chosen)
-                draw.select(chosen)
-                tokens_B = tokens_B[chosen]
-        return turns
+        batch = DecodingBatch(self.model, self.eos_id)
+        rows = batch.enter(requests)
+        while batch.going:
+            batch.step()
+        return [row.turn for row in rows]
 
-    def _has_ended(self, turn: list[int], request: TurnRequest) -> bool:
-        return turn[-1:] == [self.eos_id] or len(turn) == request.max_tokens
+
+@dataclass(eq=False)
+class DecodingRow:
+    request: TurnRequest
+    turn: list[int] = field(default_factory=list)
+    is_over: bool = False
+
+
+class DecodingBatch:
+    """Rows that are generated together, token by token. Rows that are over leave it when new ones enter, or when at
+    least a quarter of the rows are over, because each change copies the caches."""
+
+    def __init__(self, model: PreTrainedModel, eos_id: int):
+        self.model, self.eos_id, self.keeps_caches = model, eos_id, can_cut(model)
+        self.rows: list[DecodingRow] = []
+
+    @property
+    def going(self) -> list[DecodingRow]:
+        return [row for row in self.rows if not row.is_over]
+
+    @torch.no_grad()
+    def enter(self, requests: Sequence[TurnRequest]) -> list[DecodingRow]:
+        """Encode the prompts and return a row for each request."""
+        prompts, caches = [request.token_ids for request in requests], [request.cache for request in requests]
+        cache, draw = start_batch(self.model, prompts, caches), PerRowSampling(requests, self.model.device)
+        tokens_B = torch.tensor([prompt[-1] for prompt in prompts], device=self.model.device)
+        rows = [DecodingRow(request) for request in requests]
+        self._leave()
+        if self.rows:
+            self.cache.join(cache)
+            self.draw.join(draw)
+            self.tokens_B = torch.cat([self.tokens_B, tokens_B])
+        else:
+            self.cache, self.draw, self.tokens_B = cache, draw, tokens_B
+        self.rows += rows
+        return rows
+
+    @torch.no_grad()
+    def step(self) -> list[DecodingRow]:
+        """Append a token to each row; return the rows whose turn ended with it, with their keys and values kept."""
+        self.tokens_B = self.draw(self.cache.step(self.model, self.tokens_B))
+        ended = []
+        for place, (row, token) in enumerate(zip(self.rows, self.tokens_B.tolist(), strict=True)):
+            if row.is_over:
+                continue
+            row.turn.append(token)
+            row.is_over = token == self.eos_id or len(row.turn) == row.request.max_tokens
+            if row.is_over:
+                ended.append(row)
+                if self.keeps_caches:
+                    known = row.request.token_ids + row.turn[:-1]
+                    row.request.cache.keep(known, self.cache.row(place, len(known)))
+        if len(self.going) <= FULL_ENOUGH * len(self.rows):
+            self._leave()
+        return ended
+
+    def _leave(self) -> None:
+        """Remove the rows that are over."""
+        going = [place for place, row in enumerate(self.rows) if not row.is_over]
+        if 0 < len(going) < len(self.rows):
+            chosen = torch.tensor(going, device=self.tokens_B.device)
+            self.cache.select(chosen)
+            self.draw.select(chosen)
+            self.tokens_B = self.tokens_B[chosen]
+        self.rows = [self.rows[place] for place in going]
 
 
 def require_cache(model: PreTrainedModel) -> None:
@@ -224,27 +308,37 @@ class PerRowSampling:
     the row's temperature maps it to a token. A row's samples do not depend on the other rows of its batch.
     """
 
-    def __init__(self, requests: list[TurnRequest], device: torch.device):
+    def __init__(self, requests: Sequence[TurnRequest], device: torch.device):
         longest = max(request.max_tokens for request in requests)
         generators = [np.random.Generator(np.random.Philox(request.seed)) for request in requests]
         draws = [generator.random(longest, dtype=np.float32) for generator in generators]
         self.uniforms_BT = torch.from_numpy(np.stack(draws)).to(device)
         self.temperatures_B = torch.tensor([request.temperature for request in requests], device=device)
         self.sampled = self._sampled_rows()
-        self.position = 0
+        self.positions_B = torch.zeros(len(requests), dtype=torch.long, device=device)
 
     def __call__(self, logits_BV: torch.Tensor) -> torch.Tensor:
         tokens_B, rows = logits_BV.argmax(dim=-1), self.sampled
         scaled = logits_BV[rows].float() / self.temperatures_B[rows, None]
         cumulative = torch.softmax(scaled, dim=-1).cumsum(dim=-1)
-        targets = self.uniforms_BT[rows, self.position, None] * cumulative[:, -1:]
+        targets = self.uniforms_BT[rows, self.positions_B[rows], None] * cumulative[:, -1:]
         drawn = torch.searchsorted(cumulative, targets, right=True).clamp(max=logits_BV.shape[-1] - 1)
-        self.position += 1
+        self.positions_B = (self.positions_B + 1).clamp(max=self.uniforms_BT.shape[1] - 1)  # a row that is over goes on
         tokens_B[rows] = drawn[:, 0]
         return tokens_B
 
     def select(self, rows: torch.Tensor) -> None:
         self.uniforms_BT, self.temperatures_B = self.uniforms_BT[rows], self.temperatures_B[rows]
+        self.sampled, self.positions_B = self._sampled_rows(), self.positions_B[rows]
+
+    def join(self, other: "PerRowSampling") -> None:
+        """Append the other's rows."""
+        longest = max(self.uniforms_BT.shape[1], other.uniforms_BT.shape[1])
+        both = (self, other)
+        padded = [pad(each.uniforms_BT, (0, longest - each.uniforms_BT.shape[1])) for each in both]
+        self.uniforms_BT = torch.cat(padded)
+        self.temperatures_B = torch.cat([each.temperatures_B for each in both])
+        self.positions_B = torch.cat([each.positions_B for each in both])
         self.sampled = self._sampled_rows()
 
     def _sampled_rows(self) -> torch.Tensor:

@@ -90,6 +90,28 @@ class BatchCache:
         own = slice(start := int(self.starts_B[row]), start + tokens)
         return [(layer.keys[row, :, own].clone(), layer.values[row, :, own].clone()) for layer in self.layers.layers]
 
+    def join(self, other: "BatchCache") -> None:
+        """Append the other batch's rows, aligned on the right; columns that no row uses are dropped."""
+        batches, longest = (self, other), max(self.length, other.length)
+        starts_B = torch.cat([batch.starts_B + (longest - batch.length) for batch in batches])
+        unused = int(starts_B.min())
+        length, layers = longest - unused, []
+        for number in range(len((self if self.length else other).layers.layers) if length else 0):
+            states = []
+            for name in ("keys", "values"):
+                parts = [getattr(batch.layers.layers[number], name) if batch.length else None for batch in batches]
+                example = next(part for part in parts if part is not None)
+                joined = example.new_zeros(len(starts_B), example.shape[1], length + ROOM, example.shape[3])
+                for part, rows in zip(parts, joined.split([len(batch.starts_B) for batch in batches]), strict=True):
+                    if part is not None:
+                        columns = min(part.shape[2], length)
+                        rows[:, :, length - columns : length] = part[:, :, part.shape[2] - columns :]
+                states.append(joined)
+            layers.append(GrowingLayer(*states, length))
+        if length:
+            self.layers = Cache(layers=layers)
+        self.starts_B, self.length = starts_B - unused, length
+
     def select(self, rows: torch.Tensor) -> None:
         self.layers.reorder_cache(rows)  # unlike batch_select_indices, every kind of layer has it
         self.starts_B = self.starts_B[rows]

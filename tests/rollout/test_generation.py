@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import random
 import shutil
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from scipy.stats import chisquare
 from transformers import GenerationConfig, MambaConfig, MambaForCausalLM, Qwen3Config
 
 from arenarl.rollout.generation import PerRowSampling, TransformersGenerator, TurnRequest
-from arenarl.rollout.kv_cache import TrajectoryCache
+from arenarl.rollout.kv_cache import BatchCache, TrajectoryCache
 from arenarl.rollout.policy import load_model, lora_config
 from arenarl.system.errors import UserError
 
@@ -34,6 +35,67 @@ def tokens_of(generator, requests):
 @pytest.fixture
 def generator(model, tokenizer):
     return TransformersGenerator(model, tokenizer, batch_size=4)
+
+
+async def take_turns(generator, row, turn_tokens, temperature):
+    """A trajectory of turns of at most these numbers of tokens, with three tokens of observation between them."""
+    token_ids, cache, turns = [10 + row, 20, 30 + row][row % 2 :], TrajectoryCache(), []
+    for number, most in enumerate(turn_tokens):
+        turn = await generator.generate(TurnRequest(token_ids, most, temperature, 100 * row + number, cache))
+        turns.append(turn.token_ids)
+        token_ids = token_ids + turn.token_ids + [40 + row, 50, 60]
+        await asyncio.sleep(0)
+    return turns
+
+
+def decode(model, tokenizer, is_continuous, lengths, temperatures=(0.0, 0.8), batch_size=16):
+    """Return the turns of concurrent trajectories, and the number of steps that the batches took."""
+    generator, steps = TransformersGenerator(model, tokenizer, batch_size, is_continuous), []
+    step, rows = BatchCache.step, enumerate(lengths)
+
+    async def run():
+        trajectories = [take_turns(generator, row, turns, temperatures[row % 2]) for row, turns in rows]
+        return await asyncio.wait_for(asyncio.gather(*trajectories), timeout=600)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BatchCache, "step", lambda *arguments: steps.append(1) or step(*arguments))
+        return asyncio.run(run()), len(steps)
+
+
+def drawn_lengths(rows, seed):
+    rng = random.Random(seed)
+    return [[rng.choice((3, 5, 8, 30)) for _ in range(rng.randint(2, 5))] for _ in range(rows)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_continuous_batches_take_few_more_steps_than_the_longest_row(model, tokenizer, seed):
+    lengths = drawn_lengths(12, seed)
+    (turns, steps), (_, in_whole_batches) = (decode(model, tokenizer, mode, lengths) for mode in (True, False))
+    longest = max(sum(map(len, of_row)) for of_row in turns)
+    assert longest <= steps <= 1.2 * longest and steps < in_whole_batches / 1.2
+
+
+@pytest.mark.parametrize("batch_size", [16, 5, 1])
+def test_continuous_batches_give_each_row_the_tokens_of_whole_batches(model, tokenizer, batch_size):
+    exact, lengths = copy.deepcopy(model).double(), drawn_lengths(12, batch_size)
+    turns, others = (decode(exact, tokenizer, mode, lengths, batch_size=batch_size)[0] for mode in (True, False))
+    assert turns == others and len({repr(turn) for of_row in turns for turn in of_row}) > 20
+
+
+def test_a_cancelled_request_leaves_a_batch_that_is_under_way(model, tokenizer):
+    exact = copy.deepcopy(model).double()
+    generator = TransformersGenerator(exact, tokenizer, 4, is_continuous=True)
+
+    async def run():
+        slow = asyncio.create_task(take_turns(generator, 0, [10**6], 0.8))
+        kept = asyncio.create_task(take_turns(generator, 1, [20, 20], 0.8))
+        await asyncio.sleep(0.05)
+        slow.cancel()
+        return await asyncio.wait_for(kept, timeout=600), await asyncio.gather(slow, return_exceptions=True)
+
+    turns, (error,) = asyncio.run(run())
+    assert turns == decode(exact, tokenizer, False, [[1], [20, 20]], (0.8, 0.8))[0][1]
+    assert isinstance(error, asyncio.CancelledError) or len(error[0]) < 10**6
 
 
 def test_greedy_rows_take_the_most_likely_token_among_sampled_ones():
