@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from arenarl.config.schema import (
+    LORA_RANKS,
     Config,
     EnvironmentConfig,
     JudgeConfig,
@@ -28,7 +29,7 @@ from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import parameters_of, rehearse, resolve_ranking
 
 # key of `rollout` -> the only back end that reads it; a vLLM server has its own --tensor-parallel-size
-_BACKENDS = {"vllm_sleep": "vllm", "vllm_tensor_parallel": "vllm", "server_sync": "vllm_server"}
+_BACKENDS = {"vllm_tensor_parallel": "vllm", "server_sync": "vllm_server"}
 # key of an MCP server -> the only kind of server that reads it
 _KINDS = {"env": "command", "variables": "command", "api_key_variable": "url", "api_key_parameter": "url"}
 _SUMMARY_FIELDS = {  # fields of summary.json beside the policies' names
@@ -61,6 +62,22 @@ def check(config: Config) -> None:
         if value != default and config.rollout.backend != backend:
             needed = f"needs rollout.backend={backend}, not {config.rollout.backend}"
             raise UserError(f"rollout.{key}={value} {needed}; leave it out, or set rollout.{key}={default}")
+    _check_adapter(config.rollout, config.policy.lora_rank)
+
+
+def _check_adapter(rollout: RolloutConfig, lora_rank: int) -> None:
+    """Refuse `rollout.send_adapter` where vLLM cannot receive an adapter."""
+    if not rollout.send_adapter:
+        return
+    needs = {
+        "rollout.backend=vllm or vllm_server": rollout.backend != "transformers",
+        "rollout.server_sync=disk": rollout.server_sync == "disk",
+        f"policy.lora_rank from 1 to {LORA_RANKS[-1]}": 0 < lora_rank <= LORA_RANKS[-1],
+    }
+    if missing_need := next((need for need, is_met in needs.items() if not is_met), None):
+        raise UserError(
+            f"rollout.send_adapter=true needs {missing_need}; leave it out, or set rollout.send_adapter=false"
+        )
 
 
 def check_secrets(values: Any, key: str = "") -> None:

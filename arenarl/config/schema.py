@@ -23,6 +23,7 @@ from arenarl.config.value_types import (  # isort: skip
 SIMULATED_MODEL = "simulated-travel-judge"  # the model name of arenarl.judges.server
 PROMPT_TOKENS = 4096  # vLLM's room for a prompt: system prompt, tool schemas and query. Our choice
 Decodings = Annotated[list[Literal["sampled", "greedy"]], Field(min_length=1)]
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # values of vLLM 0.31's max_lora_rank
 VLLM_ALONE = 0.85  # vLLM's share of the GPU's memory in evaluation, where no trainer needs the rest
 
 
@@ -328,6 +329,9 @@ class RolloutConfig:
     server_sync: Literal["disk", "nccl"] = "disk"  # `vllm_server`: how weights get there; nccl needs GPUs. Our choice
     server_weights: File | None = None  # `server_sync: disk`: folder for the weights, on a disk that the server can
     # read, such as /dev/shm/policy on one machine; null: the run's folder
+    send_adapter: Bool = False  # `vllm` and `server_sync: disk`, with policy.lora_rank: vLLM has the base weights and
+    # gets only the adapter after each update (Qwen3-8B, rank 32: .35 of 16 GB); false: it gets merged weights. Our
+    # choice
     parity_steps: PositiveInt = 20  # optimizer steps between checks that vLLM agrees with the trainer; the first check
     # is before step 1. Our choice
     parity_bound: PositiveFloat = 0.05  # largest mean log-probability difference on vLLM's greedy tokens, in nats;

@@ -72,15 +72,18 @@ def require_template(config: Config, tokenizer: PreTrainedTokenizerBase, stage: 
     chat_encoder(tokenizer).require(system_prompt(config, stage), [ANY_TOOL] if has_schemas else None, world.actions)
 
 
-def require_sync(rollout: RolloutConfig) -> None:
-    """Raise UserError if `rollout.vllm_sleep` or `rollout.server_sync: nccl` lacks a GPU or a fitting server."""
-    for key, on_cpu in {"vllm_sleep": False, "server_sync": "disk"}.items():
+def require_sync(rollout: RolloutConfig, lora_rank: int = 0) -> None:
+    """Raise UserError if `rollout.vllm_sleep` or `rollout.server_sync: nccl` lacks a GPU, or the server is unfit."""
+    needs_gpu = {"vllm_sleep": False} if rollout.backend == "vllm" else {"server_sync": "disk"}
+    for key, on_cpu in needs_gpu.items():
         if (value := getattr(rollout, key)) != on_cpu and not torch.cuda.is_available():
             remedy = f"set rollout.{key}={str(on_cpu).lower()}"
             raise UserError(f"rollout.{key}={str(value).lower()} needs GPUs, and there is none here; {remedy}")
     if rollout.server_sync == "nccl":
         require_vllm("rollout.server_sync=nccl")
         VLLMServer(rollout.server_url).require_nccl()
+    if rollout.backend == "vllm_server" and rollout.send_adapter:
+        VLLMServer(rollout.server_url).require_adapters(lora_rank)
 
 
 def _make_generator(rollout: RolloutConfig, tokenizer: PreTrainedTokenizerBase, model: Any) -> Generator:

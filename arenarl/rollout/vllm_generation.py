@@ -20,9 +20,15 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoConfig, PreTrainedConfig
 
-from arenarl.config.schema import VLLM_ALONE, Config, RolloutConfig
+from arenarl.config.schema import LORA_RANKS, VLLM_ALONE, Config, RolloutConfig
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
-from arenarl.rollout.vllm_internals import disable_onednn_packing, hidden_module, refused_request, require_vllm
+from arenarl.rollout.vllm_internals import (
+    cached_tokens,
+    disable_onednn_packing,
+    hidden_module,
+    refused_request,
+    require_vllm,
+)
 from arenarl.system.errors import GO_ON, GPU_OUT_OF_MEMORY, UserError
 from arenarl.system.progress import process_count
 
@@ -32,8 +38,9 @@ _OPEN: list[Any] = []  # evaluation's engine in this process, kept because its m
 _SHAPE = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers")  # keys that differ between models
 
 
-def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> Any:
+def open_engine(path: str, config: Config, rows: int | None, beside_trainer: bool) -> Any:
     """Open vLLM's `LLM` on a checkpoint folder or hub id, for at most `rows` concurrent requests of this process.
+    None means vLLM's own limit for the GPU, so that only the cache limits the rows.
 
     Each process has an engine on its own GPU, or a part of one with tensor parallelism; all processes open theirs
     together. Raises UserError if vLLM cannot start: too little memory, or an unsupported model.
@@ -49,12 +56,13 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
                 model=path,
                 dtype=config.policy.dtype,
                 seed=config.seed,
-                max_num_seqs=rows * config.rollout.vllm_tensor_parallel,
+                max_num_seqs=rows and rows * config.rollout.vllm_tensor_parallel,
                 max_model_len=longest(path, config.rollout),
                 max_num_batched_tokens=4096,  # vLLM's default is larger and needs more memory
                 gpu_memory_utilization=config.rollout.vllm_memory if beside_trainer else VLLM_ALONE,
                 enable_sleep_mode=config.rollout.vllm_sleep and beside_trainer,
                 tensor_parallel_size=config.rollout.vllm_tensor_parallel,
+                **lora_options(config) if beside_trainer else {},
                 enable_prefix_caching=True,
                 generation_config="vllm",  # ignores the model's own generation_config.json
                 logprobs_mode="processed_logprobs",  # logprobs under the sampling distribution, temperature included
@@ -72,6 +80,13 @@ def open_engine(path: str, config: Config, rows: int, beside_trainer: bool) -> A
         raise UserError(f"vLLM could not start on {path}: {reason}; {GO_ON}") from error
 
 
+def lora_options(config: Config) -> dict[str, Any]:
+    """Return vLLM's options for `rollout.send_adapter`; empty without it."""
+    if not config.rollout.send_adapter:
+        return {}
+    return {"enable_lora": True, "max_lora_rank": next(rank for rank in LORA_RANKS if rank >= config.policy.lora_rank)}
+
+
 def longest(path: str, rollout: RolloutConfig) -> int | None:
     """Return the length of a sequence for which vLLM keeps room; None means the model's maximum, if that is less."""
     positions = AutoConfig.from_pretrained(path).get_text_config().max_position_embeddings
@@ -82,7 +97,7 @@ def load_engine(path: str, config: Config) -> Any:
     """Return this process's engine with a checkpoint's weights; the first call opens it.
     Raises UserError for a model of another shape than the first checkpoint's."""
     if not _OPEN:
-        _OPEN.append(open_engine(path, config, config.rollout.batch_size, beside_trainer=False))
+        _OPEN.append(open_engine(path, config, None, beside_trainer=False))
         return _OPEN[0]
     (llm,) = _OPEN
     if differences := shape_differences(path, llm.llm_engine.model_config.hf_config):
@@ -116,7 +131,10 @@ def sampling_of(request: TurnRequest, eos_id: int) -> dict[str, Any]:
 
 
 class VLLMGenerator:
-    """Sends requests to an engine of this process, `llm`, and returns each turn as soon as it is finished."""
+    """Sends requests to an engine of this process, `llm`, and returns each turn as soon as it is finished.
+    `adapter` is the LoRA adapter to use, None for the engine's own weights."""
+
+    adapter: Any = None
 
     def __init__(self, eos_id: int, llm: Any = None):
         self.eos_id = eos_id
@@ -124,6 +142,11 @@ class VLLMGenerator:
         self._numbers = itertools.count()
         self._waiting: dict[str, asyncio.Future] = {}
         self._stepper: asyncio.Task | None = None
+
+    @property
+    def rows(self) -> int:
+        """Number of this process's trajectories that the cache holds at once, at half their length on average."""
+        return 2 * cached_tokens(self.llm) // self.llm.llm_engine.model_config.max_model_len
 
     async def generate(self, request: TurnRequest) -> GeneratedTurn:
         name = str(next(self._numbers))
@@ -143,8 +166,9 @@ class VLLMGenerator:
         from vllm import SamplingParams
 
         parameters = SamplingParams(**sampling_of(request, self.eos_id), detokenize=False)
+        prompt = {"prompt_token_ids": request.token_ids}
         try:
-            self.llm.llm_engine.add_request(name, {"prompt_token_ids": request.token_ids}, parameters)
+            self.llm.llm_engine.add_request(name, prompt, parameters, lora_request=self.adapter)
         except refused_request() as error:  # longer than the model can read
             refused = f"vLLM refused a prompt of {len(request.token_ids)} tokens: {_first_line(error)}"
             raise UserError(f"{refused}; lower rollout.max_tokens") from error

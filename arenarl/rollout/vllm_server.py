@@ -21,11 +21,12 @@ from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.rollout.policy import load_tokenizer, require_model
-from arenarl.rollout.vllm_generation import longest, sampling_of, shape_differences
+from arenarl.rollout.vllm_generation import longest, lora_options, sampling_of, shape_differences
 from arenarl.rollout.vllm_internals import disable_onednn_packing, require_vllm, run_server
 from arenarl.system.errors import GO_ON, UserError, run_cli
 
 _TURN_S, _LOAD_S, _REQUEST_S = 3600.0, 1800.0, 30.0  # timeouts: of a turn, of loading weights, of other requests
+ADAPTER = "policy"  # the name of the adapter that the server has
 _START = "python -m arenarl.rollout.vllm_server --config <the run's YAML>"
 
 
@@ -68,6 +69,21 @@ class VLLMServer:
         asyncio.run(self.request("POST", "/collective_rpc", call, _LOAD_S))
         self.forget()
 
+    def require_adapters(self, lora_rank: int) -> None:
+        """Raise UserError unless the server takes adapters of this rank."""
+        lora = self._options().get("lora_config") or {"max_lora_rank": 0}
+        if lora["max_lora_rank"] < lora_rank:
+            settings = f" --set rollout.send_adapter=true --set policy.lora_rank={lora_rank}"
+            raise self._unfit(f"does not take adapters of rank {lora_rank}", settings)
+
+    def load_adapter(self, folder: str) -> None:
+        """Load the adapter in a folder that the server can read too, in place of the last one, even of another run."""
+        if any(model["id"] == ADAPTER for model in asyncio.run(self.request("GET", "/v1/models"))["data"]):
+            asyncio.run(self.request("POST", "/v1/unload_lora_adapter", {"lora_name": ADAPTER}))
+        load = {"lora_name": ADAPTER, "lora_path": _absolute(folder)}
+        asyncio.run(self.request("POST", "/v1/load_lora_adapter", load, _LOAD_S))
+        self.forget()
+
     def forget(self) -> None:
         """Clear the prefix cache of older weights."""
         if not asyncio.run(self.request("POST", "/reset_prefix_cache"))["success"]:
@@ -77,8 +93,8 @@ class VLLMServer:
     async def request(
         self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = _REQUEST_S
     ) -> Any:
-        """Return the reply's JSON, or None if it is empty. Each request opens a new connection, because idle
-        connections may close."""
+        """Return the reply's JSON, or None for an empty reply or a text. Each request opens a new connection, because
+        idle connections may close."""
         import aiohttp  # only this back end needs it
 
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_REQUEST_S)
@@ -88,7 +104,8 @@ class VLLMServer:
                 async with session.request(method, self.url + path, json=body) as reply:
                     if reply.status != 200:
                         raise self._refusal(path, reply.status, await reply.text())
-                    return await reply.json(content_type=None) if await reply.read() else None
+                    is_json = reply.content_type == "application/json" and await reply.read()
+                    return await reply.json() if is_json else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             is_late = isinstance(error, TimeoutError)
             problem = f"did not answer within {timeout_s:.0f} s" if is_late else f"cannot be reached ({error})"
@@ -102,7 +119,10 @@ class VLLMServer:
 
 
 class ServerGenerator:
-    """Sends each turn as a request; the server batches the requests of all processes."""
+    """Sends each turn as a request; the server batches the requests of all processes.
+    `adapter` names the LoRA adapter to use, None the server's own weights."""
+
+    adapter: str | None = None
 
     def __init__(self, server: VLLMServer, eos_id: int):
         self.server = server
@@ -110,6 +130,7 @@ class ServerGenerator:
 
     async def generate(self, request: TurnRequest) -> GeneratedTurn:
         body = {"prompt": request.token_ids, "return_token_ids": True, **sampling_of(request, self.eos_id)}
+        body |= {"model": self.adapter} if self.adapter else {}
         choice = (await self.server.request("POST", "/v1/completions", body, _TURN_S))["choices"][0]
         if choice["finish_reason"] == "abort":  # a part of a turn, with status 200
             raise UserError(f"the vLLM server at {self.server.url} aborted a turn; {GO_ON}")
@@ -126,7 +147,9 @@ def serve_arguments(config: Config, more: Sequence[str] = ()) -> list[str]:
     ours = ["--dtype", config.policy.dtype, "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"]
     room = ["--max-model-len", str(length)] if (length := longest(policy, config.rollout)) else []
     broadcast = ["--weight-transfer-config", '{"backend": "nccl"}'] if config.rollout.server_sync == "nccl" else []
-    return ["--model", policy, *address, *ours, *room, *broadcast, *more]
+    lora = [f"--{name.replace('_', '-')}={value}" for name, value in lora_options(config).items() if value is not True]
+    lora = ["--enable-lora", *lora] if lora else []
+    return ["--model", policy, *address, *ours, *room, *broadcast, *lora, *more]
 
 
 def _absolute(policy: str) -> str:

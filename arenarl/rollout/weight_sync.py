@@ -10,6 +10,7 @@ Subclasses replace three parts: opening the engine (TRL's would take bfloat16 fo
 """
 
 import asyncio
+import itertools
 import math
 import os
 import shutil
@@ -17,11 +18,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 from trl import GRPOTrainer
@@ -33,7 +35,8 @@ from arenarl.rollout.engine import RolloutEngine, longest_prompt
 from arenarl.rollout.generation import Generator, TurnRequest, run_turns
 from arenarl.rollout.policy import Limit, lora_layers, merged_weight
 from arenarl.rollout.vllm_generation import forget, open_engine
-from arenarl.rollout.vllm_server import VLLMServer
+from arenarl.rollout.vllm_internals import add_adapter
+from arenarl.rollout.vllm_server import ADAPTER, VLLMServer
 from arenarl.system.errors import GO_ON, UserError
 from arenarl.trajectory import Query
 
@@ -49,6 +52,7 @@ class MergedWeights(VLLMGeneration):
     """TRL's weight sync, with LoRA merged into the copies that are sent and never into the model."""
 
     is_asleep = False  # True while vLLM has no weights
+    adapter: Any = None  # with `rollout.send_adapter`: what the next requests name the last adapter by
 
     def rest(self) -> None:
         """Release what vLLM does not need until the next sync; by default nothing."""
@@ -65,12 +69,24 @@ class MergedWeights(VLLMGeneration):
                 with self._dist.gather_params(list(layer.parameters()) if layer else [weights]):
                     yield name.replace(".base_layer", ""), merged_weight(layer) if layer else weights.data
 
+    def write_adapter(self, folder: Path, is_writer: bool) -> None:
+        """Write LoRA's adapter in PEFT's form, gathered under ZeRO-3; all processes call it together."""
+        factors: dict[str, torch.Tensor] = {}
+        for name, weights in self.model.named_parameters():
+            if self.model.prefix in name:
+                with self._dist.gather_params([weights]):
+                    factors[name] = weights.detach().to("cpu", copy=True)
+        if is_writer:
+            state = get_peft_model_state_dict(self.model, factors, save_embedding_layers=False)
+            save_file(state, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+            self.model.active_peft_config.save_pretrained(folder)
+
 
 class EngineWeights(MergedWeights):
     """Weight sync into an engine of this process, opened by `open_engine`."""
 
     def __init__(self, trainer: GRPOTrainer, config: Config):
-        self.config = config
+        self.config, self._numbers = config, itertools.count(1)
         super().__init__(*_parts(trainer), mode="colocate", enable_sleep_mode=config.rollout.vllm_sleep)
 
     def _init_vllm(self) -> None:
@@ -86,14 +102,23 @@ class EngineWeights(MergedWeights):
 
     def rest(self) -> None:
         """With `rollout.vllm_sleep`, free the memory of vLLM's weights and cache for the trainer.
-        Sleep level 2 discards both and keeps only the model's buffers."""
+        Sleep level 2 discards both and keeps only the model's buffers. With `rollout.send_adapter`, the base weights
+        are not sent again, so level 1 keeps them in the CPU's memory."""
         if self.enable_sleep_mode:
-            self.llm.sleep(level=2)
+            self.llm.sleep(level=1 if self.config.rollout.send_adapter else 2)
             self.is_asleep = True
 
     def sync_weights(self) -> None:
-        """Sync as TRL does (it first wakes the memory of the weights), then wake the memory of the cache."""
-        super().sync_weights()
+        """Sync as TRL does (it first wakes the memory of the weights), then wake the memory of the cache.
+        With `rollout.send_adapter`, the engine of each process loads the adapter from a temporary folder."""
+        if self.config.rollout.send_adapter:
+            if self.is_asleep:
+                self.llm.wake_up(tags=["weights"])
+            with TemporaryDirectory(prefix="arenarl-adapter-") as folder:
+                self.write_adapter(Path(folder), is_writer=True)
+                self.adapter = add_adapter(self.llm, next(self._numbers), folder)
+        else:
+            super().sync_weights()
         forget(self.llm)
         if self.is_asleep:
             self.llm.wake_up(tags=["kv_cache"])
@@ -105,8 +130,8 @@ class EngineWeights(MergedWeights):
 class ServedWeights(MergedWeights):
     """Weight sync to a server through a shared disk instead of TRL's NCCL broadcast; see vllm_server.py."""
 
-    def __init__(self, trainer: GRPOTrainer, server: VLLMServer, folder: Path):
-        self.server, self.folder = server, folder
+    def __init__(self, trainer: GRPOTrainer, server: VLLMServer, folder: Path, send_adapter: bool = False):
+        self.server, self.folder, self.send_adapter = server, folder, send_adapter
         super().__init__(*_parts(trainer), mode="server")
 
     def _init_vllm(self) -> None:
@@ -118,6 +143,13 @@ class ServedWeights(MergedWeights):
         if is_main:
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir(parents=True)
+        if self.send_adapter:
+            self.write_adapter(self.folder, is_main)
+            if is_main:
+                self.server.load_adapter(str(self.folder))
+            self.adapter = ADAPTER
+            self.accelerator.wait_for_everyone()
+            return
         shard: dict[str, torch.Tensor] = {}
         for name, weights in self._iter_named_params():
             if is_main:
@@ -171,7 +203,8 @@ class VLLMWeights:
             trainer.vllm_generation = BroadcastWeights(trainer, self.generator.server)
         else:
             folder = Path(config.rollout.server_weights or config.run_dir / "rl" / "served")
-            trainer.vllm_generation = ServedWeights(trainer, self.generator.server, folder)
+            options = (self.generator.server, folder, config.rollout.send_adapter)
+            trainer.vllm_generation = ServedWeights(trainer, *options)
         # TRL then syncs before each rollout and applies importance sampling for vLLM's probabilities.
         trainer.use_vllm, trainer._last_loaded_step = True, -1
 
@@ -183,6 +216,7 @@ class VLLMWeights:
         if self.trainer._last_loaded_step != step or self.trainer.vllm_generation.is_asleep:
             self.trainer.vllm_generation.sync_weights()
             self.trainer._last_loaded_step = step
+        self.generator.adapter = self.trainer.vllm_generation.adapter
         if self.first is None or step - self._last_check >= self.rollout.parity_steps:
             self._check(step)
         yield

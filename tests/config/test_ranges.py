@@ -71,9 +71,9 @@ def accepted(kind):
 
 
 KEYS = dict(keys())
-READERS = {  # key that only one back end reads -> the override that selects it
-    "rollout.vllm_sleep": ["rollout.backend=vllm"], "rollout.vllm_tensor_parallel": ["rollout.backend=vllm"],
-    "rollout.server_sync": ["rollout.backend=vllm_server"],
+READERS = {  # key that only one back end reads -> the overrides that select it
+    "rollout.vllm_tensor_parallel": ["rollout.backend=vllm"], "rollout.server_sync": ["rollout.backend=vllm_server"],
+    "rollout.send_adapter": ["rollout.backend=vllm", "policy.lora_rank=8"],
 }  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def test_a_key_that_nothing_would_read_is_refused(tmp_path):
         "rl.critic_learning_rate=0.1": "rl.advantage=group_std", "rl.advantage_ddof=0": "rl.advantage=center",
         "rl.loss_type=dapo": "rl.method=agentevol", "tournament.ranking=scores": "reward.name=elo",
         "tournament.bidirectional=false": "reward.name=ruler",
-        "rollout.vllm_sleep=true": "rollout.backend=transformers", "rollout.server_sync=nccl": "rollout.backend=vllm",
+        "rollout.server_sync=nccl": "rollout.backend=vllm", "rollout.send_adapter=true": "rollout.backend=vllm",
     }  # fmt: skip
     for change, reader in unread.items():
         found = outcome(tmp_path / "run.yaml", [change, reader], is_trained=True)

@@ -214,6 +214,13 @@ def test_lora_is_merged_into_vllms_weights_also_under_zero_3(folder):
     assert len(checks(steps)) == 3 and max(checks(steps)) < 1e-3 and steps[-1]["kl"] > 1e-4
 
 
+def test_vllm_gets_only_the_adapter_and_stays_in_parity(folder):
+    options = {"rl__deepspeed": zero_3(folder), "processes": 2, "rl__learning_rate": 1e-2}
+    send = {"rollout__backend": "vllm", "rollout__send_adapter": True}
+    steps = rl(folder, "adapter", policy__lora_rank=4, **send, **options)
+    assert len(checks(steps)) == 3 and max(checks(steps)) < 1e-3 and steps[-1]["kl"] > 1e-4
+
+
 @pytest.fixture
 def cleared():
     """Remove shared memory that a split CPU engine may leave behind; the next engine needs its name."""

@@ -87,6 +87,11 @@ def test_an_engines_options_follow_the_config_the_processes_and_the_trainer(
     assert opened[0]["tensor_parallel_size"] == 4 and opened[0]["max_num_seqs"] == 8  # 2 rows for each of 4 processes
     assert opened[0]["enable_sleep_mode"] == beside_trainer
     assert opened[0]["generation_config"] == "vllm"  # the model's own is ignored
+    config.policy.lora_rank, config.rollout.send_adapter = 20, True
+    open_engine(policy_path, config, rows=None, beside_trainer=beside_trainer)
+    lora = {"enable_lora": True, "max_lora_rank": 32} if beside_trainer else {}  # evaluation loads merged policies
+    assert {key: value for key, value in opened[1].items() if "lora" in key} == lora
+    assert opened[1]["max_num_seqs"] is None  # vLLM's own limit
 
 
 def test_processes_that_do_not_divide_into_engines_are_refused_except_by_a_check(monkeypatch, opened):
@@ -109,6 +114,7 @@ def test_settings_that_need_gpus_are_refused_without_one(setting):
     with pytest.raises(UserError, match=f"rollout.{setting} needs GPUs, and there is none here; set rollout.{key}="):
         require_sync(config.rollout)
     require_sync(RolloutConfig(backend=backend))
+    require_sync(RolloutConfig(backend="transformers", vllm_sleep=True))  # it has no engine
 
 
 def test_vllm_keeps_room_for_a_prompt_and_a_trajectory_up_to_the_models_maximum(policy_path, opened, tmp_path):

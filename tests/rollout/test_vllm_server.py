@@ -4,16 +4,22 @@ tests/rollout/test_vllm.py uses a real server."""
 import asyncio
 import json
 import shutil
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from vllm_servers import serving
 
+from arenarl.config.load import load_config
 from arenarl.config.schema import Config
+from arenarl.rollout.backends import require_sync
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer, serve_arguments
 from arenarl.run.marks import MARK
 from arenarl.system.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def info_of(folder, policy_path, **changes):
@@ -72,6 +78,27 @@ def test_token_ids_go_in_and_token_ids_and_logprobs_come_out():
     assert body["stop_token_ids"] == [2] and body["ignore_eos"]
     # the model's own defaults do not apply
     assert (body["top_p"], body["top_k"], body["min_p"], body["repetition_penalty"]) == (1, 0, 0, 1)
+
+
+def test_a_turn_names_the_adapter_and_the_server_must_take_its_rank(policy_path, tmp_path):
+    config = load_config(
+        ROOT / "configs" / "methods" / "lora.yaml",
+        ["rollout.backend=vllm_server", "rollout.send_adapter=true", "policy.lora_rank=20", f"rl.init={policy_path}"],
+    )
+    assert serve_arguments(config)[-2:] == ["--enable-lora", "--max-lora-rank=32"]
+    choice = {"token_ids": [2], "logprobs": {"token_logprobs": [0.0]}, "finish_reason": "stop"}
+    replies = info_of(tmp_path, policy_path) | {"/v1/completions": {"choices": [choice]}}
+    with serving(replies) as (url, requests):
+        generator = ServerGenerator(VLLMServer(url), eos_id=2)
+        for adapter in (None, "policy"):
+            generator.adapter = adapter
+            asyncio.run(generator.generate(TurnRequest([7], 3, 0.8, 11)))
+        assert [body.get("model") for _, body in requests] == [None, "policy"]
+        for lora, is_refused in ((None, True), ({"max_lora_rank": 16}, True), ({"max_lora_rank": 32}, False)):
+            replies["/server_info"]["vllm_config"]["lora_config"] = lora
+            words = "does not take adapters of rank 20; start it with: .* --set rollout.send_adapter=true"
+            with pytest.raises(UserError, match=words) if is_refused else nullcontext():
+                require_sync(replace(config.rollout, server_url=url), 20)
 
 
 def test_an_aborted_or_refused_turn_is_an_error_in_one_line():

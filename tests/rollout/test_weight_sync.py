@@ -6,22 +6,33 @@ import math
 from collections import defaultdict
 from contextlib import nullcontext
 from types import SimpleNamespace
+from unittest.mock import ANY
 
 import pytest
 import torch
 from accelerate import Accelerator
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from peft import get_peft_model
+from peft import PeftModel, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 from trl.generation.vllm_generation import VLLMGeneration
+from vllm_servers import serving
 
 from arenarl.config.schema import Config, RLConfig, RolloutConfig
 from arenarl.rollout import weight_sync
 from arenarl.rollout.generation import GeneratedTurn
 from arenarl.rollout.policy import lora_config, save_policy
-from arenarl.rollout.weight_sync import MergedWeights, Parity, VLLMWeights, measure_parity, require_parity, require_room
+from arenarl.rollout.vllm_server import ADAPTER, VLLMServer
+from arenarl.rollout.weight_sync import (
+    MergedWeights,
+    Parity,
+    ServedWeights,
+    VLLMWeights,
+    measure_parity,
+    require_parity,
+    require_room,
+)
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
@@ -115,10 +126,17 @@ class Recorder:
         self.note("forget")
         return True
 
+    def add_adapter(self, llm, number, folder):
+        """In place of vLLM's, which reads the folder at once."""
+        self.note("adapter")
+        self.adapters = [*getattr(self, "adapters", []), (number, load_file(f"{folder}/adapter_model.safetensors"))]
+        return number
+
 
 def weights_of(llm, model, monkeypatch, **rollout):
     """(VLLMWeights of the engine, trainer at step 0)."""
     monkeypatch.setattr(weight_sync, "open_engine", lambda *_, **__: llm)
+    monkeypatch.setattr(weight_sync, "add_adapter", llm.add_adapter)
     monkeypatch.setattr(weight_sync, "measure_parity", lambda *_: llm.note("check") or Parity(0.0, 0.0, 1.0))
     trainer = SimpleNamespace(
         model=model, accelerator=Accelerator(cpu=True), processing_class=None, state=SimpleNamespace(global_step=0),
@@ -167,6 +185,54 @@ def test_an_engine_that_sleeps_wakes_syncs_and_is_checked_in_order(model, monkey
     assert calls(synced_by_trl=False) == [*(synced if sleeps else []), "generate", *rest]
     trainer.state.global_step = 1
     assert calls(synced_by_trl=True) == [*synced, "generate", *rest]
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+def test_only_the_adapter_is_sent_under_a_new_number_and_is_checked(model, monkeypatch, sleeps):
+    llm, trained = Recorder(), adapted(model, torch.float32, 2, 0.1)
+    weights, trainer = weights_of(llm, trained, monkeypatch, vllm_sleep=sleeps, send_adapter=True)
+    wake, full, rest = (["wake weights"], ["wake kv_cache"], ["sleep 1"]) if sleeps else ([], [], [])
+    for step in range(3):
+        trainer.state.global_step = step
+        llm.calls.clear()
+        with weights.in_use():
+            assert weights.generator.adapter == step + 1
+        assert llm.calls == [*wake, "adapter", "forget", *full, *["check"] * (step == 0), *rest]
+        randomise(trained, 0.1, step + 1)
+    numbers, sent = zip(*llm.adapters, strict=True)
+    assert numbers == (1, 2, 3)
+    assert not any(sent[0][name].equal(sent[2][name]) for name in sent[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_the_adapter_that_is_sent_is_the_trained_one_in_peft_s_form(model, tmp_path, dtype):
+    trained = adapted(model, dtype, 2, 0.3)
+    Ours(trained, Accelerator(cpu=True), None).write_adapter(tmp_path, is_writer=True)
+    read = PeftModel.from_pretrained(copy.deepcopy(model).to(dtype), str(tmp_path)).eval()
+    ids = torch.tensor([[5, 6, 7, 8]])
+    with torch.no_grad():
+        assert read(ids).logits.equal(trained.eval()(ids).logits)
+        assert not read(ids).logits.equal(copy.deepcopy(model).to(dtype)(ids).logits)
+    sent = load_file(tmp_path / "adapter_model.safetensors")
+    assert len(sent) == sum("lora_" in name for name, _ in trained.named_parameters()) > 0
+    assert {name.split(".")[0] for name in sent} == {"base_model"} and not any("default" in name for name in sent)
+
+
+def test_a_server_loads_each_adapter_in_place_of_the_last(model, tmp_path):
+    """An HTTP server in place of vLLM's: it lists the adapter from the second sync on."""
+    trained, replies = adapted(model, torch.float32, 2, 0.1), {"/reset_prefix_cache": {"success": True}}
+    replies |= {"/v1/models": {"data": [{"id": "base"}]}, "/v1/load_lora_adapter": {}, "/v1/unload_lora_adapter": {}}
+    trainer = SimpleNamespace(model=trained, accelerator=Accelerator(cpu=True), processing_class=None)
+    with serving(replies) as (url, requests):
+        weights = ServedWeights(trainer, VLLMServer(url), tmp_path / "served", send_adapter=True)
+        for _ in range(2):
+            weights.sync_weights()
+            replies["/v1/models"]["data"].append({"id": ADAPTER})
+    unload, load = ("/v1/unload_lora_adapter", {"lora_name": ADAPTER}), ("/v1/load_lora_adapter", ANY)
+    forget, models = ("/reset_prefix_cache", None), ("/v1/models", None)
+    assert requests == [models, load, forget, models, unload, load, forget]
+    assert requests[1][1] == {"lora_name": ADAPTER, "lora_path": str(tmp_path / "served")}
+    assert (tmp_path / "served" / "adapter_config.json").is_file() and weights.adapter == ADAPTER
 
 
 @settings(derandomize=True, deadline=None, max_examples=12)
