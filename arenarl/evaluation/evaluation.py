@@ -7,7 +7,7 @@ lose, and their quality is 0. Void trajectories, which a tool's crash ended, are
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
@@ -20,7 +20,8 @@ from arenarl.domains.known_answers import has_answer
 from arenarl.evaluation import statistics
 from arenarl.judges.judge import Examiner, Judge, Verdict, rubric_of
 from arenarl.judges.verifier import Verifier
-from arenarl.rollout.engine import RolloutEngine, attempts_at
+from arenarl.rollout.engine import Attempt, RolloutEngine, attempts_at
+from arenarl.training.judging import IncomingGroup, Judging
 from arenarl.trajectory import Query, Trajectory, read_turns, repeated_calls, words_of
 
 
@@ -142,8 +143,37 @@ def evaluate_policy(
     seed: int,
 ) -> list[Case]:
     """Roll out every query once at `temperature` (0: greedy), and judge it."""
-    trajectories = engine.roll_out(attempts_at(queries, temperature, seed))
-    return judge_trajectories(queries, trajectories, baselines, panel)
+    return fill_unjudged(roll_out_and_judge(engine, attempts_at(queries, temperature, seed), baselines, panel))
+
+
+def roll_out_and_judge(
+    engine: RolloutEngine,
+    attempts: Sequence[Attempt],
+    baselines: dict[str, Trajectory],
+    panel: Panel,
+    has_stand_ins: bool = False,
+    tick: Callable[[], None] = lambda: None,
+) -> list[Case]:
+    """Roll out the attempts, and judge each trajectory from its end on, in a thread, while others are generated.
+
+    Pass the cases of each policy and decoding to `fill_unjudged`. Trajectories lose their token lists. `tick` is called
+    as each ends. Errors of judges abort the rollout.
+    """
+    judge = _judge_of(baselines, panel, has_stand_ins)
+
+    async def judge_incoming(incoming: IncomingGroup) -> Case:
+        return await judge(incoming.query, await incoming.trajectory(0))
+
+    judging = Judging([IncomingGroup(attempt.query, 1) for attempt in attempts], judge_incoming)
+
+    def hand_over(index: int, trajectory: Trajectory) -> None:
+        trajectory.drop_tokens()
+        judging.groups[index].hand_over(0, trajectory)
+        judging.check()
+        tick()
+
+    engine.roll_out(attempts, hand_over)
+    return judging.outcomes()
 
 
 def judge_trajectories(
@@ -161,14 +191,24 @@ def judge_trajectories(
     """
 
     async def judge_all() -> list[Case]:
-        return await asyncio.gather(*map(judge, queries, trajectories))
+        return await asyncio.gather(*map(_judge_of(baselines, panel, has_stand_ins), queries, trajectories))
 
+    return fill_unjudged(asyncio.run(judge_all()))
+
+
+def _judge_of(
+    baselines: dict[str, Trajectory], panel: Panel, has_stand_ins: bool
+) -> Callable[[Query, Trajectory], Awaitable[Case]]:
     async def judge(query: Query, trajectory: Trajectory) -> Case:
         baseline = baselines.get(query.query_id)
         case = await _judge_case(query, trajectory, baseline, panel, has_stand_ins)
         return replace(case, is_own=panel.is_own)
 
-    cases = asyncio.run(judge_all())
+    return judge
+
+
+def fill_unjudged(cases: list[Case]) -> list[Case]:
+    """Give cases without judging outcomes only in the dimensions that the judges score in other cases."""
     if judged := [case.outcomes for case in cases if case.calls]:
         scored = np.where(np.isfinite(judged).any(axis=0), 0.0, math.nan)
         for case in cases:

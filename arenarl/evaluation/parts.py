@@ -1,30 +1,42 @@
 """An evaluation, part by part: one part per policy, decoding and sample.
 
-A missing part is generated; every part is judged and written at once, so a kill costs one part. Stored trajectories are
-reused until their policy, queries or settings change. Verdicts and figures are computed each time, with LLM replies
-from the store, so that changing a judge, a truth or a table needs no generation.
+A missing part is generated and judged at the same time; every part is written at once, so a kill costs one part. vLLM
+generates as many parts of a policy together as its cache holds, because one part leaves it half empty. Stored
+trajectories are reused until their policy, queries or settings change. Verdicts and figures are computed each time,
+with LLM replies from the store, so that changing a judge, a truth or a table needs no generation.
 """
 
 import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import gather_object
+
 from arenarl.config.schema import Config, LLMConfig, SearchConfig
-from arenarl.evaluation.evaluation import Case, Panel, gather_cases, judge_trajectories, summarize
+from arenarl.evaluation.evaluation import (
+    Case,
+    Panel,
+    fill_unjudged,
+    gather_cases,
+    judge_trajectories,
+    roll_out_and_judge,
+    summarize,
+)
 from arenarl.evaluation.inference_scaling import scaling_figures
 from arenarl.evaluation.length import by_length
 from arenarl.llm.client import LLMClient
-from arenarl.rollout.engine import RolloutEngine, attempts_at
+from arenarl.rollout.engine import Attempt, RolloutEngine, attempts_at
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.processes import own_share
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import as_stored, hash_files, read_json, write_json
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
-from arenarl.system.progress import Bar, is_main_process, say
+from arenarl.system.progress import Bar, is_main_process, process_count, say
 from arenarl.system.prompt_files import PROMPTS, prompt_file
 from arenarl.system.seeds import stable_seed
 from arenarl.system.user_input import import_named
@@ -137,29 +149,56 @@ def run_parts(
     Raises:
         RunStopped: a limit on LLM calls is reached; all written parts are complete.
     """
-    mine, tested = own_share(queries), Tested({}, baselines)
+    mine, tested, waiting = own_share(queries), Tested({}, baselines), list(parts)
+
+    def attempts_of(_: str, decoding: str, sample: int) -> list[Attempt]:
+        return attempts_at(mine, config.temperatures[decoding], config.seed, sample, config.test_turns)
+
     stored = sum(part.trajectories is not None for part in parts.values())
     with Bar("evaluate", len(parts) * len(mine), stored * len(mine)) as bar:
-        for (name, decoding, sample), part in parts.items():
-            if part.trajectories is None:
-                temperature = config.temperatures[decoding]
-                attempts = attempts_at(mine, temperature, config.seed, sample, config.test_turns)
-                trajectories = engine_of(name).roll_out(attempts, lambda *_: bar.update())
-            else:
-                trajectories = own_share(part.trajectories)
-            share = judge_trajectories(mine, trajectories, tested.baselines, panel, bool(tested.reference))
+
+        def tick() -> None:
+            bar.update()
             if client:
                 client.check()
-            cases = gather_cases(queries, share)
-            tested.cases.setdefault((name, decoding), []).append(cases)
-            if not tested.baselines:  # no baselines are stored: use the first part's trajectories
-                tested.baselines = {case.query.query_id: case.trajectory for case in cases}
-                tested.reference = f"{name} {decoding}"
-            if is_main_process():
-                part.write(cases)
-                if part.trajectories is None:
-                    lap()
+
+        def is_missing(key: tuple[str, str, int]) -> bool:
+            return parts[key].trajectories is None
+
+        while waiting:
+            (name, must_generate), same = next(groupby(waiting, lambda key: (key[0], is_missing(key))))
+            keys, judging = list(same), (tested.baselines, panel, bool(tested.reference))
+            if must_generate:
+                engine = engine_of(name)
+                # without baselines, the first part becomes the baseline of the others
+                keys = keys[: _parts_at_once(engine, len(queries)) if tested.baselines else 1]
+                attempts = [attempt for key in keys for attempt in attempts_of(*key)]
+                share = roll_out_and_judge(engine, attempts, *judging, tick)
+            else:
+                keys = keys[:1]
+                share = judge_trajectories(mine, own_share(parts[keys[0]].trajectories), *judging)
+            waiting = waiting[len(keys) :]
+            if client:
+                client.check()
+            for number, key in enumerate(keys):
+                part = parts[key]
+                of_part = share[number * len(mine) : (number + 1) * len(mine)]
+                cases = gather_cases(queries, fill_unjudged(of_part))
+                tested.cases.setdefault(key[:2], []).append(cases)
+                if not tested.baselines:  # no baselines are stored: use the first part's trajectories
+                    tested.baselines = {case.query.query_id: case.trajectory for case in cases}
+                    tested.reference = f"{name} {key[1]}"
+                if is_main_process():
+                    part.write(cases)
+                    if part.trajectories is None:
+                        lap()
     return tested
+
+
+def _parts_at_once(engine: RolloutEngine, queries: int) -> int:
+    """Return the number of parts that fill vLLM's cache, equal on all processes; 1 for other back ends."""
+    rows = min(gather_object([getattr(engine.generator, "rows", 0)]))
+    return max(1, -(-rows * process_count() // queries))
 
 
 def figures_of_checkpoints(config: Config, tested: Tested) -> dict[str, dict[str, Any]]:

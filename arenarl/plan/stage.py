@@ -71,11 +71,14 @@ class Stage:
 
     @property
     def rows(self) -> int:
-        """Trajectories that a GPU generates at once: its share of a training step's, or of the test queries."""
+        """Trajectories that a GPU generates at once: its share of a training step's, or of an evaluation's. These are
+        one for each test query, with vLLM all of a policy."""
         rl, rollout = self.config.rl, self.config.rollout
-        is_rl = self.name == "rl"
-        total = rl.groups * rollout.group_size if is_rl else count_test_queries(self.config)
-        rows = total // self.gpus if is_rl else -(-total // self.gpus)
+        if self.name == "rl":
+            rows = rl.groups * rollout.group_size // self.gpus
+        else:
+            parts = len(self.config.evaluate.attempts) if rollout.backend == "vllm" else 1
+            rows = -(-count_test_queries(self.config) * parts // self.gpus)
         return max(1, min(rows, rollout.batch_size) if rollout.backend == "transformers" else rows)
 
     @property

@@ -66,7 +66,7 @@ class Trajectory:
 
     `completion_ids` (T,) is everything after the prompt, observations included. `policy_mask_T` is 1 for tokens that
     the policy chose. `logprobs_T` holds each token's logprob under the sampling distribution, or None where the back
-    end gives none. All three are empty for a trajectory that was read from disk.
+    end gives none. All are empty for a trajectory that was read from disk, and in evaluation.
     """
 
     query_id: str
@@ -98,6 +98,10 @@ class Trajectory:
     def policy_tokens(self) -> int:
         """Number of tokens that the policy wrote. A stored trajectory keeps this number without the tokens."""
         return self.meta.get("policy_tokens", sum(self.policy_mask_T))
+
+    def drop_tokens(self) -> None:
+        """Free the token lists, nine tenths of a long trajectory's memory: only training reads them."""
+        self.prompt_ids, self.completion_ids, self.policy_mask_T, self.logprobs_T = [], [], [], []
 
     def to_record(self, tools: list[dict] | None = None) -> dict[str, Any]:
         """Return the JSONL form: `query_id, messages, tools, valid, meta`."""

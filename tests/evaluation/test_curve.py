@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 import pytest
+from finished_run import StoredRollouts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,8 +44,8 @@ class Fixed:
 
     is_own = True
 
-    def roll_out(self, attempts):
-        return [answer(attempt.query) for attempt in attempts]
+    def roll_out(self, attempts, tick):
+        return StoredRollouts({query.query_id: answer(query) for query in QUERIES}).roll_out(attempts, tick)
 
     def read_test_set(self):
         return QUERIES, {query.query_id: answer(query) for query in QUERIES}

@@ -1,10 +1,14 @@
 """Changes that make stored trajectories out of date; generation changes only with its version."""
 
+import asyncio
 import hashlib
 import json
+import pickle
 import random
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +16,11 @@ from policies import Scripted, call, think
 
 from arenarl.config.schema import Config, EnvironmentConfig, EvaluateConfig, RolloutConfig, SearchConfig
 from arenarl.domains.environments import environment_maker
-from arenarl.evaluation.evaluation import Case
-from arenarl.evaluation.parts import GENERATION, Part, fingerprint, own_code
+from arenarl.evaluation.evaluation import Case, Panel, roll_out_and_judge
+from arenarl.evaluation.parts import GENERATION, Part, fingerprint, own_code, run_parts
+from arenarl.judges.judge import Verdict, rubric_of
 from arenarl.rollout.engine import RolloutEngine, attempts_at
+from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory, read_jsonl
 
 STORED = json.loads(Path(__file__).with_name("generation.json").read_text(encoding="utf-8"))
@@ -168,3 +174,90 @@ def test_damaged_trajectories_are_generated_again(tmp_path, capsys):
         assert Part(path, "1").trajectories in (None, trajectories)
         file.write_bytes(content)
     assert Part(path, "1").trajectories == trajectories and "was changed; generating" in capsys.readouterr().out
+
+
+class Judge:
+    """Prefers the longer answer, and records that it was asked."""
+
+    def __init__(self):
+        self.asked = threading.Event()
+
+    async def compare(self, query, first, second, repeat=0):
+        self.asked.set()
+        names, lengths = rubric_of(query).names, [float(len(one.answer)) for one in (first, second)]
+        return Verdict(tuple(dict.fromkeys(names, length) for length in lengths), rubric_of(query).total)
+
+    async def score(self, query, trajectory, *_):
+        self.asked.set()
+        total = float(len(trajectory.answer))
+        return Verdict((dict.fromkeys(rubric_of(query).names, total),), rubric_of(query).total)
+
+
+class AfterTheJudge(Scripted):
+    """Generates the second query's turn only once the judge was asked."""
+
+    def __init__(self, tokenizer, scripts, judge):
+        super().__init__(tokenizer, scripts)
+        self.judge = judge
+
+    async def generate(self, request):
+        turn = await super().generate(request)
+        if "another" in self.tokenizer.decode(request.token_ids) and not await asyncio.to_thread(
+            self.judge.asked.wait, 120
+        ):
+            raise TimeoutError("generation ends before the judge is asked")
+        return turn
+
+
+def test_evaluation_judges_while_it_generates_and_keeps_no_tokens(tokenizer):
+    judge, texts = Judge(), ("Write a poem.", "Write another.")
+    queries = [Query(text, "travel", "Search", "en", text) for text in texts]
+    generator = AfterTheJudge(tokenizer, {text: [ANSWER.format("Rain. " * 300)] for text in texts}, judge)
+    maker = environment_maker(EnvironmentConfig(name="none"), "en")
+    engine = RolloutEngine(generator, tokenizer, maker, RolloutConfig(max_tokens=4096), schemas_in_prompt=False)
+    ticks, attempts = [], attempts_at(queries, 0.0, 0)
+    cases = roll_out_and_judge(engine, attempts, {}, Panel([judge], None), tick=lambda: ticks.append(1))
+    assert [case.query for case in cases] == queries and len(ticks) == 2
+    for case in cases:
+        one = case.trajectory
+        assert [one.prompt_ids, one.completion_ids, one.policy_mask_T, one.logprobs_T] == [[]] * 4
+        assert one.policy_tokens > 300 and len(pickle.dumps(one)) < 5 * one.policy_tokens + 2000
+        assert case.score == len(one.answer)
+
+
+class Rows:
+    """An engine whose answers depend on query, temperature and seed; records the sizes of its rollouts."""
+
+    def __init__(self, rows):
+        self.generator, self.sizes = SimpleNamespace(rows=rows) if rows else SimpleNamespace(), []
+
+    def roll_out(self, attempts, tick):
+        self.sizes.append(len(attempts))
+        texts = [str(stable_seed(one.seed, one.temperature) % 10**6) for one in attempts]
+        trajectories = [
+            Trajectory(one.query.query_id, [{"role": "assistant", "content": ANSWER.format(text)}], "answer")
+            for one, text in zip(attempts, texts, strict=True)
+        ]
+        for index in reversed(range(len(attempts))):
+            tick(index, trajectories[index])
+        return trajectories
+
+
+@pytest.mark.parametrize("has_baselines", [True, False])
+def test_vllm_generates_as_many_parts_as_its_cache_holds_and_figures_are_those_of_single_parts(tmp_path, has_baselines):
+    queries = [Query(f"q{number}", "travel", "Search", "en", f"Find cafe {number}.") for number in range(4)]
+    baselines = {one.query_id: Trajectory(one.query_id, [], "answer") for one in queries} if has_baselines else {}
+    config = Config(evaluate=EvaluateConfig(samples=4))  # and a greedy trajectory of each query
+    figures = {}
+    for rows in (0, 1, 8, 9, 1000):
+        engine, folder = Rows(rows), tmp_path / str(rows)
+        parts = {("p", *one): Part(folder / f"{one}.jsonl", "f") for one in config.evaluate.attempts}
+        arguments = (lambda name, engine=engine: engine), queries, dict(baselines), Panel([Judge()], None)
+        tested = run_parts(config, parts, *arguments, None, lambda: None)
+        figures[rows] = {key: [[case.to_record() for case in sample] for sample in samples]
+                         for key, samples in tested.cases.items()}  # fmt: skip
+        sizes = {0: [4] * 5, 1: [4] * 5, 8: [8, 8, 4], 9: [12, 8], 1000: [20]}[rows]
+        alone = [4] if rows >= 8 and not has_baselines else []  # the first part becomes the baseline
+        assert engine.sizes == (alone + {8: [8, 8], 9: [12, 4], 1000: [16]}[rows] if alone else sizes)
+        assert all(len(list(read_jsonl(part.cases))) == 4 for part in parts.values())
+    assert all(one == figures[0] for one in figures.values())

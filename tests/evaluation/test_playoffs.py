@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from finished_run import StoredRollouts
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.travel.truth import examine
@@ -28,16 +29,6 @@ class Counting(EmbeddedJudge):
         return await super().compare(query, first, second, repeat)
 
 
-class Played:
-    """An engine that returns given trajectories."""
-
-    def __init__(self, trajectories):
-        self.trajectories = trajectories
-
-    def roll_out(self, attempts):
-        return [self.trajectories[attempt.query.query_id] for attempt in attempts]
-
-
 @pytest.fixture
 def evaluated(taught, world):
     """(queries, baselines, cases by name, judges); the policies' trajectories are a teacher's for other queries."""
@@ -53,7 +44,7 @@ def evaluated(taught, world):
             trajectories[queries[0].query_id].stop_reason = "max_turns"
             trajectories[queries[1].query_id] = cases["rl greedy"][1].trajectory
         panel = Panel(judges, judges[0].examine)
-        cases[name] = evaluate_policy(Played(trajectories), queries, baselines, panel, 0.0, 0)
+        cases[name] = evaluate_policy(StoredRollouts(trajectories), queries, baselines, panel, 0.0, 0)
     return queries, baselines, cases, judges
 
 
@@ -136,8 +127,8 @@ def test_a_void_trajectory_is_counted_but_enters_no_figure(evaluated):
     others = [query for query in queries if query.query_id not in void]
     panel = Panel(judges, judges[0].examine)
     asked = sum(len(judge.asked) for judge in judges)
-    crashed = evaluate_policy(Played(trajectories), queries, baselines, panel, 0.0, 0)
-    kept = evaluate_policy(Played(trajectories), others, baselines, panel, 0.0, 0)
+    crashed = evaluate_policy(StoredRollouts(trajectories), queries, baselines, panel, 0.0, 0)
+    kept = evaluate_policy(StoredRollouts(trajectories), others, baselines, panel, 0.0, 0)
     assert sum(len(judge.asked) for judge in judges) - asked == 2 * 2 * 2 * len(others)
     whole, without = (summarize(some, 0, 0) | scaling_figures([some, some], [2], 0, 0) for some in (crashed, kept))
     assert whole.pop("tool_crashes") == len(void) and "tool_crashes" not in without
@@ -156,7 +147,8 @@ def test_an_evaluation_of_only_void_trajectories_has_no_figures(evaluated):
     trajectories = {case.query.query_id: copy.deepcopy(case.trajectory) for case in cases["rl greedy"]}
     for trajectory in trajectories.values():
         trajectory.stop_reason = "tool_crash"
-    crashed = evaluate_policy(Played(trajectories), queries, baselines, Panel(judges, judges[0].examine), 0.0, 0)
+    panel = Panel(judges, judges[0].examine)
+    crashed = evaluate_policy(StoredRollouts(trajectories), queries, baselines, panel, 0.0, 0)
     summary = summarize(crashed, 10, 0) | scaling_figures([crashed, crashed], [2], 10, 0)
     assert summary["tool_crashes"] == len(queries) and summary["cases"] == 0
     names = ("win_rate", "valid_rate", "quality", "tool_calls", "groundedness")

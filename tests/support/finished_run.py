@@ -36,8 +36,11 @@ class StoredRollouts:
     def __init__(self, trajectories):
         self.trajectories = trajectories
 
-    def roll_out(self, attempts):
-        return [self.trajectories[attempt.query.query_id] for attempt in attempts]
+    def roll_out(self, attempts, tick):
+        trajectories = [self.trajectories[attempt.query.query_id] for attempt in attempts]
+        for index, trajectory in enumerate(trajectories):
+            tick(index, trajectory)
+        return trajectories
 
 
 def hostile_trajectory(query_id):
