@@ -4,15 +4,18 @@
         [--set key=value ...]
 
 prints each stage's GPU memory by part, its tokens, hours and calls, what its LLMs cost, and "fits", or "does not fit"
-with the reason and changes that would make it fit. The exit code is 0 if everything fits, 3 if not, and 2 for an
-invalid config. All numbers are upper bounds, except the typical cost.
+with the reason and changes that would make it fit. Beside RL's hours are those of the fastest settings that fit: how
+much of a GPU vLLM takes, or how many trajectories are decoded at once. The exit code is 0 if everything fits, 3 if not,
+and 2 for an invalid config. All numbers are upper bounds, except the typical cost.
 """
 
 import argparse
+import math
 import sys
 from copy import deepcopy
 from dataclasses import replace
 from itertools import chain, combinations, product
+from operator import attrgetter
 from typing import Any
 
 from arenarl.config.checks import check
@@ -36,12 +39,17 @@ HARDWARE_OPTIONS = {  # field of Hardware -> option, its minimum, help text
 }
 ZERO3 = str(CONFIGS / "launch" / "zero3_gpu.json")
 POWERS = [64, 32, 16, 8, 4, 2, 1]
+SHARES = [step / 20 for step in range(1, 19)]
+SETTINGS = {  # back end -> keys that change speed and memory, with values to try; equally fast ones: the first is taken
+    "vllm": {"rollout.vllm_sleep": [False, True], "rollout.vllm_memory": SHARES},
+    "transformers": {"rollout.batch_size": POWERS[::-1]},
+}
 CHANGES = {  # key -> values to try; smallest changes of a run first; `gpus` is not a config key
     "policy.gradient_checkpointing": [True],
     "sft.batch_size": POWERS,
     "rl.micro_batch_size": POWERS,
     "rollout.batch_size": POWERS,
-    "rollout.vllm_memory": [step / 20 for step in range(1, 19)],
+    "rollout.vllm_memory": SHARES,
     "rollout.vllm_sleep": [True],
     "sft.deepspeed": [ZERO3],
     "rl.deepspeed": [ZERO3],
@@ -64,7 +72,7 @@ def main() -> None:
     print(f"{models}; GPUs: {arguments.gpus} of {gpu.memory_gb:g} GB\n")
     if columns := {f"{stage.name}: {phase}": parts for stage in stages for phase, parts in stage.phases.items()}:
         print(memory_table(columns), "\n")
-    head = ["at most", "million tokens", "hours", "decoded at once on a GPU", "judge calls"]
+    head = ["at most", "million tokens", "hours", "with the best settings", "decoded at once on a GPU", "judge calls"]
     print(markdown.table(head, [row_of(stage) for stage in stages]))
     speeds = f"{gpu.tflops:g} TFLOPS and {gpu.bandwidth_tb_s:g} TB/s per GPU"
     print(f"hours at {speeds} (--tflops and --bandwidth; default: an H20)\n")
@@ -86,7 +94,22 @@ def row_of(stage: Stage) -> list[str]:
     """Return the stage's row of the second table."""
     decoded = str(stage.at_once) if stage.name != "sft" and stage.trajectories else "-"
     calls = ", ".join(f"{count:,} for {use}" for use, count in judge_calls(stage.config, stage.name).items())
-    return [stage.name, f"{stage.trajectories * stage.length / 1e6:,.1f}", f"{stage.hours:,.1f}", decoded, calls or "-"]
+    change, hours = best_settings(stage)
+    best = f"{hours:,.1f}" + (f" ({' '.join(as_overrides(change))})" if change else "")
+    tokens = f"{stage.trajectories * stage.length / 1e6:,.1f}"
+    return [stage.name, tokens, f"{stage.hours:,.1f}", best, decoded, calls or "-"]
+
+
+def best_settings(stage: Stage) -> tuple[dict[str, Any], float]:
+    """Return the changes of `SETTINGS` that make RL fastest, and its hours with them. Without a change that fits and is
+    faster, and for other stages, return no change and the stage's hours."""
+    settings = SETTINGS.get(stage.config.rollout.backend, {}) if stage.name == "rl" else {}
+    changes = (dict(zip(settings, values, strict=True)) for values in product(*settings.values()))
+    hours_of = [(change, changed.hours) for change in changes if settings and (changed := _changed(stage, change))]
+    change, hours = min(hours_of, key=lambda pair: round(pair[1], 6), default=({}, math.inf))
+    if hours >= stage.hours and not stage.misfits or not change:
+        return {}, stage.hours
+    return {key: value for key, value in change.items() if value != attrgetter(key)(stage.config)}, hours
 
 
 def remedies(stage: Stage) -> list[str]:
@@ -95,22 +118,23 @@ def remedies(stage: Stage) -> list[str]:
     for keys in chain(combinations(CHANGES, 1), combinations(CHANGES, 2)):
         if len(found) < 3 and not any(set(enough) <= set(keys) for enough in found):
             changes = (dict(zip(keys, values, strict=True)) for values in product(*(CHANGES[key] for key in keys)))
-            if change := next((change for change in changes if _fits_with(stage, change)), None):
+            if change := next((change for change in changes if _changed(stage, change)), None):
                 found[keys] = " with ".join(as_overrides(change))
     return list(found.values())
 
 
-def _fits_with(stage: Stage, change: dict[str, Any]) -> bool:
-    """True if the stage fits with the change, and the changed config is valid."""
+def _changed(stage: Stage, change: dict[str, Any]) -> Stage | None:
+    """Return the stage with the change; None if it does not fit, or the changed config is not valid."""
     config = deepcopy(stage.config)
     for section, name in (key.split(".") for key in change if key != "gpus"):
         setattr(getattr(config, section), name, change[f"{section}.{name}"])
     try:
         check(config)
         check_method(config)
-        return not replace(stage, config=config, gpus=change.get("gpus", stage.gpus)).misfits
+        changed = replace(stage, config=config, gpus=change.get("gpus", stage.gpus))
+        return None if changed.misfits else changed
     except UserError:
-        return False
+        return None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

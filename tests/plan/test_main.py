@@ -35,9 +35,27 @@ def command(monkeypatch, capsys):
 def test_a_run_that_fits_ends_with_fits_and_0(command):
     code, printed = command(QWEN3_8B, "--gpus", "8")
     assert code == 0 and printed.endswith("\n\nfits\n")
-    assert "| vLLM's share | - | 24.0 | 68.0 |" in printed
-    assert "| **sum** | **34.4** | **60.4** | **70.0** |" in printed
-    assert "| rl | 419.4 | 66.3 | 5 | 96,000 for rewards, 2,200 for the curve |" in printed
+    assert "| vLLM's share | - | 44.0 | 1.0 | 68.0 |" in printed
+    assert "| **sum** | **34.4** | **67.7** | **37.4** | **70.0** |" in printed
+    assert "| rl | 419.4 | 49.9 | 49.9 | 16 | 96,000 for rewards, 2,200 for the curve |" in printed
+
+
+@pytest.mark.parametrize(("gpus", "best"), [
+    ("8", "66.3 | 49.9 (rollout.vllm_memory=0.5)"),
+    ("4", "132.7 | 104.8 (rollout.vllm_sleep=true rollout.vllm_memory=0.4)"),
+])  # fmt: skip
+def test_the_best_settings_are_printed_beside_the_hours(command, gpus, best):
+    overrides = ["--set", "rollout.vllm_sleep=false", "--set", "rollout.vllm_memory=0.3"]
+    assert f"| rl | 419.4 | {best} | 5 |" in command(QWEN3_8B, "--gpus", gpus, "--stage", "rl", *overrides)[1]
+
+
+@pytest.mark.parametrize("card", [Hardware(), Hardware(tflops=989, bandwidth_tb_s=3.35)], ids=["H20", "H100"])
+def test_no_large_config_is_slower_than_its_best_settings(monkeypatch, card):
+    monkeypatch.chdir(ROOT)
+    paths = [path for path in (ROOT / "configs").rglob("*.yaml") if "rl" in named_gpus(path)]
+    stages = {path.name: Stage(load_config(path), "rl", named_gpus(path)["rl"], card) for path in paths}
+    ratios = {name: stage.hours / plan.best_settings(stage)[1] for name, stage in stages.items()}
+    assert len(ratios) > 10 and max(ratios.values()) <= 1.05, ratios
 
 
 def test_the_first_line_names_the_models_of_the_stages(command):
@@ -98,8 +116,9 @@ ALONE = ["rl.deepspeed=null", "rollout.backend=transformers", "rollout.batch_siz
 
 
 @pytest.mark.parametrize(("path", "override", "name", "gpus", "memory_gb"), [
-    (QWEN3_8B, "rollout.vllm_memory=0.6", "rl", 8, 80), (QWEN3_8B, "rollout.vllm_memory=0.2", "rl", 8, 80),
-    (QWEN3_8B, "seed=0", "rl", 8, 40), (QWEN3_8B, "policy.gradient_checkpointing=false", "sft", 8, 80),
+    (QWEN3_8B, ["rollout.vllm_sleep=false", "rollout.vllm_memory=0.6"], "rl", 8, 80),
+    (QWEN3_8B, "rollout.vllm_memory=0.2", "rl", 8, 80), (QWEN3_8B, "seed=0", "rl", 8, 40),
+    (QWEN3_8B, "policy.gradient_checkpointing=false", "sft", 8, 80),
     (QWEN3_8B, "rl.deepspeed=null", "rl", 8, 80), (QWEN3_8B, "seed=0", "sft", 1, 80),
     (ONE_GPU, "rollout.batch_size=256", "rl", 1, 80), (ONE_GPU, "seed=0", "evaluate", 1, 24),
     (QWEN3_8B, "seed=0", "rl", 32, 80), ("configs/quickstart.yaml", "rl.micro_batch_size=64", "rl", 2, 2.4),
