@@ -40,6 +40,7 @@ def main() -> None:
     from arenarl.training.arena import Arena
     from arenarl.training.offline import Rounds
     from arenarl.training.step import TrainingStep
+    from arenarl.training.step_ahead import StepAhead
     from arenarl.training.trl_adapter import make_trainer, saved_if_stopped
     from arenarl.training.watching import make_watcher
 
@@ -77,7 +78,8 @@ def main() -> None:
 
     # rewards → advantages → the clipped step (Eqs. 7 and 8)
     start_tracking(config, folder)
-    step = TrainingStep(config, queries, engine, arena, examine, folder, client, watcher)
+    step_class = StepAhead if config.rl.steps_ahead else TrainingStep  # may generate and judge a step ahead
+    step = step_class(config, queries, engine, arena, examine, folder, client, watcher)
     with timed(folder, "rl") as stopwatch, billed(client):
         if config.rl.method != "online":
             Rounds(config, step, curve, stopwatch, bar).train(start.policy, queries)

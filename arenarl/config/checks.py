@@ -166,6 +166,11 @@ def _check_numbers(config: Config) -> None:
         raise UserError(f"rl.warmup_steps={rl.warmup_steps}: needs rl.lr_scheduler=constant_with_warmup, not constant")
     if rl.warmup_steps >= rl.steps:
         raise UserError(f"rl.warmup_steps={rl.warmup_steps}: must be below rl.steps={rl.steps}")
+    if rl.steps_ahead and config.rollout.backend == "vllm":
+        how = "set rollout.backend=vllm_server, or rl.steps_ahead=0"
+        raise UserError(f"rl.steps_ahead=1: rollout.backend=vllm generates on the trainer's own GPUs; {how}")
+    if rl.steps_ahead and rl.resample_equal > 1:
+        raise UserError("rl.steps_ahead=1 draws no further queries; set rl.resample_equal=1, or rl.steps_ahead=0")
     for key in ("save_steps", "eval_steps"):
         if (value := getattr(rl, key)) % rl.updates_per_rollout:
             raise UserError(f"rl.{key}={value}: must be a multiple of rl.updates_per_rollout={rl.updates_per_rollout}")

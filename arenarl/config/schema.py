@@ -565,6 +565,9 @@ class RLConfig:
     epsilon_high: Annotated[Float, Field(gt=0, le=100)] | None = None  # upper clip range; null: epsilon (DAPO: higher)
     updates_per_rollout: PositiveInt = 1  # optimizer steps per batch of rollouts; at 1 every ratio of Eq. 8 is 1, so
     # clip range and level have no effect. The paper gives no value; our choice
+    steps_ahead: Annotated[Int, Field(ge=0, le=1)] = 0  # 1: while the trainer updates on a step, the next step's groups
+    # are generated and judged with the weights from before that update (docs/paper_scale.md). For `vllm_server`, and on
+    # a CPU for `transformers`, then in a second process. Not in the paper; our choice
     beta: NonNegativeFloat = 0.001  # weight of the KL term in Eq. 8; 0: none. TRL estimates the KL per token by k3: r -
     # log r - 1, r = reference probability / policy probability. The paper gives no value; our choice
     subtasks: Annotated[list[Text], Field(min_length=1)] | None = None  # subtasks to train on; null: all but M-Day,

@@ -72,8 +72,12 @@ def require_template(config: Config, tokenizer: PreTrainedTokenizerBase, stage: 
     chat_encoder(tokenizer).require(system_prompt(config, stage), [ANY_TOOL] if has_schemas else None, world.actions)
 
 
-def require_sync(rollout: RolloutConfig, lora_rank: int = 0) -> None:
-    """Raise UserError if `rollout.vllm_sleep` or `rollout.server_sync: nccl` lacks a GPU, or the server is unfit."""
+def require_sync(rollout: RolloutConfig, lora_rank: int = 0, steps_ahead: int = 0) -> None:
+    """Raise UserError if `rollout.vllm_sleep` or `rollout.server_sync: nccl` lacks a GPU, if the server is unfit, or if
+    `rl.steps_ahead` would generate on the trainer's GPU."""
+    if steps_ahead and rollout.backend == "transformers" and torch.cuda.is_available():
+        how = "set rollout.backend=vllm_server with a server on other GPUs, or rl.steps_ahead=0"
+        raise UserError(f"rl.steps_ahead=1: rollout.backend=transformers would generate on the trainer's GPU; {how}")
     needs_gpu = {"vllm_sleep": False} if rollout.backend == "vllm" else {"server_sync": "disk"}
     for key, on_cpu in needs_gpu.items():
         if (value := getattr(rollout, key)) != on_cpu and not torch.cuda.is_available():

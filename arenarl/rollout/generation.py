@@ -81,6 +81,8 @@ class TransformersGenerator:
     first model is tried by `require_cache`; in training, later ones are the same policy.
     """
 
+    has_logprobs = False  # True for turns with logprobs; the trainer's own model needs none
+
     def __init__(
         self, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase, batch_size: int,
         is_continuous: bool = False,
@@ -130,7 +132,7 @@ class TransformersGenerator:
                 future.set_exception(error)
             return
         for (_, future), turn in zip(batch, turns, strict=True):
-            future.set_result(GeneratedTurn(turn))
+            future.set_result(turn)
 
     def _take_waiting(self, most: int) -> list[Waiting]:
         """Remove and return at most so many requests; skip cancelled ones."""
@@ -140,7 +142,7 @@ class TransformersGenerator:
 
     async def _decode_while_waiting(self) -> None:
         """Decode one batch, which rows leave as their turns end, and which new requests enter before any step."""
-        batch, futures = DecodingBatch(self.model, self.eos_id), dict[int, asyncio.Future]()
+        batch, futures = DecodingBatch(self.model, self.eos_id, self.has_logprobs), dict[int, asyncio.Future]()
         try:
             while self._waiting or batch.going:
                 await self._all_tasks_wait()
@@ -150,43 +152,48 @@ class TransformersGenerator:
                     requests, own_futures = zip(*entering, strict=True)
                     futures |= zip(map(id, batch.enter(requests)), own_futures, strict=True)
                 for row in batch.step() if batch.going else ():
-                    futures[id(row)].set_result(GeneratedTurn(row.turn))
+                    futures[id(row)].set_result(row.generated)
         except Exception as error:  # every waiting trajectory must get the error, or the rollout would hang
             for future in [*futures.values(), *(future for _, future in self._waiting)]:
                 if not future.done():
                     future.set_exception(error)
             self._waiting = []
 
-    def _generate_all(self, requests: list[TurnRequest]) -> list[list[int]]:
+    def _generate_all(self, requests: list[TurnRequest]) -> list[GeneratedTurn]:
         """Return the requests' turns, generated longest prompts first so that a batch has rows of similar length."""
         order = sorted(range(len(requests)), key=lambda row: -len(requests[row].token_ids))
-        turns: dict[int, list[int]] = {}
+        turns: dict[int, GeneratedTurn] = {}
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
             turns |= zip(rows, self._generate_batch([requests[row] for row in rows]), strict=True)
         return [turns[row] for row in range(len(requests))]
 
-    def _generate_batch(self, requests: list[TurnRequest]) -> list[list[int]]:
-        batch = DecodingBatch(self.model, self.eos_id)
+    def _generate_batch(self, requests: list[TurnRequest]) -> list[GeneratedTurn]:
+        batch = DecodingBatch(self.model, self.eos_id, self.has_logprobs)
         rows = batch.enter(requests)
         while batch.going:
             batch.step()
-        return [row.turn for row in rows]
+        return [row.generated for row in rows]
 
 
 @dataclass(eq=False)
 class DecodingRow:
     request: TurnRequest
+    logprobs_T: list[float] | None  # None unless the generator returns logprobs
     turn: list[int] = field(default_factory=list)
     is_over: bool = False
+
+    @property
+    def generated(self) -> GeneratedTurn:
+        return GeneratedTurn(self.turn, self.logprobs_T)
 
 
 class DecodingBatch:
     """Rows that are generated together, token by token. Rows that are over leave it when new ones enter, or when at
     least a quarter of the rows are over, because each change copies the caches."""
 
-    def __init__(self, model: PreTrainedModel, eos_id: int):
-        self.model, self.eos_id, self.keeps_caches = model, eos_id, can_cut(model)
+    def __init__(self, model: PreTrainedModel, eos_id: int, has_logprobs: bool = False):
+        self.model, self.eos_id, self.has_logprobs, self.keeps_caches = model, eos_id, has_logprobs, can_cut(model)
         self.rows: list[DecodingRow] = []
 
     @property
@@ -199,7 +206,7 @@ class DecodingBatch:
         prompts, caches = [request.token_ids for request in requests], [request.cache for request in requests]
         cache, draw = start_batch(self.model, prompts, caches), PerRowSampling(requests, self.model.device)
         tokens_B = torch.tensor([prompt[-1] for prompt in prompts], device=self.model.device)
-        rows = [DecodingRow(request) for request in requests]
+        rows = [DecodingRow(request, [] if self.has_logprobs else None) for request in requests]
         self._leave()
         if self.rows:
             self.cache.join(cache)
@@ -213,8 +220,12 @@ class DecodingBatch:
     @torch.no_grad()
     def step(self) -> list[DecodingRow]:
         """Append a token to each row; return the rows whose turn ended with it, with their keys and values kept."""
-        self.tokens_B = self.draw(self.cache.step(self.model, self.tokens_B))
-        ended = []
+        logits_BV = self.cache.step(self.model, self.tokens_B)
+        self.tokens_B, ended = self.draw(logits_BV), []
+        if self.has_logprobs:
+            for row, logprob in zip(self.rows, self.draw.logprobs(logits_BV, self.tokens_B).tolist(), strict=True):
+                if not row.is_over:
+                    row.logprobs_T.append(logprob)
         for place, (row, token) in enumerate(zip(self.rows, self.tokens_B.tolist(), strict=True)):
             if row.is_over:
                 continue
@@ -326,6 +337,12 @@ class PerRowSampling:
         self.positions_B = (self.positions_B + 1).clamp(max=self.uniforms_BT.shape[1] - 1)  # a row that is over goes on
         tokens_B[rows] = drawn[:, 0]
         return tokens_B
+
+    def logprobs(self, logits_BV: torch.Tensor, tokens_B: torch.Tensor) -> torch.Tensor:
+        """Return the tokens' logprobs (B,) at each row's temperature, at 1 for a greedy row."""
+        temperatures_B = self.temperatures_B.where(self.temperatures_B > 0, 1.0)
+        logprobs_BV = torch.log_softmax(logits_BV.float() / temperatures_B[:, None], dim=-1)
+        return logprobs_BV.gather(1, tokens_B[:, None])[:, 0]
 
     def select(self, rows: torch.Tensor) -> None:
         self.uniforms_BT, self.temperatures_B = self.uniforms_BT[rows], self.temperatures_B[rows]

@@ -1,4 +1,4 @@
-"""Copy the trainer's weights to vLLM after every update, and check that both compute the same.
+"""Copy the trainer's weights to vLLM, or to a second process, after every update; check that both compute the same.
 
 If they differ, RL learns from the tokens of another policy than it updates. For the check (parity), vLLM generates
 greedily on a few fixed prompts, and the trainer reads the same token ids, without tokenizer or chat template. Both
@@ -14,11 +14,12 @@ import itertools
 import math
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ from arenarl.config.schema import Config
 from arenarl.rollout.engine import RolloutEngine, longest_prompt
 from arenarl.rollout.generation import Generator, TurnRequest, run_turns
 from arenarl.rollout.policy import Limit, lora_layers, merged_weight
+from arenarl.rollout.second_process import ProcessGenerator
 from arenarl.rollout.vllm_generation import forget, open_engine
 from arenarl.rollout.vllm_internals import add_adapter
 from arenarl.rollout.vllm_server import ADAPTER, VLLMServer
@@ -127,6 +129,21 @@ class EngineWeights(MergedWeights):
         self.accelerator.wait_for_everyone()
 
 
+class ProcessWeights(MergedWeights):
+    """Weight sync to the second process of `rl.steps_ahead: 1`; every training process has its own."""
+
+    def __init__(self, trainer: GRPOTrainer, generator: ProcessGenerator):
+        self.generator = generator
+        super().__init__(*_parts(trainer), mode="server")
+
+    def _init_vllm(self) -> None:
+        """Open nothing: the process runs already."""
+
+    def sync_weights(self) -> None:
+        named = self._iter_named_params()
+        self.generator.load({name: weights.detach().to("cpu", copy=True) for name, weights in named})
+
+
 class ServedWeights(MergedWeights):
     """Weight sync to a server through a shared disk instead of TRL's NCCL broadcast; see vllm_server.py."""
 
@@ -187,40 +204,67 @@ def require_room(engine: RolloutEngine, queries: Sequence[Query], positions: int
     limit.require_room(longest_prompt(engine, queries), engine.config.max_tokens)
 
 
-class VLLMWeights:
-    """Keeps vLLM's weights equal to the trainer's; checks parity at the first rollout and every `parity_steps`."""
+class GeneratorWeights:
+    """Keeps a generator's weights equal to the trainer's; checks parity at the first rollout and every `parity_steps`.
 
-    def __init__(self, trainer: GRPOTrainer, engine: RolloutEngine, queries: Sequence[Query], config: Config):
-        self.trainer, self.generator, self.rollout = trainer, engine.generator, config.rollout
+    The generator is vLLM, or a second process with `rl.steps_ahead: 1`.
+
+    Args:
+        wait: returns once nothing is generated with the weights that a sync replaces.
+    """
+
+    def __init__(
+        self, trainer: GRPOTrainer, engine: RolloutEngine, queries: Sequence[Query], config: Config,
+        wait: Callable[[], None] = lambda: None,
+    ):  # fmt: skip
+        self.trainer, self.rollout, self.wait = trainer, config.rollout, wait
         self.prompts = [engine.prompt_ids(query) for query in queries[:PROMPTS]]
         self.first: Parity | None = None
         self._last_check = -1
-        if config.rollout.backend == "vllm":
+        self._times = 0.0, 0.0
+        if config.rollout.backend == "transformers":
+            engine.generator = ProcessGenerator(trainer.model.name_or_path, config, engine.tokenizer)
+            self.sender = ProcessWeights(trainer, engine.generator)
+        elif config.rollout.backend == "vllm":
             require_room(engine, queries, trainer.model.config.get_text_config().max_position_embeddings)
-            trainer.vllm_generation = EngineWeights(trainer, config)
-            self.generator.llm = trainer.vllm_generation.llm
+            self.sender = EngineWeights(trainer, config)
+            engine.generator.llm = self.sender.llm
         elif config.rollout.server_sync == "nccl":
-            trainer.vllm_generation = BroadcastWeights(trainer, self.generator.server)
+            self.sender = BroadcastWeights(trainer, engine.generator.server)
         else:
             folder = Path(config.rollout.server_weights or config.run_dir / "rl" / "served")
-            options = (self.generator.server, folder, config.rollout.send_adapter)
-            trainer.vllm_generation = ServedWeights(trainer, *options)
-        # TRL then syncs before each rollout and applies importance sampling for vLLM's probabilities.
-        trainer.use_vllm, trainer._last_loaded_step = True, -1
+            self.sender = ServedWeights(trainer, engine.generator.server, folder, config.rollout.send_adapter)
+        self.generator = engine.generator
+        # TRL then calls `sync_weights` before each rollout, and corrects for the generator's probabilities
+        trainer.vllm_generation, trainer.use_vllm, trainer._last_loaded_step = self, True, -1
+
+    def sync_weights(self) -> None:
+        """Wait, then send the weights. All processes call it together."""
+        start = perf_counter()
+        self.wait()
+        ready = perf_counter()
+        self.sender.sync_weights()
+        waited_s, sent_s = self._times
+        self._times = waited_s + ready - start, sent_s + perf_counter() - ready
+
+    def take_times(self) -> tuple[float, float]:
+        """Return the seconds of waiting and of sending since the last call."""
+        times, self._times = self._times, (0.0, 0.0)
+        return times
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Sync vLLM's weights (unless TRL has just done so), check parity when due, and free memory on exit.
+        """Sync the weights (unless TRL has just done so), check parity when due, and free memory on exit.
         All processes call it together."""
         step = self.trainer.state.global_step
-        if self.trainer._last_loaded_step != step or self.trainer.vllm_generation.is_asleep:
-            self.trainer.vllm_generation.sync_weights()
+        if self.trainer._last_loaded_step != step or self.sender.is_asleep:
+            self.sync_weights()
             self.trainer._last_loaded_step = step
-        self.generator.adapter = self.trainer.vllm_generation.adapter
+        self.generator.adapter = self.sender.adapter
         if self.first is None or step - self._last_check >= self.rollout.parity_steps:
             self._check(step)
         yield
-        self.trainer.vllm_generation.rest()
+        self.sender.rest()
 
     def _check(self, step: int) -> None:
         """Measure parity on every process, and log the worst result. If one process fails the check, all processes stop

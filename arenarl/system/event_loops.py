@@ -22,8 +22,8 @@ def mark_error_read(task: asyncio.Task) -> None:
         task.exception()
 
 
-class _DaemonThreads(ThreadPoolExecutor):
-    """An executor for `asyncio.to_thread` with a daemon thread per call: closing a loop does not wait for its calls."""
+class DaemonThreads(ThreadPoolExecutor):
+    """An executor with a daemon thread per call: neither closing a loop nor the process's end waits for its calls."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -45,7 +45,7 @@ class _DaemonThreads(ThreadPoolExecutor):
 def patient_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop that can close although a call in one of its threads never returns."""
     loop = asyncio.new_event_loop()
-    loop.set_default_executor(_DaemonThreads())
+    loop.set_default_executor(DaemonThreads())
     return loop
 
 

@@ -39,13 +39,14 @@ class Arena:
 
         The outcomes are the same as if complete groups were judged.
         """
-        return self._judge([IncomingGroup(query, group_size) for query in queries])
+        return self.judge([IncomingGroup(query, group_size) for query in queries])
 
     def reward_groups(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
         """Judge complete groups and return their outcomes."""
-        return self._judge([IncomingGroup.of(group) for group in groups]).outcomes()
+        return self.judge([IncomingGroup.of(group) for group in groups]).outcomes()
 
-    def _judge(self, groups: Sequence[IncomingGroup]) -> Judging[GroupOutcome]:
+    def judge(self, groups: Sequence[IncomingGroup]) -> Judging[GroupOutcome]:
+        """Start to judge groups that are complete or still incoming."""
         tally = self._tally
 
         async def reward(group: IncomingGroup) -> GroupOutcome:

@@ -73,6 +73,7 @@ class Judging(Generic[Outcome]):
         self.groups = groups
         self._judge = judge
         self._outcomes: Future[list[Outcome]] = Future()
+        self.ended: float | None = None  # perf_counter at the end of the last group's judging
         # daemon: after a failed rollout the thread waits for ever, and must not keep the process alive
         Thread(target=self._run, name="judging", daemon=True).start()
 
@@ -81,7 +82,9 @@ class Judging(Generic[Outcome]):
             return await asyncio.gather(*map(self._judge, self.groups))
 
         try:
-            self._outcomes.set_result(asyncio.run(judge_all()))
+            outcomes = asyncio.run(judge_all())
+            self.ended = perf_counter()
+            self._outcomes.set_result(outcomes)
         except BaseException as error:  # noqa: BLE001 - raised in the thread that reads the outcomes
             self._outcomes.set_exception(error)
 
@@ -89,6 +92,10 @@ class Judging(Generic[Outcome]):
         """Raise the error that ended the judging, if any, so that generation can stop early."""
         if self._outcomes.done():
             self._outcomes.result()
+
+    def wait(self) -> None:
+        """Wait until judging has ended, with outcomes or an error."""
+        self._outcomes.exception()
 
     def outcomes(self) -> list[Outcome]:
         """Wait for all outcomes and return them in the order of the groups. Raises the errors of `judge`."""

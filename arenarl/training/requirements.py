@@ -18,6 +18,7 @@ from arenarl.training.rewards import REWARDS, Reward, reward_of
 ONLINE_KEYS = (
     "rl.loss_type", "rl.importance_sampling_level", "rl.epsilon", "rl.epsilon_high", "rl.updates_per_rollout",
     "rl.advantage", "rl.advantage_ddof", "rl.advantage_epsilon", "rl.resample_equal", "rl.balance_micro_batches",
+    "rl.steps_ahead",
 )  # fmt: skip
 
 

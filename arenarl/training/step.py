@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -42,6 +42,42 @@ from arenarl.training.watching import Watcher
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, append_step
 
 
+@dataclass
+class Batch:
+    """This process's groups of one step, and their judging.
+
+    Args:
+        weights_step: the optimizer step before which the trainer had the weights that generated the groups.
+        kept: indices of the groups to train on, in `rolled_out`.
+        rolled_out: the groups of all rounds; `rl.resample_equal` makes more than one round.
+        judgings: the judging of each round.
+        generated: start and end of the rollouts, by perf_counter.
+        stop: why an LLM client or a service ended the rollouts early; None for complete groups.
+    """
+
+    number: int
+    weights_step: int
+    kept: list[int]
+    rolled_out: list[RolloutGroup] = field(default_factory=list)
+    judgings: list[Judging[GroupOutcome]] = field(default_factory=list)
+    generated: tuple[float, float] = (0.0, 0.0)
+    stop: str | None = None
+
+    @property
+    def every_outcome(self) -> list[GroupOutcome]:
+        """The outcomes of `rolled_out`; waits for the judge."""
+        return [outcome for judging in self.judgings for outcome in judging.outcomes()]
+
+    @property
+    def groups(self) -> list[RolloutGroup]:
+        return [self.rolled_out[index] for index in self.kept]
+
+    @property
+    def outcomes(self) -> list[GroupOutcome]:
+        every = self.every_outcome
+        return [every[index] for index in self.kept]
+
+
 class TrainingStep:
     """The current step and this process's groups. All methods but `check` must run on all processes together.
 
@@ -63,10 +99,10 @@ class TrainingStep:
         self.validity = ValidityWatch(config.rl.stop_without_valid, engine.tokenizer.decode)
         is_by_world = config.reward.name == "environment" and not config.reward.tournament_if_equal
         self.world_rewards = RewardWatch(config.rl.stop_without_valid) if is_by_world else None
-        self.judgings: list[Judging[GroupOutcome]]  # of each round
-        self.rolled_out: list[RolloutGroup]  # of all rounds
-        self.kept: list[int]  # indices of the groups to train on
-        self.generated: tuple[float, float]  # start and end of the rollouts, by perf_counter
+        self.batch: Batch
+        self.metrics: dict[str, list[float]] | None = None  # of a step that was finished before its reward function
+        self.handed: float  # perf_counter when TRL received the trajectories
+        self.boundary_s: dict[str, float]  # seconds of the step before that, beside the rollouts
 
     def roll_out(
         self, number: int, queries: Sequence[Query], weights: AbstractContextManager | None = None
@@ -80,21 +116,26 @@ class TrainingStep:
             RunStopped: on all processes, once all have finished their rollouts, if the LLM client of one process has
                 stopped, or a service behind the tools refuses all calls. Errors from the judge abort the rollout.
         """
-        start = perf_counter()
-        self.judgings, self.rolled_out, self.kept = [], [], list(range(len(queries)))
         with weights or nullcontext():
-            stop = self._roll_out_round(number, queries)  # raised once the trainer has the model back
+            batch = self.generate(number, queries, number)
             if self.config.rl.resample_equal > 1:
-                stop = self._replace_equal(number, stop)
-        self.stop_together(stop)
-        self.generated = start, perf_counter()
+                self._replace_equal(batch)
+        self.take(batch)
         return self.groups
 
-    def _roll_out_round(self, number: int, queries: Sequence[Query]) -> str | None:
-        """Add a group for each query. Return the reason if the run must stop."""
-        size = self.config.rollout.group_size
+    def generate(self, number: int, queries: Sequence[Query], weights_step: int) -> Batch:
+        """Return a step's groups, generated with the engine's weights. Makes no collective call."""
+        start = perf_counter()
+        batch = Batch(number, weights_step, list(range(len(queries))))
+        self._roll_out_round(batch, queries)
+        batch.generated = start, perf_counter()
+        return batch
+
+    def _roll_out_round(self, batch: Batch, queries: Sequence[Query]) -> None:
+        """Add a group for each query."""
+        size, number = self.config.rollout.group_size, batch.number
         judging = self.arena.begin(queries, size)
-        self.judgings.append(judging)
+        batch.judgings.append(judging)
         if self.watcher:
             self.watcher.begin(number, judging.groups)
 
@@ -104,52 +145,54 @@ class TrainingStep:
             self.check()
 
         try:
-            self.rolled_out += self.engine.roll_out_groups(
+            batch.rolled_out += self.engine.roll_out_groups(
                 queries, stable_seed(self.config.seed, number), self.config.turns.at(number), hand_over
             )
-        except RunStopped as error:
-            return str(error)
-        return None
+        except RunStopped as error:  # raised by `take`, on all processes, once the trainer has the model back
+            batch.stop = str(error)
 
-    def _replace_equal(self, number: int, stop: str | None) -> str | None:
-        """Replace groups of equal rewards, round by round, until none or no query is left. Return a reason to stop.
+    def _replace_equal(self, batch: Batch) -> None:
+        """Replace groups of equal rewards, round by round, until none or no query is left.
 
         The further queries are drawn by seed and step from the queries that the step does not have yet, at most
         `rl.resample_equal - 1` times `rl.groups`. All processes take part in every round.
         """
         rl, order = self.config.rl, list(self.by_id)
-        random.Random(stable_seed(self.config.seed, "resample", number)).shuffle(order)
+        random.Random(stable_seed(self.config.seed, "resample", batch.number)).shuffle(order)
         while True:
-            outcomes = [] if stop else self.outcomes
+            outcomes = [] if batch.stop else batch.outcomes
             equal = [place for place, outcome in enumerate(outcomes) if not _has_signal(outcome)]
-            stop = stop or (self.client.stop_reason if self.client else None)
-            own_ids = [group.query.query_id for group in self.rolled_out]
-            stops, used, counts = zip(*gather_object([(stop, own_ids, len(equal))]), strict=True)
+            batch.stop = batch.stop or (self.client.stop_reason if self.client else None)
+            own_ids = [group.query.query_id for group in batch.rolled_out]
+            stops, used, counts = zip(*gather_object([(batch.stop, own_ids, len(equal))]), strict=True)
             taken = {query_id for of_process in used for query_id in of_process}
             left = [query_id for query_id in order if query_id not in taken][: rl.groups_at_most - len(taken)]
             if any(stops) or not left or not sum(counts):
-                return stop
+                batch.generated = batch.generated[0], perf_counter()
+                return
             first = sum(counts[: process_rank()])
             further = [self.by_id[query_id] for query_id in left[first : first + len(equal)]]
             for place, index in zip(equal, range(len(further)), strict=False):
-                self.kept[place] = len(self.rolled_out) + index
-            stop = self._roll_out_round(number, further)
+                batch.kept[place] = len(batch.rolled_out) + index
+            self._roll_out_round(batch, further)
 
-    @property
-    def every_outcome(self) -> list[GroupOutcome]:
-        """The outcomes of all rounds, in the order of `rolled_out`; waits for the judge."""
-        return [outcome for judging in self.judgings for outcome in judging.outcomes()]
+    def take(self, batch: Batch) -> None:
+        """Make a batch the current step's. Raises RunStopped as `roll_out` does."""
+        self.stop_together(batch.stop)
+        self.batch = batch
+
+    def wait(self) -> None:
+        """Wait until no thread generates or judges groups of a later step."""
 
     @property
     def groups(self) -> list[RolloutGroup]:
         """This process's groups to train on."""
-        return [self.rolled_out[index] for index in self.kept]
+        return self.batch.groups
 
     @property
     def outcomes(self) -> list[GroupOutcome]:
         """The outcomes of `groups`; waits for the judge."""
-        every = self.every_outcome
-        return [every[index] for index in self.kept]
+        return self.batch.outcomes
 
     def finish(self, number: int) -> dict[str, list[float]]:
         """Wait for the judge, and return the step's metrics as this process's values.
@@ -161,12 +204,12 @@ class TrainingStep:
             RunStopped: on all processes, if an LLM client has stopped, or no trajectory was valid or rewarded for too
                 many steps.
         """
-        every = self.every_outcome
-        incoming = [group for judging in self.judgings for group in judging.groups]
+        every = self.batch.every_outcome
+        incoming = [group for judging in self.batch.judgings for group in judging.groups]
         watched = self.watcher.look(number, incoming, every) if self.watcher else {}
         usage = _llm_usage(self.client) if self.client else {}
         # gathered, so that the judge's variances and the checks are equal on all processes
-        facts = gather_object([_facts(*pair) for pair in zip(self.rolled_out, every, strict=True)])
+        facts = gather_object([_facts(*pair) for pair in zip(self.batch.rolled_out, every, strict=True)])
         calls, tallies, ends, world_rewards = zip(*facts, strict=True)
         self.arena.learn(self.config.rollout.group_size, calls)
         self.arena.count(tallies)
@@ -182,7 +225,7 @@ class TrainingStep:
         shared = self.arena.judge_metrics() | usage | {"rollout/max_turns": self.config.turns.at(number)}
         if self.config.rl.resample_equal > 1:
             shared["rollout/replaced_groups"] = len(facts) - self.config.rl.groups
-        own = outcome_metrics(self.rolled_out, every, self.examine) | self.engine.tool_metrics() | watched
+        own = outcome_metrics(self.batch.rolled_out, every, self.examine) | self.engine.tool_metrics() | watched
         return own | {name: [value] for name, value in shared.items()}
 
     @property
@@ -201,15 +244,21 @@ class TrainingStep:
                 "way; install the version that pyproject.toml names"
             )
         queries = [self.by_id[query_id] for query_id in query_ids]
-        groups = self.roll_out(trainer.state.global_step, queries, generating(self.engine, trainer))
+        self.collect(queries, trainer)
         end = trainer.processing_class.eos_token_id
-        trajectories = [_with_a_token(trajectory, end) for group in groups for trajectory in group.trajectories]
+        trajectories = [_with_a_token(trajectory, end) for group in self.groups for trajectory in group.trajectories]
+        self.handed = perf_counter()
         return {
             "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
             "completion_ids": [trajectory.completion_ids for trajectory in trajectories],
             "env_mask": [trajectory.policy_mask_T for trajectory in trajectories],
             "logprobs": [trajectory.logprobs_T for trajectory in trajectories] if trainer.use_vllm else None,
         }
+
+    def collect(self, queries: Sequence[Query], trainer: GRPOTrainer) -> None:
+        """Set the batch that the trainer's next updates train on."""
+        self.roll_out(trainer.state.global_step, queries, generating(self.engine, trainer))
+        self.boundary_s = {"sync": trainer.generator_weights.take_times()[1] if trainer.use_vllm else 0.0}
 
     @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
@@ -233,9 +282,9 @@ class TrainingStep:
         ) -> list[float | None]:
             """Finish the step, before TRL calls the functions of the other columns."""
             start = perf_counter()
-            _ = self.every_outcome
+            _ = self.batch.every_outcome
             waited_s = perf_counter() - start
-            metrics = self.finish(trainer_state.global_step)
+            metrics = self.metrics or self.finish(trainer_state.global_step)
             for name, values in (metrics | self._times(start, waited_s)).items():
                 for value in values:
                     log_metric(name, value)
@@ -248,16 +297,15 @@ class TrainingStep:
 
     def _times(self, reward_start: float, waited_s: float) -> dict[str, list[float]]:
         """Seconds of the slowest process, for which all others wait; `reward_start` is when TRL called `reward`."""
-        begin, end = self.generated
-        tokens = sum(trajectory.policy_tokens for group in self.rolled_out for trajectory in group.trajectories)
-        of_processes = gather_object([(tokens, (end - begin, reward_start - end, waited_s))])
-        rollout_s, forward_s, judge_s = max((seconds for _, seconds in of_processes), key=sum)
-        return {
-            "time/rollout_s": [rollout_s],
-            "time/forward_s": [forward_s],
-            "time/judge_s": [judge_s],
-            "time/tokens_per_s": [sum(tokens for tokens, _ in of_processes) / rollout_s],
-            "time/judge_hidden_s": [sum(judging.busy_s(until=reward_start) for judging in self.judgings)],
+        begin, end = self.batch.generated
+        seconds = {"rollout": end - begin, "forward": reward_start - self.handed, "judge": waited_s, **self.boundary_s}
+        seconds["judge_after"] = max(0.0, *(judging.ended - end for judging in self.batch.judgings))
+        tokens = sum(one.policy_tokens for group in self.batch.rolled_out for one in group.trajectories)
+        of_processes = gather_object([(tokens, seconds)])
+        slowest = max((of for _, of in of_processes), key=lambda of: of["rollout"] + of["forward"] + of["judge"])
+        return {f"time/{part}_s": [value] for part, value in slowest.items()} | {
+            "time/tokens_per_s": [sum(tokens for tokens, _ in of_processes) / slowest["rollout"]],
+            "time/judge_hidden_s": [sum(judging.busy_s(until=reward_start) for judging in self.batch.judgings)],
         }
 
     def close(self) -> None:

@@ -20,13 +20,13 @@ from trl import GRPOConfig, GRPOTrainer
 from arenarl.config.schema import Config
 from arenarl.llm.client import RunStopped
 from arenarl.rollout.policy import lora_config
-from arenarl.rollout.weight_sync import VLLMWeights
+from arenarl.rollout.weight_sync import GeneratorWeights
 from arenarl.run.checkpoints import finish_marks
 from arenarl.run.marks import MARK
 from arenarl.run.processes import enable_gradient_bucket_view
 from arenarl.run.trainer_arguments import clip_norm, common_arguments, deepspeed_file, on_one_gpu, start_deepspeed
 from arenarl.system.errors import UserError
-from arenarl.system.progress import process_count
+from arenarl.system.progress import process_count, say
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.arena import Arena
@@ -69,8 +69,10 @@ def make_trainer(
     trainer.balances_micro_batches = torch.cuda.is_available() if balanced is None else balanced
     enable_gradient_bucket_view(trainer)
     between_steps.trainer = trainer
-    if config.rollout.backend != "transformers":
-        trainer.vllm_weights = VLLMWeights(trainer, step.engine, queries, config)
+    if config.rollout.backend != "transformers" or config.rl.steps_ahead:
+        trainer.generator_weights = GeneratorWeights(trainer, step.engine, queries, config, step.wait)
+    if config.rl.steps_ahead:
+        trainer.add_callback(step)
     return trainer
 
 
@@ -160,7 +162,8 @@ class BetweenSteps(TrainerCallback):
     """Records the evaluation curve before training and after every `interval` optimizer steps, on all processes.
 
     A resumed run first records the point that a kill interrupted. Also logs `time/update_s`: the step's seconds without
-    rollouts, log-probabilities before the update, and waiting for the judge.
+    rollouts, log-probabilities before the update, waiting for the judge, and the weight sync. At the end, prints what
+    one step ahead would gain.
     """
 
     def __init__(self, interval: int, step: TrainingStep, curve: Any):
@@ -171,17 +174,53 @@ class BetweenSteps(TrainerCallback):
         if self.curve and (state.global_step == 0 or not self.curve.has_point(state.global_step)):
             self._record(state.global_step)
 
+    def on_step_begin(self, args, state, control, **kwargs):
+        if self.trainer.use_vllm:
+            self.trainer.generator_weights.take_times()  # drops those of an evaluation
+
     def on_step_end(self, args, state, control, **kwargs):
         seconds = step_metrics(self.trainer)
-        parts = [f"time/{part}_s" for part in ("rollout", "forward", "judge")]
+        first = "wait" if "time/wait_s" in seconds else "rollout"
+        parts = [f"time/{part}_s" for part in (first, "forward", "judge", "sync")]
         before = sum(seconds[part][-1] for part in parts if part in seconds)  # absent if the step reuses rollouts
         seconds["time/update_s"].append(seconds["step_time"][-1] - before)
         self._record(state.global_step)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        say(gain_of_a_step_ahead(state.log_history))
 
     def _record(self, step: int) -> None:
         if self.curve and self.interval and step % self.interval == 0:
             with generating(self.engine, self.trainer):
                 self.curve.record(step)
+
+
+def gain_of_a_step_ahead(history: Sequence[dict[str, float]]) -> str:
+    """Return a line with the mean seconds of a rollout and its updates, one after the other and one step ahead.
+
+    One step ahead, rollout and judging run beside the updates, so the longer of the two counts.
+
+    Args:
+        history: the trainer's logged metrics; an entry without a rollout belongs to the rollout before it.
+    """
+    cycles: list[list[float]] = []  # rollout, judging after it, forward and update, weight sync
+    for entry in history:
+        if "time/rollout_s" in entry:
+            parts = ("rollout", "judge_after", "forward", "sync")
+            rollout, judge, forward, sync = (entry.get(f"time/{part}_s", 0.0) for part in parts)
+            cycles.append([rollout, judge, forward, sync])
+        if cycles and "time/update_s" in entry:
+            cycles[-1][2] += entry["time/update_s"]
+    if not cycles:
+        return "rl: no step was trained"
+    rollout, judge, update, sync = (sum(values) / len(cycles) for values in zip(*cycles, strict=True))
+    ahead = sum(max(cycle[0] + cycle[1], cycle[2]) + cycle[3] for cycle in cycles) / len(cycles)
+    in_turn = rollout + judge + update + sync
+    return (
+        f"rl: rollout {rollout:.2f} s, judging after it {judge:.2f} s, forward and update {update:.2f} s, weight sync "
+        f"{sync:.2f} s: one after the other {in_turn:.2f} s, one step ahead (rl.steps_ahead=1) {ahead:.2f} s, or "
+        f"{ahead / in_turn:.0%}, where generation has cores or GPUs of its own"
+    )
 
 
 class KeptWithCheckpoint(TrainerCallback, ExportableState):

@@ -131,9 +131,19 @@ class OwnTokensTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch = super()._generate_and_score_completions(inputs)
+        if "importance_sampling_ratio" in batch:
+            self._log_clipped_share(batch)
         if self.advantages:
             batch["advantages"] = self.advantages(batch, self._rewards_B)
         return batch
+
+    def _log_clipped_share(self, batch: dict[str, Any]) -> None:
+        """Log the share of the policy's own tokens whose importance ratio TRL clamps; TRL logs the ratio's mean."""
+        ratio_BT = (batch["old_per_token_logps"] - batch["sampling_per_token_logps"]).exp()  # NaN without a logprob
+        own_BT = batch["completion_mask"] * batch["tool_mask"]
+        is_clipped = (ratio_BT > self.vllm_importance_sampling_clip_max) & own_BT.bool()
+        clipped, tokens = self.accelerator.reduce(torch.stack([is_clipped.sum(), own_BT.sum()])).tolist()
+        step_metrics(self)["sampling/importance_sampling_ratio/clipped"].append(clipped / max(tokens, 1))
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         self._own_BT = inputs["completion_mask"] * inputs["tool_mask"] if "tool_mask" in inputs else None
@@ -234,6 +244,7 @@ def step_metrics(trainer: GRPOTrainer) -> dict[str, list[float]]:
 
 @contextmanager
 def generating(engine: RolloutEngine, trainer: GRPOTrainer) -> Iterator[None]:
-    """Give the engine the trainer's weights: vLLM receives a copy, the transformers back end uses the model itself."""
-    with trainer.vllm_weights.in_use() if trainer.use_vllm else lent_model(engine, trainer):
+    """Give the engine the trainer's weights: vLLM or a second process receives a copy, the transformers back end in
+    this process uses the model itself."""
+    with trainer.generator_weights.in_use() if trainer.use_vllm else lent_model(engine, trainer):
         yield

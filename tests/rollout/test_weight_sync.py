@@ -25,10 +25,10 @@ from arenarl.rollout.generation import GeneratedTurn
 from arenarl.rollout.policy import lora_config, save_policy
 from arenarl.rollout.vllm_server import ADAPTER, VLLMServer
 from arenarl.rollout.weight_sync import (
+    GeneratorWeights,
     MergedWeights,
     Parity,
     ServedWeights,
-    VLLMWeights,
     measure_parity,
     require_parity,
     require_room,
@@ -134,7 +134,7 @@ class Recorder:
 
 
 def weights_of(llm, model, monkeypatch, **rollout):
-    """(VLLMWeights of the engine, trainer at step 0)."""
+    """(GeneratorWeights of the engine, trainer at step 0)."""
     monkeypatch.setattr(weight_sync, "open_engine", lambda *_, **__: llm)
     monkeypatch.setattr(weight_sync, "add_adapter", llm.add_adapter)
     monkeypatch.setattr(weight_sync, "measure_parity", lambda *_: llm.note("check") or Parity(0.0, 0.0, 1.0))
@@ -145,7 +145,7 @@ def weights_of(llm, model, monkeypatch, **rollout):
     config = Config(rollout=RolloutConfig(backend="vllm", max_tokens=16, **rollout), rl=RLConfig(groups=1))
     engine = Prompts(16)
     engine.generator = SimpleNamespace(llm=None)
-    return VLLMWeights(trainer, engine, [Query("q", "travel", "Search", "en", "x")], config), trainer
+    return GeneratorWeights(trainer, engine, [Query("q", "travel", "Search", "en", "x")], config), trainer
 
 
 @pytest.mark.parametrize(("updates", "steps", "checked"), [
