@@ -30,6 +30,7 @@ judge_check()  { data; python -m arenarl.studies.judge_reliability --config "$CO
 judge_faults() { data; sft; python -m arenarl.studies.judge_faults --config "$CONFIG" "$@"; }
 bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; }
 bench_client() { python -m arenarl.studies.bench_client "$@"; }
+bench_ahead() { python -m arenarl.studies.bench_ahead --config "$CONFIG" "$@"; }
 gpu_check() { python -m arenarl.studies.gpu_check "$@"; }
 data_pipeline() { CONFIG=configs/data/local.yaml; python -m arenarl.studies.data_pipeline --config "$CONFIG" "$@"; }
 fidelity() {
@@ -193,7 +194,7 @@ usage() {
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and ArenaRL with an error-free judge, from the same SFT policy"
   echo "  turns                         RL with few turns, many, and few to many (ScalingInter-RL), with pass@k and test-time turns"
   echo "  table2 | table3 | table3_research | fig1 | collapse | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | recall_bonus    a table or figure of the papers → results/<its name>"
-  echo "  table_credit | table_credit_textcraft | table_rankings    credit per turn: ArenaFlow; GiGPO and RTMC; two more rankings → results/<its name>"
+  echo "  table_credit | table_credit_textcraft | table_rankings | table_ahead    credit per turn: ArenaFlow; GiGPO and RTMC; two more rankings; one step ahead → results/<its name>"
   echo "  textcraft | babyai | agentgym    a world of AgentGym-RL, or both: its methods, and ArenaRL → results/textcraft, results/babyai"
   echo "  all                           all of these tables; options --quick, --row, --seed, --again (see --help)"
   echo "  STAGE --set results=results   for maintainers: replace the committed results of that stage; then run readme"
@@ -202,6 +203,7 @@ usage() {
   echo "  judge_faults                  RL with a judge server that fails in every way"
   echo "  bench                         a training step compared with plain TRL's, and how much judging is hidden; see --help"
   echo "  bench_client                  CPU and time per call of the LLM client, compared with plain aiohttp's; see --help"
+  echo "  bench_ahead                   a step of rl.steps_ahead=1 compared with the longer of generation and update; see --help"
   echo "  gpu_check                     everything that one GPU can check, in minutes and offline: --minutes 8, --short on a CPU; see --help → results/gpu/"
   echo "  fidelity                      accuracy and cost of each topology's ranking; simulated, with known truth. --grid: against as many pointwise calls;"
   echo "                                --rivals: RULER, BRPO, TournO, NeMo Gym, DGR, checklists"
@@ -220,7 +222,7 @@ case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
   all) shift; environment; tables all "$@" ;;
   agentgym) shift; environment; tables textcraft babyai "$@" ;;
-  real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | bench_client | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
+  real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | bench_client | bench_ahead | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
   test_vllm | test_integrations) shift; "$stage" "$@" ;;
   "" | -h | --help) usage ;;
   *) [ -f "configs/tables/$stage.yaml" ] || fail "there is no stage $stage; ./reproduce.sh alone lists the stages"; shift; environment; tables "$stage" "$@" ;;

@@ -26,7 +26,7 @@ TABLES = (
     "tournament_grpo", "recall_bonus", "textcraft", "babyai",
 )  # fmt: skip
 # Tables of later work. Each has its own folders and its own family of comparisons: no star of TABLES depends on them.
-LATER_TABLES = ("table_credit", "table_credit_textcraft", "table_rankings")
+LATER_TABLES = ("table_credit", "table_credit_textcraft", "table_rankings", "table_ahead")
 
 
 @dataclass

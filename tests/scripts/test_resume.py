@@ -6,13 +6,23 @@ ARENARL_KILL_SEED=<the seed that a failure prints> repeats the moments, ARENARL_
 import math
 import os
 import random
+import signal
 import subprocess
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from scripts import ENVIRONMENT, assert_a_whole_checkpoint_is_left, command_of, read, run_well
+from scripts import (
+    ENVIRONMENT,
+    assert_a_whole_checkpoint_is_left,
+    command_of,
+    differ,
+    read,
+    run_well,
+    start,
+    weights,
+)
 
 from arenarl.run.timing import Stopwatch, timed
 from arenarl.system.atomic_files import write_json
@@ -139,3 +149,29 @@ def test_the_time_of_all_starts_is_counted(tmp_path):
         (tmp_path / "elapsed.json").write_text(f'{{"seconds": {seconds}}}')
         with pytest.raises(UserError, match="elapsed.json is damaged .*; restore it, or delete it"):
             Stopwatch(tmp_path)
+
+
+@pytest.mark.slow(seconds=60)
+def test_a_killed_run_one_step_ahead_ends_with_the_weights_of_an_unbroken_run(folder, tmp_path):
+    """Killed while the second process generates the groups of a later step than the checkpoint's."""
+    keys = {
+        "rl__init": str(folder / "runs" / "tiny" / "sft"), "data__folder": str(folder / "data"), "rl__steps_ahead": 1,
+        "rl__steps": 4, "rl__save_steps": 2, "rl__eval_steps": 0,
+    }  # fmt: skip
+    whole, place = tmp_path / "runs" / "whole" / "rl", tmp_path / "runs" / "killed" / "rl"
+    output = run_well(tmp_path, "train_rl.py", name="whole", **keys)
+    assert "one step ahead (rl.steps_ahead=1)" in output
+    checkpoint = "runs/killed/rl/checkpoint-2"
+    process = start(tmp_path, "train_rl.py", f"{checkpoint}/whole.json", name="killed", **keys)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL and children
+    assert psutil.wait_procs(children, timeout=60)[1] == []  # the second process ends by itself
+    assert "pending.jsonl" in read(tmp_path / checkpoint / "whole.json")["files"]
+    assert not (place / "model.safetensors").exists()
+    run_well(tmp_path, "train_rl.py", name="killed", **keys)
+    assert differ(weights(whole), weights(place)) == []
+    for run in (whole, place):
+        history = read(run / "checkpoint-4" / STATE)["log_history"][:4]
+        assert [entry["rollout/staleness"] for entry in history] == [0, 1, 1, 1]
+        assert max(entry["grad_norm"] for entry in history) > 0

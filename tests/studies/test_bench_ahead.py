@@ -1,0 +1,39 @@
+"""The benchmark of one step ahead as a command on a tiny policy. No test depends on speed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arenarl.studies.bench_ahead import Period, figures
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = [
+    "--groups", "1", "--group_size", "3", "--steps", "3", "--turn_tokens", "64", "--tool_s", "0.05",
+    "--judge_s", "0.05",
+]  # fmt: skip
+
+
+def test_the_ratio_compares_a_step_with_the_longer_part_in_turn():
+    in_turn = [Period(10.0, 6.0, 3.0, 1.0), Period(12.0, 8.0, 3.0, 1.0), Period(11.0, 7.0, 3.0, 1.0)]
+    ahead = [Period(8.5, 7.5, 4.0, 0.5), Period(8.2, 7.7, 4.0, 0.5)]
+    result = figures(in_turn, ahead)
+    assert result["step_s"] == pytest.approx(8.35) and result["share_of_in_turn"] == pytest.approx(8.35 / 11)
+    assert result["ratio"] == pytest.approx(7.85 / 7) and not result["goal_met"]
+    assert result["ratio_same_steps"] == pytest.approx((8 / 7.5 + 7.7 / 7.7) / 2)
+
+
+@pytest.mark.slow(seconds=40)
+def test_the_last_line_is_json_of_both_kinds_of_steps(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TRL_EXPERIMENTAL_SILENCE": "1"}
+    command = [sys.executable, "-m", "arenarl.studies.bench_ahead", "--config", str(ROOT / "configs/quickstart.yaml")]
+    options = {"capture_output": True, "text": True, "timeout": 900, "check": False}
+    done = subprocess.run([*command, *SMALL], cwd=tmp_path, env=environment, **options)
+    assert done.returncode == 0, done.stderr
+    line = json.loads(done.stdout.splitlines()[-1])
+    least = max(line["generation_s"], line["update_s"])
+    assert line["ratio"] > 0 and least > 0.1 and line["goal_met"] == (line["ratio"] <= 1.05)
+    assert list(tmp_path.iterdir()) == []
