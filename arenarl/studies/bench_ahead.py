@@ -139,11 +139,8 @@ def figures(in_turn: list[Period], ahead: list[Period]) -> dict[str, float | boo
         return median(getattr(period, name) for period in of)
 
     parts = {f"{name}_s": middle(in_turn, name) for name in ("generation", "update", "sync")}
-    least, step_s, step_in_turn_s = (
-        max(parts["generation_s"], parts["update_s"]),
-        *(middle(of, "seconds") for of in (ahead, in_turn)),
-    )
-    ratio = (step_s - middle(ahead, "sync")) / least
+    step_s, step_in_turn_s = middle(ahead, "seconds"), middle(in_turn, "seconds")
+    ratio = (step_s - middle(ahead, "sync")) / max(parts["generation_s"], parts["update_s"])
     return {
         **parts, "step_in_turn_s": step_in_turn_s, "step_s": step_s, "share_of_in_turn": step_s / step_in_turn_s,
         "ratio_same_steps": middle(ahead, "ratio"), "ratio": ratio, "goal_met": ratio <= GOAL,
@@ -153,12 +150,9 @@ def figures(in_turn: list[Period], ahead: list[Period]) -> dict[str, float | boo
 def settings_of(config: Config, arguments: argparse.Namespace) -> Config:
     """Return the config of the benchmark's runs."""
     config = deepcopy(config)
-    config.rl.groups, config.rollout.group_size, config.rl.steps = (
-        arguments.groups,
-        arguments.group_size,
-        arguments.steps,
-    )
-    config.rl.micro_batch_size, config.rl.updates_per_rollout, config.rl.eval_steps = arguments.group_size, 1, 0
+    config.rl.groups, config.rl.steps = arguments.groups, arguments.steps
+    config.rollout.group_size = config.rl.micro_batch_size = arguments.group_size
+    config.rl.updates_per_rollout, config.rl.eval_steps = 1, 0
     config.rl.steps_ahead, config.reward.name, config.wandb.mode = 1, "tournament", "disabled"
     config.rollout.max_turns, config.rollout.max_turn_tokens = TURNS, arguments.turn_tokens
     config.rollout.max_tokens = 4 * TURNS * arguments.turn_tokens  # observations included
