@@ -115,6 +115,30 @@ def smollm2() -> str:
 
 
 @pytest.fixture(scope="session")
+def postgresql():
+    """A running PostgreSQL server; tests are skipped where none can be had."""
+    from postgresql import serving_postgresql
+
+    with serving_postgresql() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgresql, monkeypatch) -> str:
+    """The URL of an empty PostgreSQL database; its password is in PGPASSWORD."""
+    from postgresql import PASSWORD
+
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    return postgresql.url(postgresql.new_database())
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow(seconds=1))])
+def place(request, tmp_path) -> str:
+    """The place of an empty database: a new file, then a new PostgreSQL database."""
+    return request.getfixturevalue("database") if request.param == "postgresql" else str(tmp_path / "new" / "s")
+
+
+@pytest.fixture(scope="session")
 def pipeline(tmp_path_factory):
     """The folder of a whole tiny run, and the output of its evaluation: data, SFT (ZeRO-3), RL, evaluation.
 

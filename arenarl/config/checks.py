@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from arenarl.config.schema import (
     LORA_RANKS,
@@ -22,6 +22,7 @@ from arenarl.config.schema import (
     RolloutConfig,
     TournamentConfig,
 )
+from arenarl.system.database import is_url
 from arenarl.system.errors import UserError, current_folder, missing
 from arenarl.system.masking import has_form_of_secret, is_secret_command, secret_in
 from arenarl.tournament.group_stage import GroupStage
@@ -48,6 +49,8 @@ def check(config: Config) -> None:
     """Raise UserError if two keys contradict each other."""
     _check_policies(config)
     _check_llms(config)
+    _check_database("judge.store", config.judge.store)
+    _check_database("environment.search.cache", config.environment.search.cache)
     _check_address("rollout.server_url", config.rollout.server_url, "such as http://127.0.0.1:8000")
     _check_tournament(config)
     _check_numbers(config)
@@ -121,6 +124,21 @@ def _check_address(key: str, url: str | None, hint: str = "a key belongs into th
         is_sound = False
     if not is_sound or "@" in parts.netloc or parts.query or parts.fragment:
         raise UserError(f"{key} must be an http(s) address with a host and without a key in it; {hint}")
+
+
+def _check_database(key: str, place: str | None) -> None:
+    """Refuse a URL of another database than PostgreSQL, and one with a password; the error hides the password."""
+    if "://" not in (place or ""):
+        return
+    try:
+        parts = urlsplit(place)
+        has_password = parts.password is not None or "password" in unquote(parts.query)
+    except ValueError:  # invalid brackets
+        raise UserError(f"{key} must be a file, or a URL such as postgresql://user@host/database") from None
+    if has_password:
+        raise UserError(f"{key} holds a password, and a run stores its config; set PGPASSWORD, or use ~/.pgpass")
+    if not is_url(place):
+        raise UserError(f"{key}={place}: must be a file, or a URL such as postgresql://user@host/database")
 
 
 def _check_tournament(config: Config) -> None:

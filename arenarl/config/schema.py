@@ -205,8 +205,8 @@ class SearchConfig:
     summary: LLMConfig = field(default_factory=LLMConfig)  # LLM that shortens pages; embedded: first sentences
     summary_above_chars: PositiveInt | None = 2500  # characters above which a text is shortened to this length
     # (Appendix C, ArenaRL); null: never (InfoAgent)
-    cache: File | None = "runs/search/cache.sqlite"  # file of web and model results, for all runs (B.3); null: in
-    # memory
+    cache: File | None = "runs/search/cache.sqlite"  # web and model results, for all runs (B.3): a file, or a URL as
+    # in judge.store; null: in memory
 
     @property
     def llms(self) -> dict[str, LLMConfig]:
@@ -407,7 +407,8 @@ class JudgesConfig:
 
     # The following keys limit a run's LLM calls, over all judges and processes. They change no verdict. Our choices.
     concurrency: PositiveInt = 64  # maximum concurrent calls, waiting ones included; RL's processes share it
-    store: File = "runs/replies.sqlite"  # file that keeps every reply, so none is paid for twice; runs can share it
+    store: File = "runs/replies.sqlite"  # keeps every reply, so none is paid for twice, and what was paid: a file, for
+    # all runs of a machine, or postgresql://user@host/database, for several machines (docs/paper_scale.md)
     store_only: Bool = False  # read replies only from the store, without key and calls; a missing reply stops the run
     max_calls: PositiveInt | None = None  # maximum paid calls of a run, over all stages and restarts; then it saves a
     # checkpoint and stops; null: no limit

@@ -37,10 +37,10 @@ from arenarl.llm.transport import (
     Transport,
     retry_after_s,
 )
-from arenarl.system.database import json_hash
+from arenarl.system.database import is_url, json_hash
 from arenarl.system.errors import MOST_SHOWN, UserError, one_line
 from arenarl.system.event_loops import InFlight, LoopThread
-from arenarl.system.progress import is_main_process, process_rank, say, share_of
+from arenarl.system.progress import is_main_process, machine_count, process_rank, say, say_once, share_of
 
 Message = dict[str, Any]
 Messages = Sequence[Message]
@@ -144,7 +144,7 @@ class LLMClient:
     def __init__(self, limits: JudgesConfig, stage: str, keys: dict[str, str], log: Path | None = None):
         self.limits, self.stage, self.log = limits, stage, log
         self.transport = Transport(keys)
-        self.store = ReplyStore(Path(limits.store))
+        self.store = ReplyStore(limits.store)
         self.usage = Usage()
         self.stop_reason: str | None = None
         self._slots = asyncio.Semaphore(share_of(limits.concurrency))
@@ -386,14 +386,15 @@ class LLMClient:
             if status != 400:  # a 400 proves that the server runs
                 return
         else:
-            self._charge(llm, request, completion.tokens, completion.tokens_cached)
+            paid = self._count_paid(llm, request, completion.tokens, completion.tokens_cached)
+            self.store.charge(self.stage, paid)
             self._working.add(_target(llm))
         self._last_reply_at = time.monotonic()
 
     def _settle(self, llm: LLMConfig, request: dict[str, Any], error: Exception) -> None:
         """Cancel the reservation of a failed call, or charge it if it was billed."""
         if isinstance(error, NoCompletion) and error.tokens:
-            self._charge(llm, request, error.tokens)
+            self.store.charge(self.stage, self._count_paid(llm, request, error.tokens))
         else:
             self.store.release(self.stage)
 
@@ -405,11 +406,18 @@ class LLMClient:
         if completion.finish_reason == "length":
             tokens_out = max(tokens_out or 0, request[llm.token_limit_name])
         text, model = map(self.transport.without_keys, (text, completion.model or llm.model))
-        with self.store.transaction():
-            self._charge(llm, request, completion.tokens, completion.tokens_cached)
+        paid = self._count_paid(llm, request, completion.tokens, completion.tokens_cached)
+
+        def charge_and_put() -> StoredReply:
+            self.store.charge(self.stage, paid)
             return self.store.put(key, StoredReply(text, model, tokens_in, tokens_out))
 
-    def _charge(self, llm: LLMConfig, request: dict[str, Any], tokens: tuple[int, int] | None, cached: int = 0) -> None:
+        return self.store.transaction(charge_and_put)
+
+    def _count_paid(
+        self, llm: LLMConfig, request: dict[str, Any], tokens: tuple[int, int] | None, cached: int = 0
+    ) -> Usage:
+        """Count a paid call in this process's usage, and return its usage, which the store is charged with."""
         most = tokens or (len(json.dumps(request)), request[llm.token_limit_name])  # a token has at least one byte
         cost, (tokens_in, tokens_out) = llm.cost(*most, cached), tokens or (0, 0)
         counts = {"tokens_in": tokens_in, "tokens_out": tokens_out, "tokens_cached": cached}
@@ -417,7 +425,7 @@ class LLMClient:
         self.usage += paid
         if meter := _meter.get():
             meter.usage += paid
-        self.store.charge(self.stage, paid)
+        return paid
 
     def _reserve(self) -> bool:
         if not self.store.reserve(self.stage, self.limits.max_calls, self.limits.max_cost):
@@ -476,12 +484,30 @@ def open_client(
     llms: Iterable[LLMConfig], limits: JudgesConfig, stage: str, folder: Path | None = None
 ) -> LLMClient | None:
     """Open one client for all LLMs in `llms`; return None if there are none. `folder` receives a log of all replies.
-    Raises UserError if the environment variable of an API key is not set."""
+    Raises UserError if the environment variable of an API key is not set, or if several machines cannot share the
+    budget."""
     llms = [llm for llm in llms if llm.name == "llm"]
     if not llms:
         return None
+    if not limits.store_only:
+        _check_machines(limits)
     log = folder / f"verdicts-{process_rank()}.jsonl" if folder else None
     return LLMClient(limits, stage, {} if limits.store_only else read_keys(llms), log)
+
+
+def _check_machines(limits: JudgesConfig) -> None:
+    """Refuse a limit that would hold once for each of several machines; without a limit, print that they share no
+    replies."""
+    if (machines := machine_count()) == 1 or is_url(limits.store):
+        return
+    place = f"judge.store={limits.store} is a file, which {machines} machines cannot share"
+    remedy = "set judge.store=postgresql://user@host/database (docs/paper_scale.md)"
+    for key in ("max_calls", "max_cost"):
+        if (limit := getattr(limits, key)) is not None:
+            raise UserError(
+                f"judge.{key}={limit}: {place}, so each could spend as much; {remedy}, or leave the limit out"
+            )
+    say_once(f"{place}: limits hold per machine, and each pays for its own replies; to share them, {remedy}")
 
 
 @contextmanager

@@ -1,30 +1,29 @@
 """Store LLM replies on disk, so that no call is paid for twice, and record the spending of each run.
 
-Several processes and runs can share one sqlite file. A reply is stored unchanged, under a hash of everything that it
-depends on, and parsed again at each use. A reply that no longer equals its hash is requested again. Spending is
-recorded by stage, <run>/<stage>; limits apply to all stages of a run together.
+Several processes and runs can share one sqlite file, several machines one PostgreSQL database. A reply is stored
+unchanged, under a hash of everything that it depends on, and parsed again at each use. A reply that no longer equals
+its hash is requested again. Spending is recorded by stage, <run>/<stage>; limits apply to all stages of a run together.
 """
 
-import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from arenarl.system.counters import Summable
 from arenarl.system.database import json_hash, open_database
-from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 
+T = TypeVar("T")
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS replies (
-    key TEXT PRIMARY KEY, model TEXT, text TEXT, tokens_in INTEGER, tokens_out INTEGER, created REAL);
-CREATE TABLE IF NOT EXISTS hashes (key TEXT, sha256 TEXT, PRIMARY KEY (key, sha256)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS spent (
-    run TEXT PRIMARY KEY, calls INTEGER DEFAULT 0, tokens_in INTEGER DEFAULT 0, tokens_out INTEGER DEFAULT 0, cost REAL DEFAULT 0);
-"""  # noqa: E501
+CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY,
+    model TEXT, text TEXT, tokens_in BIGINT, tokens_out BIGINT, created DOUBLE PRECISION);
+CREATE TABLE IF NOT EXISTS hashes (key TEXT, sha256 TEXT, PRIMARY KEY (key, sha256));
+CREATE TABLE IF NOT EXISTS spent (run TEXT PRIMARY KEY,
+    calls BIGINT DEFAULT 0, tokens_in BIGINT DEFAULT 0, tokens_out BIGINT DEFAULT 0, cost DOUBLE PRECISION DEFAULT 0);
+"""
 _OF_RUN = "(run = :run OR substr(run, 1, length(:run) + 1) = :run || '/')"
 
 
@@ -71,79 +70,72 @@ def run_of(stage: str) -> str:
 
 
 class ReplyStore:
-    """Replies by key and spending by stage, for use from one thread.
-    All methods raise UserError if the file is unusable: a full disk, a missing table, a lock that stays."""
+    """Replies by key and spending by stage, for use from one thread. `place` is a file or a URL, as `judge.store`.
+    All methods raise UserError if the store is unusable: a full disk, a missing table, a lock that stays."""
 
-    def __init__(self, path: Path):
-        self._path, self._db = path, open_database(path, _SCHEMA, "judge.store")
+    def __init__(self, place: str | Path):
+        self._place, self._db = place, open_database(place, _SCHEMA, "judge.store")
         self._stages: set[str] = set()  # stages with a row in `spent`
 
-    def _execute(self, statement: str, values: Any) -> sqlite3.Cursor:
-        try:
-            return self._db.execute(statement, values)
-        except sqlite3.Error as error:
-            remedy = "change judge.store, or free disk space and restart"
-            raise UserError(f"cannot use {self._path}: {error}; {remedy}") from error
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Make all changes of the `with` block one transaction: a killed process leaves all of them or none."""
-        self._execute("BEGIN IMMEDIATE", ())
-        try:
-            yield
-            self._execute("COMMIT", ())
-        except BaseException:
-            if self._db.in_transaction:  # sqlite itself rolls back after some errors, such as a full disk
-                self._execute("ROLLBACK", ())
-            raise
+    def transaction(self, work: Callable[[], T]) -> T:
+        """Make all changes of `work` one transaction: a killed process leaves all of them or none. `work` may run again
+        after a lost connection, and must change nothing but the store."""
+        return self._db.transaction(work)
 
     def get(self, key: str) -> StoredReply | None:
         """Return a stored reply. Deletes a reply that was changed; replies of earlier versions have no hash."""
-        hashes = "(SELECT group_concat(sha256) FROM hashes WHERE hashes.key = replies.key)"
-        columns = f"text, model, tokens_in, tokens_out, {hashes}"
-        row = self._execute(f"SELECT {columns} FROM replies WHERE key = ?", (key,)).fetchone()
-        if row is None:
+        columns = "text, model, tokens_in, tokens_out, sha256"
+        select = f"SELECT {columns} FROM replies LEFT JOIN hashes ON hashes.key = replies.key WHERE replies.key = :key"
+        rows = self._db.execute(select, {"key": key}).fetchall()
+        if not rows:
             return None
-        *content, known = row
-        if known is None or json_hash(content) in known:
+        content, known = rows[0][:-1], [row[-1] for row in rows]
+        if known == [None] or json_hash(content) in known:
             return StoredReply(*content)
-        say(f"{self._path}: a stored reply was changed; requesting it again")
-        self._execute("DELETE FROM replies WHERE key = ?", (key,))
+        say(f"{self._place}: a stored reply was changed; requesting it again")
+        self._db.execute("DELETE FROM replies WHERE key = :key", {"key": key})
         return None
 
     def put(self, key: str, reply: StoredReply) -> StoredReply:
-        """Store a reply and return the stored one: the first writer wins, so another process's reply may be
-        returned."""
+        """Store a reply and return the stored one: the first writer wins, so another process's reply may be returned.
+        A character that PostgreSQL cannot store, NUL, is replaced by U+FFFD."""
+        text, model = (part.replace("\0", "\ufffd") for part in (reply.text, reply.model))
+        reply = replace(reply, text=text, model=model)
         content = (reply.text, reply.model, reply.tokens_in, reply.tokens_out)
-        self._execute("INSERT OR IGNORE INTO hashes VALUES (?, ?)", (key, json_hash(content)))
-        row = (key, reply.model, reply.text, reply.tokens_in, reply.tokens_out, time.time())
-        is_first = self._execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?, ?)", row).rowcount == 1
+        hashed = {"key": key, "sha256": json_hash(content)}
+        self._db.execute("INSERT INTO hashes VALUES (:key, :sha256) ON CONFLICT DO NOTHING", hashed)
+        row = {"key": key, "created": time.time(), **vars(reply)}
+        insert = "INSERT INTO replies VALUES (:key, :model, :text, :tokens_in, :tokens_out, :created)"
+        is_first = self._db.execute(f"{insert} ON CONFLICT DO NOTHING", row).rowcount == 1
         return reply if is_first else self.get(key)
 
     def reserve(self, stage: str, max_calls: int | None, max_cost: float | None) -> bool:
         """Reserve one call for the stage; return False if that would exceed a limit of its run.
         `max_calls` is exact over all processes. When `max_cost` is reached, calls already under way still end."""
         if stage not in self._stages:
-            self._execute("INSERT OR IGNORE INTO spent (run) VALUES (?)", (stage,))
+            self._db.execute("INSERT INTO spent (run) VALUES (:stage) ON CONFLICT DO NOTHING", {"stage": stage})
             self._stages.add(stage)
-        within = "(:calls IS NULL OR total(calls) < :calls) AND (:cost IS NULL OR total(cost) < :cost)"
-        reserve = (
-            f"UPDATE spent SET calls = calls + 1 WHERE run = :stage AND (SELECT {within} FROM spent WHERE {_OF_RUN})"
-        )
-        limits = {"stage": stage, "run": run_of(stage), "calls": max_calls, "cost": max_cost}
-        return self._execute(reserve, limits).rowcount == 1
+        within = f"(SELECT sum(calls) < :calls AND sum(cost) < :cost FROM spent WHERE {_OF_RUN})"
+        limits = {"calls": inf if max_calls is None else max_calls, "cost": inf if max_cost is None else max_cost}
+        values = {"stage": stage, "run": run_of(stage)} | limits
+        return self._add(f"calls = calls + 1 WHERE run = :stage AND {within}", values) == 1
 
     def release(self, stage: str) -> None:
         """Cancel the reservation of a call without a reply."""
-        self._execute("UPDATE spent SET calls = calls - 1 WHERE run = ?", (stage,))
+        self._add("calls = calls - 1 WHERE run = :stage", {"stage": stage})
 
     def charge(self, stage: str, paid: Usage) -> None:
         """Add the tokens and the cost of a reserved call."""
-        add = "UPDATE spent SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?, cost = cost + ? WHERE run = ?"
-        self._execute(add, (paid.tokens_in, paid.tokens_out, paid.cost, stage))
+        add = "tokens_in = tokens_in + :tokens_in, tokens_out = tokens_out + :tokens_out, cost = cost + :cost"
+        self._add(f"{add} WHERE run = :stage", {"stage": stage, **vars(paid)})
+
+    def _add(self, change: str, values: dict[str, Any]) -> int:
+        """Change the spending exactly once, and return the number of changed rows."""
+        return self.transaction(lambda: self._db.execute(f"UPDATE spent SET {change}", values).rowcount)
 
     def spent(self, stage: str) -> Usage:
         """Return the calls, tokens and cost of the stage's whole run, over all stages, processes and restarts."""
-        totals = "coalesce(sum(calls), 0), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), total(cost)"
-        row = self._execute(f"SELECT {totals} FROM spent WHERE {_OF_RUN}", {"run": run_of(stage)}).fetchone()
-        return Usage(**dict(zip(("calls", "tokens_in", "tokens_out", "cost"), row, strict=True)))
+        totals = "sum(calls), sum(tokens_in), sum(tokens_out), sum(cost)"
+        row = self._db.execute(f"SELECT {totals} FROM spent WHERE {_OF_RUN}", {"run": run_of(stage)}).fetchone()
+        calls, tokens_in, tokens_out, cost = row if row[0] is not None else (0, 0, 0, 0)
+        return Usage(calls=int(calls), tokens_in=int(tokens_in), tokens_out=int(tokens_out), cost=float(cost))

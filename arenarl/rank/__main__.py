@@ -57,7 +57,7 @@ def main(words: list[str] | None = None) -> None:
         type=at_least(0, float),
         help="budget by the judge's prices, restarts included; judge.max_cost in messages",
     )
-    parser.add_argument("--store", type=Path, default="runs/replies.sqlite", help="file that keeps every reply")
+    parser.add_argument("--store", default="runs/replies.sqlite", help="file or PostgreSQL URL that keeps every reply")
     parser.add_argument("--estimate", action="store_true", help="only print calls, tokens and cost; needs no key")
     parser.add_argument("--skip-malformed", action="store_true", help="leave malformed lines out")
     parser.add_argument("--pairs", type=Path, help="also write preference pairs in TRL's form, for DPO")

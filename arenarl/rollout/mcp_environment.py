@@ -15,7 +15,6 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from arenarl.config.schema import JudgesConfig, MCPServerConfig
@@ -128,7 +127,7 @@ class Toolbox:
         self, servers: list[MCPServerConfig], world_of: Callable[[str], Environment], limits: JudgesConfig | None
     ):
         self.thread = LoopThread("mcp")
-        store, store_only = (ReplyStore(Path(limits.store)), limits.store_only) if limits else (None, False)
+        store, store_only = (ReplyStore(limits.store), limits.store_only) if limits else (None, False)
         keyed = {f"environment.mcp.{number}": config for number, config in enumerate(servers)}
         sources: list[Server | World] = [
             World(config, key, world_of(config.world)) if config.world else Server(config, key, store, store_only)

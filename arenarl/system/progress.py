@@ -35,6 +35,11 @@ def process_count() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def machine_count() -> int:
+    """Return the number of machines, or of launchers; 1 without a launcher that sets LOCAL_WORLD_SIZE."""
+    return -(-process_count() // int(os.environ.get("LOCAL_WORLD_SIZE", process_count())))
+
+
 def share_of(total: int) -> int:
     """Return this process's share of `total` concurrent calls, at least 1."""
     return max(1, total // process_count() + (process_rank() < total % process_count()))

@@ -8,8 +8,10 @@ import os
 import random
 import resource
 import sqlite3
+import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -17,11 +19,11 @@ from hostile import NO_COMPLETION, completion_of
 from judge_servers import Script, by_prompt, client_of, completion, llm, raw, serving
 from vllm_replies import BUSY, DEAD, broken_off, not_served, reply_too_long, too_long
 
-from arenarl.config.schema import LLMConfig
+from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.judges.llm import OneScore, scores_reply, winners_reply
 from arenarl.judges.local_server import free_port
 from arenarl.llm import client as client_module
-from arenarl.llm.client import RunStopped, read_keys
+from arenarl.llm.client import LLMClient, RunStopped, open_client, read_keys
 from arenarl.llm.json_reply import parse_reply
 from arenarl.llm.reply_store import Usage
 from arenarl.system.errors import UserError
@@ -372,6 +374,29 @@ def test_a_restart_of_vllm_loses_no_verdict_and_stores_no_half_reply(tmp_path):
     usage, _ = client.take_usage()
     assert replies == [4.0] * len(texts) and usage.retries >= 30 and client.stop_reason is None
     assert (usage.verdicts, usage.failed, usage.unreadable) == (30, 0, 0)
+
+
+def test_several_machines_cannot_share_a_limit_in_a_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "16")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+    limits, used = JudgesConfig(store=str(tmp_path / "s")), llm("http://localhost/v1", name="llm")
+    for key in ("max_calls", "max_cost"):
+        with pytest.raises(UserError, match=rf"judge.{key}=5.*2 machines cannot share.*judge.store=postgresql://"):
+            open_client([used], replace(limits, **{key: 5}), "run/rl")
+    for _ in range(2):
+        open_client([used], limits, "run/rl")
+    assert capsys.readouterr().out.count("limits hold per machine, and each pays for its own replies") == 1
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "16")
+    assert open_client([used], replace(limits, max_calls=5), "run/rl")
+    assert open_client([LLMConfig()], limits, "run/rl") is None
+    assert not capsys.readouterr().out
+
+
+def test_without_its_extra_a_postgresql_store_is_an_error_that_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    missing = r"judge.store=postgresql://host/d: psycopg is not installed; run: pip install 'arenarl\[postgresql\]'"
+    with pytest.raises(UserError, match=missing):
+        LLMClient(JudgesConfig(store="postgresql://host/d"), "run", {})
 
 
 def ask_as_one_of_two(rank, url, folder):

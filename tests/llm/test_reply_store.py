@@ -2,6 +2,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -11,27 +12,33 @@ from arenarl.system.errors import UserError
 REPLY = StoredReply('{"score": 7}', "m-2026", 100, 10)
 
 
-def test_the_store_returns_a_reply_again_and_keeps_the_first_of_two(tmp_path):
-    store = ReplyStore(tmp_path / "deep" / "replies.sqlite")
+def test_the_store_returns_a_reply_again_and_keeps_the_first_of_two(place):
+    store = ReplyStore(place)
     assert store.get("k") is None
     assert store.put("k", REPLY) == REPLY == store.get("k")
     assert store.put("k", StoredReply("other", "m", 1, 1)) == REPLY
-    assert ReplyStore(tmp_path / "deep" / "replies.sqlite").get("k") == REPLY
+    assert ReplyStore(place).get("k") == REPLY
+    strange = StoredReply("it's 100 % \\ 漢字 😀 %(key)s :key '' \x1b\0", "m", None, 2**40)
+    assert store.put("strange", strange) == store.get("strange")
+    assert store.get("strange").text == strange.text.replace("\0", "\ufffd")
 
 
-def test_a_reply_is_stored_and_charged_together_or_not_at_all(tmp_path):
+def test_a_reply_is_stored_and_charged_together_or_not_at_all(place):
     """A process that is killed leaves its transaction open, as the exception does."""
-    store = ReplyStore(tmp_path / "s")
+    store = ReplyStore(place)
     assert store.reserve("run", None, None)
-    with pytest.raises(KeyboardInterrupt), store.transaction():
+
+    def charge_and_put(reply=REPLY):
         store.charge("run", Usage(tokens_in=5))
-        store.put("k", REPLY)
-        raise KeyboardInterrupt
+        assert store.put("k", reply) == reply
+        if reply is not REPLY:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.transaction(lambda: charge_and_put(StoredReply("lost", "m", 1, 1)))
     assert store.get("k") is None and store.spent("run") == Usage(calls=1)
-    with store.transaction():
-        store.charge("run", Usage(tokens_in=5))
-        assert store.put("k", REPLY) == REPLY
-    assert ReplyStore(tmp_path / "s").get("k") == REPLY and store.spent("run") == Usage(calls=1, tokens_in=5)
+    store.transaction(charge_and_put)
+    assert ReplyStore(place).get("k") == REPLY and store.spent("run") == Usage(calls=1, tokens_in=5)
 
 
 def test_a_full_disk_is_named_and_keeps_neither_a_charge_nor_a_lock(tmp_path):
@@ -39,9 +46,13 @@ def test_a_full_disk_is_named_and_keeps_neither_a_charge_nor_a_lock(tmp_path):
     assert store.reserve("run", None, None)
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(UserError, match="database or disk is full"), store.transaction():
+
+    def charge_and_put():
         store.charge("run", Usage(tokens_in=5))
         store.put("k", StoredReply("x" * 100_000, "m", 1, 1))
+
+    with pytest.raises(UserError, match="database or disk is full"):
+        store.transaction(charge_and_put)
     assert store.get("k") is None and store.spent("run") == Usage(calls=1)
     assert other.put("k", REPLY) == REPLY
 
@@ -74,8 +85,8 @@ def test_keys_do_not_change_between_versions():
     assert reply_key("http://u/v1", request, 2) == "55eb835004feec6ead2060b997b0fed098905b92067ec7ab11e98f56ed7dc2dc"
 
 
-def test_a_run_cannot_reserve_more_calls_than_it_may_pay_for(tmp_path):
-    store = ReplyStore(tmp_path / "s")
+def test_a_run_cannot_reserve_more_calls_than_it_may_pay_for(place):
+    store = ReplyStore(place)
     assert [store.reserve("run", 3, None) for _ in range(5)] == [True, True, True, False, False]
     store.release("run")
     assert store.reserve("run", 3, None) and store.reserve("other", 3, None)
@@ -85,8 +96,8 @@ def test_a_run_cannot_reserve_more_calls_than_it_may_pay_for(tmp_path):
     assert not store.reserve("run", None, 0.5) and store.reserve("run", None, 0.51)
 
 
-def test_limits_apply_to_all_stages_of_a_run_together(tmp_path):
-    store = ReplyStore(tmp_path / "s")
+def test_limits_apply_to_all_stages_of_a_run_together(place):
+    store = ReplyStore(place)
     assert store.reserve("run/data", 3, None) and store.reserve("run/rl", 3, None) and store.reserve("run", 3, None)
     assert not any(store.reserve(stage, 3, None) for stage in ("run/rl", "run/evaluate", "run"))
     assert all(store.reserve(stage, 3, None) for stage in ("run-seed1/rl", "runs/rl", "other/run"))
@@ -107,7 +118,7 @@ def test_an_unusable_store_is_an_error_that_names_its_key(tmp_path):
 WRITER = """
 import sys
 from arenarl.llm.reply_store import *
-store, number = ReplyStore(__import__("pathlib").Path(sys.argv[1])), int(sys.argv[2])
+store, number = ReplyStore(sys.argv[1]), int(sys.argv[2])
 first = 0
 for key in range(200):
     first += store.put(str(key), StoredReply(str(number), "m", 1, 1)).text == str(number)
@@ -117,11 +128,27 @@ print(first)
 """
 
 
-def test_four_processes_can_write_at_once_and_agree(tmp_path):
-    command = [sys.executable, "-c", WRITER, str(tmp_path / "s")]
+def test_four_processes_can_write_at_once_and_agree(place):
+    command = [sys.executable, "-c", WRITER, place]
     writers = [subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True) for number in range(4)]
     assert sum(json.loads(writer.communicate(timeout=120)[0]) for writer in writers) == 200
-    assert ReplyStore(tmp_path / "s").spent("run") == Usage(calls=500, tokens_in=1000, tokens_out=1500, cost=125.0)
+    assert ReplyStore(place).spent("run") == Usage(calls=500, tokens_in=1000, tokens_out=1500, cost=125.0)
+
+
+@pytest.mark.slow(seconds=5)
+def test_four_processes_whose_connections_are_cut_again_and_again_count_exactly(database, postgresql):
+    ReplyStore(database)
+    command = [sys.executable, "-c", WRITER, database]
+    writers = [subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True) for number in range(4)]
+    cuts = 0
+    with postgresql.connect() as connection:
+        while any(writer.poll() is None for writer in writers):
+            cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s ORDER BY random() LIMIT 1"
+            cuts += len(connection.execute(cut, [database.rpartition("/")[2]]).fetchall())
+            time.sleep(0.05)
+    outputs = [writer.communicate(timeout=120)[0].splitlines() for writer in writers]
+    assert cuts > 10 and sum(int(lines[-1]) for lines in outputs) <= 200
+    assert ReplyStore(database).spent("run") == Usage(calls=500, tokens_in=1000, tokens_out=1500, cost=125.0)
 
 
 OPENERS = """

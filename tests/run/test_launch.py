@@ -16,12 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 LAUNCH = ROOT / "configs" / "launch"
 PROBE = """
 import os, pathlib, sys, torch
+from arenarl.system.progress import machine_count
 torch.distributed.init_process_group("gloo")
 total = torch.tensor([int(os.environ["RANK"]) + 1])
 torch.distributed.all_reduce(total)
 assert os.environ.get("ACCELERATE_USE_DEEPSPEED", "false") == "false" and sys.argv[1:3] == ["--config", "x.yaml"]
 file = pathlib.Path(__file__).with_name(f"rank-{os.environ['RANK']}")
-file.write_text(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: {total.item()}")
+file.write_text(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']} on {machine_count()}: {total.item()}")
 torch.distributed.destroy_process_group()
 """
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
@@ -71,7 +72,7 @@ def test_accelerate_really_starts_its_processes(probe):
         sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(LAUNCH / "accelerate_8_gpus.yaml"),
         "--num_processes", "2", str(probe), "--config", "x.yaml",
     ]  # fmt: skip
-    assert ranks_of(probe, start(*command)) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+    assert ranks_of(probe, start(*command)) == ["rank 0 of 2 on 1: 3", "rank 1 of 2 on 1: 3"]
 
 
 @pytest.mark.slow(seconds=14)
@@ -86,7 +87,7 @@ def test_the_slurm_script_starts_launchers_on_two_machines_that_meet(probe, tmp_
         "SLURM_JOB_ID": "7", "GPUS": "1", "PORT": str(free_port()), "PET_LOCAL_ADDR": "127.0.0.1",
     }  # fmt: skip
     launcher = start("bash", str(LAUNCH / "slurm.sh"), str(probe), "x.yaml", **environment)
-    assert ranks_of(probe, launcher) == ["rank 0 of 2: 3", "rank 1 of 2: 3"]
+    assert ranks_of(probe, launcher) == ["rank 0 of 2 on 2: 3", "rank 1 of 2 on 2: 3"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ TRAINING = {"torch", "datasets", "scipy", "matplotlib", "transformers", "trl", "
 
 
 def names_of(requirements):
-    names = (requirement.partition("=")[0].rstrip("><") for requirement in requirements)
+    names = (re.split(r"[\[=<>]", requirement)[0] for requirement in requirements)
     return {MODULES.get(name, name.replace("-", "_")) for name in names}
 
 

@@ -9,11 +9,13 @@ from arenarl.studies import bench_client as bench
 
 
 @pytest.mark.slow(seconds=6)
-def test_the_last_line_is_json_with_both_ratios(monkeypatch, capsys):
-    small = "--calls 40 --rounds 1 --concurrency 8 256 --delay_s 0.01 --prompt_chars 100"
-    monkeypatch.setattr(sys, "argv", ["bench", *small.split()])
+def test_the_last_line_is_json_with_both_ratios(monkeypatch, capsys, place):
+    small = "--calls 40 --rounds 1 --concurrency 8 256 --delay_s 0.01 --prompt_chars 100 --store"
+    monkeypatch.setattr(sys, "argv", ["bench", *small.split(), place])
     bench.main()
-    few, many = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert all(result["store_ms"][name] > 0 for name in ("sqlite", "given"))
+    few, many = result["rows"]
     assert few["concurrency"] == 8 and few["calls"] == 40 and "goal_met" not in few
     assert isinstance(many["goal_met"], bool)
     for row in (few, many):

@@ -63,14 +63,14 @@ class Result:
 
 
 class Cache:
-    """Results in memory, and in one sqlite file for all processes. Failures are not stored. For one event loop only.
+    """Results in memory, and in one database for all processes. Failures are not stored. For one event loop only.
 
     With `waits` False, computing a result never waits, so two calls for one result never overlap.
     """
 
-    def __init__(self, path: Path | None, waits: bool = True):
+    def __init__(self, place: str | Path | None, waits: bool = True):
         self._waits = waits
-        self._db = open_database(path, _SCHEMA, "environment.search.cache") if path else None
+        self._db = open_database(place, _SCHEMA, "environment.search.cache") if place else None
         self._memory: OrderedDict[tuple, Any] = OrderedDict()
         self._in_flight: InFlight[Any] = InFlight()
         self.hits: list[bool] = []  # per look-up since `take_metrics`: True if the result was stored or under way
@@ -80,7 +80,8 @@ class Cache:
         `inputs` must name everything that the result depends on. With `on_disk` the result must be JSON."""
         key, database = (stage, *inputs), self._db if on_disk else None
         if key not in self._memory and key not in self._in_flight and database:
-            if row := database.execute("SELECT value FROM results WHERE key = ?", (json_hash(key),)).fetchone():
+            stored = database.execute("SELECT value FROM results WHERE key = :key", {"key": json_hash(key)})
+            if row := stored.fetchone():
                 self._remember(key, json.loads(row[0]))
         self.hits.append(key in self._memory or key in self._in_flight)
         if key in self._memory:
@@ -90,8 +91,9 @@ class Cache:
         async def make_and_store() -> Any:
             value = await make()
             if database:
-                row = (json_hash(key), stage, json.dumps(value))
-                database.execute("INSERT OR REPLACE INTO results VALUES (?, ?, ?)", row)
+                row = {"key": json_hash(key), "stage": stage, "value": json.dumps(value)}
+                insert = "INSERT INTO results VALUES (:key, :stage, :value) ON CONFLICT (key) DO UPDATE"
+                database.execute(f"{insert} SET value = excluded.value", row)
             self._remember(key, value)
             return value
 
@@ -116,7 +118,7 @@ class SearchTools:
         self._stages = tuple(getattr(config, key) for key in _STAGES)
         self._is_quick = engine.is_local and not (config.embedder or config.reranker)
         self.waits = not self._is_quick or self._uses(config.snippet) or self._uses(config.summary)
-        self.cache = Cache(Path(config.cache) if config.cache and not self._is_quick else None, self.waits)
+        self.cache = Cache(None if self._is_quick else config.cache, self.waits)
         self._seconds: list[float] = []  # duration of each call since `take_metrics`
         self._embedder = Embedder(config.embedder, config.device) if config.embedder else None
         self._reranker = Reranker(config.reranker, config.device) if config.reranker else None
