@@ -379,8 +379,10 @@ class JudgeConfig(LLMConfig):
     listwise_noise: Spread = 1.0  # factor of sigma_independent, sigma_call and position_bias in a call that scores a
     # whole group (reward.name=ruler)
     flip_rate: Annotated[Float, Field(ge=0, le=0.5)] | None = None  # share of wrong answers to checklist items
-    # (reward.name=rubric_checklist); null: the share that makes an answer as reliable as a noisy score
-    # (arenarl/judges/embedded.py)
+    # and evolving rubrics (reward.name=rubric_checklist, evolving_rubrics); null: the share that makes an answer as
+    # reliable as a noisy score (arenarl/judges/embedded.py)
+    irrelevant_rate: Share = 0.25  # share of the embedded judge's new rubrics that say nothing about quality
+    # (reward.name=evolving_rubrics). Our choice
     name_turns: Bool = False  # ask each comparison also for the pivotal turns of both trajectories (ArenaFlow); for
     # judge.train with rl.advantage=step_credit
     turn_error_rate: Annotated[Float, Field(ge=0, le=0.5)] = 0.2  # share of turns that the embedded judge wrongly names
@@ -473,6 +475,8 @@ class RewardConfig:
     # the Elo rating as in elo (TournO: both)
     length_penalty: NonNegativeFloat = 0.0  # for circular: what the group's shortest answer gains over its longest, in
     # points of 1 to 5 (NeMo Gym's group_answer_length_penalty_coeff, 0 by default)
+    scored_rubrics: Literal["all", "kept"] = "all"  # for evolving_rubrics: the rubrics that score a group. all: present
+    # and new ones; kept: those of them that stay. The notes on RLER do not say which; our reconstruction
     repeats: Few = 1  # for pointwise_answer and pointwise_trajectory: calls per trajectory, averaged; a control with as
     # many calls as a tournament. Not in the papers; our choice
 

@@ -61,7 +61,7 @@ _CLASS = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 REWARDS = (
     "tournament", "pointwise_answer", "pointwise_trajectory", "tournament_grpo", "win_rate", "pointwise_implicit",
     "pointwise_explicit", "environment", "correctness", "correctness_or_tournament", "ruler", "brpo", "mixture", "elo",
-    "rubric_checklist", "circular", "dgr",
+    "rubric_checklist", "evolving_rubrics", "circular", "dgr",
 )  # fmt: skip
 
 

@@ -28,6 +28,9 @@ _PRAISE = re.compile(
 _FORMATTED = re.compile(r"\s*(?:#{1,6}\s|[-*+•]\s|\d{1,2}[.)、]\s?)")  # the start of a heading or a list item
 OVERALL = "overall"  # the total, as an additional dimension
 _LISTWISE = "score_together"
+PROPOSED = 4  # new rubrics of a call; DR Tulu's prompt asks for 1 to 5
+_LEVELS = (2.5, 5.0, 7.5)  # scores that a relevant rubric names
+_RELEVANT = re.compile(r"(\w+) is (at least|below) ([\d.]+)")
 SPREAD = 1.6  # points: standard deviation of quality in a group; 1.4 to 1.8 in our runs (results/LOG.md)
 
 
@@ -81,13 +84,50 @@ class EmbeddedJudge:
             raise UserError(f"judge: {problem}; use another reward or an LLM judge")
         return dict.fromkeys(items, 1.0)
 
-    async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool]:
-        """Return the true result of each item, flipped independently with probability `flip_rate`."""
+    async def check_items(
+        self, query: Query, trajectory: Trajectory, repeat: int = 0, rubrics: Sequence[str] = ()
+    ) -> dict[str, bool]:
+        """Return the true result of each item and rubric, flipped independently with probability `flip_rate`."""
         (view,) = self.views(trajectory)
-        met = self._examine(query, view).checklist()
+        met = self._examine(query, view).checklist() | {rubric: self._meets(query, view, rubric) for rubric in rubrics}
         text, rate = json.dumps(view.messages, sort_keys=True), self.flip_rate(query)
         rng = np.random.default_rng(stable_seed(self.seed, query.query_id, ("check_items", repeat), [text]))
         return {name: bool(is_met ^ (rng.random() < rate)) for name, is_met in met.items()}
+
+    async def propose_rubrics(
+        self, query: Query, trajectories: Sequence[Trajectory], rubrics: Sequence[str], repeat: int = 0
+    ) -> dict[str, float]:
+        """Return `PROPOSED` new rubrics, merits or faults by lot. With probability `irrelevant_rate`, a rubric is about
+        nothing; else it names a score on a dimension that some of the trajectories reach and others do not, as long as
+        there is such a score without a rubric."""
+        views, rate = self.views(*trajectories), 0.0 if self.config.noise == "none" else self.config.irrelevant_rate
+        texts = [json.dumps(view.messages, sort_keys=True) for view in views]
+        rng = np.random.default_rng(stable_seed(self.seed, query.query_id, ("propose_rubrics", repeat), texts))
+        pairs = [
+            (f"{name} is at least {level:g}", f"{name} is below {level:g}")
+            for name in rubric_of(query).for_view(view_kind(self.config)).names
+            for level in _LEVELS
+        ]
+        relevant = [
+            pair
+            for pair in pairs
+            if not {*pair}.intersection(rubrics) and len({self._meets(query, view, pair[0]) for view in views}) == 2
+        ]
+        new = {}
+        for _ in range(PROPOSED):
+            is_fault = int(rng.integers(2))
+            if rng.random() < rate:
+                new[f"sign {rng.integers(10**9)}"] = 1.0 - 2 * is_fault
+            elif relevant:
+                new[relevant.pop(rng.integers(len(relevant)))[is_fault]] = 1.0 - 2 * is_fault
+        return new
+
+    def _meets(self, query: Query, view: View, rubric: str) -> bool:
+        """Return whether the view meets a rubric; by lot, drawn once per answer, for a text that names no score."""
+        match = _RELEVANT.fullmatch(rubric)
+        if match and (score := self._truth(query, view).get(match[1])) is not None:
+            return (score >= float(match[3])) == (match[2] == "at least")
+        return stable_seed("irrelevant", rubric, view.answer) % 2 == 0
 
     def flip_rate(self, query: Query) -> float:
         """Return the flip rate of a checklist item: the config's, or one as reliable as a pointwise score.

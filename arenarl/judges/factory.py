@@ -79,7 +79,7 @@ def refuse_answers_alone(config: Config, is_training: bool) -> None:
 
 def refuse_without_checklist(reward: str, judge: Judge, queries: Sequence[Query]) -> None:
     """Raise UserError if the reward needs checklists and the judge lacks the checklist of a query."""
-    for query in queries if reward == "rubric_checklist" else ():
+    for query in queries if reward in ("rubric_checklist", "evolving_rubrics") else ():
         judge.checklist(query)
 
 

@@ -88,8 +88,18 @@ class Judge(Protocol):
         """Return the weight of each item of the query's checklist."""
         return {}
 
-    async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
-        """Return item → True if the trajectory meets it, for every item of the checklist (Rubrics as Rewards)."""
+    async def check_items(
+        self, query: Query, trajectory: Trajectory, repeat: int = 0, rubrics: Sequence[str] = ()
+    ) -> dict[str, bool] | None:
+        """Return item → True if the trajectory meets it, for every item of the checklist (Rubrics as Rewards), and for
+        each of the `rubrics` (RLER)."""
+        return None
+
+    async def propose_rubrics(
+        self, query: Query, trajectories: Sequence[Trajectory], rubrics: Sequence[str], repeat: int = 0
+    ) -> dict[str, float] | None:
+        """Return new rubrics, in view of a group and its present `rubrics`: text → 1 for a merit, -1 for a fault
+        (RLER)."""
         return None
 
 

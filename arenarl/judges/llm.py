@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, StrictBool, create_model
 
 from arenarl.config.schema import JudgeConfig
-from arenarl.domains.rubrics import Rubric
+from arenarl.domains.rubrics import Item, Rubric
 from arenarl.judges.judge import Verdict, rubric_of
 from arenarl.judges.prompts import Reply, judge_messages
 from arenarl.judges.view import view_kind, view_of
@@ -21,6 +21,15 @@ from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts
 from arenarl.trajectory import Query, Trajectory, read_turns
 
+
+def _as_line(text: str) -> str:
+    """Join the lines of a text, because a line without a quote mark is structure in a prompt."""
+    if not (line := " ".join(text.split())):
+        raise ValueError("is empty")
+    return line
+
+
+Sentence = Annotated[str, Field(max_length=500), AfterValidator(_as_line)]
 Score = Annotated[float, Field(ge=0, le=10, strict=True, allow_inf_nan=False)]
 
 
@@ -32,6 +41,11 @@ class ListedScore(JSONReply):
     agent: Annotated[int, Field(strict=True)]
     explanation: str
     score: Score
+
+
+class NewRubrics(JSONReply):
+    merits: Annotated[list[Sentence], Field(max_length=5)]
+    faults: Annotated[list[Sentence], Field(max_length=5)]
 
 
 def _reply_of(name: str, /, **fields: Any) -> type[BaseModel]:
@@ -86,6 +100,11 @@ def listwise_reply(agents: int) -> type[BaseModel]:
 def checklist_reply(items: tuple[str, ...]) -> type[BaseModel]:
     """Return the pydantic model of {"items": {item: true or false, …}}."""
     return _reply_of("Checklist", items=_reply_of("Items", **dict.fromkeys(items, StrictBool)))
+
+
+def _items(rubrics: Sequence[str]) -> list[Item]:
+    """Return rubrics in words as a rubric's items, rubric_1, …"""
+    return [Item(f"rubric_{number}", "answer", 1.0, text) for number, text in enumerate(rubrics, start=1)]
 
 
 def _form_of(fields: dict[str, str]) -> str:
@@ -144,11 +163,25 @@ class LLMJudge:
     def checklist(self, query: Query) -> dict[str, float]:
         return self.weights(query)
 
-    async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
-        names = self._rubric(query).names
-        form = _form_of({"items": _form_of(dict.fromkeys(names, "<true or false>"))})
-        verdict = await self._ask(query, [trajectory], Reply("checklist", form), checklist_reply(names), repeat)
-        return verdict and verdict.items.model_dump()
+    async def check_items(
+        self, query: Query, trajectory: Trajectory, repeat: int = 0, rubrics: Sequence[str] = ()
+    ) -> dict[str, bool] | None:
+        checklist = self._rubric(query)
+        rubric = Rubric((*checklist.items, *_items(rubrics)), checklist.parts)
+        form = _form_of({"items": _form_of(dict.fromkeys(rubric.names, "<true or false>"))})
+        reply = Reply("checklist", form)
+        verdict = await self._ask(query, [trajectory], reply, checklist_reply(rubric.names), repeat, rubric)
+        return verdict and dict(zip([*checklist.names, *rubrics], verdict.items.model_dump().values(), strict=True))
+
+    async def propose_rubrics(
+        self, query: Query, trajectories: Sequence[Trajectory], rubrics: Sequence[str], repeat: int = 0
+    ) -> dict[str, float] | None:
+        """Show the checklist and the present rubrics as the prompt's rubric."""
+        checklist = self._rubric(query)
+        present = Rubric((*checklist.items, *_items(rubrics)), checklist.parts)
+        reply = Reply("propose", '{"merits": ["<one sentence>"], "faults": ["<one sentence>"]}')
+        verdict = await self._ask(query, trajectories, reply, NewRubrics, repeat, present)
+        return verdict and dict.fromkeys(verdict.merits, 1.0) | dict.fromkeys(verdict.faults, -1.0)
 
     async def _scores(
         self, task: str, query: Query, trajectories: Sequence[Trajectory], repeat: int, answer_only: bool = False

@@ -74,13 +74,20 @@ class OwnJudge:
 
     def checklist(self, query: Query) -> dict[str, float]:
         if not hasattr(self.judge, "checklist"):
-            needed = "which reward.name=rubric_checklist needs; docs/judges.md shows an example"
+            needed = "which reward.name=rubric_checklist and evolving_rubrics need; docs/judges.md shows an example"
             raise UserError(f"{self.name} has no checklist, {needed}")
         return self._check_weights("checklist", self.judge.checklist(query))
 
-    async def check_items(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> dict[str, bool] | None:
-        items = self.checklist(query)
-        return await self._ask(lambda reply: _answers(reply, items), "check_items", query, trajectory, repeat)
+    async def check_items(
+        self, query: Query, trajectory: Trajectory, repeat: int = 0, rubrics: Sequence[str] = ()
+    ) -> dict[str, bool] | None:
+        items, more = [*self.checklist(query), *rubrics], [rubrics] if rubrics else []  # a class may not take rubrics
+        return await self._ask(lambda reply: _answers(reply, items), "check_items", query, trajectory, repeat, *more)
+
+    async def propose_rubrics(
+        self, query: Query, trajectories: Sequence[Trajectory], rubrics: Sequence[str], repeat: int = 0
+    ) -> dict[str, float] | None:
+        return await self._ask(_new_rubrics, "propose_rubrics", query, trajectories, rubrics, repeat)
 
     async def require(self, key: str, method: str, *arguments: Any, **options: Any) -> None:
         """Make one call for the config's `key`.
@@ -164,6 +171,14 @@ def _answers(reply: Any, items: Collection[str]) -> dict[str, bool]:
     if not is_complete or not all(isinstance(is_met, bool) for is_met in reply.values()):
         raise ValueError(f"not true or false for each of {', '.join(items)}: {reply!r:.200}")
     return {item: reply[item] for item in items}
+
+
+def _new_rubrics(reply: Any) -> dict[str, float]:
+    if not isinstance(reply, Mapping) or not all(
+        isinstance(text, str) and text.strip() and as_number(weight) in (1, -1) for text, weight in reply.items()
+    ):
+        raise ValueError(f"not a weight of 1 or -1 for each text of a new rubric: {reply!r:.200}")
+    return {text: float(weight) for text, weight in reply.items()}
 
 
 def _score(score: Any) -> float:

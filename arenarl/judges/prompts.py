@@ -52,7 +52,8 @@ def judge_messages(
 ) -> list[Message]:
     """Return the messages of one judge call. All views must have the same kind.
     Text that many calls share comes first, because servers cache prefixes."""
-    texts, kind = prompt_texts("judge", query.language), views[0].kind
+    texts = prompt_texts("judge", query.language) | prompt_texts("propose", query.language)
+    kind = views[0].kind
     opening = views[0].opening if views[0].opening.startswith(f"{query.query}\n\n") else query.query
     blocks = ["# Rubric", *(f"- {item.name}: {quotable(item.description)}" for item in rubric.items)]
     blocks += ["# Query", quoted(opening, judge.max_text_chars)]
@@ -122,9 +123,10 @@ def read_view(lines: Sequence[str]) -> list[Turn]:
     return turns
 
 
-def prompt_hash(rubric: Rubric, language: str, names_turns: bool = False) -> str:
-    """Hash the constant parts of a judge's prompts: texts, rubric and format. Every result stores this hash."""
+def prompt_hash(rubric: Rubric, language: str, more: Sequence[str] = ()) -> str:
+    """Hash the constant parts of a judge's prompts: texts, with those of the files `more`, rubric and format. Every
+    result stores this hash."""
     weights = rubric.weights
     items = [(item.name, weights[item.name], item.description, item.without_results) for item in rubric.items]
-    texts = [FORMAT, prompt_texts("judge", language), items] + names_turns * [prompt_texts("turns", language)]
+    texts = [FORMAT, prompt_texts("judge", language), items, *(prompt_texts(name, language) for name in more)]
     return hashlib.sha256(json.dumps(texts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:12]

@@ -96,11 +96,16 @@ class JudgeServer(LocalServer):
             chosen = await judge.choose(query, group, len(form["winners"]), repeat)
             return {"winners": [position + 1 for position in chosen]}
         items = prompt.rubric.split("\n")
+        matches = [re.fullmatch(r"- (\w+): (.*?)(?: \(.*\): .*)?", item) for item in items]
+        rubrics = [item[2] for item in matches if item and item[1].startswith("rubric_")]
+        if "merits" in form:
+            new = await judge.propose_rubrics(query, group, rubrics, repeat)
+            signs = {"merits": 1.0, "faults": -1.0}
+            return {name: [text for text in new if new[text] == sign] for name, sign in signs.items()}
         if "items" in form:
             # an item that is not a constraint is met if the overall score is at least 5
-            met = await judge.check_items(query, group[0], repeat)
+            met = await judge.check_items(query, group[0], repeat, rubrics)
             overall = await judge.score_overall(query, group[0], repeat)
-            matches = [re.fullmatch(r"- (\w+): (.*?)(?: \(.*\): .*)?", item) for item in items]
             return {"items": {item[1]: met.get(item[2], overall >= 5) for item in matches if item}}
         names = [item[2:].partition(":")[0] for item in items]
         names = list(form["agent_1"]) if "agent_1" in form else names if len(names) == 1 else [OVERALL]

@@ -65,8 +65,8 @@ class CountingClient:
                 invented[name] = numbers if name == "winners" else listed
             elif get_origin(field.annotation) is Literal:
                 invented[name] = get_args(field.annotation)[0]
-            elif get_origin(field.annotation) is list:
-                invented[name] = [1]  # pivotal turns
+            elif get_origin(field.annotation) is list:  # new rubrics, pivotal turns
+                invented[name] = [f"{_EXPLANATION} {name}"] * 2 if name in ("merits", "faults") else [1]
             elif field.annotation is str:
                 invented[name] = _EXPLANATION
             elif field.annotation is bool:
@@ -95,7 +95,7 @@ class JudgeRecorder:
         async def call(*arguments: Any, **options: Any) -> Any:
             self.calls.setdefault(name, (arguments, options))
             if name == "check_items":
-                return {item: True for item in self.judge.checklist(arguments[0])}
+                return {item: True for item in [*self.judge.checklist(arguments[0]), *options.get("rubrics", ())]}
             return await getattr(self._stand_in, name)(*arguments, **options)
 
         return call

@@ -88,7 +88,8 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
         return judge.name
     rubric = domain_rubric(make_domain(config.environment, config.data).name, config.data.language)
     query_rubrics = {"query_rubrics": hash_files([Path(judge.query_rubrics)])[:12]} if judge.query_rubrics else {}
-    return _model_provenance(judge, prompt_hash(rubric, config.data.language, judge.name_turns)) | query_rubrics
+    more = [*["turns"] * judge.name_turns, *["propose"] * (config.reward.name == "evolving_rubrics")]
+    return _model_provenance(judge, prompt_hash(rubric, config.data.language, more)) | query_rubrics
 
 
 def _model_provenance(llm: LLMConfig, prompt: str) -> dict[str, Any]:

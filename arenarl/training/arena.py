@@ -5,7 +5,7 @@ tournament, the tally of judge calls, and the judge's variances over all steps.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from arenarl.config.schema import GroupStageConfig, RewardConfig, TournamentConfig
@@ -21,8 +21,8 @@ from arenarl.trajectory import Query, RolloutGroup
 class Arena:
     """Judges groups by the method that `reward.name` names; calls `watch` with the tally of all steps so far.
 
-    Rewarding only reads the judge's variances, so a group's rewards do not depend on the order in which a step's groups
-    are ranked. `learn` updates the variances afterwards.
+    Rewarding only reads the judge's variances and the evolving rubrics, so a group's rewards do not depend on the order
+    in which a step's groups are ranked. `learn` updates both afterwards.
     """
 
     def __init__(
@@ -78,10 +78,15 @@ class Arena:
         self._tally = sum(tallies, self._tally)
         self.watch(self._tally)
 
-    def learn(self, group_size: int, calls_by_group: Sequence[Sequence[tuple[int, int, float, float]]]) -> None:
-        """Update the judge's variances with a step's scored calls, in the batch's order of groups."""
+    def learn(
+        self, group_size: int, calls_by_group: Sequence[Sequence[tuple[int, int, float, float]]],
+        rubrics: Iterable[tuple[str, dict[str, float] | None]] = (),
+    ) -> None:  # fmt: skip
+        """Update the judge's variances with a step's scored calls, in the batch's order of groups, and the evolving
+        rubrics with those that each query keeps."""
         for calls in calls_by_group:
             self.referee.variances.observe(group_size, calls)
+        self.referee.rubrics |= {query_id: kept for query_id, kept in rubrics if kept is not None}
 
     def judge_metrics(self) -> dict[str, float]:
         """Return the judge's standard deviations over the last few groups; empty without matches."""

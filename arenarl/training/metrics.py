@@ -59,6 +59,7 @@ def judge_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
     return {
         "judge/calls_per_group": [float(outcome.judge_calls) for outcome in outcomes],
         "judge/failure_rate": flags((outcome.failed_calls, outcome.judge_calls) for outcome in outcomes),
+        "judge/rubrics": [float(len(outcome.rubrics)) for outcome in outcomes if outcome.rubrics is not None],
         "judge/tie_rate": [ranking.tie_rate for ranking in rankings if ranking.tie_rate is not None],
         "judge/flip_rate": [ranking.flip_rate for ranking in rankings if ranking.flip_rate is not None],
     }
@@ -116,6 +117,7 @@ def group_records(
             "rewards": outcome.rewards_G,
             "ranks": outcome.ranks_G,
             "ranking": asdict(outcome.ranking) if outcome.ranking else None,
+            **({} if outcome.rubrics is None else {"rubrics": outcome.rubrics}),
         }
         for group, outcome in zip(groups, outcomes, strict=True)
     ]

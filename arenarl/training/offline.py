@@ -81,6 +81,8 @@ class Rounds:
                 self.curve.record(min(steps))
         if done:
             referee.variances = JudgeVariances(**done[max(done)]["variances"])
+            for record in done.values():
+                referee.rubrics |= record.get("rubrics", {})  # none in records of earlier versions
         for number in missing:
             groups = self.step.roll_out(number, own_share(steps[number]))
             metrics = _means(gather_object([self.step.finish(number)]))
@@ -91,6 +93,11 @@ class Rounds:
             if self.method.needs_matches:
                 self._warn_of_prompts(groups)
             done[number] = {"examples": gather_object(examples), "variances": asdict(referee.variances)}
+            done[number]["rubrics"] = {
+                query.query_id: referee.rubrics[query.query_id]
+                for query in steps[number]
+                if query.query_id in referee.rubrics
+            }
             if is_main_process():
                 append_step(self.folder / "metrics.jsonl", number, [{"step": number, **metrics}])
                 append_step(path, number, [_signed({"step": number, **done[number]})])

@@ -210,8 +210,8 @@ class TrainingStep:
         usage = _llm_usage(self.client) if self.client else {}
         # gathered, so that the judge's variances and the checks are equal on all processes
         facts = gather_object([_facts(*pair) for pair in zip(self.batch.rolled_out, every, strict=True)])
-        calls, tallies, ends, world_rewards = zip(*facts, strict=True)
-        self.arena.learn(self.config.rollout.group_size, calls)
+        calls, tallies, ends, world_rewards, rubrics = zip(*facts, strict=True)
+        self.arena.learn(self.config.rollout.group_size, calls, rubrics)
         self.arena.count(tallies)
         self.verdicts.look(tallies)
         self.validity.look(number, sum(ends, start=Counter()), self.groups)
@@ -326,11 +326,11 @@ class TrainingStep:
 
 
 def _facts(group: RolloutGroup, outcome: GroupOutcome) -> tuple:
-    """Return what all processes need of a group: scored calls, tally, counts of stop reasons, and the environment's
-    rewards."""
+    """Return what all processes need of a group: scored calls, tally, counts of stop reasons, the environment's
+    rewards, and the rubrics that its query keeps."""
     rewards = [trajectory.meta.get("reward") for trajectory in group.trajectories if not trajectory.is_void]
     ends = Counter(trajectory.stop_reason for trajectory in group.trajectories)
-    return outcome.scored_calls, outcome.tally, ends, rewards
+    return outcome.scored_calls, outcome.tally, ends, rewards, (group.query.query_id, outcome.rubrics)
 
 
 def _has_signal(outcome: GroupOutcome) -> bool:

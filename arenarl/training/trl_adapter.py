@@ -224,14 +224,17 @@ def gain_of_a_step_ahead(history: Sequence[dict[str, float]]) -> str:
 
 
 class KeptWithCheckpoint(TrainerCallback, ExportableState):
-    """Saves the judge's variances in a checkpoint's trainer_state.json, and loads them when a run resumes."""
+    """Saves the judge's variances and the evolving rubrics in a checkpoint's trainer_state.json, and loads them when a
+    run resumes."""
 
     def __init__(self, arena: Arena):
         self.referee = arena.referee
 
     def state(self) -> dict[str, Any]:
-        return {"args": {}, "attributes": asdict(self.referee.variances)}
+        return {"args": {}, "attributes": asdict(self.referee.variances) | {"rubrics": self.referee.rubrics}}
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step:
-            self.referee.variances = JudgeVariances(**state.stateful_callbacks[type(self).__name__]["attributes"])
+            kept = dict(state.stateful_callbacks[type(self).__name__]["attributes"])
+            self.referee.rubrics = kept.pop("rubrics", {})  # none in checkpoints of earlier versions
+            self.referee.variances = JudgeVariances(**kept)

@@ -8,7 +8,7 @@ from parts import domain_of
 from arenarl.config.schema import Config, JudgeConfig
 from arenarl.domains.rubrics import domain_rubric, weighted_mean
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth, examine
-from arenarl.judges.embedded import SPREAD, EmbeddedJudge
+from arenarl.judges.embedded import PROPOSED, SPREAD, EmbeddedJudge
 from arenarl.judges.factory import refuse_without_checklist
 from arenarl.judges.judge import Verdict, cached_examiner, make_examiner
 from arenarl.judges.view import view_of
@@ -247,6 +247,38 @@ def test_the_default_flip_rate_makes_answers_as_reliable_as_scores(noise):
     weights = np.array(list(one.weights(QUERY).values()))
     noise_of_a_total = (weights**2).sum() * config.sigma_independent**2 + config.sigma_call**2 + config.sigma_sticky**2
     assert (1 - 2 * rate) ** 2 == pytest.approx(SPREAD**2 / (SPREAD**2 + noise_of_a_total))
+
+
+def test_new_rubrics_separate_the_group_or_at_the_stated_rate_say_nothing():
+    """Qualities 1, 6 and 9 differ at the scores 2.5, 5 and 7.5 of each of seven dimensions."""
+    group = [attempt(quality) for quality in (1.0, 6.0, 9.0)]
+
+    def truth_of(query, view):
+        share = float(view.answer) / 10
+        return TravelTruth(*[[share]] * 4, {"a": True}, clarity=share, facts_expected=10, facts_grounded=10 * share)
+
+    def proposed(rate, noise="simulated", present=()):
+        one = EmbeddedJudge(JudgeConfig(irrelevant_rate=rate, noise=noise), truth_of, 0)
+        calls = [asyncio.run(one.propose_rubrics(QUERY, group, present, repeat)) for repeat in range(300)]
+        assert calls[:3] == [asyncio.run(one.propose_rubrics(QUERY, group, present, repeat)) for repeat in range(3)]
+        return one, calls
+
+    for rate in (0.0, 0.25, 1.0):
+        one, calls = proposed(rate)
+        assert {len(new) for new in calls} == {PROPOSED}
+        texts = [text for new in calls for text in new]
+        assert np.mean([text.startswith("sign ") for text in texts]) == pytest.approx(rate, abs=0.04)
+        assert np.mean([weight > 0 for new in calls for weight in new.values()]) == pytest.approx(0.5, abs=0.05)
+    exact, calls = proposed(1.0, "none")
+    for text, weight in {text: weight for new in calls for text, weight in new.items()}.items():
+        name, level = text.split()[0], float(text.split()[-1])
+        met = [asyncio.run(exact.check_items(QUERY, one, rubrics=[text]))[text] for one in group]
+        assert met == [(quality >= level) == (weight > 0) for quality in (1, 6, 9)] and len(set(met)) == 2
+        assert name in exact.weights(QUERY) and ("below" in text) == (weight < 0)
+    present = [f"{name} is {side}" for name in exact.weights(QUERY) for side in ("below 2.5", "at least 5")]
+    assert {text.split()[-1] for new in proposed(0.0, present=present)[1] for text in new} == {"7.5"}
+    signs = [exact._meets(QUERY, view_of(attempt(quality), "results"), "sign 7") for quality in range(200)]
+    assert np.mean(signs) == pytest.approx(0.5, abs=0.15)
 
 
 def test_a_query_without_constraints_is_an_error_if_the_reward_needs_a_checklist():

@@ -58,6 +58,9 @@ class Scripted(Judge):
 
     score_overall = score_dimension = score_together = check_items = score
 
+    async def propose_rubrics(self, query, trajectories, rubrics, *options):
+        return self._reply(1)
+
     def checklist(self, query):
         return {"item_1": 2.0, "item_2": 1.0}
 
@@ -101,7 +104,7 @@ def test_a_custom_total_must_be_a_number_from_0_to_10_too():
 def test_a_faulty_judge_stops_neither_training_nor_evaluation(fault):
     judge = OwnJudge(Scripted(fault), "mine:Judge")
     trajectories = [attempt(1.0), attempt(2.0), attempt(3.0)]
-    for method in ("tournament", "tournament_grpo", "rubric_checklist", *OTHERS):
+    for method in ("tournament", "tournament_grpo", "rubric_checklist", "evolving_rubrics", *OTHERS):
         outcome = arena_of(config_of(method), judge).reward_groups([RolloutGroup(QUERY, trajectories)])[0]
         assert outcome.rewards_G == [None] * 3 and outcome.failed_calls == outcome.judge_calls > 0
     (case,) = judge_trajectories([QUERY], [trajectories[0]], {QUERY.query_id: trajectories[1]}, Panel([judge], None))
@@ -118,8 +121,13 @@ MET = {"item_1": True, "item_2": False}
      [[1, 2], [1, 2, 3, 4], [1, 2, 11], [1, 2, None], "123", {"1": 1}, 7]),
     ("check_items", (attempt(1.0),), [({"item_2": False, "item_1": True}, MET)],
      [{"item_1": True}, MET | {"item_2": 1}, MET | {"item_3": True}, [True, False], True]),
+    ("check_items", (attempt(1.0), 0, ["new"]), [(MET | {"new": True}, MET | {"new": True})], [MET, {"new": True}]),
+    ("propose_rubrics", ([attempt(1.0)] * 3, ["old"]), [({"a": 1, "b": -1.0}, {"a": 1.0, "b": -1.0}), ({}, {})],
+     [["a"], {"a": 2}, {"a": True}, {"a": "1"}, {"": 1}, {1: 1}, "a"]),
 ])  # fmt: skip
-def test_wrong_positions_listwise_scores_and_checklist_answers_are_missing_verdicts(method, arguments, valid, wrong):
+def test_wrong_positions_listwise_scores_checklist_answers_and_rubrics_are_missing_verdicts(
+    method, arguments, valid, wrong
+):
     assert all(call(reply, method, *arguments) == verdict for reply, verdict in valid)
     assert all(call(reply, method, *arguments) is None for reply in wrong)
 

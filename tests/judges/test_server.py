@@ -71,6 +71,13 @@ def test_without_noise_verdicts_of_the_llm_judge_equal_those_of_the_embedded_jud
             assert await llm.score_overall(query, a) == pytest.approx(await embedded.score_overall(query, a))
             together = await embedded.score_together(query, [b, a, b])
             assert await llm.score_together(query, [b, a, b]) == pytest.approx(together)
+            new = await llm.propose_rubrics(query, [a, b], ["path_breadth is at least 5"])
+            checks = [await embedded.check_items(query, one, rubrics=list(new)) for one in (a, b)]
+            for text, weight in new.items():  # drawn anew by the server, which sees other messages
+                assert checks[0][text] != checks[1][text] and weight == (-1.0 if "below" in text else 1.0)
+                assert not text.startswith("path_breadth") or "5" not in text.split()
+            checked = await llm.check_items(query, a, rubrics=list(new))
+            assert {text: checked[text] for text in new} == {text: checks[0][text] for text in new}
             assert llm.weights(query) == embedded.weights(query)
             for name in embedded.weights(query):
                 assert await llm.score_dimension(query, a, name) == await embedded.score_dimension(query, a, name)

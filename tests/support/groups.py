@@ -9,7 +9,7 @@ OTHERS = [
     "pointwise_answer", "pointwise_trajectory", "win_rate", "pointwise_implicit", "pointwise_explicit", "ruler",
     "mixture", "dgr",
 ]  # fmt: skip
-COARSE = ["brpo", "elo", "rubric_checklist", "circular"]  # methods that do not guarantee the order
+COARSE = ["brpo", "elo", "rubric_checklist", "evolving_rubrics", "circular"]  # methods that do not guarantee the order
 # the first three topologies give the true order
 METHODS = [("tournament", topology) for topology in list(TOPOLOGIES)[:3]] + [(name, None) for name in OTHERS]
 QUERY = Query("q", "travel", "Search", "en", "Find a cafe.")

@@ -24,7 +24,7 @@ from arenarl.training.methods.agentevol import best_trajectories
 from arenarl.training.methods.dpo import make_trainer, preference_pairs
 from arenarl.training.methods.method import offline_arguments
 from arenarl.training.rewards import rank_to_reward
-from arenarl.training.rewards.group import GroupOutcome
+from arenarl.training.rewards.group import GroupOutcome, Referee
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl, write_jsonl
 
 QUERY = Query("q", "travel", "Search", "en", "Where?")
@@ -199,6 +199,20 @@ def test_examples_are_read_up_to_the_first_damaged_line(tmp_path):
         assert is_equal or len(done) < 4 or list(read_jsonl(path)) == records
         assert (tmp_path / "round2").exists() is (len(done) == 4)
         assert list(read_jsonl(path)) == list(done.values())
+
+
+def test_a_resumed_round_restores_the_judge_s_variances_and_the_evolving_rubrics(tmp_path):
+    """Records of earlier versions have no rubrics; of two visits to a query, the later counts."""
+    kept = [{}, {"rubrics": {"a": {"old": 1.0}, "b": {"x": 1.0}}}, {"rubrics": {"a": {"new": -1.0}}}]
+    steps = [{"step": step, "examples": [], "variances": {"score_df": step}} for step in range(3)]
+    records = [of_step | rest for of_step, rest in zip(steps, kept, strict=True)]
+    write_jsonl(tmp_path / "examples.jsonl", map(offline._signed, records))
+    referee = Referee(None, None, None, None, None, 0)
+    generator, arena = SimpleNamespace(model="policy"), SimpleNamespace(referee=referee)
+    step = SimpleNamespace(folder=tmp_path, arena=arena, engine=SimpleNamespace(generator=generator))
+    rounds = offline.Rounds(config_of(method="dpo"), step, None, Stopwatch(tmp_path), TrainingBar("rl"))
+    assert rounds._collect(tmp_path / "examples.jsonl", "policy", {number: [QUERY] for number in range(3)}) == []
+    assert referee.variances.score_df == 2 and referee.rubrics == {"a": {"new": -1.0}, "b": {"x": 1.0}}
 
 
 @pytest.mark.slow(seconds=70)

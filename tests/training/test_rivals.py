@@ -130,6 +130,65 @@ def test_a_checklist_reward_is_the_weighted_share_of_its_items():
     assert checklist_reward([met, None, dict.fromkeys(weights, True)], weights) == [0.5, None, 1.0]
 
 
+class Writing(EmbeddedJudge):
+    """Proposes these rubrics, each true of the qualities in its list; `seen` records the present ones of each call."""
+
+    def __init__(self, *proposals):
+        super().__init__(EXACT, truth_of, 0)
+        self.proposals, self.holds, self.seen = list(proposals), {}, []
+
+    async def propose_rubrics(self, query, trajectories, rubrics, repeat=0):
+        self.seen.append((rubrics, [float(one.answer) for one in trajectories]))
+        proposal = self.proposals.pop(0)
+        self.holds |= {text: qualities for text, (_, qualities) in (proposal or {}).items()}
+        return proposal and {text: weight for text, (weight, _) in proposal.items()}
+
+    async def check_items(self, query, trajectory, repeat=0, rubrics=()):
+        met = await super().check_items(query, trajectory, repeat)
+        return met | {text: float(trajectory.answer) in self.holds[text] for text in rubrics}
+
+
+@pytest.mark.parametrize("scored", ["all", "kept"])
+def test_evolving_rubrics_score_their_group_and_five_stay_for_the_next(scored):
+    """The checklist is quality above 2, 4, 6 and 8. Of 7 proposals over qualities 1, 3, 5 and 9, `all` and `none` do
+    not vary, and `one`, the latest of the four with the smaller spread, is the sixth. The fifth trajectory is invalid,
+    the last equals the fourth."""
+    first = {
+        "all": (1.0, [1, 3, 5, 9]), "slow": (-1.0, [1]), "none": (-1.0, []), "two": (1.0, [5, 9]),
+        "half": (1.0, [1, 9]), "three": (1.0, [3, 5, 9]), "fault": (-1.0, [9]), "one": (1.0, [1]),
+    }  # fmt: skip
+    judge = Writing(first, None, {"two": (-1.0, [5, 9]), "new": (1.0, [9])})
+    config = config_of("evolving_rubrics")
+    config.reward.scored_rubrics = scored
+    arena = arena_of(config, judge)
+    group = RolloutGroup(QUERY, [attempt(1.0), attempt(3.0), attempt(5.0), attempt(9.0), attempt(7.0, "max_turns")])
+    (outcome,) = arena.reward_groups([group])
+    kept = {"two": 1.0, "half": 1.0, "slow": -1.0, "three": 1.0, "fault": -1.0}
+    # merits met plus faults avoided: quality 1 has all, none, half, fault, one; 3: all, slow, none, three, fault; …
+    points = [0 + 5, 1 + 5, 2 + 6, 4 + 6] if scored == "all" else [0 + 2, 1 + 3, 2 + 4, 4 + 4]
+    assert outcome.rewards_G == pytest.approx([*(point / (12 if scored == "all" else 9) for point in points), 0.0])
+    assert outcome.rubrics == kept and list(outcome.rubrics)[:2] == ["two", "half"]
+    assert (outcome.judge_calls, outcome.failed_calls) == (5, 0) and judge.seen == [([], [1.0, 3.0, 5.0, 9.0])]
+    arena.learn(5, [], [(QUERY.query_id, outcome.rubrics), ("other", None)])
+    assert arena.referee.rubrics == {QUERY.query_id: kept}
+    (silent,) = arena.reward_groups([group])  # no proposals: the present ones go on
+    assert silent.rubrics == kept and (silent.judge_calls, silent.failed_calls) == (5, 1)
+    (again,) = arena.reward_groups([RolloutGroup(QUERY, [attempt(5.0), attempt(9.0), attempt(9.0)])])
+    assert judge.seen[-1] == (list(kept), [5.0, 9.0])  # identical ones are shown once
+    assert again.rubrics == {"half": 1.0, "fault": -1.0, "new": 1.0}  # a present rubric keeps its weight
+
+
+def test_without_a_verdict_evolving_rubrics_stay_and_give_no_reward():
+    class Silent(Writing):
+        async def check_items(self, *arguments, **options):
+            return None
+
+    outcome = rewarded("evolving_rubrics", [1.0, 5.0], Silent({"new": (1.0, [5])}))
+    assert outcome.rewards_G == [None, None] and outcome.rubrics == {"new": 1.0} and outcome.failed_calls == 2
+    nothing = rewarded("evolving_rubrics", [-1.0, -5.0], Silent())
+    assert nothing.rewards_G == [0.0, 0.0] and nothing.judge_calls == 0 and nothing.rubrics == {}
+
+
 def test_tournament_if_equal_plays_only_when_all_outcomes_are_equal():
     """Outcomes 1, 0, 1, 0 are the rewards; with equal outcomes, ranks 1, 2, 0 give rewards 1/2, 0, 1."""
     config = config_of("environment")

@@ -20,6 +20,7 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
 from arenarl.run.marks import MARK
 from arenarl.system.errors import UserError
+from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
 from arenarl.training.methods.grpo import standardize
 from arenarl.training.metrics import group_records
@@ -140,8 +141,7 @@ class Steps:
         client=None, reward="tournament", policy=Playback, **overrides
     ):  # fmt: skip
         self.config = config_of(**overrides)
-        self.config.reward.name = reward
-        self.config.tournament.topology, self.folder = topology, folder
+        self.config.tournament.topology, self.config.reward.name, self.folder = topology, reward, folder
         rollout = self.config.rollout
         engine = RolloutEngine(policy(tokenizer), tokenizer, lambda: compact, rollout, schemas_in_prompt=False)
         self.arena = arena_of(self.config, judge or ByNumber())
@@ -220,6 +220,38 @@ def test_checkpoints_keep_the_judge_s_variances(policy_path, tokenizer, compact,
     assert rewards[0] == rewards[1]
     assert resumed.arena.referee.variances == whole.arena.referee.variances
     assert whole.trainer.state.log_history[1]["judge/sigma_noise"] > 0
+
+
+class Evolving(ByNumber):
+    """Proposes the next letter, which stands for half of all answers."""
+
+    may_judge = threading.Event()
+
+    def checklist(self, query):
+        return {"high": 1.0}
+
+    async def check_items(self, query, trajectory, repeat=0, rubrics=()):
+        number = int(trajectory.answer.split()[-1])
+        return {"high": number > 500} | {rubric: stable_seed(rubric, number) % 2 == 0 for rubric in rubrics}
+
+    async def propose_rubrics(self, query, trajectories, rubrics, repeat=0):
+        return {next(letter for letter in "abc" if letter not in rubrics): 1.0}
+
+
+def test_checkpoints_keep_the_evolving_rubrics(policy_path, tokenizer, compact, tmp_path):
+    """Each query comes twice; a run that resumes between its visits has the rubrics and rewards of the unbroken run."""
+    options = {"save_steps": 2, "steps": 4, "reward": "evolving_rubrics", "judge": Evolving()}
+    whole = Steps(policy_path, tokenizer, compact, tmp_path, **options)
+    resumed = Steps(policy_path, tokenizer, compact, tmp_path, resume=str(tmp_path / "checkpoint-2"), **options)
+    results = [
+        [(one.rewards_G, one.rubrics) for of_step in run.outcomes for one in of_step] for run in (resumed, whole)
+    ]
+    assert results[0] == results[1][6:] and resumed.arena.referee.rubrics == whole.arena.referee.rubrics
+    assert any(len(rubrics) > 1 for _, rubrics in results[0]) and all(len(rubrics) < 2 for _, rubrics in results[1][:6])
+    counts = [entry["judge/rubrics"] for entry in whole.trainer.state.log_history if "judge/rubrics" in entry]
+    assert counts == pytest.approx([np.mean([len(one.rubrics) for one in step]) for step in whole.outcomes])
+    (record,) = group_records(3, whole.groups[3][:1], whole.outcomes[3][:1], None)
+    assert record["rubrics"] == whole.outcomes[3][0].rubrics
 
 
 def test_the_seconds_of_a_step_add_up(steps):

@@ -12,6 +12,7 @@ from arenarl.training.rewards import (
     dgr,
     elo,
     environment,
+    evolving_rubrics,
     mixture,
     pointwise,
     rubric_checklist,
@@ -42,6 +43,7 @@ REWARDS: dict[str, Reward] = {
     "mixture": mixture.REWARD,
     "elo": elo.REWARD,
     "rubric_checklist": rubric_checklist.REWARD,
+    "evolving_rubrics": evolving_rubrics.REWARD,
     "circular": circular.REWARD,
     "dgr": dgr.REWARD,
 }

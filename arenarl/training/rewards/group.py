@@ -37,7 +37,7 @@ class Tally(Summable):
 @dataclass(eq=False)
 class Referee:
     """The judge, and the settings that turn its verdicts into rewards. `variances` are the judge's, for rankings by
-    scores."""
+    scores; `rubrics` are the evolving ones, query id → text → weight."""
 
     judge: Judge
     reward: RewardConfig
@@ -46,6 +46,7 @@ class Referee:
     verifier: Verifier
     seed: int
     variances: JudgeVariances = field(default_factory=JudgeVariances)
+    rubrics: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass
@@ -54,7 +55,7 @@ class GroupOutcome:
 
     `correct_G` is empty without a known answer. `scores_G` are the scores from 0 to 10 behind a pointwise reward, and
     empty for other rewards. `parts_G` are the scores from 0 to 1 on the query's dimensions, one list per trajectory,
-    and empty for rewards without parts.
+    and empty for rewards without parts. `rubrics` are those that the query keeps, None for rewards without them.
     """
 
     rewards_G: list[float | None]
@@ -65,6 +66,7 @@ class GroupOutcome:
     correct_G: list[bool | None] = field(default_factory=list)
     scores_G: list[float | None] = field(default_factory=list)
     parts_G: list[list[float] | None] = field(default_factory=list)
+    rubrics: dict[str, float] | None = None
 
     @property
     def judged_G(self) -> list[float | None]:

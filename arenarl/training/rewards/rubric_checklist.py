@@ -12,13 +12,18 @@ from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee,
 
 
 def checklist_reward(met_G: Sequence[Mapping[str, bool] | None], weights: Mapping[str, float]) -> list[float | None]:
-    """Return rewards (G,) in [0, 1]: the weighted share of the items that are met; None stays None.
+    """Return rewards (G,) in [0, 1]: the weighted share of the items that are met, or, with a weight below 0, not met.
+
+    None stays None.
 
     >>> checklist_reward([{"a": True, "b": False}, None], {"a": 3, "b": 1})
     [0.75, None]
     """
-    whole = sum(weights.values())
-    return [None if met is None else sum(weights[item] for item in weights if met[item]) / whole for met in met_G]
+    whole = sum(map(abs, weights.values()))
+    return [
+        None if met is None else sum(abs(weights[item]) for item in weights if met[item] == (weights[item] > 0)) / whole
+        for met in met_G
+    ]
 
 
 async def by_checklist(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
@@ -28,12 +33,12 @@ async def by_checklist(referee: Referee, incoming: IncomingGroup) -> GroupOutcom
     return scored_outcome(zero_invalid(shares_G, valid_G), replies_G)
 
 
-def _check(config: Config) -> None:
+def check_query_rubrics(config: Config) -> None:
     if config.judge.train.name == "llm" and not config.judge.train.query_rubrics:
         raise UserError(
-            "reward.name=rubric_checklist needs a checklist for each query: set judge.train.query_rubrics to a file "
-            "from python -m arenarl.judges.query_rubrics --checklist"
+            f"reward.name={config.reward.name} needs a checklist for each query: set judge.train.query_rubrics to a "
+            "file from python -m arenarl.judges.query_rubrics --checklist"
         )
 
 
-REWARD = Reward(by_checklist, check=_check)
+REWARD = Reward(by_checklist, check=check_query_rubrics)
