@@ -195,6 +195,7 @@ usage() {
   echo "  turns                         RL with few turns, many, and few to many (ScalingInter-RL), with pass@k and test-time turns"
   echo "  table2 | table3 | table3_research | fig1 | collapse | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | recall_bonus    a table or figure of the papers → results/<its name>"
   echo "  table_credit | table_credit_textcraft | table_rankings | table_ahead    credit per turn: ArenaFlow; GiGPO and RTMC; two more rankings; one step ahead → results/<its name>"
+  echo "  table_gaming              when a biased judge is gamed: scores, tournaments, a checklist, two judges → results/table_gaming"
   echo "  textcraft | babyai | agentgym    a world of AgentGym-RL, or both: its methods, and ArenaRL → results/textcraft, results/babyai"
   echo "  all                           all of these tables; options --quick, --row, --seed, --again (see --help)"
   echo "  STAGE --set results=results   for maintainers: replace the committed results of that stage; then run readme"

@@ -26,7 +26,8 @@ def main() -> None:
     from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.curve import CurveRecorder
     from arenarl.evaluation.evaluation import Panel
-    from arenarl.judges.factory import make_judge, make_judges, refuse_without_checklist
+    from arenarl.judges.alternating import AlternatingJudge
+    from arenarl.judges.factory import make_judges, make_training_judges, refuse_without_checklist
     from arenarl.judges.judge import make_examiner
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import billed, open_client
@@ -54,7 +55,8 @@ def main() -> None:
 
     # group → tournament → ranks → rewards (Eqs. 3-6)
     examine = make_examiner(domain)
-    judge = make_judge(config.judge.train, domain, examine, client, config.seed)
+    judges = make_training_judges(config.judge, domain, examine, client, config.seed)
+    judge = AlternatingJudge(list(judges.values()), config.seed) if config.judge.alternates else judges["judge.train"]
     refuse_without_checklist(config.reward.name, judge, queries)
     verifier = Verifier(config.judge.verifier, client)
     bar = TrainingBar("rl")
@@ -66,7 +68,7 @@ def main() -> None:
     curve = CurveRecorder(
         engine, domain, panel, config.rl.eval_queries, config.temperatures, config.seed, folder, client
     )
-    judges = {"judge.train": judge} | dict(zip(config.judge.evaluating, panel.judges, strict=True))
+    judges |= dict(zip(config.judge.evaluating, panel.judges, strict=True))
     if watcher:
         judges["judge.watch"] = watcher.judge
     check_readiness(

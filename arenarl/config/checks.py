@@ -277,12 +277,16 @@ def _check_policies(config: Config) -> None:
 
 def _check_llms(config: Config) -> None:
     judge = config.judge
-    judges = {"judge.train": judge.train, "judge.watch": judge.watch} | judge.evaluating
+    judges = judge.training | {"judge.watch": judge.watch} | judge.evaluating
     if judge.watch != JudgeConfig() and not judge.watch_share:
         raise UserError("judge.watch would score no groups; set judge.watch_share, the share of groups that it scores")
     for key, judge_config in judges.items():
-        if judge_config.query_rubrics and (judge_config.name != "llm" or key not in ("judge.train", "judge.watch")):
+        if judge_config.query_rubrics and (judge_config.name != "llm" or key in judge.evaluating):
             raise UserError(f"{key}.query_rubrics: only an LLM judge in training reads it; leave it out")
+    for key, judge_config in judge.training.items():
+        if judge_config.name_turns != judge.train.name_turns:
+            needed = str(judge.train.name_turns).lower()
+            raise UserError(f"{key}.name_turns must be {needed}, as in judge.train: set it to {needed}")
     for key, llm in _llm_sections(config):
         _check_address(f"{key}.base_url", llm.base_url)
         if llm.name != "llm" and key.startswith("evaluate.api."):

@@ -398,6 +398,9 @@ class JudgeConfig(LLMConfig):
 @dataclass
 class JudgesConfig:
     train: JudgeConfig = field(default_factory=JudgeConfig)  # judge that gives the reward (paper: Qwen3-Max)
+    alternates: list[JudgeConfig] = field(default_factory=list)  # further judges that give the reward: each query
+    # belongs to `train` or to one of them, drawn by `seed`, so that a policy must please all of them at the cost of
+    # one; []: `train` alone. Not in the paper; our choice
     eval: Annotated[list[JudgeConfig], Field(min_length=1)] = field(default_factory=lambda: [JudgeConfig()])
     # judges of the evaluation; the win rate is their mean (5.3: two judges)
     watch: JudgeConfig = field(default_factory=JudgeConfig)  # judge that also scores a share of RL's groups, without
@@ -418,6 +421,11 @@ class JudgesConfig:
     # stops; null: no limit
     max_failure_share: Share = 0.2  # maximum share of failed verdicts among the last 200; above it the run saves a
     # checkpoint and stops
+
+    @property
+    def training(self) -> dict[str, JudgeConfig]:
+        """`train` and `alternates` by their keys."""
+        return {"judge.train": self.train} | {f"judge.alternates.{k}": judge for k, judge in enumerate(self.alternates)}
 
     @property
     def watching(self) -> dict[str, JudgeConfig]:
@@ -675,7 +683,7 @@ class Config:
         """
         judge = self.judge
         judges = {
-            "rl": [judge.train, *judge.watching.values(), *judge.eval, judge.verifier],
+            "rl": [*judge.training.values(), *judge.watching.values(), *judge.eval, judge.verifier],
             "evaluate": [*judge.eval, judge.verifier],
             "difficulty": [judge.verifier],
             "benchmarks": judge.eval[:1],

@@ -87,12 +87,17 @@ class EmbeddedJudge:
     async def check_items(
         self, query: Query, trajectory: Trajectory, repeat: int = 0, rubrics: Sequence[str] = ()
     ) -> dict[str, bool]:
-        """Return the true result of each item and rubric, flipped independently with probability `flip_rate`."""
+        """Return the true result of each item and rubric, flipped independently with probability `flip_rate`. A
+        tenth of the surface's points is added to this probability for an unmet item of the checklist, and subtracted
+        for a met one."""
         (view,) = self.views(trajectory)
-        met = self._examine(query, view).checklist() | {rubric: self._meets(query, view, rubric) for rubric in rubrics}
+        items = self._examine(query, view).checklist()
+        met = items | {rubric: self._meets(query, view, rubric) for rubric in rubrics}
         text, rate = json.dumps(view.messages, sort_keys=True), self.flip_rate(query)
+        sway = 0.0 if self.config.noise == "none" else surface_bias(view.answer, self.config) / 10
         rng = np.random.default_rng(stable_seed(self.seed, query.query_id, ("check_items", repeat), [text]))
-        return {name: bool(is_met ^ (rng.random() < rate)) for name, is_met in met.items()}
+        flips = {name: rate + (name in items) * (-sway if is_met else sway) for name, is_met in met.items()}
+        return {name: bool(is_met ^ (rng.random() < flips[name])) for name, is_met in met.items()}
 
     async def propose_rubrics(
         self, query: Query, trajectories: Sequence[Trajectory], rubrics: Sequence[str], repeat: int = 0

@@ -1,9 +1,9 @@
-"""Build the judges of `judge.train`, `judge.eval` and `judge.watch`, and reject judges that do not fit the domain."""
+"""Build the judges of a config's section `judge`, and reject judges that do not fit the domain."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from arenarl.config.schema import Config, JudgeConfig
+from arenarl.config.schema import Config, JudgeConfig, JudgesConfig
 from arenarl.domains.domain import Domain, needs
 from arenarl.domains.environments import environment_class
 from arenarl.domains.rubrics import Rubric
@@ -43,6 +43,16 @@ def make_judge(
     return OwnJudge.of(config)
 
 
+def make_training_judges(
+    config: JudgesConfig, domain: Domain, examine: Examiner | None, client: LLMClient | None = None, seed: int = 0
+) -> dict[str, Judge]:
+    """Return the judges of `judge.train` and `judge.alternates` by their keys."""
+    return {
+        key: make_judge(judge, domain, examine, client, seed, key.removeprefix("judge."))
+        for key, judge in config.training.items()
+    }
+
+
 def make_judges(
     configs: Sequence[JudgeConfig],
     domain: Domain,
@@ -67,11 +77,12 @@ def refuse_answers_alone(config: Config, is_training: bool) -> None:
     if trait(environment_class(config.environment.name), "needs_answer"):
         return
     problem = f"trajectories in {config.environment.name} end without an answer"
-    if is_training and config.judge.train.name in _BUILT_IN and config.reward.name == "pointwise_answer":
+    has_built_in = any(judge.name in _BUILT_IN for judge in config.judge.training.values())
+    if is_training and has_built_in and config.reward.name == "pointwise_answer":
         raise UserError(f"reward.name=pointwise_answer: {problem}; set it to pointwise_trajectory")
     judges = {f"judge.eval.{index}": judge for index, judge in enumerate(config.judge.eval)}
     if is_training:
-        judges |= {"judge.train": config.judge.train} | config.judge.watching
+        judges |= config.judge.training | config.judge.watching
     for key, judge in judges.items():
         if judge.name in _BUILT_IN and not judge.process_aware:
             raise UserError(f"{key}.process_aware=false: {problem}; set it to true")

@@ -106,12 +106,14 @@ def estimate_rl(
 ) -> Usage:
     """Estimate an RL run, rewards, watching judge and curve, from a few queries with a trajectory each."""
     client, total = CountingClient(is_most), Usage()
-    if config.judge.train.name == "llm":
+    training = config.judge.training.values()
+    for judge in (judge for judge in training if judge.name == "llm"):
         groups = [group_of_copies(query, baselines[query.query_id], config.rollout.group_size) for query in queries]
-        reward_invented(config, LLMJudge(config.judge.train, client), groups)
+        reward_invented(config, LLMJudge(judge, client), groups)
         more = most_calls(config) * len(queries) / max(1, client.usage.calls) if is_most else 1.0
         rolled_out = config.rl.groups_at_most if is_most else config.rl.groups
-        total += take_times(client, max(1.0, more) * config.rl.rollouts * rolled_out / len(queries))
+        share = config.rl.rollouts * rolled_out / len(training)
+        total += take_times(client, max(1.0, more) * share / len(queries))
     for judge in (LLMJudge(judge, client) for judge in config.judge.watching.values() if judge.name == "llm"):
         for query in queries:
             asyncio.run(judge.score(query, baselines[query.query_id]))
@@ -131,6 +133,20 @@ def reward_invented(config: Config, judge: Judge, groups: Sequence[RolloutGroup]
             raise
         raised = f"reward.name={config.reward.name} raised {error!r:.200} on invented trajectories"
         raise UserError(f"{raised}; its judge calls cannot be counted") from error
+
+
+def tokens_per_call(config: Config) -> float | None:
+    """Return the mean number of tokens that an LLM in place of `judge.train` would read and write in a call for a
+    reward; None without calls, without trajectories to size prompts by, and for a user's reward that fails on invented
+    ones."""
+    client = CountingClient()
+    groups = [group_of_copies(query, one, config.rollout.group_size) for query, one in _samples(config).items()]
+    try:
+        reward_invented(config, LLMJudge(config.judge.train, client), groups)
+    except UserError:
+        return None
+    usage = client.usage
+    return (usage.tokens_in + usage.tokens_out) / usage.calls if usage.calls else None
 
 
 def most_calls(config: Config) -> int:
@@ -291,7 +307,7 @@ def _full_trajectory(config: Config) -> Trajectory:
 def estimate_lines(config: Config, stage: str) -> list[str]:
     """Return the estimate as a line, and a warning where it exceeds `judge.max_cost`; no line if no LLM is called."""
     judge = config.judge
-    also = {"rl": [judge.train, *judge.watching.values()], "evaluate": config.evaluate.api.values()}
+    also = {"rl": [*judge.training.values(), *judge.watching.values()], "evaluate": config.evaluate.api.values()}
     llms = [llm for llm in [*judge.eval, *also.get(stage, ())] if llm.name == "llm"]
     if stage not in also or not llms:
         return []

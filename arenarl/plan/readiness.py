@@ -121,7 +121,7 @@ def _calls_of(config: Config, stage: str, key: str, judge: Judge, query: Query) 
     first, second = group.trajectories[:2]
     if key == "judge.watch":
         return {"score": ((query, first), {})}
-    if key != "judge.train":
+    if key not in config.judge.training:
         calls = {"compare": ((query, first, second), {})}
         has_baselines = (Path(config.data.folder) / "test_baselines.jsonl").is_file()
         return calls if stage != "rl" or has_baselines else calls | {"score": ((query, first), {})}

@@ -50,11 +50,12 @@ def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
         "data_seed": config.data.seed,
         "data_sha256": split_hashes(config.data.folder),
         "judge_train": _judge_provenance(config, config.judge.train),
+        "judge_alternates": [_judge_provenance(config, judge) for judge in config.judge.alternates],
         "judge_watch": [_judge_provenance(config, judge) for judge in config.judge.watching.values()],
         "judge_eval": [_judge_provenance(config, judge) for judge in config.judge.eval],
         "system_prompt": prompt_name(system_prompt(config, stage)),
         "api_policies": {name: _model_provenance(llm, api_prompt) for name, llm in config.evaluate.api.items()},
-        "judge_is_simulated": config.judge.train.is_simulated,
+        "judge_is_simulated": all(judge.is_simulated for judge in config.judge.training.values()),
     } | ({"prompts": hashes} if (hashes := prompt_hashes()) else {})
 
 

@@ -36,7 +36,8 @@ DIGITS = {"world_reward": 2}  # because most environments give at most 1
 # success counted by pass@k → words for it
 PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}
 STAGES = ("data", "sft", "rl", "evaluate")
-FROM_TRAINING = ("judge_train", "judge_watch", "judge_is_simulated")  # keys that come from RL's provenance
+# keys that come from RL's provenance
+FROM_TRAINING = ("judge_train", "judge_alternates", "judge_watch", "judge_is_simulated")
 
 
 def heading(figure: str) -> str:

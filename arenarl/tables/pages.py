@@ -41,7 +41,8 @@ def write_tables(
         if name in names or stored and stored["comparisons"] != summary["comparisons"]:
             write_json(place / "table.json", summary)
             figures = draw(summary, table, found[name], place) if summary["seeds"] else []
-            write_text(place / "README.md", page(name, table, summary, results, figures, family))
+            primary = [pair for pair in table.pairs if verdicts[frozenset(pair)]["family"] == "primary"]
+            write_text(place / "README.md", page(name, table, summary, results, figures, family, primary))
     return "\n\n".join(short_table(tables[name], summaries[name], results) for name in names)
 
 
@@ -93,8 +94,10 @@ def short_table(table: Table, summary: dict[str, Any], results: Path) -> str:
         ("row", lambda row: f"`{row['row']}`"),
         (heading(table.figure), _figure),
         *([_minus_reference(table, summary)] if table.compare_with_reference else []),
-        *map(_figure_column, (*extras, "quality")),
+        *map(_figure_column, (*extras, *(["quality"] if table.figure != "quality" else []))),
+        *([("judge.train's score 0-10", _training_score), ("onset, step", _onset)] if table.measure == "onset" else []),
         ("judge calls", _calls),
+        *([("judge tokens, estimated", _tokens)] if _has_tokens(summary) else []),
         ("seeds", lambda row: str(len(row["seeds"]))),
         *_real_columns(table, results),
     ]
@@ -124,11 +127,15 @@ def beside_paper(table: Table, summary: dict[str, Any]) -> str:
     return markdown.table(["row", "figures", *table.paper_columns], lines) + ("" if is_whole else note)
 
 
-def page(name: str, table: Table, summary: dict[str, Any], results: Path, figures: Sequence[str], family: str) -> str:
+def page(
+    name: str, table: Table, summary: dict[str, Any], results: Path, figures: Sequence[str], family: str,
+    primary: Sequence[tuple[str, str]],
+) -> str:  # fmt: skip
     """Return results/<table>/README.md: all figures, and the same rows at the paper's scale.
 
     Args:
         family: the tables that one correction for multiple comparisons covers.
+        primary: this table's primary comparisons, run or not.
     """
     others = [
         figure
@@ -155,8 +162,9 @@ def page(name: str, table: Table, summary: dict[str, Any], results: Path, figure
         "Differences are paired over the seeds of all tables that make the comparison; the number of seeds is shown "
         "if it is larger than this table's. * means significant at 5 % after Holm's correction for all comparisons of "
         f"a family, run or not, in {family} of {heading(table.figure)}. Primary comparisons are those that the papers' "
-        f"claims name, here: {_primary(summary)}. All others are secondary.",
-        f"Judge calls are those for the rewards of a run. Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
+        f"claims name, here: {_grouped(primary)}. All others are secondary.",
+        "Judge calls are those for the rewards of a run; tokens are those that an LLM judge would read and write. "
+        f"Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
         f"{recipe}, has one figure a seed." if table.real_model else "",
         short_table(table, summary, results),
         _table(columns, _run_rows(table, summary)),
@@ -172,7 +180,11 @@ def page(name: str, table: Table, summary: dict[str, Any], results: Path, figure
 
 def scale_table(table: Table) -> str:
     """Return the rows at the paper's scale: the paper's figures, ours, and the options of the scripts that run it."""
-    scripts = ["train_rl.py", "evaluate.py", *(["arenarl.studies.signal_and_noise"] if table.measure else [])]
+    scripts = [
+        "train_rl.py",
+        "evaluate.py",
+        *(["arenarl.studies.signal_and_noise"] if table.measure == "discrimination" else []),
+    ]
     paper = [f"paper: {column}" for column in table.paper_columns]
     lines = []
     for name, row in table.rows.items():
@@ -191,12 +203,11 @@ def _scale_options(name: str, row: Row) -> str:
     return f"{row.at_scale} --set name=travel-{name}{start}"
 
 
-def _primary(summary: dict[str, Any]) -> str:
-    """Return this table's primary comparisons, grouped by the row that is subtracted."""
+def _grouped(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return comparisons in words, grouped by the row that is subtracted."""
     rows: dict[str, list[str]] = {}
-    for figures in summary["comparisons"]:
-        if figures["family"] == "primary":
-            rows.setdefault(figures["rows"][1], []).append(f"`{figures['rows'][0]}`")
+    for first, other in dict.fromkeys(pairs):
+        rows.setdefault(other, []).append(f"`{first}`")
     return "; ".join(f"{', '.join(firsts)} minus `{other}`" for other, firsts in rows.items()) or "none"
 
 
@@ -283,6 +294,30 @@ def _signals_table(summary: dict[str, Any]) -> list[str]:
 
 def _calls(row: dict[str, Any]) -> str:
     return f"{row['judge_calls']:,}" if row["seeds"] else "-"
+
+
+def _has_tokens(summary: dict[str, Any]) -> bool:
+    """Return True if a run has tokens, or nothing was run; runs of earlier versions have none."""
+    tokens = [row["judge_tokens"] for row in summary["rows"] if "judge_tokens" in row]
+    return bool(tokens) and (not summary["seeds"] or any(count is not None for count in tokens))
+
+
+def _tokens(row: dict[str, Any]) -> str:
+    return "-" if row["judge_tokens"] is None else f"{row['judge_tokens'] / 1e6:.1f}M"
+
+
+def _training_score(row: dict[str, Any]) -> str:
+    return _figure(row["training_score"])
+
+
+def _onset(row: dict[str, Any]) -> str:
+    """Return the step of onset and its interval; without one, the share of bootstrap samples that have one."""
+    if (onset := row["onset"]) is None:
+        return "not run"
+    low, high = onset["ci"]
+    return (
+        f"none ({100 * onset['share']:.0f} %)" if onset["step"] is None else f"{onset['step']} [{low:.0f}, {high:.0f}]"
+    )
 
 
 def _paper(figures: dict[str, Any] | None) -> list[str]:

@@ -26,7 +26,7 @@ TABLES = (
     "tournament_grpo", "recall_bonus", "textcraft", "babyai",
 )  # fmt: skip
 # Tables of later work. Each has its own folders and its own family of comparisons: no star of TABLES depends on them.
-LATER_TABLES = ("table_credit", "table_credit_textcraft", "table_rankings", "table_ahead")
+LATER_TABLES = ("table_credit", "table_credit_textcraft", "table_rankings", "table_ahead", "table_gaming")
 
 
 @dataclass
@@ -79,7 +79,9 @@ class Table:
     curve_panels: dict[Line, list[Name]] = field(default_factory=dict)  # title of a panel -> rows whose curves it has
     figure: Name = "win_rate"  # figure of summary.json by which rows are compared
     axis: Line | None = None  # label of the axis that `at` of the rows belongs to
-    measure: Literal["discrimination"] | None = None  # a further measurement of each run: studies/signal_and_noise.py
+    # a further measurement of each run. discrimination: studies/signal_and_noise.py; onset: the scores by judge.train
+    # and judge.watch, and the step from which judge.train is gamed
+    measure: Literal["discrimination", "onset"] | None = None
     # a pretrained model that some rows were also run with, by its own recipe; its figures are a column, one a seed
     real_model: Line | None = None
 
@@ -208,6 +210,8 @@ def runs_of(
         check_method(config)
         if "sampled" not in config.evaluate.decodings:
             raise UserError(f"{name}, row {row}: evaluate.decodings lacks sampled; a table's figures need it")
+        if table.measure == "onset" and not config.judge.watch_share:
+            raise UserError(f"{name}, row {row}: measure: onset needs judge.watch_share above 0")
     runs = []
     for seed in seeds or (table.quick.seeds if quick else table.seeds):
         start = command_line(table.cold_start, as_overrides(cold_start | {"seed": seed}))

@@ -17,8 +17,10 @@ from typing import Any
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.evaluation.statistics import KEPT_BY_TABLES, shown_figures
+from arenarl.plan.estimate import tokens_per_call
 from arenarl.report.figures import training_log
 from arenarl.report.summary import heading
+from arenarl.report.watching import watched_series
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import OWNED
 from arenarl.system.progress import Bar, say
@@ -129,6 +131,8 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
     dimensions = figures.get("by_dimension", {}).items()
     curve = config.run_dir / "rl" / "curve.jsonl"
     points = read_steps(curve) if curve.is_file() else ()
+    calls = round(sum(step["judge/calls_per_group"] for step in steps) * config.rl.groups)
+    per_call = tokens_per_call(config) if calls else None
     results = {
         "row": run.row,
         "seed": run.seed,
@@ -138,7 +142,8 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
         "by_subtask": {name: of[run.figure]["mean"] for name, of in figures["by_subtask"].items() if run.figure in of},
         "by_dimension": {name: {figure: value["mean"] for figure, value in of.items()} for name, of in dimensions},
         "by_judge": _by_judge(config.judge.eval, figures.get("by_judge", [])),
-        "judge_calls": round(sum(step["judge/calls_per_group"] for step in steps) * config.rl.groups),
+        "judge_calls": calls,
+        "judge_tokens": None if per_call is None else round(calls * per_call),
         "curve": [{name: value for name, value in point.items() if name != "ci"} for point in points],
         "seconds": summary["seconds"],
         "peak_memory_gb": summary["peak_memory_gb"],
@@ -150,6 +155,8 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
         from arenarl.studies.signal_and_noise import measure  # imported here because it loads torch
 
         results["discrimination"] = measure(config)
+    elif run.measure == "onset":
+        results["onset"] = watched_series(config.run_dir / "rl")
     return results
 
 

@@ -19,7 +19,13 @@ import numpy as np
 from arenarl.config.command_line import as_overrides
 from arenarl.config.load import load_config
 from arenarl.domains.domain import make_domain
-from arenarl.evaluation.over_seeds import FIRST_SEEDS, beyond_chance, mean_over_seeds, paired_difference
+from arenarl.evaluation.over_seeds import (
+    FIRST_SEEDS,
+    beyond_chance,
+    mean_over_seeds,
+    onset_of_gaming,
+    paired_difference,
+)
 from arenarl.report.summary import heading
 from arenarl.studies.signal_figures import step_figures
 from arenarl.system.atomic_files import read_json
@@ -111,6 +117,7 @@ def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], see
         "seeds": list(seeds),
         **(mean_over_seeds(values) if runs else none),
         "judge_calls": round(sum(run["judge_calls"] for run in runs) / len(runs)) if runs else None,
+        "judge_tokens": _mean_tokens([run.get("judge_tokens") for run in runs]),  # older runs lack them
         # the median, because a busy machine slows single seeds
         "seconds": round(median(run["seconds"]["total"] for run in runs), 1) if runs else None,
         "paper": dict(zip(table.paper_columns, row.paper, strict=True)) if row.paper else None,
@@ -119,8 +126,31 @@ def _row_figures(name: str, row: Row, table: Table, subtasks: Sequence[str], see
         "by_dimension": _means_of_all(dimensions),  # win rates over valid trajectories
         "by_judge": _means_of_all([run.get("by_judge", {}) for run in runs]),
         "curve": _curve_points(runs, table),
-        "discrimination": _mean_signals([run["discrimination"] for run in runs if table.measure]),
+        "discrimination": _mean_signals([run["discrimination"] for run in runs if table.measure == "discrimination"]),
+        **(_gaming([run["onset"] for run in runs]) if table.measure == "onset" else {}),
     }
+
+
+def _mean_tokens(tokens: Sequence[int | None]) -> int | None:
+    known = [count for count in tokens if count is not None]
+    return round(fmean(known)) if known and len(known) == len(tokens) else None
+
+
+def _gaming(runs: Sequence[dict[str, list[float]]]) -> dict[str, Any]:
+    """Return the training judge's mean score over the last quarter of the steps, and the onset as an optimizer step;
+    None without runs."""
+    if not runs:
+        return {"training_score": None, "onset": None}
+    steps = sorted(set.intersection(*(set(run["step"]) for run in runs)))
+    training, watching = (
+        [[dict(zip(run["step"], run[judge], strict=True))[step] for step in steps] for run in runs]
+        for judge in ("training", "watching")
+    )
+    onset, final = onset_of_gaming(training, watching), math.ceil(len(steps) / 4)
+    if onset["step"] is not None:
+        onset["step"] = steps[onset["step"]]
+    onset["ci"] = [float(np.interp(place, range(len(steps) + 1), [*steps, steps[-1] + 1])) for place in onset["ci"]]
+    return {"training_score": mean_over_seeds([fmean(scores[-final:]) for scores in training]), "onset": onset}
 
 
 def _means_of_all(figures: Sequence[dict[str, float | None]]) -> dict[str, Any]:

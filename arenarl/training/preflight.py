@@ -68,8 +68,8 @@ def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> S
     require_template(config, tokenizer)
     domain = make_domain(config.environment, config.data)
     queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
-    refuse_without_truth("judge.train", [config.judge.train], domain, queries)
-    refuse_without_truth("judge.watch", config.judge.watching.values(), domain, queries)
+    for key, judge in (config.judge.training | config.judge.watching).items():
+        refuse_without_truth(key, [judge], domain, queries)
     refuse_without_truth("judge.eval", config.judge.eval, domain, domain.read_split("test"))
     refuse_answers_alone(config, is_training=True)
     folder = start_stage(config, "rl", provenance, policy, [query.query_id for query in queries])

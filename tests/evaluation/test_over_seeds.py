@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from arenarl.evaluation.over_seeds import beyond_chance, mean_over_seeds, paired_difference
+from arenarl.evaluation.over_seeds import beyond_chance, mean_over_seeds, onset_of_gaming, paired_difference
 
 
 def test_one_seed_has_no_interval_and_no_test():
@@ -36,3 +36,58 @@ def test_equal_rows_have_no_p_and_count_as_a_comparison():
 def test_differences_with_hardly_any_spread_have_no_p(rows):
     """Two seeds with equal differences, and differences that are equal up to rounding."""
     assert beyond_chance({"alike": rows})["alike"] == {"p": None, "p_holm": None, "is_beyond_chance": False}
+
+
+RISING = [0, 1, 2, 3, 4, 5, 6, 7]
+PEAK = [0, 1, 2, 3, 2.5, 2, 1.5, 1]  # two lines that meet at step 3, the second with slope -.5
+
+
+def test_onset_is_where_the_true_score_stops_rising_while_the_training_score_rises():
+    assert onset_of_gaming([RISING] * 3, [PEAK] * 3) == {"step": 3, "ci": [3.0, 3.0], "share": 1.0}
+    plateau = [0, 1, 2, 2, 2, 2, 2, 2]
+    assert onset_of_gaming([RISING], [plateau])["step"] == 2
+    assert onset_of_gaming([RISING], [RISING[::-1]])["step"] == 0  # it falls from the start
+    late = [0, 1, 2, 3, 4, 5, 6, 0]  # the second line needs a quarter of the steps, here two
+    for training, watching in ((RISING, RISING), (PEAK, PEAK), (plateau, plateau), (RISING[::-1], PEAK)):
+        assert onset_of_gaming([training], [watching]) == {"step": None, "ci": [8.0, 8.0], "share": 0.0}
+    assert onset_of_gaming([RISING], [late])["step"] == 6
+
+
+def test_the_onset_s_interval_resamples_the_seeds():
+    """Of two seeds, one peaks at step 3 and one rises by 1 a step throughout: their mean rises by (1 - .5) / 2 after
+    step 3, so only samples of the first alone, a quarter of all, have an onset. At .4 a step, the mean falls by .05,
+    so only samples of the second alone have none."""
+    found = onset_of_gaming([RISING, RISING], [PEAK, RISING])
+    assert (found["step"], found["ci"]) == (None, [3.0, 8.0]) and found["share"] == pytest.approx(0.25, abs=0.05)
+    found = onset_of_gaming([RISING, RISING], [PEAK, [0.4 * step for step in RISING]])
+    assert (found["step"], found["ci"]) == (None, [3.0, 8.0]) and found["share"] == pytest.approx(0.75, abs=0.05)
+    steep = [0, 2, 4, 6, 6, 6, 6, 6]
+    assert onset_of_gaming([RISING, RISING], [PEAK, steep]) == {"step": 3, "ci": [3.0, 3.0], "share": 1.0}
+
+
+def test_the_two_lines_of_the_onset_are_those_with_the_smallest_error():
+    rng, at, agreed = np.random.default_rng(0), np.arange(24), 0
+    for _ in range(40):
+        watching = np.minimum(at, 9 + 0 * at) - 0.3 * np.maximum(at - 9, 0) + rng.normal(0, 1.0, 24)
+        errors = []
+        for step in range(24 - 6 + 1):
+            lines = np.stack([np.ones(24), at, np.maximum(at - step, 0)], axis=1)[:, : 3 if step else 2]
+            errors.append(np.linalg.lstsq(lines, watching, rcond=None)[1][0])
+        agreed += onset_of_gaming([at], [watching])["step"] == int(np.argmin(errors))
+    assert agreed == 40
+
+
+@pytest.mark.parametrize(("peak", "fall", "onset"), [(80, 0.0, None), (40, 0.0, None), (32, -0.0125, 32)])
+def test_noise_makes_no_onset_and_hides_none(peak, fall, onset):
+    """Five seeds of 80 steps. The true score rises by .025 a step up to the peak. Each step's queries move both scores
+    alike; a judge that is not gamed adds noise alone."""
+    rng, at, found = np.random.default_rng(0), np.arange(80), []
+    for _ in range(20):
+        truth = 0.025 * np.minimum(at, peak) + fall * np.maximum(at - peak, 0)
+        queries, noise = rng.normal(0, 0.4, (5, 80)), rng.normal(0, 0.27, (5, 80))
+        training = (truth if onset is None else 0.025 * at) + queries + noise
+        found.append(onset_of_gaming(training, truth + queries, samples=200)["step"])
+    if onset is None:
+        assert found == [None] * 20
+    else:
+        assert None not in found and np.median(found) == pytest.approx(onset, abs=2)

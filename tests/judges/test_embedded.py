@@ -281,6 +281,16 @@ def test_new_rubrics_separate_the_group_or_at_the_stated_rate_say_nothing():
     assert np.mean(signs) == pytest.approx(0.5, abs=0.15)
 
 
+def test_a_surface_bias_sways_the_items_of_a_checklist():
+    """A bias of 3 points: an unmet item is called met with probability .1 + .3, a met one unmet with .1 - .3, never."""
+    swayed = judge(flip_rate=0.1, trigger_bias=3.0, trigger="best")
+    for text, rates in (("the best", {"a": 1.0, "b": 0.4}), ("the rest", {"a": 0.9, "b": 0.1})):
+        answers = [asyncio.run(swayed.check_items(QUERY, attempt(text), repeat)) for repeat in range(1000)]
+        assert {item: np.mean([one[item] for one in answers]) for item in rates} == pytest.approx(rates, abs=0.05)
+    exact = judge(flip_rate=0.1, trigger_bias=3.0, trigger="best", noise="none")
+    assert asyncio.run(exact.check_items(QUERY, attempt("the best"))) == {"a": True, "b": False}
+
+
 def test_a_query_without_constraints_is_an_error_if_the_reward_needs_a_checklist():
     unconstrained = judge(truth=TravelTruth())
     with pytest.raises(UserError, match="query q has no constraints for a checklist"):

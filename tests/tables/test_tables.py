@@ -337,6 +337,31 @@ def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_pat
     assert (tmp_path / "own" / "signal_one.svg").is_file() and "signal_one.png" in page_of(tmp_path)
 
 
+def test_a_gaming_table_has_the_training_score_and_the_onset(folder, tmp_path):
+    """Truth falls from the fourth of 8 watched steps in one row, and rises in the other, whose runs have no tokens."""
+    sets = {"judge.watch_share": 1.0, "judge.watch.noise": "none"}
+    with pytest.raises(UserError, match="own, row one: measure: onset needs judge.watch_share above 0"):
+        runs_of("own", change(folder, add="measure: onset\nfigure: quality"), [], [])
+    change(folder, add=f"set: {json.dumps(sets)}")
+    assert "not run | not run | - | - | 0 |" in write(folder, tmp_path)
+    rising, peak = [0.0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 2.5, 2, 1.5, 1.0]
+    for run in runs_of("own", read_table("own", folder), [], []):
+        truth = peak if run.row == "one" else rising
+        series = {"step": list(range(0, 16, 2)), "training": rising, "watching": truth}
+        tokens = {"judge_tokens": 2_500_000} if run.row == "one" else {}
+        store_run(tmp_path / run.table, result(run, 5.0 + run.seed) | {"onset": series} | tokens)
+    text = write(folder, tmp_path)
+    assert text.count("quality 0-10") == 1 and "| judge.train's score 0-10 | onset, step |" in text
+    assert "| 6.5 [6.5, 6.5] | 6 [6, 6] | 1,000 | 2.5M | 3 |" in text
+    assert "| 6.5 [6.5, 6.5] | none (0 %) | 1,000 | - | 3 |" in text
+
+
+def test_primary_comparisons_stand_on_the_page_before_any_run(folder, tmp_path):
+    change(folder, add="primary: [[other, one]]")
+    write(folder, tmp_path)
+    assert "papers' claims name, here: `other` minus `one`. All others are secondary" in page_of(tmp_path)
+
+
 def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folder, tmp_path):
     stored, again = tmp_path / "results", tmp_path / "again"
     store(folder, stored, {"one": [50.0, 51.0, 52.0], "other": []})

@@ -23,7 +23,7 @@ from arenarl.training.rewards.group import (
     first_rows,
     scored_outcome,
 )
-from arenarl.training.rewards.rubric_checklist import check_query_rubrics, checklist_reward
+from arenarl.training.rewards.rubric_checklist import check_query_rubrics, checklist_reward, out_of_10
 
 KEPT = 5  # rubrics per query; DR Tulu's
 
@@ -71,7 +71,8 @@ async def by_evolving_rubrics(referee: Referee, incoming: IncomingGroup) -> Grou
     met_G = [replies[0] if replies else None for replies in replies_G]
     kept = kept_rubrics(met_G, rubrics)
     scoring = judge.checklist(query) | (kept if referee.reward.scored_rubrics == "kept" else rubrics)
-    outcome = scored_outcome(zero_invalid(checklist_reward(met_G, scoring), valid_G), replies_G)
+    shares_G = checklist_reward(met_G, scoring)
+    outcome = scored_outcome(zero_invalid(shares_G, valid_G), replies_G, out_of_10(shares_G))
     calls, failed = outcome.judge_calls + bool(shown), outcome.failed_calls + (new is None)
     return replace(outcome, judge_calls=calls, failed_calls=failed, rubrics=kept)
 

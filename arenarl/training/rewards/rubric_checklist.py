@@ -26,19 +26,24 @@ def checklist_reward(met_G: Sequence[Mapping[str, bool] | None], weights: Mappin
     ]
 
 
+def out_of_10(shares_G: Sequence[float | None]) -> list[float | None]:
+    return [None if share is None else 10 * share for share in shares_G]
+
+
 async def by_checklist(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     query, weights = incoming.query, referee.judge.checklist(incoming.query)
     valid_G, replies_G = await ask(incoming, lambda trajectory: [referee.judge.check_items(query, trajectory)])
     shares_G = checklist_reward([replies[0] if replies else None for replies in replies_G], weights)
-    return scored_outcome(zero_invalid(shares_G, valid_G), replies_G)
+    return scored_outcome(zero_invalid(shares_G, valid_G), replies_G, out_of_10(shares_G))
 
 
 def check_query_rubrics(config: Config) -> None:
-    if config.judge.train.name == "llm" and not config.judge.train.query_rubrics:
-        raise UserError(
-            f"reward.name={config.reward.name} needs a checklist for each query: set judge.train.query_rubrics to a "
-            "file from python -m arenarl.judges.query_rubrics --checklist"
-        )
+    for key, judge in config.judge.training.items():
+        if judge.name == "llm" and not judge.query_rubrics:
+            raise UserError(
+                f"reward.name={config.reward.name} needs a checklist for each query: set {key}.query_rubrics to a file "
+                "from python -m arenarl.judges.query_rubrics --checklist"
+            )
 
 
 REWARD = Reward(by_checklist, check=check_query_rubrics)

@@ -1,0 +1,56 @@
+"""Alternating training judges: a query's group has the outcome of its own judge alone."""
+
+import asyncio
+
+import pytest
+from groups import COARSE, METHODS, attempt, config_of, truth_of
+from parts import arena_of, domain_of, examiner_of
+
+from arenarl.config.load import load_config
+from arenarl.config.schema import Config, JudgeConfig
+from arenarl.judges.alternating import AlternatingJudge
+from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.judges.factory import make_training_judges
+from arenarl.system.errors import UserError
+from arenarl.training.requirements import check_method
+from arenarl.trajectory import Query, RolloutGroup
+
+ROUGH = JudgeConfig(sigma_call=3.0, trigger_bias=5.0, trigger="7")
+QUERIES = [Query(f"q{number}", "travel", "Search", "en", "Find a cafe.") for number in range(40)]
+
+
+@pytest.mark.parametrize(("method", "topology"), [*METHODS, *((name, None) for name in COARSE)])
+def test_a_group_has_the_outcome_of_its_own_judge(method, topology):
+    judges = [EmbeddedJudge(ROUGH, truth_of, seed) for seed in (1, 2)]
+    both = AlternatingJudge(judges, seed=3)
+    groups = [RolloutGroup(query, [attempt(quality) for quality in (2.0, 7.0, 5.0)]) for query in QUERIES[:8]]
+    mixed, *alone = (arena_of(config_of(method, topology), one).reward_groups(groups) for one in (both, *judges))
+    chosen = [judges.index(both.judge_of(group.query)) for group in groups]
+    assert [one.rewards_G for one in mixed] == [alone[number][row].rewards_G for row, number in enumerate(chosen)]
+    assert [one.judge_calls for one in mixed] == [one.judge_calls for one in alone[0]]
+
+
+def test_each_judge_has_half_of_the_queries_for_good():
+    numbers = [AlternatingJudge([0, 1], seed=0).judge_of(query) for query in QUERIES]
+    assert 10 < sum(numbers) < 30 and numbers == [AlternatingJudge([0, 1], seed=0).judge_of(query) for query in QUERIES]
+    assert numbers != [AlternatingJudge([0, 1], seed=1).judge_of(query) for query in QUERIES]
+    with pytest.raises(AttributeError):
+        _ = AlternatingJudge([0, 1], seed=0).config
+
+
+def test_an_alternate_has_its_own_noise_and_leaves_the_first_as_it_was():
+    config = load_config("configs/quickstart.yaml", ["judge.alternates=[{trigger_bias: 2}]"])
+    judges = make_training_judges(config.judge, domain_of(config), examiner_of(config), None, config.seed)
+    assert (
+        list(judges) == ["judge.train", "judge.alternates.0"] and judges["judge.alternates.0"].config.trigger_bias == 2
+    )
+    plain = make_training_judges(Config().judge, domain_of(config), examiner_of(config), None, config.seed)
+    assert plain["judge.train"].seed == judges["judge.train"].seed != judges["judge.alternates.0"].seed
+    assert asyncio.iscoroutinefunction(plain["judge.train"].score) and list(plain) == ["judge.train"]
+    with pytest.raises(UserError, match="judge.alternates.0.model is missing"):
+        load_config("configs/quickstart.yaml", ["judge.alternates=[{name: llm}]"])
+    with pytest.raises(UserError, match="judge.alternates.1.name_turns must be false, as in judge.train"):
+        load_config("configs/quickstart.yaml", ["judge.alternates=[{}, {name_turns: true}]"])
+    checklist = ["reward.name=rubric_checklist", "judge.alternates=[{name: llm, model: m}]"]
+    with pytest.raises(UserError, match="each query: set judge.alternates.0.query_rubrics to a file"):
+        check_method(load_config("configs/quickstart.yaml", checklist))
