@@ -23,7 +23,6 @@ report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
 difficulty() { train -m arenarl.training.difficulty --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/methods/$name.yaml; rl "$@"; evaluate "$@"; done; }
-turns()     { for name in short long scaling; do CONFIG=configs/methods/${name}_turns.yaml; rl "$@"; evaluate "$@"; report "$@"; done; }
 tables()    { python -m arenarl.tables "$@"; }
 readme()    { python -m arenarl.tables.documents; }
 judge_check()  { data; python -m arenarl.studies.judge_reliability --config "$CONFIG" "$@"; }
@@ -192,11 +191,13 @@ usage() {
   echo "  data_quality                  SFT on inspected and on as many uninspected trajectories, three seeds → runs/data-quality-inspected, ..."
   echo "  difficulty                    measure how often the SFT policy answers each closed query correctly, before RL"
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and ArenaRL with an error-free judge, from the same SFT policy"
-  echo "  turns                         RL with few turns, many, and few to many (ScalingInter-RL), with pass@k and test-time turns"
   echo "  table2 | table3 | table3_research | fig1 | collapse | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | recall_bonus    a table or figure of the papers → results/<its name>"
+  echo "  table4 | table_methods | table_research    writing; other RL methods on travel; rewards on research → results/<its name>"
   echo "  table_credit | table_credit_textcraft | table_rankings | table_ahead    credit per turn: ArenaFlow; GiGPO and RTMC; two more rankings; one step ahead → results/<its name>"
   echo "  table_gaming              when a biased judge is gamed: scores, tournaments, a checklist, two judges → results/table_gaming"
   echo "  textcraft | babyai | agentgym    a world of AgentGym-RL, or both: its methods, and ArenaRL → results/textcraft, results/babyai"
+  echo "  textcraft_depths | babyai_levels | sciworld | searchqa    its further columns and worlds, with SFT, GRPO, ScalingInter-RL and ArenaRL → results/<its name>"
+  echo "  turns | turns_textcraft       RL with few turns, many, and few to many (ScalingInter-RL): on travel and TextCraft, or on TextCraft alone → results/<its name>"
   echo "  all                           all of these tables; options --quick, --row, --seed, --again (see --help)"
   echo "  STAGE --set results=results   for maintainers: replace the committed results of that stage; then run readme"
   echo "  readme                        regenerate the generated parts of README and docs"
@@ -220,9 +221,10 @@ case "$stage" in
   writing_length) CONFIG=configs/writing/quickstart_length.yaml ;;
 esac
 case "$stage" in
-  quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines | turns) shift; environment; check "$@"; "$stage" "$@" ;;
+  quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
   all) shift; environment; tables all "$@" ;;
   agentgym) shift; environment; tables textcraft babyai "$@" ;;
+  turns) shift; environment; tables turns turns_textcraft "$@" ;;
   real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | bench_client | bench_ahead | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
   test_vllm | test_integrations) shift; "$stage" "$@" ;;
   "" | -h | --help) usage ;;

@@ -548,8 +548,9 @@ class RLConfig:
     advantage: AdvantageName = "group_std"  # advantage of a trajectory in its group. group_std: (reward - mean) /
     # standard deviation (Eq. 7; GRPO, GSPO, DAPO). center: reward - mean (Dr.GRPO). leave_one_out: reward - mean of the
     # others (RLOO). batch_std: reward - mean, divided by its standard deviation over the step (REINFORCE++ with
-    # baseline). decoupled: group_std of the reward plus group_std of validity, standardised over the step (GDPO; with
-    # pointwise_explicit, each dimension in place of the reward). gae: per token, with a critic (PPO;
+    # baseline). global_std: reward - mean, divided by the standard deviation, both over the step's tokens
+    # (REINFORCE++). decoupled: group_std of the reward plus group_std of validity, standardised over the step (GDPO;
+    # with pointwise_explicit, each dimension in place of the reward). gae: per token, with a critic (PPO;
     # arenarl/training/methods/ppo.py). none: the reward itself (BRPO). step_credit: center, more for pivotal turns
     # (ArenaFlow; arenarl/training/methods/step_credit.py). gigpo: group_std plus that of the turns that share a state.
     # rtmc: per turn, the mean reward after its action minus the mean reward after its state (both in TextCraft and

@@ -39,20 +39,7 @@ WRITING = ("win_rate", "quality", "valid_rate", "constraints_met", "length_of_as
 ROWS = {
     "quickstart": ("ArenaRL, seeded single elimination", "configs/quickstart.yaml"),
     "quickstart-noise-free": ("ArenaRL, trained with a judge that makes no errors", "configs/methods/noise_free.yaml"),
-    "quickstart-lora": ("ArenaRL with LoRA", "configs/methods/lora.yaml"),
-    "quickstart-rloo": ("RLOO, pointwise score of the answer", "configs/methods/rloo.yaml"),
-    "quickstart-reinforce-plus-plus": (
-        "REINFORCE++ with baseline, pointwise score of the answer", "configs/methods/reinforce_plus_plus.yaml"
-    ),
-    "quickstart-ppo": ("PPO, pointwise score of the answer", "configs/methods/ppo.yaml"),
-    "quickstart-gdpo": ("GDPO, pointwise score of the answer and validity", "configs/methods/gdpo.yaml"),
-    "quickstart-dapo": ("DAPO, pointwise score of the answer", "configs/methods/dapo.yaml"),
-    "quickstart-dpo": ("DPO on the tournaments' pairs, three rounds", "configs/methods/dpo.yaml"),
-    "quickstart-agentevol": ("AgentEvol on the tournaments' winners, three rounds", "configs/methods/agentevol.yaml"),
-    "quickstart-short-turns": ("ArenaRL, 3 turns in RL", "configs/methods/short_turns.yaml"),
-    "quickstart-long-turns": ("ArenaRL, 8 turns in RL", "configs/methods/long_turns.yaml"),
-    "quickstart-scaling-turns": ("ArenaRL, ScalingInter-RL: 3, 5, 8 turns", "configs/methods/scaling_turns.yaml"),
-}  # fmt: skip
+}
 REAL_ROWS = {
     "smollm2-untouched": ("untouched", "configs/travel/smollm2_135m_untouched.yaml"),
     "smollm2": ("ArenaRL", "configs/travel/smollm2_135m.yaml"),
@@ -65,9 +52,6 @@ RIVALS = (  # rows of table3: the tournament, as many scores, rivals
 )  # fmt: skip
 RESEARCH_ROWS = {
     "research": ("closed by correctness, open-ended by tournament", "configs/research/quickstart.yaml"),
-    "research-correctness": ("closed questions only, by correctness", "configs/research/quickstart_correctness.yaml"),
-    "research-recall": ("closed questions only, with entity recall", "configs/research/quickstart_recall.yaml"),
-    "research-tournament": ("open-ended queries only, by tournament", "configs/research/quickstart_tournament.yaml"),
 }
 QUALITY_ROWS = {
     "data-quality-inspected": ("SFT on inspected trajectories", "configs/data/quality_inspected.yaml"),

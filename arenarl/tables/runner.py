@@ -126,7 +126,7 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
     means = {name: figures[name]["mean"] for name in kept}
     means |= {f"greedy_{run.figure}": greedy[run.figure]["mean"]} if greedy else {}
     at_k = enumerate(figures.get("pass_at_k", {}).get(run.figure, []), start=1)
-    means |= {f"pass_at_{k}": value["mean"] for k, value in at_k if k > 1}
+    means |= {f"pass_at_{k}": value["mean"] for k, value in at_k if k > 1 and (k < 5 or k.bit_count() == 1)}
     steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
     dimensions = figures.get("by_dimension", {}).items()
     curve = config.run_dir / "rl" / "curve.jsonl"

@@ -14,7 +14,7 @@ from arenarl.domains.prepared import refuse_other_data, split_hashes
 from arenarl.system.atomic_files import hash_files
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS, ROOT
-from arenarl.tables.rows import TABLES, read_table, runs_of
+from arenarl.tables.rows import LATER_TABLES, TABLES, read_table, runs_of
 from arenarl.trajectory import SPLIT_FILES, Query, write_jsonl
 
 WORLD = EnvironmentConfig()
@@ -129,7 +129,7 @@ def test_shipped_configs_with_the_same_folder_prepare_the_same_data(tmp_path, mo
     """The rows and the cold start of each table are included, in full and quick form."""
     monkeypatch.chdir(ROOT)
     configs = {str(path.relative_to(CONFIGS)): load_config(path) for path in CONFIGS.rglob("*.yaml") if is_run(path)}
-    for name in TABLES:
+    for name in (*TABLES, *LATER_TABLES):
         table = read_table(name)
         for quick in (False, True):
             runs = runs_of(name, table, [], [0], quick=quick)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from arenarl.config.checks import check_groups
+from arenarl.config.command_line import as_overrides
 from arenarl.config.load import load_config
 from arenarl.domains.domain import make_domain
 from arenarl.domains.rubrics import domain_rubric
@@ -55,10 +56,15 @@ def test_every_row_can_run_on_one_process_and_rows_of_one_name_have_the_same_set
         [quick] = runs_of(name, table, [run.row], [1], quick=True)
         check_groups(quick.loaded, processes=1)
     assert len({json.dumps(one) for one in settings.values()}) == len(settings) > 30
+    cold_starts = {}
     for name in LATER_TABLES:
-        for run in runs_of(name, read_table(name), [], [1]):
+        table = read_table(name)
+        for run in runs_of(name, table, [], [1]):
             check_groups(run.loaded, processes=1)
-            assert run.start.name in {f"tables/{start}" for _, start in starts}
+            assert (
+                cold_starts.setdefault(run.start.name, run.start) == run.start
+            )  # tables of one SFT policy agree on it
+        assert runs_of(name, table, [], [], quick=True)
     others = {"fig4c": "cold-start-stopped", "textcraft": "textcraft-cold-start", "babyai": "babyai-cold-start"}
     others |= dict.fromkeys(("table3_research", "recall_bonus"), "research-cold-start")
     assert starts == {(name, others.get(name, "cold-start")) for name in TABLES}
@@ -618,10 +624,10 @@ def test_a_run_keeps_its_criteria_and_judges_and_the_page_has_the_papers_columns
     assert "Rows with `-` in a column were stored before that figure was kept" in page
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", (*TABLES, *LATER_TABLES))
 def test_our_figures_name_subtasks_figures_or_criteria_of_the_tables_domain(name):
     table = read_table(name)
-    config = load_config(table.cold_start)
+    config = load_config(table.cold_start, as_overrides(table.cold_start_set))
     domain = make_domain(config.environment, config.data)
     known = {*domain.subtasks, *HEADS, *domain_rubric(domain.name, "en").names}
     assert {figure for figure in table.our_figures if figure} <= known
@@ -743,7 +749,9 @@ def is_running(pid):
 
 
 @pytest.mark.slow(seconds=5)
-@pytest.mark.parametrize("name", sorted(set(TABLES) - {"noise", "noise_strength"}))  # an LLM's noise is not an option
+@pytest.mark.parametrize(
+    "name", sorted({*TABLES, *LATER_TABLES} - {"noise", "noise_strength"})
+)  # an LLM's noise is not an option
 def test_options_at_the_papers_scale_load_and_have_names_of_their_own(name):
     lines = [line for line in scale_table(read_table(name)).splitlines() if "--config" in line]
     options = [shlex.split(line.split("`")[1]) for line in lines]

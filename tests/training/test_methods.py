@@ -164,6 +164,19 @@ def test_brpo_s_advantages_are_its_rewards(method, seed):
     assert made.loss(logps, logps, logps - 0.1) == pytest.approx(by_hand, rel=1e-5, abs=3e-6)
 
 
+def test_reinforce_plus_plus_standardises_the_rewards_over_all_own_tokens_of_the_step(method):
+    made = method("methods/reinforce_plus_plus_global", ours=True).roll_out()
+    rewards, own = np.broadcast_to(REWARDS.reshape(8, 1), made.own.shape), made.own
+    known = rewards[own & np.isfinite(rewards)]
+    assert len(set(own.sum(axis=1))) > 2  # trajectories of other lengths weigh differently
+    expected = np.where(own, np.nan_to_num((rewards - known.mean()) / known.std()), 0.0)
+    assert made.batch["advantages"].numpy() == pytest.approx(expected, abs=2e-5)
+    logps = made.logps(made.initial)
+    rl, max_tokens = made.config.rl, made.config.rollout.max_tokens
+    by_hand = loss_by_hand(rl, max_tokens, logps, logps, logps - 0.1, own, expected)
+    assert made.loss(logps, logps, logps - 0.1) == pytest.approx(by_hand, rel=1e-5, abs=3e-6)
+
+
 @pytest.mark.parametrize(("ddof", "epsilon"), [(0, 1e-4), (0, 0.0), (1, 0.5)])
 def test_eq_7_uses_ddof_and_epsilon_from_the_yaml(method, ddof, epsilon):
     made = method("methods/grpo", f"rl.advantage_ddof={ddof}", f"rl.advantage_epsilon={epsilon}").roll_out()

@@ -2,7 +2,7 @@
 scale.
 
 `rl.advantage: batch_std`. The standard deviation is over centred rewards, so TRL receives centred rewards. Departs from
-REINFORCE++: KL by the k3 estimator, not k2; its form without groups is not included.
+REINFORCE++: KL by the k3 estimator, not k2. Its form without a group baseline is `reinforce_plus_plus_global`.
 
 Two groups with rewards 1, 0 and 1, .5 are centred to +-.5 and +-.25; the step's standard deviation is .456:
 
