@@ -2,9 +2,9 @@
 
     python -m arenarl.report quickstart
 
-draws the figures of a run and writes its page, runs/<run>/report.html. Give the run's name, its folder in runs/, or its
-YAML with --config. A table's row is a run too, such as `tables/babyai_dpo`. With --case, it prints a training group
-with its points and rewards instead.
+draws the figures of a run and writes its page, runs/<run>/report.html, and case.md, a test query before and after RL.
+Give the run's name, its folder in runs/, or its YAML with --config. A table's row is a run too, such as
+`tables/babyai_dpo`. With --case, it prints a training group with its points and rewards instead.
 
     python -m arenarl.report --compare quickstart round-robin
 
@@ -49,6 +49,10 @@ def main() -> None:
     from arenarl.report.page import write_page  # only here: it needs matplotlib
 
     print(f"written: {write_page(run_dir, results_dir)}")
+    from arenarl.report.before_after import write_case  # only here: it loads torch, which a missing run does not need
+
+    if case := write_case(run_dir, results_dir):
+        print(f"written: {case}")
 
 
 if __name__ == "__main__":

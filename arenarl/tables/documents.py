@@ -72,6 +72,7 @@ def quickstart_ending(results: Path) -> str:
         print_table(summary)
         print("written: runs/quickstart/summary.json, trajectories in runs/quickstart/evaluate")
         print("written: runs/quickstart/report.html")
+        print("written: runs/quickstart/case.md")
         print_conclusion(Path("runs/quickstart"), Path("runs/quickstart"), summary)
     return "\n".join(f"    {line}".rstrip() for line in printed.getvalue().splitlines())
 
@@ -186,6 +187,12 @@ def research_criteria(results: Path) -> str:
     return markdown.table(heads, lines) if lines else "not run"
 
 
+def stored_case(results: Path) -> str:
+    """Return the quickstart's case before and after RL, which its report writes."""
+    path = results / "quickstart" / "case.md"
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else "not run"
+
+
 GENERATED = {  # document -> marker -> the part between its start and its end
     "README.md": {
         "quickstart": quickstart_ending,
@@ -202,6 +209,7 @@ GENERATED = {  # document -> marker -> the part between its start and its end
         "power": power_table,
     }
     | {name: of_table(name, short_table) for name in (*TABLES, *LATER_TABLES)},
+    "docs/case.md": {"case": stored_case},
     "docs/tournament.md": {
         "fidelity": of_study("ranking_fidelity/summary.json", fidelity.markdown_table, fidelity.markdown_differences),
         "noise_grid": of_study("ranking_fidelity/grid.json", noise_grid.markdown_table),

@@ -1,0 +1,95 @@
+"""A test query before and after RL, side by side (Appendix F, ArenaRL), and the accuracy of POI search (6.5, ArenaRL).
+
+`python -m arenarl.report RUN` writes both to case.md of a run that evaluated `sft` and `rl`, from the first sampled
+trajectory of each query. A rule chooses the query: the one with the median gain in its share of won dimensions, a tie
+being half a win. Of an even number of queries it is the lower median, and equal gains keep the test set's order.
+"""
+
+from collections.abc import Sequence
+from html import escape
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from arenarl.evaluation.evaluation import StoredCase
+from arenarl.evaluation.parts import part_path
+from arenarl.evaluation.statistics import mean
+from arenarl.report import markdown
+from arenarl.report.summary import format_figure
+from arenarl.system.atomic_files import to_json, write_text
+from arenarl.system.errors import printable_lines
+from arenarl.trajectory import read_jsonl, read_turns
+
+Pair = tuple[StoredCase, StoredCase]  # a query's case before RL and after it
+POLICIES = ("sft", "rl")
+
+
+def write_case(run_dir: Path, results_dir: Path) -> Path | None:
+    """Write case.md and return its path; None if the run lacks one of both policies, or no query has two verdicts."""
+    paths = [part_path(run_dir / "evaluate", policy, "sampled", 0) for policy in POLICIES]
+    if not all(path.is_file() for path in paths):
+        return None
+    before, after = ([StoredCase.from_record(record) for record in read_jsonl(path)] for path in paths)
+    pairs = list(zip(before, after, strict=True))
+    chosen = median_gain(pairs)
+    if chosen is None:
+        return None
+    parts = [_side_by_side(chosen), *filter(None, [search_accuracy(pairs)])]
+    write_text(results_dir / "case.md", "\n\n".join(parts) + "\n")
+    return results_dir / "case.md"
+
+
+def won_share(case: StoredCase) -> float | None:
+    """Return the share of dimensions won against the stored baseline, a tie being half; None without a verdict."""
+    decided = case.outcomes[case.outcomes == case.outcomes]  # without NaN
+    return float((1 + decided).mean() / 2) if decided.size else None
+
+
+def median_gain(pairs: Sequence[Pair]) -> Pair | None:
+    """Return the pair with the lower median of the gains; None if no pair has two verdicts."""
+    shares = [(won_share(before), won_share(after)) for before, after in pairs]
+    gains = [(after - before, number) for number, (before, after) in enumerate(shares) if None not in (before, after)]
+    return pairs[sorted(gains)[(len(gains) - 1) // 2][1]] if gains else None
+
+
+def search_accuracy(pairs: Sequence[Pair]) -> str | None:
+    """Return a sentence on travel's Search queries: how often the recommended place meets every condition, before RL
+    and after it; None without such queries."""
+    searches = [pair for pair in pairs if pair[0].query.subtask == "Search" and "constraints_met" in pair[0].figures]
+    if not searches:
+        return None
+    figures = [
+        mean([100.0 * (case.figures["constraints_met"] == 100.0) for case in cases], ["Search"] * len(cases), 2000, 0)
+        for cases in zip(*searches, strict=True)
+    ]
+    shares = " → ".join(format_figure(figure) for figure in figures)
+    return f"POI search: the recommended place meets every condition in {shares} % of {len(searches)} Search queries."
+
+
+def _side_by_side(pair: Pair) -> str:
+    before, after = pair
+    rows = [
+        ["valid", *("yes" if case.trajectory.valid else "no" for case in pair)],
+        ["dimensions won, a tie half", *(f"{100 * (won_share(case) or 0.0):.0f} %" for case in pair)],
+        ["true quality, 0 to 10", *(f"{case.quality:.1f}" if case.values else "-" for case in pair)],
+    ]
+    turns = [[_turn(turn) for turn in read_turns(case.trajectory.messages)] for case in pair]
+    rows += [[f"turn {n}", *cells] for n, cells in enumerate(zip_longest(*turns, fillvalue="-"), start=1)]
+    heading = f"**Query {before.query.query_id}, {before.query.subtask}**: {_cell(before.query.query)}"
+    return f"{heading}\n\n{markdown.table(['', 'before RL', 'after RL'], rows)}"
+
+
+def _turn(turn: Any) -> str:
+    calls = [f"<code>{_cell(call.name)}</code> {_cell(to_json(call.arguments))}" for call in turn.tool_calls]
+    results = [f"→ {_cell(observation)}" for observation in turn.observations]
+    parts = [f"*{_cell(turn.thought)}*" if turn.thought.strip() else ""]
+    parts += [part for pair in zip_longest(calls, results, fillvalue="") for part in pair]
+    return "<br>".join(filter(None, [*parts, f"**{_cell(turn.answer)}**" if turn.answer else ""]))
+
+
+def _cell(text: str) -> str:
+    """Return text for a cell of a Markdown table: nothing in it is markup."""
+    text = escape(printable_lines(text.strip()), quote=False)
+    for sign in "\\`*_|[]":
+        text = text.replace(sign, f"&#{ord(sign)};")
+    return text.replace("\n", "<br>")
