@@ -211,6 +211,9 @@ def _check_search(environment: EnvironmentConfig) -> None:
     if search.engine == "folder" and not (search.folder and Path(search.folder).is_dir()):
         where = current_folder(search.folder) if search.folder else ""
         raise UserError(f"environment.search.folder={search.folder}: name the folder of the documents{where}")
+    if search.dense and (search.engine == "web" or not search.embedder):
+        where = "a local engine" if search.engine == "web" else "environment.search.embedder, such as all-minilm-l6-v2"
+        raise UserError(f"environment.search.dense=true needs {where}")
     if search.engine == "web" and environment.results == "compact":
         raise UserError("environment.results=compact names pages by title, which the web cannot open; set it to full")
     if search.engine == "web" and search.web.api == "searxng" and not search.web.endpoint:

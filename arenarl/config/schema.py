@@ -196,6 +196,8 @@ class SearchConfig:
     embedder: File | None = None  # embedding model: all-minilm-l6-v2 (from the package index), hub id or local folder;
     # needs sentence-transformers; null: skip
     embedded_chunks: PositiveInt = 8  # chunks that the embedder keeps
+    dense: Bool = False  # corpus and folder: the embedder finds the pages, by their nearest chunk, instead of BM25 (the
+    # retriever of Table 5, InfoAgent)
     reranker: File | None = None  # cross-encoder: hub id or local folder; null: skip
     reranked_chunks: PositiveInt = 3  # chunks that the reranker (without one, BM25) keeps for a snippet; browsing shows
     # the first

@@ -276,6 +276,8 @@ STAGE = "reward.name=tournament_grpo"
     (["policy.model=" + "变" * 70], "no part between two / may have more than 200 bytes"),
     (["rollout.anchor=yes"], "rollout.anchor=yes: must be true or false"),
     (["environment.search.device=gpu"], "such as cpu, cuda or cuda:1"),
+    (["environment.name=research", "environment.search.dense=true"], "needs environment.search.embedder, such as"),
+    (["environment.name=research", "environment.search={dense: true, engine: web}"], "needs a local engine"),
     ([STAGE, "group_stage.winners=4"], "group_stage.winners=4"), ([STAGE, "group_stage.weights=[]"], "group_stage.w"),
     ([STAGE, "group_stage.final=1"], "group_stage.final=1"), ([STAGE, "group_stage.repeats=0"], "stage.repeats=0"),
     (["data.research.hop_weights=[]"], "hop_weights=[]: name a weight"),

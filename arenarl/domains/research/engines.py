@@ -16,12 +16,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 from filelock import FileLock
 
-from arenarl.config.schema import EnvironmentConfig
+from arenarl.config.schema import EnvironmentConfig, SearchConfig
 from arenarl.domains.research.corpus import build_corpus
 from arenarl.domains.research.pages import Hit, Page, read_html
 from arenarl.domains.research.passages import PageIndex, StoredPages
+from arenarl.domains.research.rankers import Embedder
 from arenarl.rollout.environment import ToolError, as_written
 from arenarl.system.atomic_files import atomic_path
 from arenarl.system.errors import UserError
@@ -61,22 +63,47 @@ class LocalEngine:
         raise ToolError(f"no page {as_written(url)}.{''.join(hints)}")
 
 
+class DenseEngine(LocalEngine):
+    """A `LocalEngine` that finds pages by the embedding nearest to the query's. The chunks' vectors are stored on disk
+    for all processes and runs."""
+
+    def __init__(self, index: PageIndex, name: str, search: SearchConfig):
+        super().__init__(index, f"{name} {search.embedder}")
+        self._embedder = Embedder(search.embedder, search.device)
+        key = json.dumps([self.name, search.search_chunk_tokens])
+        path = Path(search.indexes) / f"vectors-{hashlib.sha256(key.encode()).hexdigest()[:32]}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock")):
+            if not path.is_file():
+                texts = index.titled_chunks()
+                say(f"embedding {len(texts)} chunks into {path}")
+                with atomic_path(path) as partial, partial.open("wb") as file:
+                    np.save(file, self._embedder.documents(texts))
+        self._vectors_CD = np.load(path, mmap_mode="r")
+
+    async def search(self, query: str, limit: int) -> list[Hit]:
+        scores_C = 1 + self._vectors_CD @ self._embedder.query(query)  # from 0 to 2
+        return [Hit(page.url, page.title, chunks=chunks) for page, chunks in self.index.ranked(scores_C, limit)]
+
+
 def open_engine(config: EnvironmentConfig) -> Engine:
     """Return the engine of `environment.search.engine`. Raises UserError if its documents or its key are missing."""
     search = config.search
-    if search.engine == "corpus":
-        return _corpus_engine(config.world_seed, search.corpus_size, search.search_chunk_tokens)
-    if search.engine == "folder":
-        return LocalEngine(*open_folder(Path(search.folder), search.search_chunk_tokens, Path(search.indexes)))
+    if search.engine != "web":
+        if search.engine == "corpus":
+            parts = _corpus_index(config.world_seed, search.corpus_size, search.search_chunk_tokens)
+        else:
+            parts = open_folder(Path(search.folder), search.search_chunk_tokens, Path(search.indexes))
+        return DenseEngine(*parts, search) if search.dense else LocalEngine(*parts)
     from arenarl.domains.research.web import WebEngine  # only here: it loads an HTTP client
 
     return WebEngine(search.web)
 
 
 @lru_cache(maxsize=2)
-def _corpus_engine(seed: int, size: int, chunk_tokens: int) -> LocalEngine:
+def _corpus_index(seed: int, size: int, chunk_tokens: int) -> tuple[PageIndex, str]:
     pages = build_corpus(seed, size).pages
-    return LocalEngine(PageIndex.build(pages, chunk_tokens), hashlib.sha256(repr(pages).encode()).hexdigest())
+    return PageIndex.build(pages, chunk_tokens), hashlib.sha256(repr(pages).encode()).hexdigest()
 
 
 def open_folder(folder: Path, chunk_tokens: int, indexes: Path) -> tuple[PageIndex, str]:

@@ -226,9 +226,17 @@ class PageIndex:
     def search(self, text: str, limit: int) -> list[tuple[Page, list[str]]]:
         """Return the best pages with their chunks, both best first. Each page has a term of the query."""
         query_terms = [term for term in dict.fromkeys(terms(text)) if term in self.bm25.vocab_dict]
-        if not query_terms:
-            return []
-        scores_C, results = self.bm25.get_scores(query_terms), []
+        return self.ranked(self.bm25.get_scores(query_terms), limit) if query_terms else []
+
+    def titled_chunks(self) -> list[str]:
+        """Return each chunk (C) below its page's title."""
+        owners = np.repeat(np.arange(len(self.pages)), np.diff(self.first_chunk)).tolist()
+        pages = (self.pages[number] for number in owners)
+        return [f"{page.title}\n{page.text[slice(*span)]}" for page, span in zip(pages, self.spans, strict=True)]
+
+    def ranked(self, scores_C: np.ndarray, limit: int) -> list[tuple[Page, list[str]]]:
+        """Return the pages of the highest chunk scores above 0 with their chunks, both best first."""
+        results = []
         for number in self._best_pages(scores_C, limit):
             page, (first, last) = self.pages[number], self.first_chunk[number : number + 2].tolist()
             order = np.argsort(-scores_C[first:last], kind="stable")

@@ -24,9 +24,15 @@ class Embedder:
         self._model = _load("SentenceTransformer", model, device, "embedder")
 
     def best(self, query: str, texts: list[str], count: int) -> list[str]:
-        settings = {"normalize_embeddings": True, "show_progress_bar": False}
-        query_vectors = np.asarray(self._model.encode_query([query], **settings))
-        return _best(np.asarray(self._model.encode_document(texts, **settings)) @ query_vectors[0], texts, count)
+        return _best(self.documents(texts) @ self.query(query), texts, count)
+
+    def query(self, text: str) -> np.ndarray:
+        """Return a query's unit vector (D,)."""
+        return np.asarray(self._model.encode_query([text], normalize_embeddings=True, show_progress_bar=False))[0]
+
+    def documents(self, texts: list[str]) -> np.ndarray:
+        """Return the texts' unit vectors (len(texts), D)."""
+        return np.asarray(self._model.encode_document(texts, normalize_embeddings=True, show_progress_bar=False))
 
 
 class Reranker:

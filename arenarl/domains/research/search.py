@@ -116,11 +116,12 @@ class SearchTools:
         Raises UserError if a model or the cache cannot be opened."""
         self.config, self.engine, self.client, self.language = config, engine, client, language
         self._stages = tuple(getattr(config, key) for key in _STAGES)
-        self._is_quick = engine.is_local and not (config.embedder or config.reranker)
+        embedder = None if config.dense else config.embedder  # a dense engine already orders the chunks
+        self._is_quick = engine.is_local and not (embedder or config.reranker)
         self.waits = not self._is_quick or self._uses(config.snippet) or self._uses(config.summary)
         self.cache = Cache(None if self._is_quick else config.cache, self.waits)
         self._seconds: list[float] = []  # duration of each call since `take_metrics`
-        self._embedder = Embedder(config.embedder, config.device) if config.embedder else None
+        self._embedder = Embedder(embedder, config.device) if embedder else None
         self._reranker = Reranker(config.reranker, config.device) if config.reranker else None
         self._models = ThreadPoolExecutor(1, "search-models")
         self._thread = LoopThread("search")

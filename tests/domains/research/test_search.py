@@ -17,10 +17,11 @@ from sites import on_loopback, site
 from arenarl.config.load import load_config
 from arenarl.config.schema import EnvironmentConfig, RolloutConfig, SearchConfig, WebConfig
 from arenarl.domains.environments import make_environment
-from arenarl.domains.research.engines import LocalEngine
+from arenarl.domains.research.engines import DenseEngine, LocalEngine
 from arenarl.domains.research.environment import ResearchEnvironment
 from arenarl.domains.research.pages import Hit, Page
 from arenarl.domains.research.passages import PageIndex
+from arenarl.domains.research.rankers import Embedder
 from arenarl.domains.research.search import Cache, SearchTools, best_by_terms
 from arenarl.domains.research.web import Fetcher, WebEngine
 from arenarl.rollout.engine import Attempt, RolloutEngine
@@ -341,6 +342,23 @@ def test_real_models_choose_chunks(tiny_bert, tmp_path):
     narrowed = asyncio.run(tools._narrow("born", texts, 2))
     assert len(narrowed) == 2 and set(narrowed) < set(texts)
     assert search(tools, BORN)[0].title == "Mara Velden" and "Oslo is a city" in browse(tools, "Oslo")
+
+
+def test_a_dense_engine_finds_pages_by_their_nearest_chunk_and_stores_the_vectors(tiny_bert, tmp_path):
+    index = PageIndex.build(PAGES, 128)
+    options = SearchConfig(dense=True, embedder=tiny_bert, indexes=str(tmp_path), results=2, cache=None)
+    engine = DenseEngine(index, "pages", options)
+    tools = SearchTools(options, engine)
+    assert not tools.waits  # so results do not depend on the machine's load
+    embedder, texts = Embedder(tiny_bert, "cpu"), index.titled_chunks()
+    assert len(texts) > len(PAGES) and texts[0] == f"Mara Velden\n{MARA}"
+    for query_text in (BORN, "tide pools", "streets", "no word of these"):
+        nearest = [text.partition("\n")[0] for text in embedder.best(query_text, texts, len(texts))]
+        assert [result.title for result in search(tools, query_text)] == list(dict.fromkeys(nearest))[:2]
+    (stored,) = tmp_path.glob("vectors-*.npy")
+    written = stored.stat().st_mtime_ns
+    again = DenseEngine(index, "pages", options)
+    assert stored.stat().st_mtime_ns == written and (again._vectors_CD == engine._vectors_CD).all()
 
 
 def test_missing_models_and_keys_are_named(monkeypatch, tmp_path):
