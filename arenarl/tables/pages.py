@@ -313,7 +313,7 @@ def _training_score(row: dict[str, Any]) -> str:
 def _onset(row: dict[str, Any]) -> str:
     """Return the step of onset and its interval; without one, the share of bootstrap samples that have one."""
     if (onset := row["onset"]) is None:
-        return "not run"
+        return "needs 3 seeds" if row["seeds"] else "not run"
     low, high = onset["ci"]
     return (
         f"none ({100 * onset['share']:.0f} %)" if onset["step"] is None else f"{onset['step']} [{low:.0f}, {high:.0f}]"

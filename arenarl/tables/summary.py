@@ -137,8 +137,8 @@ def _mean_tokens(tokens: Sequence[int | None]) -> int | None:
 
 
 def _gaming(runs: Sequence[dict[str, list[float]]]) -> dict[str, Any]:
-    """Return the training judge's mean score over the last quarter of the steps, and the onset as an optimizer step;
-    None without runs."""
+    """Return the training judge's mean score over the last quarter of the steps, None without runs, and the onset as an
+    optimizer step, None with fewer than three seeds, whose bootstrap samples hardly differ."""
     if not runs:
         return {"training_score": None, "onset": None}
     steps = sorted(set.intersection(*(set(run["step"]) for run in runs)))
@@ -146,11 +146,15 @@ def _gaming(runs: Sequence[dict[str, list[float]]]) -> dict[str, Any]:
         [[dict(zip(run["step"], run[judge], strict=True))[step] for step in steps] for run in runs]
         for judge in ("training", "watching")
     )
-    onset, final = onset_of_gaming(training, watching), math.ceil(len(steps) / 4)
+    final = math.ceil(len(steps) / 4)
+    score = mean_over_seeds([fmean(scores[-final:]) for scores in training])
+    if len(runs) < 3:
+        return {"training_score": score, "onset": None}
+    onset = onset_of_gaming(training, watching)
     if onset["step"] is not None:
         onset["step"] = steps[onset["step"]]
     onset["ci"] = [float(np.interp(place, range(len(steps) + 1), [*steps, steps[-1] + 1])) for place in onset["ci"]]
-    return {"training_score": mean_over_seeds([fmean(scores[-final:]) for scores in training]), "onset": onset}
+    return {"training_score": score, "onset": onset}
 
 
 def _means_of_all(figures: Sequence[dict[str, float | None]]) -> dict[str, Any]:
