@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 
-import psutil
 import pytest
 import torch
 
@@ -46,7 +45,6 @@ def test_the_child_generates_the_tokens_of_this_process_with_their_logprobs_and_
 ):
     config = config_of_keys({"policy": {"dtype": "float32"}}, "test")
     generator = ProcessGenerator(policy_path, config, tokenizer)
-    (child,) = psutil.Process().children()
     trained = load_model(policy_path, "float32").eval()
     with torch.no_grad():
         for weights in trained.parameters():
@@ -64,6 +62,6 @@ def test_the_child_generates_the_tokens_of_this_process_with_their_logprobs_and_
     assert not generator._numbers  # the caches of ended trajectories are forgotten here, and then in the child
     with pytest.raises(KeyError):  # an error of the child is raised here, and the child lives on
         generator.load({})
-    os.kill(child.pid, signal.SIGKILL)
+    os.kill(generator._process.pid, signal.SIGKILL)
     with pytest.raises(UserError, match="has ended with exit code -9; the same command then resumes"):
         turns_of(generator)
