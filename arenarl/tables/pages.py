@@ -21,6 +21,7 @@ from arenarl.tables.summary import compare_all, read_found, summary_of_table
 EXTRAS = ("greedy_", "pass_at_")  # prefixes of figures that the short table has if they were measured
 
 Column = tuple[str, Callable[[dict[str, Any]], str]]  # heading, and the cell of a row of table.json
+_SEEDS: Column = "seeds", lambda row: str(len(row["seeds"]))
 
 
 def write_tables(
@@ -47,27 +48,32 @@ def write_tables(
 
 
 def method_table(table: Table, summary: dict[str, Any], results: Path, names: Sequence[str] = ()) -> str:
-    """Return a line for each row that has all seeds of the table: figure, difference from the reference, true quality,
-    judge calls.
+    """Return a line for each row that was run: figure, difference from the reference, true quality, judge calls; and
+    the number of seeds if a row lacks some.
 
     Args:
         names: rows to show; empty for all.
     """
-    rows = [row for row in _run_rows(table, summary) if set(table.seeds) <= set(row["seeds"])]
+    rows = [row for row in _run_rows(table, summary) if row["seeds"]]
     columns = [
         ("method", itemgetter("label")),
         (heading(table.figure), _figure),
         _minus_reference(table, summary),
         _figure_column("quality"),
         ("judge calls", _calls),
+        *([] if _is_whole(table, rows) else [_SEEDS]),
         *_real_columns(table, results),
     ]
     return _table(columns, [row for row in rows if row["row"] in (names or table.rows)])
 
 
+def _is_whole(table: Table, rows: Sequence[dict[str, Any]]) -> bool:
+    return all(set(table.seeds) <= set(row["seeds"]) for row in rows)
+
+
 def significant_rows(table: Table, summary: dict[str, Any]) -> str:
-    """Return sentences below `method_table`: the rows that differ significantly from the reference, and the paper's
-    figures."""
+    """Return sentences below `method_table`: the rows that differ significantly from the reference, of those with all
+    seeds, and the paper's figures."""
     labels = {row["row"]: row["label"] for row in summary["rows"]}
     ahead, behind, level = [], [], []
     for figures in summary["comparisons"]:
@@ -76,11 +82,14 @@ def significant_rows(table: Table, summary: dict[str, Any]) -> str:
             group = level if not figures["is_beyond_chance"] else ahead if figures["difference"] < 0 else behind
             group.append(labels[row])
     standings = [f"{word} {'; '.join(rows)}" for word, rows in (("ahead of", ahead), ("behind", behind)) if rows]
+    per_row, others = "seeds per row", f"the other {len(level)}"
+    if not _is_whole(table, summary["rows"]):
+        per_row, others = "seeds per row; rows with fewer are not tested", f"{len(level)} others"
     papers = [f"{row['label']} {_paper(row['paper'])[-1]}" for row in _run_rows(table, summary) if row["paper"]]
     return (
-        f"{len(table.seeds)} seeds per row. {labels[table.reference]} is significantly "
+        f"{len(table.seeds)} {per_row}. {labels[table.reference]} is significantly "
         f"{', and '.join(standings) or 'ahead of or behind no row'}. With these seeds, it is not statistically "
-        f"distinguishable from the other {len(level)}. In the paper: {'; '.join(papers)}."
+        f"distinguishable from {others}. In the paper: {'; '.join(papers)}."
     )
 
 
@@ -98,7 +107,7 @@ def short_table(table: Table, summary: dict[str, Any], results: Path) -> str:
         *([("judge.train's score 0-10", _training_score), ("onset, step", _onset)] if table.measure == "onset" else []),
         ("judge calls", _calls),
         *([("judge tokens, estimated", _tokens)] if _has_tokens(summary) else []),
-        ("seeds", lambda row: str(len(row["seeds"]))),
+        _SEEDS,
         *_real_columns(table, results),
     ]
     subtasks = _columns(summary, "by_subtask")

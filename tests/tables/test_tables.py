@@ -27,7 +27,7 @@ from arenarl.tables import rows as tables
 from arenarl.tables import runner
 from arenarl.tables.__main__ import main
 from arenarl.tables.figures import against_axis, against_cost
-from arenarl.tables.pages import scale_table, write_tables
+from arenarl.tables.pages import method_table, scale_table, significant_rows, write_tables
 from arenarl.tables.rows import LATER_TABLES, TABLES, new_seeds, read_table, runs_of
 from arenarl.tables.store import FILE, read_runs, store_run
 from arenarl.tables.summary import (
@@ -445,6 +445,18 @@ def test_a_comparison_of_two_tables_counts_once_and_has_one_verdict(two_tables, 
     [own], [second, _] = (summary["comparisons"] for summary in summaries)
     turned = {"difference": -second["difference"], "ci": [-end for end in second["ci"][::-1]]}
     assert own == second | {"rows": ["other", "one"]} | turned
+
+
+def test_a_row_with_fewer_seeds_is_shown_with_their_number_and_not_tested(folder, tmp_path):
+    table = read_table("own", folder)
+    for run in runs_of("own", table, [], []):
+        if run.row == "one" or run.seed == 0:
+            store_run(tmp_path / "own", result(run, 50.0 + run.seed))
+    found = {"own": read_found("own", table, tmp_path)}
+    summary = summary_of_table("own", table, found["own"], compare_all({"own": table}, found))
+    cells = [line.split(" | ") for line in method_table(table, summary, tmp_path).splitlines()]
+    assert "seeds |" in cells[0] and sorted(line[-1] for line in cells[2:]) == ["1 |", "3 |"]
+    assert significant_rows(table, summary).startswith("3 seeds per row; rows with fewer are not tested.")
 
 
 def test_different_figures_of_the_same_run_in_two_tables_are_an_error_with_both_files(two_tables, tmp_path):
