@@ -187,6 +187,9 @@ def _check_numbers(config: Config) -> None:
     if rl.steps_ahead and config.rollout.backend == "vllm":
         how = "set rollout.backend=vllm_server, or rl.steps_ahead=0"
         raise UserError(f"rl.steps_ahead=1: rollout.backend=vllm generates on the trainer's own GPUs; {how}")
+    if config.rollout.continuous_batching and (config.rollout.backend != "transformers" or rl.steps_ahead):
+        needs = "needs rollout.backend=transformers and rl.steps_ahead=0; leave it out"
+        raise UserError(f"rollout.continuous_batching=true {needs}")
     if rl.steps_ahead and rl.resample_equal > 1:
         raise UserError("rl.steps_ahead=1 draws no further queries; set rl.resample_equal=1, or rl.steps_ahead=0")
     for key in ("save_steps", "eval_steps"):

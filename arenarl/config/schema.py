@@ -402,7 +402,7 @@ class JudgesConfig:
     train: JudgeConfig = field(default_factory=JudgeConfig)  # judge that gives the reward (paper: Qwen3-Max)
     alternates: list[JudgeConfig] = field(default_factory=list)  # further judges that give the reward: each query
     # belongs to `train` or to one of them, drawn by `seed`, so that a policy must please all of them at the cost of
-    # one; []: `train` alone. Not in the paper; our choice
+    # one; [] (the default): `train` alone; keys as in judge.train. Not in the paper; our choice
     eval: Annotated[list[JudgeConfig], Field(min_length=1)] = field(default_factory=lambda: [JudgeConfig()])
     # judges of the evaluation; the win rate is their mean (5.3: two judges)
     watch: JudgeConfig = field(default_factory=JudgeConfig)  # judge that also scores a share of RL's groups, without

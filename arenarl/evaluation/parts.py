@@ -226,7 +226,8 @@ def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path]
     files = hash_files([*tested, *prompts, *own_code(config.environment.code_names)])
     settings = asdict(config)
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
-    del read["environment"]["timeout_s"]  # no trajectory depends on it
+    # no trajectory of an evaluation depends on these
+    del read["environment"]["timeout_s"], read["rollout"]["max_seconds"], read["rollout"]["send_adapter"]
     folder, turns = policy if isinstance(policy, str) else None, config.test_turns
     searched = _search_fingerprint(config.environment.search)
     return str(stable_seed(GENERATION, files, folder, weights, read, system_prompt(config), turns, *searched))

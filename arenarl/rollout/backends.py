@@ -72,7 +72,7 @@ def require_template(config: Config, tokenizer: PreTrainedTokenizerBase, stage: 
     chat_encoder(tokenizer).require(system_prompt(config, stage), [ANY_TOOL] if has_schemas else None, world.actions)
 
 
-def require_sync(rollout: RolloutConfig, lora_rank: int = 0, steps_ahead: int = 0) -> None:
+def require_sync(rollout: RolloutConfig, *, lora_rank: int = 0, steps_ahead: int = 0) -> None:
     """Raise UserError if `rollout.vllm_sleep` or `rollout.server_sync: nccl` lacks a GPU, if the server is unfit, or if
     `rl.steps_ahead` would generate on the trainer's GPU."""
     if steps_ahead and rollout.backend == "transformers" and torch.cuda.is_available():

@@ -332,7 +332,7 @@ def require_parity(parity: Parity, first: Parity | None, bound: float, step: int
     differ = f"logprobs differ by {parity.mean_difference:.3g} nats a token (rollout.parity_bound={bound:g})"
     figures = f"{differ}, at most {parity.max_difference:.3g}, {parity.equal_greedy:.0%} of the greedy tokens are equal"
     cause = _likely_cause(parity, first, is_tied)
-    raise UserError(f"vLLM and the trainer disagree at step {step}: {figures}. {cause}; {GO_ON}")
+    raise UserError(f"the generator and the trainer disagree at step {step}: {figures}. {cause}; {GO_ON}")
 
 
 def _likely_cause(parity: Parity, first: Parity | None, is_tied: bool) -> str:
@@ -341,12 +341,12 @@ def _likely_cause(parity: Parity, first: Parity | None, is_tied: bool) -> str:
         remedy = "go back to an earlier checkpoint with a lower learning rate"
         return f"A logprob is not a number: most likely the weights overflowed; {remedy}"
     if first is None and parity.equal_greedy < 0.5:
-        cause = "vLLM has another model than the trainer, or its weights were never synced"
+        cause = "the generator has another model than the trainer, or its weights were never synced"
         return f"The first check has other greedy tokens: most likely {cause}"
     if first is None:
         cause = "The first check has equal greedy tokens: most likely the weights have another precision"
-        remedy = "keep policy.dtype and vLLM's dtype equal, or raise rollout.parity_bound"
+        remedy = "keep policy.dtype and the dtype of vLLM equal, or raise rollout.parity_bound"
         return f"{cause}; {remedy} if the difference does not grow"
-    cause = "updated weights did not reach vLLM" + ", or only one copy of the tied embeddings did" * is_tied
+    cause = "updated weights did not reach the generator" + ", or only one copy of the tied embeddings did" * is_tied
     remedy = "restart the run (and a vLLM server), and use the versions of requirements.txt and docs/paper_scale.md"
     return f"The first difference was {first.mean_difference:.3g}: most likely {cause}; {remedy}"

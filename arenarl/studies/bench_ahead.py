@@ -172,7 +172,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def main() -> None:
     config, arguments = parse_arguments(__doc__, add_flags)
     config = settings_of(config, arguments)
-    require_sync(config.rollout, config.rl.steps_ahead)
+    require_sync(config.rollout, steps_ahead=config.rl.steps_ahead)
     fix_randomness(config)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(config, "tiny", Path(folder))

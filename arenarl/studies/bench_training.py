@@ -164,7 +164,7 @@ class Bench:
             if trainer.rollout_func is None:  # TRL's own step
                 return [float(row % 2) for row in range(len(prompts))]
             if on_reward:
-                on_reward(step.judgings[-1])
+                on_reward(step.batch.judgings[-1])
             return our_reward(**columns)
 
         arguments = adapter.grpo_arguments(config, self.folder / "trainer", 1, use_cpu=not torch.cuda.is_available())

@@ -131,7 +131,8 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
     dimensions = figures.get("by_dimension", {}).items()
     curve = config.run_dir / "rl" / "curve.jsonl"
     points = read_steps(curve) if curve.is_file() else ()
-    calls = round(sum(step["judge/calls_per_group"] for step in steps) * config.rl.groups)
+    groups = [config.rl.groups + step.get("rollout/replaced_groups", 0) for step in steps]
+    calls = round(sum(step["judge/calls_per_group"] * count for step, count in zip(steps, groups, strict=True)))
     per_call = tokens_per_call(config) if calls else None
     results = {
         "row": run.row,

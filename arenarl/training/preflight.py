@@ -63,7 +63,7 @@ def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> S
     policy = require_trainable(require_model(config.sft_policy), config.policy)
     require_backend(config.rollout, policy, config.policy.dtype, arguments.check)
     if not arguments.check:
-        require_sync(config.rollout, config.policy.lora_rank, config.rl.steps_ahead)
+        require_sync(config.rollout, lora_rank=config.policy.lora_rank, steps_ahead=config.rl.steps_ahead)
     tokenizer = load_tokenizer(policy)
     require_template(config, tokenizer)
     domain = make_domain(config.environment, config.data)

@@ -103,7 +103,7 @@ def test_parity_differs_only_by_rounding_and_finds_stale_weights(engine, model, 
             weights += 0.05 * torch.randn(weights.shape, generator=torch.Generator().manual_seed(0))
     stale = measure_parity(generator, updated, prompts)
     with pytest.raises(
-        UserError, match="updated weights did not reach vLLM, or only one copy of the tied embeddings did"
+        UserError, match="updated weights did not reach the generator, or only one copy of the tied embeddings did"
     ):
         require_parity(stale, parity, Config().rollout.parity_bound, step=20, is_tied=True)
 

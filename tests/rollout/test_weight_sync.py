@@ -312,10 +312,10 @@ def test_parity_measures_differences_of_logprobs_and_of_greedy_tokens(model):
 
 
 @pytest.mark.parametrize(("parity", "first", "is_tied", "cause"), [
-    (Parity(2.0, 1.0, 0.1), None, False, "vLLM has another model"),
+    (Parity(2.0, 1.0, 0.1), None, False, "the generator has another model"),
     (Parity(2.0, 1.0, 0.9), None, False, "another precision; keep policy.dtype"),
     (Parity(2.0, 1.0, 0.9), Parity(0.02, 0.01, 1.0), False,
-     "difference was 0.01: most likely updated weights did not reach vLLM;"),
+     "difference was 0.01: most likely updated weights did not reach the generator;"),
     (Parity(2.0, 1.0, 0.9), Parity(0.02, 0.01, 1.0), True, "only one copy of the tied embeddings"),
     (Parity(math.nan, math.nan, 0.0), None, True, "overflowed"),
 ])  # fmt: skip

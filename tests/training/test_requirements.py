@@ -25,7 +25,7 @@ REFUSED = [  # --set, words of the error
     ("rl.method=dpo rl.deepspeed=ds_config.json", "(DPO) needs rl.deepspeed=null"),
     ("rl.advantage=center rl.advantage_ddof=0", "advantage_ddof=0 needs rl.advantage=gigpo or group_std, not center"),
     *((f"rl.advantage={name} rl.resample_equal=2.0", "rl.resample_equal=2 would drop groups from which")
-      for name in ("none", "decoupled", "gae")),
+      for name in ("none", "decoupled", "gae", "global_std")),
     ("rl.advantage=step_credit", "(ArenaFlow's step credit) needs judge.train.name_turns=true, not false"),
     ("rl.advantage=step_credit judge.train.name_turns=true judge.train.process_aware=false", "process_aware=true"),
     ("rl.advantage=step_credit judge.train.name_turns=true reward.name=elo", "needs the matches of a tournament"),

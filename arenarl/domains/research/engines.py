@@ -36,7 +36,7 @@ FORMAT = 2  # index version; raise it when the indexed content changes
 
 class Engine(Protocol):
     name: str  # cache key: names everything that decides the results
-    is_local: bool  # True: results come within a millisecond, without waiting
+    is_local: bool  # True: results need no I/O
 
     async def search(self, query: str, limit: int) -> list[Hit]:
         """Raises ToolError if the engine cannot be reached."""

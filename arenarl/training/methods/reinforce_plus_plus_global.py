@@ -29,6 +29,7 @@ METHOD = OnlineMethod(
     keys={"rl.advantage": "global_std"},
     requires={"rl.importance_sampling_level": ("token",)},
     excludes={"rl.loss_type": ("dr_grpo",)},
+    learns_from_equal=True,
     for_trl=lambda rl: ("none", list),
     make_advantages=make_advantages,
 )
