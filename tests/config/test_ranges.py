@@ -32,7 +32,7 @@ ACCEPTED = {  # type -> values that all keys of this type accept; optional keys 
     kinds.Fields: {"{a: {b: 1}}"},
 }  # fmt: skip
 OF_KEY = {  # key -> the values that it accepts, where its type does not decide
-    "build.rounds": {"0"}, "rl.warmup_steps": {"0"},
+    "build.rounds": {"0"}, "rl.warmup_steps": {"0"}, "rl.steps_ahead": {"0"},
     "policy.lora_rank": {"0"}, "rl.eval_steps": {"0"}, "rl.advantage_ddof": {"0"}, "sft.warmup_ratio": {"0", TINY},
     "sft.adam_beta2": {"0", TINY}, "rl.epsilon": {TINY}, "rl.keep_from": {"-1", "0", TINY}, "rl.discount": {"0", TINY},
     "rl.gae_lambda": {"0", TINY}, "rl.epsilon_high": {TINY, "null"}, "rollout.vllm_memory": {TINY},

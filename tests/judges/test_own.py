@@ -106,7 +106,8 @@ def test_a_faulty_judge_stops_neither_training_nor_evaluation(fault):
     trajectories = [attempt(1.0), attempt(2.0), attempt(3.0)]
     for method in ("tournament", "tournament_grpo", "rubric_checklist", "evolving_rubrics", *OTHERS):
         outcome = arena_of(config_of(method), judge).reward_groups([RolloutGroup(QUERY, trajectories)])[0]
-        assert outcome.rewards_G == [None] * 3 and outcome.failed_calls == outcome.judge_calls > 0
+        valid = int(method == "evolving_rubrics" and fault == {})  # a proposal may have no new rubric
+        assert outcome.rewards_G == [None] * 3 and outcome.failed_calls == outcome.judge_calls - valid > 0
     (case,) = judge_trajectories([QUERY], [trajectories[0]], {QUERY.query_id: trajectories[1]}, Panel([judge], None))
     assert np.isnan(case.outcomes).all()
 
