@@ -102,7 +102,8 @@ def test_the_report_has_the_run_s_queries_groups_and_figures(folder):
     done = subprocess.run(
         command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout) == (0, "written: runs/tiny/report.html\n"), done.stderr
+    written = "written: runs/tiny/report.html\nwritten: runs/tiny/case.md\n"
+    assert (done.returncode, done.stdout) == (0, written), done.stderr
     page = (folder / "runs" / "tiny" / "report.html").read_text()
     assert "Queries <small>20</small>" in page and "Training groups <small>2</small>" in page
     figures = {path.stem for path in (folder / "runs" / "tiny" / "figures").iterdir()}
