@@ -19,6 +19,7 @@ from arenarl.config.schema import (
     LLMConfig,
     MCPServerConfig,
     ResearchDataConfig,
+    RLConfig,
     RolloutConfig,
     TournamentConfig,
 )
@@ -66,6 +67,7 @@ def check(config: Config) -> None:
             needed = f"needs rollout.backend={backend}, not {config.rollout.backend}"
             raise UserError(f"rollout.{key}={value} {needed}; leave it out, or set rollout.{key}={default}")
     _check_adapter(config.rollout, config.policy.lora_rank)
+    _check_steps_ahead(config.rollout, config.rl)
 
 
 def _check_adapter(rollout: RolloutConfig, lora_rank: int) -> None:
@@ -81,6 +83,19 @@ def _check_adapter(rollout: RolloutConfig, lora_rank: int) -> None:
         raise UserError(
             f"rollout.send_adapter=true needs {missing_need}; leave it out, or set rollout.send_adapter=false"
         )
+
+
+def _check_steps_ahead(rollout: RolloutConfig, rl: RLConfig) -> None:
+    """Refuse `rl.steps_ahead` where generation shares the trainer's GPU or waits for rewards, and
+    `rollout.continuous_batching` where nothing reads it."""
+    if rl.steps_ahead and rollout.backend == "vllm":
+        how = "set rollout.backend=vllm_server, or rl.steps_ahead=0"
+        raise UserError(f"rl.steps_ahead=1: rollout.backend=vllm generates on the trainer's own GPUs; {how}")
+    if rollout.continuous_batching and (rollout.backend != "transformers" or rl.steps_ahead):
+        needs = "needs rollout.backend=transformers and rl.steps_ahead=0; leave it out"
+        raise UserError(f"rollout.continuous_batching=true {needs}")
+    if rl.steps_ahead and rl.resample_equal > 1:
+        raise UserError("rl.steps_ahead=1 draws no further queries; set rl.resample_equal=1, or rl.steps_ahead=0")
 
 
 def check_secrets(values: Any, key: str = "") -> None:
@@ -184,14 +199,6 @@ def _check_numbers(config: Config) -> None:
         raise UserError(f"rl.warmup_steps={rl.warmup_steps}: needs rl.lr_scheduler=constant_with_warmup, not constant")
     if rl.warmup_steps >= rl.steps:
         raise UserError(f"rl.warmup_steps={rl.warmup_steps}: must be below rl.steps={rl.steps}")
-    if rl.steps_ahead and config.rollout.backend == "vllm":
-        how = "set rollout.backend=vllm_server, or rl.steps_ahead=0"
-        raise UserError(f"rl.steps_ahead=1: rollout.backend=vllm generates on the trainer's own GPUs; {how}")
-    if config.rollout.continuous_batching and (config.rollout.backend != "transformers" or rl.steps_ahead):
-        needs = "needs rollout.backend=transformers and rl.steps_ahead=0; leave it out"
-        raise UserError(f"rollout.continuous_batching=true {needs}")
-    if rl.steps_ahead and rl.resample_equal > 1:
-        raise UserError("rl.steps_ahead=1 draws no further queries; set rl.resample_equal=1, or rl.steps_ahead=0")
     for key in ("save_steps", "eval_steps"):
         if (value := getattr(rl, key)) % rl.updates_per_rollout:
             raise UserError(f"rl.{key}={value}: must be a multiple of rl.updates_per_rollout={rl.updates_per_rollout}")

@@ -123,18 +123,9 @@ _DOMAINS = (
 DomainName = Annotated[Text, _pattern(f"{_NAME}|{_CLASS}", _DOMAINS)]
 ActionForm = Literal["tool_calls", "text"]
 AdvantageName = Literal[
-    "group_std",
-    "center",
-    "leave_one_out",
-    "batch_std",
-    "global_std",
-    "decoupled",
-    "gae",
-    "none",
-    "step_credit",
-    "gigpo",
-    "rtmc",
-]
+    "group_std", "center", "leave_one_out", "batch_std", "global_std", "decoupled", "gae", "none", "step_credit",
+    "gigpo", "rtmc",
+]  # fmt: skip
 _DEVICE = r"cpu|mps|(?:cuda|xpu|npu)(?::\d{1,3})?"
 DeviceName = Annotated[Text, _pattern(_DEVICE, "must be a device such as cpu, cuda or cuda:1")]
 _PROJECT_RULE = "must be a name of at most 128 characters, without / \\ # ? % :"

@@ -85,8 +85,8 @@ def onset_of_gaming(
         return onset_R
 
     counts_RS = np.random.default_rng(0).multinomial(seeds, np.full(seeds, 1 / seeds), size=samples)
-    found_R, (whole,) = onsets(counts_RS / seeds), onsets(np.full((1, seeds), 1 / seeds))
-    share, (low, high) = float(np.mean(found_R < steps)), np.quantile(found_R, [0.025, 0.975])
+    sampled_R, (whole,) = onsets(counts_RS / seeds), onsets(np.full((1, seeds), 1 / seeds))
+    share, (low, high) = float(np.mean(sampled_R < steps)), np.quantile(sampled_R, [0.025, 0.975])
     is_found = share >= 0.95 and whole < steps
     return {"step": int(whole) if is_found else None, "ci": [rounded(low), rounded(high)], "share": rounded(share)}
 

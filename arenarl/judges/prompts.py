@@ -52,15 +52,15 @@ def judge_messages(
 ) -> list[Message]:
     """Return the messages of one judge call. All views must have the same kind.
     Text that many calls share comes first, because servers cache prefixes."""
-    texts = prompt_texts("judge", query.language) | prompt_texts("propose", query.language)
-    kind = views[0].kind
+    texts, kind = prompt_texts("judge", query.language), views[0].kind
+    tasks = prompt_texts("propose", query.language) if reply.task == "propose" else texts
     opening = views[0].opening if views[0].opening.startswith(f"{query.query}\n\n") else query.query
     blocks = ["# Rubric", *(f"- {item.name}: {quotable(item.description)}" for item in rubric.items)]
     blocks += ["# Query", quoted(opening, judge.max_text_chars)]
     for number, view in enumerate(views, start=1):
         blocks += [f"# Agent {number}", *render(view, judge.max_text_chars, judge.max_result_chars)]
     blocks += ["# Task", *([] if kind == "results" else [_VIEW_LINES[kind], texts[f"only_{kind}"].strip()])]
-    blocks += [fill(texts[reply.task], reply.words).strip()]
+    blocks += [fill(tasks[reply.task], reply.words).strip()]
     blocks += [prompt_texts("turns", query.language)["pivotal"].strip()] if reply.names_turns else []
     blocks += [texts["reply"].strip(), reply.form]
     return [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": "\n".join(blocks)}]

@@ -63,9 +63,8 @@ class Batch:
     generated: tuple[float, float] = (0.0, 0.0)
     stop: str | None = None
 
-    @property
     def every_outcome(self) -> list[GroupOutcome]:
-        """The outcomes of `rolled_out`; waits for the judge."""
+        """Wait for the judge, and return the outcomes of `rolled_out`."""
         return [outcome for judging in self.judgings for outcome in judging.outcomes()]
 
     @property
@@ -74,7 +73,7 @@ class Batch:
 
     @property
     def outcomes(self) -> list[GroupOutcome]:
-        every = self.every_outcome
+        every = self.every_outcome()
         return [every[index] for index in self.kept]
 
 
@@ -204,7 +203,7 @@ class TrainingStep:
             RunStopped: on all processes, if an LLM client has stopped, or no trajectory was valid or rewarded for too
                 many steps.
         """
-        every = self.batch.every_outcome
+        every = self.batch.every_outcome()
         incoming = [group for judging in self.batch.judgings for group in judging.groups]
         watched = self.watcher.look(number, incoming, every) if self.watcher else {}
         usage = _llm_usage(self.client) if self.client else {}
@@ -282,7 +281,7 @@ class TrainingStep:
         ) -> list[float | None]:
             """Finish the step, before TRL calls the functions of the other columns."""
             start = perf_counter()
-            _ = self.batch.every_outcome
+            self.batch.every_outcome()
             waited_s = perf_counter() - start
             metrics = self.metrics or self.finish(trainer_state.global_step)
             for name, values in (metrics | self._times(start, waited_s)).items():

@@ -175,10 +175,10 @@ class OwnTokensTrainer(GRPOTrainer):
 
 
 def balance(batches: Sequence[dict[str, Any]], accelerator: Accelerator) -> list[dict[str, Any]]:
-    """Deal the rows of an update's micro-batches anew, over all processes, which must call it together.
+    """Distribute the rows of an update's micro-batches over all processes again. All must call it together.
 
     A process waits for the others after each micro-batch. So all rows are sorted by length, longest first, and each run
-    of them that makes up one micro-batch per process is dealt in turn, forwards and backwards. The update is the same:
+    of them that makes up one micro-batch per process is given out in turn, forwards and backwards. The update is equal:
     it is a sum over all rows, and TRL's advantages are already computed.
     """
     count, processes = len(batches), accelerator.num_processes

@@ -54,9 +54,9 @@ def test_onset_is_where_the_true_score_stops_rising_while_the_training_score_ris
 
 
 def test_the_onset_s_interval_resamples_the_seeds():
-    """Of two seeds, one peaks at step 3 and one rises by 1 a step throughout: their mean rises by (1 - .5) / 2 after
-    step 3, so only samples of the first alone, a quarter of all, have an onset. At .4 a step, the mean falls by .05,
-    so only samples of the second alone have none."""
+    """The first seed rises to step 3 and then falls by .5 a step; the second rises by 1 a step. After step 3 their mean
+    rises by .25 a step. So only samples of the first seed alone have an onset, a quarter of all. If the second rises by
+    .4 a step, the mean falls by .05, and only samples of the second seed alone have no onset."""
     found = onset_of_gaming([RISING, RISING], [PEAK, RISING])
     assert (found["step"], found["ci"]) == (None, [3.0, 8.0]) and found["share"] == pytest.approx(0.25, abs=0.05)
     found = onset_of_gaming([RISING, RISING], [PEAK, [0.4 * step for step in RISING]])

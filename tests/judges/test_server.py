@@ -73,7 +73,7 @@ def test_without_noise_verdicts_of_the_llm_judge_equal_those_of_the_embedded_jud
             assert await llm.score_together(query, [b, a, b]) == pytest.approx(together)
             new = await llm.propose_rubrics(query, [a, b], ["path_breadth is at least 5"])
             checks = [await embedded.check_items(query, one, rubrics=list(new)) for one in (a, b)]
-            for text, weight in new.items():  # drawn anew by the server, which sees other messages
+            for text, weight in new.items():  # the server sees other messages, so its draws differ
                 assert checks[0][text] != checks[1][text] and weight == (-1.0 if "below" in text else 1.0)
                 assert not text.startswith("path_breadth") or "5" not in text.split()
             checked = await llm.check_items(query, a, rubrics=list(new))

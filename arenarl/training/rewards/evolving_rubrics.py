@@ -61,11 +61,11 @@ async def by_evolving_rubrics(referee: Referee, incoming: IncomingGroup) -> Grou
     query, judge = incoming.query, referee.judge
     trajectories = (await incoming.complete()).trajectories
     present = referee.rubrics.get(query.query_id, {})
-    shown = [trajectories[row] for row in sorted(set(first_rows(trajectories)) - {None})]
+    distinct = [trajectories[row] for row in sorted(set(first_rows(trajectories)) - {None})]
     new: dict[str, float] | None = {}
-    if shown:
+    if distinct:
         with incoming.calling():
-            new = await judge.propose_rubrics(query, shown, list(present))
+            new = await judge.propose_rubrics(query, distinct, list(present))
     rubrics = present | {text: weight for text, weight in (new or {}).items() if text not in present}
     valid_G, replies_G = await ask(incoming, lambda one: [judge.check_items(query, one, rubrics=list(rubrics))])
     met_G = [replies[0] if replies else None for replies in replies_G]
@@ -73,7 +73,7 @@ async def by_evolving_rubrics(referee: Referee, incoming: IncomingGroup) -> Grou
     scoring = judge.checklist(query) | (kept if referee.reward.scored_rubrics == "kept" else rubrics)
     shares_G = checklist_reward(met_G, scoring)
     outcome = scored_outcome(zero_invalid(shares_G, valid_G), replies_G, out_of_10(shares_G))
-    calls, failed = outcome.judge_calls + bool(shown), outcome.failed_calls + (new is None)
+    calls, failed = outcome.judge_calls + bool(distinct), outcome.failed_calls + (new is None)
     return replace(outcome, judge_calls=calls, failed_calls=failed, rubrics=kept)
 
 
