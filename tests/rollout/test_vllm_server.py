@@ -98,7 +98,7 @@ def test_a_turn_names_the_adapter_and_the_server_must_take_its_rank(policy_path,
             replies["/server_info"]["vllm_config"]["lora_config"] = lora
             words = "does not take adapters of rank 20; start it with: .* --set rollout.send_adapter=true"
             with pytest.raises(UserError, match=words) if is_refused else nullcontext():
-                require_sync(replace(config.rollout, server_url=url), 20)
+                require_sync(replace(config.rollout, server_url=url), lora_rank=20)
 
 
 def test_an_aborted_or_refused_turn_is_an_error_in_one_line():
