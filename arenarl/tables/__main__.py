@@ -12,12 +12,13 @@ from pathlib import Path
 
 from arenarl.config.command_line import at_least
 from arenarl.system.errors import UserError, run_cli
-from arenarl.tables.rows import TABLES, new_seeds, read_table, runs_of
+from arenarl.tables.rows import LATER_TABLES, TABLES, new_seeds, read_table, runs_of
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("tables", nargs="+", metavar="TABLE", help=f"one of {', '.join(TABLES)}; or all")
+    known = f"one of {', '.join(TABLES)} (or all of these), {', '.join(LATER_TABLES)}"
+    parser.add_argument("tables", nargs="+", metavar="TABLE", help=known)
     parser.add_argument("--row", action="append", default=[], dest="rows", help="only this row; may be repeated")
     seed = "this seed instead of the table's; may be repeated"
     parser.add_argument("--seed", action="append", default=[], dest="seeds", type=int, help=seed)
