@@ -11,22 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from inspect import signature
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig
 from arenarl.domains.prepared import refuse_other_data
 from arenarl.domains.rubrics import domain_rubric
+from arenarl.llm.client import LLMClient
 from arenarl.rollout.environment import Environment
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say, say_once
 from arenarl.system.user_input import import_named
 from arenarl.tournament.calls import as_number
 from arenarl.trajectory import Query, Trajectory, language_of, read_queries, read_trajectories
-
-if TYPE_CHECKING:
-    from arenarl.llm.client import LLMClient
 
 T = TypeVar("T")
 DOMAINS = {
@@ -108,7 +106,7 @@ class Domain:
     # (query, messages) -> the truth about the trajectory; called only for queries with `has_truth`
     examine: Callable[[Query, list[dict[str, Any]]], Truth] | None = None
     # (environment, watch, client) -> the splits; `client` calls LLMs if the data needs one
-    splits: Callable[[Environment, Watch, "LLMClient | None"], Iterator[Split]] | None = None
+    splits: Callable[[Environment, Watch, LLMClient | None], Iterator[Split]] | None = None
     # (query, environment, rng, skill) -> a trajectory of the scripted teacher
     solve: Callable[..., Trajectory] | None = None
 
@@ -159,8 +157,7 @@ class Domain:
         return queries
 
     def _check_language(self, path: Path, queries: Sequence[Query]) -> None:
-        """Raise UserError if no query states `data.language`. Print a line if some queries state another language, or
-        if the text of every query is in another language.
+        """Raise UserError if no query states `data.language`; print a line if some, or all texts, are in another.
 
         All languages but zh have the English prompts and tools.
         """
@@ -197,6 +194,23 @@ class Domain:
             say(f"{path}: {unanswered} of {len(baselines)} baselines have no answer; put it in <answer> … </answer>")
         return queries, baselines
 
+    def _draw_splits(self, environment: Environment, watch: Watch, make: Callable[..., list[Query]]) -> Iterator[Split]:
+        """Draw the queries of all splits (Table 1), spread evenly over the subtasks; return `make_splits` of them.
+
+        `make(subtask=…, count=…, seed=…)` draws queries. SFT gets none of the held-out subtasks.
+        """
+        data = self.data
+
+        def draw(split: str, count: int) -> list[Query]:
+            seed, held_out = f"{self.name}{data.seed}-{split}", self.held_out if split == "sft" else ()
+            parts = even_counts(count, [subtask for subtask in self.subtasks if subtask not in held_out])
+            queries = [query for subtask, size in parts for query in make(subtask=subtask, count=size, seed=seed)]
+            random.Random(seed).shuffle(queries)
+            return queries
+
+        test = draw("test", len(self.subtasks) * data.test_per_subtask)
+        return self.make_splits(environment, watch, test, draw("rl", data.rl_size), draw("sft", data.sft_size))
+
     def make_splits(
         self, environment: Environment, watch: Watch, test: list[Query], rl: list[Query], sft: list[Query]
     ) -> Iterator[Split]:
@@ -204,20 +218,25 @@ class Domain:
 
         The teacher solves the test and SFT queries. A stored baseline is the attempt of median quality.
         """
-        solve, examine = (needs(self, part, "make_splits calls") for part in ("solve", "examine"))
+        solve, _ = (needs(self, part, "make_splits calls") for part in ("solve", "examine"))
         data, seed, baselines = self.data, f"{self.name}{self.data.seed}", []
         yield "test_queries", test
         rng = random.Random(f"{seed}-baselines")
         for query in watch(test):
             attempts = [solve(query, environment, rng, data.baseline_skill) for _ in range(data.baseline_attempts)]
-            total = domain_rubric(query.domain, query.language).total
-            quality = [total(examine(query, attempt.messages).dimensions()) for attempt in attempts]
+            quality = [self._quality(query, attempt) for attempt in attempts]
             baselines.append(median_of(attempts, quality).to_record())
         yield "test_baselines", baselines
         yield "rl_queries", rl
         rng = random.Random(f"{seed}-teacher")
-        pairs = zip(watch(sft), teacher_skills(data, rng, len(sft)), strict=True)
+        skills = [1.0 if rng.random() < data.careful_share else data.teacher_skill for _ in sft]
+        pairs = zip(watch(sft), skills, strict=True)
         yield "sft", [solve(query, environment, rng, skill).to_record() for query, skill in pairs]
+
+    def _quality(self, query: Query, trajectory: Trajectory) -> float:
+        """Return the quality of a teacher's trajectory: the rubric's total by the truth."""
+        truth = needs(self, "examine", "make_splits calls")(query, trajectory.messages)
+        return domain_rubric(query.domain, query.language).total(truth.dimensions())
 
 
 def make_domain(environment: EnvironmentConfig, data: DataConfig) -> Domain:
@@ -295,11 +314,6 @@ def even_counts(count: int, parts: Sequence[T]) -> list[tuple[T, int]]:
     """
     each, rest = divmod(count, len(parts))
     return [(part, each + (index < rest)) for index, part in enumerate(parts)]
-
-
-def teacher_skills(data: DataConfig, rng: random.Random, count: int) -> list[float]:
-    """Draw the teacher's skill in each SFT trajectory: 1 in a share of them, otherwise `data.teacher_skill`."""
-    return [1.0 if rng.random() < data.careful_share else data.teacher_skill for _ in range(count)]
 
 
 def needs(domain: Domain, part: str, purpose: str) -> Any:

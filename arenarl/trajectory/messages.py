@@ -57,6 +57,18 @@ def assistant_message(text: str) -> dict[str, Any]:
     return message
 
 
+def call_messages(thought: str, name: str, arguments: dict[str, Any], observation: str) -> list[dict[str, Any]]:
+    """Return the chat messages of a turn with one tool call: the call and its observation."""
+    calls = _as_functions([ToolCall(name, arguments)])
+    turn = {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": calls}
+    return [turn, tool_message(observation)]
+
+
+def answer_message(thought: str, text: str) -> dict[str, Any]:
+    """Return the chat message of a last turn: a thought and the answer."""
+    return assistant_message(f"<think>\n{thought}\n</think>\n\n<answer>\n{text}\n</answer>")
+
+
 def reply_message(reply: dict[str, Any], native: Sequence[ToolCall] = ()) -> dict[str, Any]:
     """Convert an API's message to a chat message. `native` calls precede the calls in the text."""
     message = assistant_message(text_of(reply.get("content")))

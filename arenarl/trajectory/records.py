@@ -53,7 +53,7 @@ def read_steps(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records that `append_step` wrote, without a last line that a kill cut off.
     Raises UserError for any other damaged line."""
     try:
-        for number, record in _numbered_records(path, may_be_cut=True):
+        for number, record in numbered_records(path, may_be_cut=True):
             if not isinstance(record, dict) or type(record.get("step")) is not int:
                 raise UserError(f"{path}, line {number} has no step; restore the file")
             yield record
@@ -63,11 +63,11 @@ def read_steps(path: Path) -> Iterator[dict[str, Any]]:
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a JSONL file. Raises UserError if the file is missing or a line is not JSON."""
-    for _, record in _numbered_records(path):
+    for _, record in numbered_records(path):
         yield record
 
 
-def _numbered_records(path: Path, may_be_cut: bool = False) -> Iterator[tuple[int, Any]]:
+def numbered_records(path: Path, may_be_cut: bool = False) -> Iterator[tuple[int, Any]]:
     """Yield (line number, record) for each line that is not blank. Raises UserError as `read_jsonl` does.
     With `may_be_cut`, a last line without its end is left out."""
     if not path.exists():
@@ -96,7 +96,7 @@ def how_to_get(path: Path) -> str:
 def read_queries(path: Path) -> list[Query]:
     """Read the queries of a split. Raises UserError for an empty file, an invalid record, or a duplicate id or task."""
     queries = []
-    for number, record in _numbered_records(path):
+    for number, record in numbered_records(path):
         try:
             queries.append(_QUERY.validate_python(record))
         except ValidationError as error:
@@ -115,7 +115,7 @@ def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
     OpenAI's messages hold arguments as JSON strings, a null content, and maybe thoughts in the text. Arrow files hold
     the tools as a JSON string. Raises UserError for an invalid record.
     """
-    for number, record in _numbered_records(path):
+    for number, record in numbered_records(path):
         try:
             messages, tools, meta = _read_messages(record), _read_tools(record), record.get("meta") or {}
             _require(isinstance(meta, dict), "meta must be an object")

@@ -1,16 +1,16 @@
 """Domains: ours have all members, a domain with only a rubric has none, and no metric is invented without a truth."""
 
 import inspect
-import random
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from parts import domain_of, examiner_of, trainer_judge_of, training_queries_of
 
 from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
-from arenarl.domains.domain import DOMAINS, Truth, median_of, teacher_skills
+from arenarl.domains.domain import DOMAINS, Domain, Truth, median_of
 from arenarl.domains.rubrics import RUBRICS
 from arenarl.evaluation.evaluation import Case, baseline_cases, summarize
 from arenarl.judges.judge import rubric_of
@@ -113,5 +113,7 @@ def test_without_a_truth_figures_and_records_have_none_of_its_columns():
 def test_the_median_is_the_first_of_equals_and_few_trajectories_have_full_skill():
     qualities = {(5, 1, 3, 2, 4): "c", (1, 1, 1, 1, 1): "c", (0, 9, 9, 9, 0): "b"}
     assert [median_of("abcde", quality) for quality in qualities] == list(qualities.values())
-    skills = teacher_skills(DataConfig(teacher_skill=0.1, careful_share=0.25), random.Random(0), 400)
+    own = Domain(EnvironmentConfig(), DataConfig(teacher_skill=0.1, careful_share=0.25))
+    own.solve, own.examine = lambda *how: SimpleNamespace(to_record=lambda: how[-1]), Truth
+    skills = dict(own.make_splits(None, iter, [], [], range(400)))["sft"]
     assert set(skills) == {0.1, 1.0} and 70 < skills.count(1.0) < 130

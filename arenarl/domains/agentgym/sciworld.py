@@ -21,16 +21,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate, chain, islice, zip_longest
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig
 from arenarl.domains.agentgym.world import TOOLS, Progress, World, WorldDomain, item_of, read_whole_action
 from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
-
-if TYPE_CHECKING:
-    from arenarl.llm.client import LLMClient
 
 
 class Task(NamedTuple):
@@ -204,7 +201,7 @@ class SciWorldEnvironment:
         self._is_closed, self._lock = False, Lock()
 
     @classmethod
-    def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Self:
+    def from_config(cls, config: EnvironmentConfig, language: str, client: Any = None) -> Self:
         """Return an environment. Raises UserError if the package or Java is missing."""
         Game.check_packages()
         return cls()

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -22,10 +22,7 @@ from arenarl.rollout.environment import Environment, observe
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem
 from arenarl.trajectory import Query, Trajectory, prompt_messages, read_jsonl, same_query
-from arenarl.trajectory.messages import assistant_message, calls_of, last_answer, read_turns, tool_message
-
-if TYPE_CHECKING:
-    from arenarl.llm.client import LLMClient
+from arenarl.trajectory.messages import answer_message, call_messages, calls_of, last_answer, read_turns
 
 HERE = Path(__file__).parent
 # folder -> (column of the paper's table, test items, AgentGym's number of the first question, counted through the sets)
@@ -98,16 +95,15 @@ class SearchQADomain(Domain):
     def solve(self, query: Query, environment: Environment, rng: random.Random, skill: float) -> Trajectory:
         """Search for the question once, then give the right answer with probability `skill`."""
         search = {"name": "search", "arguments": {"query": query.query}}
-        messages, calls = prompt_messages(query), [{"type": "function", "function": search}]
-        messages.append({"role": "assistant", "reasoning_content": "I look it up.", "content": "", "tool_calls": calls})
-        messages.append(tool_message(asyncio.run(observe(environment, **search))))
+        observation = asyncio.run(observe(environment, **search))
         answer = query.constraints["answer"] if rng.random() < skill else "not known"
-        messages.append(assistant_message(f"<think>\nThis is the answer.\n</think>\n\n<answer>\n{answer}\n</answer>"))
-        return Trajectory(query.query_id, messages, "answer")
+        turns = [
+            *call_messages("I look it up.", **search, observation=observation),
+            answer_message("This is the answer.", answer),
+        ]
+        return Trajectory(query.query_id, prompt_messages(query) + turns, "answer")
 
-    def splits(
-        self, environment: Environment, watch: Watch = iter, client: "LLMClient | None" = None
-    ) -> Iterator[Split]:
+    def splits(self, environment: Environment, watch: Watch = iter, client: Any = None) -> Iterator[Split]:
         """Yield the test questions, RL's questions from the sets in `TRAINED_ON`, and SFT trajectories on further
         questions of these sets. SearchQA stores no baselines."""
         if self.environment.search.engine == "corpus":

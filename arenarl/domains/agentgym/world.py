@@ -16,7 +16,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import combinations, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.domain import Domain, Split, Truth, Watch
@@ -24,10 +24,7 @@ from arenarl.rollout.environment import Step, ToolError, check_call, tool_schema
 from arenarl.system.errors import UserError, missing
 from arenarl.system.progress import say
 from arenarl.system.user_input import text_of_file
-from arenarl.trajectory import Query, Trajectory, Turn, parse_json, prompt_messages, read_turns, tool_message
-
-if TYPE_CHECKING:
-    from arenarl.llm.client import LLMClient
+from arenarl.trajectory import Query, Trajectory, Turn, call_messages, parse_json, prompt_messages, read_turns
 
 HERE = Path(__file__).parent
 TURNS = 20  # most turns of an expert's trajectory: the paper's rounds in TextCraft and BabyAI
@@ -89,13 +86,9 @@ def official_items(
 ) -> tuple[int, ...]:
     """Read the items of `<folder>/eval/<world>_test.json` or `<folder>/train/<world>_train.json`, in the file's order.
 
-    Args:
-        split: "test" or "train".
-        counts: the required number of items in each column of the paper's table; under "" the number of all items.
-        prefixes: allowed texts before the number in an item's id, separated by |; by default the world's name.
-
-    Raises:
-        UserError: the file is missing, is not a list of item ids, repeats an item, or has other counts.
+    `counts` requires a number of items in each column of the paper's table, or under "" of items in all. `prefixes`,
+    separated by |, may precede the number in an item's id; by default the world's name. Raises UserError if the file is
+    missing, is not a list of item ids, repeats an item, or has other counts.
     """
     path = Path(folder) / {"test": "eval", "train": "train"}[split] / f"{world}_{split}.json"
     if not path.is_file() and (Path(folder) / path.name).is_file():
@@ -138,7 +131,7 @@ class World:
     is_refused = False  # the last action could not be carried out
 
     @classmethod
-    def from_config(cls, config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> "World":
+    def from_config(cls, config: EnvironmentConfig, language: str, client: Any = None) -> "World":
         """Return a world. Raises UserError like `check_packages`."""
         cls.check_packages()
         return cls()
@@ -186,25 +179,15 @@ class World:
 
 @dataclass(frozen=True)
 class Progress(Truth):
-    """Counts from the replay of one trajectory.
+    """Counts from the replay of one trajectory."""
 
-    Args:
-        success: the trajectory reached the goal.
-        needed: subgoals of the item.
-        reached: the largest number of subgoals reached at one time.
-        kept: subgoals still reached at the end; in BabyAI subgoals stay reached, so there it equals `reached`.
-        actions: turns, with or without a readable action.
-        useful: actions that came nearer to a subgoal than any before, or led to a new state.
-        refused: actions that were unreadable or could not be carried out.
-    """
-
-    success: bool
-    needed: int
-    reached: int
-    kept: int
-    actions: int
-    useful: int
-    refused: int
+    success: bool  # the trajectory reached the goal
+    needed: int  # subgoals of the item
+    reached: int  # the largest number of subgoals reached at one time
+    kept: int  # subgoals still reached at the end; in BabyAI they stay reached, so there it equals `reached`
+    actions: int  # turns, with or without a readable action
+    useful: int  # actions that came nearer to a subgoal than any before, or led to a new state
+    refused: int  # actions that were unreadable or could not be carried out
 
     def dimensions(self) -> dict[str, float]:
         actions = max(self.actions, 1)
@@ -345,16 +328,14 @@ class WorldDomain(Domain):
             thought, action = environment.best_action()
             if rng.random() < SLIPS * (1 - skill):
                 action = environment.careless_action(rng)
-            call = {"type": "function", "function": {"name": "act", "arguments": {"action": action}}}
             step = environment.call("act", {"action": action})
-            turn = {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [call]}
-            messages += [turn, tool_message(step.observation)]
+            messages += call_messages(thought, "act", {"action": action}, step.observation)
             reward += step.reward
             if step.done:
                 break
         return Trajectory(query.query_id, messages, "done" if step.done else "horizon", meta={"reward": reward})
 
-    def splits(self, environment: World, watch: Watch = iter, client: "LLMClient | None" = None) -> Iterator[Split]:
+    def splits(self, environment: World, watch: Watch = iter, client: Any = None) -> Iterator[Split]:
         """Yield test and RL items, at most `data.test_per_subtask` a column and `data.rl_size`, the test baselines, and
         the expert's trajectories for SFT. Before the first trajectory, check the items and log what splits share."""
         data = self.data

@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from arenarl.domains.domain import Domain, Split, Watch, teacher_skills
-from arenarl.domains.known_answers import has_answer
+from arenarl.domains.domain import Domain, Split, Watch
+from arenarl.domains.known_answers import has_answer, is_correct
 from arenarl.domains.research.corpus import Corpus
 from arenarl.domains.research.extraction import rephrase
-from arenarl.domains.research.open_queries import OPEN_SUBTASKS, make_open_queries
+from arenarl.domains.research.open_queries import OPEN_SUBTASKS, fact_coverage, make_open_queries
 from arenarl.domains.research.questions import SUBTASK, make_questions, open_corpus
 from arenarl.domains.research.teacher import ResearchTools, Teacher
 from arenarl.domains.research.truth import ResearchTruth, examine, examine_view
@@ -58,23 +58,25 @@ class ResearchDomain(Domain):
         return examine_view(self.corpus, query, messages)
 
     def solve(self, query: Query, environment: ResearchTools, rng: random.Random, skill: float) -> Trajectory:
-        return asyncio.run(self._teacher(environment).solve(query, rng, skill))
+        teacher = Teacher(self.corpus, environment, self.data.research.max_tool_calls)
+        return asyncio.run(teacher.solve(query, rng, skill))
 
-    def _teacher(self, environment: ResearchTools) -> Teacher:
-        return Teacher(self.corpus, environment, self.data.research.max_tool_calls)
+    def _quality(self, query: Query, trajectory: Trajectory) -> float:
+        """Return 0 to 1: correctness of a closed answer, or the share of facts that an open-ended answer states."""
+        if "description" in query.constraints:
+            return float(is_correct(query.constraints, trajectory.answer))
+        return fact_coverage(self.corpus, query.constraints, trajectory.answer)
 
     def splits(
         self, environment: ResearchTools, watch: Watch = iter, client: LLMClient | None = None
     ) -> Iterator[Split]:
-        """Yield the splits by file name: test queries, stored baselines, RL queries, SFT trajectories.
-        `watch` wraps the list of queries while the teacher solves them, to show progress. With a `client`,
-        `data.research.rephraser` rewords the closed queries. Raises UserError if the language is not the corpus's, or
-        if the corpus yields too few queries."""
+        """Yield the splits. With a `client`, `data.research.rephraser` rewords the closed queries.
+        Raises UserError if the language is not the corpus's, or if the corpus yields too few queries."""
         data, research, seed = self.data, self.data.research, f"research{self.data.seed}"
         if data.language != "en":
             reason = "the research domain's queries are in English; set data.language=en"
             raise UserError(f"data.language={data.language}: {reason}")
-        teacher, taken = self._teacher(environment), set()
+        taken: set[str] = set()
 
         def draw(split: str, total: int, open_ended: int) -> list[Query]:
             """Return `total` shuffled queries, `open_ended` of them open-ended and the rest closed."""
@@ -89,13 +91,4 @@ class ResearchDomain(Domain):
         test = draw("test", per_subtask * len(self.subtasks), per_subtask * len(set(self.subtasks) - {SUBTASK}))
         rl = draw("rl", data.rl_size, round(data.rl_size * share))
         sft = draw("sft", data.sft_size, round(data.sft_size * share))
-        yield "test_queries", test
-        with asyncio.Runner() as runner:
-            rng, skill, attempts = random.Random(f"{seed}-baselines"), data.baseline_skill, data.baseline_attempts
-            baselines = [runner.run(teacher.median(query, rng, skill, attempts)) for query in watch(test)]
-            yield "test_baselines", [baseline.to_record() for baseline in baselines]
-            yield "rl_queries", rl
-            rng = random.Random(f"{seed}-teacher")
-            pairs = zip(watch(sft), teacher_skills(data, rng, len(sft)), strict=True)
-            trajectories = [runner.run(teacher.solve(query, rng, skill)) for query, skill in pairs]
-            yield "sft", [trajectory.to_record() for trajectory in trajectories]
+        return self.make_splits(environment, watch, test, rl, sft)

@@ -14,14 +14,11 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from arenarl.domains.domain import median_of
-from arenarl.domains.known_answers import is_correct
 from arenarl.domains.research.corpus import Corpus
 from arenarl.domains.research.descriptions import Description, Link, read_description, search_words
 from arenarl.domains.research.facts import OBJECT, SUBJECT, Clue, Fact
-from arenarl.domains.research.open_queries import fact_coverage
 from arenarl.rollout.environment import Environment, observe
-from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages, tool_message
+from arenarl.trajectory import Query, Trajectory, answer_message, call_messages, prompt_messages
 
 OPEN_HABITS = ("match", "cover", "read", "ground", "focus")
 HABITS = ("match", "follow", "read", "ground")
@@ -114,8 +111,7 @@ class Solver:
                         yield url
 
     async def _parents(self, child: str, link: Link, node: Description) -> AsyncIterator[str]:
-        """Yield possible parents of a child: known parents, entities that the child's page names, then search
-        results."""
+        """Yield possible parents: known parents, entities that the child's page names, then search results."""
         if not link.is_parents:
             for fact in await self.facts(child, link.attribute):
                 if fact.target:
@@ -187,11 +183,9 @@ class Solver:
             raise OutOfCalls
         self.calls += 1
         arguments = {"query" if tool == "search" else "url": argument}
-        calls = [{"type": "function", "function": {"name": tool, "arguments": arguments}}]
         thought = thought if self.environment.is_compact else f"Next I {thought}."
-        self.messages.append({"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": calls})
         observation = await observe(self.environment, tool, arguments)
-        self.messages.append(tool_message(observation))
+        self.messages += call_messages(thought, tool, arguments, observation)
         return observation
 
     def _learn(self, text: str) -> None:
@@ -237,20 +231,8 @@ class Teacher:
         else:
             text = "\n".join(await _write(solver, query)) or "I found nothing."
         thought = "answer" if self.environment.is_compact else "I have what I need; now the answer."
-        answer = assistant_message(f"<think>\n{thought}\n</think>\n\n<answer>\n{text}\n</answer>")
-        messages = [*prompt_messages(query), *solver.messages, answer]
+        messages = [*prompt_messages(query), *solver.messages, answer_message(thought, text)]
         return Trajectory(query.query_id, messages, "answer", meta={"habits": habits})
-
-    async def median(self, query: Query, rng: random.Random, skill: float, attempts: int) -> Trajectory:
-        """Return the attempt of median quality."""
-        trajectories = [await self.solve(query, rng, skill) for _ in range(attempts)]
-        return median_of(trajectories, [self.quality(query, trajectory.answer) for trajectory in trajectories])
-
-    def quality(self, query: Query, answer: str) -> float:
-        """Return 0 to 1: correctness of a closed answer, or the share of facts that an open-ended answer states."""
-        if "description" in query.constraints:
-            return float(is_correct(query.constraints, answer))
-        return fact_coverage(self.corpus, query.constraints, answer)
 
 
 async def _write(solver: Solver, query: Query) -> list[str]:

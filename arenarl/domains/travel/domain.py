@@ -1,13 +1,14 @@
 """Open-Travel as a domain (Section 5.1): subtasks, truth, scripted teacher and data of the embedded world."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
-from arenarl.domains.domain import Domain, Split, Watch, even_counts
+from arenarl.domains.domain import Domain, Split, Watch
 from arenarl.domains.travel.constraints import FORMS
 from arenarl.domains.travel.contradictions import contradictions_of
 from arenarl.domains.travel.queries import HELD_OUT, SUBTASKS, make_queries
@@ -17,9 +18,6 @@ from arenarl.domains.travel.truth import TravelTruth, examine, has_truth
 from arenarl.domains.travel.view_truth import examine_view
 from arenarl.domains.travel.world import World, build_world
 from arenarl.trajectory import Query, Trajectory
-
-if TYPE_CHECKING:
-    from arenarl.llm.client import LLMClient
 
 HERE = Path(__file__).parent
 
@@ -53,20 +51,7 @@ class TravelDomain(Domain):
     def solve(self, query: Query, environment: TravelEnvironment, rng: random.Random, skill: float) -> Trajectory:
         return Teacher(self.world, environment).solve(query, rng, skill)
 
-    def splits(
-        self, environment: TravelEnvironment, watch: Watch = iter, client: "LLMClient | None" = None
-    ) -> Iterator[Split]:
-        """Draw the queries of all splits (Table 1), spread over the subtasks, and let the teacher solve them."""
-        data, taken = self.data, set()
-
-        def draw(split: str, count: int, subtasks: Sequence[str]) -> list[Query]:
-            queries, seed = [], f"{self.name}{data.seed}-{split}"
-            for subtask, size in even_counts(count, subtasks):
-                queries += make_queries(self.world, subtask, data.language, size, seed, taken)
-            random.Random(seed).shuffle(queries)
-            return queries
-
-        test = draw("test", len(SUBTASKS) * data.test_per_subtask, SUBTASKS)
-        rl = draw("rl", data.rl_size, SUBTASKS)
-        sft = draw("sft", data.sft_size, [subtask for subtask in SUBTASKS if subtask != HELD_OUT])
-        return self.make_splits(environment, watch, test, rl, sft)
+    def splits(self, environment: TravelEnvironment, watch: Watch = iter, client: Any = None) -> Iterator[Split]:
+        """Yield the splits of queries that `queries` draws."""
+        make = partial(make_queries, self.world, language=self.data.language, taken=set())
+        return self._draw_splits(environment, watch, make)

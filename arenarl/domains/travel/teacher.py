@@ -14,7 +14,7 @@ from arenarl.domains.travel.names import CATEGORIES, TAGS
 from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.domains.travel.truth import Line, read_lines
 from arenarl.domains.travel.world import Poi, World
-from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages
+from arenarl.trajectory import Query, Trajectory, answer_message, call_messages, prompt_messages
 
 # qualify: search with the user's wishes (cheap, quiet, open late), not only for the kind of place
 # complete: cover every part of the query
@@ -50,16 +50,13 @@ class _Attempt:
         self.messages: list[dict[str, Any]] = prompt_messages(query)
 
     def call(self, thought: str, name: str, **arguments: Any) -> list[Line]:
-        function = {"type": "function", "function": {"name": name, "arguments": arguments}}
         observation = self.environment.call(name, arguments)
-        turn = {"role": "assistant", "reasoning_content": thought, "content": "", "tool_calls": [function]}
-        self.messages += [turn, {"role": "tool", "content": observation}]
+        self.messages += call_messages(thought, name, arguments, observation)
         return read_lines(self.world, observation)
 
     def answer(self, lines: list[str]) -> None:
         thought = self.say("answer", "I have what I need; now the answer.", "信息已经足够，现在给出答案。")
-        text = "\n".join(lines)
-        self.messages.append(assistant_message(f"<think>\n{thought}\n</think>\n\n<answer>\n{text}\n</answer>"))
+        self.messages.append(answer_message(thought, "\n".join(lines)))
 
     def say(self, compact: str, english: str, chinese: str) -> str:
         return compact if self.is_compact else chinese if self.is_zh else english

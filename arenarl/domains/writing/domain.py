@@ -6,10 +6,11 @@ truth.
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from arenarl.domains.domain import Domain, Split, Watch, even_counts
+from arenarl.domains.domain import Domain, Split, Watch
 from arenarl.domains.writing.queries import SUBTASKS, make_queries
 from arenarl.domains.writing.truth import examine, find_unmet, has_truth
 from arenarl.domains.writing.writer import solve
@@ -31,15 +32,6 @@ class WritingDomain(Domain):
         return solve(query, rng, skill)
 
     def splits(self, environment: Any, watch: Watch = iter, client: Any = None) -> Iterator[Split]:
-        """Draw the queries of all splits, spread over the subtasks, and let the writer answer them."""
-        data, taken = self.data, set()
-
-        def draw(split: str, count: int) -> list[Query]:
-            queries, seed = [], f"{self.name}{data.seed}-{split}"
-            for subtask, size in even_counts(count, SUBTASKS):
-                queries += make_queries(subtask, data.language, size, seed, taken)
-            random.Random(seed).shuffle(queries)
-            return queries
-
-        test = draw("test", len(SUBTASKS) * data.test_per_subtask)
-        return self.make_splits(environment, watch, test, draw("rl", data.rl_size), draw("sft", data.sft_size))
+        """Yield the splits of queries that `queries` draws."""
+        make = partial(make_queries, language=self.data.language, taken=set())
+        return self._draw_splits(environment, watch, make)

@@ -9,7 +9,7 @@ import random
 
 from arenarl.domains.writing.lexicon import LEXICONS
 from arenarl.domains.writing.queries import sentences_each
-from arenarl.trajectory import Query, Trajectory, assistant_message, prompt_messages
+from arenarl.trajectory import Query, Trajectory, answer_message, prompt_messages
 
 HABITS = ("outline", "quote", "words", "tone", "measure", "vary")
 # outline: write all sections, in the query's order · quote: state the given facts, not typical ones · words: use all
@@ -38,8 +38,7 @@ def write(query: Query, habits: dict[str, bool], seed: float) -> Trajectory:
     for number in outline:
         stated = _fact_sentence(query, number, habits["quote"])
         lines += [constraints["sections"][number], between.join([stated, *(next(sentences) for _ in range(each - 1))])]
-    text = "\n".join(lines)
-    message = assistant_message(f"<think>\n{_thought(query, habits, each)}\n</think>\n\n<answer>\n{text}\n</answer>")
+    message = answer_message(_thought(query, habits, each), "\n".join(lines))
     return Trajectory(query.query_id, [*prompt_messages(query), message], "answer", meta={"habits": habits})
 
 

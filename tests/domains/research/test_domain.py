@@ -84,7 +84,7 @@ def solve(teacher, query, seed, skill):
 def test_a_careful_teacher_solves_all_queries_with_valid_calls_and_messages(domain, environment, queries):
     teacher, coverages = Teacher(domain.corpus, environment), []
     for index, query in enumerate(queries):
-        quality = teacher.quality(query, solve(teacher, query, 0, 1.0).answer)
+        quality = domain._quality(query, solve(teacher, query, 0, 1.0))
         assert query.subtask != SUBTASK or quality == 1.0
         coverages += [] if query.subtask == SUBTASK else [quality]
         trajectory = solve(teacher, query, index, 0.5)
@@ -105,17 +105,17 @@ def test_skill_sets_the_share_of_habits_and_more_habits_give_better_answers(doma
             assert set(trajectory.meta["habits"]) == set(HABITS if query.subtask == SUBTASK else OPEN_HABITS)
         habits = [is_on for _, trajectory in pairs for is_on in trajectory.meta["habits"].values()]
         assert sum(habits) / len(habits) == pytest.approx(skill, abs=0.1)
-        means.append(sum(teacher.quality(query, trajectory.answer) for query, trajectory in pairs) / len(pairs))
+        means.append(sum(domain._quality(*pair) for pair in pairs) / len(pairs))
     assert means == sorted(means) and means[0] < 0.2 < 0.9 < means[2]
 
 
 def test_a_baseline_is_the_attempt_of_median_quality(domain, environment, queries):
-    teacher = Teacher(domain.corpus, environment)
-    for query in queries[-6:]:
-        rng = random.Random(3)
-        qualities = sorted(teacher.quality(query, asyncio.run(teacher.solve(query, rng, 0.5)).answer) for _ in range(5))
-        median = asyncio.run(teacher.median(query, random.Random(3), 0.5, 5))
-        assert teacher.quality(query, median.answer) == qualities[2]
+    test, data, rng = queries[-6:], domain.data, random.Random(f"research{domain.data.seed}-baselines")
+    baselines = dict(domain.make_splits(environment, iter, test, [], []))["test_baselines"]
+    for query, baseline in zip(test, baselines, strict=True):
+        attempts = [domain.solve(query, environment, rng, data.baseline_skill) for _ in range(data.baseline_attempts)]
+        qualities = sorted(domain._quality(query, attempt) for attempt in attempts)
+        assert domain._quality(query, Trajectory.from_record(baseline)) == qualities[len(attempts) // 2]
 
 
 def test_splits_have_their_sizes_share_no_query_and_depend_only_on_the_settings(environment):
