@@ -8,17 +8,14 @@ import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arenarl.config.schema import EnvironmentConfig, JudgesConfig
+from arenarl.llm.client import LLMClient
 from arenarl.rollout.environment import Environment
 from arenarl.rollout.foreign_environments import OpenEnvEnvironment, TRLEnvironment, is_client
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import import_named
-
-if TYPE_CHECKING:
-    from arenarl.llm.client import LLMClient
-    from arenarl.rollout.mcp_environment import Toolbox
 
 ENVIRONMENTS = {
     "travel": "arenarl.domains.travel.tools:TravelEnvironment",
@@ -37,7 +34,7 @@ def environment_class(name: str) -> Any:
 
 
 def environment_maker(
-    config: EnvironmentConfig, language: str, client: "LLMClient | None" = None, limits: JudgesConfig | None = None
+    config: EnvironmentConfig, language: str, client: LLMClient | None = None, limits: JudgesConfig | None = None
 ) -> Callable[[], Environment]:
     """Return a function that creates instances of the environment that `environment.name` names.
 
@@ -94,8 +91,8 @@ def _accepts(function: Any, arguments: tuple[Any, ...]) -> bool:
 
 
 def _open_toolbox(
-    config: EnvironmentConfig, language: str, client: "LLMClient | None", limits: JudgesConfig | None
-) -> "Toolbox":
+    config: EnvironmentConfig, language: str, client: LLMClient | None, limits: JudgesConfig | None
+) -> Any:
     """Start the config's MCP servers; raise UserError if the SDK, a server or a tool is missing."""
     try:
         from arenarl.rollout.mcp_environment import Toolbox
@@ -110,6 +107,6 @@ def _open_toolbox(
     return Toolbox(config.mcp, world_of, limits)
 
 
-def make_environment(config: EnvironmentConfig, language: str, client: "LLMClient | None" = None) -> Environment:
+def make_environment(config: EnvironmentConfig, language: str, client: LLMClient | None = None) -> Environment:
     """Create one instance; raise UserError if the class cannot be imported, or its search has no index or key."""
     return environment_maker(config, language, client)()

@@ -12,7 +12,7 @@ from arenarl.config.command_line import add_overrides, refuse_overrides_without_
 from arenarl.config.load import config_of_keys, configure
 from arenarl.domains.environments import make_environment
 from arenarl.llm.client import open_client
-from arenarl.system.errors import UserError, run_cli
+from arenarl.system.errors import run_cli
 
 
 def main(name: str) -> None:
@@ -35,10 +35,7 @@ def _serve(name: str) -> None:
         config = configure(arguments.config, [*arguments.overrides, *own])
     else:
         config = config_of_keys({"environment": {"name": name}}, "")
-    try:
-        from arenarl.rollout.mcp_server import serve, server_of
-    except ImportError as error:
-        missing = f"an MCP server needs a package that is not installed ({error})"
-        raise UserError(f"{missing}: pip install mcp==2.3.0") from error
+    from arenarl.rollout.mcp_server import serve, server_of  # only here: it needs the package mcp
+
     client = open_client(config.environment.llms.values(), config.judge, f"{config.run_name}/mcp")
     serve(server_of(make_environment(config.environment, config.data.language, client), name), arguments.port)

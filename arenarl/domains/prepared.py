@@ -4,6 +4,7 @@ data/prepare.py writes its settings into manifest.json beside the files, and eac
 no stage trains or tests on files of another seed or size. A folder without a manifest is a user's own data and passes.
 """
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -65,14 +66,7 @@ def _may_be_copies(old: list[str], hashes: list[str | None], new: list[str]) -> 
     """
     was_local = [sha256 is not None for sha256 in hashes] or [False] * len(old)
     pairs = zip(old, new, was_local, strict=False)
-    return len(old) == len(new) and all(a == b or is_local or _exists(b) for a, b, is_local in pairs)
-
-
-def _exists(source: str) -> bool:
-    try:
-        return Path(source).exists()
-    except OSError:  # no permission
-        return False
+    return len(old) == len(new) and all(a == b or is_local or os.path.exists(b) for a, b, is_local in pairs)
 
 
 def manifest_of(folder: Path) -> dict[str, Any] | None:

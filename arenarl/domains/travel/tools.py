@@ -11,18 +11,17 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, Self
 
 from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.bm25 import BM25, pairs, singular
+from arenarl.domains.travel.llm_timetable import LLMTimetable
 from arenarl.domains.travel.names import CATEGORIES, TAGS
 from arenarl.domains.travel.schemas import Language, Results, travel_schemas
 from arenarl.domains.travel.world import Journey, Poi, Point, Route, World, build_world
+from arenarl.llm.client import LLMClient
 from arenarl.rollout.environment import Schema, ToolError, as_written, check_call
-
-if TYPE_CHECKING:
-    from arenarl.domains.travel.llm_timetable import LLMTimetable
-    from arenarl.llm.client import LLMClient
 
 DEFAULT_YEAR = 2026  # year of dates that name none
 DEFAULT_RADIUS_M = 3000.0
@@ -41,11 +40,7 @@ class TravelEnvironment:
     shared = True
 
     def __init__(
-        self,
-        world: World,
-        results: Results = "full",
-        language: Language = "zh",
-        timetable: "LLMTimetable | None" = None,
+        self, world: World, results: Results = "full", language: Language = "zh", timetable: LLMTimetable | None = None
     ):
         """With a `timetable`, flights and trains come from it instead of the world, and their calls are awaitable."""
         self.world = world
@@ -56,19 +51,20 @@ class TravelEnvironment:
         self._guide = PoiIndex(world, guide_words)
         self._addresses = PoiIndex(world, address_words)
         self.timetable = timetable
-        names = [tool["function"]["name"] for tool in self.tools]
-        self._handlers: dict[str, Callable[..., Any]] = {name: getattr(self, f"_{name}") for name in names}
+        self._handlers: dict[str, Callable[..., Any]] = {
+            "search_poi": self._search_poi,
+            "around_search": self._around_search,
+            "get_navigation": self._get_navigation,
+            "universal_search": self._universal_search,
+            "search_flights": partial(self._search_journeys, "flight"),
+            "search_train_tickets": partial(self._search_journeys, "train"),
+        }
 
     @classmethod
-    def from_config(
-        cls, config: EnvironmentConfig, language: Language, client: "LLMClient | None" = None
-    ) -> "TravelEnvironment":
+    def from_config(cls, config: EnvironmentConfig, language: Language, client: LLMClient | None = None) -> Self:
         """Create the environment; with a `client`, an LLM invents tickets if `environment.tickets` is an LLM."""
-        world, timetable = build_world(config.world_seed), None
-        if client and config.tickets.name == "llm":
-            from arenarl.domains.travel.llm_timetable import LLMTimetable
-
-            timetable = LLMTimetable(config.tickets, client, world, language)
+        world, uses_llm = build_world(config.world_seed), client and config.tickets.name == "llm"
+        timetable = LLMTimetable(config.tickets, client, world, language) if uses_llm else None
         return cls(world, config.results, language, timetable)
 
     def add_tool(self, schema: Schema, answer: Callable[..., str]) -> None:
@@ -119,13 +115,7 @@ class TravelEnvironment:
             return self._show_pois(pois)
         return _to_json({"results": [{"title": self._name(poi), "text": self._describe(poi)} for poi in pois]})
 
-    def _search_flights(self, **leg: str) -> str | Awaitable[str]:
-        return self._journeys("flight", **leg)
-
-    def _search_train_tickets(self, **leg: str) -> str | Awaitable[str]:
-        return self._journeys("train", **leg)
-
-    def _journeys(self, kind: str, date: str, from_city: str, to_city: str) -> str | Awaitable[str]:
+    def _search_journeys(self, kind: str, date: str, from_city: str, to_city: str) -> str | Awaitable[str]:
         start, end = self._find_city("from_city", from_city), self._find_city("to_city", to_city)
         if start == end:
             raise ToolError(f"from_city and to_city are both {start}; they must differ.")
