@@ -13,23 +13,10 @@ from typing import Any
 
 from arenarl.rollout.environment import Schema
 from arenarl.system.errors import UserError
-from arenarl.system.user_input import lines_of
-from arenarl.trajectory import (
-    MAX_RECORD_NESTING,
-    Query,
-    Trajectory,
-    answer_text,
-    given_calls,
-    harmless,
-    json_problem,
-    language_of,
-    parse_json,
-    parse_turn,
-    prompt_messages,
-    reply_message,
-    text_of,
-    tool_message,
-)
+from arenarl.trajectory.messages import answer_text, given_calls, parse_turn, reply_message, tool_message
+from arenarl.trajectory.records import numbered_records
+from arenarl.trajectory.text import MAX_RECORD_NESTING, harmless, language_of, parse_json, text_of
+from arenarl.trajectory.vocabulary import Query, Trajectory, prompt_messages
 
 SUBTASKS = {  # Open-Travel's file and task names -> the names in the paper's tables
     "direction": "Direction",
@@ -39,7 +26,7 @@ SUBTASKS = {  # Open-Travel's file and task names -> the names in the paper's ta
     "multi_day_travel": "M-Day",
 }
 UNSTATED = "unstated"  # the subtask of a query whose record names none
-POINTER = "version https://git-lfs.github.com/spec/v1"
+POINTER = b"version https://git-lfs.github.com/spec/v1"
 LFS = "a Git LFS pointer, not the data; run git lfs pull in its clone, or name the hub's data set"
 
 QUERY_FIELDS = ("query", "question", "prompt")
@@ -75,11 +62,16 @@ class Record:
 def read_records(path: Path, label: str) -> Iterator[Record]:
     """Yield the records of a file; `label` and the line number form their ids. Blank lines are skipped.
 
-    Raises UserError for an unreadable or empty file, a Git LFS pointer, and a line that is not a JSON object.
+    Raises UserError for a broken or empty file, a Git LFS pointer, and a line that is not a JSON object.
     """
-    is_empty = True
-    for number, where, value in _parquet_rows(path) if path.suffix == ".parquet" else _json_lines(path):
-        is_empty = False
+    with path.open("rb") as file:
+        if file.read(len(POINTER)) == POINTER:
+            raise UserError(f"{path}, line 1: {LFS}")
+    is_parquet, is_empty = path.suffix == ".parquet", True
+    for number, value in _parquet_rows(path) if is_parquet else numbered_records(path):
+        where, is_empty = f"{path}, {'row' if is_parquet else 'line'} {number}", False
+        if not isinstance(value, dict):
+            raise UserError(f"{where}: a {type(value).__name__}, not an object; every line must be a JSON object")
         if isinstance(metadata := value.get("metadata"), dict):
             value = metadata | value
         yield Record(where, value, f"{label}-{number:05d}", SUBTASKS.get(path.stem, UNSTATED))
@@ -87,38 +79,17 @@ def read_records(path: Path, label: str) -> Iterator[Record]:
         raise UserError(f"{path} is empty; download it again")
 
 
-def _json_lines(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield (line number, place for errors, object) for each line that is not blank."""
-    for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
-        where, how = f"{path}, line {number}", "every line must be a JSON object"
-        if number == 1 and line.startswith(POINTER):
-            raise UserError(f"{where}: {LFS}")
-        if not line.strip():
-            continue
-        try:
-            value = parse_json(line, MAX_RECORD_NESTING)
-        except ValueError as error:
-            raise UserError(f"{where}: not JSON ({json_problem(error)}); {how}") from error
-        if not isinstance(value, dict):
-            raise UserError(f"{where}: a {type(value).__name__}, not an object; {how}")
-        yield number, where, value
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield (row number, place for errors, object) for each row."""
+def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (row number, object) for each row."""
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import ParquetFile
 
     try:
         with ParquetFile(path) as file:
             rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
-            for number, row in enumerate(rows, start=1):
-                yield number, f"{path}, row {number}", _without_nulls(row)
+            yield from enumerate(map(_without_nulls, rows), start=1)
     except (ArrowInvalid, OSError) as error:
-        with path.open("rb") as file:
-            is_pointer = file.read(len(POINTER)) == POINTER.encode()
-        reason = LFS if is_pointer else f"not Parquet ({str(error).splitlines()[0]}); download it again"
-        raise UserError(f"{path}: {reason}") from error
+        raise UserError(f"{path}: not Parquet ({str(error).splitlines()[0]}); download it again") from error
 
 
 def _without_nulls(value: Any) -> Any:

@@ -240,8 +240,8 @@ WIZARD = {"prompt": [{"role": "wizard", "content": "a"}]}
     [
         ("train", [POINTER], "line 1: a Git LFS pointer, not the data; run git lfs pull"),
         ("train", [], "is empty; download it again"),
-        ("train", [{"query": "a"}, "<html>"], "line 2: not JSON"),
-        ("train", ["[", '{"query": "a"}', "]"], "line 1: not JSON"),
+        ("train", [{"query": "a"}, "<html>"], "line 2 is not JSON"),
+        ("train", ["[", '{"query": "a"}', "]"], "line 1 is not JSON"),
         ("train", ['[{"query": "a"}]'], "line 1: a list, not an object"),
         ("train", [{"query": "a"}, "", {"text": "b", "id": 1}], "line 3: no query; its fields are text, id, and one"),
         ("train", [WIZARD], "line 1: a message of unknown role wizard; known: system"),
@@ -414,7 +414,7 @@ def test_a_deeply_nested_call_is_kept_as_text_or_its_record_refused(published, d
     line = '{"query": "q", "messages": [{"role": "assistant", "tool_calls": [' + call + "]}]}"
     write(published / "sft.jsonl", [line])
     if depth > MAX_RECORD_NESTING and not as_text:
-        with pytest.raises(UserError, match="line 1: not JSON .*100 brackets"):
+        with pytest.raises(UserError, match="line 1 is not JSON.*100 brackets"):
             load(published)
         return
     (record,) = load(published).splits["sft"]
