@@ -4,6 +4,7 @@ A column whose benchmark has no aggregate says 'not run'. The papers' figures co
 items: they are for orientation.
 """
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -24,56 +25,12 @@ class PaperTable:
 
     title: str
     columns: dict[str, tuple[str, str]]  # name -> (benchmark, figure)
-    rows: dict[str, tuple[float | None, ...]]  # as printed in the paper
-    has_mean: bool = False  # add a last column with the mean of the other columns
+    rows: dict[str, list[float | None]]  # as printed in the paper
+    has_mean: bool  # add a last column with the mean of the other columns
 
 
-TABLES = {
-    "table4": PaperTable(
-        "Table 4, ArenaRL: open-ended writing",
-        {
-            **{f"WB-{letter}": ("writingbench", f"WB-{letter}") for letter in "ABCDEF"},
-            **{f"HelloBench {part}": ("hellobench", part) for part in ("QA", "Summ.", "Heur.")},
-            "LongBench Quality": ("longbench_write", "S_q"),
-        },
-        {
-            "GPT-4o": (67.90, 66.34, 68.56, 69.95, 70.70, 72.17, 81.03, 84.26, 89.14, 90.43, 76.05),
-            "Claude-3.7-Sonnet": (68.36, 66.53, 68.70, 70.34, 71.42, 71.47, 80.81, 74.68, 95.82, 98.34, 76.65),
-            "SFT": (70.71, 69.36, 67.88, 63.72, 69.69, 70.64, 78.44, 63.42, 82.35, 85.52, 72.17),
-            "GRPO": (71.62, 71.18, 68.67, 66.84, 72.56, 70.33, 79.09, 64.94, 83.76, 86.96, 73.60),
-            "GSPO": (71.56, 70.70, 68.87, 66.08, 72.29, 69.83, 80.06, 63.97, 81.75, 85.21, 73.03),
-            "ArenaRL": (78.14, 77.70, 77.58, 75.02, 79.35, 77.16, 79.11, 73.82, 91.33, 93.78, 80.30),
-        },
-        has_mean=True,
-    ),
-    "race": PaperTable(
-        "Tables 1 and 2, Tournament-GRPO: DeepResearch Bench, RACE",
-        {
-            "Readability": ("race", "readability"), "Instruct.": ("race", "instruction_following"),
-            "Compre.": ("race", "comprehensiveness"), "Insight": ("race", "insight"), "Overall": ("race", "score"),
-        },
-        {
-            "Zero-shot": (35.40, 34.21, 31.42, 29.76, 32.13),
-            "Pairwise, second epoch": (51.15, 51.34, 50.38, 50.05, 50.57),
-            "Tournament-GRPO, G = 2, M = 3, first epoch": (52.09, 52.71, 52.32, 52.04, 52.28),
-            "Tournament-GRPO, G = 4, M = 8, second epoch": (53.81, 55.22, 55.19, 55.40, 55.09),
-        },
-    ),
-    "deep_research": PaperTable(
-        "Table 1, InfoAgent: deep research",
-        {
-            "BrowseComp": ("browsecomp", "score"), "BrowseComp-ZH": ("browsecomp_zh", "score"),
-            "Xbench-DS": ("xbench", "score"), "SimpleQA": ("simpleqa", "score"),
-            "WebWalkerQA": ("webwalkerqa", "score"),
-        },
-        {
-            "GPT-4o": (1.9, 12.8, 30.0, 38.2, 33.8),
-            "Qwen3-14B": (1.0, 10.4, 20.0, 68.6, 22.9),
-            "InfoAgent-SFT": (4.7, 17.0, 28.0, 80.3, 41.5),
-            "InfoAgent": (15.3, 29.2, 40.4, 90.4, 52.7),
-        },
-    ),
-}  # fmt: skip
+_PRINTED = json.loads(Path(__file__).with_name("paper_tables.json").read_text(encoding="utf-8"))
+TABLES = {name: PaperTable(**table) for name, table in _PRINTED.items()}
 
 
 def write_page(results: Path) -> None:

@@ -175,57 +175,8 @@ def count_words(text: str) -> int:
 
 # HelloBench: part -> category -> weights of the checklist's items, which sum to 100. Its authors fitted them to human
 # ratings. From OpenCompass (REGRESSION_DICT, opencompass/datasets/subjective/hellobench.py), to four decimals.
-WEIGHTS: dict[str, dict[str, tuple[float, ...]]] = {
-    "QA": {
-        "travel": (14.8164, 9.9126, 6.8542, 16.5484, 12.4944, 19.925, 19.449),
-        "Tech": (9.7304, 15.44, 8.7127, 17.0479, 8.1882, 18.2729, 22.608),
-        "Sport": (10.4707, 9.6281, 5.8377, 18.9087, 11.1701, 22.5555, 21.4291),
-        "Science": (10.2156, 11.8513, 13.1997, 15.7714, 10.7724, 18.2593, 19.9302),
-        "music": (10.5706, 10.2507, 8.7156, 20.7677, 15.1301, 17.46, 17.1054),
-        "health": (14.409, 8.9967, 9.0583, 20.3748, 13.1131, 13.6229, 20.4253),
-        "write": (17.2018, 11.6479, 13.5496, 18.4514, 8.4157, 15.6938, 15.0399),
-        "book": (10.9878, 10.8058, 11.1106, 21.918, 7.7576, 15.3798, 22.0404),
-        "food": (10.8864, 11.9726, 13.7624, 18.4491, 10.8289, 15.4033, 18.6974),
-        "movie": (13.9877, 13.7811, 10.7008, 14.9502, 9.0432, 14.9903, 22.5466),
-    },
-    "Summ.": {
-        "long_dialogue": (12.6551, 12.1286, 15.4174, 8.8051, 22.4468, 19.3826, 9.1643),
-        "blogs": (7.5861, 19.535, 15.3617, 17.1692, 16.8698, 23.4781),
-        "academic_article": (7.1514, 13.0272, 17.5171, 14.2229, 18.018, 30.0634),
-        "report": (8.962, 17.6452, 17.077, 12.9625, 18.7773, 24.576),
-        "news": (5.7463, 18.8281, 18.3486, 16.5467, 20.4988, 20.0315),
-    },
-    "Chat": {
-        "question_generation": (15.6306, 17.8158, 5.2602, 5.2602, 30.2814, 25.7518),
-        "character_creation": (13.3875, 16.1542, 5.3565, 17.7459, 27.8317, 19.5243),
-        "script_write": (16.0208, 12.5373, 7.5836, 10.9621, 21.5525, 31.3436),
-        "report_write": (23.7154, 11.3227, 6.4551, 7.2668, 20.7955, 30.4444),
-        "science_problem_solve": (14.532, 13.9881, 5.7811, 13.9067, 29.7495, 22.0426),
-        "academic_write": (18.275, 17.6688, 5.3737, 15.3399, 27.1169, 16.2257),
-        "guide_generation": (24.9916, 12.996, 11.3481, 13.1765, 19.2385, 18.2492),
-        "creative_write": (20.5674, 13.8659, 9.9595, 16.6106, 21.3077, 17.689),
-        "question_answering": (14.2574, 12.5985, 5.741, 15.9599, 28.8381, 22.605),
-        "curriculum_development": (20.6885, 22.2005, 5.8343, 5.8343, 17.8964, 27.546),
-        "continue_write": (18.6699, 21.4189, 13.8419, 6.5027, 17.1429, 22.4237),
-        "idea_generation": (16.6085, 24.4571, 12.2354, 5.5041, 18.7944, 22.4005),
-        "data_analysis": (18.2968, 5.7222, 5.7402, 20.9251, 26.5107, 22.8051),
-        "rewrite": (20.8017, 8.5108, 11.1306, 13.722, 19.8037, 26.0312),
-        "explanation": (10.3136, 18.6315, 16.4129, 11.8386, 19.1113, 23.6921),
-    },
-    "Completion": {
-        "continuation": (21.4277, 19.0222, 16.2203, 20.5704, 22.7594),
-        "imitative_writing": (19.8708, 19.7934, 19.3462, 21.7709, 19.2188),
-        "style_transfer": (16.4389, 18.227, 21.4484, 23.9618, 19.9239),
-    },
-    "Heur.": {
-        "story_writing": (23.5319, 22.4209, 10.5399, 17.0471, 26.4601),
-        "keyword_writing": (16.2737, 27.3011, 15.7287, 18.8139, 21.8826),
-        "screenplay_writing": (19.8221, 20.9733, 17.0956, 19.5659, 22.5431),
-        "argumentative_writing": (18.3029, 24.505, 20.4836, 14.552, 22.1565),
-        "roleplaying_writing": (18.2384, 22.2992, 12.861, 19.9183, 26.6832),
-    },
-}
-
+_WEIGHTS_FILE = Path(__file__).with_name("hellobench_weights.json")
+WEIGHTS: dict[str, dict[str, list[float]]] = json.loads(_WEIGHTS_FILE.read_text(encoding="utf-8"))
 LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
 PART_OF = {category: part for part, categories in WEIGHTS.items() for category in categories}
 _FILES = [
@@ -298,9 +249,8 @@ class HelloBench(Benchmark):
 
     def figures(self, scored: Sequence[Scored], intervals: Intervals) -> dict[str, Figure]:
         parts = [PART_OF[entry.item.fields["category"]] for entry in scored]
-        scores, by_part = [entry.mean("score") for entry in scored], {part: [] for part in WEIGHTS}
-        for part, score in zip(parts, scores, strict=True):
-            by_part[part].append(score)
+        scores = [entry.mean("score") for entry in scored]
+        by_part = {part: [score for score, own in zip(scores, parts, strict=True) if own == part] for part in WEIGHTS}
         return {
             "score": intervals.mean(scores, parts),
             "rescaled": intervals.mean([4 * (score - 75) for score in scores], parts),
