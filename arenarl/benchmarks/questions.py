@@ -149,13 +149,7 @@ def calibration_error(
     correct: Sequence[float], confidence: Sequence[float], bins: Sequence[int], intervals: Intervals
 ) -> Figure:
     """Return the expected calibration error in percent: the sum over bins of a bin's share of items times the distance
-    between its accuracy and its mean confidence.
-
-    Args:
-        correct: (items,) 0 or 1.
-        confidence: (items,) 0 to 1.
-        bins: (items,) the number of each item's bin.
-    """
+    between its accuracy and its mean confidence. All arguments are (items,); `confidence` is 0 to 1."""
     gaps, bins = np.asarray(correct, dtype=float) - np.asarray(confidence, dtype=float), np.asarray(bins)
 
     def statistic(weights: np.ndarray) -> np.ndarray:

@@ -55,14 +55,8 @@ def official_file(path: Path, places: tuple[str, ...]) -> Path:
 
 
 def read_records(path: Path, record_type: type[R], unique: str | None = None) -> list[R]:
-    """Read the records of a file.
-
-    Args:
-        unique: the field that identifies an item, if there is one.
-
-    Raises:
-        UserError: a record or a field is wrong, with file, line and field; a value of `unique` repeats; no records.
-    """
+    """Read the records of a file; the field `unique` identifies an item, if there is one.
+    Raises UserError, with file, line and field, for a wrong record, a repeated value of `unique`, or no records."""
     records: dict[Any, tuple[str, R]] = {}
     for place, row in _rows(path):
         try:

@@ -61,11 +61,8 @@ def run_benchmarks(
 ) -> None:
     """Run the benchmarks `wanted`, each NAME or NAME=FILE, and write their figures and the page.
 
-    Args:
-        count: size of a random sample drawn with `seed`; None runs all items.
-
-    Raises:
-        UserError: a benchmark, its file, its judge or its tools are missing. Raised before the first response.
+    `count` is the size of a random sample drawn with `seed`; None runs all items. Raises UserError, before the first
+    response, if a benchmark, its file, its judge or its tools are missing.
     """
     judge = config.judge.eval[0]
     if judge.name != "llm":

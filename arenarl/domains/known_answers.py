@@ -24,8 +24,7 @@ _IGNORANCE = re.compile(
 
 
 def has_answer(query: Query) -> bool:
-    """Return whether the query has a known answer; raise UserError if it is not a text, for example a year written as a
-    number."""
+    """Return whether the query has a known answer; raise UserError if it is not a text (a year as a number)."""
     if "answer" not in query.constraints:
         return False
     answer, aliases = query.constraints["answer"], query.constraints.get("answer_aliases", [])

@@ -23,14 +23,8 @@ BUILT = "build.json"  # hashes of the splits, in `data.folder`
 
 
 class Build:
-    """The parts that all stages share.
-
-    Args:
-        asks_models: False if no wanted stage calls an LLM; then API keys are not needed.
-
-    Raises:
-        UserError: the config lacks a model, a key is not set, a seed is malformed, or `data.folder` holds other data.
-    """
+    """The parts that all stages share. If no wanted stage `asks_models`, API keys are not needed.
+    Raises UserError for a missing model or key, a malformed seed, or other data in `data.folder`."""
 
     def __init__(self, config: Config, asks_models: bool = True):
         self.config, self.build, self.folder = config, config.build, config.run_dir / "build"

@@ -49,8 +49,7 @@ def of_trajectories(build: Build) -> list[Calls]:
 
 
 def of_inspection(build: Build) -> list[Calls]:
-    """Estimate the stage `inspect`: all trajectories once, then the failing trajectories again, with two turns
-    rewritten."""
+    """Estimate the stage `inspect`: all trajectories once, then failing ones again, with two turns rewritten."""
     lengths = [tokens_of(record["messages"]) for record in read_jsonl(build.path("trajectories.jsonl"))]
     calls, left = [], float(len(lengths))
     tokens = build.prompt_tokens + sum(lengths) / max(len(lengths), 1)

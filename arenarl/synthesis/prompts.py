@@ -65,8 +65,7 @@ def generate_messages(
 
 
 def refine_messages(query: str, language: str, tools: Sequence[dict[str, Any]]) -> list[Message]:
-    """Return the prompt that asks for a better wording, and whether the tools can serve the query; the reply is a
-    `Refined`."""
+    """Return the prompt for a better wording and whether the tools can serve the query; the reply is a `Refined`."""
     form = '{"query": "…", "can_be_served": true, "reason": "…"}'
     return _messages("refine", language, {"Tools": _tools(tools), "Query": [query]}, form)
 

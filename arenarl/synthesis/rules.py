@@ -89,8 +89,7 @@ def _form_faults(query: Query, trajectory: Trajectory) -> Iterator[str]:
 
 
 def _different_languages(query: Query, answer: str) -> tuple[str, str] | None:
-    """Return the languages of query and answer if exactly one of the two is Chinese. Names in another script are
-    tolerated."""
+    """Return the languages of query and answer if exactly one is Chinese. Names in another script are tolerated."""
     in_query, in_answer = _chinese_share(query.query), _chinese_share(answer)
     if in_answer is None:
         return None
@@ -101,8 +100,7 @@ def _different_languages(query: Query, answer: str) -> tuple[str, str] | None:
 
 
 def _chinese_share(text: str) -> float | None:
-    """Return the share of Chinese characters among all Chinese characters and Latin words; None if the text is too
-    short."""
+    """Return the share of Chinese characters among them and Latin words; None if the text is too short."""
     chinese, latin = len(_HAN.findall(text)), len(_WORD.findall(text))
     return chinese / (chinese + latin) if chinese + latin >= _FEWEST_WORDS else None
 

@@ -37,14 +37,8 @@ class _Seed(BaseModel):
 
 
 def read_seeds(path: Path, subtasks: Sequence[str], origin: str = SEED) -> list[Candidate]:
-    """Read the seeds of a file. If a seed names no language, the language is detected from its text.
-
-    Args:
-        subtasks: the allowed subtasks; () allows all.
-
-    Raises:
-        UserError: a line is malformed or repeats another, or the file holds no seed.
-    """
+    """Read the seeds of a file; `subtasks` are allowed, () allows all. A missing language is detected from the text.
+    Raises UserError if a line is malformed or repeats another, or the file holds no seed."""
     seeds, seen = [], {}
     for number, seed in _read(path):
         if subtasks and seed.subtask is not None and seed.subtask not in subtasks:

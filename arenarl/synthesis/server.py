@@ -35,16 +35,10 @@ running_roles = partial(running_server, module=MODULE)
 
 
 class RoleServer(JudgeServer):
-    """Replies in every role.
+    """Replies in every role. `SimulatedRoles` and `SimulatedTeacher` define `mistakes` and `inspector_error`.
 
-    Args:
-        mistakes: share of mistakes as defined by `SimulatedRoles` and `SimulatedTeacher`.
-        inspector_error: share of the inspector's verdicts that are wrong.
-        pool: the known queries; by default made from `data.seed`.
-        options: fields of `LocalServer`.
-
-    Raises:
-        UserError: the config names another world than travel.
+    `pool` has the known queries, by default made from `data.seed`; `options` are fields of `LocalServer`. Raises
+    UserError if the config names another world than travel.
     """
 
     models = (SIMULATED_MODEL, *(PREFIX + role for role in ROLES))

@@ -36,19 +36,13 @@ _CONVERSATIONS = 100_000  # most conversations with a stored plan
 
 @dataclass(frozen=True)
 class SimulatedRoles:
-    """Generators, refiner, extractor and inspector.
-
-    Args:
-        mistakes: share of bad queries from a generator. A quarter of it is the share of a generator's refusals, and of
-            mistakes by refiner and extractor.
-        inspector_error: share of an inspection's verdicts that are reversed.
-    """
+    """Generators, refiner, extractor and inspector."""
 
     pool: QueryPool
     examine: Examiner
     seed: int
-    mistakes: float
-    inspector_error: float
+    mistakes: float  # share of bad queries; a quarter of it: refusals of generators, mistakes of refiner and extractor
+    inspector_error: float  # share of an inspection's verdicts that are reversed
 
     def reply(self, role: str, model: str, messages: Sequence[Message], repeat: int) -> Reply:
         """Return the role's reply. Raises ValueError or LookupError for a prompt of another role."""
@@ -143,12 +137,10 @@ class Plan:
 
 
 class SimulatedTeacher:
-    """Teacher and rewriter.
+    """Teacher and rewriter, which play `solve`, the domain's scripted teacher.
 
-    Args:
-        solve: the domain's scripted teacher.
-        mistakes: the teacher's skill is 1 - `mistakes`. It refuses with a tenth of this chance and repeats a call with
-            half of it. The rewriter's skill is 0 with half of it, else 1.
+    The teacher's skill is 1 - `mistakes`. It refuses with a tenth of this chance and repeats a call with half of it.
+    The rewriter's skill is 0 with half of it, else 1.
     """
 
     def __init__(self, pool: QueryPool, solve: Solve, seed: int, mistakes: float):

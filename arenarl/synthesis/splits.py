@@ -24,8 +24,7 @@ Quotas = dict[str, Counter[Cell]]  # by split
 
 
 def quotas_of(subtasks: Sequence[str], held_out: Sequence[str], build: BuildConfig, data: DataConfig) -> Quotas:
-    """Return the wanted queries of each split, subtask and language. SFT gets more by the share `build.spare`, because
-    inspection drops some."""
+    """Return the wanted queries of each split, subtask and language. `build.spare` makes up for dropped SFT queries."""
     languages = build.languages or [data.language]
     sft_subtasks = [subtask for subtask in subtasks if subtask not in held_out]
     if not sft_subtasks:
@@ -39,14 +38,10 @@ def quotas_of(subtasks: Sequence[str], held_out: Sequence[str], build: BuildConf
 
 
 def assign(queries: Sequence[tuple[Query, bool]], quotas: Quotas, seed: int) -> dict[str, list[Query]]:
-    """Return the shuffled queries of each split.
+    """Return the shuffled queries of each split, from (query, True if it was written for the test split).
 
-    Args:
-        queries: (query, True if it was written for the test split). If there are such queries, the test split takes
-        only these.
-
-    Test is filled first, then SFT, so a lack of queries affects RL first. RL takes all remaining queries, as in the
-    paper.
+    The test split takes only the queries that were written for it, if there are any. Test is filled first, then SFT, so
+    a lack of queries affects RL first. RL takes all remaining queries, as in the paper.
     """
     split_of: dict[str, list[Query]] = {name: [] for name in SPLITS}
     split_of["test"] = [query for query, is_test in queries if is_test]

@@ -145,8 +145,7 @@ def _place_of(words: str, sentence: str, names: Sequence[str]) -> int:
 
 @lru_cache(maxsize=4)
 def build_corpus(seed: int, size: int = 3000) -> Corpus:
-    """Return the embedded encyclopedia of `size` invented entities; equal arguments give equal results in every
-    process. Raises UserError if the size is too small for all kinds of entities."""
+    """Return the embedded encyclopedia of `size` invented entities. Raises UserError for fewer than 100."""
     if size < 100:
         raise UserError(f"environment.search.corpus_size={size} is too small for every kind of entity; set 100 or more")
     pairs = invent(f"encyclopedia-{seed}-{size}", size)
@@ -189,8 +188,7 @@ def read_pages(path: Path) -> list[PageRecord]:
 
 
 def _facts_of(record: PageRecord, titles: dict[str, str]) -> Iterator[Fact]:
-    """Yield the facts of a page; then a relation for each further linked page, from the first sentence that names that
-    page."""
+    """Yield a page's facts, then a relation for each further linked page, from the first sentence that names it."""
     facts = record.facts or []
     for fact in facts:
         target = fact.target if fact.target in titles else None

@@ -21,8 +21,7 @@ _ORDINALS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ")
 
 @dataclass(frozen=True)
 class Link:
-    """A relation with the parent. In `pattern`, <subject> is the entity whose page states the relation, and <object> is
-    the other entity."""
+    """A relation with the parent. In `pattern`, <subject> is the entity whose page states it, <object> the other."""
 
     attribute: str
     pattern: str

@@ -64,8 +64,7 @@ class LocalEngine:
 
 
 class DenseEngine(LocalEngine):
-    """A `LocalEngine` that finds pages by the embedding nearest to the query's. The chunks' vectors are stored on disk
-    for all processes and runs."""
+    """A `LocalEngine` that finds pages by embedding. All processes and runs share the chunks' vectors on disk."""
 
     def __init__(self, index: PageIndex, name: str, search: SearchConfig):
         super().__init__(index, f"{name} {search.embedder}")

@@ -212,8 +212,7 @@ def _examine_compare(view: _View) -> None:
 
 
 def _is_best(view: _View, choice: str, rivals: set[str]) -> bool | None:
-    """Return whether no other journey is cheaper (or faster, by the query's priority); None without values to
-    compare."""
+    """Return whether no rival is cheaper (or faster, by the query's priority); None without values to compare."""
 
     def cost(number: str) -> float | None:
         if view.wanted["priority"] == "cheap":

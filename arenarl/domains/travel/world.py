@@ -67,8 +67,7 @@ class Poi:
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """A flight or train that arrives on the day of its departure. `via` is the city where one changes; None if
-    direct."""
+    """A flight or train that arrives on the day of its departure. `via` is the city of a change."""
 
     kind: str
     number: str
