@@ -24,7 +24,7 @@ from arenarl.domains.research.passages import PageIndex
 from arenarl.domains.stated_facts import place_of, stands_in
 from arenarl.system.errors import UserError, current_folder
 from arenarl.system.user_input import first_problem
-from arenarl.trajectory import read_jsonl
+from arenarl.trajectory import numbered_records
 
 LINK = "link"  # attribute of a relation that is known by its sentence only
 _Text = Annotated[str, Field(min_length=1)]
@@ -157,11 +157,11 @@ def read_corpus(path: str | Path) -> Corpus:
     """Read a corpus of your own from JSONL; the module's docstring has the format.
     Raises UserError if a line is not a page, two pages share a url, or a fact's sentence is not in its page."""
     records = read_pages(Path(path))
-    titles = {record.url: record.title for record in records}
+    titles = {record.url: record.title for record in records.values()}
     if len(titles) < len(records):
         raise UserError(f"{path}: two pages have the same url; each must be unique")
     entities = {}
-    for number, record in enumerate(records, start=1):
+    for number, record in records.items():
         facts = tuple(_facts_of(record, titles))
         for fact in facts:
             if fact.sentence not in record.text or not stands_in(fact.value, fact.sentence):
@@ -169,18 +169,18 @@ def read_corpus(path: str | Path) -> Corpus:
                 raise UserError(f"{path}, line {number}: {missing}; correct the fact or leave it out")
         kind, aliases = record.kind or "subject", tuple(record.aliases or ())
         entities[record.url] = Entity(record.url, record.title, kind, facts, aliases)
-    return Corpus([Page(record.url, record.title, record.text) for record in records], entities)
+    return Corpus([Page(record.url, record.title, record.text) for record in records.values()], entities)
 
 
-def read_pages(path: Path) -> list[PageRecord]:
-    """Read the pages of a JSONL file. Raises UserError if the file is missing, or a line is not a page."""
+def read_pages(path: Path) -> dict[int, PageRecord]:
+    """Return the pages of a JSONL file by line number. Raises UserError if it is missing, or a line is not a page."""
     if not path.is_file():
         how = f"name a JSONL file of pages with url, title and text{current_folder(path)}"
         raise UserError(f"{path} is not a file; {how}")
-    records = []
-    for number, line in enumerate(read_jsonl(path), start=1):
+    records = {}
+    for number, line in numbered_records(path):
         try:
-            records.append(PageRecord.model_validate(line))
+            records[number] = PageRecord.model_validate(line)
         except ValidationError as error:
             problem = f"{first_problem(error)}; a page needs url, title and text"
             raise UserError(f"{path}, line {number} is not a page: {problem}") from error

@@ -153,6 +153,14 @@ def test_invalid_pages_are_refused_with_their_line_number(tmp_path, change, erro
         read_corpus(write_pages(tmp_path / "pages.jsonl", [PAGES[0], line]))
 
 
+@pytest.mark.parametrize(("line", "error"), [("[]", "line 3 is not a page"), (PAGES[1], "line 3: the text has no")])
+def test_blank_lines_count_in_line_numbers(tmp_path, line, error):
+    line = line if isinstance(line, str) else json.dumps(line | {"facts": [FACT | {"value": "physic"}]})
+    (tmp_path / "pages.jsonl").write_text(f"{json.dumps(PAGES[0])}\n\n{line}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=error):
+        read_corpus(tmp_path / "pages.jsonl")
+
+
 def test_null_counts_as_missing_and_a_missing_file_is_refused(tmp_path):
     nulls = dict.fromkeys(("kind", "aliases", "links", "facts"))
     (curie,) = read_corpus(write_pages(tmp_path / "pages.jsonl", [PAGES[0] | nulls])).entities.values()
