@@ -10,6 +10,7 @@ entity or from clues, follows links, and tries candidates until one fits.
 
 import json
 import random
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from typing import Protocol
@@ -170,13 +171,19 @@ class Solver:
         if observation.startswith("["):
             results = [(result["url"], result["snippet"]) for result in json.loads(observation)]
         else:
-            lines = (line.partition(": ") for line in observation.splitlines())
-            results = [(self.corpus.by_name.get(title), snippet) for title, _, snippet in lines]
+            results = [self._read_result(line) for line in observation.splitlines()]
         for url, snippet in results:
             self._learn(snippet)
             urls += [url] if url in self.corpus.entities else []
         self.result_urls |= dict.fromkeys(urls)
         return urls
+
+    def _read_result(self, line: str) -> tuple[str | None, str]:
+        """Return the (url, snippet) of a compact result. Titles may contain ": "; the longest known title counts."""
+        places = [match.start() for match in re.finditer(": ", line)]
+        known = (place for place in reversed(places) if line[:place] in self.corpus.by_name)
+        place = next(known, places[0] if places else len(line))
+        return self.corpus.by_name.get(line[:place]), line[place + 2 :]
 
     async def _use(self, thought: str, tool: str, argument: str) -> str:
         if self.calls >= self.max_calls:

@@ -23,6 +23,7 @@ from arenarl.domains.research.environment import ResearchEnvironment
 from arenarl.domains.research.facts import Clue
 from arenarl.domains.research.questions import calls_needed, extract_subtree, grow_tree, make_questions, other_end
 from arenarl.domains.research.search import SearchTools
+from arenarl.domains.research.teacher import Solver
 from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -241,6 +242,18 @@ def test_a_users_corpus_with_facts_yields_solvable_questions(tmp_path):
     environment = ResearchEnvironment(SearchTools(SearchConfig(), LocalEngine(own.index, "own")), "full")
     queries = make_questions(own, environment, ResearchDataConfig(plain_share=0.5, hop_weights=[1.0, 1.0]), "own", 12)
     assert all("What is the the " in query.query for query in queries)
+
+
+def test_the_solver_finds_a_page_whose_title_contains_a_colon(tmp_path):
+    page = {"url": "a", "title": "Bea: A Life", "text": "Bea: A Life appeared in 1901.", "kind": "book"}
+    fact = {"attribute": "year", "value": "1901", "sentence": page["text"]}
+    (tmp_path / "own.jsonl").write_text(json.dumps(page | {"facts": [fact]}), encoding="utf-8")
+    own = read_corpus(tmp_path / "own.jsonl")
+    for results in ("compact", "full"):
+        environment = ResearchEnvironment(SearchTools(SearchConfig(), LocalEngine(own.index, "own")), results)
+        solver = Solver(own, environment, 3)
+        assert asyncio.run(solver.look_up("Bea: A Life")) == "a"
+        assert [known.value for known in asyncio.run(solver.facts("a", "year"))] == ["1901"]
 
 
 def test_the_command_prints_histograms_and_questions(tmp_path):
