@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from arenarl.benchmarks.prompts import Edition, Prompts
-from arenarl.benchmarks.records import official_file
+from arenarl.benchmarks.records import Record, official_file, read_records
 from arenarl.evaluation import statistics
 
 Message = dict[str, str]
@@ -92,6 +92,8 @@ class Benchmark:
     files: ClassVar[tuple[str, ...]] = ()  # possible paths of the items in a copy of the official repository
     editions: ClassVar[tuple[Edition, ...]] = ()  # sources of official prompts, best first
     source: ClassVar[str]  # where users get the items
+    record: ClassVar[type[Record]]  # the form of an item in its file
+    unique: ClassVar[str | None] = None  # the record's field that identifies an item
 
     def files_of(self, path: Path) -> list[Path]:
         """Return the files that `read` reads. Raises UserError if one is missing."""
@@ -100,6 +102,14 @@ class Benchmark:
     def read(self, path: Path) -> list[Item]:
         """Read the items of a file or of a copy of the official repository.
         Raises UserError with file, line and field."""
+        return [
+            self.item(record, number, file)
+            for file in self.files_of(path)
+            for number, record in enumerate(read_records(file, self.record, self.unique))
+        ]
+
+    def item(self, record: Any, number: int, file: Path) -> Item:
+        """Return the item of a record, which has this number in its file, from 0."""
         raise NotImplementedError
 
     def default_path(self) -> Path | None:

@@ -20,7 +20,7 @@ from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Scored, Verdict
 from arenarl.benchmarks.prompts import SIMPLE_EVALS_SYSTEM, Edition, Prompts
-from arenarl.benchmarks.records import Record, Written, decrypted, read_records
+from arenarl.benchmarks.records import Record, Written, decrypted
 from arenarl.llm.json_reply import without_thinking
 from arenarl.trajectory import language_of
 
@@ -28,9 +28,7 @@ from arenarl.trajectory import language_of
 class HiddenQuestions(Benchmark):
     """A benchmark whose file encrypts questions and answers against crawlers. Decrypted items are never published."""
 
-    record: ClassVar[type[Record]]
     hidden: ClassVar[tuple[str, str]] = ("problem", "answer")  # fields of question and answer
-    unique: ClassVar[str | None] = None  # field that identifies an item
     plain: ClassVar[str | None] = None  # suffix of files that are already decrypted
     language: ClassVar[str] = "en"
     has_search = True
@@ -39,18 +37,13 @@ class HiddenQuestions(Benchmark):
         """Return the key for a record's canary."""
         return hashlib.sha256(canary.encode()).digest()
 
-    def read(self, path: Path) -> list[Item]:
-        (file,) = self.files_of(path)
-        items = []
-        for number, record in enumerate(read_records(file, self.record, self.unique)):
-            texts = [getattr(record, name) for name in self.hidden]
-            if file.suffix.lower() != self.plain:
-                key, where = self.key_of(record.canary), f"{file}, record {number + 1}"
-                hidden = zip(self.hidden, texts, strict=True)
-                texts = [decrypted(text, key, f"{where}: {name}") for name, text in hidden]
-            question, answer = texts
-            items.append(Item(getattr(record, "id", str(number)), question, self.language, {"answer": answer}))
-        return items
+    def item(self, record: Any, number: int, file: Path) -> Item:
+        texts = {name: getattr(record, name) for name in self.hidden}
+        if file.suffix.lower() != self.plain:
+            key, where = self.key_of(record.canary), f"{file}, record {number + 1}"
+            texts = {name: decrypted(text, key, f"{where}: {name}") for name, text in texts.items()}
+        question, answer = texts.values()
+        return Item(getattr(record, "id", str(number)), question, self.language, {"answer": answer})
 
 
 class _Problem(Record):
@@ -240,10 +233,10 @@ class SimpleQA(Benchmark):
                  "instructions": (_TEMPLATES, "SIMPLEQA_GRADING_INSTRUCTIONS")}, "inspect_evals"),
     )  # fmt: skip
     source = "simple_qa_test_set.csv of openai/simple-evals"
+    record = _Problem
 
-    def read(self, path: Path) -> list[Item]:
-        records = read_records(*self.files_of(path), _Problem)
-        return [Item(str(number), each.problem, "en", {"answer": each.answer}) for number, each in enumerate(records)]
+    def item(self, record: Any, number: int, file: Path) -> Item:
+        return Item(str(number), record.problem, "en", {"answer": record.answer})
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
         """Grade a response; the official editions have different names for known answer and response."""
@@ -321,15 +314,12 @@ class WebWalkerQA(Benchmark):
     files = ("data/main-00000-of-00001.jsonl",)
     editions = (Edition(_COT, "langchain"), Edition(_COT, "langchain_classic"))
     source = "the data set callanwu/WebWalkerQA of the hub"
+    record = _Question
 
-    def read(self, path: Path) -> list[Item]:
-        records = read_records(*self.files_of(path), _Question)
-        items = []
-        for number, record in enumerate(records):
-            cell = f"{record.info.type}_{record.info.difficulty_level}"
-            fields = {"answer": record.answer, "root_url": record.root_url, "cell": cell}
-            items.append(Item(str(number), record.question, language_of(record.question), fields))
-        return items
+    def item(self, record: Any, number: int, file: Path) -> Item:
+        cell = f"{record.info.type}_{record.info.difficulty_level}"
+        fields = {"answer": record.answer, "root_url": record.root_url, "cell": cell}
+        return Item(str(number), record.question, language_of(record.question), fields)
 
     def query(self, item: Item, prompts: Prompts) -> str:
         return prompts.query(question=item.query, root_url=item.fields["root_url"])

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, ValidationError
 
 from arenarl.benchmarks.benchmark import Ask, Benchmark, Figure, Intervals, Item, Message, Scored, Verdict
 from arenarl.benchmarks.prompts import Edition, Prompts, package_folder
-from arenarl.benchmarks.records import Record, Written, official_file, read_records
+from arenarl.benchmarks.records import Record, Written, official_file
 from arenarl.llm.json_reply import JSONReply, json_objects, without_thinking
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem
@@ -67,17 +67,15 @@ class WritingBench(Benchmark):
         Edition({"judge": ("writingbench/writingbench.py", "create_scoring_prompt")}, "inspect_evals"),
     )
     source = "github.com/X-PLUG/WritingBench, or the package: pip install --no-deps inspect-evals==0.26.0"
+    record, unique = _Query, "index"
 
     def default_path(self) -> Path | None:
         folder = package_folder("inspect_evals")
         return folder / _IN_PACKAGE if folder and (folder / _IN_PACKAGE).is_file() else None
 
-    def read(self, path: Path) -> list[Item]:
-        items = []
-        for record in read_records(*self.files_of(path), _Query, "index"):
-            fields = {"domain": record.domain1, "checklist": [criterion.model_dump() for criterion in record.checklist]}
-            items.append(Item(record.index, record.query, language_of(record.query), fields))
-        return items
+    def item(self, record: Any, number: int, file: Path) -> Item:
+        fields = {"domain": record.domain1, "checklist": [criterion.model_dump() for criterion in record.checklist]}
+        return Item(record.index, record.query, language_of(record.query), fields)
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
         messages = (_messages(item, response, criterion, prompts) for criterion in item.fields["checklist"])
@@ -131,13 +129,10 @@ class LongBenchWrite(Benchmark):
     files = ("evaluation/longbench_write.jsonl", "longbench_write.jsonl")
     editions = (Edition({"judge": ("evaluation/judge.txt", "")}), Edition({"judge": ("judge.txt", "")}))
     source = "github.com/THUDM/LongWriter, evaluation/longbench_write.jsonl"
+    record = _Request
 
-    def read(self, path: Path) -> list[Item]:
-        records = read_records(*self.files_of(path), _Request)
-        return [
-            Item(str(number), record.prompt, language_of(record.prompt), {"length": record.length})
-            for number, record in enumerate(records)
-        ]
+    def item(self, record: Any, number: int, file: Path) -> Item:
+        return Item(str(number), record.prompt, language_of(record.prompt), {"length": record.length})
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
         reply = await ask(prompts.messages("judge", query=item.query, response=response), _QualityReply)
@@ -218,6 +213,7 @@ class HelloBench(Benchmark):
     judge_temperature = 0.8
     editions = (Edition({"judge": ("llm_judge.py", "USER_PROMPT"), "system": ("llm_judge.py", "SYS_PROMPT")}),)
     source = "github.com/Quehry/HelloBench: its folder, or one JSONL file"
+    record, unique = _Instruction, "id"
 
     def files_of(self, path: Path) -> list[Path]:
         """Return one file, or all parts in a folder."""
@@ -227,17 +223,13 @@ class HelloBench(Benchmark):
                     return files
         return [official_file(path, tuple(_FILES))]
 
-    def read(self, path: Path) -> list[Item]:
-        items = []
-        for file in self.files_of(path):
-            for record in read_records(file, _Instruction, "id"):
-                size, weights = len(record.checklists), len(WEIGHTS[PART_OF[record.category]][record.category])
-                if size != weights:
-                    problem = f"checklists has {size} items, but {record.category} has {weights} weights"
-                    raise UserError(f"{file}, id {record.id}: {problem}; download it again")
-                fields = {"category": record.category, "checklists": record.checklists}
-                items.append(Item(record.id, record.instruction, "en", fields))
-        return items
+    def item(self, record: Any, number: int, file: Path) -> Item:
+        size, weights = len(record.checklists), len(WEIGHTS[PART_OF[record.category]][record.category])
+        if size != weights:
+            problem = f"checklists has {size} items, but {record.category} has {weights} weights"
+            raise UserError(f"{file}, id {record.id}: {problem}; download it again")
+        fields = {"category": record.category, "checklists": record.checklists}
+        return Item(record.id, record.instruction, "en", fields)
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
         checklist = item.fields["checklists"]
