@@ -58,6 +58,7 @@ def check(config: Config) -> None:
     if "research" in (config.environment.name, *(server.world for server in config.environment.mcp)):
         _check_search(config.environment)
     _check_address("environment.search.web.endpoint", config.environment.search.web.endpoint)
+    _check_address("environment.server", config.environment.server)
     _check_mcp(config.environment)
     _check_turns(config)
     _check_research(config.data.research)

@@ -261,17 +261,17 @@ class MCPServerConfig:
 
 @dataclass
 class EnvironmentConfig:
-    name: EnvironmentName = "travel"  # tools: travel, research, a world of AgentGym-RL, MCP servers (mcp), none (query,
-    # thinking, text), or your own class as package.module:Class
-    domain: DomainName = "travel"  # domain of the queries: travel, research, writing, textcraft, babyai, your own as
-    # package.module:Class, or a name with only a rubric, configs/rubrics/<domain>_<language>.yaml, for LLM judges and
-    # your own judges (arenarl/domains/domain.py)
+    name: EnvironmentName = "travel"  # tools: travel, research, a world of AgentGym-RL, one of AgentGym's servers
+    # (webarena_server, …), MCP servers (mcp), none (query, thinking, text), or your own class as package.module:Class
+    domain: DomainName = "travel"  # domain of the queries: travel, research, writing, textcraft, babyai, agentgym
+    # (items of a server), your own as package.module:Class, or a name with only a rubric,
+    # configs/rubrics/<domain>_<language>.yaml, for LLM judges and your own judges (arenarl/domains/domain.py)
     world_seed: Seed = 0  # seed of points of interest, timetables and the encyclopedia
     results: Literal["full", "compact"] = "full"  # JSON with all fields, or one line per record for a tiny policy
     tickets: LLMConfig = field(default_factory=LLMConfig)  # LLM that invents flights and trains in rollouts, as in the
     # paper (Appendix C), for runs with LLM judges; embedded: the embedded world
     search: SearchConfig = field(default_factory=SearchConfig)  # for `research`
-    server: Text | None = None  # for an OpenEnv client class: address of its server
+    server: Text | None = None  # for an OpenEnv client class, and for one of AgentGym's servers: the server's address
     mcp: list[MCPServerConfig] = field(default_factory=list)  # for `mcp`: the servers (docs/domains.md)
     schemas_in_prompt: Bool = True  # put the tools' JSON schemas in the prompt; tiny policies learn them in SFT instead
     actions: ActionForm = "tool_calls"  # form of actions: Qwen3's tool calls, or AgentGym's text, `Thought: … Action:

@@ -112,12 +112,15 @@ VariableName = Annotated[Text, _pattern(r"[A-Za-z_][A-Za-z0-9_]*", _VARIABLE_RUL
 # a field of a judge's reply, which pydantic forbids to begin with model_
 DimensionName = Annotated[str, _pattern(r"(?!model_)[A-Za-z]\w{0,60}", "must be a word, such as answer_clarity")]
 JudgeName = Annotated[Text, *_choice(("embedded", "llm"))]
-EnvironmentName = Annotated[Text, *_choice(("travel", "research", "textcraft", "babyai", "sciworld", "mcp", "none"))]
+EnvironmentName = Annotated[Text, *_choice((
+    "travel", "research", "textcraft", "babyai", "sciworld", "textcraft_server", "babyai_server", "sciworld_server",
+    "alfworld_server", "searchqa_server", "webarena_server", "webshop_server", "sqlgym_server", "mcp", "none",
+))]  # fmt: skip
 TopologyName = Annotated[Text, *_choice(TOPOLOGIES)]
 RewardName = Annotated[Text, *_choice(REWARDS, "function")]
 OwnFunction = Annotated[Text, _pattern(_CLASS, "must be a function of your own as package.module:function")]
 _DOMAINS = (
-    "choose travel, research, writing, textcraft, babyai, sciworld, searchqa, the name of a rubric, "
+    "choose travel, research, writing, textcraft, babyai, sciworld, searchqa, agentgym, the name of a rubric, "
     "or a class of your own as package.module:Class"
 )
 DomainName = Annotated[Text, _pattern(f"{_NAME}|{_CLASS}", _DOMAINS)]

@@ -35,6 +35,7 @@ DOMAINS = {
     "babyai": "arenarl.domains.agentgym.babyai:BabyAIDomain",
     "searchqa": "arenarl.domains.agentgym.searchqa:SearchQADomain",
     "sciworld": "arenarl.domains.agentgym.sciworld:SciWorldDomain",
+    "agentgym": "arenarl.domains.agentgym.server:ServerDomain",
 }
 
 

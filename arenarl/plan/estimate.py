@@ -282,7 +282,7 @@ def _samples(config: Config) -> dict[Query, Trajectory]:
     if (Path(config.data.folder) / "test_queries.jsonl").is_file():
         queries, baselines = domain.read_test_set()
         return {query: baselines[query.query_id] for query in queries[:5] if baselines}
-    if domain.splits is None or config.data.source or config.environment.name == "mcp":
+    if domain.splits is None or domain.solve is None or config.data.source or config.environment.name == "mcp":
         return {}
     few = replace(config.data, test_per_subtask=1, sft_size=1, rl_size=1, baseline_attempts=1)
     few = replace(few, research=replace(few.research, rephraser=LLMConfig()))

@@ -82,13 +82,18 @@ def action_of_turn(turn: Turn, read: Callable[[str, Any], str] = read_action) ->
 
 
 def official_items(
-    folder: str, world: str, split: str, counts: Mapping[str, int], column: Callable[[int], str], prefixes: str = ""
+    folder: str,
+    world: str,
+    split: str,
+    counts: Mapping[str, int] | None = None,
+    column: Callable[[int], str] = str,
+    prefixes: str = "",
 ) -> tuple[int, ...]:
     """Read the items of `<folder>/eval/<world>_test.json` or `<folder>/train/<world>_train.json`, in the file's order.
 
-    `counts` requires a number of items in each column of the paper's table, or under "" of items in all. `prefixes`,
-    separated by |, may precede the number in an item's id; by default the world's name. Raises UserError if the file is
-    missing, is not a list of item ids, repeats an item, or has other counts.
+    `counts` requires a number of items in each column of the paper's table, or under "" of items in all; None allows
+    any number. `prefixes`, separated by |, may precede the number in an item's id; by default the world's name. Raises
+    UserError if the file is missing, is not a list of item ids, repeats an item, or has other counts.
     """
     path = Path(folder) / {"test": "eval", "train": "train"}[split] / f"{world}_{split}.json"
     if not path.is_file() and (Path(folder) / path.name).is_file():
@@ -110,6 +115,8 @@ def official_items(
         items.append(int(match[1]))
     if len(set(items)) < len(items):
         raise UserError(f"{path} names an item twice; copy AgentGym-RL's file again")
+    if counts is None:
+        return tuple(items)
     present = Counter("" if "" in counts else column(item) for item in items)
     if present != Counter(counts):
         has, wanted = (

@@ -1,0 +1,308 @@
+"""AgentGym's HTTP servers as environments: WebArena, SearchQA, TextCraft and others, with one action per turn.
+
+A server (WooooDyy/AgentGym, agentenv-*) keeps numbered environments: POST /create makes one, /reset starts an item in
+it, /step takes an action. The servers' fields and replies differ; each class below describes one, after its server's
+code and AgentGym's client for it. As in AgentGym, a trajectory's reward is the reward of its last action. The rules of
+a world are in AgentGym's clients, not in its servers; here `rollout.system_prompt` states them.
+
+A request without a usable reply is a crash of the environment. `from_config` tries a server before work starts.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from typing import Any, ClassVar, Self
+from weakref import WeakValueDictionary
+
+import aiohttp
+
+from arenarl.config.schema import EnvironmentConfig
+from arenarl.domains.agentgym.searchqa import SETS
+from arenarl.domains.agentgym.world import HERE, TOOLS, official_items, read_action, read_whole_action
+from arenarl.domains.domain import Domain, Split, Watch
+from arenarl.rollout.environment import Environment, Step, check_call
+from arenarl.system.errors import MOST_SHOWN, UserError, one_line
+from arenarl.system.event_loops import LoopThread
+from arenarl.system.progress import say
+from arenarl.trajectory import Query
+
+CONNECT_S = 30.0  # seconds to connect to a server
+TRY_S = 300.0  # seconds for the environment that is tried at the start, and the default of AgentGym's clients
+_LOST_PAGE = re.compile(r"Error: Env \d+ is dead|\d*|\[Errno 32\] Broken pipe")  # WebArena's observation of a lost one
+
+
+class ServerFault(ConnectionError):
+    """A server refuses a request, or its reply has another form."""
+
+
+# server and number -> the instance that uses the environment. A restarted server counts from 0 again
+_owners: WeakValueDictionary[tuple[str, int], "AgentGymServer"] = WeakValueDictionary()
+
+
+class AgentGymServer:
+    """An `Environment` that has an environment of the server for itself, and resets it for every trajectory.
+
+    The class attributes describe a server. These are TextCraft's, and most others' too.
+    """
+
+    tools = TOOLS
+    reusable = True
+    needs_answer = False
+    one_call_a_turn = True
+
+    world: ClassVar[str]  # its name in AgentGym
+    greeting: ClassVar[str]  # the reply to GET / contains it
+    id_field: ClassVar[str] = "id"
+    item_field: ClassVar[str] = "data_idx"
+    create_body: ClassVar[dict[str, Any]] = {}
+    reset_body: ClassVar[dict[str, Any]] = {}  # besides environment and item
+    has_close: ClassVar[bool] = True
+    # fields of the reply to /step
+    observation_field: ClassVar[str] = "observation"
+    reward_field: ClassVar[str] = "reward"
+    done_field: ClassVar[str] = "done"
+    full_reward: ClassVar[float] = 1.0  # the largest reward, which becomes 1
+
+    @classmethod
+    def from_config(cls, config: EnvironmentConfig, language: str, client: Any = None) -> Self:
+        """Return an environment. Raises UserError if the config names no server, or one that does not fit."""
+        if config.server is None:
+            remedy = "set environment.server to the server's address, such as http://127.0.0.1:36001"
+            raise UserError(f"environment.name={cls.world}_server needs a server; {remedy}")
+        url = config.server.rstrip("/")
+        _try_once(cls, url)
+        return cls(url)
+
+    def __init__(self, url: str):
+        self.url, self.number, self.reward = url, None, 0.0
+
+    async def reset(self, query: Query) -> str:
+        return await self.start(item_of(query))
+
+    async def start(self, item: int) -> str:
+        """Start an item, in an environment that the first call creates, and return the first observation."""
+        if self.number is None:
+            reply = await self.request("create", self.create_body)
+            number = reply.get(self.id_field) if isinstance(reply, dict) else reply
+            self.number = _typed("create", self.id_field, number, int)
+            _owners[self.url, self.number] = self
+        self.reward = 0.0
+        return await self.first_observation(await self.request("reset", {self.item_field: item} | self.reset_body))
+
+    async def first_observation(self, reply: Any) -> str:
+        """Return the text that AgentGym's client shows first, after the reply to /reset."""
+        return field_of("reset", reply, "observation", str)
+
+    def read(self, name: str, arguments: dict[str, Any] | str) -> str:
+        """Return a call's action as AgentGym's client sends it. Raises ToolError."""
+        return read_action(name, arguments)
+
+    async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
+        reply = await self.request("step", {"action": self.read(name, arguments)})
+        observation = field_of("step", reply, self.observation_field, str)
+        self.reward = field_of("step", reply, self.reward_field, (int, float)) / self.full_reward
+        return Step(observation, field_of("step", reply, self.done_field, bool))
+
+    def score(self) -> float:
+        return self.reward
+
+    async def close(self) -> None:
+        if self.has_close and self._is_owner:
+            with suppress(aiohttp.ClientConnectionError):  # the server has ended, and its environments with it
+                await self.request("close", {})
+
+    @property
+    def _is_owner(self) -> bool:
+        return self.number is not None and _owners.get((self.url, self.number)) is self
+
+    async def request(self, route: str, body: dict[str, Any] | None = None) -> Any:
+        """Post a body, or get a route without one, and return the reply's JSON.
+        Raises ServerFault, or aiohttp's exceptions if the server cannot be reached."""
+        own = {} if self.number is None else {self.id_field: self.number}
+        if own and not self._is_owner:
+            problem = f"gave environment {self.number} to another trajectory: it was restarted, or has no more room"
+            raise ServerFault(f"{self.url} {problem} (environment.instances)")
+        method, data = ("GET", {"params": own}) if body is None else ("POST", {"json": own | body})
+        status, text = await _exchange(method, f"{self.url}/{route}", **data)
+        shown = one_line(text, MOST_SHOWN)
+        if status != 200:
+            raise ServerFault(f"/{route}: status {status}: {shown}")
+        try:
+            reply = json.loads(text)
+        except ValueError as error:
+            raise ServerFault(f"/{route}: the reply is not JSON: {shown}") from error
+        if isinstance(reply, dict) and "error" in reply:
+            raise ServerFault(f"/{route}: {shown}")
+        return reply
+
+
+async def _exchange(method: str, url: str, **data: Any) -> tuple[int, str]:
+    """Return status and text of a reply, over a new connection, because idle connections may close."""
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)  # environment.timeout_s limits the whole call
+    async with aiohttp.ClientSession(timeout=timeout) as session, session.request(method, url, **data) as reply:
+        return reply.status, await reply.text()
+
+
+def field_of(route: str, reply: Any, name: str, kind: Any) -> Any:
+    """Return a field of a reply. Raises ServerFault if it is missing or of another type."""
+    return _typed(route, name, reply.get(name) if isinstance(reply, dict) else None, kind, reply)
+
+
+def _typed(route: str, name: str, value: Any, kind: Any, reply: Any = None) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
+        shown = one_line(str(value if reply is None else reply), MOST_SHOWN)
+        raise ServerFault(f"/{route}: the reply has no usable {name}: {shown}")
+    return value
+
+
+def item_of(query: Query) -> int:
+    """Return the query's item. Raises UserError if `constraints.item` is not a whole number from 0."""
+    item = query.constraints.get("item")
+    if type(item) is not int or item < 0:
+        raise UserError(f"query {query.query_id}: constraints.item is {item!r}; make it the item's number in AgentGym")
+    return item
+
+
+@cache
+def _try_once(kind: type[AgentGymServer], url: str) -> None:
+    """Create an environment, start item 0 and close it. Raises UserError if that fails."""
+    thread = LoopThread("agentgym")
+    try:
+        thread.submit(asyncio.wait_for(_try(kind, url), TRY_S)).result()
+    except (OSError, ValueError, aiohttp.ClientError) as error:  # ValueError: text of another encoding
+        reason = one_line(error, MOST_SHOWN) or f"no reply within {TRY_S:g} s"
+        remedy = "start it, or change environment.server or environment.name"
+        raise UserError(f"environment.server={url} is not a working {kind.world} server: {reason}; {remedy}") from error
+    finally:
+        thread.close()
+
+
+async def _try(kind: type[AgentGymServer], url: str) -> None:
+    status, text = await _exchange("GET", f"{url}/")
+    if status != 200 or kind.greeting not in text:
+        raise ServerFault(f'it says {one_line(text, MOST_SHOWN)} (status {status}) instead of "{kind.greeting}"')
+    environment = kind(url)
+    await environment.start(0)
+    await environment.close()
+
+
+class TextCraftServer(AgentGymServer):
+    world, greeting = "textcraft", "TextCraft"
+
+
+class BabyAIServer(AgentGymServer):
+    world, greeting = "babyai", "BabyAI"
+    reward_field = "score"
+
+
+class SciWorldServer(AgentGymServer):
+    world, greeting = "sciworld", "ScienceWorld"
+    reward_field, full_reward = "score", 100.0
+
+    async def first_observation(self, reply: Any) -> str:
+        return f"{field_of('reset', reply, 'task_description', str)}\n{await super().first_observation(reply)}"
+
+    def read(self, name: str, arguments: dict[str, Any] | str) -> str:
+        return read_whole_action(name, arguments)
+
+
+class ALFWorldServer(AgentGymServer):
+    world, greeting = "alfworld", "AlfWorld"
+    item_field, reset_body, has_close = "game", {"world_type": "Text"}, False
+
+    async def first_observation(self, reply: Any) -> str:
+        """Return the observation, and the actions that are possible at first, which are never shown again."""
+        actions = _typed("available_actions", "list", await self.request("available_actions"), list)
+        return f"{await super().first_observation(reply)}\nAVAILABLE ACTIONS: {','.join(map(str, actions))}"
+
+    def read(self, name: str, arguments: dict[str, Any] | str) -> str:
+        return read_whole_action(name, arguments)
+
+
+class NumberedServer(AgentGymServer):
+    """Base class of servers that number environments by `env_idx` and read the action from a text themselves."""
+
+    greeting = "ok"
+    id_field = "env_idx"
+
+    async def first_observation(self, reply: Any) -> str:
+        return _typed("observation", "text", await self.request("observation"), str)
+
+    def read(self, name: str, arguments: dict[str, Any] | str) -> str:
+        return check_call(TOOLS, name, arguments)["action"].strip()
+
+
+class SearchQAServer(NumberedServer):
+    world = "searchqa"
+    item_field, create_body = "id", {"id": 0}
+
+
+class WebArenaServer(NumberedServer):
+    world = "webarena"
+    item_field, reset_body, done_field = "idx", {"seed": 0}, "terminated"
+
+    async def first_observation(self, reply: Any) -> str:
+        if field_of("reset", reply, "observation", str) == "TimeoutError":
+            raise ServerFault("/reset: the sites did not answer in time")
+        return await super().first_observation(reply)
+
+    def read(self, name: str, arguments: dict[str, Any] | str) -> str:
+        """Return the action in the three backticks that the server looks for."""
+        return f"```{super().read(name, arguments).strip('` ')}```"
+
+    async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
+        """Take an action. Before the end the server's reward only says that the action could be carried out."""
+        step = await super().call(name, arguments)
+        self.reward *= step.done
+        return step
+
+    async def request(self, route: str, body: dict[str, Any] | None = None) -> Any:
+        """Raise ServerFault also for a lost environment, which the server reports as an observation."""
+        reply = await super().request(route, body)
+        if route == "step" and field_of(route, reply, "info", (dict, type(None))) is None:
+            if _LOST_PAGE.fullmatch(observation := field_of(route, reply, "observation", str)):
+                raise ServerFault(f"/step: the environment is lost: {observation}")
+        return reply
+
+
+class WebShopServer(NumberedServer):
+    world = "webshop"
+    item_field, observation_field, has_close = "session_id", "state", False
+
+
+class SQLGymServer(NumberedServer):
+    world = "sqlgym"
+    item_field, observation_field, has_close = "item_id", "state", False
+
+
+class ServerDomain(Domain):
+    """Items of a world behind a server. Only the server knows their tasks, so there is no truth and no expert."""
+
+    name = "agentgym"
+    compares_splits = True
+    sources = (HERE / "server.py", HERE / "world.py")
+
+    @property
+    def subtasks(self) -> tuple[str, ...]:
+        """The world's name, the only subtask of the queries that `splits` makes."""
+        return (self.environment.name.removesuffix("_server"),)
+
+    def splits(self, environment: Environment, watch: Watch = iter, client: Any = None) -> Iterator[Split]:
+        """Yield test and RL queries from AgentGym-RL's item lists, at most `data.test_per_subtask` and `data.rl_size`.
+        Raises UserError without a server or lists."""
+        world = getattr(environment, "world", None)
+        if not isinstance(environment, AgentGymServer) or self.data.items is None:
+            needs = "environment.name of a server, such as webarena_server, and data.items, AgentGym-RL's item lists"
+            raise UserError(f"environment.domain=agentgym needs {needs}; or write your own queries (docs/domains.md)")
+        prefixes = "|".join(SETS) if world == "searchqa" else world
+        test, rl = (official_items(self.data.items, world, split, prefixes=prefixes) for split in ("test", "train"))
+        say(f"{world}: {len(test)} test and {len(rl)} training items, of which {len({*test} & {*rl})} are in both")
+        yield "test_queries", [_query(world, item) for item in test[: self.data.test_per_subtask]]
+        yield "rl_queries", [_query(world, item) for item in rl[: self.data.rl_size]]
+
+
+def _query(world: str, item: int) -> Query:
+    return Query(f"{world}_{item}", "agentgym", world, "en", "Complete the following task.", {"item": item})

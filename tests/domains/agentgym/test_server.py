@@ -1,0 +1,156 @@
+"""AgentGym's HTTP servers as environments, against a stand-in with real sockets, its faults included."""
+
+import gc
+import json
+from contextlib import contextmanager
+
+import pytest
+from agentgym_servers import BROKEN, StandIn
+from judge_servers import serving
+from policies import Scripted, call, observations_of
+
+from arenarl.config.schema import DataConfig, EnvironmentConfig, RolloutConfig
+from arenarl.domains.domain import make_domain
+from arenarl.domains.environments import ENVIRONMENTS, environment_maker, make_environment
+from arenarl.rollout.engine import Attempt, RolloutEngine
+from arenarl.rollout.generation import TransformersGenerator
+from arenarl.system.errors import UserError
+from arenarl.trajectory import Query
+
+KINDS = [name.removesuffix("_server") for name in ENVIRONMENTS if name.endswith("_server")]
+LIMITS = RolloutConfig(max_turns=4, max_tokens=600, max_turn_tokens=100)
+UP = call("act", action="go  [up]!")
+
+
+@contextmanager
+def running(kind):
+    server = StandIn(kind)
+    with serving(server.app) as address:
+        yield server, address.removesuffix("/v1")
+
+
+def engine_of(tokenizer, name, url, turns=(UP, UP, UP, UP), timeout_s=60.0, **options):
+    config = EnvironmentConfig(name=f"{name}_server", domain="agentgym", server=url, timeout_s=timeout_s)
+    generator = Scripted(tokenizer, {"task": list(turns)})
+    make = environment_maker(config, "en")
+    return RolloutEngine(generator, tokenizer, make, LIMITS, False, timeout_s=timeout_s, **options)
+
+
+def attempts(*items):
+    queries = [
+        Query(f"q{item}.{row}", "agentgym", "x", "en", "Do the task.", {"item": item}) for row, item in enumerate(items)
+    ]
+    return [Attempt(query, 0.0, 1) for query in queries]
+
+
+FIRST = {"sciworld": "Count.\nAt 0 of 2.", "alfworld": "At 0 of 2.\nAVAILABLE ACTIONS: up,down"}
+SENT = {"textcraft": "go up", "babyai": "go up", "webarena": "```go  [up]!```"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trajectory_on_each_server_has_its_observations_reward_and_end(tokenizer, kind):
+    with running(kind) as (server, url):
+        engine = engine_of(tokenizer, kind, url)
+        tried = list(server.requests)
+        won, lost, again = engine.roll_out(attempts(1, 9, 1))
+        for trajectory in (won, again):
+            assert trajectory.messages[0]["content"] == f"Do the task.\n\n{FIRST.get(kind, 'At 0 of 2.')}"
+            assert observations_of(trajectory) == [["At 1 of 2."], ["At 2 of 2."]]
+            assert (trajectory.stop_reason, trajectory.meta["reward"]) == ("done", 1.0)
+        assert (lost.stop_reason, lost.meta["reward"], lost.valid) == ("horizon", 0.0, True)
+        assert {body["action"] for route, body in server.requests if route == "step"} == {SENT.get(kind, "go  [up]!")}
+        engine.roll_out(attempts(1))  # in an environment of before
+        assert sum(route == "create" for route, _ in server.requests) == 4  # one to try the server
+        has_close = ("close", {server.id_field: 0}) in tried
+        assert has_close == (kind not in ("alfworld", "webshop", "sqlgym"))
+        del engine
+        gc.collect()
+        assert len(server.worlds) == (0 if has_close else 4)
+
+
+def test_actions_as_text_and_refused_turns_cost_a_turn_and_no_request(tokenizer):
+    with running("searchqa") as (server, url):
+        turns = ["Thought:\nhm\n\nAction:\n<search>up</search>", "no action", "Action: up\nAction: up", "Action: up"]
+        (trajectory,) = engine_of(tokenizer, "searchqa", url, turns, actions="text").roll_out(attempts(1))
+        assert trajectory.stop_reason == "done" and trajectory.meta["turns"] == 4
+        assert [body["action"] for route, body in server.requests if route == "step"] == ["<search>up</search>", "up"]
+
+
+FAULTS = [(route, fault) for route in ("create", "reset", "step") for fault in (*BROKEN, "close", "hang", "restart")]
+FAULTS.remove(("create", "restart"))  # harmless
+
+
+@pytest.mark.parametrize(("route", "fault"), FAULTS)
+def test_a_fault_restarts_the_trajectory_once_and_a_second_one_makes_it_void(tokenizer, route, fault, capfd):
+    with running("textcraft") as (server, url):
+        timeout_s = 1.0 if fault == "hang" else 60.0
+        first, second, third = (engine_of(tokenizer, "textcraft", url, timeout_s=timeout_s) for _ in range(3))
+        (whole,) = first.roll_out(attempts(1))
+        server.faults[route] = [fault]
+        (again,) = second.roll_out(attempts(1))
+        assert again.meta["begun_again"] and again.messages == whole.messages and again.meta["reward"] == 1.0
+        server.faults[route] = [fault, fault]
+        (void,) = third.roll_out(attempts(1))
+        assert void.is_void and void.meta["crash"] and "reward" not in void.meta
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trajectories_never_share_an_environment_after_a_restart(tokenizer, kind, capfd):
+    with running(kind) as (server, url):
+        engine = engine_of(tokenizer, kind, url)
+        engine.roll_out(attempts(1, 1, 1, 1))
+        server.restart()
+        server.faults = {"step": [None, None, "restart"]}
+        for trajectory in engine.roll_out(attempts(1, 1, 1, 1)):
+            assert trajectory.is_void or observations_of(trajectory) == [["At 1 of 2."], ["At 2 of 2."]]
+        for trajectory in engine.roll_out(attempts(1, 1, 1, 1)):
+            assert trajectory.is_void or observations_of(trajectory) == [["At 1 of 2."], ["At 2 of 2."]]
+    assert all(trajectory.is_void for trajectory in engine.roll_out(attempts(1)))  # the server has ended
+
+
+def test_a_wrong_set_up_is_refused_before_work_starts(tokenizer):
+    def refused(name, url):
+        with pytest.raises(UserError) as error:
+            make_environment(EnvironmentConfig(name=f"{name}_server", server=url), "en")
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    assert "textcraft_server needs a server; set environment.server" in refused("textcraft", None)
+    with running("webshop") as (server, url):
+        assert 'it says "ok" (status 200) instead of "TextCraft"' in refused("textcraft", url)
+        assert "status 404" in refused("webshop", f"{url}/maze")
+        server.faults = {"reset": ["status"]}
+        assert "is not a working webshop server: /reset: status 500: Internal" in refused("webshop", url)
+        make_environment(EnvironmentConfig(name="webshop_server", server=f"{url}/"), "en")  # it works again
+    assert "is not a working sqlgym server: Cannot connect" in refused("sqlgym", url)
+    with running("textcraft") as (_, url), pytest.raises(UserError, match="constraints.item is None"):
+        query = Query("q", "agentgym", "x", "en", "Do the task.")
+        engine_of(tokenizer, "textcraft", url).roll_out([Attempt(query, 0.0, 1)])
+
+
+def test_a_policy_rolls_out_groups_on_a_server(tokenizer, model):
+    with running("textcraft") as (server, url):
+        engine = engine_of(tokenizer, "textcraft", url)
+        engine.generator = TransformersGenerator(model, tokenizer, batch_size=8)
+        engine.config = RolloutConfig(group_size=4, max_turns=3, max_tokens=200, max_turn_tokens=20)
+        groups = engine.roll_out_groups([attempt.query for attempt in attempts(1, 2)], seed=0)
+        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+        assert len(trajectories) == 8 and not any(trajectory.is_void for trajectory in trajectories)
+        assert all(trajectory.meta["reward"] == 0.0 and trajectory.policy_mask_T for trajectory in trajectories)
+        assert sum(route == "reset" for route, _ in server.requests) == 9
+
+
+def test_item_lists_become_queries_without_a_truth(tmp_path, capsys):
+    for path, items in {"eval/webarena_test": (24, 238), "train/webarena_train": (0, 24, 7)}.items():
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / f"{path}.json").write_text(json.dumps([{"item_id": f"webarena_{item}"} for item in items]))
+    with running("webarena") as (_, url):
+        config = EnvironmentConfig(name="webarena_server", domain="agentgym", server=url)
+        domain = make_domain(config, DataConfig(language="en", items=str(tmp_path), rl_size=2))
+        assert domain.examine is None
+        splits = dict(domain.splits(make_environment(config, "en")))
+    assert "webarena: 2 test and 3 training items, of which 1 are in both" in capsys.readouterr().out
+    assert [query.constraints["item"] for query in splits["rl_queries"]] == [0, 24]
+    assert [query.query_id for query in splits["test_queries"]] == ["webarena_24", "webarena_238"]
+    with pytest.raises(UserError, match="needs environment.name of a server"):
+        next(domain.splits(make_environment(EnvironmentConfig(name="none"), "en")))
