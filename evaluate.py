@@ -103,7 +103,7 @@ def main() -> None:
     from arenarl.domains.domain import make_domain
     from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.evaluation import Panel, baseline_cases, is_own_data
-    from arenarl.evaluation.inference_scaling import refuse_worlds
+    from arenarl.evaluation.inference_scaling import rollout_budgets
     from arenarl.evaluation.parts import figures_of_checkpoints, read_parts, run_parts
     from arenarl.evaluation.playoffs import play_offs
     from arenarl.judges.factory import make_judges, refuse_answers_alone, refuse_without_truth
@@ -116,7 +116,6 @@ def main() -> None:
     from arenarl.report.provenance import provenance
     from arenarl.report.summary import print_table, summary_of_run
     from arenarl.rollout.backends import make_policy_engine
-    from arenarl.rollout.instances import temporary_environment
     from arenarl.rollout.system_prompt import say_prompts
     from arenarl.run.stage import start_stage
     from arenarl.run.timing import timed
@@ -145,9 +144,7 @@ def main() -> None:
     say_prompts(config, {name: policy for name, policy in policies.items() if isinstance(policy, str)})
     client = open_client(config.llms_of("evaluate"), config.judge, f"{config.run_name}/evaluate", folder)
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
-    if config.evaluate.max_turns:
-        with temporary_environment(make_environment) as environment:
-            refuse_worlds(config.evaluate.max_turns, environment)
+    budgets = rollout_budgets(config, make_environment)
 
     @lru_cache(maxsize=1)  # all parts of a checkpoint share its weights
     def engine_of(name: str):
@@ -162,7 +159,7 @@ def main() -> None:
     check_judges(config, "evaluate", keyed, domain, queries, client)
 
     # trajectories → verdicts → figures
-    parts = read_parts(config, policies, folder)
+    parts = read_parts(config, policies, folder, budgets)
     start_tracking(config, folder)
     with timed(folder, "evaluate", is_new=any(part.trajectories is None for part in parts.values())) as stopwatch:
         tested = run_parts(config, parts, engine_of, queries, baselines, panel, client, stopwatch.lap)

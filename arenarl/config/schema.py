@@ -626,7 +626,8 @@ class EvaluateConfig:
     # too: at rollout.temperature, and at temperature 0
     samples: Few = 1  # sampled trajectories per query, all of which count; above 1: pass@k too (Fig. 9, AgentGym-RL)
     max_turns: list[PositiveInt] | None = None  # turn budgets at test time, each with its figures (Fig. 8,
-    # AgentGym-RL); the table shows the largest; null: rollout.max_turns. Not for worlds that end trajectories
+    # AgentGym-RL); the table shows the largest; null: rollout.max_turns. In worlds that end trajectories, each budget
+    # has trajectories of its own, which are judged too; elsewhere those of the largest are cut
     bootstrap: Annotated[Size, Field(ge=20)] = 2000  # resamples for the 95 % intervals
     bracket: Bool = False  # finish each query's tournament for the report, after the matches against the baseline: at
     # most 2n-2 more calls per query with n trajectories, by the first of judge.eval. Changes no figure. Not in the

@@ -2,39 +2,47 @@
 
 Adds to the figures of `evaluation.summarize` if `evaluate.samples` or `evaluate.max_turns` is set. A policy does not
 see its budget, so a trajectory with fewer turns is the beginning of a longer one. Each trajectory is rolled out and
-judged once, with the largest budget, and cut here. This does not work for worlds that end trajectories: the beginning
-would be valid, with a reward that was never measured (`refuse_worlds`).
+judged once, with the largest budget, and cut here. In worlds that end trajectories, the beginning would be valid, with
+a reward that was never measured. There each budget has trajectories of its own (`rollout_budgets`), from the same
+seeds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from arenarl.config.schema import Config
 from arenarl.evaluation import statistics
 from arenarl.evaluation.evaluation import Case, figures_of, is_own, unjudged
 from arenarl.rollout.environment import Environment, trait
-from arenarl.system.errors import UserError
+from arenarl.rollout.instances import temporary_environment
 
 
-def refuse_worlds(budgets: Sequence[int], kind: Environment) -> None:
-    """Raise UserError if environments of this kind end trajectories themselves."""
-    if not trait(kind, "needs_answer"):
-        raise UserError(
-            f"evaluate.max_turns={list(budgets)} cuts finished trajectories, which is not possible if the world ends "
-            "them; leave it out, and evaluate once for each rollout.max_turns"
-        )
+def rollout_budgets(config: Config, make_environment: Callable[[], Environment]) -> list[int]:
+    """Return the turn budgets with trajectories of their own, the largest first."""
+    budgets = config.evaluate.max_turns or []
+    if len(budgets) > 1:
+        with temporary_environment(make_environment) as environment:
+            if not trait(environment, "needs_answer"):
+                return budgets[::-1]
+    return [config.test_turns]
 
 
 def scaling_figures(
-    samples: Sequence[Sequence[Case]], budgets: Sequence[int] | None, resamples: int, seed: int
+    samples: Sequence[Sequence[Case]],
+    budgets: Sequence[int] | None,
+    resamples: int,
+    seed: int,
+    rolled: Mapping[int, Sequence[Sequence[Case]]] | None = None,
 ) -> dict[str, Any]:
     """Return `pass_at_k` for several samples, and `by_turns`, the curve's figures and pass@k for each budget.
 
     Args:
         samples: the cases of each sample, in the order of the queries.
+        rolled: the same for each budget that has trajectories of its own. For the others, `samples` are cut.
     """
     figures: dict[str, Any] = {}
     if len(samples) > 1:
@@ -42,15 +50,19 @@ def scaling_figures(
         if len(samples) >= 4 and "accuracy" in figures["pass_at_k"]:
             figures["pass_at_4"] = figures["pass_at_k"]["accuracy"][3]  # Table 6, InfoAgent
     if budgets:
-        figures["by_turns"] = {str(budget): _at_budget(samples, budget, resamples, seed) for budget in budgets}
+        by_turns = {budget: _cut(samples, budget) for budget in budgets} | (rolled or {})
+        figures["by_turns"] = {str(budget): _of_budget(cases, resamples, seed) for budget, cases in by_turns.items()}
     return figures
 
 
-def _at_budget(samples: Sequence[Sequence[Case]], budget: int, resamples: int, seed: int) -> dict[str, Any]:
-    cut = [[within(case, budget) for case in cases] for cases in samples]
-    figures = figures_of([case for cases in cut for case in cases], resamples, seed)
+def _cut(samples: Sequence[Sequence[Case]], budget: int) -> list[list[Case]]:
+    return [[within(case, budget) for case in cases] for cases in samples]
+
+
+def _of_budget(samples: Sequence[Sequence[Case]], resamples: int, seed: int) -> dict[str, Any]:
+    figures = figures_of([case for cases in samples for case in cases], resamples, seed)
     columns = {name: figures[name] for name in statistics.shown_figures(figures)}
-    return columns | scaling_figures(cut, None, resamples, seed)
+    return columns | scaling_figures(samples, None, resamples, seed)
 
 
 def within(case: Case, turns: int) -> Case:

@@ -96,38 +96,48 @@ def _hash(records: Sequence[dict[str, Any]]) -> str:
     return json_hash(as_stored(parts))
 
 
-Parts = Mapping[tuple[str, str, int], Part]  # by checkpoint, decoding, sample
+Key = tuple[str, str, int, int]  # checkpoint, decoding, sample, most turns
+Parts = Mapping[Key, Part]
 
 
 @dataclass
 class Tested:
-    """The cases by policy and decoding, sample by sample, in the order of the queries.
+    """The cases by policy and decoding, then by budget of turns, sample by sample, in the order of the queries.
 
     `reference` is set if no baselines were stored: the policy and decoding whose trajectories are the baselines.
     """
 
-    cases: dict[tuple[str, str], list[list[Case]]]
+    by_turns: dict[tuple[str, str], dict[int, list[list[Case]]]]
     baselines: dict[str, Trajectory]
     reference: str | None = None
+
+    @property
+    def cases(self) -> dict[tuple[str, str], list[list[Case]]]:
+        """The cases with the largest budget."""
+        return {key: by_turns[max(by_turns)] for key, by_turns in self.by_turns.items()}
 
     @property
     def first_samples(self) -> dict[str, list[Case]]:
         return {f"{name} {decoding}": samples[0] for (name, decoding), samples in self.cases.items()}
 
 
-def read_parts(config: Config, policies: Mapping[str, str | LLMConfig], folder: Path) -> Parts:
-    """Return the parts of an evaluation, with their stored trajectories if these are up to date."""
-    prints = {name: fingerprint(config, policy) for name, policy in policies.items()}
+def read_parts(config: Config, policies: Mapping[str, str | LLMConfig], folder: Path, budgets: Sequence[int]) -> Parts:
+    """Return the parts of an evaluation, with their stored trajectories if these are up to date.
+    `budgets` of turns have trajectories of their own, the largest first."""
+    parts: dict[Key, Part] = {}
+    for name, policy in policies.items():
+        for turns in budgets:
+            print_of_part = fingerprint(config, policy, turns=turns)
+            for attempt in config.evaluate.attempts:
+                path = part_path(folder, name, *attempt, turns if turns < budgets[0] else None)
+                parts[name, *attempt, turns] = Part(path, print_of_part)
+    return parts
 
-    def part(name: str, decoding: str, sample: int) -> Part:
-        return Part(part_path(folder, name, decoding, sample), prints[name])
 
-    return {(name, *attempt): part(name, *attempt) for name in policies for attempt in config.evaluate.attempts}
-
-
-def part_path(folder: Path, name: str, decoding: str, sample: int) -> Path:
-    """Return the file of one part's cases in an evaluation's folder."""
-    return folder / f"{name}_{decoding}{f'_{sample + 1}' if sample else ''}.jsonl"
+def part_path(folder: Path, name: str, decoding: str, sample: int, turns: int | None = None) -> Path:
+    """Return the file of one part's cases in an evaluation's folder. `turns` is set for smaller budgets of turns."""
+    endings = f"_{sample + 1}" if sample else "", f"_{turns}turns" if turns else ""
+    return folder / f"{name}_{decoding}{''.join(endings)}.jsonl"
 
 
 def run_parts(
@@ -151,8 +161,8 @@ def run_parts(
     """
     mine, tested, waiting = own_share(queries), Tested({}, baselines), list(parts)
 
-    def attempts_of(_: str, decoding: str, sample: int) -> list[Attempt]:
-        return attempts_at(mine, config.temperatures[decoding], config.seed, sample, config.test_turns)
+    def attempts_of(_: str, decoding: str, sample: int, turns: int) -> list[Attempt]:
+        return attempts_at(mine, config.temperatures[decoding], config.seed, sample, turns)
 
     stored = sum(part.trajectories is not None for part in parts.values())
     with Bar("evaluate", len(parts) * len(mine), stored * len(mine)) as bar:
@@ -162,16 +172,22 @@ def run_parts(
             if client:
                 client.check()
 
-        def is_missing(key: tuple[str, str, int]) -> bool:
+        def is_missing(key: Key) -> bool:
             return parts[key].trajectories is None
 
+        # without stored baselines, the first part becomes the baseline of the others; it is scored alone, at any budget
+        first = None if baselines else next(iter(parts))[:3]
+
+        def is_alone(key: Key) -> bool:
+            return key[:3] == first
+
         while waiting:
-            (name, must_generate), same = next(groupby(waiting, lambda key: (key[0], is_missing(key))))
-            keys, judging = list(same), (tested.baselines, panel, bool(tested.reference))
+            groups = groupby(waiting, lambda key: (key[0], is_missing(key), is_alone(key)))
+            (name, must_generate, alone), same = next(groups)
+            keys, judging = list(same), ({} if alone else tested.baselines, panel, bool(tested.reference))
             if must_generate:
                 engine = engine_of(name)
-                # without baselines, the first part becomes the baseline of the others
-                keys = keys[: _parts_at_once(engine, len(queries)) if tested.baselines else 1]
+                keys = keys[: 1 if alone else _parts_at_once(engine, len(queries))]
                 attempts = [attempt for key in keys for attempt in attempts_of(*key)]
                 share = roll_out_and_judge(engine, attempts, *judging, tick)
             else:
@@ -184,7 +200,7 @@ def run_parts(
                 part = parts[key]
                 of_part = share[number * len(mine) : (number + 1) * len(mine)]
                 cases = gather_cases(queries, fill_unjudged(of_part))
-                tested.cases.setdefault(key[:2], []).append(cases)
+                tested.by_turns.setdefault(key[:2], {}).setdefault(key[3], []).append(cases)
                 if not tested.baselines:  # no baselines are stored: use the first part's trajectories
                     tested.baselines = {case.query.query_id: case.trajectory for case in cases}
                     tested.reference = f"{name} {key[1]}"
@@ -207,14 +223,18 @@ def figures_of_checkpoints(config: Config, tested: Tested) -> dict[str, dict[str
     resamples, seed = config.evaluate.bootstrap, config.seed
     for (name, decoding), samples in tested.cases.items():
         every = [case for cases in samples for case in cases]
-        more = scaling_figures(samples, config.evaluate.max_turns, resamples, seed)
+        rolled = tested.by_turns[name, decoding]
+        more = scaling_figures(samples, config.evaluate.max_turns, resamples, seed, rolled)
         more["by_length"] = by_length(every, tested.baselines, resamples, seed)
         figures.setdefault(name, {})[decoding] = summarize(every, resamples, seed) | more
     return figures
 
 
-def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path] | None = None) -> str:
-    """Return a hash of everything that a policy's trajectories depend on.
+def fingerprint(
+    config: Config, policy: str | LLMConfig, queries: Iterable[Path] | None = None, turns: int | None = None
+) -> str:
+    """Return a hash of everything that a policy's trajectories depend on; `turns` is their budget, by default the
+    config's.
 
     That is: weights (or a hub id or model name), queries, settings, the searched folder, prompts of LLMs behind tools,
     the user's own code, and `GENERATION` for this project's code. `queries` are files, by default the test split's.
@@ -228,7 +248,7 @@ def fingerprint(config: Config, policy: str | LLMConfig, queries: Iterable[Path]
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
     # no trajectory of an evaluation depends on these
     del read["environment"]["timeout_s"], read["rollout"]["max_seconds"], read["rollout"]["send_adapter"]
-    folder, turns = policy if isinstance(policy, str) else None, config.test_turns
+    folder, turns = policy if isinstance(policy, str) else None, turns or config.test_turns
     searched = _search_fingerprint(config.environment.search)
     return str(stable_seed(GENERATION, files, folder, weights, read, system_prompt(config), turns, *searched))
 

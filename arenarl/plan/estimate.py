@@ -19,11 +19,13 @@ from pydantic import BaseModel
 
 from arenarl.config.schema import PROMPT_TOKENS, Config, JudgeConfig, LLMConfig
 from arenarl.domains.domain import make_domain
-from arenarl.domains.environments import environment_maker
+from arenarl.domains.environments import environment_class, environment_maker
 from arenarl.judges.judge import JUDGE_CALLS, Judge
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import Message, Usage
+from arenarl.rollout.environment import trait
+from arenarl.rollout.foreign_environments import is_client
 from arenarl.rollout.instances import temporary_environment
 from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process
@@ -178,7 +180,7 @@ def judge_calls(config: Config, stage: str) -> dict[str, int]:
             {"the watching judge": math.ceil(_count_watched(config, is_most=True))} if config.judge.watching else {}
         )
     if stage == "evaluate":
-        trajectories = count_test_queries(config) * len(config.evaluate.attempts) * len(config.evaluated)
+        trajectories = count_test_queries(config) * count_attempts(config) * len(config.evaluated)
         return {"the evaluation": trajectories * both_orders}
     return {}
 
@@ -188,6 +190,15 @@ def _count_watched(config: Config, is_most: bool) -> float:
     that `rl.resample_equal` allows."""
     groups = config.rl.groups_at_most if is_most else config.rl.groups
     return config.judge.watch_share * config.rl.rollouts * groups * config.rollout.group_size
+
+
+def count_attempts(config: Config) -> int:
+    """Return the number of an evaluation's trajectories per policy and query: in a world that ends trajectories, each
+    budget of turns has its own."""
+    world = environment_class(config.environment.name)
+    ends_trajectories = is_client(world) or not trait(world, "needs_answer")
+    budgets = len(config.evaluate.max_turns or [0]) if ends_trajectories else 1
+    return len(config.evaluate.attempts) * budgets
 
 
 def count_test_queries(config: Config) -> int:
@@ -253,7 +264,7 @@ def _estimate(config: Config, stage: str, samples: dict[Query, Trajectory], is_m
     queries, by_id = list(samples), {query.query_id: trajectory for query, trajectory in samples.items()}
     if stage == "rl":
         return estimate_rl(config, queries, by_id, is_most)
-    count = count_test_queries(config) * len(config.evaluate.attempts)
+    count = count_test_queries(config) * count_attempts(config)
     usage = _estimate_cases(config, queries, by_id, CountingClient(is_most), count * len(config.evaluated))
     for llm in config.evaluate.api.values():
         usage += _estimate_policy(config, llm, samples, is_most, count)

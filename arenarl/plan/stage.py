@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from arenarl.config.checks import check_groups, check_tensor_parallel
 from arenarl.config.schema import VLLM_ALONE, Config, PolicyConfig
-from arenarl.plan.estimate import count_sft_trajectories, count_test_queries
+from arenarl.plan.estimate import count_attempts, count_sft_trajectories, count_test_queries
 from arenarl.plan.memory import ENGINE, Shape, Training, gb, generation, kv_bytes, shape_of, vllm_cache, vllm_part
 from arenarl.run.trainer_arguments import check_deepspeed
 from arenarl.system.errors import UserError
@@ -67,7 +67,7 @@ class Stage:
         if self.name == "rl":
             return config.rl.rollouts * config.rl.groups_at_most * config.rollout.group_size
         own = [policy for policy in config.evaluated.values() if isinstance(policy, str)]
-        return count_test_queries(config) * len(config.evaluate.attempts) * len(own)
+        return count_test_queries(config) * count_attempts(config) * len(own)
 
     @property
     def rows(self) -> int:
@@ -77,7 +77,7 @@ class Stage:
         if self.name == "rl":
             rows = rl.groups * rollout.group_size // self.gpus
         else:
-            parts = len(self.config.evaluate.attempts) if rollout.backend == "vllm" else 1
+            parts = count_attempts(self.config) if rollout.backend == "vllm" else 1
             rows = -(-count_test_queries(self.config) * parts // self.gpus)
         return max(1, min(rows, rollout.batch_size) if rollout.backend == "transformers" else rows)
 

@@ -4,19 +4,20 @@ import math
 
 import numpy as np
 import pytest
+from policies import Scripted, call
 from worlds import Counter
 
-from arenarl.config.schema import RolloutConfig
+from arenarl.config.schema import Config, EvaluateConfig, RolloutConfig
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS, TravelTruth
-from arenarl.evaluation.evaluation import Case
-from arenarl.evaluation.inference_scaling import estimates, pass_at_k, refuse_worlds, scaling_figures, within
+from arenarl.evaluation.evaluation import Case, Panel
+from arenarl.evaluation.inference_scaling import estimates, pass_at_k, rollout_budgets, scaling_figures, within
+from arenarl.evaluation.parts import figures_of_checkpoints, read_parts, run_parts
 from arenarl.judges.judge import Verdict
 from arenarl.report.summary import pass_rows, turns_rows
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.environment import NoTools
 from arenarl.rollout.generation import GeneratedTurn
-from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory
 
 TOTAL = domain_rubric("travel", "en").total
@@ -145,7 +146,45 @@ def test_a_cut_trajectory_equals_a_rollout_with_the_smaller_budget(tokenizer, co
             assert cut.valid == (one.trajectory.meta["turns"] <= turns)
 
 
-def test_turn_budgets_are_refused_if_the_world_ends_trajectories():
-    refuse_worlds([2, 4], NoTools())
-    with pytest.raises(UserError, match=r"evaluate.max_turns=\[2, 4\] cuts .* not possible if the world ends them"):
-        refuse_worlds([2, 4], Counter())
+class Undecided:
+    async def compare(self, *_):
+        return verdict(5, 5)
+
+    async def score(self, *_):
+        return verdict(5)
+
+
+def test_in_a_world_each_budget_has_trajectories_of_its_own(tokenizer, tmp_path):
+    """The goal is 2, 4 or 9 turns up. With 3 turns one query is won, with 5 two, and each trajectory is whole."""
+    queries = [Query(f"q{goal}", "travel", "x", "en", f"Task {goal}.", {"goal": goal}) for goal in (2, 4, 9)]
+    up = {query.query: [call("act", action="up")] * 9 for query in queries}
+    make, panel = type("Fresh", (Counter,), {}), Panel([Undecided()], None)
+    config = Config(evaluate=EvaluateConfig(max_turns=[3, 5], decodings=["greedy"], bootstrap=20))
+    engine = RolloutEngine(
+        Scripted(tokenizer, up), tokenizer, make, RolloutConfig(max_tokens=600, max_turn_tokens=100), False
+    )
+    assert rollout_budgets(config, make) == [5, 3] and rollout_budgets(config, NoTools) == [5]
+    baselines = {query.query_id: Trajectory(query.query_id, [], "no_answer") for query in queries}
+
+    def evaluate(baselines=baselines, folder=tmp_path):
+        parts = read_parts(config, {"p": "nowhere"}, folder, [5, 3])
+        missing = [key for key, part in parts.items() if part.trajectories is None]
+        tested = run_parts(config, parts, lambda name: engine, queries, baselines, panel, None, lambda: None)
+        return missing, tested, figures_of_checkpoints(config, tested)["p"]["greedy"]
+
+    missing, tested, figures = evaluate()
+    assert missing == [("p", "greedy", 0, 5), ("p", "greedy", 0, 3)]
+    by_turns = tested.by_turns["p", "greedy"]
+    ends = {turns: [case.trajectory.stop_reason for case in cases] for turns, (cases,) in by_turns.items()}
+    assert ends == {5: ["done", "done", "horizon"], 3: ["done", "horizon", "horizon"]}
+    assert sorted(path.name for path in tmp_path.glob("*.jsonl")) == ["p_greedy.jsonl", "p_greedy_3turns.jsonl"]
+    rewards = {turns: found["world_reward"]["mean"] for turns, found in figures["by_turns"].items()}
+    assert rewards == {"3": 0.6, "5": 1.0333}  # (1.2 + .3 + .3) / 3, (1.2 + 1.4 + .5) / 3
+    assert figures["world_reward"]["mean"] == rewards["5"]
+    assert [row[0] for row in turns_rows({"p greedy": figures})[1:]] == ["p greedy, 3 turns", "p greedy, 5 turns"]
+    again = evaluate()
+    assert again[0] == [] and again[2] == figures  # from the stored trajectories
+    _, tested, figures = evaluate({}, tmp_path / "alone")  # the policy's trajectories are the baselines
+    assert tested.reference == "p greedy"
+    found = [(at_budget["score"]["mean"], at_budget["win_rate"]["mean"]) for at_budget in figures["by_turns"].values()]
+    assert found == [(5.0, None)] * 2

@@ -251,7 +251,7 @@ def test_vllm_generates_as_many_parts_as_its_cache_holds_and_figures_are_those_o
     figures = {}
     for rows in (0, 1, 8, 9, 1000):
         engine, folder = Rows(rows), tmp_path / str(rows)
-        parts = {("p", *one): Part(folder / f"{one}.jsonl", "f") for one in config.evaluate.attempts}
+        parts = {("p", *one, 12): Part(folder / f"{one}.jsonl", "f") for one in config.evaluate.attempts}
         arguments = (lambda name, engine=engine: engine), queries, dict(baselines), Panel([Judge()], None)
         tested = run_parts(config, parts, *arguments, None, lambda: None)
         figures[rows] = {key: [[case.to_record() for case in sample] for sample in samples]

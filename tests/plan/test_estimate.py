@@ -108,6 +108,16 @@ def test_most_calls_of_a_group_of_16(overrides, calls):
     assert most_calls(load(*overrides)) == calls
 
 
+def test_each_turn_budget_of_a_world_is_counted():
+    budgets, ratios = "evaluate.max_turns=[5,10,20]", []
+    for path in ("configs/agentgym/textcraft.yaml", "configs/quickstart.yaml"):
+        (with_budgets,), (alone,) = (
+            judge_calls(load(*more, path=path), "evaluate").values() for more in ([budgets], [])
+        )
+        ratios.append(with_budgets / alone)
+    assert ratios == [3.0, 1.0]  # elsewhere trajectories are cut
+
+
 def test_the_judge_calls_of_a_run_are_counted():
     """200 steps of 8 groups; a curve at steps 0, 20, …, 200 of 50 queries, 2 decodings, 2 orders;
     250 test queries, 2 x 2, 2 policies."""
