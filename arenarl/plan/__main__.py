@@ -5,8 +5,8 @@
 
 prints each stage's GPU memory by part, its tokens, hours and calls, what its LLMs cost, and "fits", or "does not fit"
 with the reason and changes that would make it fit. Beside RL's hours are those of the fastest settings that fit: how
-much of a GPU vLLM takes, or how many trajectories are decoded at once. The exit code is 0 if everything fits, 3 if not,
-and 2 for an invalid config. All numbers are upper bounds, except the typical cost.
+much of a GPU vLLM takes, how many trajectories are decoded at once, or one step ahead with a vLLM server. The exit code
+is 0 if everything fits, 3 if not, and 2 for an invalid config. All numbers are upper bounds, except the typical cost.
 """
 
 import argparse
@@ -42,6 +42,7 @@ POWERS = [64, 32, 16, 8, 4, 2, 1]
 SHARES = [step / 20 for step in range(1, 19)]
 SETTINGS = {  # back end -> keys that change speed and memory, with values to try; equally fast ones: the first is taken
     "vllm": {"rollout.vllm_sleep": [False, True], "rollout.vllm_memory": SHARES},
+    "vllm_server": {"rl.steps_ahead": [0, 1]},
     "transformers": {"rollout.batch_size": POWERS[::-1]},
 }
 CHANGES = {  # key -> values to try; smallest changes of a run first; `gpus` is not a config key

@@ -7,6 +7,8 @@ gradient checkpointing, the reference policy, and old logprobs (if updates share
   bandwidth. `rollout.batch_size` or vLLM's cache limits the trajectories decoded at once. Without vLLM's CUDA graphs a
   step takes at least the time to start its kernels.
 - Judging is assumed to run during generation, and a vLLM server to be as fast as vLLM on every training GPU.
+- With `rl.steps_ahead: 1` generation and training overlap, except for the first rollout and the last updates. The sync
+  of the weights is left out.
 """
 
 from dataclasses import dataclass, replace
@@ -163,8 +165,9 @@ class Stage:
         rl, shape = self.config.rl, self.shape
         flops = training_flops(self.config.policy, shape, self.length) if self.name != "evaluate" else 0.0
         if self.name == "rl":
+            is_the_trainers = self.config.rollout.backend == "transformers" and not rl.steps_ahead
             # otherwise the update itself computes them
-            old_logprobs = rl.updates_per_rollout > 1 or self.config.rollout.backend != "transformers"
+            old_logprobs = rl.updates_per_rollout > 1 or not is_the_trainers
             flops += forward_flops(shape, self.length) * ((rl.beta > 0) + old_logprobs)
             flops *= rl.groups / rl.groups_at_most
         return flops
@@ -180,8 +183,11 @@ class Stage:
     @property
     def hours(self) -> float:
         """Hours of the stage; for RL without the curve's evaluations."""
-        seconds = self.flops / (self.gpu.tflops * 1e12 * self.gpu.utilisation)
-        seconds += self.decoding_seconds if self.name != "sft" else 0.0
+        training = self.flops / (self.gpu.tflops * 1e12 * self.gpu.utilisation)
+        decoding = self.decoding_seconds if self.name != "sft" else 0.0
+        rl, seconds = self.config.rl, training + decoding
+        if self.name == "rl" and rl.steps_ahead:
+            seconds = max(training, decoding) + min(training, decoding) / rl.rollouts
         return self.trajectories * seconds / self.gpus / 3600
 
 

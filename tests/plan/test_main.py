@@ -49,6 +49,15 @@ def test_the_best_settings_are_printed_beside_the_hours(command, gpus, best):
     assert f"| rl | 419.4 | {best} | 5 |" in command(QWEN3_8B, "--gpus", gpus, "--stage", "rl", *overrides)[1]
 
 
+def test_one_step_ahead_is_suggested_for_a_server_and_counted_where_it_is_set(command):
+    server = [QWEN3_8B, "--gpus", "8", "--stage", "rl", "--set", "rollout.backend=vllm_server"]
+    in_turn, ahead, drawn = (
+        command(*server, "--set", override)[1] for override in ("seed=0", "rl.steps_ahead=1", "rl.resample_equal=2")
+    )
+    assert "| rl | 419.4 | 49.9 | 33.8 (rl.steps_ahead=1) |" in in_turn and "| rl | 419.4 | 33.8 | 33.8 |" in ahead
+    assert "steps_ahead" not in drawn  # which draws further queries
+
+
 @pytest.mark.parametrize("card", [Hardware(), Hardware(tflops=989, bandwidth_tb_s=3.35)], ids=["H20", "H100"])
 def test_no_large_config_is_slower_than_its_best_settings(monkeypatch, card):
     monkeypatch.chdir(ROOT)

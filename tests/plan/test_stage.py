@@ -169,6 +169,26 @@ def test_hours_are_flops_and_bytes_over_the_gpus_speeds():
     assert sft.hours == pytest.approx(2600 * 3 * 4 * forward_flops(QWEN3_8B, tokens) / 40e12 / 32 / 3600)
 
 
+def test_one_step_ahead_an_rl_run_takes_the_longer_of_generation_and_training():
+    """The first rollout and the last updates have nothing beside them: 200 times the longer part, once the shorter."""
+    gpu = {"memory_gb": 160.0, "tflops": 100.0, "bandwidth_tb_s": 4.0, "utilisation": 0.4, "bandwidth_share": 0.5}
+    training = 6 * forward_flops(QWEN3_8B, 16_384) / 40e12
+    for speed in (4.0, 0.4):  # TB/s: generation is the shorter part, then the longer
+        gpu["bandwidth_tb_s"] = speed
+        decoding = decoding_bytes(QWEN3_8B, 16_384, 128 // 8) / (speed * 0.5e12)
+        assert (decoding > training) == (speed < 1)
+        seconds = max(training, decoding) + min(training, decoding) / 200
+        ahead = stage("rl", "rollout.backend=vllm_server", "rl.steps_ahead=1", **gpu)
+        assert ahead.hours == pytest.approx(200 * 128 * seconds / 8 / 3600)
+        in_turn = stage("rl", "rollout.backend=vllm_server", **gpu)
+        assert in_turn.hours == pytest.approx(200 * 128 * (training + decoding) / 8 / 3600)
+    own, further = (stage("rl", "rollout.backend=transformers", f"rl.steps_ahead={steps}", **gpu) for steps in (0, 1))
+    assert further.flops - own.flops == forward_flops(QWEN3_8B, 16_384)  # for the correction
+    assert stage("evaluate", "rollout.backend=vllm_server", "rl.steps_ahead=1").hours == (
+        stage("evaluate", "rollout.backend=vllm_server").hours
+    )
+
+
 def test_evaluation_decodes_every_attempt_of_every_local_policy():
     one = stage("evaluate", memory_gb=160.0)
     assert one.trajectories == 250 * 2 * 2  # test queries, decodings, policies
