@@ -13,6 +13,7 @@ import re
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -36,15 +37,9 @@ atexit.register(_MARKING.shutdown)  # `run_cli` may skip Python's shutdown, whic
 def last_checkpoint(folder: Path, shared: str = "") -> str | None:
     """Return the newest complete checkpoint that equals its mark. Call it on all processes.
 
-    Deletes incomplete checkpoints, and renames damaged checkpoints that are newer than the result.
-
-    Args:
-        shared: data that the processes divide among them. With another number of processes some of it would be used
-            twice or never.
-
-    Raises:
-        UserError: all complete checkpoints are damaged, or something is shared, and the checkpoint was written by
-            another number of processes.
+    Deletes incomplete checkpoints, and renames damaged checkpoints that are newer than the result. `shared` names data
+    that the processes divide among them: with another number of processes some of it would be used twice or never.
+    Raises UserError for that, and if all complete checkpoints are damaged.
     """
     _register_cpu_0()
     finish_marks()
@@ -93,6 +88,11 @@ def finish_marks() -> None:
     """Wait until all checkpoints that were saved have their marks."""
     while _marks:
         _marks.pop().result()
+
+
+def checkpoint_folder(args: Any, state: Any) -> Path:
+    """Return the folder of a trainer's checkpoint after its current step, from its arguments and its state."""
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
 
 
 def _checkpoints(folder: Path) -> list[Path]:

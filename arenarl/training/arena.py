@@ -35,10 +35,7 @@ class Arena:
         self._tally = Tally()
 
     def begin(self, queries: Sequence[Query], group_size: int) -> Judging[GroupOutcome]:
-        """Start to judge a step's groups while their trajectories are handed over.
-
-        The outcomes are the same as if complete groups were judged.
-        """
+        """Start to judge a step's groups while their trajectories are handed over."""
         return self.judge([IncomingGroup(query, group_size) for query in queries])
 
     def reward_groups(self, groups: Sequence[RolloutGroup]) -> list[GroupOutcome]:
@@ -91,5 +88,5 @@ class Arena:
     def judge_metrics(self) -> dict[str, float]:
         """Return the judge's standard deviations over the last few groups; empty without matches."""
         variances = self.referee.variances
-        parts = {"quality": variances.quality, "noise": variances.noise, "shared": variances.shared}
-        return {f"judge/sigma_{name}": math.sqrt(value) for name, value in parts.items()} if variances.score_df else {}
+        names = ("quality", "noise", "shared") if variances.score_df else ()
+        return {f"judge/sigma_{name}": math.sqrt(getattr(variances, name)) for name in names}

@@ -5,7 +5,6 @@ optimizer, so TRL's trainer of the policy stays unchanged. Each process has the 
 """
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from transformers import TrainerCallback
 
 from arenarl.config.schema import PolicyConfig, RLConfig
 from arenarl.rollout.policy import load_model, lora_config
+from arenarl.run.checkpoints import checkpoint_folder
 from arenarl.training.trl_internals import Rows
 
 FILE = "critic.pt"  # file in each checkpoint
@@ -81,17 +81,14 @@ class Critic(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:
             states = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-            torch.save(states, _file(args, state))
+            torch.save(states, checkpoint_folder(args, state) / FILE)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step:
-            states = torch.load(_file(args, state), map_location=self.accelerator.device, weights_only=True)
+            path, device = checkpoint_folder(args, state) / FILE, self.accelerator.device
+            states = torch.load(path, map_location=device, weights_only=True)
             self.model.load_state_dict(states["model"])
             self.optimizer.load_state_dict(states["optimizer"])
-
-
-def _file(args: Any, state: Any) -> Path:
-    return Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE
 
 
 def _with_value_head(path: str, policy: PolicyConfig) -> torch.nn.Module:

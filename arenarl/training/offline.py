@@ -84,14 +84,14 @@ class Rounds:
             for record in done.values():
                 referee.rubrics |= record.get("rubrics", {})  # none in records of earlier versions
         for number in missing:
-            groups = self.step.roll_out(number, own_share(steps[number]))
+            self.step.take(self.step.generate(number, own_share(steps[number]), number))
             metrics = _means(gather_object([self.step.finish(number)]))
             log(metrics, number)
             examples = []
-            for group, outcome in zip(groups, self.step.outcomes, strict=True):
+            for group, outcome in self.step.batch.judged():
                 examples += self.method.find_examples(group, outcome, self.config.rl)
             if self.method.needs_matches:
-                self._warn_of_prompts(groups)
+                self._warn_of_prompts(self.step.batch.groups)
             done[number] = {"examples": gather_object(examples), "variances": asdict(referee.variances)}
             done[number]["rubrics"] = {
                 query.query_id: referee.rubrics[query.query_id]

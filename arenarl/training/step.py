@@ -1,10 +1,10 @@
 """One step of RL: rollout → judge → reward → advantage → log.
 
-TRL generates trajectories, computes the log-probabilities of the old and the reference policy, then calls the reward
-functions. Judging starts with the first trajectory, in a thread (`judging`), and the reward function waits for it.
-`methods` defines the rewards that TRL receives, and how advantages follow from them. Offline methods (`offline`) call
-`roll_out` and `finish` themselves. With `rl.resample_equal`, a rollout has rounds: groups whose rewards are all equal
-are replaced by groups of further queries.
+TRL calls `rollout_func`, computes the log-probabilities of the old and the reference policy, then calls `reward_funcs`.
+Judging starts with the first trajectory, in a thread (`judging`), and the reward function waits for it. `methods`
+defines the rewards that TRL receives, and how advantages follow from them. Offline methods (`offline`) call `generate`,
+`take` and `finish` themselves. With `rl.resample_equal`, a rollout has rounds: groups whose rewards are all equal are
+replaced by groups of further queries.
 
 Rollout seeds and horizons derive from the optimizer step, so a resumed run samples what an unbroken run would.
 """
@@ -12,7 +12,6 @@ Rollout seeds and horizons derive from the optimizer step, so a resumed run samp
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -63,27 +62,28 @@ class Batch:
     generated: tuple[float, float] = (0.0, 0.0)
     stop: str | None = None
 
-    def every_outcome(self) -> list[GroupOutcome]:
+    @property
+    def groups(self) -> list[RolloutGroup]:
+        """The groups to train on."""
+        return [self.rolled_out[index] for index in self.kept]
+
+    def outcomes(self) -> list[GroupOutcome]:
         """Wait for the judge, and return the outcomes of `rolled_out`."""
         return [outcome for judging in self.judgings for outcome in judging.outcomes()]
 
-    @property
-    def groups(self) -> list[RolloutGroup]:
-        return [self.rolled_out[index] for index in self.kept]
-
-    @property
-    def outcomes(self) -> list[GroupOutcome]:
-        every = self.every_outcome()
-        return [every[index] for index in self.kept]
+    def judged(self) -> list[tuple[RolloutGroup, GroupOutcome]]:
+        """Wait for the judge, and return the groups to train on with their outcomes."""
+        outcomes = self.outcomes()
+        return [(self.rolled_out[index], outcomes[index]) for index in self.kept]
 
 
 class TrainingStep:
-    """The current step and this process's groups. All methods but `check` must run on all processes together.
+    """The current step and this process's groups, in the order in which TRL calls the methods: `rollout_func`, then
+    `reward_funcs`. All processes call them together.
 
     Args:
         examine: returns the truth that is logged; None to log no truth.
         folder: RL's folder, where groups.jsonl is written.
-        client: None if the run calls no LLM.
         watcher: a second judge, which does not affect rewards.
     """
 
@@ -99,34 +99,50 @@ class TrainingStep:
         is_by_world = config.reward.name == "environment" and not config.reward.tournament_if_equal
         self.world_rewards = RewardWatch(config.rl.stop_without_valid) if is_by_world else None
         self.batch: Batch
-        self.metrics: dict[str, list[float]] | None = None  # of a step that was finished before its reward function
-        self.handed: float  # perf_counter when TRL received the trajectories
-        self.boundary_s: dict[str, float]  # seconds of the step before that, beside the rollouts
+        self.metrics: dict[str, list[float]] | None = None  # set if a step is finished before TRL calls `reward_funcs`
+        self.handed_at: float  # perf_counter when TRL received the trajectories
+        self.boundary_s: dict[str, float]  # seconds between two steps: to sync weights, to wait for a batch
 
-    def roll_out(
-        self, number: int, queries: Sequence[Query], weights: AbstractContextManager | None = None
-    ) -> list[RolloutGroup]:
-        """Return one group for each of this process's queries; their judging starts with the first trajectory.
+    def rollout_func(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
+        """Return token ids and the masks of the policy's tokens. `prompts` are query ids, each N times in a row."""
+        size = self.config.rollout.group_size
+        query_ids = prompts[::size]
+        if [query_id for query_id in query_ids for _ in range(size)] != list(prompts):
+            raise RuntimeError(
+                f"TRL passed prompts that are not whole groups of {size}: this TRL version orders batches in another "
+                "way; install the version that pyproject.toml names"
+            )
+        queries = [self.by_id[query_id] for query_id in query_ids]
+        self.collect(queries, trainer)
+        end = trainer.processing_class.eos_token_id
+        started = [trajectory for group in self.batch.groups for trajectory in group.trajectories]
+        trajectories = [_with_a_token(trajectory, end) for trajectory in started]
+        self.handed_at = perf_counter()
+        return {
+            "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
+            "completion_ids": [trajectory.completion_ids for trajectory in trajectories],
+            "env_mask": [trajectory.policy_mask_T for trajectory in trajectories],
+            "logprobs": [trajectory.logprobs_T for trajectory in trajectories] if trainer.use_vllm else None,
+        }
 
-        Args:
-            weights: loads the weights into the engine; None if the engine has them.
-
-        Raises:
-            RunStopped: on all processes, once all have finished their rollouts, if the LLM client of one process has
-                stopped, or a service behind the tools refuses all calls. Errors from the judge abort the rollout.
-        """
-        with weights or nullcontext():
-            batch = self.generate(number, queries, number)
-            if self.config.rl.resample_equal > 1:
-                self._replace_equal(batch)
+    def collect(self, queries: Sequence[Query], trainer: GRPOTrainer) -> None:
+        """Set the batch that the trainer's next updates train on."""
+        step = trainer.state.global_step
+        with generating(self.engine, trainer):
+            batch = self.generate(step, queries, step)
         self.take(batch)
-        return self.groups
+        self.boundary_s = {"sync": trainer.generator_weights.take_times()[1] if trainer.use_vllm else 0.0}
 
     def generate(self, number: int, queries: Sequence[Query], weights_step: int) -> Batch:
-        """Return a step's groups, generated with the engine's weights. Makes no collective call."""
+        """Generate a step's groups with the engine's weights. Judging starts with the first trajectory.
+
+        Errors from the judge abort the rollout. Makes no collective call, except with `rl.resample_equal`.
+        """
         start = perf_counter()
         batch = Batch(number, weights_step, list(range(len(queries))))
         self._roll_out_round(batch, queries)
+        if self.config.rl.resample_equal > 1:
+            self._replace_equal(batch)
         batch.generated = start, perf_counter()
         return batch
 
@@ -141,7 +157,8 @@ class TrainingStep:
         def hand_over(index: int, trajectory: Trajectory) -> None:
             judging.groups[index // size].hand_over(index % size, trajectory)
             judging.check()
-            self.check()
+            if self.client:
+                self.client.check()
 
         try:
             batch.rolled_out += self.engine.roll_out_groups(
@@ -159,15 +176,14 @@ class TrainingStep:
         rl, order = self.config.rl, list(self.by_id)
         random.Random(stable_seed(self.config.seed, "resample", batch.number)).shuffle(order)
         while True:
-            outcomes = [] if batch.stop else batch.outcomes
-            equal = [place for place, outcome in enumerate(outcomes) if not _has_signal(outcome)]
+            judged = [] if batch.stop else batch.judged()
+            equal = [place for place, (_, outcome) in enumerate(judged) if not _has_signal(outcome)]
             batch.stop = batch.stop or (self.client.stop_reason if self.client else None)
             own_ids = [group.query.query_id for group in batch.rolled_out]
             stops, used, counts = zip(*gather_object([(batch.stop, own_ids, len(equal))]), strict=True)
             taken = {query_id for of_process in used for query_id in of_process}
             left = [query_id for query_id in order if query_id not in taken][: rl.groups_at_most - len(taken)]
             if any(stops) or not left or not sum(counts):
-                batch.generated = batch.generated[0], perf_counter()
                 return
             first = sum(counts[: process_rank()])
             further = [self.by_id[query_id] for query_id in left[first : first + len(equal)]]
@@ -176,88 +192,10 @@ class TrainingStep:
             self._roll_out_round(batch, further)
 
     def take(self, batch: Batch) -> None:
-        """Make a batch the current step's. Raises RunStopped as `roll_out` does."""
+        """Make a batch the current step's. Raises RunStopped, on all processes, if an LLM client has stopped or a
+        service behind the tools refuses all calls."""
         self.stop_together(batch.stop)
         self.batch = batch
-
-    def wait(self) -> None:
-        """Wait until no thread generates or judges groups of a later step."""
-
-    @property
-    def groups(self) -> list[RolloutGroup]:
-        """This process's groups to train on."""
-        return self.batch.groups
-
-    @property
-    def outcomes(self) -> list[GroupOutcome]:
-        """The outcomes of `groups`; waits for the judge."""
-        return self.batch.outcomes
-
-    def finish(self, number: int) -> dict[str, list[float]]:
-        """Wait for the judge, and return the step's metrics as this process's values.
-
-        A metric is the mean over the values of all processes, of replaced groups too. Every `rl.eval_steps` steps, the
-        groups to train on are written to groups.jsonl and shown in W&B.
-
-        Raises:
-            RunStopped: on all processes, if an LLM client has stopped, or no trajectory was valid or rewarded for too
-                many steps.
-        """
-        every = self.batch.every_outcome()
-        incoming = [group for judging in self.batch.judgings for group in judging.groups]
-        watched = self.watcher.look(number, incoming, every) if self.watcher else {}
-        usage = _llm_usage(self.client) if self.client else {}
-        # gathered, so that the judge's variances and the checks are equal on all processes
-        facts = gather_object([_facts(*pair) for pair in zip(self.batch.rolled_out, every, strict=True)])
-        calls, tallies, ends, world_rewards, rubrics = zip(*facts, strict=True)
-        self.arena.learn(self.config.rollout.group_size, calls, rubrics)
-        self.arena.count(tallies)
-        self.verdicts.look(tallies)
-        self.validity.look(number, sum(ends, start=Counter()), self.groups)
-        if self.world_rewards:
-            self.world_rewards.look(number, [reward for of_group in world_rewards for reward in of_group])
-        if self.config.rl.eval_steps and number % self.config.rl.eval_steps == 0:
-            groups, outcomes = zip(*gather_object(self.judged), strict=True)
-            if is_main_process():
-                append_step(self.folder / "groups.jsonl", number, group_records(number, groups, outcomes, self.examine))
-                log_table("rollouts", *rollout_table(groups, outcomes), number)
-        shared = self.arena.judge_metrics() | usage | {"rollout/max_turns": self.config.turns.at(number)}
-        if self.config.rl.resample_equal > 1:
-            shared["rollout/replaced_groups"] = len(facts) - self.config.rl.groups
-        own = outcome_metrics(self.batch.rolled_out, every, self.examine) | self.engine.tool_metrics() | watched
-        return own | {name: [value] for name, value in shared.items()}
-
-    @property
-    def judged(self) -> list[tuple[RolloutGroup, GroupOutcome]]:
-        """This process's groups to train on, with their outcomes."""
-        return list(zip(self.groups, self.outcomes, strict=True))
-
-    def rollout_func(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
-        """TRL's rollout function. It takes query ids, each N times in a row, and returns token ids and the mask of the
-        policy's tokens."""
-        size = self.config.rollout.group_size
-        query_ids = prompts[::size]
-        if [query_id for query_id in query_ids for _ in range(size)] != list(prompts):
-            raise RuntimeError(
-                f"TRL passed prompts that are not whole groups of {size}: this TRL version orders batches in another "
-                "way; install the version that pyproject.toml names"
-            )
-        queries = [self.by_id[query_id] for query_id in query_ids]
-        self.collect(queries, trainer)
-        end = trainer.processing_class.eos_token_id
-        trajectories = [_with_a_token(trajectory, end) for group in self.groups for trajectory in group.trajectories]
-        self.handed = perf_counter()
-        return {
-            "prompt_ids": [trajectory.prompt_ids for trajectory in trajectories],
-            "completion_ids": [trajectory.completion_ids for trajectory in trajectories],
-            "env_mask": [trajectory.policy_mask_T for trajectory in trajectories],
-            "logprobs": [trajectory.logprobs_T for trajectory in trajectories] if trainer.use_vllm else None,
-        }
-
-    def collect(self, queries: Sequence[Query], trainer: GRPOTrainer) -> None:
-        """Set the batch that the trainer's next updates train on."""
-        self.roll_out(trainer.state.global_step, queries, generating(self.engine, trainer))
-        self.boundary_s = {"sync": trainer.generator_weights.take_times()[1] if trainer.use_vllm else 0.0}
 
     @property
     def reward_funcs(self) -> list[Callable[..., list[float | None]]]:
@@ -274,14 +212,14 @@ class TrainingStep:
         first, *rest = columns.values()
 
         def compute(values: Callable[[RolloutGroup, GroupOutcome], Rewards], **_: Any) -> list[float | None]:
-            return [value for pair in self.judged for value in values(*pair)]
+            return [value for pair in self.batch.judged() for value in values(*pair)]
 
         def finish_and_compute(
             log_metric: Callable[[str, float], None], trainer_state: Any, **_: Any
         ) -> list[float | None]:
             """Finish the step, before TRL calls the functions of the other columns."""
             start = perf_counter()
-            self.batch.every_outcome()
+            self.batch.outcomes()
             waited_s = perf_counter() - start
             metrics = self.metrics or self.finish(trainer_state.global_step)
             for name, values in (metrics | self._times(start, waited_s)).items():
@@ -294,10 +232,46 @@ class TrainingStep:
             function.__name__ = title
         return functions
 
+    def finish(self, number: int) -> dict[str, list[float]]:
+        """Wait for the judge, and return the step's metrics as this process's values.
+
+        A metric is the mean over the values of all processes, of replaced groups too. Every `rl.eval_steps` steps, the
+        groups to train on are written to groups.jsonl and shown in W&B. Raises RunStopped, on all processes, if an LLM
+        client has stopped, or no trajectory was valid or rewarded for too many steps.
+        """
+        every = self.batch.outcomes()
+        incoming = [group for judging in self.batch.judgings for group in judging.groups]
+        watched = self.watcher.look(number, incoming, every) if self.watcher else {}
+        usage = _llm_usage(self.client) if self.client else {}
+        # gathered, so that the judge's variances and the checks are equal on all processes
+        facts = gather_object([_facts(*pair) for pair in zip(self.batch.rolled_out, every, strict=True)])
+        calls, tallies, ends, world_rewards, rubrics = zip(*facts, strict=True)
+        self.arena.learn(self.config.rollout.group_size, calls, rubrics)
+        self.arena.count(tallies)
+        self.verdicts.look(tallies)
+        self.validity.look(number, sum(ends, start=Counter()), self.batch.groups)
+        if self.world_rewards:
+            self.world_rewards.look(number, [reward for of_group in world_rewards for reward in of_group])
+        if self.config.rl.eval_steps and number % self.config.rl.eval_steps == 0:
+            groups, outcomes = zip(*gather_object(self.batch.judged()), strict=True)
+            if is_main_process():
+                append_step(self.folder / "groups.jsonl", number, group_records(number, groups, outcomes, self.examine))
+                log_table("rollouts", *rollout_table(groups, outcomes), number)
+        shared = self.arena.judge_metrics() | usage | {"rollout/max_turns": self.config.turns.at(number)}
+        if self.config.rl.resample_equal > 1:
+            shared["rollout/replaced_groups"] = len(facts) - self.config.rl.groups
+        own = outcome_metrics(self.batch.rolled_out, every, self.examine) | self.engine.tool_metrics() | watched
+        return own | {name: [value] for name, value in shared.items()}
+
     def _times(self, reward_start: float, waited_s: float) -> dict[str, list[float]]:
         """Seconds of the slowest process, for which all others wait; `reward_start` is when TRL called `reward`."""
         begin, end = self.batch.generated
-        seconds = {"rollout": end - begin, "forward": reward_start - self.handed, "judge": waited_s, **self.boundary_s}
+        seconds = {
+            "rollout": end - begin,
+            "forward": reward_start - self.handed_at,
+            "judge": waited_s,
+            **self.boundary_s,
+        }
         seconds["judge_after"] = max(0.0, *(judging.ended - end for judging in self.batch.judgings))
         tokens = sum(one.policy_tokens for group in self.batch.rolled_out for one in group.trajectories)
         of_processes = gather_object([(tokens, seconds)])
@@ -307,20 +281,17 @@ class TrainingStep:
             "time/judge_hidden_s": [sum(judging.busy_s(until=reward_start) for judging in self.batch.judgings)],
         }
 
+    def wait(self) -> None:
+        """Wait until no thread generates or judges groups of a later step."""
+
     def close(self) -> None:
         """Write the watching judge's last scores, after the last step. Raises RunStopped as `stop_together` does."""
         if self.watcher:
             self.watcher.close()
         self.stop_together()
 
-    def check(self) -> None:
-        """Raise RunStopped if this process's LLM client has stopped."""
-        if self.client:
-            self.client.check()
-
     def stop_together(self, reason: str | None = None) -> None:
-        """Raise RunStopped on all processes if any process must stop: because of `reason`, or because its LLM client
-        stopped."""
+        """Raise RunStopped on all processes if one has a `reason` to stop, or an LLM client that has stopped."""
         stop_together(gather_object([reason or (self.client.stop_reason if self.client else None)]))
 
 

@@ -8,7 +8,6 @@ and seeds are the same as without this key.
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -16,6 +15,7 @@ from accelerate.utils import gather_object
 from transformers import TrainerCallback
 from trl import GRPOTrainer
 
+from arenarl.run.checkpoints import checkpoint_folder
 from arenarl.system.atomic_files import write_lines
 from arenarl.system.event_loops import DaemonThreads
 from arenarl.system.progress import is_main_process
@@ -60,7 +60,7 @@ class StepAhead(TrainingStep, TrainerCallback):
         """As without this key, but drop stale anchors from the loss: greedy tokens are not samples, so no importance
         ratio corrects for their age."""
         rows = super().rollout_func(prompts, trainer)
-        trajectories = [trajectory for group in self.groups for trajectory in group.trajectories]
+        trajectories = [trajectory for group in self.batch.groups for trajectory in group.trajectories]
         is_stale = self.batch.weights_step < self.batch.number
         anchors = [row for row, trajectory in enumerate(trajectories) if is_stale and trajectory.is_anchor]
         tokens, dropped = (sum(sum(rows["env_mask"][row]) for row in of) for of in (range(len(trajectories)), anchors))
@@ -102,10 +102,10 @@ class StepAhead(TrainingStep, TrainerCallback):
             ]
         records = gather_object(records)
         if records and is_main_process():
-            write_lines(_file(args, state), records)
+            write_lines(checkpoint_folder(args, state) / FILE, records)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        path = _file(args, state)
+        path = checkpoint_folder(args, state) / FILE
         self._stored = {record["query_id"]: record for record in read_jsonl(path)} if path.is_file() else {}
 
     def _restored(self, number: int, queries: Sequence[Query]) -> Batch | None:
@@ -122,7 +122,3 @@ class StepAhead(TrainingStep, TrainerCallback):
             self.watcher.begin(number, judging.groups)
         generated = now - records[0]["rollout_s"], now
         return Batch(number, records[0]["weights_step"], list(range(len(groups))), groups, [judging], generated)
-
-
-def _file(args: Any, state: Any) -> Path:
-    return Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE

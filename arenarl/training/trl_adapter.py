@@ -21,7 +21,7 @@ from arenarl.config.schema import Config
 from arenarl.llm.client import RunStopped
 from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import GeneratorWeights
-from arenarl.run.checkpoints import finish_marks
+from arenarl.run.checkpoints import checkpoint_folder, finish_marks
 from arenarl.run.marks import MARK
 from arenarl.run.processes import enable_gradient_bucket_view
 from arenarl.run.trainer_arguments import clip_norm, common_arguments, deepspeed_file, on_one_gpu, start_deepspeed
@@ -37,20 +37,11 @@ from arenarl.trajectory import Query
 
 
 def make_trainer(
-    config: Config,
-    policy: str,
-    queries: Sequence[Query],
-    step: TrainingStep,
-    curve: Any = None,
-    trainer_class: Callable[..., GRPOTrainer] = OwnTokensTrainer,
-    **options: Any,
-) -> GRPOTrainer:
-    """Return TRL's trainer for the policy at a path. `step` makes its rollouts and rewards on `queries`.
-
-    Args:
-        curve: evaluation with `record(step)` and `has_point(step)`; None without one.
-        options: replace our arguments of `trainer_class`.
-    """
+    config: Config, policy: str, queries: Sequence[Query], step: TrainingStep, curve: Any = None,
+    trainer_class: Callable[..., GRPOTrainer] = OwnTokensTrainer, **options: Any,
+) -> GRPOTrainer:  # fmt: skip
+    """Return TRL's trainer for the policy at a path. `step` makes its rollouts and rewards on `queries`; `curve` is
+    the evaluation, if any, with `record(step)` and `has_point(step)`; `options` replace our arguments."""
     between_steps = BetweenSteps(config.rl.eval_steps, step, curve)
     defaults = {
         "model": policy,
@@ -64,7 +55,7 @@ def make_trainer(
     }
     trainer = trainer_class(**defaults | options)
     if make_advantages := online_method(config.rl).make_advantages:
-        trainer.advantages = make_advantages(trainer, policy, config, lambda: step.judged)
+        trainer.advantages = make_advantages(trainer, policy, config, lambda: step.batch.judged())
     balanced = config.rl.balance_micro_batches
     trainer.balances_micro_batches = torch.cuda.is_available() if balanced is None else balanced
     enable_gradient_bucket_view(trainer)
@@ -149,7 +140,7 @@ def saved_if_stopped(trainer: GRPOTrainer) -> Iterator[None]:
     try:
         yield
     except RunStopped as stop:
-        checkpoint = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
+        checkpoint = checkpoint_folder(trainer.args, trainer.state)
         finish_marks()
         if not any(gather_object([(checkpoint / MARK).is_file()])):  # gathered: saving needs all processes
             save_checkpoint(trainer)
@@ -198,10 +189,8 @@ class BetweenSteps(TrainerCallback):
 def gain_of_a_step_ahead(history: Sequence[dict[str, float]]) -> str:
     """Return a line with the mean seconds of a rollout and its updates, one after the other and one step ahead.
 
-    One step ahead, rollout and judging run beside the updates, so the longer of the two counts.
-
-    Args:
-        history: the trainer's logged metrics; an entry without a rollout belongs to the rollout before it.
+    One step ahead, rollout and judging run beside the updates, so the longer of the two counts. In `history`, the
+    trainer's logged metrics, an entry without a rollout belongs to the rollout before it.
     """
     cycles: list[list[float]] = []  # rollout, judging after it, forward and update, weight sync
     for entry in history:

@@ -52,6 +52,7 @@ class KeptSteps(TrainingStep):
 
     def finish(self, number):
         metrics = super().finish(number)
-        self.all_groups.append(self.groups)
-        self.all_outcomes.append(self.outcomes)
+        judged = self.batch.judged()
+        self.all_groups.append([group for group, _ in judged])
+        self.all_outcomes.append([outcome for _, outcome in judged])
         return metrics
