@@ -7,47 +7,20 @@ to METHODS, to the values of its key in config/schema.py, and as a YAML in confi
 from operator import attrgetter
 
 from arenarl.config.schema import Config, RLConfig
-from arenarl.training.methods import (
-    agentevol,
-    brpo,
-    dapo,
-    dpo,
-    dr_grpo,
-    gdpo,
-    gigpo,
-    grpo,
-    gspo,
-    ppo,
-    reinforce_plus_plus,
-    reinforce_plus_plus_global,
-    rloo,
-    rtmc,
-    step_credit,
-)
 from arenarl.training.methods.method import Method, OfflineMethod, OnlineMethod
+
+from arenarl.training.methods import (  # isort: skip
+    agentevol, brpo, dapo, dpo, dr_grpo, gdpo, gigpo, grpo, gspo, ppo, reinforce_plus_plus, reinforce_plus_plus_global,
+    rloo, rtmc, step_credit,
+)  # fmt: skip
 
 __all__ = ["METHODS", "Method", "chosen_methods", "offline_method", "online_method"]
 
 METHODS: list[Method] = [
-    module.METHOD
-    for module in (
-        grpo,
-        gspo,
-        dr_grpo,
-        dapo,
-        rloo,
-        reinforce_plus_plus,
-        reinforce_plus_plus_global,
-        gdpo,
-        brpo,
-        ppo,
-        step_credit,
-        gigpo,
-        rtmc,
-        dpo,
-        agentevol,
-    )
-]
+    grpo.METHOD, gspo.METHOD, dr_grpo.METHOD, dapo.METHOD, rloo.METHOD, reinforce_plus_plus.METHOD,
+    reinforce_plus_plus_global.METHOD, gdpo.METHOD, brpo.METHOD, ppo.METHOD, step_credit.METHOD, gigpo.METHOD,
+    rtmc.METHOD, dpo.METHOD, agentevol.METHOD,
+]  # fmt: skip
 
 
 def chosen_methods(config: Config) -> list[Method]:

@@ -6,15 +6,12 @@ from. Departs from AgentEvol: the best trajectory of a ranked group is always ke
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arenarl.config.schema import Config, RLConfig
-from arenarl.training.methods.method import Example, OfflineMethod, offline_arguments
+from arenarl.training.methods.method import Example, OfflineMethod, Trainer, offline_arguments
 from arenarl.training.rewards.group import GroupOutcome
 from arenarl.trajectory import RolloutGroup
-
-if TYPE_CHECKING:
-    from transformers import Trainer
 
 IGNORED = -100  # the label of a token without a loss
 
@@ -37,7 +34,7 @@ def best_trajectories(group: RolloutGroup, outcome: GroupOutcome, rl: RLConfig) 
             yield {"input_ids": ids, "labels": labels}
 
 
-def make_trainer(config: Config, policy: str, examples: list[Example], folder: Path, tokenizer: Any) -> "Trainer":
+def make_trainer(config: Config, policy: str, examples: list[Example], folder: Path, tokenizer: Any) -> Trainer:
     from datasets import Dataset
     from trl import SFTConfig
 

@@ -22,6 +22,5 @@ METHOD = OnlineMethod(
     title="BRPO",
     keys={"rl.advantage": "none"},
     learns_from_equal=True,
-    for_trl=lambda rl: ("none", list),
     make_advantages=make_advantages,
 )

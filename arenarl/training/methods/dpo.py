@@ -13,15 +13,12 @@ With beta .1, a winner that became e^2 times as likely, and a loser that became 
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arenarl.config.schema import Config, RLConfig
-from arenarl.training.methods.method import Example, OfflineMethod, offline_arguments
+from arenarl.training.methods.method import Example, OfflineMethod, Trainer, offline_arguments
 from arenarl.training.rewards.group import GroupOutcome
 from arenarl.trajectory import RolloutGroup
-
-if TYPE_CHECKING:
-    from trl import DPOTrainer
 
 
 def preference_pairs(group: RolloutGroup, outcome: GroupOutcome, rl: RLConfig | None = None) -> Iterator[Example]:
@@ -43,7 +40,7 @@ def preference_pairs(group: RolloutGroup, outcome: GroupOutcome, rl: RLConfig | 
             }
 
 
-def make_trainer(config: Config, policy: str, pairs: list[Example], folder: Path, tokenizer: Any) -> "DPOTrainer":
+def make_trainer(config: Config, policy: str, pairs: list[Example], folder: Path, tokenizer: Any) -> Trainer:
     """Return TRL's DPOTrainer; its reference policy is the starting policy (with LoRA, the model without the
     adapter)."""
     from datasets import Dataset

@@ -19,4 +19,4 @@ def center(rewards_G: Rewards) -> list[float | None]:
     return to_list(rewards - np.nanmean(rewards)) if np.isfinite(rewards).any() else list(rewards_G)
 
 
-METHOD = OnlineMethod(title="Dr.GRPO", keys={"rl.advantage": "center"}, for_trl=lambda rl: ("none", list))
+METHOD = OnlineMethod(title="Dr.GRPO", keys={"rl.advantage": "center"})

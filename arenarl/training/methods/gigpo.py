@@ -18,25 +18,19 @@ The returns in s are .5, 0 and 0, with mean 1/6; A^E is .5 and -.5.
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arenarl.config.schema import Config
 from arenarl.training.methods.dr_grpo import center
 from arenarl.training.methods.grpo import standardize
-from arenarl.training.methods.method import Advantages, Judged, OnlineMethod, Rewards
+from arenarl.training.methods.method import Advantages, GRPOTrainer, Judged, OnlineMethod, Rewards
 from arenarl.training.methods.turns import STATE_WORLDS, make_turn_advantages
-
-if TYPE_CHECKING:
-    from trl import GRPOTrainer
 
 
 def turn_advantages(
-    rewards_G: Rewards,
-    states_G: Sequence[Sequence[Hashable]],
-    weight: float,
-    discount: float,
+    rewards_G: Rewards, states_G: Sequence[Sequence[Hashable]], weight: float, discount: float,
     scale: Callable[[Rewards], Sequence[float | None]],
-) -> list[list[float]]:
+) -> list[list[float]]:  # fmt: skip
     """Return each turn's advantage (G, turns); `states_G` are the states before the turns.
 
     Trajectories without a reward have advantage 0, and their turns do not count.
@@ -56,7 +50,7 @@ def turn_advantages(
     return advantages
 
 
-def make_advantages(trainer: "GRPOTrainer", policy: str, config: Config, judged: Judged) -> Advantages:
+def make_advantages(trainer: GRPOTrainer, policy: str, config: Config, judged: Judged) -> Advantages:
     rl = config.rl
     standardized = partial(standardize, ddof=rl.advantage_ddof, eps=rl.advantage_epsilon)
     scale = standardized if rl.state_norm == "std" else center
@@ -74,6 +68,5 @@ METHOD = OnlineMethod(
     requires={"environment.domain": STATE_WORLDS, "rl.importance_sampling_level": ("token",)},
     reads=("rl.state_weight", "rl.state_norm", "rl.discount", "rl.advantage_ddof", "rl.advantage_epsilon"),
     learns_from_equal=True,
-    for_trl=lambda rl: ("none", list),
     make_advantages=make_advantages,
 )

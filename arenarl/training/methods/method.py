@@ -7,26 +7,28 @@ any other method returns its own advantages, one per trajectory (B,) or per toke
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from arenarl.config.schema import Config, RLConfig
+from arenarl.training.rewards.group import GroupOutcome
+from arenarl.trajectory import RolloutGroup
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import Tensor
     from transformers import Trainer
     from trl import GRPOTrainer
-
-    from arenarl.training.rewards.group import GroupOutcome
-    from arenarl.trajectory import RolloutGroup
+else:  # requirements are checked before these are loaded, which takes seconds
+    Tensor = Trainer = GRPOTrainer = Any
 
 Rewards = Sequence[float | None]  # (G,)
+Scale = Literal["group", "batch", "none"]
+Values = Callable[[Rewards], Rewards]  # rewards (G,) -> the values (G,) that TRL receives
 Example = dict[str, list[int]]
 # (the trainer's batch, rewards (B,) with NaN for none) -> advantages (B,) or (B, T)
-Advantages = Callable[[dict[str, Any], "Tensor"], "Tensor"]
+Advantages = Callable[[dict[str, Any], Tensor], Tensor]
 # () -> the groups of the current step, in the batch's order, with their outcomes
-Judged = Callable[[], "Sequence[tuple[RolloutGroup, GroupOutcome]]"]
+Judged = Callable[[], Sequence[tuple[RolloutGroup, GroupOutcome]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +45,13 @@ class Method:
 class OnlineMethod(Method):
     """A value of `rl.advantage`: TRL's GRPOTrainer takes a step after each rollout."""
 
-    # rl -> (`scale`, rewards (G,) -> the values (G,) that TRL receives)
-    for_trl: Callable[[RLConfig], tuple[Literal["group", "batch", "none"], Callable[[Rewards], Rewards]]]
+    # by default, TRL only subtracts the group's mean
+    for_trl: Callable[[RLConfig], tuple[Scale, Values]] = lambda rl: ("none", list)
     # TRL standardises the reward, or its parts, and validity separately, sums, standardises again
     keeps_rewards_apart: bool = False
     learns_from_equal: bool = False  # a group of equal rewards may have other advantages than 0
     # takes trainer, policy, config, and a function that returns this process's judged groups
-    make_advantages: "Callable[[GRPOTrainer, str, Config, Judged], Advantages] | None" = None
+    make_advantages: Callable[[GRPOTrainer, str, Config, Judged], Advantages] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +59,13 @@ class OfflineMethod(Method):
     """A value of `rl.method`: rounds of rollouts, each followed by training on examples (`offline`)."""
 
     examples: str  # plural noun for log lines
-    find_examples: "Callable[[RolloutGroup, GroupOutcome, RLConfig], Iterator[Example]]"
+    find_examples: Callable[[RolloutGroup, GroupOutcome, RLConfig], Iterator[Example]]
     # takes config, policy, examples, folder, tokenizer
-    make_trainer: "Callable[[Config, str, list[Example], Path, Any], Trainer]"
+    make_trainer: Callable[[Config, str, list[Example], Path, Any], Trainer]
     restarts: bool = False  # each round trains the first policy on the examples of all rounds so far
 
 
-def offline_arguments(config: Config, folder: "Path", trajectories: int = 1) -> dict[str, Any]:
+def offline_arguments(config: Config, folder: Path, trajectories: int = 1) -> dict[str, Any]:
     """Return TRL's arguments for one epoch over examples of `trajectories` each, `rl.batch_size` examples per step.
 
     On a CPU, the micro-batch is one example: larger micro-batches save no time and add padding.

@@ -5,19 +5,15 @@ clipped loss and KL term, because TRL's PPOTrainer supports neither turns nor ma
 is one of the policy's own tokens; observations lie between two steps. The reward comes with the last token.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arenarl.config.schema import Config
-from arenarl.training.methods.method import Advantages, OnlineMethod
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from trl import GRPOTrainer
+from arenarl.training.methods.method import Advantages, GRPOTrainer, OnlineMethod, Tensor
 
 
 def generalized_advantages(
-    rewards_B: "Tensor", values_BT: "Tensor", own_BT: "Tensor", discount: float, gae_lambda: float
-) -> "Tensor":
+    rewards_B: Tensor, values_BT: Tensor, own_BT: Tensor, discount: float, gae_lambda: float
+) -> Tensor:
     """Return advantages (B, T): A_t = delta_t + discount lambda A_t' with delta_t = r_t + discount V_t' - V_t.
 
     t' is the policy's next own token; r_t is the trajectory's reward at its last own token, else 0. Other tokens have
@@ -38,7 +34,7 @@ def generalized_advantages(
     return advantages_BT
 
 
-def make_advantages(trainer: "GRPOTrainer", policy: str, config: Config, *_: Any) -> Advantages:
+def make_advantages(trainer: GRPOTrainer, policy: str, config: Config, *_: Any) -> Advantages:
     """Return a function that computes whitened advantages (B, T) and then trains the critic on the batch.
 
     A trajectory without a reward has advantage 0, and the critic is not trained on it.
@@ -50,7 +46,7 @@ def make_advantages(trainer: "GRPOTrainer", policy: str, config: Config, *_: Any
     trainer.critic = critic
     trainer.add_callback(critic)
 
-    def advantages(batch: dict[str, Any], rewards_B: "Tensor") -> "Tensor":
+    def advantages(batch: dict[str, Any], rewards_B: Tensor) -> Tensor:
         own_BT = batch["completion_mask"] * batch["tool_mask"] * rewards_B.isfinite()[:, None]
         rows = Rows.of(batch, own_BT)
         values_BT = critic.values(rows)
@@ -70,6 +66,5 @@ METHOD = OnlineMethod(
     excludes={"rl.loss_type": ("dr_grpo",)},
     reads=("rl.discount", "rl.gae_lambda", "rl.critic_learning_rate"),
     learns_from_equal=True,
-    for_trl=lambda rl: ("none", list),
     make_advantages=make_advantages,
 )

@@ -4,20 +4,16 @@
 step, so a long trajectory weighs more. Departs from REINFORCE++: KL is a term of the loss, not of the reward.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from arenarl.training.methods.method import Advantages, OnlineMethod
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from trl import GRPOTrainer
+from arenarl.training.methods.method import Advantages, GRPOTrainer, OnlineMethod, Tensor
 
 
-def make_advantages(trainer: "GRPOTrainer", *_: Any) -> Advantages:
+def make_advantages(trainer: GRPOTrainer, *_: Any) -> Advantages:
     """Return a function that computes advantages (B, T); a trajectory without a reward has 0 and does not count."""
     from arenarl.training.critic import whiten
 
-    def advantages(batch: dict[str, Any], rewards_B: "Tensor") -> "Tensor":
+    def advantages(batch: dict[str, Any], rewards_B: Tensor) -> Tensor:
         own_BT = batch["completion_mask"] * batch["tool_mask"] * rewards_B.isfinite()[:, None]
         return whiten(rewards_B.nan_to_num()[:, None] * own_BT, own_BT, trainer.accelerator)
 
@@ -30,6 +26,5 @@ METHOD = OnlineMethod(
     requires={"rl.importance_sampling_level": ("token",)},
     excludes={"rl.loss_type": ("dr_grpo",)},
     learns_from_equal=True,
-    for_trl=lambda rl: ("none", list),
     make_advantages=make_advantages,
 )

@@ -18,14 +18,11 @@ V(s) is .5, Q(s, a) and V(t) are .75, Q(t, b) is 1.
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arenarl.config.schema import Config
-from arenarl.training.methods.method import Advantages, Judged, OnlineMethod, Rewards
+from arenarl.training.methods.method import Advantages, GRPOTrainer, Judged, OnlineMethod, Rewards
 from arenarl.training.methods.turns import STATE_WORLDS, make_turn_advantages
-
-if TYPE_CHECKING:
-    from trl import GRPOTrainer
 
 
 def turn_advantages(rewards_G: Rewards, visits_G: Sequence[Sequence[tuple[Hashable, str | None]]]) -> list[list[float]]:
@@ -44,7 +41,7 @@ def turn_advantages(rewards_G: Rewards, visits_G: Sequence[Sequence[tuple[Hashab
     ]
 
 
-def make_advantages(trainer: "GRPOTrainer", policy: str, config: Config, judged: Judged) -> Advantages:
+def make_advantages(trainer: GRPOTrainer, policy: str, config: Config, judged: Judged) -> Advantages:
     return make_turn_advantages(trainer, config, judged, turn_advantages)
 
 
@@ -53,6 +50,5 @@ METHOD = OnlineMethod(
     keys={"rl.advantage": "rtmc"},
     requires={"environment.domain": STATE_WORLDS, "rl.importance_sampling_level": ("token",)},
     learns_from_equal=True,
-    for_trl=lambda rl: ("none", list),
     make_advantages=make_advantages,
 )

@@ -13,19 +13,16 @@ A turn named in round 0 and another in round 2, at A = .5 and at A = -.5:
 [-0.5, -0.5, -0.5, -0.5]
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from math import exp
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from arenarl.config.schema import Config
 from arenarl.tournament.ranking import Ranking
-from arenarl.training.methods.method import Advantages, Judged, OnlineMethod
+from arenarl.training.methods.method import Advantages, GRPOTrainer, Judged, OnlineMethod, Tensor
 from arenarl.training.methods.turns import over_tokens, turn_counts
 from arenarl.trajectory import RolloutGroup
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from trl import GRPOTrainer
 
 
 def gates(depths: Mapping[int, int]) -> dict[int, float]:
@@ -44,38 +41,34 @@ def turn_advantages(advantage: float, depths: Mapping[int, int], turns: int) -> 
     return [advantage + advantage * gate_of.get(turn, 0.0) for turn in range(turns)]
 
 
-def pivotal_depths(ranking: Ranking, by: Literal["round", "turn"]) -> dict[int, dict[int, int]]:
-    """Return trajectory -> pivotal turn, an index from 0 -> its depth, from all matches that the trajectory won."""
-    depths: dict[int, dict[int, int]] = {}
-    for match in ranking.matches:
-        if match.scores is None or match.is_tie:
-            continue
-        winner = match.i if match.scores[0] > match.scores[1] else match.j
-        of_winner = depths.setdefault(winner, {})
-        for call in match.calls:
-            place = 0 if call.first == winner else 1
-            for number in (call.detail[place] if call.detail else {}).get("pivotal_turns", ()):
-                turn = number - 1
-                of_winner[turn] = max(of_winner.get(turn, 0), match.round if by == "round" else turn)
-    return depths
-
-
 def depths_of(
     group: RolloutGroup, ranking: Ranking | None, by: Literal["round", "turn"] = "round"
 ) -> list[dict[int, int]]:
-    """Return the depths of each trajectory's pivotal turns (G,); trajectories with equal messages share them."""
-    by_row = pivotal_depths(ranking, by) if ranking else {}
-    by_messages = {repr(group.trajectories[row].messages): depths for row, depths in by_row.items()}
+    """Return the depth of each pivotal turn, an index from 0, from the matches that a trajectory won (G,).
+
+    Trajectories with equal messages share them.
+    """
+    by_messages: dict[str, dict[int, int]] = defaultdict(dict)
+    for match in ranking.matches if ranking else []:
+        if match.scores is None or match.is_tie:
+            continue
+        winner = match.i if match.scores[0] > match.scores[1] else match.j
+        depths = by_messages[repr(group.trajectories[winner].messages)]
+        for call in match.calls:
+            detail = call.detail[0 if call.first == winner else 1] if call.detail else {}
+            for number in detail.get("pivotal_turns", ()):
+                turn = number - 1
+                depths[turn] = max(depths.get(turn, 0), match.round if by == "round" else turn)
     return [by_messages.get(repr(trajectory.messages), {}) for trajectory in group.trajectories]
 
 
-def make_advantages(trainer: "GRPOTrainer", policy: str, config: Config, judged: Judged) -> Advantages:
+def make_advantages(trainer: GRPOTrainer, policy: str, config: Config, judged: Judged) -> Advantages:
     """Return a function that raises TRL's advantages, (B,), on the pivotal turns, (B, T)."""
     from accelerate.utils import gather_object
 
     from arenarl.training.trl_internals import step_metrics
 
-    def advantages(batch: dict[str, Any], rewards_B: "Tensor") -> "Tensor":
+    def advantages(batch: dict[str, Any], rewards_B: Tensor) -> Tensor:
         own_BT = batch["completion_mask"] * batch["tool_mask"]
         depths_B = [
             depths
@@ -101,6 +94,5 @@ METHOD = OnlineMethod(
     },
     reads=("judge.train.name_turns", "judge.train.turn_error_rate", "rl.credit_depth"),
     needs_matches=True,
-    for_trl=lambda rl: ("none", list),
     make_advantages=make_advantages,
 )

@@ -5,25 +5,19 @@ A turn's tokens are a run of the policy's own tokens; the template's tokens and 
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from arenarl.config.schema import Config
-from arenarl.training.methods.method import Advantages, Judged, Rewards
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from trl import GRPOTrainer
+from arenarl.training.methods.method import Advantages, GRPOTrainer, Judged, Rewards, Tensor
 
 STATE_WORLDS = ("textcraft", "babyai")  # domains whose `visits` have exact states
 Visits = Sequence[tuple[Hashable, str | None]]  # per turn: the state before it, and its action
 
 
 def make_turn_advantages(
-    trainer: "GRPOTrainer",
-    config: Config,
-    judged: Judged,
+    trainer: GRPOTrainer, config: Config, judged: Judged,
     of_group: Callable[[Rewards, Sequence[Visits]], list[list[float]]],
-) -> Advantages:
+) -> Advantages:  # fmt: skip
     """Return a function that computes advantages (B, T), and logs the share of turns whose state another trajectory of
     the group visited too. `of_group` maps a group's rewards (G,) and visits (G, turns) to advantages (G, turns)."""
     from accelerate.utils import gather_object
@@ -33,7 +27,7 @@ def make_turn_advantages(
 
     domain = make_domain(config.environment, config.data)
 
-    def advantages(batch: dict[str, Any], rewards_B: "Tensor") -> "Tensor":
+    def advantages(batch: dict[str, Any], rewards_B: Tensor) -> Tensor:
         turns_B, shared = [], []
         for group, outcome in judged():
             visits_G = [
@@ -50,7 +44,7 @@ def make_turn_advantages(
     return advantages
 
 
-def turn_counts(own_BT: "Tensor") -> list[int]:
+def turn_counts(own_BT: Tensor) -> list[int]:
     """Return the number of turns of each trajectory (B,).
 
     >>> import torch
@@ -60,7 +54,7 @@ def turn_counts(own_BT: "Tensor") -> list[int]:
     return _starts(own_BT).sum(dim=1).tolist()
 
 
-def over_tokens(turns_B: Sequence[Sequence[float]], own_BT: "Tensor") -> "Tensor":
+def over_tokens(turns_B: Sequence[Sequence[float]], own_BT: Tensor) -> Tensor:
     """Return advantages (B, T): each of a turn's tokens gets the turn's advantage, other tokens get 0.
 
     >>> import torch
@@ -75,7 +69,7 @@ def over_tokens(turns_B: Sequence[Sequence[float]], own_BT: "Tensor") -> "Tensor
     return advantages_BT
 
 
-def _starts(own_BT: "Tensor") -> "Tensor":
+def _starts(own_BT: Tensor) -> Tensor:
     """Return 1 (B, T) at the first token of each turn."""
     before_BT = own_BT.roll(1, dims=1)
     before_BT[:, 0] = 0

@@ -5,25 +5,14 @@ other papers (docs/methods.md). A trajectory without a verdict, or void after a 
 out of the ranking. To add a reward: write its file, and add a row here and its name in config/value_types.py.
 """
 
-from arenarl.training.rewards import (
-    brpo,
-    circular,
-    correctness,
-    dgr,
-    elo,
-    environment,
-    evolving_rubrics,
-    mixture,
-    pointwise,
-    rubric_checklist,
-    ruler,
-    tournament,
-    tournament_grpo,
-    win_rate,
-)
 from arenarl.training.rewards.group import Reward
 from arenarl.training.rewards.own import own_reward
 from arenarl.training.rewards.tournament import rank_to_reward
+
+from arenarl.training.rewards import (  # isort: skip
+    brpo, circular, correctness, dgr, elo, environment, evolving_rubrics, mixture, pointwise, rubric_checklist, ruler,
+    tournament, tournament_grpo, win_rate,
+)  # fmt: skip
 
 __all__ = ["REWARDS", "Reward", "rank_to_reward", "reward_of"]
 
