@@ -16,7 +16,7 @@ from statistics import fmean
 import numpy as np
 
 from arenarl.tournament.ranking import scored_calls
-from arenarl.training.rewards.formulas import to_array, to_list
+from arenarl.training.rewards.formulas import below_lowest, to_array, to_list
 from arenarl.training.rewards.group import (
     GroupOutcome,
     IncomingGroup,
@@ -95,16 +95,10 @@ def circular_reward(
     >>> circular_reward([4.0, 2.0, None, None], [True, True, False, None], [9, 3, 1, 1], penalty=1.0)
     [3.5, 2.5, 1.5, None]
     """
-    rows = [
-        row for row, (score, valid) in enumerate(zip(scores_G, valid_G, strict=True)) if valid and score is not None
-    ]
-    if any(valid_G) and not rows:
-        return [None] * len(scores_G)
-    rewards = np.full(len(scores_G), np.nan)
-    rewards[rows] = to_array(scores_G)[rows] + shorter_is_better([lengths_G[row] for row in rows], penalty)
-    lowest = rewards[rows].min() - 1 if rows else 0.0
-    rewards[[valid is False for valid in valid_G]] = lowest
-    return to_list(rewards)
+    rewards = to_array(scores_G)
+    rows = [row for row, valid in enumerate(valid_G) if valid and scores_G[row] is not None]
+    rewards[rows] += shorter_is_better([lengths_G[row] for row in rows], penalty)
+    return below_lowest(to_list(rewards), valid_G, lambda count: 1.0)
 
 
 async def by_circle(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:

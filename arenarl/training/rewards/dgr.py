@@ -6,6 +6,7 @@ The reward is wins minus losses, over the number of opponents, from -1 to 1. Dep
 
 from collections.abc import Sequence
 
+from arenarl.training.rewards.formulas import below_lowest
 from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, ranked_outcome
 
 
@@ -18,12 +19,7 @@ def dgr_reward(net_G: Sequence[float | None], valid_G: Sequence[bool | None]) ->
     >>> dgr_reward([1.0, 0.0, -1.0, None, None], [True, True, True, False, None])
     [1.0, 0.0, -1.0, -2.0, None]
     """
-    rows = list(zip(net_G, valid_G, strict=True))
-    known = [net for net, valid in rows if valid and net is not None]
-    if any(valid_G) and not known:
-        return [None] * len(net_G)
-    invalid = min(known) - 2 / max(1, len(known) - 1) if known else 0.0
-    return [None if valid is None else net if valid else invalid for net, valid in rows]
+    return below_lowest(net_G, valid_G, lambda count: 2 / max(1, count - 1))
 
 
 async def by_net_wins(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:

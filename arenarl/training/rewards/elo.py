@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from arenarl.tournament.elo import K
 from arenarl.tournament.ranking import Ranking
 from arenarl.tournament.topologies import parameters_of
-from arenarl.training.rewards.formulas import min_max
+from arenarl.training.rewards.formulas import below_lowest, min_max
 from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, ranked_outcome
 
 
@@ -18,12 +18,7 @@ def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None]
     >>> [reward and round(reward, 4) for reward in elo_reward([64.0, 0.0, None, None], [True, True, False, None])]
     [1.0, 0.3333, 0.0, None]
     """
-    rows = list(zip(ratings_G, valid_G, strict=True))
-    known = [rating for rating, valid in rows if valid and rating is not None]
-    if any(valid_G) and not known:
-        return [None] * len(ratings_G)
-    lowest = min(known, default=0.0) - K
-    return min_max([None if valid is None else rating if valid else lowest for rating, valid in rows])
+    return min_max(below_lowest(ratings_G, valid_G, lambda count: K))
 
 
 async def elo_ratings(referee: Referee, incoming: IncomingGroup) -> tuple[list[float | None], Ranking]:

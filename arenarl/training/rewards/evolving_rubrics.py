@@ -14,15 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from arenarl.training.rewards.formulas import zero_invalid
-from arenarl.training.rewards.group import (
-    GroupOutcome,
-    IncomingGroup,
-    Referee,
-    Reward,
-    ask,
-    first_rows,
-    scored_outcome,
-)
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, ask, first_rows, scored_outcome
 from arenarl.training.rewards.rubric_checklist import check_query_rubrics, checklist_reward, out_of_10
 
 KEPT = 5  # rubrics per query; DR Tulu's

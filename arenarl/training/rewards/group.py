@@ -165,12 +165,13 @@ async def play(
         row_at = dict(enumerate(indices))  # unlike a list, it raises an error for position -1
         return None if positions is None else [row_at[position] for position in positions]
 
+    calls = EarlyCalls(surely_meets(topology), ask, tournament.bidirectional, tournament.timeout_s)
+
     async def enter(row: int) -> Trajectory:
         trajectory = await incoming.trajectory(row)
         calls.enter(row, repr(trajectory.messages) if trajectory.valid else None)
         return trajectory
 
-    calls = EarlyCalls(surely_meets(topology), ask, tournament.bidirectional, tournament.timeout_s)
     valid_G = valid_of(await asyncio.gather(*map(enter, range(len(incoming)))))
     options |= {"timeout_s": tournament.timeout_s, "bidirectional": tournament.bidirectional, "valid_G": valid_G}
     ranking = await play_tournament(
