@@ -74,14 +74,9 @@ class ApiRolloutEngine(RolloutEngine):
     """
 
     def __init__(
-        self,
-        llm: LLMConfig,
-        client: LLMClient,
-        make_environment: Callable[[], Environment],
-        config: RolloutConfig,
-        language: str,
-        **world: Any,
-    ):
+        self, llm: LLMConfig, client: LLMClient, make_environment: Callable[[], Environment], config: RolloutConfig,
+        language: str, **world: Any,
+    ):  # fmt: skip
         super().__init__(None, None, make_environment, config, **world)  # text only: no generator, no tokenizer
         self.system = default_prompt(language, bool(self.instances.kind.tools))
         self.llm, self.client = llm, client

@@ -23,17 +23,10 @@ def prepare_attention() -> None:
 
 
 def attend(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    *,
-    on_gpu: bool,
+    module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    attention_mask: torch.Tensor | None, dropout: float = 0.0, scaling: float | None = None, *, on_gpu: bool,
     **others: Any,
-) -> tuple[torch.Tensor, None]:
+) -> tuple[torch.Tensor, None]:  # fmt: skip
     """Attend with queries (B, heads, T, D) to keys and values (B, KV heads, S, D). Return (B, T, heads, D), and None
     for the weights. Without a mask, either S equals T, or T is 1."""
     sharing, is_masked = query.shape[1] // key.shape[1], attention_mask is not None

@@ -24,12 +24,9 @@ from arenarl.system.progress import process_count, process_rank
 
 
 def make_engine(
-    config: Config,
-    tokenizer: PreTrainedTokenizerBase,
-    make: Callable[[], Environment],
-    model: Any = None,
+    config: Config, tokenizer: PreTrainedTokenizerBase, make: Callable[[], Environment], model: Any = None,
     stage: str = "rl",
-) -> RolloutEngine:
+) -> RolloutEngine:  # fmt: skip
     """Return the engine that `rollout.backend` names; in training the trainer sets the model later."""
     generator, world = _make_generator(config.rollout, tokenizer, model), config.environment
     options = (world.schemas_in_prompt, system_prompt(config, stage), world.actions, world.instances, world.timeout_s)

@@ -139,17 +139,11 @@ class RolloutEngine:
     limit: Limit | None = None
 
     def __init__(
-        self,
-        generator: Generator,
-        tokenizer: PreTrainedTokenizerBase,
-        make_environment: Callable[[], Environment],
-        config: RolloutConfig,
-        schemas_in_prompt: bool = True,
-        system: str | None = None,
-        actions: ActionForm = "tool_calls",
-        max_instances: int | None = None,
+        self, generator: Generator, tokenizer: PreTrainedTokenizerBase, make_environment: Callable[[], Environment],
+        config: RolloutConfig, schemas_in_prompt: bool = True, system: str | None = None,
+        actions: ActionForm = "tool_calls", max_instances: int | None = None,
         timeout_s: float = EnvironmentConfig.timeout_s,
-    ):
+    ):  # fmt: skip
         self.generator = generator
         self.tokenizer = tokenizer
         self.config = config
@@ -174,22 +168,21 @@ class RolloutEngine:
 
         `tick` is called as each trajectory ends, with its index counted over all groups.
         """
-        n = self.config.group_size
-
-        def is_anchor(row: int) -> bool:
-            return self.config.anchor and row == 0
-
-        def mark_anchor(index: int, trajectory: Trajectory) -> None:
-            trajectory.is_anchor = is_anchor(index % n)
-            if tick:
-                tick(index, trajectory)
-
-        temperatures = [0.0 if is_anchor(row) else self.config.temperature for row in range(n)]
+        n, has_anchor = self.config.group_size, self.config.anchor
+        temperatures = [self.config.temperature] * n
+        if has_anchor:
+            temperatures[0] = 0.0
         attempts = [
             Attempt(query, temperature, stable_seed(seed, query.query_id, row), max_turns, self.config.max_seconds)
             for query in queries
             for row, temperature in enumerate(temperatures)
         ]
+
+        def mark_anchor(index: int, trajectory: Trajectory) -> None:
+            trajectory.is_anchor = has_anchor and index % n == 0
+            if tick:
+                tick(index, trajectory)
+
         trajectories = self.roll_out(attempts, mark_anchor)
         return [RolloutGroup(query, trajectories[index * n : (index + 1) * n]) for index, query in enumerate(queries)]
 
@@ -243,17 +236,19 @@ class RolloutEngine:
                 return trajectory
         except ToolCrash as crash:
             self._show(crash)
-            progress = progress or self._start(attempt.query)
-            progress.rewards = []
-            trajectory = progress.end(attempt.query.query_id, "tool_crash")
+            trajectory = self._end_void(progress, attempt.query, "tool_crash")
             trajectory.meta["crash"] = storable(str(crash))[:300]
             return trajectory
         except TimeoutError:
             if not timeout.expired():
                 raise
-            progress = progress or self._start(attempt.query)
-            progress.rewards = []
-            return progress.end(attempt.query.query_id, "max_seconds")
+            return self._end_void(progress, attempt.query, "max_seconds")
+
+    def _end_void(self, progress: Progress | None, query: Query, stop_reason: StopReason) -> Trajectory:
+        """Return a trajectory that ended early, without a reward; `progress` is None if it did not start."""
+        progress = progress or self._start(query)
+        progress.rewards = []
+        return progress.end(query.query_id, stop_reason)
 
     def _show(self, crash: ToolCrash) -> None:
         """Print a crash's traceback, once for each exception type and line of code."""

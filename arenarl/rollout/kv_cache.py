@@ -6,6 +6,7 @@ attention can be cut at any token: a model with sliding windows or recurrent sta
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from operator import itemgetter
 
 import torch
@@ -95,21 +96,10 @@ class BatchCache:
         batches, longest = (self, other), max(self.length, other.length)
         starts_B = torch.cat([batch.starts_B + (longest - batch.length) for batch in batches])
         unused = int(starts_B.min())
-        length, layers = longest - unused, []
-        for number in range(len((self if self.length else other).layers.layers) if length else 0):
-            states = []
-            for name in ("keys", "values"):
-                parts = [getattr(batch.layers.layers[number], name) if batch.length else None for batch in batches]
-                example = next(part for part in parts if part is not None)
-                joined = example.new_zeros(len(starts_B), example.shape[1], length + ROOM, example.shape[3])
-                for part, rows in zip(parts, joined.split([len(batch.starts_B) for batch in batches]), strict=True):
-                    if part is not None:
-                        columns = min(part.shape[2], length)
-                        rows[:, :, length - columns : length] = part[:, :, part.shape[2] - columns :]
-                states.append(joined)
-            layers.append(GrowingLayer(*states, length))
+        length, sizes = longest - unused, [len(batch.starts_B) for batch in batches]
         if length:
-            self.layers = Cache(layers=layers)
+            held = [[(layer.keys, layer.values) for layer in batch.layers.layers if batch.length] for batch in batches]
+            self.layers = _aligned(held, sizes, length)
         self.starts_B, self.length = starts_B - unused, length
 
     def select(self, rows: torch.Tensor) -> None:
@@ -196,18 +186,28 @@ def _join(model: PreTrainedModel, caches: Sequence[TrajectoryCache]) -> BatchCac
     starts = [longest - len(cache.token_ids) for cache in caches]
     if not longest:
         return BatchCache(DynamicCache(config=model.config), starts, 0, model.device)
-    layers: list[GrowingLayer] = []
-    for number in range(max(len(cache.layers) for cache in caches)):
-        cached = [cache.layers[number] if cache.layers else None for cache in caches]
-        example = next(layer for layer in cached if layer)
-        sizes = [(len(caches), states.shape[0], longest + ROOM, states.shape[2]) for states in example]
-        joined = tuple(states.new_zeros(size) for states, size in zip(example, sizes, strict=True))
-        for row, (start, layer) in enumerate(zip(starts, cached, strict=True)):
-            if layer:
-                for states, target in zip(layer, joined, strict=True):
-                    target[row, :, start:longest] = states
-        layers.append(GrowingLayer(*joined, longest))
-    return BatchCache(Cache(layers=layers), starts, longest, model.device)
+    held = [[(keys[None], values[None]) for keys, values in cache.layers] for cache in caches]
+    return BatchCache(_aligned(held, [1] * len(caches), longest), starts, longest, model.device)
+
+
+def _aligned(held: Sequence[list[Layer]], sizes: list[int], length: int) -> Cache:
+    """Stack layers of several batches, aligned on the right, in a cache of `length` columns.
+
+    `held` has each batch's layers, none for a batch without tokens; `sizes` are its numbers of rows.
+    """
+    layers = []
+    for parts in zip_longest(*held):  # a layer of each batch, None for a batch without tokens
+        joined = []
+        for kind in (0, 1):  # keys, then values
+            example = next(part[kind] for part in parts if part)
+            states = example.new_zeros(sum(sizes), example.shape[1], length + ROOM, example.shape[3])
+            for part, rows in zip(parts, states.split(sizes), strict=True):
+                if part:
+                    columns = min(part[kind].shape[2], length)
+                    rows[:, :, length - columns : length] = part[kind][:, :, part[kind].shape[2] - columns :]
+            joined.append(states)
+        layers.append(GrowingLayer(*joined, length))
+    return Cache(layers=layers)
 
 
 def encode(model: PreTrainedModel, prompts: Sequence[list[int]]) -> BatchCache:

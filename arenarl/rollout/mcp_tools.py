@@ -106,13 +106,9 @@ def _unchanged_tool(tool: Schema) -> OfferedTool:
 
 
 def _renamed_tool(
-    name: str,
-    rule: RenamedToolConfig,
-    server: MCPServerConfig,
-    key: str,
-    known: Mapping[str, Schema],
+    name: str, rule: RenamedToolConfig, server: MCPServerConfig, key: str, known: Mapping[str, Schema],
     like: Callable[[str], list[Schema]],
-) -> OfferedTool:
+) -> OfferedTool:  # fmt: skip
     schema = None
     if rule.like:
         builtin = _by_name(like(rule.like))
