@@ -37,10 +37,8 @@ def has_begun(folder: Path) -> bool:
 def other_settings(config: Config, folder: Path, keys: dict[str, Any] | None = None) -> str:
     """Return the first keys that differ from the config of a stage's start, "" if none does.
 
-    A key that did not exist when the stage started counts as its default.
-
-    Args:
-        keys: the config as the start record stores it; None reads the folder's config.yaml, if it exists.
+    A key that did not exist when the stage started counts as its default. `keys` is the config as the start record
+    stores it; None reads the folder's config.yaml, if it exists.
     """
     earlier = folder / "config.yaml"
     if keys is None and not earlier.is_file():

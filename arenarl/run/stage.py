@@ -29,22 +29,14 @@ _LOCKS: list[IO] = []  # open files whose locks this process holds
 
 
 def start_stage(
-    config: Config,
-    stage: str,
-    provenance: Callable[[Config, str], dict[str, Any]],
-    policy: str | None = None,
+    config: Config, stage: str, provenance: Callable[[Config, str], dict[str, Any]], policy: str | None = None,
     query_ids: Sequence[str] = (),
-) -> Path:
+) -> Path:  # fmt: skip
     """Make the stage's folder, fix threads and seeds, write config and provenance, and return runs/<run>/<stage>.
 
-    Call it before the first model is built. Only the main process writes.
-
-    Args:
-        policy: folder or hub id that `sft` or `rl` starts from; None for a policy from scratch.
-        query_ids: RL's queries.
-
-    Raises:
-        UserError: the folder holds work with other settings, data or weights, or another run is writing it.
+    Call it before the first model is built. Only the main process writes. `policy` is the folder or hub id that `sft`
+    or `rl` starts from, None for a policy from scratch; `query_ids` are RL's queries. Raises UserError if the folder
+    holds work with other settings, data or weights, or another run is writing it.
     """
     from arenarl.run.processes import check_launch  # loads torch
 

@@ -53,11 +53,8 @@ def on_one_gpu(arguments: Arguments) -> Arguments:
 
 
 def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> int:
-    """Return the stage of ZeRO; 0 without DeepSpeed.
-
-    Raises:
-        UserError: the JSON cannot be used, or a launcher is missing and `is_check` is False.
-    """
+    """Return the stage of ZeRO; 0 without DeepSpeed. Raises UserError if the JSON cannot be used, or if a launcher is
+    missing and `is_check` is False."""
     file = deepspeed_file(path)
     if file is None:
         return 0

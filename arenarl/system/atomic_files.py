@@ -65,12 +65,8 @@ def append_lines(path: Path, records: Iterable[Any]) -> None:
 def read_json(path: Path, form: Any = None, remedy: str = "restore it, or delete it") -> Any | None:
     """Return the content of a JSON file, None if the file does not exist.
 
-    Args:
-        form: type of the content, such as a dataclass, of which an instance is then returned; None for any content.
-        remedy: what to do about a damaged file.
-
-    Raises:
-        UserError: the file is not JSON, or its content has another form.
+    `form` is the type of the content, such as a dataclass, of which an instance is then returned; None for any content.
+    Raises UserError, with `remedy`, if the file is not JSON or its content has another form.
     """
     if not path.exists():
         return None

@@ -116,10 +116,8 @@ class Judging(Generic[Outcome]):
 class EarlyCalls:
     """The judge calls of one tournament: `enter` starts calls that have become certain, `compare` returns replies.
 
-    Args:
-        surely_meets: the topology's rule for certain matches.
-        ask: makes one judge call for two rows that have entered.
-        timeout_s: as in `play_tournament`, counted from the start of each call.
+    `surely_meets` is the topology's rule for certain matches. `ask` makes one judge call for two rows that have
+    entered. `timeout_s` counts from the start of each call.
     """
 
     def __init__(
@@ -148,10 +146,8 @@ def sure_calls(surely_meets: str, entered: Mapping[int, Hashable | None], bidire
 
     The anchor is the first valid row, so it is known once all rows before it have entered. With only one order, a pair
     shows the lower row first. That order is known once all rows before it have entered, because an earlier row could be
-    identical to the pair's other entrant.
-
-    Args:
-        entered: row -> the entrant's key, equal for identical trajectories, None for an invalid one.
+    identical to the pair's other entrant. `entered` maps a row to its entrant's key, which is equal for identical
+    trajectories, and None for an invalid one.
 
     >>> sure_calls("anchor", {0: None, 1: "a", 3: "b", 4: "a"}, bidirectional=False)
     [(1, 3)]

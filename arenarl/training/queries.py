@@ -1,7 +1,7 @@
 """Select the queries that RL trains on."""
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from arenarl.config.schema import DifficultyConfig, RLConfig
 from arenarl.domains.domain import Domain
@@ -15,20 +15,11 @@ from arenarl.training.rewards import REWARDS
 from arenarl.trajectory import Query, read_jsonl
 
 
-@dataclass(frozen=True)
-class _Settings:
-    """The setting of the file beside pass rates that must fit RL's policy."""
-
-    policy: str  # hash of its weights, or its hub id
-
-
 def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path) -> list[Query]:
     """Return the RL split without held-out subtasks (travel: M-Day) and without queries of the wrong difficulty.
 
-    `rl.subtasks` replaces the default choice of subtasks, and may include held-out subtasks.
-
-    Raises:
-        UserError: a subtask is unknown, the reward needs known answers that are missing, or too few queries are left.
+    `rl.subtasks` replaces the default choice of subtasks, and may include held-out subtasks. Raises UserError if a
+    subtask is unknown, the reward needs known answers that are missing, or too few queries are left.
     """
     queries, path = domain.read_split("rl"), Path(domain.data.folder) / "rl_queries.jsonl"
     known = domain.subtasks_of(queries)
@@ -96,8 +87,8 @@ def pass_rate_file(name: str) -> bool:
 def refuse_other_pass_rates(rl: RLConfig, path: Path, policy: str) -> None:
     """Raise UserError, on the main process, if the pass rates were measured with other weights than the policy's."""
     is_used = rl.difficulty.filter and is_main_process()
-    settings = read_json(path.parent / "settings.json", _Settings) if is_used else None
-    if settings and settings.policy != hash_weights(policy):
+    settings = read_json(path.parent / "settings.json", dict[str, Any]) if is_used else None
+    if settings is not None and settings.get("policy") != hash_weights(policy):
         raise UserError(
             f"rl.difficulty.filter: {path} was measured with other weights than {policy} has; "
             "run python -m arenarl.training.difficulty again"

@@ -37,14 +37,8 @@ IGNORED = -100
 _ROWS = "rows.arrow"
 MOST_CUT, MANY_CUT = 0.5, 0.02  # shares of cut trajectories: above the first SFT is refused, above the second it warns
 _NO_LABEL = -1  # in the column `first_label`
-_COLUMNS = Features(
-    {
-        "input_ids": List(Value("int32")),
-        "labels": List(Value("int32")),
-        "length": Value("int32"),
-        "first_label": Value("int32"),
-    }
-)
+_NUMBER = Value("int32")
+_COLUMNS = Features(input_ids=List(_NUMBER), labels=List(_NUMBER), length=_NUMBER, first_label=_NUMBER)
 _ROWS_AT_ONCE = 64  # rows that are written together; until then they are lists of Python numbers
 _CONTROL_TOKEN = re.compile(r"<(?=\|\w+\|>|/?think>)")
 
@@ -67,8 +61,12 @@ def as_text(messages: list[dict]) -> list[dict[str, str]]:
 def training_texts(path: Path, actions: ActionForm = "tool_calls") -> Iterator[str]:
     """Yield the texts of all messages, to train a tokenizer."""
     for record in read_trajectories(path):
-        for message in as_text(as_text_actions(record["messages"]) if actions == "text" else record["messages"]):
+        for message in as_text(_in_form(record["messages"], actions)):
             yield message["content"]
+
+
+def _in_form(messages: list[dict], actions: ActionForm) -> list[dict]:
+    return as_text_actions(messages) if actions == "text" else messages
 
 
 def tokenize_trajectories(
@@ -86,43 +84,34 @@ def tokenize_trajectories(
         store: folder for the dataset; None keeps it in memory. It is written again if it is damaged, or if data,
             settings, tokenizer or code have changed. Call this function on the main process first.
 
-    Raises:
-        UserError: no token has a label, because the chat template marks no assistant turn or `max_length` is too small;
-            or a turn makes several calls although `actions` is "text".
+    Raises UserError if no token has a label, or if a turn makes several calls although `actions` is "text".
     """
-    rows = _tokenized_rows(path, tokenizer, tools, max_length, system, actions)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        has_label = False
+        for record in read_trajectories(path):
+            messages = with_system_prompt(_in_form(record["messages"], actions), system)
+            row = tokenize(tokenizer, messages, tools and (record["tools"] or tools), max_length)
+            first_label = next((place for place, label in enumerate(row["labels"]) if label != IGNORED), _NO_LABEL)
+            has_label = has_label or first_label != _NO_LABEL
+            yield row | {"first_label": first_label}
+        if not has_label:
+            cause = "the chat template marks none, or sft.max_length cuts them all"
+            raise UserError(f"{path}: no assistant token to train on: {cause}")
+
     if store is None:
-        return Dataset.from_list(list(rows), features=_COLUMNS)
+        return Dataset.from_list(list(rows()), features=_COLUMNS)
     key = json_hash([hash_files([path]), _tokenizer_hashes(tokenizer), tools, max_length, system, actions])
     if not _holds(store, key):
         remove(store)
         with atomic_path(store) as partial:
             partial.mkdir()
             with ArrowWriter(path=f"{partial}/{_ROWS}", features=_COLUMNS, writer_batch_size=_ROWS_AT_ONCE) as writer:
-                for row in rows:
+                for row in rows():
                     writer.write(row)
                 writer.finalize()
             write_mark(partial, start=key)
     return Dataset.from_file(f"{store}/{_ROWS}")
-
-
-def _tokenized_rows(
-    path: Path, tokenizer: PreTrainedTokenizerBase, tools: list[dict] | None, max_length: int, system: str | None,
-    actions: ActionForm,
-) -> Iterator[dict[str, Any]]:  # fmt: skip
-    has_label = False
-    for record in read_trajectories(path):
-        messages = as_text_actions(record["messages"]) if actions == "text" else record["messages"]
-        row = tokenize(
-            tokenizer, with_system_prompt(messages, system), tools and (record["tools"] or tools), max_length
-        )
-        first_label = next((place for place, label in enumerate(row["labels"]) if label != IGNORED), _NO_LABEL)
-        has_label = has_label or first_label != _NO_LABEL
-        yield row | {"first_label": first_label}
-    if not has_label:
-        raise UserError(
-            f"{path}: no assistant token to train on: the chat template marks none, or sft.max_length cuts them all"
-        )
 
 
 def _tokenizer_hashes(tokenizer: PreTrainedTokenizerBase) -> list[Any]:
@@ -186,11 +175,8 @@ def tokenize(
 
 
 def check_lengths(dataset: Dataset, max_length: int, max_tokens: int, limit: Limit | None) -> None:
-    """Warn if `max_length` cuts many trajectories.
-
-    Raises:
-        UserError: most trajectories are cut, or a row, or a prompt with rollouts' `max_tokens`, is longer than `limit`.
-    """
+    """Warn if `max_length` cuts many trajectories. Raises UserError if it cuts most of them, or if a row, or a prompt
+    with rollouts' `max_tokens`, is longer than `limit`."""
     lengths = dataset["length"]
     cut = sum(length > max_length for length in lengths)
     problem = f"sft.max_length={max_length} cuts {cut} of {len(lengths)} trajectories"

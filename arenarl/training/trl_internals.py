@@ -154,10 +154,7 @@ class OwnTokensTrainer(GRPOTrainer):
         batch_size: int | None = None, compute_entropy: bool = False, compute_aux_loss: bool = False, **of_images: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None, None]:  # fmt: skip
         """Return log-probabilities and entropies (B, T) of the completions, 0 for tokens that are not the policy's own.
-
-        Args:
-            input_ids: (B, L), prompts padded on the left, completions on the right; the same for `attention_mask`.
-        """
+        Ids and mask are (B, L): prompts padded on the left, completions on the right."""
         if self._own_BT is None or compute_aux_loss or any(value is not None for value in of_images.values()):
             return super()._get_per_token_logps_and_entropies(
                 model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, compute_aux_loss,

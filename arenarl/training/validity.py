@@ -37,10 +37,7 @@ class ValidityWatch:
 
     def look(self, step: int, ends: Counter[str], groups: Sequence[RolloutGroup]) -> None:
         """Check the stop reasons of all processes; a warning prints two trajectories of this process's groups.
-
-        Raises:
-            RunStopped: too many steps in a row had no valid trajectory.
-        """
+        Raises RunStopped after too many steps in a row without a valid trajectory."""
         self.steps = 0 if sum(ends[end] for end in VALID_ENDS) else self.steps + 1
         if not self.steps:
             return

@@ -12,6 +12,7 @@ import random
 from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from accelerate.utils import gather_object
@@ -19,7 +20,7 @@ from accelerate.utils import gather_object
 from arenarl.config.schema import Config
 from arenarl.domains.domain import Domain
 from arenarl.judges.factory import make_judge
-from arenarl.judges.judge import Examiner, Judge, Verdict
+from arenarl.judges.judge import Examiner, Judge
 from arenarl.llm.client import LLMClient, Usage, open_client
 from arenarl.system.errors import show
 from arenarl.system.event_loops import LoopThread
@@ -71,12 +72,10 @@ class _Pending:
 
 
 class Watcher:
-    """Scores groups with a judge in its own thread, and writes a line per group to a JSONL file at `path`.
+    """Scores a share of the groups with a judge in its own thread, and writes a line per group to a JSONL file.
 
-    Args:
-        share: share of groups to watch; the choice depends on (seed, step, query), so a resumed run watches the same
-        groups.
-        client: the judge's own LLM client; None if the judge calls no LLM.
+    The choice depends on (seed, step, query), so a resumed run watches the same groups. `client` is the judge's own LLM
+    client; None if the judge calls no LLM.
     """
 
     def __init__(self, judge: Judge, share: float, seed: int, path: Path, client: LLMClient | None = None):
@@ -98,7 +97,8 @@ class Watcher:
             trajectory = await group.trajectory(row)
             if not trajectory.valid:
                 return None, 0
-            total, _ = await attempt(lambda: self.judge.score(group.query, trajectory), _total, None, TimeoutError)
+            call = partial(self.judge.score, group.query, trajectory)
+            total, _ = await attempt(call, lambda verdict: verdict.totals[0], None, TimeoutError)
             return total, 1
 
         totals, calls = zip(*await asyncio.gather(*map(score, range(len(group)))), strict=True)
@@ -167,8 +167,3 @@ def watch_metrics(watched: Sequence[Watched], usage: Usage | None = None) -> dic
         "watch/failure_rate": flags((group.failed, group.calls) for group in watched),
     }
     return metrics | ({"watch/paid_calls": [float(usage.calls)], "watch/cost": [usage.cost]} if usage else {})
-
-
-def _total(verdict: Verdict) -> float:
-    (total,) = verdict.totals
-    return total
