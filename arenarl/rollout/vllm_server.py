@@ -138,9 +138,13 @@ class ServerGenerator:
 
 
 def serve_arguments(config: Config, more: Sequence[str] = ()) -> list[str]:
-    """Return the flags of `vllm serve` for the policy that RL starts from. Raises UserError if there is none."""
+    """Return the flags of `vllm serve` for the policy that RL starts from. Raises UserError if there is none, or if
+    `rollout.server_url` names no port: vLLM would serve at port 8000, and its clients would use 80."""
     url = urlsplit(config.rollout.server_url)
-    address = ["--host", url.hostname or "127.0.0.1", "--port", str(url.port or 8000)]
+    if url.port is None:
+        example = "such as http://127.0.0.1:8000"
+        raise UserError(f"rollout.server_url={config.rollout.server_url}: name the port to serve at, {example}")
+    address = ["--host", url.hostname, "--port", str(url.port)]
     policy = require_model(config.sft_policy)
     load_tokenizer(policy)  # raises a clear error for an unusable chat template
     policy = _absolute(policy)

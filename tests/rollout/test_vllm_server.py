@@ -143,3 +143,6 @@ def test_the_server_serves_the_policy_that_rl_starts_from(policy_path, tmp_path,
     assert options["--logprobs-mode"] == "processed_logprobs" and options["--generation-config"] == "vllm"
     config.rollout.server_sync = "nccl"
     assert set(serve_arguments(config)) - set(words) == {"--weight-transfer-config", '{"backend": "nccl"}'}
+    config.rollout.server_url = "http://10.0.0.5"
+    with pytest.raises(UserError, match="rollout.server_url=http://10.0.0.5: name the port to serve at"):
+        serve_arguments(config)
