@@ -21,7 +21,7 @@ def action_tool(tools: list[Schema]) -> tuple[str, str]:
     properties = functions[0]["parameters"].get("properties", {}) if len(functions) == 1 else {}
     if len(properties) == 1 and is_text(next(iter(properties.values())), functions[0]["parameters"]):
         return functions[0]["name"], next(iter(properties))
-    names = ", ".join(function["name"] for function in functions)
+    names = ", ".join(function["name"] for function in functions) or "none"
     problem = f"needs an environment with one tool that takes one text, and this one has {names}"
     raise UserError(f"environment.actions=text {problem}; set environment.actions=tool_calls")
 

@@ -21,7 +21,7 @@ from worlds import Counter, mortal
 from arenarl.config.schema import RolloutConfig
 from arenarl.rollout import instances
 from arenarl.rollout.engine import NO_ACTION, ONE_ACTION, Attempt, RolloutEngine
-from arenarl.rollout.environment import Step, tool_schema
+from arenarl.rollout.environment import NoTools, Step, tool_schema
 from arenarl.rollout.instances import temporary_environment
 from arenarl.rollout.text_actions import action_message
 from arenarl.system import event_loops
@@ -435,8 +435,10 @@ def test_invalid_tools_and_several_tools_for_text_actions_are_refused_at_the_sta
         with pytest.raises(UserError, match=message):
             engine_of(tokenizer, [], world)
         assert world.made == world.closed == 1
-    with pytest.raises(UserError, match="environment.actions=text needs an environment with one tool"):
-        engine_of(tokenizer, [], lambda: compact, actions="text")
+    for world, names in ((compact, "search_poi, .*"), (NoTools(), "none")):
+        problem = f"environment.actions=text needs an environment with one tool .* this one has {names}; set"
+        with pytest.raises(UserError, match=problem):
+            engine_of(tokenizer, [], lambda world=world: world, actions="text")
 
 
 @pytest.mark.parametrize("shared", [False, True])
