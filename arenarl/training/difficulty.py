@@ -27,7 +27,7 @@ from arenarl.run.marks import MARK, damage, write_mark
 from arenarl.run.settings import settings_of
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import read_json, write_json
-from arenarl.system.errors import keep_tracebacks, run_cli
+from arenarl.system.errors import UserError, keep_tracebacks, run_cli
 from arenarl.system.progress import Bar, is_main_process, say
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, read_jsonl, write_jsonl
@@ -93,6 +93,9 @@ def measure(config: Config) -> None:
     unfiltered = replace(config.rl, difficulty=replace(difficulty, filter=False))
     domain = make_domain(config.environment, config.data)
     queries = [query for query in training_queries(domain, unfiltered, config.reward.name, path) if has_answer(query)]
+    if not queries:
+        what = f"{config.data.folder}/rl_queries.jsonl has no query with a known answer"
+        raise UserError(f"{what} (of rl.subtasks), so there are no pass rates; leave rl.difficulty.filter out")
     settings = rate_settings(config, policy)
     path.parent.mkdir(parents=True, exist_ok=True)
     keep_tracebacks(path.parent)

@@ -99,6 +99,15 @@ def test_measuring_resumes_after_a_kill_and_restarts_with_other_settings(config,
     assert len(set(rolled_out)) == 6
 
 
+def test_queries_without_a_known_answer_are_refused(config, rolled_out, tmp_path):
+    path = tmp_path / "data" / "rl_queries.jsonl"
+    *_, report = read_jsonl(path)
+    write_jsonl(path, [report | {"query_id": name, "query": f"Write {name}."} for name in "op"])
+    with pytest.raises(UserError, match="no query with a known answer .* leave rl.difficulty.filter out"):
+        difficulty.measure(config)
+    assert not rolled_out and not config.pass_rates.exists()
+
+
 @pytest.mark.parametrize("rate", ['"0.5"', "NaN", "2", "[0.5]", "-1"])
 def test_a_pass_rate_that_is_not_a_share_is_refused(rate, tmp_path):
     path = tmp_path / "pass_rates.jsonl"
