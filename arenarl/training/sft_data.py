@@ -146,9 +146,11 @@ def in_training_order(dataset: Dataset, epochs: float, batch_size: int, seed: in
     """Return the rows of all epochs in order, so that resuming needs no sampler state.
 
     Each epoch is shuffled, with rows of similar length together. Rows without a label are left out, because a batch of
-    such rows has the loss NaN.
+    such rows has the loss NaN. Raises UserError if the epochs are less than one row.
     """
     rows = [row for row, first in enumerate(dataset["first_label"]) if first != _NO_LABEL]
+    if not round(epochs * len(rows)):
+        raise UserError(f"sft.epochs={epochs} times {len(rows)} trajectories is less than one; raise sft.epochs")
     lengths = dataset.select(rows)["length"]
     generator = torch.Generator().manual_seed(seed)
     order: list[int] = []

@@ -192,6 +192,8 @@ def test_the_training_order_has_complete_passes_in_different_orders(sft_path, to
     first, second, half = ordered[: len(ids)], ordered[len(ids) : 2 * len(ids)], ordered[2 * len(ids) :]
     assert sorted(first) == sorted(second) == sorted(ids) and first != second and len(half) == len(ids) // 2
     assert ordered == again != other
+    with pytest.raises(UserError, match=f"sft.epochs=0.001 times {len(ids)} trajectories is less than one; raise"):
+        in_training_order(dataset, 0.001, 4, seed=0)
 
 
 def test_the_training_order_equals_the_trainer_s(sft_path, tokenizer, policy_path, tmp_path):
