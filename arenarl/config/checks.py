@@ -259,14 +259,18 @@ def _check_turns(config: Config) -> None:
         config.turns  # noqa: B018 - the property checks the schedule
     except ValueError as error:
         raise UserError(f"rollout.{error}") from error
-    turns, samples = config.evaluate.max_turns, config.evaluate.samples
+    turns, samples, decodings = config.evaluate.max_turns, config.evaluate.samples, config.evaluate.decodings
+    if len(set(decodings)) < len(decodings):
+        raise UserError(
+            f"evaluate.decodings={decodings}: names one twice, so its figures would count twice; leave one out"
+        )
     if turns is not None and turns != sorted(set(turns or [0])):
         raise UserError(f"evaluate.max_turns={turns}: must name turns, each larger than the one before, or be null")
     if turns and config.rollout.force_answer:
         raise UserError(
             "evaluate.max_turns cuts finished trajectories, so no answer can be forced; drop rollout.force_answer"
         )
-    if samples > 1 and "sampled" not in config.evaluate.decodings:
+    if samples > 1 and "sampled" not in decodings:
         raise UserError(f"evaluate.samples={samples}: greedy samples do not differ; add sampled to evaluate.decodings")
 
 

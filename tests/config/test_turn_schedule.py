@@ -39,6 +39,7 @@ def test_without_a_schedule_all_steps_have_all_turns():
     (["evaluate.max_turns=[0,2]"], "evaluate.max_turns.0=0: must be above 0"),
     (["evaluate.samples=0"], "evaluate.samples=0: must be above 0"),
     (["evaluate.samples=2", "evaluate.decodings=[greedy]"], "add sampled to evaluate.decodings"),
+    (["evaluate.decodings=[greedy, greedy]"], "names one twice, so its figures would count twice; leave"),
 ])  # fmt: skip
 def test_an_invalid_schedule_is_refused_in_one_line(tmp_path, overrides, part):
     (tmp_path / "run.yaml").write_text("")
