@@ -44,9 +44,10 @@ class TRLEnvironment:
         if not callable(getattr(inner, "reset", None)):
             problem = "has neither call and tools, nor reset and public methods as TRL's environments have"
             raise UserError(f"environment.name: {kind.__name__} {problem}")
-        names = [name for name, _ in inspect.getmembers(kind, inspect.isfunction)]
+        methods = [name for name, _ in inspect.getmembers(kind, inspect.isfunction)]
+        names = [name for name in methods if not name.startswith("_") and name not in _NO_TOOLS]
         try:
-            self.tools = [get_json_schema(getattr(inner, name)) for name in names if _is_tool(name)]
+            self.tools = [get_json_schema(getattr(inner, name)) for name in names]
         except Exception as error:  # transformers has several exceptions for an incomplete docstring or annotation
             raise UserError(f"environment.name: a method of {kind.__name__} cannot be a tool: {error}") from error
 
@@ -89,10 +90,6 @@ class TRLEnvironment:
             if isinstance(error, OSError) or not is_call_error:
                 raise
             raise ToolError(str(error) or type(error).__name__) from error
-
-
-def _is_tool(name: str) -> bool:
-    return name[0] != "_" and name not in _NO_TOOLS
 
 
 def _join_blocks(result: Any) -> Any:

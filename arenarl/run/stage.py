@@ -54,7 +54,9 @@ def start_stage(
         if not is_finished:
             _lock(folder)
             if start and has_begun(folder):
-                _check_logs(folder)
+                for name in ("curve", "groups", "metrics", "watch"):  # a damaged line raises here, not at a later step
+                    if (path := folder / f"{name}.jsonl").exists():
+                        deque(read_steps(path), maxlen=0)
             elif start:
                 _keep_start(folder, start)
             write_text(folder / "config.yaml", config_to_yaml(config))
@@ -72,13 +74,6 @@ def _keep_start(folder: Path, start: StartRecord) -> None:
         for name in ("wandb.json", "elapsed.json", "watch.jsonl", "initial"):  # initial: SFT's untrained policy
             remove(folder / name)
         write_json(folder / START, asdict(start))
-
-
-def _check_logs(folder: Path) -> None:
-    """Raise UserError for a damaged line in a file that later steps read."""
-    for name in ("curve", "groups", "metrics", "watch"):
-        if (path := folder / f"{name}.jsonl").exists():
-            deque(read_steps(path), maxlen=0)
 
 
 def fix_randomness(config: Config) -> None:

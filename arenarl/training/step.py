@@ -177,7 +177,8 @@ class TrainingStep:
         random.Random(stable_seed(self.config.seed, "resample", batch.number)).shuffle(order)
         while True:
             judged = [] if batch.stop else batch.judged()
-            equal = [place for place, (_, outcome) in enumerate(judged) if not _has_signal(outcome)]
+            distinct = [set(rounded(outcome.rewards_G)) - {None} for _, outcome in judged]
+            equal = [place for place, rewards in enumerate(distinct) if len(rewards) <= 1]
             batch.stop = batch.stop or (self.client.stop_reason if self.client else None)
             own_ids = [group.query.query_id for group in batch.rolled_out]
             stops, used, counts = zip(*gather_object([(batch.stop, own_ids, len(equal))]), strict=True)
@@ -301,11 +302,6 @@ def _facts(group: RolloutGroup, outcome: GroupOutcome) -> tuple:
     rewards = [trajectory.meta.get("reward") for trajectory in group.trajectories if not trajectory.is_void]
     ends = Counter(trajectory.stop_reason for trajectory in group.trajectories)
     return outcome.scored_calls, outcome.tally, ends, rewards, (group.query.query_id, outcome.rubrics)
-
-
-def _has_signal(outcome: GroupOutcome) -> bool:
-    """Return True if two rewards differ by more than floating-point noise."""
-    return len(set(rounded(outcome.rewards_G)) - {None}) > 1
 
 
 def _part(k: int, group: RolloutGroup, outcome: GroupOutcome) -> Rewards:
