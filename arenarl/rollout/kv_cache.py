@@ -10,6 +10,7 @@ from itertools import zip_longest
 from operator import itemgetter
 
 import torch
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
@@ -55,7 +56,7 @@ class GrowingLayer(DynamicLayer):
         used = self.keys.shape[2]
         length = used + key_states.shape[2]
         if length > self._held[0].shape[2]:
-            self._held = tuple(_with_room(states, length + ROOM) for states in (self.keys, self.values))
+            self._held = tuple(pad(states, (0, 0, 0, length + ROOM - used)) for states in (self.keys, self.values))
         for held, states in zip(self._held, (key_states, value_states), strict=True):
             held[:, :, used:length] = states
         self.keys, self.values = (held[:, :, :length] for held in self._held)
@@ -64,12 +65,6 @@ class GrowingLayer(DynamicLayer):
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         super().reorder_cache(beam_idx)
         self._held = self.keys, self.values
-
-
-def _with_room(states: torch.Tensor, length: int) -> torch.Tensor:
-    roomy = states.new_empty(*states.shape[:2], length, states.shape[3])
-    roomy[:, :, : states.shape[2]] = states
-    return roomy
 
 
 class BatchCache:

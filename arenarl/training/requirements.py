@@ -40,7 +40,7 @@ def check_method(config: Config) -> None:
                 raise UserError(f"{title} does not go with {_setting(key, value)}; change one of them")
         if method.needs_matches and config.reward.name != "tournament" and not config.reward.tournament_if_equal:
             raise UserError(f"{title} needs the matches of a tournament: set reward.name=tournament")
-        if config.rl.resample_equal > 1 and getattr(method, "learns_from_equal", False):
+        if config.rl.resample_equal > 1 and method.learns_from_equal:
             setting = f"rl.resample_equal={config.rl.resample_equal:g}"
             raise UserError(f"{setting} would drop groups from which {title} learns; leave it out")
     for key, owner, owners, value in _readers(config, reward):

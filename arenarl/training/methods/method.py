@@ -39,6 +39,7 @@ class Method:
     excludes: Mapping[str, tuple] = field(default_factory=dict)  # dotted key -> forbidden values
     reads: tuple[str, ...] = ()  # dotted keys that only this method, and others that list them, read
     needs_matches: bool = False  # needs the matches of tournament.topology
+    learns_from_equal: bool = False  # a group of equal rewards may have other advantages than 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,6 @@ class OnlineMethod(Method):
     for_trl: Callable[[RLConfig], tuple[Scale, Values]] = lambda rl: ("none", list)
     # TRL standardises the reward, or its parts, and validity separately, sums, standardises again
     keeps_rewards_apart: bool = False
-    learns_from_equal: bool = False  # a group of equal rewards may have other advantages than 0
     # takes trainer, policy, config, and a function that returns this process's judged groups
     make_advantages: Callable[[GRPOTrainer, str, Config, Judged], Advantages] | None = None
 
