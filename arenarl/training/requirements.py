@@ -53,7 +53,7 @@ def check_method(config: Config) -> None:
 
 
 def _readers(config: Config, reward: Reward) -> Iterator[tuple[str, str, Collection[str], str]]:
-    """Yield for each key: the key, the deciding key, its values with which the key is read, and its current value."""
+    """Yield (key, owner, owners, value): `key` is read only if the key `owner`, now `value`, is one of `owners`."""
 
     def names_where(condition: Callable[[Reward], bool]) -> set[str]:
         return {name for name, other in REWARDS.items() if condition(other)}

@@ -46,7 +46,7 @@ class Batch:
     """This process's groups of one step, and their judging.
 
     Args:
-        weights_step: the optimizer step before which the trainer had the weights that generated the groups.
+        weights_step: the optimizer step at which the trainer had the weights that generated the groups.
         kept: indices of the groups to train on, in `rolled_out`.
         rolled_out: the groups of all rounds; `rl.resample_equal` makes more than one round.
         judgings: the judging of each round.

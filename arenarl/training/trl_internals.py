@@ -56,8 +56,8 @@ class Rows:
         return self.attention_mask.sum(dim=1).argsort(stable=True).split(min(at_most, ROWS_AT_ONCE))
 
     def by_tokens(self, at_most: int) -> list[torch.Tensor]:
-        """Return batches of at most so many row indices and `TOKENS_AT_ONCE` tokens, as many on all processes, which
-        call it together: ZeRO-3 gathers weights in every pass."""
+        """Return batches of at most `at_most` row indices and `TOKENS_AT_ONCE` tokens. All processes call it together
+        and get equally many batches, because ZeRO-3 gathers weights in every pass."""
         lengths_B = self.attention_mask.sum(dim=1)
         order = lengths_B.argsort(stable=True)
         sizes: list[int] = []
@@ -174,9 +174,9 @@ class OwnTokensTrainer(GRPOTrainer):
 def balance(batches: Sequence[dict[str, Any]], accelerator: Accelerator) -> list[dict[str, Any]]:
     """Distribute the rows of an update's micro-batches over all processes again. All must call it together.
 
-    A process waits for the others after each micro-batch. So all rows are sorted by length, longest first, and each run
-    of them that makes up one micro-batch per process is given out in turn, forwards and backwards. The update is equal:
-    it is a sum over all rows, and TRL's advantages are already computed.
+    A process waits for the others after each micro-batch. So the rows are sorted by length, longest first, and dealt to
+    the processes in turn, alternately forwards and backwards. The update stays equal: it is a sum over all rows, and
+    TRL's advantages are already computed.
     """
     count, processes = len(batches), accelerator.num_processes
 
