@@ -110,7 +110,7 @@ class TrainingStep:
         if [query_id for query_id in query_ids for _ in range(size)] != list(prompts):
             raise RuntimeError(
                 f"TRL passed prompts that are not whole groups of {size}: this TRL version orders batches in another "
-                "way; install the version that pyproject.toml names"
+                "way; install the version that requirements.txt pins"
             )
         queries = [self.by_id[query_id] for query_id in query_ids]
         self.collect(queries, trainer)
