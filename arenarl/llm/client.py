@@ -60,25 +60,19 @@ _NO_MONEY = re.compile(
 )
 
 
-_meter: ContextVar["Meter | None"] = ContextVar("meter", default=None)
-
-
-@dataclass
-class Meter:
-    """The usage of the calls that were paid for inside one `metered` block."""
-
-    usage: Usage = field(default_factory=Usage)
+_metered: ContextVar[list[Usage] | None] = ContextVar("metered", default=None)
 
 
 @contextmanager
-def metered() -> Iterator[Meter]:
-    """Meter the paid calls that are made inside the `with` block, also by tasks that are created there."""
-    meter = Meter()
-    token = _meter.set(meter)
+def metered() -> Iterator[list[Usage]]:
+    """Yield a list that receives the usage of each call that is paid for inside the `with` block, also by tasks that
+    are created there."""
+    paid: list[Usage] = []
+    token = _metered.set(paid)
     try:
-        yield meter
+        yield paid
     finally:
-        _meter.reset(token)
+        _metered.reset(token)
 
 
 class RunStopped(UserError):
@@ -423,8 +417,8 @@ class LLMClient:
         counts = {"tokens_in": tokens_in, "tokens_out": tokens_out, "tokens_cached": cached}
         paid = Usage(calls=1, **counts, unknown_tokens=tokens is None, cost=cost)
         self.usage += paid
-        if meter := _meter.get():
-            meter.usage += paid
+        if (metered_calls := _metered.get()) is not None:
+            metered_calls.append(paid)
         return paid
 
     def _reserve(self) -> bool:

@@ -22,7 +22,7 @@ from arenarl.judges.llm import LLMJudge
 from arenarl.judges.named import judge_keys, open_judge
 from arenarl.judges.own import OwnJudge
 from arenarl.judges.prompts import prompt_hash
-from arenarl.llm.client import metered
+from arenarl.llm.client import Usage, metered
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament import play_tournament
@@ -179,7 +179,7 @@ class Ranker:
             return None if positions is None else [indices[position] for position in positions]
 
         texts = [repr(candidate.messages) for candidate in candidates]
-        with metered() as meter:
+        with metered() as calls:
             ranking = await play_tournament(
                 self.topology,
                 len(candidates),
@@ -200,7 +200,8 @@ class Ranker:
         else:
             played = quality_from_calls(len(candidates), scored_calls(ranking.matches))
             qualities = [played[texts.index(text)] for text in texts]  # only the first of identical candidates plays
-        return RankedGroup(ranking, qualities, meter.usage.cost, meter.usage.calls)
+        paid = sum(calls, start=Usage())
+        return RankedGroup(ranking, qualities, paid.cost, paid.calls)
 
 
 async def rank_group(

@@ -25,11 +25,6 @@ class Timing:
     peak_memory_gb: _Amount
 
 
-@dataclass(frozen=True)
-class _Elapsed:
-    seconds: _Amount = 0.0
-
-
 def read_timing(folder: Path) -> Timing | None:
     """Return the timing of a finished stage, None before its end. Raises UserError for a damaged file."""
     return read_json(folder / "timing.json", Timing, "restore it, or delete it and rerun the stage")
@@ -41,7 +36,7 @@ class Stopwatch:
     def __init__(self, folder: Path):
         self.path = folder / "elapsed.json"
         remedy = "restore it, or delete it: only the time up to the last checkpoint is then missing"
-        self._before = (read_json(self.path, _Elapsed, remedy) or _Elapsed()).seconds
+        self._before = (read_json(self.path, dict[str, _Amount], remedy) or {}).get("seconds", 0.0)
         self._start = time.perf_counter()
 
     @property
