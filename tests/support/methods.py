@@ -5,24 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from parts import KeptSteps, arena_of
+from parts import QUERIES as ALL_QUERIES
+from parts import KeptSteps, arena_of, verdict_of
 from trl import GRPOTrainer
 
 from arenarl.config.load import load_config
-from arenarl.domains.rubrics import domain_rubric
-from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
-from arenarl.judges.judge import Verdict
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
 from arenarl.training.trl_adapter import make_trainer
 from arenarl.training.trl_internals import OwnTokensTrainer
-from arenarl.trajectory import Query
 
 ROOT = Path(__file__).resolve().parents[2]
-TOTAL = domain_rubric("travel", "en").total
-QUERIES = [
-    Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(2)
-]
+QUERIES = ALL_QUERIES[:2]
 SEARCH = '{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}'
 INVALID = 7  # the last trajectory of the second group has no answer
 SCORES = [9, 3, 3, 5, 2, None, 8, None]  # with a tie, a missing verdict, and the invalid trajectory
@@ -76,9 +70,7 @@ class Scorer:
 
     def _verdict(self, *trajectories):
         scores = [self.scores[int(trajectory.answer.split()[-1])] for trajectory in trajectories]
-        if None in scores:
-            return None
-        return Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
+        return None if None in scores else verdict_of(*scores)
 
 
 class Method:

@@ -2,12 +2,32 @@
 
 from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
 from arenarl.domains.domain import Domain, make_domain
+from arenarl.domains.rubrics import domain_rubric
+from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judges.factory import make_judge
-from arenarl.judges.judge import make_examiner
+from arenarl.judges.judge import Verdict, make_examiner
 from arenarl.judges.verifier import Verifier
 from arenarl.training.arena import Arena
 from arenarl.training.queries import training_queries
 from arenarl.training.step import TrainingStep
+from arenarl.trajectory import Query
+
+TOTAL = domain_rubric("travel", "en").total
+QUERIES = [
+    Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(6)
+]
+
+
+def verdict_of(*scores):
+    """A verdict with one score for all dimensions of a trajectory."""
+    return Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
+
+
+class ByNumber:
+    """A judge that prefers the higher number in the answer."""
+
+    async def compare(self, query, first, second, repeat=0):
+        return verdict_of(*(int(trajectory.answer.split()[-1]) / 100 for trajectory in (first, second)))
 
 
 class Poems(Domain):

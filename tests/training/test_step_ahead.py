@@ -6,24 +6,17 @@ from collections import Counter
 import pytest
 from aiohttp import web
 from judge_servers import serving
-from parts import KeptSteps, arena_of
+from parts import QUERIES, ByNumber, KeptSteps, arena_of
 
 from arenarl.config.load import config_of_keys
-from arenarl.domains.rubrics import domain_rubric
-from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
-from arenarl.judges.judge import Verdict
 from arenarl.llm.client import RunStopped
 from arenarl.rollout.backends import make_engine
 from arenarl.system.errors import UserError
 from arenarl.training import trl_adapter as adapter
 from arenarl.training.requirements import check_method
 from arenarl.training.step_ahead import FILE, StepAhead
-from arenarl.trajectory import Query, read_jsonl
+from arenarl.trajectory import read_jsonl
 
-TOTAL = domain_rubric("travel", "en").total
-QUERIES = [
-    Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(6)
-]
 SEARCH = '{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}'
 STEPS = 3
 
@@ -58,14 +51,6 @@ class Server:
     async def load(self, request):
         self.late_loads += self.under_way
         return web.json_response({"success": True})
-
-
-class ByNumber:
-    """Prefers the higher number in the answer."""
-
-    async def compare(self, query, first, second, repeat=0):
-        scores = [int(trajectory.answer.split()[-1]) / 100 for trajectory in (first, second)]
-        return Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
 
 
 class KeptAhead(KeptSteps, StepAhead):

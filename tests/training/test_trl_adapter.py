@@ -8,13 +8,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from parts import KeptSteps, arena_of
+from parts import QUERIES, ByNumber, KeptSteps, arena_of, verdict_of
 from trl import GRPOTrainer
 
 from arenarl.config.schema import Config
-from arenarl.domains.rubrics import domain_rubric
-from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
-from arenarl.judges.judge import Verdict
 from arenarl.llm.client import RunStopped, Usage
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
@@ -25,13 +22,8 @@ from arenarl.training import trl_adapter as adapter
 from arenarl.training.methods.grpo import standardize
 from arenarl.training.metrics import group_records
 from arenarl.training.step import TrainingStep
-from arenarl.trajectory import Query, read_jsonl
+from arenarl.trajectory import read_jsonl
 
-TOTAL = domain_rubric("travel", "en").total
-
-QUERIES = [
-    Query(f"q{index}", "travel", "Search", "en", f"Find a quiet cafe, please, number {index}.") for index in range(6)
-]
 TOPOLOGY = "seeded_single_elimination"
 SEARCH = (
     '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": '
@@ -68,14 +60,6 @@ class Playback:
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
-class ByNumber:
-    """Prefers the higher number in the answer."""
-
-    async def compare(self, query, first, second, repeat=0):
-        scores = [int(trajectory.answer.split()[-1]) / 100 for trajectory in (first, second)]
-        return Verdict(tuple(dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score) for score in scores), TOTAL)
-
-
 class SomeEqual:
     """Gives the trajectories of the queries in `equal` the same score up to rounding, and others their own scores."""
 
@@ -85,7 +69,7 @@ class SomeEqual:
     async def score(self, query, trajectory, answer_only, repeat):
         number = int(trajectory.answer.split()[-1])
         score = (0.3, 0.1 + 0.2)[number % 2] if query.query_id in self.equal else number / 100
-        return Verdict((dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, score),), TOTAL)
+        return verdict_of(score)
 
 
 class AllValid(Playback):

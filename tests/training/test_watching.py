@@ -7,14 +7,12 @@ import threading
 import pytest
 from groups import METHODS, attempt, config_of, truth_of
 from judge_servers import Script, client_of, judge_of, serving
-from parts import arena_of, domain_of, examiner_of
+from parts import arena_of, domain_of, examiner_of, verdict_of
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, JudgeConfig
-from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.truth import ANSWER_DIMENSIONS, PATH_DIMENSIONS
 from arenarl.judges.embedded import EmbeddedJudge
-from arenarl.judges.judge import Verdict
 from arenarl.judges.local_server import free_port
 from arenarl.judges.own import OwnJudge
 from arenarl.report.watching import watch_lines, watch_summary, watched_points
@@ -23,7 +21,6 @@ from arenarl.training import watching
 from arenarl.training.watching import Watcher, make_watcher
 from arenarl.trajectory import Query, RolloutGroup, read_jsonl
 
-TOTAL = domain_rubric("travel", "en").total
 TRUE = JudgeConfig(noise="none")
 PAYS_FOR_LENGTH = JudgeConfig(
     sigma_independent=0.0, sigma_call=0.0, sigma_sticky=0.0, position_bias=0.0, length_bias=2.5, rounding=1e-3
@@ -75,7 +72,7 @@ class Waiting:
 
     async def score(self, query, trajectory, answer_only=False, repeat=0):
         await asyncio.to_thread(self.may_score.wait, 60)
-        return Verdict((dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, float(trajectory.answer)),), TOTAL)
+        return verdict_of(float(trajectory.answer))
 
 
 @pytest.mark.parametrize("method", ["tournament", "pointwise_trajectory"])
