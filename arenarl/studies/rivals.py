@@ -11,15 +11,13 @@ in a pairwise call. Errors in a checklist are independent. No policy is trained 
 Writes results/ranking_fidelity/rivals.json. Not in the papers.
 """
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import product
 from random import Random
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +31,7 @@ from arenarl.system.seeds import stable_seed
 from arenarl.tournament.dgr import feedback_arcs
 from arenarl.tournament.elo import Elo
 from arenarl.tournament.mixed_model import JudgeVariances
-from arenarl.tournament.play import play_tournament
+from arenarl.tournament.play import run_tournament
 from arenarl.tournament.ranking import Ranking, midranks, scored_calls
 from arenarl.tournament.schedules import circulant_pairs
 from arenarl.training.rewards.circular import mean_scores
@@ -76,8 +74,10 @@ class Tokens:
         return self.prompt + size * (self.trajectory + self.listed)
 
 
+TOKENS = Tokens()
+
 Scores = tuple[Sequence[float | None], int, int]  # higher is better; judge calls; tokens
-Rank = Callable[[Group, int, Tokens], Awaitable[Scores]]
+Rank = Callable[[Group, int], Scores]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Method:
     """A way to rank a group.
 
     `own(size)` is its own number of judge calls, `afforded(budget, size)` the number that `budget` tokens pay for.
-    `rank(group, calls, tokens)` makes at most `calls` calls. An inflexible method runs with its own calls only.
+    `rank(group, calls)` makes at most `calls` calls. An inflexible method runs with its own calls only.
     """
 
     own: Callable[[int], int]
@@ -98,38 +98,37 @@ def paired(topology: str, **params) -> Rank:
     """Rank by a tournament of pairs. `balanced` and `elo` play as many matches as the calls allow."""
     variances = JudgeVariances()
 
-    async def rank(group: Group, calls: int, tokens: Tokens) -> Scores:
-        ranking = await _play(group, topology, calls // 2, variances=variances, **params)
+    def rank(group: Group, calls: int) -> Scores:
+        ranking = _play(group, topology, calls // 2, variances=variances, **params)
         if params.get("ranking") == "scores":
             variances.observe(len(group.quality_G), scored_calls(ranking.matches))
         places = [None if place is None else -place for place in ranking.ranks_G]
-        return places, ranking.judge_calls, ranking.judge_calls * tokens.pair
+        return places, ranking.judge_calls, ranking.judge_calls * TOKENS.pair
 
     return rank
 
 
-async def _play(group: Group, topology: str, matches: int, **params) -> Ranking:
+def _play(group: Group, topology: str, matches: int, **params) -> Ranking:
     params |= {"balanced": {"matches": matches}, "elo": {"elo_matches": matches}}.get(topology, {})
-    return await play_tournament(topology, len(group.quality_G), group.compare, seed=group.seed, **params)
+    return run_tournament(topology, len(group.quality_G), group.compare, seed=group.seed, **params)
 
 
-async def pointwise(group: Group, calls: int, tokens: Tokens) -> Scores:
-    return group.pointwise(calls), calls, calls * tokens.single
+def pointwise(group: Group, calls: int) -> Scores:
+    return group.pointwise(calls), calls, calls * TOKENS.single
 
 
 def ruler(times: float) -> Rank:
     """Rank by the mean of `calls` listwise calls, each in its own random order."""
 
-    async def rank(group: Group, calls: int, tokens: Tokens) -> Scores:
+    def rank(group: Group, calls: int) -> Scores:
         scores = np.mean([group.listwise(call, times) for call in range(calls)], axis=0)
-        return [round(float(score), 9) for score in scores], calls, calls * tokens.listwise(len(scores))
+        return [round(float(score), 9) for score in scores], calls, calls * TOKENS.listwise(len(scores))
 
     return rank
 
 
-async def brpo(group: Group, calls: int, tokens: Tokens) -> Scores:
-    """Rank by the sign against one random reference; further calls add further references, and the signs are
-    averaged."""
+def brpo(group: Group, calls: int) -> Scores:
+    """Rank by the sign against one random reference; further calls add references, and the signs are averaged."""
     size = len(group.quality_G)
     lots = Random(group.seed).sample(range(size), size)
     pairs = [(reference, other) for k, reference in enumerate(lots) for other in lots[k + 1 :]][: calls // 2]
@@ -142,26 +141,26 @@ async def brpo(group: Group, calls: int, tokens: Tokens) -> Scores:
         if other in references:
             signs[reference].append(-lead)
     scores = [fmean(signs_of_one) if signs_of_one else 0.0 for signs_of_one in signs]
-    return scores, 2 * len(pairs), 2 * len(pairs) * tokens.pair
+    return scores, 2 * len(pairs), 2 * len(pairs) * TOKENS.pair
 
 
-async def mixture(group: Group, calls: int, tokens: Tokens) -> Scores:
+def mixture(group: Group, calls: int) -> Scores:
     """Combine a score of each trajectory with matches: win rates over all pairs, or with fewer calls Elo ratings."""
     size = len(group.quality_G)
     matches = max(1, (calls - size) // 2)
     if matches >= size * (size - 1) // 2:
-        ranking = await _play(group, "round_robin", matches)
+        ranking = _play(group, "round_robin", matches)
         won_G = ranking.scores_G
     else:
-        ranking = await _play(group, "elo", matches)
+        ranking = _play(group, "elo", matches)
         won_G = elo_reward(ranking.scores_G, [True] * size)
     # one standard deviation of quality is 1.6 points of 10
     points_G = [min(1.0, max(0.0, 0.5 + 0.16 * score)) for score in group.pointwise(size)]
-    read = size * tokens.single + ranking.judge_calls * tokens.pair
+    read = size * TOKENS.single + ranking.judge_calls * TOKENS.pair
     return mixture_reward(points_G, won_G, ALPHA), size + ranking.judge_calls, read
 
 
-async def circular(group: Group, calls: int, tokens: Tokens) -> Scores:
+def circular(group: Group, calls: int) -> Scores:
     """Rank by NeMo Gym's mean score: everybody meets its neighbours on a random circle, in one order. Further calls add
     the next neighbours, up to all pairs."""
     size, rng = len(group.quality_G), Random(group.seed)
@@ -170,7 +169,7 @@ async def circular(group: Group, calls: int, tokens: Tokens) -> Scores:
     # one standard deviation of quality is 1.6 points of 10
     points = np.clip(5 + 1.6 * group.pair_scores, 0, 10)
     scores = mean_scores([(i, j, *points[i, j].tolist()) for i, j in pairs], size)
-    return scores, len(pairs), len(pairs) * tokens.pair
+    return scores, len(pairs), len(pairs) * TOKENS.pair
 
 
 def has_cycle(group: Group, both_orders: bool) -> bool:
@@ -182,19 +181,15 @@ def has_cycle(group: Group, both_orders: bool) -> bool:
 
 def checklist(by: str) -> Rank:
     """Rank by the share of checklist items that are met; the judge flips answers at random.
+    `by` names what is as reliable as a pointwise score: the answer to one "item", or the share of the "whole"."""
 
-    Args:
-        by: "item" makes the answer to one item as reliable as a pointwise score; "whole" makes the share of all items
-        so.
-    """
-
-    async def rank(group: Group, calls: int, tokens: Tokens) -> Scores:
+    def rank(group: Group, calls: int) -> Scores:
         size = len(group.quality_G)
         rng = np.random.default_rng(stable_seed(group.seed, "checklist"))
         met_GK = items_met(group.quality_G, rng)
         answers = met_GK[:, None] ^ (rng.random((size, -(-calls // size), ITEMS)) < flip_rate(group.noise, by))
         scores = mean_of_calls(answers.mean(axis=2), calls)
-        return [round(score, 9) for score in scores], calls, calls * tokens.checklist
+        return [round(score, 9) for score in scores], calls, calls * TOKENS.checklist
 
     return rank
 
@@ -223,13 +218,13 @@ def flip_rate(noise: Noise, by: str) -> float:
     return float(rates[np.argmax(signal / (signal + rates * (1 - rates) / ITEMS) <= wanted)])
 
 
-async def outcome_then_tournament(group: Group, calls: int, tokens: Tokens) -> Scores:
+def outcome_then_tournament(group: Group, calls: int) -> Scores:
     """Rank by success, which needs no judge; if all or none succeed, play ArenaRL's tournament (Reasoning Arena)."""
     needed = DIFFICULTY * np.random.default_rng(stable_seed(group.seed, "difficulty")).normal()
     solved_G = group.quality_G > needed
     if 0 < solved_G.sum() < len(solved_G):
         return solved_G.astype(float).tolist(), 0, 0
-    return await paired("seeded_single_elimination")(group, calls, tokens)
+    return paired("seeded_single_elimination")(group, calls)
 
 
 def bracket_calls(size: int) -> int:
@@ -237,22 +232,22 @@ def bracket_calls(size: int) -> int:
     return 2 * (2 * size - 2)
 
 
-def methods(tokens: Tokens) -> dict[str, Method]:
+def methods() -> dict[str, Method]:
     """Return all methods by name. Methods that estimate the judge's noise start without an estimate."""
 
     def calls_of(cost: int) -> Callable[[int, int], int]:
         return lambda budget, size: budget // cost
 
     def mixed(budget: int, size: int) -> int:
-        return size + (budget - size * tokens.single) // tokens.pair
+        return size + (budget - size * TOKENS.single) // TOKENS.pair
 
     def elo_calls(size: int) -> int:
         return 2 * Elo(size).budget
 
     def listwise(times: float) -> Method:
-        return Method(lambda size: 1, lambda budget, size: budget // tokens.listwise(size), ruler(times))
+        return Method(lambda size: 1, lambda budget, size: budget // TOKENS.listwise(size), ruler(times))
 
-    pair, single, items = calls_of(tokens.pair), calls_of(tokens.single), calls_of(tokens.checklist)
+    pair, single, items = calls_of(TOKENS.pair), calls_of(TOKENS.single), calls_of(TOKENS.checklist)
     bracket, outcome_first = paired("seeded_single_elimination"), outcome_then_tournament
     return {
         "ArenaRL: seeded single elimination": Method(bracket_calls, pair, bracket, is_flexible=False),
@@ -273,24 +268,19 @@ def methods(tokens: Tokens) -> dict[str, Method]:
     }
 
 
-def cell(*settings: Any) -> list[dict[str, Any]]:
-    """Return `rows_of`, as a job of the process pool."""
-    return asyncio.run(rows_of(*settings))
-
-
-async def rows_of(kind: str, strength: float, size: int, groups: int, seed: int) -> list[Row]:
+def rows_of(kind: str, strength: float, size: int, groups: int, seed: int) -> list[Row]:
     """Return a row for each method and budget: its tau, and its mean calls and tokens per group."""
-    noise, tokens, rows = NOISE[kind](strength), Tokens(), []
+    noise, rows = NOISE[kind](strength), []
     budget = bracket_calls(size)
-    for number, name in product(range(len(BUDGETS)), methods(tokens)):
-        method = methods(tokens)[name]  # a new instance, which has no estimate of the judge from the previous budget
+    for number, name in product(range(len(BUDGETS)), methods()):
+        method = methods()[name]  # a new instance, which has no estimate of the judge from the previous budget
         if number and not method.is_flexible:
             continue
-        calls = (method.own(size), budget, method.afforded(budget * tokens.pair, size))[number]
+        calls = (method.own(size), budget, method.afforded(budget * TOKENS.pair, size))[number]
         tally, spent = Tally(), []
         for group_number in range(-WARM_UP, groups):
             group = Group(size, noise, stable_seed(seed, kind, strength, size, group_number))
-            scores, judge_calls, tokens_used = await method.rank(group, calls, tokens)
+            scores, judge_calls, tokens_used = method.rank(group, calls)
             if group_number >= 0:
                 tally.add(group.quality_G, midranks(scores), (0, judge_calls, 0))
                 spent.append(tokens_used)
@@ -309,8 +299,7 @@ def cycle_rates(kind: str, strength: float, size: int, groups: int, seed: int) -
 
 
 def markdown_table(summary: Row) -> str:
-    """Return docs/methods.md's tables: tau with a method's own calls / as many calls as ArenaRL's tournament / as many
-    tokens, and the share of groups with a cycle."""
+    """Return docs/methods.md's tables: tau with each of `BUDGETS`, and the share of groups with a cycle."""
     tables = []
     for size in dict.fromkeys(row["group_size"] for row in summary["rows"]):
         rows = rows_with(summary["rows"], group_size=size)
@@ -336,7 +325,9 @@ def markdown_table(summary: Row) -> str:
 def main() -> None:
     arguments = simulated.study_parser(__doc__, "groups in a cell", SIZES).parse_args()
     start = time.perf_counter()
-    jobs = [(cell, *model, size, arguments.groups, arguments.seed) for model, size in product(MODELS, arguments.sizes)]
+    jobs = [
+        (rows_of, *model, size, arguments.groups, arguments.seed) for model, size in product(MODELS, arguments.sizes)
+    ]
     results = simulated.run_jobs("rivals", jobs, arguments.processes)
     rows = [row for job in sorted(jobs, key=lambda job: arguments.sizes.index(job[3])) for row in results[job]]
     flips = []
@@ -345,7 +336,7 @@ def main() -> None:
         flips.append({"noise": kind, "strength": strength} | rates)
     cycles = [cycle_rates(*job[1:]) for job in jobs]
     seconds = round(time.perf_counter() - start)
-    results = {"seconds": seconds, "tokens_of": asdict(Tokens()), "flip_rates": flips, "cycles": cycles, "rows": rows}
+    results = {"seconds": seconds, "tokens_of": asdict(TOKENS), "flip_rates": flips, "cycles": cycles, "rows": rows}
     summary = simulated.write_study(arguments, "rivals.json", results)
     print("Kendall's tau: a method's own calls / as many calls as ArenaRL's tournament at most / as many tokens")
     print(markdown_table(summary))

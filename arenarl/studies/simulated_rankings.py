@@ -7,7 +7,6 @@ training, the mixed model estimates the judge's noise from earlier groups only.
 """
 
 import argparse
-import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -29,7 +28,7 @@ from arenarl.system.atomic_files import write_text
 from arenarl.system.progress import Bar
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances, quality_from_calls
-from arenarl.tournament.play import play_tournament
+from arenarl.tournament.play import run_tournament
 from arenarl.tournament.ranking import Ranking, midranks, scored_calls
 
 Key = tuple[str, str, str]  # topology, its parameters, ranking
@@ -78,9 +77,7 @@ NOISE = {  # kind -> strength -> judge; `fidelity`'s table has the first three, 
 
 class Group:
     """`size` trajectories with every score the judge can give them, drawn from `seed`.
-
-    `quality_G` (size,); `pair_scores` (first, second, 2); `point_scores` (size, calls).
-    """
+    `quality_G` (size,); `pair_scores` (first, second, 2); `point_scores` (size, calls)."""
 
     def __init__(self, size: int, noise: Noise, seed: int):
         self.seed, self.noise = seed, noise
@@ -162,18 +159,14 @@ def simulate(kind: str, strength: float, size: int, groups: int, seed: int, topo
     """Rank the same `groups` groups by every topology, and by pointwise means of as many calls."""
     # a group stage of 2 entrants is only its final and plays no match
     topologies = [entry for entry in topologies if size > 2 or entry[0] != "group_stage"]
-    seed = stable_seed(seed, kind, strength, size)
-    return asyncio.run(_simulate(NOISE[kind](strength), size, groups, seed, topologies))
-
-
-async def _simulate(noise: Noise, size: int, groups: int, seed: int, topologies) -> dict[Key, Tally]:
+    seed, noise = stable_seed(seed, kind, strength, size), NOISE[kind](strength)
     tallies: dict[Key, Tally] = {}
     variances = [JudgeVariances() for _ in topologies]
     for number in range(-WARM_UP, groups):
         group = Group(size, noise, stable_seed(seed, number))
         for (topology, params), known in zip(topologies, variances, strict=True):
             judge = group.choose if topology == "group_stage" else group.compare
-            ranking = await play_tournament(topology, size, judge, seed=number, variances=known, **params)
+            ranking = run_tournament(topology, size, judge, seed=number, variances=known, **params)
             if number >= 0:
                 for key, ranks_G, cost in _rankings(topology, format_params(params), ranking, group, known):
                     tallies.setdefault(key, Tally()).add(group.quality_G, ranks_G, cost)
@@ -184,8 +177,7 @@ async def _simulate(noise: Noise, size: int, groups: int, seed: int, topologies)
 def _rankings(
     topology: str, params: str, ranking: Ranking, group: Group, known: JudgeVariances
 ) -> Iterator[tuple[Key, list[float], Cost]]:
-    """Yield the ranks by the topology's own rules, by the mixed model of the same calls, and by as many pointwise
-    calls."""
+    """Yield the ranks by the topology's rules, by the mixed model of the same calls, and by as many pointwise calls."""
     cost = (len(ranking.matches), ranking.judge_calls, ranking.critical_path)
     if topology != "balanced":
         yield (topology, params, "bracket"), ranking.ranks_G, cost

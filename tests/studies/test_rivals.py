@@ -1,6 +1,5 @@
 """Rivals on simulated groups: their calls and tokens, and true rankings with a judge without errors."""
 
-import asyncio
 import json
 import random
 import sys
@@ -12,51 +11,47 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.studies import rivals
-from arenarl.studies.rivals import ITEMS, MODELS, Tokens, bracket_calls, brpo, flip_rate, items_met, methods
+from arenarl.studies.rivals import ITEMS, MODELS, TOKENS, bracket_calls, brpo, flip_rate, items_met, methods
 from arenarl.studies.simulated_rankings import Group, Noise, Tally
 from arenarl.tournament.ranking import midranks
 
 EXACT = Noise(independent=0.0, position=0.0)
 NOISY = Noise(independent=1.0)
 LOUDER = (", 1.5 times the noise", ", 2 times the noise")
-TOKENS = Tokens(prompt=100, trajectory=1000, scores=50, listed=25, item=5)
-
-
-def ranked(name, group, calls):
-    return asyncio.run(methods(TOKENS)[name].rank(group, calls, TOKENS))
 
 
 def tau(name, noise, calls=None, groups=40, size=8):
     tally = Tally()
     for seed in range(groups):
         group = Group(size, noise, seed)
-        scores, *_ = ranked(name, group, calls or methods(TOKENS)[name].own(size))
+        method = methods()[name]
+        scores, *_ = method.rank(group, calls or method.own(size))
         tally.add(group.quality_G, midranks(scores), (0, 0, 0))
     return np.mean(tally.tau)
 
 
 def test_a_call_costs_the_tokens_read_and_written():
-    assert (TOKENS.pair, TOKENS.single, TOKENS.listwise(8)) == (100 + 2 * 1050, 100 + 1050, 100 + 8 * 1025)
-    assert TOKENS.checklist == 100 + 1000 + 5 * ITEMS
+    assert (TOKENS.pair, TOKENS.single, TOKENS.listwise(8)) == (800 + 2 * 4060, 800 + 4060, 800 + 8 * 4050)
+    assert TOKENS.checklist == 800 + 4000 + 8 * ITEMS
 
 
 @pytest.mark.parametrize("size", [8, 16])
 def test_a_method_makes_its_own_calls_or_stays_within_the_budget(size):
     group, budget = Group(size, NOISY, 0), bracket_calls(size)
     assert budget == 4 * size - 4
-    for name, method in methods(TOKENS).items():
-        _, calls, tokens = ranked(name, group, method.own(size))
+    for name, method in methods().items():
+        _, calls, tokens = method.rank(group, method.own(size))
         if name in ("RULER", "BRPO", "TournO: Elo", "TournO: mixture", "pointwise scores"):
             assert calls == method.own(size)
         if method.is_flexible:
-            _, calls, tokens = ranked(name, group, budget)
+            _, calls, tokens = method.rank(group, budget)
             assert budget - 2 <= calls <= budget
-            _, calls, tokens = ranked(name, group, method.afforded(budget * TOKENS.pair, size))
+            _, calls, tokens = method.rank(group, method.afforded(budget * TOKENS.pair, size))
             rest = budget * TOKENS.pair - tokens
             assert 0 <= rest < 2 * max(TOKENS.pair, TOKENS.listwise(size))
-    own = [methods(TOKENS)[name].own(8) for name in ("RULER", "BRPO", "TournO: Elo", "TournO: mixture")]
+    own = [methods()[name].own(8) for name in ("RULER", "BRPO", "TournO: Elo", "TournO: mixture")]
     assert own == [1, 14, 48, 64]
-    assert 1 < methods(TOKENS)["RULER"].afforded(budget * TOKENS.pair, size) < budget
+    assert 1 < methods()["RULER"].afforded(budget * TOKENS.pair, size) < budget
 
 
 def test_without_errors_scores_rank_truly_and_wins_nearly_so():
@@ -82,10 +77,10 @@ def test_a_listwise_calls_drift_changes_no_rank_and_its_position_bias_does():
 def test_brpo_scores_by_the_sign_against_one_reference_and_with_more_calls_several():
     group = Group(4, EXACT, 1)
     quality_G = np.round(4 * group.quality_G)  # the judge's rounded scores; two are equal
-    scores, calls, _ = asyncio.run(brpo(group, 6, TOKENS))
+    scores, calls, _ = brpo(group, 6)
     (reference,) = [g for g in range(4) if scores[g] == 0]
     assert calls == 6 and scores == [float(np.sign(quality - quality_G[reference])) for quality in quality_G]
-    scores, calls, _ = asyncio.run(brpo(group, 10, TOKENS))  # three matches with the first reference, two with a second
+    scores, calls, _ = brpo(group, 10)  # three matches with the first reference, two with a second
     second = next(g for g in random.Random(1).sample(range(4), 4) if g != reference)
     expected = [
         np.mean([np.sign(quality - quality_G[other]) for other in (reference, second) if other != g])
@@ -125,7 +120,7 @@ def test_repeated_answers_correlate_as_repeated_scores_do(by):
 
 
 def test_differing_outcomes_decide_without_a_judge_call():
-    results = [asyncio.run(rivals.outcome_then_tournament(Group(8, EXACT, seed), 28, TOKENS)) for seed in range(200)]
+    results = [rivals.outcome_then_tournament(Group(8, EXACT, seed), 28) for seed in range(200)]
     free = [scores for scores, calls, _ in results if calls == 0]
     assert all(set(scores) == {0.0, 1.0} for scores in free) and 70 < len(free) < 130
 
