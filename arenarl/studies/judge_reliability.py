@@ -7,8 +7,8 @@ The judge scores groups of the scripted teacher's attempts at test queries sever
 in both orders. Agreement (Fig. 4b) is with the domain's truth, or with `--labels`: JSONL of {"query": …, "first":
 trajectory, "second": trajectory, "label": first | tie | second}. `--injections` also measures how often an answer that
 asks for a high score moves the verdict (`judge_injections`). Without --judge, a local server runs the simulated
-judge. Prints the figures, whether a run can use the judge, and JSON in the last line. Writes a JSON file and a figure
-to runs/judge_check; in results/judge_check they are the source of docs/judges.md's table.
+judge. Prints the figures, whether a run can use the judge, and JSON in the last line. Writes a JSON file to
+runs/judge_check; those in results/judge_check are the source of docs/judges.md's table.
 """
 
 import argparse
@@ -23,9 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 from pydantic import TypeAdapter
 from scipy.stats import binomtest
 
@@ -40,7 +38,6 @@ from arenarl.judges.judge import Examiner, Judge, make_examiner, true_quality
 from arenarl.judges.local_server import free_port, running_server
 from arenarl.llm.client import LLMClient, open_client
 from arenarl.report import markdown
-from arenarl.report.figures import STYLE, save_figure
 from arenarl.report.provenance import provenance
 from arenarl.studies.judge_injections import injections_table, measure_injections
 from arenarl.studies.repeated_scores import pointwise_scores, sigmas
@@ -92,9 +89,7 @@ class Scores:
 
 def teacher_groups(config: Config, count: int, size: int) -> list[RolloutGroup]:
     """Return groups of different attempts, of all skills, at test queries from all subtasks.
-
-    A query without `size` different attempts is left out.
-    """
+    A query without `size` different attempts is left out."""
     domain = make_domain(config.environment, config.data)
     environment = make_environment(config.environment, config.data.language)
     solve = needs(domain, "solve", "makes the attempts to judge")
@@ -211,9 +206,7 @@ def conclusion(found: dict[str, Any], max_failure_share: float) -> str:
 
 def _length_bias(points_GN: np.ndarray, truth_GN: np.ndarray, length_GN: np.ndarray) -> float | None:
     """Return the slope on log length of a least-squares fit of score on true quality and log length.
-
-    All three are centred within the group. None without scores, or if all answers have one length.
-    """
+    All three are centred within the group. None without scores, or if all answers have one length."""
     arrays = (truth_GN, np.log(length_GN), points_GN)
     truth, length, points = ((values - values.mean(axis=1, keepdims=True)).ravel() for values in arrays)
     known = np.isfinite(points)
@@ -226,36 +219,11 @@ def _share(conditions: np.ndarray) -> float | None:
     return rounded(conditions.mean(), 3) if conditions.size else None
 
 
-def draw(scores: Scores, found: dict[str, Any], title: str) -> Figure:
-    """Plot one group's scores with their noise (Fig. 1a), and the confusion matrix (Fig. 4b)."""
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    group = scores.points_GNR[int(np.nanargmax(np.isfinite(scores.points_GNR).sum(axis=(1, 2))))]
-    left.plot(group[:, 0], "o", label="one round")
-    mean, noise = np.nanmean(group, axis=1), np.nanstd(group, axis=1, ddof=1)
-    left.errorbar(range(len(group)), mean, noise, fmt="_", capsize=4, label="mean, noise of repeats")
-    sigmas = f"sigma_group {found['sigma_group']}, sigma_noise {found['sigma_noise']}"
-    left.set(title=f"one group; over all: {sigmas}", xlabel="trajectory", ylabel="score")
-    left.legend()
-    confusion = np.array(found["confusion"])
-    right.imshow(confusion, cmap="Blues")
-    for row, column in np.ndindex(confusion.shape):
-        color = "white" if confusion[row, column] > confusion.max() / 2 else "black"
-        right.text(column, row, confusion[row, column], ha="center", va="center", color=color)
-    names = list(OUTCOMES)
-    right.set(title=f"agreement {found['agreement']}, kappa {found['kappa']}", xlabel="label", ylabel="judge")
-    right.set(xticks=range(3), xticklabels=names, yticks=range(3), yticklabels=names)
-    right.grid(visible=False)
-    figure.suptitle(title)
-    return figure
-
-
 def check(
     config: Config, name: str, groups: Sequence[RolloutGroup], labels: Path | None, repeats: int, injects: bool = False
 ) -> dict:
     """Judge groups and pairs, print and write the figures, and return them. With `injects`, also inject sentences."""
-    folder = Path(config.results) / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
+    file = Path(config.results) / FOLDER / f"{name}.json"
     domain = make_domain(config.environment, config.data)
     needs(domain, "examine", "a judge is measured against")
     examine = make_examiner(domain)
@@ -283,20 +251,17 @@ def check(
     injected = {"injections": asyncio.run(measure_injections(judge, pairs))} if injects else {}
     is_simulated, size = config.judge.train.is_simulated, truth_GN.shape[1]
     sizes = f"{len(groups)} groups of {size}, {len(pairs)} pairs, {repeats} repeats"
-    title = f"{name}{' (simulated)' if is_simulated else ''}: {sizes}"
-    print(title)
+    print(f"{name}{' (simulated)' if is_simulated else ''}: {sizes}")
     for figure, value in result.items():
         print(f"  {figure:16} {value}")
     if injects:
         print(injections_table(injected["injections"]))
     if client:
         print(client.report())
-    with mpl.rc_context(STYLE):
-        save_figure(draw(scores, result, title), folder / name)
     about = {"judge": name, "simulated": is_simulated, "groups": len(groups), "size": size}
     about |= {"repeats": repeats, "seconds": seconds}
-    write_json(folder / f"{name}.json", about | result | injected | {"provenance": provenance(config)})
-    print(f"written: {folder / name}.json, .png and .svg")
+    write_json(file, about | result | injected | {"provenance": provenance(config)})
+    print(f"written: {file}")
     return result
 
 

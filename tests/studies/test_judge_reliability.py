@@ -158,7 +158,7 @@ def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
     assert figures["sigma_noise"] > 0 and figures["agreement"] > 0.5 and "better than a coin: right on" in done.stdout
     folder, name = tmp_path / "runs" / "judge_check", "embedded" if judge else "local_server"
     written = json.loads((folder / f"{name}.json").read_text())
-    assert (folder / f"{name}.png").stat().st_size > 10_000 and written["simulated"] is True
+    assert written["simulated"] is True
     assert written["parse_rate"] == (None if judge else 1)
     assert (written["verdicts"], written["failed_verdicts"]) == (72, 0)
     head, _, row = reliability.judges_table(tmp_path / "runs").splitlines()
