@@ -27,7 +27,7 @@ from typing import Any
 from arenarl.config.command_line import at_least
 from arenarl.report import markdown
 from arenarl.report.provenance import LIBRARIES, commit, installed_version
-from arenarl.studies.gpu_parts import PARTS, CommandFailed, Figures, Part, Skipped, TimeRanOut, Workplace
+from arenarl.studies.gpu_parts import PARTS, Figures, Part, PartEnded, Workplace
 from arenarl.system.atomic_files import hash_files, read_json, write_json
 from arenarl.system.errors import UserError, run_cli
 from arenarl.system.repository import ROOT
@@ -88,11 +88,8 @@ def run_part(part: Part, place: Workplace) -> Figures:
     """Run a part and return its status with its figures or its error."""
     try:
         return {"status": "ok", "figures": part.measure(place)}
-    except Skipped as reason:
-        return {"status": "skipped", "error": str(reason)}
-    except (TimeRanOut, CommandFailed) as error:
-        status = "time ran out" if isinstance(error, TimeRanOut) else "failed"
-        return {"status": status, "error": _without_paths(str(error))}
+    except PartEnded as end:
+        return {"status": end.status, "error": _without_paths(str(end))}
     except Exception:
         return {"status": "failed", "error": _without_paths(traceback.format_exc() + place.tail())}
 

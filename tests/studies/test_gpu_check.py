@@ -12,7 +12,7 @@ import pytest
 
 from arenarl.studies import gpu_check
 from arenarl.studies.bench_training import add_flags
-from arenarl.studies.gpu_parts import PARTS, Part, Skipped, Workplace
+from arenarl.studies.gpu_parts import PARTS, Part, PartEnded, Workplace
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 
@@ -106,7 +106,7 @@ def broken(place):
 
 
 def absent(place):
-    raise Skipped("vLLM is not installed")
+    raise PartEnded("skipped", "vLLM is not installed")
 
 
 OWN_PARTS = (
