@@ -67,7 +67,7 @@ class Intervals:
     def mean(self, values: Iterable[float], parts: Sequence[str] | None = None) -> Figure:
         """Return the mean over items without NaN. With `parts`, one per item, average within each part first."""
         values = list(values)
-        return statistics.mean(values, parts or [""] * len(values), self.resamples, self.seed)
+        return statistics.mean(values, statistics.Resampling(parts or [""] * len(values), self.resamples, self.seed))
 
     def of(self, statistic: Callable[[np.ndarray], np.ndarray], items: int) -> Figure:
         """Return the figure of any statistic: weights (resamples, items) -> values (resamples,)."""

@@ -39,11 +39,9 @@ class CurveRecorder:
         self.path = folder / "curve.jsonl"
 
     def record(self, step: int) -> None:
-        """Evaluate and write a step's point. Call it on all processes: they share the queries, and the main process
-        writes.
+        """Evaluate and write a step's point. Call it on all processes, which share the queries.
 
-        Raises:
-            RunStopped: on all processes, if the LLMs or tools of one reached a limit; a resumed run repeats this point.
+        Raises RunStopped on all of them if the LLMs or tools of one reached a limit; a resumed run repeats this point.
         """
         mine, cases = own_share(self.queries), {}
         for decoding, temperature in self.temperatures.items():

@@ -7,8 +7,9 @@ lose, and their quality is 0. Void trajectories, which a tool's crash ended, are
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -28,9 +29,7 @@ from arenarl.trajectory import Query, Trajectory, read_turns, repeated_calls, wo
 @dataclass(frozen=True)
 class Panel:
     """The judges of test trajectories, the domain's truth (`examine`, if any), and the verifier of known answers.
-
-    Without an LLM verifier the truth compares known answers. `is_own` marks a user's own data (`statistics`).
-    """
+    Without an LLM verifier the truth compares known answers. `is_own` marks a user's own data (`statistics`)."""
 
     judges: Sequence[Judge]
     examine: Examiner | None
@@ -159,12 +158,11 @@ def roll_out_and_judge(
     Pass the cases of each policy and decoding to `fill_unjudged`. Trajectories lose their token lists. `tick` is called
     as each ends. Errors of judges abort the rollout.
     """
-    judge = _judge_of(baselines, panel, has_stand_ins)
 
-    async def judge_incoming(incoming: IncomingGroup) -> Case:
-        return await judge(incoming.query, await incoming.trajectory(0))
+    async def judge(incoming: IncomingGroup) -> Case:
+        return await _judge_case(incoming.query, await incoming.trajectory(0), baselines, panel, has_stand_ins)
 
-    judging = Judging([IncomingGroup(attempt.query, 1) for attempt in attempts], judge_incoming)
+    judging = Judging([IncomingGroup(attempt.query, 1) for attempt in attempts], judge)
 
     def hand_over(index: int, trajectory: Trajectory) -> None:
         trajectory.drop_tokens()
@@ -191,20 +189,10 @@ def judge_trajectories(
     """
 
     async def judge_all() -> list[Case]:
-        return await asyncio.gather(*map(_judge_of(baselines, panel, has_stand_ins), queries, trajectories))
+        pairs = zip(queries, trajectories, strict=True)
+        return await asyncio.gather(*(_judge_case(*pair, baselines, panel, has_stand_ins) for pair in pairs))
 
     return fill_unjudged(asyncio.run(judge_all()))
-
-
-def _judge_of(
-    baselines: dict[str, Trajectory], panel: Panel, has_stand_ins: bool
-) -> Callable[[Query, Trajectory], Awaitable[Case]]:
-    async def judge(query: Query, trajectory: Trajectory) -> Case:
-        baseline = baselines.get(query.query_id)
-        case = await _judge_case(query, trajectory, baseline, panel, has_stand_ins)
-        return replace(case, is_own=panel.is_own)
-
-    return judge
 
 
 def fill_unjudged(cases: list[Case]) -> list[Case]:
@@ -218,33 +206,33 @@ def fill_unjudged(cases: list[Case]) -> list[Case]:
 
 
 def unjudged(outcomes: np.ndarray, outcome: float = -1.0) -> np.ndarray:
-    """Return the outcomes of a case without judging, by default a loss: equal in all dimensions, but NaN in dimensions
-    that a judge omitted in `outcomes`."""
+    """Return equal outcomes in all dimensions, by default losses, but NaN where a judge omitted one in `outcomes`."""
     unknown = np.isnan(outcomes)
     return np.where(unknown & ~unknown.all(axis=1, keepdims=True), math.nan, outcome)
 
 
 async def _judge_case(
-    query: Query, trajectory: Trajectory, baseline: Trajectory | None, panel: Panel, has_stand_ins: bool
+    query: Query, trajectory: Trajectory, baselines: dict[str, Trajectory], panel: Panel, has_stand_ins: bool
 ) -> Case:
-    names, judges = rubric_of(query).names, panel.judges
+    names, judges, baseline = rubric_of(query).names, panel.judges, baselines.get(query.query_id)
     truth = panel.examine and panel.examine(query, trajectory)
     if truth and panel.verifier and panel.verifier.is_llm and has_answer(query):
         truth = truth.verified(await panel.verifier.is_correct(query, trajectory))
     unknown = np.full((len(judges), len(names)), math.nan)
+    case = partial(Case, query, trajectory, truth, is_own=panel.is_own)
     if baseline is None:
-        return Case(query, trajectory, truth, unknown, score=await _score(query, trajectory, judges))
+        return case(unknown, score=await _score(query, trajectory, judges))
     if trajectory.is_void or baseline.is_void:  # if none are stored, a policy's trajectories are the baselines
-        return Case(query, trajectory, truth, unknown)
+        return case(unknown)
     if has_stand_ins and not baseline.valid:
-        return Case(query, trajectory, truth, np.full_like(unknown, float(trajectory.valid)), is_unopposed=True)
+        return case(np.full_like(unknown, float(trajectory.valid)), is_unopposed=True)
     if not trajectory.valid:
-        return Case(query, trajectory, truth, np.full_like(unknown, -1.0))
+        return case(np.full_like(unknown, -1.0))
     calls = [
         await asyncio.gather(judge.compare(query, trajectory, baseline), judge.compare(query, baseline, trajectory))
         for judge in judges
     ]
-    return Case(query, trajectory, truth, np.array([_outcomes(*pair, names) for pair in calls]), calls)
+    return case(np.array([_outcomes(*pair, names) for pair in calls]), calls)
 
 
 async def _score(query: Query, trajectory: Trajectory, judges: Sequence[Judge]) -> float:
@@ -281,9 +269,7 @@ def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], e
 
 def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
     """Return the figures of a table: overall, by subtask, by judge and by dimension.
-
-    All samples of a query count; intervals are over queries. Scores by dimension are noise-free and need a truth.
-    """
+    All samples of a query count; intervals are over queries. Scores by dimension are noise-free and need a truth."""
     summary = figures_of(cases, resamples, seed)
     summary["by_subtask"] = {
         subtask: figures_of([case for case in cases if case.query.subtask == subtask], resamples, seed)
@@ -312,8 +298,7 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
 
 
 def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any]:
-    """Return the figures of a table's columns and further figures, each with its interval. Noise-free figures need a
-    truth."""
+    """Return the figures of a table and further ones, each with its interval. Noise-free figures need a truth."""
     valid = [case for case in cases if case.trajectory.valid]
 
     def mean_of(
@@ -371,14 +356,14 @@ def _world_reward(case: Case) -> float:
 def _win_rate(cases: Sequence[Case], resamples: int, seed: int, part: Any = np.s_[:]) -> dict[str, Any]:
     """Return the win rate over the judges and dimensions that the index `part` selects."""
     outcomes = np.array([case.outcomes[part] for case in cases])
-    return statistics.win_rate(outcomes, resamples=resamples, seed=seed, **_strata(cases))
+    return statistics.win_rate(outcomes, resampling_of(cases, resamples, seed))
 
 
 def _mean(
     cases: Sequence[Case], value: Callable[[Case], float], resamples: int, seed: int, scale: float | None = None
 ) -> dict[str, Any]:
     values = [math.nan if case.trajectory.is_void else value(case) for case in cases]
-    return statistics.mean(values, resamples=resamples, seed=seed, scale=scale, **_strata(cases))
+    return statistics.mean(values, resampling_of(cases, resamples, seed), scale)
 
 
 def is_own_data(domain: Domain, queries: Sequence[Query], baselines: dict[str, Trajectory]) -> bool:
@@ -386,17 +371,9 @@ def is_own_data(domain: Domain, queries: Sequence[Query], baselines: dict[str, T
     return domain.is_own or not baselines or domain.examine is None or not any(map(domain.has_truth, queries))
 
 
-def is_own(cases: Sequence[Case]) -> bool:
-    """Return True for cases of a user's own data."""
-    return any(case.is_own for case in cases)
-
-
-def _strata(cases: Sequence[Case]) -> dict[str, Any]:
-    """Return the arguments of `statistics` that describe the cases, without their values."""
+def resampling_of(cases: Sequence[Case], resamples: int, seed: int) -> statistics.Resampling:
+    """Return how the cases are resampled."""
+    strata, queries = [case.query.subtask for case in cases], [case.query.query_id for case in cases]
     subtracted = [case.is_subtracted for case in cases]
-    return {
-        "strata": [case.query.subtask for case in cases],
-        "queries": [case.query.query_id for case in cases],
-        "is_own": is_own(cases),
-        "subtracted": subtracted if any(subtracted) else None,
-    }
+    marks = subtracted if any(subtracted) else None
+    return statistics.Resampling(strata, resamples, seed, queries, any(case.is_own for case in cases), marks)

@@ -16,7 +16,7 @@ import numpy as np
 
 from arenarl.config.schema import Config
 from arenarl.evaluation import statistics
-from arenarl.evaluation.evaluation import Case, figures_of, is_own, unjudged
+from arenarl.evaluation.evaluation import Case, figures_of, resampling_of, unjudged
 from arenarl.rollout.environment import Environment, trait
 from arenarl.rollout.instances import temporary_environment
 
@@ -40,9 +40,8 @@ def scaling_figures(
 ) -> dict[str, Any]:
     """Return `pass_at_k` for several samples, and `by_turns`, the curve's figures and pass@k for each budget.
 
-    Args:
-        samples: the cases of each sample, in the order of the queries.
-        rolled: the same for each budget that has trajectories of its own. For the others, `samples` are cut.
+    `samples` holds the cases of each sample, in the order of the queries; `rolled` the same for each budget that has
+    trajectories of its own. For the other budgets, `samples` are cut.
     """
     figures: dict[str, Any] = {}
     if len(samples) > 1:
@@ -85,14 +84,13 @@ def pass_at_k(samples: Sequence[Sequence[Case]], resamples: int, seed: int) -> d
     the stored baseline, not by a tie; mean over judges. A sample without a verdict does not count for that judge, and a
     query with fewer than k samples is left out. The other criteria are the domain's (`Truth.passes`) and noise-free.
     """
-    strata = [case.query.subtask for case in samples[0]]
+    of_queries = resampling_of(samples[0], resamples, seed)
     own = dict.fromkeys(name for cases in samples for case in cases if case.truth for name in case.truth.passes())
 
     def curve(passes: Callable[[Case], list[float]]) -> list[dict[str, Any]]:
         by_query = np.array([[passes(case) for case in cases] for cases in samples]).swapaxes(0, 1)
         sizes = range(1, len(samples) + 1)
-        values = [100 * estimates(by_query, k) for k in sizes]
-        return [statistics.mean(each, strata, resamples, seed, None, is_own(samples[0]), 100.0) for each in values]
+        return [statistics.mean(100 * estimates(by_query, k), of_queries, 100.0) for k in sizes]
 
     return {"win": curve(_wins)} | {name: curve(partial(_passes, name)) for name in own}
 

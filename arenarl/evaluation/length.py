@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from arenarl.evaluation import statistics
-from arenarl.evaluation.evaluation import Case, figures_of, is_own
+from arenarl.evaluation.evaluation import Case, figures_of, resampling_of
 from arenarl.trajectory import Trajectory
 
 EDGES = (0.0, 0.5, 0.8, 1.25, 2.0, inf)  # bounds of the classes; 1.25 = 1 / 0.8 and 2 = 1 / 0.5
@@ -25,14 +25,12 @@ def by_length(
     """
     valid = [case for case in cases if case.trajectory.valid and baselines[case.query.query_id].answer]
     lengths = [len(case.trajectory.answer) / len(baselines[case.query.query_id].answer) for case in valid]
-    strata, queries = [case.query.subtask for case in valid], [case.query.query_id for case in valid]
     classes = {}
     for low, high in pairwise(EDGES) if valid else ():
         is_inside = [low <= length < high for length in lengths]
         members = [case for case, inside in zip(valid, is_inside, strict=True) if inside]
         figures = figures_of(members, resamples, seed) if members else {}
-        shares = [100.0 * inside for inside in is_inside]
-        share = statistics.mean(shares, strata, resamples, seed, queries, is_own(cases), 100.0)
+        share = statistics.mean([100.0 * inside for inside in is_inside], resampling_of(valid, resamples, seed), 100.0)
         known = {name: figures[name] for name in ("win_rate", "quality") if name in figures}
         classes[_class_name(low, high)] = {"share": share} | known
     return classes

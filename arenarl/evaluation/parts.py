@@ -57,9 +57,7 @@ class _Fingerprint:
 
 class Part:
     """The stored cases of one policy, decoding and sample. A fingerprint file is written last.
-
-    `trajectories` are the stored trajectories; None if the part is missing, incomplete or out of date.
-    """
+    `trajectories` are the stored trajectories; None if the part is missing, incomplete or out of date."""
 
     def __init__(self, cases: Path, fingerprint: str):
         self.cases, self.path, self.fingerprint = cases, cases.with_suffix(".json"), fingerprint
@@ -152,18 +150,10 @@ def run_parts(
 ) -> Tested:
     """Generate missing parts, judge all parts and write them. Call it on all processes, which share the queries.
 
-    Args:
-        engine_of: makes a policy's engine; called only for policies with missing parts.
-        lap: called on the main process after each generated part.
-
-    Raises:
-        RunStopped: a limit on LLM calls is reached; all written parts are complete.
+    `engine_of` is called only for policies with missing parts, `lap` on the main process after each generated part.
+    Raises RunStopped if a limit on LLM calls is reached; all written parts are complete.
     """
     mine, tested, waiting = own_share(queries), Tested({}, baselines), list(parts)
-
-    def attempts_of(_: str, decoding: str, sample: int, turns: int) -> list[Attempt]:
-        return attempts_at(mine, config.temperatures[decoding], config.seed, sample, turns)
-
     stored = sum(part.trajectories is not None for part in parts.values())
     with Bar("evaluate", len(parts) * len(mine), stored * len(mine)) as bar:
 
@@ -172,23 +162,18 @@ def run_parts(
             if client:
                 client.check()
 
-        def is_missing(key: Key) -> bool:
-            return parts[key].trajectories is None
-
         # without stored baselines, the first part becomes the baseline of the others; it is scored alone, at any budget
         first = None if baselines else next(iter(parts))[:3]
-
-        def is_alone(key: Key) -> bool:
-            return key[:3] == first
-
         while waiting:
-            groups = groupby(waiting, lambda key: (key[0], is_missing(key), is_alone(key)))
-            (name, must_generate, alone), same = next(groups)
+            alike = groupby(waiting, lambda key: (key[0], parts[key].trajectories is None, key[:3] == first))
+            (name, must_generate, alone), same = next(alike)
             keys, judging = list(same), ({} if alone else tested.baselines, panel, bool(tested.reference))
             if must_generate:
                 engine = engine_of(name)
                 keys = keys[: 1 if alone else _parts_at_once(engine, len(queries))]
-                attempts = [attempt for key in keys for attempt in attempts_of(*key)]
+                attempts: list[Attempt] = []
+                for _, decoding, sample, turns in keys:
+                    attempts += attempts_at(mine, config.temperatures[decoding], config.seed, sample, turns)
                 share = roll_out_and_judge(engine, attempts, *judging, tick)
             else:
                 keys = keys[:1]

@@ -38,58 +38,38 @@ def play_offs(
         has_stand_ins: the baselines are another policy's trajectories; an invalid one ranks last.
     """
 
-    async def play_all() -> list[dict[str, Any]]:
-        return await asyncio.gather(*(play(query, k) for query in queries for k in range(len(judges))))
-
     async def play(query: Query, k: int) -> dict[str, Any]:
+        """Play the tournament of a query by judge `k`. Trajectory 0 is the baseline, trajectory i is of case i - 1."""
         topology = "seeded_single_elimination" if bracket and k == 0 else "anchor"
-        baseline, entrants = baselines[query.query_id], by_query[query.query_id]
+        baseline, of_query = baselines[query.query_id], by_query[query.query_id]
+        trajectories = [baseline, *(case.trajectory for case in of_query)]
+        entrants = [repr(trajectory.messages) for trajectory in trajectories]
         # a stored baseline is judged even if it is invalid, as in the win rate
         is_judged = not baseline.is_void and (baseline.valid or not has_stand_ins)
-        ranking = await _play(topology, query, baseline, is_judged, entrants, judges[k], k, seed)
+        valid_G = [is_judged, *(case.trajectory.valid for case in of_query)]
+
+        async def compare(i: int, j: int) -> tuple | None:
+            if j == 0:
+                return scores_and_detail(of_query[i - 1].calls[k][0])
+            if i == 0:
+                return scores_and_detail(of_query[j - 1].calls[k][1])
+            return scores_and_detail(await judges[k].compare(query, trajectories[i], trajectories[j]))
+
+        if is_judged or topology != "anchor":
+            ranking = await play_tournament(
+                topology, len(trajectories), compare, stable_seed(seed, query.query_id),
+                entrants=entrants, valid_G=valid_G, failures=TimeoutError,
+            )  # fmt: skip
+        else:  # no matches: all valid trajectories share the first rank
+            members = group_entrants(len(trajectories), entrants, valid_G)
+            ties = [Standing((0.0,), None)] * len(members)
+            ranking = Ranking(*rank_trajectories(len(trajectories), members, ties), [])
         line = {"query_id": query.query_id, "judge": k, "topology": topology, "entrants": [BASELINE, *cases]}
         return line | asdict(ranking)
+
+    async def play_all() -> list[dict[str, Any]]:
+        return await asyncio.gather(*(play(query, k) for query in queries for k in range(len(judges))))
 
     ids = [query.query_id for query in queries]
     by_query = dict(zip(ids, zip(*cases.values(), strict=True), strict=True))
     return asyncio.run(play_all())
-
-
-async def _play(
-    topology: str,
-    query: Query,
-    baseline: Trajectory,
-    is_judged: bool,
-    cases: Sequence[Case],
-    judge: Judge,
-    k: int,
-    seed: int,
-) -> Ranking:
-    """Play a tournament. Trajectory 0 is the baseline, trajectory i belongs to cases[i - 1]; `judge` has number `k`.
-
-    If the baseline is not judged, there are no matches against it. The valid trajectories then share the first rank,
-    unless they play a bracket.
-    """
-    trajectories = [baseline, *(case.trajectory for case in cases)]
-    entrants = [repr(trajectory.messages) for trajectory in trajectories]
-    valid_G = [is_judged, *(case.trajectory.valid for case in cases)]
-    if not is_judged and topology == "anchor":
-        members = group_entrants(len(trajectories), entrants, valid_G)
-        return Ranking(*rank_trajectories(len(trajectories), members, [Standing((0.0,), None)] * len(members)), [])
-
-    async def compare(i: int, j: int) -> tuple | None:
-        if j == 0:
-            return scores_and_detail(cases[i - 1].calls[k][0])
-        if i == 0:
-            return scores_and_detail(cases[j - 1].calls[k][1])
-        return scores_and_detail(await judge.compare(query, trajectories[i], trajectories[j]))
-
-    return await play_tournament(
-        topology,
-        len(trajectories),
-        compare,
-        seed=stable_seed(seed, query.query_id),
-        entrants=entrants,
-        valid_G=valid_G,
-        failures=TimeoutError,
-    )

@@ -1,18 +1,19 @@
 """Statistics of evaluated cases: win rates and means with bootstrap intervals, stratified by subtask.
 
-A case is one trajectory. Cases of the same test query (`queries`) are resampled together.
+A case is one trajectory. Cases of the same test query are resampled together.
 
 A figure is {"mean": …, "ci": [low, high]} with the 95 % percentile interval over resampled test queries. The spread
 between training seeds is in `over_seeds.py`. A figure without cases is None. An interval is None if every
 subtask has only one query.
 
-Equal values give an interval of width 0. For a user's own data (`is_own`), which may be few, a figure with a `scale`
+Equal values give an interval of width 0. For a user's own data, which may be few, a figure with a `scale`
 then gets Wilson's interval, any other figure none, and each figure has `n`, the number of its cases.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -25,24 +26,30 @@ COMMON = {  # figures that all domains have
 KEPT_BY_TABLES = ("win_rate_valid", "invented_facts")  # not in the curve and a run's own table
 
 
-def win_rate(
-    outcomes: np.ndarray,
-    strata: Sequence[str],
-    resamples: int,
-    seed: int,
-    queries: Sequence[str] | None = None,
-    is_own: bool = False,
-    subtracted: Sequence[bool] | None = None,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Resampling:
+    """How the cases of a figure are resampled for its interval. Lists have an entry for each case."""
+
+    strata: Sequence[str]  # the subtask
+    resamples: int
+    seed: int
+    queries: Sequence[str] | None = None  # the test query; None: all different
+    is_own: bool = False  # a user's own data
+    # True for a case of another policy on the same queries. A figure is then the paired difference: that of the
+    # unmarked cases minus that of the marked cases, with the same weight for a query in both
+    subtracted: Sequence[bool] | None = None
+
+    @property
+    def places(self) -> Sequence[Any]:
+        """The test query of each case, or its number."""
+        return range(len(self.strata)) if self.queries is None else self.queries
+
+
+def win_rate(outcomes: np.ndarray, resampling: Resampling) -> dict[str, Any]:
     """Return the win rate in percent: won cases among won and lost cases, by judge and dimension; ties do not count.
 
-    It is the mean over dimensions, then judges, then strata.
-
-    Args:
-        outcomes: (cases, judges, dimensions) of 1 for a win, 0 for a tie, -1 for a loss, NaN for no verdict.
-        strata: (cases,) the subtask of each case.
-        queries: (cases,) the test query of each case; None: all different.
-        subtracted: (cases,) as in `_stratified`.
+    It is the mean over dimensions, then judges, then strata. `outcomes` (cases, judges, dimensions) are 1 for a win, 0
+    for a tie, -1 for a loss, NaN for no verdict.
     """
     wins, losses = (outcomes == 1).astype(float), (outcomes == -1).astype(float)
 
@@ -55,23 +62,12 @@ def win_rate(
         by_judge = nanmean(share.reshape(-1, share.shape[-1])).reshape(share.shape[:-1])
         return 100 * nanmean(by_judge)
 
-    figure = _stratified(statistic, strata, queries, resamples, seed, subtracted)
-    decided = (wins + losses).any(axis=tuple(range(1, wins.ndim)))
-    return _of_few(figure, decided, None if subtracted else 100.0, strata, queries) if is_own else figure
+    return _figure(statistic, resampling, (wins + losses).any(axis=tuple(range(1, wins.ndim))), 100.0)
 
 
-def mean(
-    values: Sequence[float],
-    strata: Sequence[str],
-    resamples: int,
-    seed: int,
-    queries: Sequence[str] | None = None,
-    is_own: bool = False,
-    scale: float | None = None,
-    subtracted: Sequence[bool] | None = None,
-) -> dict[str, Any]:
+def mean(values: Sequence[float], resampling: Resampling, scale: float | None = None) -> dict[str, Any]:
     """Return the mean over the cases of a stratum, then over strata; NaN values are left out.
-    With a `scale`, values are from 0 to `scale`; `subtracted` as in `_stratified`."""
+    With a `scale`, values are from 0 to `scale`."""
     numbers = np.asarray(values, dtype=float)
     known = np.isfinite(numbers)
     filled = np.where(known, numbers, 0.0)
@@ -81,13 +77,12 @@ def mean(
         with np.errstate(invalid="ignore"):
             return np.where(count > 0, weights @ filled[members] / count, np.nan)
 
-    figure = _stratified(statistic, strata, queries, resamples, seed, subtracted)
-    return _of_few(figure, known, None if subtracted else scale, strata, queries) if is_own else figure
+    return _figure(statistic, resampling, known, scale)
 
 
 def weighted(statistic: Callable[[np.ndarray], np.ndarray], cases: int, resamples: int, seed: int) -> dict[str, Any]:
     """Return any statistic of cases of different queries, given their weights: (resamples, cases) -> (resamples,)."""
-    return _stratified(lambda members, weights: statistic(weights), [""] * cases, None, resamples, seed)
+    return _stratified(lambda members, weights: statistic(weights), Resampling([""] * cases, resamples, seed))
 
 
 def agreement(one: np.ndarray, other: np.ndarray) -> dict[str, Any]:
@@ -131,24 +126,33 @@ def shown_figures(figures: dict[str, Any]) -> list[str]:
     return [name for name in ("win_rate", "score", "quality", "valid_rate", *own, "tool_calls") if name in figures]
 
 
-def _stratified(
-    statistic, strata: Sequence[str], queries: Sequence[str] | None, resamples: int, seed: int,
-    subtracted: Sequence[bool] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Return the mean over strata of `statistic` on the data (weights 1), and its interval over resamples of queries
-    (multinomial weights).
+def _figure(statistic, resampling: Resampling, counted: np.ndarray, scale: float | None) -> dict[str, Any]:
+    """Return the figure; for a user's own data also `n`, the number of `counted` cases, and instead of an interval of
+    width 0 Wilson's interval of a share of `scale`, or none."""
+    figure = _stratified(statistic, resampling)
+    if not resampling.is_own:
+        return figure
+    (low, high), value, scale = figure["ci"], figure["mean"], None if resampling.subtracted else scale
+    if low is not None and low == high:
+        pairs = {(resampling.strata[case], resampling.places[case]) for case in np.flatnonzero(counted)}
+        sizes = Counter(stratum for stratum, _ in pairs).values()
+        # as many queries of one stratum would give a mean over strata the same variance
+        size = len(sizes) ** 2 / sum(1 / size for size in sizes)
+        low, high = wilson(value / scale, size) if scale and value <= scale else (math.nan, math.nan)
+        low, high = (rounded(bound * (scale or 1.0)) for bound in (low, high))
+    return figure | {"ci": [low, high], "n": int(counted.sum())}
 
-    `subtracted` marks the cases of another policy on the same queries. The figure is then the paired difference: that
-    of the unmarked cases minus that of the marked cases, with the same weight for a query in both.
-    """
-    strata = np.asarray(strata)
-    queries = range(len(strata)) if queries is None else queries
+
+def _stratified(statistic, resampling: Resampling) -> dict[str, Any]:
+    """Return the mean over strata of `statistic` on the data (weights 1), and its interval over resamples of queries
+    (multinomial weights)."""
+    strata, queries = np.asarray(resampling.strata), resampling.places
     members = [np.flatnonzero(strata == name) for name in sorted(set(strata))]
     places = [
         {query: place for place, query in enumerate(dict.fromkeys(queries[case] for case in stratum))}
         for stratum in members
     ]
-    draws = _draw_weights(tuple(map(len, places)), resamples, seed)
+    draws = _draw_weights(tuple(map(len, places)), resampling.resamples, resampling.seed)
 
     def over_strata(members: Sequence[np.ndarray]) -> np.ndarray:
         estimates = [
@@ -157,37 +161,17 @@ def _stratified(
         ]
         return nanmean(np.stack(estimates, axis=1)) if estimates else np.array([np.nan])
 
-    if subtracted is None:
+    if resampling.subtracted is None:
         combined = over_strata(members)
     else:
-        is_other = np.asarray(subtracted)
+        is_other = np.asarray(resampling.subtracted)
         own, other = ([stratum[is_other[stratum] == side] for stratum in members] for side in (False, True))
         combined = over_strata(own) - over_strata(other)
     if np.isnan(combined[0]):
         return {"mean": None, "ci": [None, None]}
-    has_interval = resamples and max(map(len, places)) > 1
+    has_interval = resampling.resamples and max(map(len, places)) > 1
     low, high = np.nanpercentile(combined[1:], [2.5, 97.5]) if has_interval else (np.nan, np.nan)
     return {"mean": rounded(combined[0]), "ci": [rounded(low), rounded(high)]}
-
-
-def _of_few(
-    figure: dict[str, Any],
-    counted: np.ndarray,
-    scale: float | None,
-    strata: Sequence[str],
-    queries: Sequence[str] | None,
-) -> dict[str, Any]:
-    """Return the figure with `n`, the number of `counted` cases, and with another interval if its width is 0."""
-    (low, high), value = figure["ci"], figure["mean"]
-    if low is not None and low == high:
-        places = range(len(strata)) if queries is None else queries
-        pairs = {(strata[case], places[case]) for case in np.flatnonzero(counted)}
-        sizes = Counter(stratum for stratum, _ in pairs).values()
-        # as many queries of one stratum would give a mean over strata the same variance
-        size = len(sizes) ** 2 / sum(1 / size for size in sizes)
-        low, high = wilson(value / scale, size) if scale and value <= scale else (math.nan, math.nan)
-        low, high = (rounded(bound * (scale or 1.0)) for bound in (low, high))
-    return figure | {"ci": [low, high], "n": int(counted.sum())}
 
 
 def wilson(share: float, size: float) -> tuple[float, float]:

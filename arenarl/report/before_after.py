@@ -13,7 +13,7 @@ from typing import Any
 
 from arenarl.evaluation.evaluation import StoredCase
 from arenarl.evaluation.parts import part_path
-from arenarl.evaluation.statistics import mean
+from arenarl.evaluation.statistics import Resampling, mean
 from arenarl.report import markdown
 from arenarl.report.summary import format_figure
 from arenarl.system.atomic_files import to_json, write_text
@@ -53,13 +53,13 @@ def median_gain(pairs: Sequence[Pair]) -> Pair | None:
 
 
 def search_accuracy(pairs: Sequence[Pair]) -> str | None:
-    """Return a sentence on travel's Search queries: how often the recommended place meets every condition, before RL
-    and after it; None without such queries."""
+    """Return how often the place for a travel Search query meets every condition, before and after RL; None without."""
     searches = [pair for pair in pairs if pair[0].query.subtask == "Search" and "constraints_met" in pair[0].figures]
     if not searches:
         return None
+    resampling = Resampling(["Search"] * len(searches), resamples=2000, seed=0)
     figures = [
-        mean([100.0 * (case.figures["constraints_met"] == 100.0) for case in cases], ["Search"] * len(cases), 2000, 0)
+        mean([100.0 * (case.figures["constraints_met"] == 100.0) for case in cases], resampling)
         for cases in zip(*searches, strict=True)
     ]
     shares = " → ".join(format_figure(figure) for figure in figures)

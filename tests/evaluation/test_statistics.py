@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from arenarl.evaluation.statistics import agreement, mean, pass_at_k, win_rate
+from arenarl.evaluation.statistics import Resampling, agreement, mean, pass_at_k, win_rate
 
 W, T, L, N = 1.0, 0.0, -1.0, np.nan
 
@@ -37,27 +37,28 @@ def no_warnings():
     ([[[L] * 7]] * 4, "aaaa", 0), ([[[L] * 7], [[W] * 7]] * 4, "a" * 8, 50),
 ])  # fmt: skip
 def test_win_rates_worked_by_hand(cases, strata, expected):
-    assert win_rate(outcomes(cases), list(strata), 50, 0)["mean"] == pytest.approx(expected, abs=1e-4)
+    assert win_rate(outcomes(cases), Resampling(list(strata), 50, 0))["mean"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_single_queries_have_no_interval():
     for strata in (["a"], ["a", "b"]):
         values = [30.0, 80.0][: len(strata)]
-        assert mean(values, strata, 200, 0) == {"mean": sum(values) / len(values), "ci": [None, None]}
-        assert win_rate(outcomes([[[W]], [[L]]][: len(strata)]), strata, 200, 0)["ci"] == [None, None]
-    assert mean([30.0, 80.0, 50.0], ["a", "b", "b"], 200, 0)["ci"][0] is not None
+        assert mean(values, Resampling(strata, 200, 0)) == {"mean": sum(values) / len(values), "ci": [None, None]}
+        assert win_rate(outcomes([[[W]], [[L]]][: len(strata)]), Resampling(strata, 200, 0))["ci"] == [None, None]
+    assert mean([30.0, 80.0, 50.0], Resampling(["a", "b", "b"], 200, 0))["ci"][0] is not None
 
 
 def test_win_rates_of_the_two_sides_add_up_to_100():
     data = np.random.default_rng(0).choice([W, T, L, N], size=(60, 2, 7))
     strata = ["a", "b", "c"] * 20
-    assert win_rate(data, strata, 0, 0)["mean"] + win_rate(-data, strata, 0, 0)["mean"] == pytest.approx(100, abs=1e-3)
+    resampling = Resampling(strata, 0, 0)
+    assert win_rate(data, resampling)["mean"] + win_rate(-data, resampling)["mean"] == pytest.approx(100, abs=1e-3)
 
 
 def test_mean_is_over_cases_then_over_subtasks():
-    assert mean([1.0, 3.0, 10.0], ["a", "a", "b"], 100, 0)["mean"] == 6.0
-    assert mean([1.0, np.nan, 10.0], ["a", "a", "b"], 100, 0)["mean"] == 5.5
-    assert mean([1.0, 3.0, np.nan], ["a", "a", "b"], 100, 0)["mean"] == 2.0
+    assert mean([1.0, 3.0, 10.0], Resampling(["a", "a", "b"], 100, 0))["mean"] == 6.0
+    assert mean([1.0, np.nan, 10.0], Resampling(["a", "a", "b"], 100, 0))["mean"] == 5.5
+    assert mean([1.0, 3.0, np.nan], Resampling(["a", "a", "b"], 100, 0))["mean"] == 2.0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -65,43 +66,44 @@ def test_intervals_contain_the_mean_and_are_the_same_for_the_same_seed(seed):
     rng = np.random.default_rng(seed)
     strata = list(rng.choice(["a", "b", "c"], size=80))
     values, data = rng.normal(5, 2, size=80), rng.choice([W, T, L], size=(80, 2, 3))
-    for figure in (lambda s: mean(values, strata, 500, s), lambda s: win_rate(data, strata, 500, s)):
-        result = figure(seed)
+    one, other = Resampling(strata, 500, seed), Resampling(strata, 500, seed + 1)
+    for figure, cases in ((mean, values), (win_rate, data)):
+        result = figure(cases, one)
         assert result["ci"][0] < result["mean"] < result["ci"][1]
-        assert result == figure(seed) != figure(seed + 1)
+        assert result == figure(cases, one) != figure(cases, other)
 
 
 def test_the_interval_equals_the_normal_approximation_where_that_holds():
     values = np.random.default_rng(0).normal(0, 3, size=900)
-    low, high = mean(values, ["a"] * 900, 4000, 0)["ci"]
+    low, high = mean(values, Resampling(["a"] * 900, 4000, 0))["ci"]
     assert (high - low) / 2 == pytest.approx(1.96 * values.std() / 30, rel=0.1)
 
 
 def test_resampling_keeps_the_number_of_cases_of_every_subtask():
     """Differences between subtasks are not noise: constant subtasks of different level have an interval of 0."""
-    assert mean([2.0] * 5 + [8.0] * 2, ["a"] * 5 + ["b"] * 2, 300, 0) == {"mean": 5.0, "ci": [5.0, 5.0]}
-    assert win_rate(np.ones((6, 1, 7)), ["a", "b"] * 3, 200, 0) == {"mean": 100.0, "ci": [100.0, 100.0]}
+    assert mean([2.0] * 5 + [8.0] * 2, Resampling(["a"] * 5 + ["b"] * 2, 300, 0)) == {"mean": 5.0, "ci": [5.0, 5.0]}
+    assert win_rate(np.ones((6, 1, 7)), Resampling(["a", "b"] * 3, 200, 0)) == {"mean": 100.0, "ci": [100.0, 100.0]}
 
 
 def test_samples_of_one_query_are_resampled_together():
     """Four equal samples of a query count like one. If all differences lie within queries, the interval is 0."""
     values, queries = [0.0, 1.0, 1.0] * 20, [f"q{number}" for number in range(60)]
-    one = mean(values, ["a"] * 60, 500, 0)
-    assert mean(values * 4, ["a"] * 240, 500, 0, queries * 4) == one == mean(values, ["a"] * 60, 500, 0, queries)
+    one = mean(values, Resampling(["a"] * 60, 500, 0))
+    tiled = Resampling(["a"] * 240, 500, 0, queries * 4)
+    assert mean(values * 4, tiled) == one == mean(values, Resampling(["a"] * 60, 500, 0, queries))
     data = np.array(values).reshape(60, 1, 1) * 2 - 1
-    tiled = win_rate(np.tile(data, (4, 1, 1)), ["a"] * 240, 500, 0, queries * 4)
-    assert tiled == win_rate(data, ["a"] * 60, 500, 0)
-    low, high = mean([0.0, 0.0, 1.0, 1.0] * 60, ["a"] * 240, 500, 0, np.repeat(queries, 4))["ci"]
+    assert win_rate(np.tile(data, (4, 1, 1)), tiled) == win_rate(data, Resampling(["a"] * 60, 500, 0))
+    low, high = mean([0.0, 0.0, 1.0, 1.0] * 60, Resampling(["a"] * 240, 500, 0, np.repeat(queries, 4)))["ci"]
     assert low == high == 0.5
 
 
 def test_no_values_give_none():
     nothing = {"mean": None, "ci": [None, None]}
-    assert mean([], [], 100, 0) == nothing
-    assert mean([np.nan, np.nan], ["a", "b"], 100, 0) == nothing
-    assert win_rate(np.empty((0, 1, 7)), [], 100, 0) == nothing
-    assert win_rate(np.zeros((3, 1, 7)), ["a"] * 3, 100, 0) == nothing
-    assert win_rate(np.full((3, 2, 7), np.nan), ["a"] * 3, 100, 0) == nothing
+    assert mean([], Resampling([], 100, 0)) == nothing
+    assert mean([np.nan, np.nan], Resampling(["a", "b"], 100, 0)) == nothing
+    assert win_rate(np.empty((0, 1, 7)), Resampling([], 100, 0)) == nothing
+    assert win_rate(np.zeros((3, 1, 7)), Resampling(["a"] * 3, 100, 0)) == nothing
+    assert win_rate(np.full((3, 2, 7), np.nan), Resampling(["a"] * 3, 100, 0)) == nothing
 
 
 def test_agreement_counts_only_cases_that_both_judged_and_kappa_takes_chance_out():
