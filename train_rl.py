@@ -26,8 +26,7 @@ def main() -> None:
     from arenarl.domains.environments import environment_maker
     from arenarl.evaluation.curve import CurveRecorder
     from arenarl.evaluation.evaluation import Panel
-    from arenarl.judges.alternating import AlternatingJudge
-    from arenarl.judges.factory import make_judges, make_training_judges, refuse_without_checklist
+    from arenarl.judges.factory import AlternatingJudge, make_judges, make_training_judges, refuse_without_checklist
     from arenarl.judges.judge import make_examiner
     from arenarl.judges.verifier import Verifier
     from arenarl.llm.client import billed, open_client

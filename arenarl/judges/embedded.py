@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -93,9 +94,8 @@ class EmbeddedJudge:
         (view,) = self.views(trajectory)
         items = self._examine(query, view).checklist()
         met = items | {rubric: self._meets(query, view, rubric) for rubric in rubrics}
-        text, rate = json.dumps(view.messages, sort_keys=True), self.flip_rate(query)
+        rng, rate = self._rng(query.query_id, ("check_items", repeat), [_text(view)]), self.flip_rate(query)
         sway = 0.0 if self.config.noise == "none" else surface_bias(view.answer, self.config) / 10
-        rng = np.random.default_rng(stable_seed(self.seed, query.query_id, ("check_items", repeat), [text]))
         flips = {name: rate + (name in items) * (-sway if is_met else sway) for name, is_met in met.items()}
         return {name: bool(is_met ^ (rng.random() < flips[name])) for name, is_met in met.items()}
 
@@ -106,8 +106,7 @@ class EmbeddedJudge:
         nothing; else it names a score on a dimension that some of the trajectories reach and others do not, as long as
         there is such a score without a rubric."""
         views, rate = self.views(*trajectories), 0.0 if self.config.noise == "none" else self.config.irrelevant_rate
-        texts = [json.dumps(view.messages, sort_keys=True) for view in views]
-        rng = np.random.default_rng(stable_seed(self.seed, query.query_id, ("propose_rubrics", repeat), texts))
+        rng = self._rng(query.query_id, ("propose_rubrics", repeat), list(map(_text, views)))
         pairs = [
             (f"{name} is at least {level:g}", f"{name} is below {level:g}")
             for name in rubric_of(query).for_view(view_kind(self.config)).names
@@ -163,14 +162,12 @@ class EmbeddedJudge:
         truths = [self._truth(query, view) for view in views]
         if config.noise == "none":
             return Verdict(tuple({name: truth[name] for name in dimensions} for truth in truths), total)
-        texts = [json.dumps(view.messages, sort_keys=True) for view in views]
-        times = config.listwise_noise if _LISTWISE in call else 1.0
-        rng = np.random.default_rng(stable_seed(self.seed, query.query_id, call, texts))
+        times, texts = config.listwise_noise if _LISTWISE in call else 1.0, list(map(_text, views))
+        rng = self._rng(query.query_id, call, texts)
         drift = rng.normal(0.0, times * config.sigma_call)
         scores = []
         for position, (truth, text, view) in enumerate(zip(truths, texts, views, strict=True)):
-            taste_rng = np.random.default_rng(stable_seed(self.seed, "taste", query.query_id, text))
-            taste = taste_rng.normal(0.0, config.sigma_sticky)
+            taste = self._rng("taste", query.query_id, text).normal(0.0, config.sigma_sticky)
             lead = times * config.position_bias * (1 - 2 * position / (len(views) - 1)) if len(views) > 1 else 0.0
             surface = config.length_bias * math.log(max(1, len(view.answer)) / config.typical_chars)
             surface += surface_bias(view.answer, config)
@@ -185,12 +182,14 @@ class EmbeddedJudge:
         """Return the numbers, from 1, of each view's pivotal turns, with errors at `turn_error_rate`.
         The errors have their own random stream, so that scores do not depend on `name_turns`."""
         rate = 0.0 if self.config.noise == "none" else self.config.turn_error_rate
-        texts = [json.dumps(view.messages, sort_keys=True) for view in views]
-        rng = np.random.default_rng(stable_seed(self.seed, "pivotal turns", query.query_id, call, texts))
+        rng = self._rng("pivotal turns", query.query_id, call, list(map(_text, views)))
         return tuple(
             tuple(number for number, is_pivotal in enumerate(turns, start=1) if is_pivotal ^ (rng.random() < rate))
             for turns in [truly_pivotal(self.examine, query, view) for view in views]
         )
+
+    def _rng(self, *keys: Any) -> np.random.Generator:
+        return np.random.default_rng(stable_seed(self.seed, *keys))
 
     def _truth(self, query: Query, view: View) -> dict[str, float]:
         """Return the view's true scores by dimension, and `overall`: the total of the visible dimensions."""
@@ -205,6 +204,10 @@ class EmbeddedJudge:
     def _round(self, score: float) -> float:
         step = self.config.rounding
         return float(min(10.0, max(0.0, round(score / step) * step)))
+
+
+def _text(view: View) -> str:
+    return json.dumps(view.messages, sort_keys=True)
 
 
 def surface_bias(answer: str, config: JudgeConfig) -> float:

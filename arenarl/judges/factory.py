@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from arenarl.config.schema import Config, JudgeConfig, JudgesConfig
 from arenarl.domains.domain import Domain, needs
@@ -53,6 +54,22 @@ def make_training_judges(
     }
 
 
+class AlternatingJudge:
+    """Several training judges (`judge.alternates`): passes each call to the judge of its query, drawn by `seed`.
+    A policy must please all judges; one judge scores a whole group, so a group costs no further calls."""
+
+    def __init__(self, judges: Sequence[Judge], seed: int):
+        self.judges, self.seed = judges, seed
+
+    def judge_of(self, query: Query) -> Judge:
+        return self.judges[stable_seed(self.seed, "judge of", query.query_id) % len(self.judges)]
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        if not hasattr(Judge, method):
+            raise AttributeError(method)
+        return lambda query, *arguments, **options: getattr(self.judge_of(query), method)(query, *arguments, **options)
+
+
 def make_judges(
     configs: Sequence[JudgeConfig],
     domain: Domain,
@@ -95,8 +112,7 @@ def refuse_without_checklist(reward: str, judge: Judge, queries: Sequence[Query]
 
 
 def _query_rubrics(path: Path, domain: Domain) -> Callable[[Query], Rubric]:
-    """Return a function from a query to its written rubric. Raises UserError if a query of the RL split has no
-    rubric."""
+    """Return a function from a query to its written rubric. Raises UserError if an RL query has none."""
     rubrics = read_query_rubrics(path)
     missing = [query.query_id for query in domain.read_split("rl") if query.query_id not in rubrics]
     if missing:

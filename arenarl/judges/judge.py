@@ -91,15 +91,13 @@ class Judge(Protocol):
     async def check_items(
         self, query: Query, trajectory: Trajectory, repeat: int = 0, rubrics: Sequence[str] = ()
     ) -> dict[str, bool] | None:
-        """Return item → True if the trajectory meets it, for every item of the checklist (Rubrics as Rewards), and for
-        each of the `rubrics` (RLER)."""
+        """Return for each item of the checklist (Rubrics as Rewards), and of `rubrics` (RLER), whether it is met."""
         return None
 
     async def propose_rubrics(
         self, query: Query, trajectories: Sequence[Trajectory], rubrics: Sequence[str], repeat: int = 0
     ) -> dict[str, float] | None:
-        """Return new rubrics, in view of a group and its present `rubrics`: text → 1 for a merit, -1 for a fault
-        (RLER)."""
+        """Return new rubrics in view of a group and its `rubrics`: text → 1 for a merit, -1 for a fault (RLER)."""
         return None
 
 
@@ -121,9 +119,7 @@ def true_quality(examine: Examiner, query: Query, trajectory: Trajectory) -> flo
 
 def truly_pivotal(examine: Examiner, query: Query, view: View) -> list[bool]:
     """Return for each turn of a view whether its tool results raise `Truth.information`.
-
-    A turn with the answer does not. Raises UserError if the query has no truth.
-    """
+    A turn with the answer does not. Raises UserError if the query has no truth."""
     turns = view.turns
     end = turns[-1:] if turns and turns[-1].answer is not None else []
     acting = turns[: len(turns) - len(end)]

@@ -57,9 +57,7 @@ def scores_reply(
     agents: int, dimensions: tuple[str, ...], explain: bool = False, turns: tuple[int, ...] = ()
 ) -> type[BaseModel]:
     """Return the pydantic model of {"agent_1": {dimension: score, …}, …}; with `explain`, {"reason": …} comes first.
-
-    With `turns`, the number of turns of each agent, each agent also has "pivotal_turns": [number, …].
-    """
+    With `turns`, the number of turns of each agent, each agent also has "pivotal_turns": [number, …]."""
     scores = dict.fromkeys(dimensions, Score)
     kinds = [_reply_of("Scores", **scores)] * agents
     for number, count in enumerate(turns):
@@ -102,19 +100,13 @@ def checklist_reply(items: tuple[str, ...]) -> type[BaseModel]:
     return _reply_of("Checklist", items=_reply_of("Items", **dict.fromkeys(items, StrictBool)))
 
 
-def _items(rubrics: Sequence[str]) -> list[Item]:
-    """Return rubrics in words as a rubric's items, rubric_1, …"""
-    return [Item(f"rubric_{number}", "answer", 1.0, text) for number, text in enumerate(rubrics, start=1)]
-
-
 def _form_of(fields: dict[str, str]) -> str:
     """Return a JSON object as a prompt shows its form."""
     return "{" + ", ".join(f'"{name}": {form}' for name, form in fields.items()) + "}"
 
 
 class LLMJudge:
-    """An LLM as a judge. `rubric` returns a query's rubric: the domain's, or one written for this query
-    (Tournament-GRPO, Appendix A)."""
+    """An LLM as a judge. `rubric` returns a query's rubric: the domain's, or a written one (`query_rubrics`)."""
 
     def __init__(self, config: JudgeConfig, client: LLMClient, rubric: Callable[[Query], Rubric] = rubric_of):
         self.config, self.client, self.rubric = config, client, rubric
@@ -166,19 +158,17 @@ class LLMJudge:
     async def check_items(
         self, query: Query, trajectory: Trajectory, repeat: int = 0, rubrics: Sequence[str] = ()
     ) -> dict[str, bool] | None:
-        checklist = self._rubric(query)
-        rubric = Rubric((*checklist.items, *_items(rubrics)), checklist.parts)
+        rubric = self._rubric_with(query, rubrics)
         form = _form_of({"items": _form_of(dict.fromkeys(rubric.names, "<true or false>"))})
-        reply = Reply("checklist", form)
+        reply, names = Reply("checklist", form), [*self._rubric(query).names, *rubrics]
         verdict = await self._ask(query, [trajectory], reply, checklist_reply(rubric.names), repeat, rubric)
-        return verdict and dict(zip([*checklist.names, *rubrics], verdict.items.model_dump().values(), strict=True))
+        return verdict and dict(zip(names, verdict.items.model_dump().values(), strict=True))
 
     async def propose_rubrics(
         self, query: Query, trajectories: Sequence[Trajectory], rubrics: Sequence[str], repeat: int = 0
     ) -> dict[str, float] | None:
         """Show the checklist and the present rubrics as the prompt's rubric."""
-        checklist = self._rubric(query)
-        present = Rubric((*checklist.items, *_items(rubrics)), checklist.parts)
+        present = self._rubric_with(query, rubrics)
         reply = Reply("propose", '{"merits": ["<one sentence>"], "faults": ["<one sentence>"]}')
         verdict = await self._ask(query, trajectories, reply, NewRubrics, repeat, present)
         return verdict and dict.fromkeys(verdict.merits, 1.0) | dict.fromkeys(verdict.faults, -1.0)
@@ -206,6 +196,12 @@ class LLMJudge:
     def _rubric(self, query: Query, answer_only: bool = False) -> Rubric:
         """Return the query's rubric for the view of this call."""
         return self.rubric(query).for_view(view_kind(self.config, answer_only))
+
+    def _rubric_with(self, query: Query, rubrics: Sequence[str]) -> Rubric:
+        """Return the query's rubric with further rubrics in words as items, rubric_1, …"""
+        rubric = self._rubric(query)
+        items = [Item(f"rubric_{number}", "answer", 1.0, text) for number, text in enumerate(rubrics, start=1)]
+        return Rubric((*rubric.items, *items), rubric.parts)
 
     async def _ask(
         self, query: Query, trajectories: Sequence[Trajectory], reply: Reply, reply_type: type, repeat: int,

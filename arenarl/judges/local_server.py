@@ -159,11 +159,8 @@ def _innermost(reply: Any) -> dict[str, Any]:
 def serve(
     make: Callable[..., LocalServer], description: str, port: int, shares: Mapping[str, tuple[float, str]] | None = None
 ) -> None:
-    """Parse the command line and serve `make(config, **options)` until a signal ends it.
-
-    `shares` are further options with values from 0 to 1: name → (default, help). Raises UserError if the port is
-    unusable.
-    """
+    """Parse the command line and serve `make(config, **options)` until a signal ends it. `shares` are further options
+    with values from 0 to 1: name → (default, help). Raises UserError if the port is unusable."""
 
     def add_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--port", type=int, default=port)

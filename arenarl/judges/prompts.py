@@ -124,8 +124,7 @@ def read_view(lines: Sequence[str]) -> list[Turn]:
 
 
 def prompt_hash(rubric: Rubric, language: str, more: Sequence[str] = ()) -> str:
-    """Hash the constant parts of a judge's prompts: texts, with those of the files `more`, rubric and format. Every
-    result stores this hash."""
+    """Hash the constant parts of a judge's prompts, for provenance: texts, files `more`, rubric and format."""
     weights = rubric.weights
     items = [(item.name, weights[item.name], item.description, item.without_results) for item in rubric.items]
     texts = [FORMAT, prompt_texts("judge", language), items, *(prompt_texts(name, language) for name in more)]

@@ -56,8 +56,7 @@ class Unknown(Truth):
 
 
 class JudgeServer(LocalServer):
-    """A server with the embedded judge's verdicts. `queries` are queries by text, `judge` sets the noise.
-    `options` are fields of `LocalServer`."""
+    """A server with the embedded judge's verdicts. `queries` are by text, `options` are fields of `LocalServer`."""
 
     models = (SIMULATED_MODEL,)
 

@@ -35,8 +35,7 @@ class Verifier:
         return self.config.name == "llm"
 
     async def is_correct(self, query: Query, trajectory: Trajectory, repeat: int = 0) -> bool | None:
-        """Return whether the answer is correct; None for a void trajectory or a missing verdict. An invalid trajectory
-        is incorrect."""
+        """Return whether the answer is correct: no if it is invalid, None if it is void or a verdict is missing."""
         if trajectory.is_void:
             return None
         if not trajectory.valid:

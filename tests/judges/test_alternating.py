@@ -8,9 +8,8 @@ from parts import arena_of, domain_of, examiner_of
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, JudgeConfig
-from arenarl.judges.alternating import AlternatingJudge
 from arenarl.judges.embedded import EmbeddedJudge
-from arenarl.judges.factory import make_training_judges
+from arenarl.judges.factory import AlternatingJudge, make_training_judges
 from arenarl.system.errors import UserError
 from arenarl.training.requirements import check_method
 from arenarl.trajectory import Query, RolloutGroup
