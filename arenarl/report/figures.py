@@ -145,8 +145,15 @@ def _plot_curve(axes: Axes, curves: Sequence[Curve], key: str, **line: Any) -> N
     steps = [point["step"] for point in curves[0]]
     by_seed = [{point["step"]: point for point in points} for points in curves]
     values = np.array([[points[step].get(key) for step in steps] for points in by_seed], dtype=float)
-    bounds = (values.min(axis=0), values.max(axis=0)) if len(curves) > 1 else _interval(by_seed[0], steps, key)
-    plot_band(axes, steps, values.mean(axis=0), bounds, **line)
+    if len(curves) > 1:
+        plot_seeds(axes, steps, values, **line)
+    else:
+        plot_band(axes, steps, values[0], _interval(by_seed[0], steps, key), **line)
+
+
+def plot_seeds(axes: Axes, x: Sequence[float], values: np.ndarray, **line: Any) -> None:
+    """Plot the mean over seeds of `values` (seeds, points), with a band from the lowest to the highest seed."""
+    plot_band(axes, x, values.mean(axis=0), (values.min(axis=0), values.max(axis=0)), **line)
 
 
 def plot_band(axes: Axes, x: Sequence[float], values: np.ndarray, bounds: Sequence[np.ndarray], **line: Any) -> None:
@@ -170,7 +177,7 @@ def win_rate_by_subtask(summary: dict[str, Any], judge: str) -> Figure:
         figures = [results["by_subtask"][subtask]["win_rate"] for subtask in subtasks]
         places = np.arange(len(subtasks)) + (k - (len(policies) - 1) / 2) * 0.16
         style = {key: LINES[k % len(LINES)][key] for key in ("color", "marker")}
-        _plot_with_bars(axes, places, figures, label=policy, linestyle="", markersize=6, elinewidth=None, **style)
+        plot_with_bars(axes, places, figures, label=policy, linestyle="", markersize=6, elinewidth=None, **style)
     axes.axhline(50, color="#666666", linewidth=0.8, linestyle=":")
     axes.set_xticks(range(len(subtasks)), map(drawable, subtasks))
     axes.set_title(f"win rate, {judge}, % (50: as good as {baseline_name(summary)})")
@@ -216,7 +223,7 @@ def draw_panels(panels: Panels, is_log: bool) -> Figure:
         for policy, (x, values) in curves.items():
             k = policies.index(policy)
             places = x if is_log else np.arange(len(x)) + (k - (len(policies) - 1) / 2) * 0.12
-            _plot_with_bars(axes, places, values, label=policy, **LINES[k % len(LINES)])
+            plot_with_bars(axes, places, values, label=policy, **LINES[k % len(LINES)])
         if is_log:
             axes.set_xscale("log", base=2)
             ticks = x if len(x) <= 6 else [k for k in x if k & (k - 1) == 0]
@@ -231,7 +238,7 @@ def draw_panels(panels: Panels, is_log: bool) -> Figure:
     return figure
 
 
-def _plot_with_bars(
+def plot_with_bars(
     axes: Axes, places: Sequence[float], values: Sequence[dict[str, Any]], elinewidth: float | None = 0.8, **line: Any
 ) -> None:
     """Plot a line through figures with their intervals."""
@@ -246,7 +253,7 @@ def training_curves(log: Sequence[dict[str, Any]]) -> Figure:
     points = {name: of_metric for name, of_metric in points.items() if of_metric}
     figure, panels = _panels(len(points))
     for axes, (name, of_metric) in zip(panels, points.items(), strict=True):
-        _plot_smoothed(axes, *map(np.array, zip(*of_metric, strict=True)), label=name, **LINES[0])
+        _plot_smoothed(axes, of_metric, label=name, **LINES[0])
         axes.set_title(TRAINING[name])
     return figure
 
@@ -262,9 +269,8 @@ def noise_against_spread(log: Sequence[dict[str, Any]], judge: str) -> Figure:
         "judge/sigma_shared": "noise shared by a call's two scores",
     }
     for (key, label), line in zip(names.items(), LINES, strict=False):
-        points = [(entry["step"], entry[key]) for entry in log if key in entry]
-        if points:
-            _plot_smoothed(axes, *map(np.array, zip(*points, strict=True)), label=label, **line)
+        if points := [(entry["step"], entry[key]) for entry in log if key in entry]:
+            _plot_smoothed(axes, points, label=label, **line)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("optimizer step")
     axes.set_title(f"standard deviation, {judge}, points of 10")
@@ -280,9 +286,8 @@ def watching_judge(points: Points) -> Figure:
     for (key, label), line, axes in zip(names.items(), LINES, (panels[0], panels[0], panels[1]), strict=False):
         if key in points:
             steps, values = map(np.array, zip(*points[key], strict=True))
-            unique_steps = np.unique(steps)
-            means = np.array([values[steps == step].mean() for step in unique_steps])
-            _plot_smoothed(axes, unique_steps, means, label=label, **line)
+            means = [(step, values[steps == step].mean()) for step in np.unique(steps)]
+            _plot_smoothed(axes, means, label=label, **line)
             axes.legend()
     panels[0].set_title("mean score, 0 to 10")
     panels[1].set_title("Kendall's tau-b within a group, mean")
@@ -291,7 +296,8 @@ def watching_judge(points: Points) -> Figure:
     return figure
 
 
-def _plot_smoothed(axes: Axes, steps: np.ndarray, values: np.ndarray, label: str, **line: Any) -> None:
+def _plot_smoothed(axes: Axes, points: Sequence[tuple[float, float]], label: str, **line: Any) -> None:
+    steps, values = map(np.array, zip(*points, strict=True))
     means = [values[max(0, k - 9) : k + 1].mean() for k in range(len(values))]
     axes.plot(steps, values, color=line["color"], linewidth=0.6, alpha=0.3)
     axes.plot(steps, means, label=label, markevery=max(1, len(steps) // 8), **line)

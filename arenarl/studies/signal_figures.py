@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from arenarl.report import markdown
-from arenarl.report.figures import LINES, STYLE, plot_band, save_figure
+from arenarl.report.figures import LINES, STYLE, plot_seeds, save_figure
 
 Rows = dict[int, dict[str, Any]]  # step -> row of `signal_and_noise.measure`
 
@@ -35,9 +35,7 @@ SEEN = {"trajectory": "whole trajectory", "answer": "answer only"}  # by the jud
 
 def step_figures(row: dict[str, Any]) -> dict[str, float | None]:
     """Return a step's figures for a table, by heading. Spread and noise are measured on scores of whole trajectories.
-
-    A figure is None if no group counts or a stored row lacks it.
-    """
+    A figure is None if no group counts or a stored row lacks it."""
     spread = row["trajectory"]
     return {
         "distinct": row["calls"]["one_round"],  # trajectories a group
@@ -63,12 +61,7 @@ def draw(rows_by_seed: Sequence[list[dict[str, Any]]], path: Path) -> Path:
     """Plot spread and noise over training, agreement with the truth, and the signals' tau to each property.
 
     Lines are means over seeds at the steps that all seeds have; bands go from the lowest to the highest seed.
-
-    Args:
-        rows_by_seed: one list of `measure`'s rows per seed.
-
-    Returns:
-        The SVG.
+    `rows_by_seed` holds `measure`'s rows of each seed. Returns the SVG.
     """
     by_seed = [{row["step"]: row for row in rows} for rows in rows_by_seed]
     steps = sorted(set.intersection(*map(set, by_seed)))
@@ -95,7 +88,7 @@ def _plot_lines(axes: Axes, by_seed: Sequence[Rows], steps: list[int], lines: di
     axes.set_xticks(steps)
     for (label, keys), line in zip(lines.items(), LINES, strict=False):
         values = np.array([[_value(rows[step], *keys) for step in steps] for rows in by_seed])
-        plot_band(axes, steps, values.mean(axis=0), (values.min(axis=0), values.max(axis=0)), label=label, **line)
+        plot_seeds(axes, steps, values, label=label, **line)
 
 
 def _plot_properties(axes: Axes, by_seed: Sequence[Rows], step: int) -> None:

@@ -8,7 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from arenarl.report.figures import LINES, STYLE, plot_band, save_figure
+from arenarl.report.figures import LINES, STYLE, plot_seeds, plot_with_bars, save_figure
 from arenarl.report.summary import heading
 from arenarl.studies import signal_figures
 from arenarl.tables.rows import Table
@@ -72,7 +72,7 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
             share, values = _curve(seeds, name)
             line = LINES[place % len(LINES)] | {"color": colours[place], "label": table.rows[row].label}
             if row == table.reference:
-                plot_band(axes, share, values.mean(axis=0), (values.min(axis=0), values.max(axis=0)), **line)
+                plot_seeds(axes, share, values, **line)
             else:
                 axes.plot(share, values.mean(axis=0), **line)
         axes.set_title(title)
@@ -90,8 +90,7 @@ def curve_panels(curves: dict[str, list[list[dict[str, Any]]]], table: Table, su
         for line, row in zip(LINES, rows, strict=False):
             if row in curves:
                 share, values = _curve(curves[row], table.figure)
-                bounds = values.min(axis=0), values.max(axis=0)
-                plot_band(axes, share, values.mean(axis=0), bounds, label=table.rows[row].label, **line)
+                plot_seeds(axes, share, values, label=table.rows[row].label, **line)
         axes.set_title(title)
         axes.set_xlabel("share of the training steps")
         if axes.lines:
@@ -117,11 +116,9 @@ def against_axis(table: Table, summary: dict[str, Any]) -> Figure:
         for axes, panel in zip(row, table.panels, strict=True):
             lines = _series(table, summary, panel)
             for number, (line, (series, points)) in enumerate(zip(LINES, lines.items(), strict=False)):
-                means = np.array([point["figures"][name]["mean"] for point in points.values()])
-                # one seed has NaN, and no bar
-                bounds = np.array([point["figures"][name]["ci"] for point in points.values()], dtype=float)
                 places = np.array(list(points)) + _SHIFT * (number - (len(lines) - 1) / 2)
-                axes.errorbar(places, means, yerr=np.abs(bounds.T - means), capsize=2, label=series, **line)
+                values = [point["figures"][name] for point in points.values()]  # a single seed has no bar
+                plot_with_bars(axes, places, values, elinewidth=None, label=series, **line)
             axes.set_title(f"{title}\n{panel}" if panel else title)
     grid[0, 0].set_xticks(sorted({row.at for row in table.rows.values() if row.at is not None}))
     figure.supxlabel(table.axis, fontsize="medium")
