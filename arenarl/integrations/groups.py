@@ -29,9 +29,7 @@ def split_chats(chats: Sequence[Messages]) -> tuple[list[dict[str, Any]], list[l
 
 def neutral_rewards(ranked: RankedGroup) -> list[float]:
     """Return the rewards, with 0.5 for a trajectory without a rank. Print how many have none.
-
-    0.5 is the mean of the rewards of any ranked group, so GRPO gives such a trajectory the advantage 0.
-    """
+    0.5 is the mean of the rewards of any ranked group, so GRPO gives such a trajectory the advantage 0."""
     if missing := ranked.rewards.count(None):
         problem = f"{missing} of {len(ranked.rewards)} trajectories have no rank, reward 0.5"
         # every process prints, because each ranks its own groups

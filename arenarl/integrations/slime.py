@@ -16,9 +16,7 @@ from arenarl.system.errors import UserError
 
 def group_reward(ranker: Ranker) -> Callable[..., Awaitable[list[float]]]:
     """Return slime's function for the rewards of a group: 1 for the first, 0 for the last (Eq. 6).
-
-    `samples` are `slime.utils.types.Sample`s with one prompt.
-    """
+    `samples` are `slime.utils.types.Sample`s with one prompt."""
 
     async def reward(args: Any, samples: Sequence[Any], **_: Any) -> list[float]:
         if any(isinstance(sample, list) for sample in samples):

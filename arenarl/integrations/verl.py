@@ -33,8 +33,7 @@ class _Group:
 
 
 class TournamentRewardManager(RewardManagerBase):
-    """Rewards by rank: 1 for the first of a group, 0 for the last (Eq. 6). `reward.reward_kwargs` are the arguments of
-    `Ranker`, and `deadline_s`."""
+    """Rewards by rank, from 1 to 0 (Eq. 6). `reward.reward_kwargs` are the arguments of `Ranker`, and `deadline_s`."""
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **_: Any):
         super().__init__(config, tokenizer, compute_score)

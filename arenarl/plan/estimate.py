@@ -251,9 +251,7 @@ def _tokens(text: str) -> int:
 
 def estimate(config: Config, stage: str) -> tuple[Usage | None, Usage]:
     """Return a stage's LLM usage, typical and at most; typical is None if no trajectory is stored to size prompts by.
-
-    Raises UserError if a user's reward fails on invented trajectories.
-    """
+    Raises UserError if a user's reward fails on invented trajectories."""
     typical, domain = _samples(config), make_domain(config.environment, config.data)
     queries = list(typical) or [Query("", domain.name, "", config.data.language, "")]
     full = dict.fromkeys(queries, _full_trajectory(config))

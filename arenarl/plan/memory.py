@@ -46,8 +46,7 @@ class Shape:
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of a layer: four attention and three MLP matrices, two norms, and the norms of queries and
-        keys."""
+        """Parameters of a layer: four attention and three MLP matrices, and four norms."""
         return self.linear_sizes(lambda inputs, outputs: inputs * outputs) + 2 * self.hidden + 2 * self.head_dim
 
     @property
@@ -82,11 +81,7 @@ SHAPES = {  # as published in the models' config.json
 
 def shape_of(policy: PolicyConfig) -> Shape:
     """Return the shape of `policy.model`, by its name or its config.json (local or in the hub's cache), or of
-    `policy.scratch` with its maximum vocabulary.
-
-    Raises:
-        UserError: the shape is unknown, or the model is not a dense decoder.
-    """
+    `policy.scratch` with its maximum vocabulary. Raises UserError if it is unknown, or not of a dense decoder."""
     model, scratch = policy.model, policy.scratch
     if model is None:
         heads = (scratch.num_heads, scratch.num_kv_heads, scratch.head_dim)
@@ -157,9 +152,7 @@ def rotations(shape: Shape) -> int:
 
 def activations(shape: Shape, tokens: int, checkpointing: bool) -> int:
     """Return the bytes that the decoder keeps for its backward pass, up to the output head's input.
-
-    With checkpointing each layer keeps only its input, and one layer at a time is recomputed.
-    """
+    With checkpointing each layer keeps only its input, and one layer at a time is recomputed."""
     final_norm = shape.hidden * (FP32 + 2 * shape.width) + FP32
     per_token = INDEX + final_norm + rotations(shape)
     if checkpointing:

@@ -39,10 +39,7 @@ def check_readiness(
 ) -> None:
     """Check prompts and disk. With `is_check`, print a line for each, and the plan.
     A plan that does not fit is only printed: training may use other GPUs.
-
-    Raises:
-        UserError: a trajectory is longer than the model reads, or the disk is too small.
-    """
+    Raises UserError if a trajectory is longer than the model reads, or the disk is too small."""
 
     def report(line: str) -> None:
         if is_check:

@@ -68,8 +68,7 @@ def named_gpus(config: Path) -> dict[str, int]:
 
 
 def fits_table() -> str:
-    """Return the table of all YAMLs' stages: the peak memory per GPU on the GPUs that a YAML names, and whether it
-    fits."""
+    """Return the table of all YAMLs' stages: peak memory per GPU on the GPUs that a YAML names, and if it fits."""
     rows = []
     paths = (path for folder in ("travel", "research", "writing") for path in (CONFIGS / folder).glob("*.yaml"))
     for path in sorted(paths):

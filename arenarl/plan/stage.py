@@ -133,11 +133,6 @@ class Stage:
         return parts | {"training": RESERVE | {"vLLM's share": beside} | self.training.updating()}
 
     @property
-    def allocated(self) -> dict[str, float]:
-        """Phase → bytes that torch allocates: all parts but the reserve for CUDA and libraries."""
-        return {phase: sum(parts.values()) - sum(RESERVE.values()) for phase, parts in self.phases.items()}
-
-    @property
     def misfits(self) -> list[str]:
         """The reasons why the stage does not fit; empty if it fits."""
         shape, memory, rollout = self.shape, self.gpu.memory_gb * 1e9, self.config.rollout
@@ -192,8 +187,7 @@ class Stage:
 
 
 def forward_flops(shape: Shape, tokens: int) -> float:
-    """Return the FLOPs of one trajectory: 2 per token and parameter (without the embedding), and attention over half
-    its length on average."""
+    """Return a trajectory's FLOPs: 2 per token and parameter outside the embedding, and attention over half of it."""
     multiplying = shape.parameters - (0 if shape.tied else shape.table_parameters)
     return tokens * (2.0 * multiplying + 2.0 * shape.layers * shape.queries * tokens)
 

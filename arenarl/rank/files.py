@@ -32,10 +32,10 @@ class Group:
     candidates: Sequence[Chat]
     id: Any = None
 
-    @property
-    def is_chat(self) -> bool:
-        """True if the prompt or a candidate is a list of messages."""
-        return any(not isinstance(text, str) for text in (self.prompt, *self.candidates))
+    def in_form(self, role: str, text: Chat) -> Chat:
+        """Return the prompt or a candidate; a text becomes a message if another of the group is a list of messages."""
+        is_chat = any(not isinstance(other, str) for other in (self.prompt, *self.candidates))
+        return [{"role": role, "content": text}] if is_chat and isinstance(text, str) else text
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,8 @@ class Candidates:
 
 
 def read_candidates(path: Path, language: str, skip_malformed: bool = False) -> Candidates:
-    """Check every line of a file of candidates.
-    Raises UserError if the file cannot be read, has no well-formed line, or has a malformed one that must not be
-    skipped."""
+    """Check every line of a file of candidates. Raises UserError if the file cannot be read, has no well-formed line,
+    or has a malformed one that must not be skipped."""
     skipped: dict[int, str] = {}
     count, digest = 0, hashlib.sha256()
     for number, text in _numbered(path):
@@ -166,22 +165,13 @@ def preference_pairs(groups: Iterable[tuple[Group, dict[str, Any]]]) -> Iterator
     for group, record in groups:
         for match in map(Match.from_record, record.get("matches", ())):
             if match.agreed:
-                chosen, rejected = (_as_completion(group, group.candidates[row]) for row in match.agreed)
-                yield {"prompt": _as_prompt(group), "chosen": chosen, "rejected": rejected}
+                chosen, rejected = (group.in_form("assistant", group.candidates[row]) for row in match.agreed)
+                yield {"prompt": group.in_form("user", group.prompt), "chosen": chosen, "rejected": rejected}
 
 
 def best_candidates(groups: Iterable[tuple[Group, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     """Yield the best candidate of each ranked group, in TRL's form (`prompt`, `completion`)."""
     for group, record in groups:
         if record["best"] is not None:
-            yield {"prompt": _as_prompt(group), "completion": _as_completion(group, group.candidates[record["best"]])}
-
-
-def _as_prompt(group: Group) -> Chat:
-    is_plain = group.is_chat and isinstance(group.prompt, str)
-    return [{"role": "user", "content": group.prompt}] if is_plain else group.prompt
-
-
-def _as_completion(group: Group, candidate: Chat) -> Chat:
-    is_plain = group.is_chat and isinstance(candidate, str)
-    return [{"role": "assistant", "content": candidate}] if is_plain else candidate
+            best = group.in_form("assistant", group.candidates[record["best"]])
+            yield {"prompt": group.in_form("user", group.prompt), "completion": best}

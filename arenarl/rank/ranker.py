@@ -151,9 +151,8 @@ class Ranker:
     async def rank(self, prompt: Chat, candidates: Sequence[Chat]) -> RankedGroup:
         """Rank the candidates of one prompt.
 
-        Raises:
-            ValueError: the prompt or a candidate has the wrong form, or candidates are empty.
-            RunStopped: the budget is spent, the API refuses all calls, or too many verdicts failed.
+        Raises ValueError if the prompt or a candidate has the wrong form, or candidates are empty, and RunStopped if
+        the budget is spent, the API refuses all calls, or too many verdicts failed.
         """
         return await self._rank(*read_group(prompt, candidates, self.language))
 

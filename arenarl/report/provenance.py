@@ -68,8 +68,7 @@ def installed_version(package: str) -> str | None:
 
 
 def cpu() -> str:
-    """Return the CPU's name and the instruction set that torch uses. Another instruction set rounds sums differently,
-    so the same seed gives other figures."""
+    """Return the CPU's name and torch's instruction set, which decides how sums are rounded."""
     import torch
 
     path = Path("/proc/cpuinfo")

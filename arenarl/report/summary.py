@@ -174,8 +174,7 @@ def turns_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
 
 
 def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Return a head and rows: pass@k of each policy with several samples, for k = 1, 2, 4, … up to their number; else
-    empty."""
+    """Return a head and rows: pass@k of policies with several samples, for k = 1, 2, 4, … up to their number."""
     curves = {
         f"{name}: {PASSES.get(success, success)}": curve
         for name, figures in policies.items()

@@ -18,9 +18,8 @@ Points = dict[str, list[tuple[int, float]]]  # figure → (optimizer step, value
 
 
 def watched_points(folder: Path) -> Points:
-    """Return the points to plot from RL's folder; empty without a watching judge.
-    `watching` and `training` are the judges' mean scores of a group, `agreement` is the tau-b between its rewards and
-    the watching judge's scores."""
+    """Return the points to plot from RL's folder; empty without a watching judge. `watching` and `training` are the
+    judges' mean scores of a group, `agreement` is tau-b between its rewards and the watching judge's scores."""
     points: Points = {}
     for record in _records(folder):
         both = [pair for pair in zip(record["scores"], record["judged"], strict=True) if None not in pair]
@@ -86,8 +85,7 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
 
 def _rise(values: Sequence[float]) -> dict[str, Any] | None:
-    """Return the means of the first and last quarter, and the rise's interval; None with fewer than two values per
-    quarter."""
+    """Return the means of first and last quarter, and the rise's interval; None with under two values a quarter."""
     quarter = len(values) // 4
     if quarter < 2:
         return None

@@ -57,8 +57,7 @@ def passes(model: Qwen3ForCausalLM, length: int) -> Iterator[tuple[str, Callable
 
 
 def kernels_of(run: Callable[[], Any]) -> list[str]:
-    """Return the kernels that torch chose in a forward pass, such as `flash_attention`, then the names of GPU
-    kernels."""
+    """Return the kernels that torch chose in a pass, such as `flash_attention`, then the names of GPU kernels."""
     activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * torch.cuda.is_available()]
     with profile(activities=activities) as profiler, torch.no_grad():
         run()

@@ -30,15 +30,13 @@ from transformers.trainer_utils import SaveStrategy
 from arenarl.config.command_line import at_least, parse_arguments
 from arenarl.config.schema import Config, EnvironmentConfig
 from arenarl.domains.environments import make_environment
-from arenarl.judges.verifier import Verifier
-from arenarl.rollout.backends import make_engine, require_sync
+from arenarl.rollout.backends import require_sync
 from arenarl.rollout.environment import Environment
 from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.stage import fix_randomness
 from arenarl.studies.bench_parts import Script, SlowJudge
 from arenarl.studies.bench_training import Bench, show
 from arenarl.system.errors import run_cli
-from arenarl.training.arena import Arena
 from arenarl.training.step_ahead import StepAhead
 from arenarl.training.trl_adapter import make_trainer
 
@@ -54,8 +52,7 @@ class InTurn(StepAhead):
 
 @dataclass(frozen=True)
 class Period:
-    """Seconds from one boundary to the next, and of the parts: of the updates that it begins with, and of the rollouts
-    that it ends with."""
+    """Seconds from one boundary to the next, of the update at its start, and of the rollout at its end."""
 
     seconds: float
     generation: float  # rollout, and judging after it
@@ -106,20 +103,17 @@ def slowed(environment: Environment, seconds: float) -> Environment:
     return environment
 
 
-def measure(bench: Bench, step_class: type[StepAhead], arguments: argparse.Namespace, folder: Path) -> list[Period]:
+def measure(bench: Bench, step_class: type[StepAhead], arguments: argparse.Namespace) -> list[Period]:
     """Train `--steps` steps and return the periods between them."""
     config = deepcopy(bench.config)
     tools = slowed(make_environment(config.environment, config.data.language), arguments.tool_s)
-    engine = make_engine(config, bench.tokenizer, lambda: tools)
-    judge, verifier = SlowJudge(arguments.judge_s, config.judge.concurrency), Verifier(config.judge.verifier, None)
-    arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
-    step = step_class(config, bench.queries, engine, arena, bench.examine, folder)
+    judge = SlowJudge(arguments.judge_s, config.judge.concurrency)
+    step = bench.new_step(config, judge, tools, step_class)
     trainer = make_trainer(config, bench.policy, bench.queries, step)
     trainer.args.save_strategy = SaveStrategy.NO
-    generate, boundaries, roll_out = engine.generator.generate, [], trainer.rollout_func
-    engine.generator = SimpleNamespace(
-        generate=Script(bench.tokenizer, generate, TURNS), batch_size=config.rollout.batch_size
-    )
+    boundaries, roll_out = [], trainer.rollout_func
+    script = Script(bench.tokenizer, step.engine.generator.generate, TURNS)
+    step.engine.generator = SimpleNamespace(generate=script, batch_size=config.rollout.batch_size)
 
     def rollout_func(*given: Any) -> dict[str, Any]:
         rows = roll_out(*given)
@@ -176,7 +170,7 @@ def main() -> None:
     fix_randomness(config)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(config, "tiny", Path(folder))
-        in_turn, ahead = (measure(bench, kind, arguments, Path(folder)) for kind in (InTurn, StepAhead))
+        in_turn, ahead = (measure(bench, kind, arguments) for kind in (InTurn, StepAhead))
     result = figures(in_turn, ahead)
     sizes = f"{arguments.groups} groups of {arguments.group_size}, {arguments.turn_tokens} tokens a turn"
     show(f"{sizes}, tool calls of {arguments.tool_s:g} s, judge calls of {arguments.judge_s:g} s", result)

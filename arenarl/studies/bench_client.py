@@ -148,8 +148,7 @@ def compare(llm: LLMConfig, concurrency: int, arguments: argparse.Namespace, fol
 
 
 def store_call_ms(place: str, calls: int) -> float:
-    """Return the milliseconds that a paid call takes in the store: a look-up, the reservation, and the charge with the
-    reply."""
+    """Return the milliseconds of a paid call in the store: look-up, reservation, and the charge with the reply."""
     store, stage, paid = ReplyStore(place), f"bench-{uuid4().hex}", Usage(tokens_in=1000, tokens_out=100, cost=0.01)
     start = perf_counter()
     for number in range(calls):

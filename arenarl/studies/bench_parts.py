@@ -54,8 +54,7 @@ Generate = Callable[[TurnRequest], Awaitable[GeneratedTurn]]
 
 
 class Script:
-    """Overwrites a generated turn with a thought (its own tokens) and a tool call or an answer, without changing its
-    length."""
+    """Overwrites a turn with a thought (its own tokens) and a tool call or an answer, and keeps its length."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, generate: Generate, turns: int):
         def encode(text: str) -> list[int]:
@@ -95,10 +94,7 @@ def build_policy(
     """Return a folder with a policy that never ends a turn, and its number of parameters.
 
     A packaged model keeps its weights and its tokenizer. Any other shape has random weights and a tokenizer trained on
-    the embedded world's texts.
-
-    Args:
-        layers: number of first layers to keep; None keeps all.
+    the embedded world's texts. With `layers`, only so many first layers are kept.
     """
     if shape in policies.PACKAGED:
         source = policies.folder_of(shape)
@@ -140,9 +136,7 @@ def _random_model(config: Config, shape: str, tokenizer: PreTrainedTokenizerBase
 @torch.no_grad()
 def _never_end(model: PreTrainedModel, end: int) -> None:
     """Make the first dimension of the residual stream constant, and give the end token a large negative weight on it.
-
-    The weight is large because a trained model's last norm divides the constant by about 40.
-    """
+    The weight is large because a trained model's last norm divides the constant by about 40."""
     for layer in model.model.layers:
         layer.self_attn.o_proj.weight[0] = layer.mlp.down_proj.weight[0] = 0
     model.model.embed_tokens.weight[:, 0] = model.lm_head.weight[:, 0] = 1
@@ -151,9 +145,7 @@ def _never_end(model: PreTrainedModel, end: int) -> None:
 
 class SlowJudge:
     """A judge whose calls take `delay_s`, `concurrency` of them at once.
-
-    All calls wait in one thread, whichever event loop makes them.
-    """
+    All calls wait in one thread, whichever event loop makes them."""
 
     def __init__(self, delay_s: float, concurrency: int):
         self.delay_s, self.slots = delay_s, asyncio.Semaphore(concurrency)
@@ -238,9 +230,7 @@ def least_end_s(
 
 def chains_after(matches: Sequence[Match]) -> list[int]:
     """Return, for each match, the length of the longest chain of later matches that wait for it.
-
-    An entrant plays its matches one by one. `matches` are sorted by round.
-    """
+    An entrant plays its matches one by one. `matches` are sorted by round."""
     after = [0] * len(matches)
     for k in reversed(range(len(matches))):
         match, later = matches[k], range(k + 1, len(matches))

@@ -44,8 +44,9 @@ from arenarl.domains.environments import make_environment
 from arenarl.domains.travel.queries import SUBTASKS, make_queries
 from arenarl.judges.judge import Judge, Verdict, make_examiner
 from arenarl.judges.verifier import Verifier
-from arenarl.plan.stage import Stage
+from arenarl.plan.stage import RESERVE, Stage
 from arenarl.rollout.backends import make_engine
+from arenarl.rollout.environment import Environment
 from arenarl.rollout.policy import PACKAGED, load_tokenizer, lora_config
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.checkpoints import TrainingBar
@@ -140,24 +141,23 @@ class Bench:
         self.policy, self.parameters = build_policy(config, shape, self.queries, folder / "policy", layers)
         self.tokenizer = load_tokenizer(self.policy)
 
+    def new_step(self, config: Config, judge: Judge, tools: Environment, kind: type = TrainingStep) -> TrainingStep:
+        """Return a training step of this `kind` over `tools`, with a new engine."""
+        engine, verifier = make_engine(config, self.tokenizer, lambda: tools), Verifier(config.judge.verifier, None)
+        arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
+        return kind(config, self.queries, engine, arena, self.examine, self.folder)
+
     def trainer(
         self, judge: Judge, prompts: list[str], steps: int, turns: int, turn_tokens: int, callbacks=(), on_reward=None
     ) -> GRPOTrainer:
         """Return a GRPOTrainer with our rollouts and rewards. In TRL's own steps the reward function returns at once.
-
-        Args:
-            on_reward: called with the step's judging before our reward function.
-        """
+        `on_reward` is called with the step's judging before our reward function."""
         config = deepcopy(self.config)
         config.rl.steps, config.rl.learning_rate, config.rl.eval_steps, config.wandb.mode = steps, 0.0, 0, "disabled"
         config.rollout.max_turns, config.rollout.max_turn_tokens = turns, turn_tokens
         config.rollout.max_tokens = turn_tokens if turns == 1 else 4 * turns * turn_tokens  # observations included
-        tools = make_environment(config.environment, config.data.language)
-        engine = make_engine(config, self.tokenizer, lambda: tools)
-        engine.generator.generate = Script(self.tokenizer, engine.generator.generate, turns)
-        verifier = Verifier(config.judge.verifier, None)
-        arena = Arena(judge, config.reward, config.tournament, config.group_stage, verifier, config.seed)
-        step = TrainingStep(config, self.queries, engine, arena, self.examine, self.folder)
+        step = self.new_step(config, judge, make_environment(config.environment, config.data.language))
+        step.engine.generator.generate = Script(self.tokenizer, step.engine.generator.generate, turns)
         (our_reward,) = step.reward_funcs
 
         def reward(prompts: list, **columns: Any) -> list[float]:
@@ -219,7 +219,8 @@ class Bench:
         config.policy.model, config.rl.init, config.rl.eval_steps = self.policy, None, 0
         prompts = [self.tokenizer.encode(self._render(query)) for query in self.queries]
         config.rollout.max_tokens = tokens + max(map(len, prompts))
-        return max(Stage(config, "rl").allocated.values()) / 1e9
+        most = max(sum(parts.values()) for parts in Stage(config, "rl").phases.values())
+        return (most - sum(RESERVE.values())) / 1e9  # torch does not allocate the reserve for CUDA and libraries
 
     def measure_hidden(self, delay_s: float, turn_tokens: int) -> Overlap:
         """Train two steps with a slow judge and measure how much judging the second one hides."""

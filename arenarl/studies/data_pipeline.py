@@ -119,8 +119,7 @@ def _share(flags: Sequence[bool]) -> dict[str, Any]:
 
 
 def _precision_and_recall(flags: Sequence[bool], is_faulty: Sequence[bool]) -> dict[str, Any]:
-    """Return precision (the share of flagged trajectories that are faulty) and recall (the share of faulty trajectories
-    that are flagged)."""
+    """Return the share of flagged trajectories that are faulty, and of faulty trajectories that are flagged."""
     return {"precision": _share([*compress(is_faulty, flags)]), "recall": _share([*compress(flags, is_faulty)])}
 
 

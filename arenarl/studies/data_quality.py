@@ -49,10 +49,7 @@ def main() -> None:
 
 def write_data(folder: Path, trajectories: Iterable[Trajectory], taken: set[str], size: int) -> None:
     """Write the first `size` trajectories whose query is not taken, and copy the quickstart's queries.
-
-    Raises:
-        UserError: there are fewer trajectories.
-    """
+    Raises UserError if there are fewer trajectories."""
     fresh = [trajectory for trajectory in trajectories if same_query(trajectory.messages[0]["content"]) not in taken]
     if len(fresh) < size:
         raise UserError(f"{folder}: only {len(fresh)} of {size} trajectories are available; raise build.spare")

@@ -84,8 +84,7 @@ def reach_rows(kind: str, strength: float, size: int, groups: int, seed: int) ->
 
 
 def run(sizes: Sequence[int], groups: int, paired_groups: int, seed: int, processes: int) -> Row:
-    """Return `rows`, `paired` and `reach` of the summary. Every cell has its own seed, so the order of the cells does
-    not matter."""
+    """Return `rows`, `paired` and `reach` of the summary. Every cell has its own seed, so their order is free."""
     grid = [(grid_rows, *cell, groups, seed) for cell in product(NOISE, STRENGTHS, sizes)]
     models = [(*model, size, paired_groups, seed) for model, size in product(MODELS, PAIRED_SIZES) if size in sizes]
     reach, paired = ([(function, *cell) for cell in models] for function in (reach_rows, paired_rows))
@@ -134,8 +133,7 @@ def markdown_differences(summary: Row) -> str:
 
 
 def draw(summary: Row) -> Figure:
-    """Plot tau against judge calls: each topology by its own rules and by the scores of its matches, and pointwise
-    means."""
+    """Plot tau against judge calls: topologies by their own rules and by their matches' scores, and pointwise means."""
     size = max(row["group_size"] for row in summary["rows"])
     figure = Figure(figsize=(11, 3.9), layout="constrained")
     panels = figure.subplots(1, len(MODELS), sharey=True)

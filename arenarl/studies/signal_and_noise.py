@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from arenarl.config.command_line import parse_arguments
+from arenarl.config.command_line import at_least, parse_arguments
 from arenarl.config.schema import Config, RewardConfig
 from arenarl.domains.domain import Domain, make_domain, needs
 from arenarl.evaluation.statistics import KEPT_BY_TABLES, nanmean, rounded
@@ -54,11 +54,8 @@ def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
       ones included. A signal without differences counts as 0; a property without differences is left out.
     - `calls`: judge calls per group, by signal. `one_round` has one call for each distinct trajectory.
 
-    Raises:
-        UserError: no groups are stored.
+    Raises UserError if no groups are stored.
     """
-    if repeats < 2:
-        raise UserError(f"--repeats {repeats}: must be at least 2, because the noise is the difference of repeats")
     domain = make_domain(config.environment, config.data)
     groups_by_step = kept_groups(config, domain)
     needs(domain, "examine", "tells what the judge should have seen")
@@ -93,21 +90,17 @@ def kept_groups(config: Config, domain: Domain) -> dict[int, list[RolloutGroup]]
 
 @dataclass(frozen=True)
 class Judged:
-    """A group's valid trajectories (V,) with rewards and scores. `points` maps the text shown to the judge to scores
-    (V, rounds)."""
+    """A group's valid trajectories (V,) with rewards and scores."""
 
     query: Query
     trajectories_V: list[Trajectory]
     rewards_V: list[float | None]  # rewards by the tournament's ranks
     calls: int  # judge calls of the tournament
-    points: dict[str, np.ndarray]
+    points: dict[str, np.ndarray]  # text shown to the judge -> its scores (V, rounds)
 
     def distinct(self, seen: str = "trajectory") -> tuple[np.ndarray, np.ndarray]:
         """Return the first row of each distinct trajectory, and the index (V,) of each row's distinct trajectory.
-
-        Args:
-            seen: the text that the judge is shown, `trajectory` or `answer`.
-        """
+        `seen` is the text that the judge is shown, `trajectory` or `answer`."""
         texts_V = [
             trajectory.answer if seen == "answer" else repr(trajectory.messages) for trajectory in self.trajectories_V
         ]
@@ -178,8 +171,7 @@ def _row(judged: Sequence[Judged], examine: Examiner) -> dict[str, Any]:
 
 
 def _spread(scores: list[np.ndarray]) -> dict[str, Any]:
-    """Return spread, noise and their ratio over groups of distinct trajectories (D, repeats); None if every group has
-    only one."""
+    """Return spread, noise and ratio over groups of distinct trajectories (D, repeats); None if each has only one."""
     counted = [points for points in scores if len(points) > 1]
     sigma_group, sigma_noise = sigmas(counted) if counted else (math.nan, math.nan)
     snr = sigma_group / sigma_noise if sigma_noise else math.nan
@@ -209,7 +201,7 @@ def _mean_tau(orders_by_group: Sequence[list[Order]], values_by_group: Sequence[
 
 def main() -> None:
     def add_repeats(parser: ArgumentParser) -> None:
-        parser.add_argument("--repeats", type=int, default=5, help="rounds of pointwise calls")
+        parser.add_argument("--repeats", type=at_least(2, int), default=5, help="rounds of pointwise calls")
 
     config, arguments = parse_arguments(__doc__, add_repeats)
     rows = measure(config, arguments.repeats)

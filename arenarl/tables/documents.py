@@ -173,8 +173,7 @@ def of_table(name: str, *renders: Callable[[Table, dict[str, Any], Path], str], 
 
 
 def research_criteria(results: Path) -> str:
-    """Return a line for each seed, checkpoint and decoding: valid share, win rate by criterion over valid reports, and
-    their mean."""
+    """Return a line per seed, checkpoint and decoding: valid share, win rates by criterion over valid reports, mean."""
     lines, criteria = [], {}
     for folder, (method, _) in RESEARCH_ROWS.items():
         for seed, policy, figures in policies(results, folder):

@@ -28,9 +28,7 @@ def write_tables(
     names: Sequence[str], tables: dict[str, Table], results: Path, folder: str = "tables", quick: bool = False
 ) -> str:
     """Write table.json, figures and page of the tables `names`, and of other `tables` whose comparisons changed.
-
-    Returns the short tables of `names`.
-    """
+    Returns the short tables of `names`."""
     if quick:
         tables = {name: replace(table, seeds=table.quick.seeds) for name, table in tables.items()}
     found = {name: read_found(name, table, results, folder, quick) for name, table in tables.items()}
@@ -48,12 +46,8 @@ def write_tables(
 
 
 def method_table(table: Table, summary: dict[str, Any], results: Path, names: Sequence[str] = ()) -> str:
-    """Return a line for each row that was run: figure, difference from the reference, true quality, judge calls; and
-    the number of seeds if a row lacks some.
-
-    Args:
-        names: rows to show; empty for all.
-    """
+    """Return a line for each row that was run, or for the rows `names`: figure, difference from the reference, true
+    quality, judge calls; and the number of seeds if a row lacks some."""
     rows = [row for row in _run_rows(table, summary) if row["seeds"]]
     columns = [
         ("method", itemgetter("label")),
@@ -72,8 +66,7 @@ def _is_whole(table: Table, rows: Sequence[dict[str, Any]]) -> bool:
 
 
 def significant_rows(table: Table, summary: dict[str, Any]) -> str:
-    """Return sentences below `method_table`: the rows that differ significantly from the reference, of those with all
-    seeds, and the paper's figures."""
+    """Return sentences: which rows with all seeds differ significantly from the reference; the paper's figures."""
     labels = {row["row"]: row["label"] for row in summary["rows"]}
     ahead, behind, level = [], [], []
     for figures in summary["comparisons"]:
@@ -98,13 +91,14 @@ def short_table(table: Table, summary: dict[str, Any], results: Path) -> str:
     extras = [figure for figure in _columns(summary, "figures") if figure.startswith(EXTRAS)]
     # our figure for the paper's last column, if it differs from the table's figure
     ours = [name for name in table.our_figures[-1:] if name not in (None, table.figure)]
+    gaming = [("judge.train's score 0-10", lambda row: _figure(row["training_score"])), ("onset, step", _onset)]
     columns = [
         ("method", itemgetter("label")),
         ("row", lambda row: f"`{row['row']}`"),
         (heading(table.figure), _figure),
         *([_minus_reference(table, summary)] if table.compare_with_reference else []),
         *map(_figure_column, (*extras, *(["quality"] if table.figure != "quality" else []))),
-        *([("judge.train's score 0-10", _training_score), ("onset, step", _onset)] if table.measure == "onset" else []),
+        *(gaming if table.measure == "onset" else []),
         ("judge calls", _calls),
         *([("judge tokens, estimated", _tokens)] if _has_tokens(summary) else []),
         _SEEDS,
@@ -315,10 +309,6 @@ def _tokens(row: dict[str, Any]) -> str:
     return "-" if row["judge_tokens"] is None else f"{row['judge_tokens'] / 1e6:.1f}M"
 
 
-def _training_score(row: dict[str, Any]) -> str:
-    return _figure(row["training_score"])
-
-
 def _onset(row: dict[str, Any]) -> str:
     """Return the step of onset and its interval; without one, the share of bootstrap samples that have one."""
     if (onset := row["onset"]) is None:
@@ -342,8 +332,7 @@ def _mean(figure: dict[str, Any] | None) -> str:
 
 
 def _difference(table: Table, figures: dict[str, Any]) -> str:
-    """Return `difference [low, high]`, a star if it is significant, and the number of seeds if other tables add
-    seeds."""
+    """Return `difference [low, high]`, a star if significant, and the number of seeds if other tables add some."""
     seeds = "" if set(figures["seeds"]) <= set(table.seeds) else f" ({len(figures['seeds'])} seeds)"
     return f"{_interval(figures)}{' *' if figures['is_beyond_chance'] else ''}{seeds}"
 

@@ -124,9 +124,7 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All settings that the figures depend on: keys that differ from their defaults, without names of folders.
-
-        Settings of the SFT that the run starts from are included if they differ from the run's own.
-        """
+        Settings of the SFT that the run starts from are included if they differ from the run's own."""
         settings = dict(_changes(asdict(self.loaded), asdict(Config())))
         cold_start = _changes(settings_of("sft", self.start), settings_of("sft", self.loaded))
         settings |= {f"cold_start.{key}": value for key, value in cold_start}
@@ -136,11 +134,8 @@ class Run:
 
 
 def read_table(name: str, folder: Path = FOLDER) -> Table:
-    """Read a table's YAML over its base.
-
-    Raises:
-        UserError: no such table, an unknown key, or rows, pairs and figures that do not fit together.
-    """
+    """Read a table's YAML over its base. Raises UserError for an unknown table or key, and for rows, pairs and figures
+    that do not fit together."""
     path = folder / f"{name}.yaml"
     if path not in folder.glob("*.yaml"):
         raise UserError(f"there is no table {name} in {folder}; known: {', '.join(TABLES)}")
@@ -182,15 +177,10 @@ def _problems(table: Table) -> Iterator[str]:
 def runs_of(
     name: str, table: Table, rows: list[str], seeds: list[int], folder: str = "tables", quick: bool = False
 ) -> list[Run]:
-    """Return a run for each seed and row, seed by seed.
+    """Return a run for each seed and row, seed by seed; without `rows` or `seeds`, for all of the table's.
 
-    Args:
-        rows: empty for all rows.
-        seeds: empty for the table's.
-        folder: of runs/, where the scripts write.
-
-    Raises:
-        UserError: an unknown row, an invalid seed, or a row's config that cannot work.
+    The scripts write into `folder` of runs/. Raises UserError for an unknown row, an invalid seed, or a row's config
+    that cannot work.
     """
     if unknown := sorted(set(rows) - set(table.rows)):
         raise UserError(f"{name} has no row {', '.join(unknown)}; known: {', '.join(table.rows)}")

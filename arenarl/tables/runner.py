@@ -57,8 +57,7 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
 
 
 def _unique(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs without repeats, seed by seed. Of runs with equal settings, one with a further measurement is
-    kept."""
+    """Return the runs without repeats, seed by seed. Of runs with equal settings, keep one that measures more."""
     measured_last = sorted(runs, key=lambda run: run.measure is not None)
     by_settings = {json.dumps(run.settings, sort_keys=True): run for run in measured_last}
     return sorted((run for run in runs if run in by_settings.values()), key=lambda run: run.seed)
@@ -66,9 +65,7 @@ def _unique(runs: Sequence[Run]) -> list[Run]:
 
 def _in_parallel(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, Future[dict[str, Any]]]]:
     """Yield each run with its result as it ends. After Ctrl-C no further run starts.
-
-    Cold starts are first in the queue, so a run only waits for a cold start that has begun.
-    """
+    Cold starts are first in the queue, so a run only waits for a cold start that has begun."""
     pool = ThreadPoolExecutor(workers)
     cold_starts = {run.cold_start: run for run in runs}
     policies = {options: pool.submit(_cold_start, run) for options, run in cold_starts.items()}

@@ -21,14 +21,8 @@ Stored = dict[tuple[str, int], dict[str, Any]]  # (row, seed) -> the run's resul
 
 def read_runs(folder: Path) -> Stored:
     """Return the finished runs of a table's folder, sorted by row and seed.
-
-    Raises:
-        UserError: a line is not a finished run, two lines have the same row and seed, or the runs are in the files of
-            an older version.
-    """
+    Raises UserError for a line that is not a finished run, and for two lines with the same row and seed."""
     path, runs = folder / FILE, {}
-    if not path.is_file() and (old := next(folder.glob("*/seed*.json"), None)):
-        raise UserError(f"{old} comes from an older version; copy such files into {path}, one JSON object per line")
     for number, run in enumerate(read_jsonl(path) if path.is_file() else (), start=1):
         is_run = isinstance(run, dict) and run.keys() >= _KEYS
         if not is_run or type(run["row"]) is not str or type(run["seed"]) is not int:

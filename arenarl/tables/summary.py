@@ -69,8 +69,7 @@ def _reason_to_skip(run: dict[str, Any], table: Table, settings: dict[str, Any])
 
 
 def _has_subtasks_of(figure: str, run: dict[str, Any]) -> bool:
-    """Return True if `figure` is the mean of `by_subtask`; a run copied from another table has that other table's
-    figure."""
+    """Return True if `figure` is the mean of `by_subtask`; a run copied from another table may have another's."""
     values = [value for value in run["by_subtask"].values() if value is not None]
     return bool(values) and math.isclose(fmean(values), run["figures"][figure], abs_tol=1e-3)  # both are rounded
 
@@ -187,11 +186,8 @@ def _mean_signals(rows_by_seed: Sequence[list[dict[str, Any]]]) -> list[dict[str
 
 
 def check_equal_runs(found: dict[str, Found]) -> None:
-    """Refuse tables with different figures of the same run, unless it was run on two kinds of CPU.
-
-    Raises:
-        UserError: names both files. Figures that only one table has do not count, because older runs lack some.
-    """
+    """Raise UserError if tables have different figures of the same run, unless it was run on two kinds of CPU.
+    Figures that only one table has do not count, because older runs lack some."""
     first: dict[tuple[str, int, str | None], tuple[str, dict[str, Any]]] = {}
     runs = ((name, row, *run) for name, rows in found.items() for row, seeds in rows.items() for run in seeds.items())
     for name, row, seed, run in runs:
@@ -267,11 +263,7 @@ def _comparisons(table: Table, found: Found, verdicts: Verdicts) -> list[dict[st
 
 def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win_rate", there: Collection = ()) -> str:
     """Return a line for each repeated run, which compares it with the same seed's stored run or else with the row's
-    prediction interval.
-
-    Args:
-        there: (table, row, seed) of runs in `again` that were finished before, perhaps by other code.
-    """
+    prediction interval. `there` are the (table, row, seed) in `again` that earlier, perhaps other, code finished."""
     table = read_json(stored / name / "table.json") or {"rows": []}
     rows = {row["row"]: row for row in table["rows"]}
     lines, stored_runs = [], read_runs(stored / name)

@@ -31,8 +31,7 @@ def feedback_arcs(arcs: Collection[Arc], entrants: Sequence[int]) -> set[Arc]:
 
 
 def _best_order(arcs: set[Arc], entrants: list[int]) -> list[int]:
-    """Return the order with the fewest arcs from a later entrant to an earlier one, by dynamic programming over sets of
-    the entrants that come first."""
+    """Return the order with the fewest arcs against it, by dynamic programming over the sets of first entrants."""
     size = len(entrants)
     beaten = [sum(1 << k for k in range(size) if (entrants[i], entrants[k]) in arcs) for i in range(size)]
     best: list[tuple[int, int]] = [(0, -1)] * (1 << size)  # set -> (arcs against the order, its last entrant)

@@ -81,6 +81,7 @@ def test_the_page_has_every_evaluated_trajectory_and_match(run, page):
 
 def test_the_page_has_every_training_group(run, page):
     sets, items = unpacked(page)
+    assert "<title>small · ArenaRL</title>" in page and "<h1>small</h1>" in page
     records = list(read_jsonl(run.dir / "rl" / "groups.jsonl"))
     assert [row["step"] for row in sets["training"]["rows"]] == [record["step"] for record in records]
     for record, item in zip(records, items["training"], strict=True):

@@ -180,9 +180,7 @@ def test_a_judge_with_one_score_for_all_follows_nothing(config_of):
     assert all(row[seen] == {"groups": row["groups"], "sigma_group": 0, "sigma_noise": 0, "snr": None} for seen in SEEN)
 
 
-def test_without_stored_groups_or_repeats_the_error_says_what_to_do(config_of, tmp_path):
-    with pytest.raises(UserError, match="--repeats"):
-        measure(config_of(), repeats=1)
+def test_without_stored_groups_the_error_says_what_to_do(config_of, tmp_path):
     with pytest.raises(UserError, match="run train_rl.py"):
         measure(load_config(CONFIG, ["name=other", "data.folder=data"]))
 

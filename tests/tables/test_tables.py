@@ -509,12 +509,6 @@ def test_a_line_that_is_not_a_run_is_an_error_with_its_number(folder, tmp_path):
             read_runs(tmp_path / "own")
 
 
-def test_files_of_an_older_version_are_an_error_that_says_what_to_do(tmp_path):
-    write_json(tmp_path / "sft" / "seed0.json", {})
-    with pytest.raises(UserError, match="comes from an older version; copy such files into"):
-        read_runs(tmp_path)
-
-
 STORE = """
 import sys
 from pathlib import Path

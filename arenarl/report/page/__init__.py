@@ -62,27 +62,25 @@ def read_evaluated(run_dir: Path, results_dir: Path) -> dict[str, Any]:
 
 def render(title: str, facts: str, summary: str, sets: Sequence[dict[str, Any]]) -> str:
     """Return the page. `facts` and `summary` are HTML; each set has the keys that `_sets` gives it."""
-    blocks = {}
+    blocks, tabs = {}, []
     for item_set in sets:
-        item_set["rows"], blocks[item_set["key"]] = pack(item_set.pop("items"))
+        key = item_set["key"]
+        item_set["rows"], blocks[key] = pack(item_set.pop("items"))
+        count = len(item_set["rows"])
+        tabs.append(f'<a href="#{key}" data-tab="{key}">{item_set["title"]} <small>{count}</small></a>')
     data = {"index": compress(to_json({"sets": sets}))}
     data |= {f"{key}-{number}": text for key, texts in blocks.items() for number, text in enumerate(texts)}
     script = "".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
     return Template((HERE / "page.html").read_text(encoding="utf-8")).substitute(
         run=escape(title),
         facts=facts,
-        tabs="\n    ".join(map(_tab, sets)),
+        tabs="\n    ".join(tabs),
         summary=summary,
         css=(HERE / "page.css").read_text(encoding="utf-8"),
         script=script,
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         data="\n".join(f'<script type="text/plain" id="{name}">{text}</script>' for name, text in data.items()),
     )
-
-
-def _tab(item_set: dict[str, Any]) -> str:
-    key, title, count = item_set["key"], item_set["title"], len(item_set["rows"])
-    return f'<a href="#{key}" data-tab="{key}">{title} <small>{count}</small></a>'
 
 
 def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict[str, Any]]:

@@ -141,6 +141,5 @@ def pack(items: Iterator[Item]) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def compress(text: str) -> str:
-    """Return the text as gzip in Base64, which HTML cannot misread. It has no time stamp, so equal texts give equal
-    bytes."""
+    """Return the text as gzip in Base64, which HTML cannot misread; without a time stamp, for equal bytes."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
