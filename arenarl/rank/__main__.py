@@ -10,6 +10,7 @@ import argparse
 import asyncio
 from collections import deque
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,8 @@ def _conclude(arguments: argparse.Namespace, candidates: Candidates, ranker: Ran
 
 def _read_param(text: str) -> tuple[str, Any]:
     key, is_assignment, value = text.partition("=")
+    if key in signature(Ranker).parameters:
+        raise UserError(f"--set {text}: {key} is no parameter of a topology; --help lists the command's own options")
     try:
         if is_assignment and key:
             return key, read_yaml(value)

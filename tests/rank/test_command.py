@@ -127,6 +127,14 @@ def test_an_own_judge_is_named_in_a_file_and_contains_its_rubric(folder, monkeyp
     assert len(read("ranked.jsonl")) == 2
 
 
+@pytest.mark.parametrize("text", ["store=other.sqlite", "seed=3", "max_failure_share=1", "matches"])
+def test_set_takes_nothing_but_parameters_of_the_topology(folder, text):
+    """Python would end with a traceback for a key of the command, or let it win over the command's own option."""
+    write_candidates(folder / "candidates.jsonl", 1, 2)
+    with pytest.raises(UserError, match=f"--set {text}: "):
+        main([*command(), "--set", text])
+
+
 def test_malformed_lines_are_named_and_skipped_on_request(folder, capsys):
     good = {"prompt": "p", "candidates": ["1", "2"], "id": "a"}
     prompt, reply = {"role": "user", "content": "p"}, {"role": "assistant", "content": "3"}
