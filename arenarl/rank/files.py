@@ -5,6 +5,7 @@ line of ranks has the number of that line, and what the ranking found. Ranks are
 candidates, so a killed command leaves a file that the same command completes.
 """
 
+import fcntl
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -115,18 +116,22 @@ def to_record(group: Group, ranked: RankedGroup, run: str) -> dict[str, Any]:
 
 
 class RankFile:
-    """The file of ranks of one run: finished lines are kept, new ones are appended.
-
-    Raises UserError if the file holds ranks of other candidates or settings.
-    """
+    """The file of ranks of one run: finished lines are kept, new ones are appended. Raises UserError if another command
+    is writing it, and if it holds ranks of other candidates or settings."""
 
     def __init__(self, path: Path, run: str):
         self.path, self.run = path, run
         path.parent.mkdir(parents=True, exist_ok=True)
         self.last_line = self.done = 0
-        finished = self._read_finished() if path.is_file() else 0
         self._file = path.open("ab")
-        self._file.truncate(finished)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            how = "wait until it ends, or choose another --out"
+            raise UserError(f"{path} is being written by another command; {how}") from None
+        except OSError:  # a file system without locks
+            pass
+        self._file.truncate(self._read_finished())
 
     def _read_finished(self) -> int:
         """Read the finished lines and return their bytes; a killed command may have left a part of one more."""

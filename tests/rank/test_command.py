@@ -15,6 +15,7 @@ from judge_servers import completion, raw, serving, write_judge
 from arenarl.judges.prompts import read_prompt
 from arenarl.llm.client import RunStopped
 from arenarl.rank.__main__ import main
+from arenarl.rank.files import RankFile
 from arenarl.system.errors import UserError
 
 PRICES = {"price_in": 1.0, "price_out": 1.0}
@@ -169,6 +170,15 @@ def test_a_spent_budget_stops_in_one_line_and_a_higher_one_goes_on(folder):
         assert all(None not in line["ranks"] for line in read("ranked.jsonl"))  # no rank is missing for want of money
         main(command("--max-calls", "72"))
     assert len(read("ranked.jsonl")) == 12
+
+
+def test_two_commands_do_not_write_one_file(folder):
+    """Their lines would mix, and the second command would fail only at its end."""
+    first = RankFile(folder / "ranked.jsonl", "run")
+    with pytest.raises(UserError, match="ranked.jsonl is being written by another command; wait until it ends, or"):
+        RankFile(folder / "ranked.jsonl", "run")
+    first.close()
+    RankFile(folder / "ranked.jsonl", "run").close()
 
 
 def test_ranks_of_other_candidates_or_settings_are_not_mixed(folder):
