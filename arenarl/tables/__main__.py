@@ -23,9 +23,10 @@ def main() -> None:
     seed = "this seed instead of the table's; may be repeated"
     parser.add_argument("--seed", action="append", default=[], dest="seeds", type=int, help=seed)
     smoke = "smoke test of minutes with one seed and a few steps; writes to runs/quick"
-    parser.add_argument("--quick", action="store_true", help=smoke)
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--quick", action="store_true", help=smoke)
     again = "repeat stored runs and compare the results; writes to runs/again"
-    parser.add_argument("--again", action="store_true", help=again)
+    kinds.add_argument("--again", action="store_true", help=again)
     workers = "concurrent runs, one core each (default: 2)"
     parser.add_argument("--workers", type=at_least(1, int), default=2, help=workers)
     arguments = parser.parse_args()

@@ -789,6 +789,13 @@ def test_an_sft_with_other_settings_than_the_row_is_part_of_the_settings(folder)
     assert str(own.loaded.run_dir) == "runs/tables/own/other"  # a user's table has its own folders
 
 
+def test_a_smoke_test_repeats_no_stored_run(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["tables", "table2", "--quick", "--again"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "--again: not allowed with argument --quick" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     (["table2", "table3", "--row", "nonsense"], "none of table2, table3 has a row nonsense"),
     (["table3", "--row", "gpt_4o"], "row gpt_4o has only the paper's figures; there is nothing to run"),
