@@ -32,6 +32,8 @@ def main() -> None:
     arguments = parser.parse_args()
     refuse_overrides_without_config(parser, arguments)
     if arguments.compare:
+        if arguments.case:
+            parser.error("--case prints a group of one run; leave out --compare")
         if len(arguments.compare) < 2:
             parser.error("--compare needs at least two runs")
         from arenarl.report.comparison import compare_runs  # only here: it needs matplotlib

@@ -74,6 +74,13 @@ def test_samples_and_invalid_trajectories_are_paired_by_query(runs):
         assert figures(more) == expected
 
 
+def test_a_case_of_several_runs_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["report", "--compare", "one", "two", "--case"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "--case prints a group of one run; leave out --compare" in capsys.readouterr().err
+
+
 def test_terminal_and_page_show_differences_and_curves(runs, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["report", "--compare", "one", "runs/two"])
     main()
