@@ -255,7 +255,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", nargs="+", choices=shapes, help=default)
     both = "step: a step compared with TRL's; hidden: judging hidden by rollouts"
     parser.add_argument("--measure", nargs="+", choices=measures, default=measures, help=both)
-    parser.add_argument("--layers", type=int, help="keep only the policy's first layers (default: all)")
+    parser.add_argument("--layers", type=at_least(1, int), help="keep only the policy's first layers (default: all)")
     parser.add_argument("--groups", type=at_least(1, int), default=8, help="queries per step")
     parser.add_argument("--group_size", type=at_least(3, int), default=16, help="trajectories per query")
     parser.add_argument("--tokens", type=at_least(64, int), default=128, help="step: tokens per completion")

@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from arenarl.config.command_line import as_overrides, command_line, parse_arguments
+from arenarl.config.command_line import as_overrides, at_least, command_line, parse_arguments
 from arenarl.config.load import load_config
-from arenarl.judges.local_server import free_port, running_server
+from arenarl.judges.local_server import free_port, running_server, share
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError, run_cli
 from arenarl.system.repository import ROOT
@@ -54,8 +54,8 @@ def invented_scores(used: list[dict[str, Any]], served: list[dict[str, Any]]) ->
 
 def main() -> None:
     def add_options(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--steps", type=int, default=20)
-        parser.add_argument("--faults", type=float, default=0.3, help="share of faulty replies")
+        parser.add_argument("--steps", type=at_least(1, int), default=20)
+        parser.add_argument("--faults", type=share, default=0.3, help="share of faulty replies")
 
     config, arguments = parse_arguments(__doc__, add_options)
     shutil.rmtree(FOLDER, ignore_errors=True)

@@ -118,7 +118,7 @@ def neighbours(group: RolloutGroup) -> list[Pair]:
 
 def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
     """Return labelled pairs and their labels: 1 if the first is better, 0 for a tie, -1 if the second is."""
-    pairs, labels = [], []
+    pairs, labels, keys = [], [], f"query, first, second and a label of {', '.join(OUTCOMES)}"
     for number, record in enumerate(read_jsonl(path), start=1):
         try:
             query = _QUERY.validate_python(record["query"])
@@ -126,8 +126,9 @@ def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
             labels.append(OUTCOMES[record["label"]])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            keys = f"query, first, second and a label of {', '.join(OUTCOMES)}"
             raise UserError(f"{path}, line {number}: needs {keys} ({problem})") from error
+    if not pairs:
+        raise UserError(f"{path} has no labelled pair; write one per line, with {keys}")
     return pairs, np.array(labels)
 
 

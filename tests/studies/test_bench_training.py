@@ -48,10 +48,11 @@ def test_the_last_line_is_json_with_both_measurements(tmp_path):
 
 
 def test_options_that_cannot_work_are_refused_before_any_work(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["bench", *CONFIG, "--group_size", "2"])
-    with pytest.raises(SystemExit):
-        bench.main()
-    assert "argument --group_size: 2: must be at least 3" in capsys.readouterr().err
+    for option, value, least in (("--group_size", "2", 3), ("--layers", "0", 1)):
+        monkeypatch.setattr(sys, "argv", ["bench", *CONFIG, option, value])
+        with pytest.raises(SystemExit):
+            bench.main()
+        assert f"argument {option}: {value}: must be at least {least}" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", ["bench", *CONFIG, "--set", "rollout.backend=vllm"])
     with pytest.raises(UserError, match="^rollout.backend=vllm: the benchmark"):
         bench.main()

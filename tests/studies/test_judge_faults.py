@@ -1,4 +1,8 @@
-from arenarl.studies.judge_faults import invented_scores
+import sys
+
+import pytest
+
+from arenarl.studies.judge_faults import invented_scores, main
 
 
 def line(messages, score, fault=None):
@@ -9,3 +13,11 @@ def test_a_verdict_is_invented_unless_the_server_gave_it_to_the_same_prompt():
     served = [line("a", 1.0), line("a", 2.0, "prose"), line("b", 3.0), line("b", None, "cut")]
     assert invented_scores([line("a", 1.0), line("a", 2.0), line("b", 3.0), line("b", 3.0)], served) == 0
     assert invented_scores([line("a", 3.0), line("b", 5.0), line("c", 1.0)], served) == 3
+
+
+@pytest.mark.parametrize(("option", "value"), [("--steps", "0"), ("--faults", "30")])
+def test_options_that_cannot_work_are_refused_before_any_work(option, value, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["judge_faults", "--config", "configs/quickstart.yaml", option, value])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"argument {option}: " in capsys.readouterr().err

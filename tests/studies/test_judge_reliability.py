@@ -115,6 +115,9 @@ def test_labels_are_read_from_a_file(taught, tmp_path):
         write_jsonl(tmp_path / "labels.jsonl", [record | wrong if isinstance(wrong, dict) else wrong])
         with pytest.raises(UserError, match=r"line 1: needs query, first, second and a label"):
             read_labels(tmp_path / "labels.jsonl")
+    write_jsonl(tmp_path / "labels.jsonl", [])
+    with pytest.raises(UserError, match="labels.jsonl has no labelled pair"):
+        read_labels(tmp_path / "labels.jsonl")
 
 
 def test_each_pair_of_neighbours_counts_once(taught):
