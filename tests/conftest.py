@@ -1,5 +1,6 @@
 """Shared fixtures: the embedded world, teacher trajectories in compact English, a tiny random policy, whole runs."""
 
+import gc
 import importlib.util
 import os
 import random
@@ -19,7 +20,7 @@ from arenarl.domains.travel.world import World, build_world
 from arenarl.trajectory import Query, Trajectory, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[1]
-os.environ["PYTHONPATH"] = str(ROOT)  # for subprocesses in other folders
+os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT}/tests/support/startup"  # for subprocesses in other folders
 if importlib.util.find_spec("vllm") is None:  # vLLM's tests use the GPU, in a separate environment
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # expected figures and process counts are those of a CPU machine
 # background jobs of a shell ignore Ctrl-C, and their subprocesses would too
@@ -35,6 +36,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if shared := next((fixture for fixture in SHARED if fixture in getattr(item, "fixturenames", ())), None):
             item.add_marker(pytest.mark.xdist_group(shared))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Import all tests without garbage collection, and keep what they imported out of it from then on.
+
+    Otherwise every full pass, such as the one at the start of each trainer, takes half a second.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

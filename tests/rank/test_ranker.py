@@ -1,7 +1,6 @@
 """Ranking from Python: own judges, every topology, missing verdicts, errors of our own code."""
 
 import asyncio
-import os
 import subprocess
 import sys
 
@@ -13,7 +12,6 @@ from number_judge import Number
 from arenarl.llm.client import RunStopped
 from arenarl.rank import Ranker, rank_group, rank_groups
 from arenarl.system.errors import UserError
-from arenarl.system.repository import ROOT
 from arenarl.tournament.topologies import ALL_TOPOLOGIES
 
 EXACT = ("seeded_single_elimination", "anchor", "round_robin")  # a perfect judge gives the true order
@@ -111,6 +109,5 @@ import arenarl.rank.__main__, arenarl.rank.page
 from arenarl import tournament_reward
 tournament_reward(judge="vllm", num_generations=4)
 """
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

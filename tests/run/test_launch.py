@@ -25,7 +25,7 @@ file = pathlib.Path(__file__).with_name(f"rank-{os.environ['RANK']}")
 file.write_text(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']} on {machine_count()}: {total.item()}")
 torch.distributed.destroy_process_group()
 """
-ENVIRONMENT = {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def test_the_ratio_compares_a_step_with_the_longer_part_in_turn():
 
 @pytest.mark.slow(seconds=40)
 def test_the_last_line_is_json_of_both_kinds_of_steps(tmp_path):
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TRL_EXPERIMENTAL_SILENCE": "1"}
+    environment = os.environ | {"TRL_EXPERIMENTAL_SILENCE": "1"}
     command = [sys.executable, "-m", "arenarl.studies.bench_ahead", "--config", str(ROOT / "configs/quickstart.yaml")]
     options = {"capture_output": True, "text": True, "timeout": 900, "check": False}
     done = subprocess.run([*command, *SMALL], cwd=tmp_path, env=environment, **options)

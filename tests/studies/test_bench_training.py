@@ -26,7 +26,7 @@ TINY = [
 
 @pytest.mark.slow(seconds=24)
 def test_the_last_line_is_json_with_both_measurements(tmp_path):
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TRL_EXPERIMENTAL_SILENCE": "1"}
+    environment = os.environ | {"TRL_EXPERIMENTAL_SILENCE": "1"}
     command = [sys.executable, "-m", "arenarl.studies.bench_training", *CONFIG, *TINY, *SMALL]
     options = {"capture_output": True, "text": True, "timeout": 600, "check": False}
     done = subprocess.run(command, cwd=tmp_path, env=environment, **options)

@@ -17,8 +17,8 @@ TINY = {
     "rl.eval_steps": 2, "rl.eval_queries": 5, "evaluate.bootstrap": 100,
 }  # fmt: skip
 ENVIRONMENT = {
-    "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1",
-    "TOKENIZERS_PARALLELISM": "false", "WANDB_MODE": "disabled", "TRL_EXPERIMENTAL_SILENCE": "1",
+    "CUDA_VISIBLE_DEVICES": "", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false",
+    "WANDB_MODE": "disabled", "TRL_EXPERIMENTAL_SILENCE": "1",
 }  # fmt: skip
 
 
@@ -94,6 +94,6 @@ def assert_a_whole_checkpoint_is_left(place):
 
 def printed_in_two_processes(code: str) -> list[str]:
     """Run `code` in two processes with different hash seeds, and so different orders of sets; return the outputs."""
-    environments = [os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)} for seed in ("1", "2")]
+    environments = [os.environ | {"PYTHONHASHSEED": seed} for seed in ("1", "2")]
     options = {"capture_output": True, "text": True, "check": True}
     return [subprocess.run([sys.executable, "-c", code], env=variables, **options).stdout for variables in environments]

@@ -1,7 +1,6 @@
 """The stages on the local server: their files, the cost of a second start, and their errors."""
 
 import json
-import os
 import random
 import shutil
 import sqlite3
@@ -198,7 +197,7 @@ def test_a_build_killed_at_a_random_moment_loses_no_paid_reply(tmp_path):
         command = [sys.executable, str(ROOT / "data" / "build.py"), "--config", str(path)]
         command += [word for override in (*SMALL, *overrides) for word in ("--set", override)]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, **quiet) as process:
+        with subprocess.Popen(command, **quiet) as process:
             while len(replies) < wanted and process.poll() is None:
                 time.sleep(0.01)
             assert process.poll() is None

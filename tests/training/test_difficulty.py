@@ -1,7 +1,6 @@
 """Pass rates: measured once, resumed after a kill, and measured again for another policy."""
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -140,9 +139,7 @@ def test_one_and_two_processes_measure_the_same_pass_rates(config, policy_path):
     sets = [word for override in overrides_of(policy_path) for word in ("--set", override)]
     words = "-m arenarl.run.launch --nproc_per_node 2 -m arenarl.training.difficulty --config"
     command = [sys.executable, *words.split(), str(RESEARCH), *sets]
-    done = subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0 and done.stdout.count("0 of 6 queries") == 1, done.stderr
     assert config.pass_rates.read_bytes() == by_one_process
     assert json.loads((config.pass_rates.parent / "settings.json").read_text())["samples"] == 4

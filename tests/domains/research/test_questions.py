@@ -3,7 +3,6 @@ shallow retriever, and solvability with search and browse."""
 
 import asyncio
 import json
-import os
 import random
 import subprocess
 import sys
@@ -260,7 +259,6 @@ def test_the_command_prints_histograms_and_questions(tmp_path):
     command = [sys.executable, "-m", "arenarl.domains.research.questions"]
     command += ["--config", f"{ROOT}/configs/quickstart.yaml", "--count", "6", "--show", "2"]
     command += ["--set", "data.research.plain_share=1"]
-    variables = os.environ | {"PYTHONPATH": str(ROOT)}
-    output = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert "entities (hops)" in output and "a shallow retriever finds the root of" in output
     assert output.count("calls)") == 2
