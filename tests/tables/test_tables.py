@@ -70,6 +70,25 @@ def test_every_row_can_run_on_one_process_and_rows_of_one_name_have_the_same_set
 
 
 @pytest.fixture
+def drawn():
+    """Draw the figures of this test."""
+
+
+@pytest.fixture(autouse=True)
+def undrawn(request, monkeypatch):
+    """Write empty files in place of figures, which would take most of the time."""
+
+    def touch(figure, path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for suffix in (".png", ".svg"):
+            path.with_suffix(suffix).touch()
+        return path.with_suffix(".svg")
+
+    for module in () if "drawn" in request.fixturenames else ("tables.figures", "studies.signal_figures"):
+        monkeypatch.setattr(f"arenarl.{module}.save_figure", touch)
+
+
+@pytest.fixture
 def folder(tmp_path):
     """The folder of a table with two rows that are run and one with only the paper's figures."""
     (tmp_path / "own.yaml").write_text(
@@ -172,7 +191,7 @@ def change(folder, *replacements, add=""):
     return read_table("own", folder)
 
 
-def test_a_step_that_no_curve_reached_is_left_open(folder, tmp_path):
+def test_a_step_that_no_curve_reached_is_left_open(folder, tmp_path, drawn):
     change(folder, add="curve_steps: [20, 160]\ncurve_panels: {M: [one, other], G: [other]}")
     store(folder, tmp_path / "results", {"one": [50.0], "other": []})
     write(folder, tmp_path / "results")
@@ -181,7 +200,7 @@ def test_a_step_that_no_curve_reached_is_left_open(folder, tmp_path):
     assert "![curve_panels](curve_panels.png)" in page and (tmp_path / "results" / "own" / "curve_panels.svg").is_file()
 
 
-def test_a_table_has_means_intervals_and_significant_differences(folder, tmp_path):
+def test_a_table_has_means_intervals_and_significant_differences(folder, tmp_path, drawn):
     store(folder, tmp_path / "results", {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0, 62.0]})
     text = write(folder, tmp_path / "results")
     summary = read_json(tmp_path / "results" / "own" / "table.json")
@@ -229,7 +248,7 @@ def test_rows_without_all_seeds_of_their_table_count_as_a_comparison_and_have_no
     assert beyond_chance({"half": None})["half"] == {"p": None, "p_holm": None, "is_beyond_chance": False}
 
 
-def test_a_table_with_an_axis_draws_each_series_against_it_and_against_its_cost(folder, tmp_path):
+def test_a_table_with_an_axis_draws_each_series_against_it_and_against_its_cost(folder, tmp_path, drawn):
     points = [(f"label: {label},", f"label: {label}, series: A, at: {at},") for label, at in (("One", 2), ("Other", 0))]
     table = change(folder, *points, add="axis: noise")
     store(folder, tmp_path / "results", {"one": [50.0, 51.0, 52.0], "other": [61.0]})
@@ -323,7 +342,7 @@ def test_a_figure_that_only_some_runs_have_is_left_out(folder, tmp_path):
     assert len(one["seeds"]) == 3 and "world_reward" not in one["figures"] and one["figures"]["quality"]["mean"] == 51.0
 
 
-def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_path):
+def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_path, drawn):
     spread = {"groups": 7, "sigma_group": 2.0, "sigma_noise": 1.0, "snr": 2.0}
     for run in runs_of("own", change(folder, add="measure: discrimination"), ["one"], [0, 1]):
         tau = {signal: dict.fromkeys(PROPERTIES, 0.25 + 0.5 * run.seed) for signal in SIGNALS}
@@ -392,9 +411,7 @@ def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folde
     assert rest[:-1] == lines[1:]
 
 
-def test_the_pages_equal_what_results_render(tmp_path, monkeypatch):
-    for module in ("tables.figures", "studies.signal_figures"):
-        monkeypatch.setattr(f"arenarl.{module}.save_figure", lambda *_: None)  # takes most of the time
+def test_the_pages_equal_what_results_render(tmp_path):
     shutil.copytree(ROOT / "results", tmp_path, dirs_exist_ok=True)
     write_tables(TABLES, {name: read_table(name) for name in TABLES}, tmp_path)
     for name in TABLES:
@@ -530,8 +547,7 @@ def test_two_processes_that_are_killed_lose_no_finished_run(tmp_path):
     assert read_runs(tmp_path).keys() >= {(row, seed) for row, seeds in finished.items() for seed in seeds}
 
 
-def test_a_new_run_updates_the_pages_of_other_tables_with_the_same_comparison(two_tables, tmp_path, monkeypatch):
-    monkeypatch.setattr("arenarl.tables.pages.draw", lambda *_: [])
+def test_a_new_run_updates_the_pages_of_other_tables_with_the_same_comparison(two_tables, tmp_path):
     tables = {name: read_table(name, two_tables) for name in ("own", "second")}
     store(two_tables, tmp_path, {"one": [50.0, 51.0, 52.0], "other": [61.0, 63.0, 62.0]})
     pages = [tmp_path / name / "table.json" for name in tables]
@@ -631,13 +647,13 @@ def test_a_run_keeps_its_criteria_and_judges_and_the_page_has_the_papers_columns
     assert "Rows with `-` in a column were stored before that figure was kept" in page
 
 
-@pytest.mark.parametrize("name", (*TABLES, *LATER_TABLES))
-def test_our_figures_name_subtasks_figures_or_criteria_of_the_tables_domain(name):
-    table = read_table(name)
-    config = load_config(table.cold_start, as_overrides(table.cold_start_set))
-    domain = make_domain(config.environment, config.data)
-    known = {*domain.subtasks, *HEADS, *domain_rubric(domain.name, "en").names}
-    assert {figure for figure in table.our_figures if figure} <= known
+def test_our_figures_name_subtasks_figures_or_criteria_of_the_tables_domain():
+    for name in (*TABLES, *LATER_TABLES):
+        table = read_table(name)
+        config = load_config(table.cold_start, as_overrides(table.cold_start_set))
+        domain = make_domain(config.environment, config.data)
+        known = {*domain.subtasks, *HEADS, *domain_rubric(domain.name, "en").names}
+        assert {figure for figure in table.our_figures if figure} <= known, name
 
 
 def test_two_rows_with_the_same_settings_share_a_run_under_both_names(folder, tmp_path, monkeypatch):
