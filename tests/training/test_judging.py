@@ -68,7 +68,7 @@ def groups_of(rng, size=6):
 
 @pytest.mark.parametrize(("method", "topology"), EARLY + LATE)
 def test_outcomes_equal_those_of_judging_complete_groups(method, topology):
-    for seed in range(5):
+    for seed in range(2):
         rng = random.Random(seed)
         groups, arenas = groups_of(rng), [arena_of(config_of(method, topology), Watched()) for _ in range(2)]
         expected = arenas[0].reward_groups(groups)
@@ -219,7 +219,7 @@ async def play_early(topology, judge, entrants, order, rng, **options):
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_early_calls_give_the_ranking_and_calls_of_judging_afterwards(topology, bidirectional):
     rng, started_early = random.Random(topology), 0
-    for seed in range(150):
+    for seed in range(40):
         size = rng.randint(1, 9)
         entrants = [rng.choice([None, *range(2 * size), *range(2 * size)]) for _ in range(size)]  # None is invalid
         order = rng.sample(range(size), size)
@@ -231,7 +231,7 @@ def test_early_calls_give_the_ranking_and_calls_of_judging_afterwards(topology, 
         assert ranking == expected, (entrants, order)
         assert early.calls == afterwards.calls and early.calls.total() == ranking.judge_calls
         started_early += before_the_last
-    assert (started_early > 100) == (topology in SURE)
+    assert (started_early > 25) == (topology in SURE)
 
 
 def test_only_certain_calls_start_before_the_group_is_complete():
