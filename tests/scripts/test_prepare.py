@@ -188,6 +188,7 @@ def test_items_of_an_environment_may_have_the_same_text(prepare_script, monkeypa
     assert test[0].query in {query.query for query in rl} and test[0].task not in {query.task for query in rl}
 
 
+@pytest.mark.slow(seconds=10)
 @pytest.mark.parametrize(
     ("title", "config"), [("the paper's numbers", "travel/sft_qwen3_8b.yaml"), ("quickstart", "quickstart.yaml")]
 )

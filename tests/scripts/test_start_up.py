@@ -36,14 +36,15 @@ def run_and_loaded(folder, *command):
      MODELS | TRAINING | OTHERS | {"numpy", "pydantic"}),
     (("-m", "arenarl.config", "--config", CONFIG), "arenarl.config.load", MODELS | TRAINING | OTHERS | {"numpy"}),
     (("-m", "arenarl.run.launch", "--help"), "torch.distributed.run", MODELS - {"torch"} | TRAINING | OTHERS),
-    ((str(ROOT / "train_rl.py"), "--config", CONFIG, "--check"),
-     "arenarl.judges.factory", OTHERS | {"deepspeed"}),
+    pytest.param((str(ROOT / "train_rl.py"), "--config", CONFIG, "--check"), "arenarl.judges.factory",
+                 OTHERS | {"deepspeed"}, marks=pytest.mark.slow(seconds=8)),
 ], ids=["prepare", "report", "conclusion", "config", "launch", "rl"])  # fmt: skip
 def test_scripts_do_not_load_unneeded_packages(command, needed, unneeded, tmp_path):
     _, modules = run_and_loaded(tmp_path, *command)
     assert needed in modules and not unneeded & modules
 
 
+@pytest.mark.slow(seconds=8)
 def test_evaluation_loads_no_training_package(policy_path, tmp_path):
     changes = {"evaluate.checkpoints": {"sft": policy_path}, "rollout.max_turns": 1, "rollout.max_turn_tokens": 2}
     sets = [word for key, value in changes.items() for word in ("--set", f"{key}={json.dumps(value)}")]

@@ -191,6 +191,7 @@ def test_a_bug_on_several_processes_keeps_its_traceback(tmp_path):
     assert done.stderr.endswith("failed with exit code 1; see its traceback above\n")
 
 
+@pytest.mark.slow(seconds=10)
 def test_plain_torchrun_shows_the_line_in_its_last_lines(tmp_path):
     command = command_of("train_sft.py", processes=2, sft__deepspeed=None)
     command[command.index("arenarl.run.launch")] = "torch.distributed.run"
