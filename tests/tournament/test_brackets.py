@@ -1,7 +1,7 @@
 """Knockouts worked by hand, match by match, and the effect of failures and draws."""
 
 import asyncio
-from itertools import combinations
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -18,7 +18,7 @@ from arenarl.tournament.brackets import (
 from arenarl.tournament.play import play_tournament, run_tournament
 
 SEEDED, SINGLE, DOUBLE = "seeded_single_elimination", "single_elimination", "double_elimination"
-each_size = pytest.mark.parametrize("size", range(2, 18))
+SIZES = range(2, 18)
 
 
 def shuffled(size, seed=0):
@@ -39,12 +39,12 @@ def played(ranking):
     return {(match.i, match.j): match.round for match in ranking.matches}
 
 
-@each_size
-def test_the_bracket_does_not_repeat_the_matches_of_the_anchor(size):
-    ranking = run_tournament(SEEDED, size, noisy(range(size)))
-    bracket = [match for match in ranking.matches if match.round > 0]
-    assert not any(0 in (match.i, match.j) for match in bracket)
-    assert size - 1 <= len(ranking.matches) < 2 * size - 2  # the anchor plays at least one bracket match
+def test_the_bracket_does_not_repeat_the_matches_of_the_anchor():
+    for size in SIZES:
+        ranking = run_tournament(SEEDED, size, noisy(range(size)))
+        bracket = [match for match in ranking.matches if match.round > 0]
+        assert not any(0 in (match.i, match.j) for match in bracket)
+        assert size - 1 <= len(ranking.matches) < 2 * size - 2  # the anchor plays at least one bracket match
 
 
 @pytest.mark.parametrize(("size", "calls"), [(8, 24.5), (16, 56.25)])
@@ -65,14 +65,14 @@ def test_a_seeded_bracket_of_four_worked_by_hand():
     assert (ranking.judge_calls, ranking.critical_path) == (8, 2)
 
 
-@each_size
-def test_in_standard_placement_better_seeds_meet_later(size):
-    places = standard_placement(size)
-    assert sorted(places) == list(range(len(places)))
-    assert all(pair[0] < size for pair in zip(places[::2], places[1::2], strict=True))  # no bye meets a bye
-    while len(places) > 1:
-        assert all(a + b == len(places) - 1 for a, b in zip(places[::2], places[1::2], strict=True))
-        places = [min(a, b) for a, b in zip(places[::2], places[1::2], strict=True)]
+def test_in_standard_placement_better_seeds_meet_later():
+    for size in SIZES:
+        places = standard_placement(size)
+        assert sorted(places) == list(range(len(places)))
+        assert all(pair[0] < size for pair in zip(places[::2], places[1::2], strict=True))  # no bye meets a bye
+        while len(places) > 1:
+            assert all(a + b == len(places) - 1 for a, b in zip(places[::2], places[1::2], strict=True))
+            places = [min(a, b) for a, b in zip(places[::2], places[1::2], strict=True)]
 
 
 def test_byes_go_to_the_best_seeds_and_cost_no_match():
@@ -82,12 +82,12 @@ def test_byes_go_to_the_best_seeds_and_cost_no_match():
     assert ranking.ranks_G == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
-@each_size
-def test_with_algorithm1_placement_a_perfect_judge_finds_the_best_at_every_size(size):
-    qualities = shuffled(size, seed=1)
-    ranks = run_tournament(SEEDED, size, perfect(qualities), placement="algorithm1", accumulate="sum").ranks_G
-    assert ranks[qualities.index(max(qualities))] == 0.0
-    assert sorted(ranks) == list(range(size))
+def test_with_algorithm1_placement_a_perfect_judge_finds_the_best_at_every_size():
+    for size in SIZES:
+        qualities = shuffled(size, seed=1)
+        ranks = run_tournament(SEEDED, size, perfect(qualities), placement="algorithm1", accumulate="sum").ranks_G
+        assert ranks[qualities.index(max(qualities))] == 0.0
+        assert sorted(ranks) == list(range(size))
 
 
 def test_after_a_draw_or_a_failed_match_the_better_score_so_far_advances():
@@ -101,12 +101,11 @@ def test_after_a_draw_or_a_failed_match_the_better_score_so_far_advances():
     assert [{match.i, match.j} for match in ranking.failed_matches] == [{2, 3}]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_draw_or_a_failed_final_between_equals_gives_both_the_same_rank(seed):
+def test_a_draw_or_a_failed_final_between_equals_gives_both_the_same_rank():
     qualities = [5, 9, 9, 1]  # 1 and 2 are the best seeds in random order, and meet in the final
-    assert run_tournament(SEEDED, 4, perfect(qualities), seed=seed).ranks_G == [2.0, 0.5, 0.5, 3.0]
-    judge = scripted(scores_of(qualities), failed=[{1, 2}])
-    assert run_tournament(SEEDED, 4, judge, seed=seed).ranks_G == [2.0, 0.5, 0.5, 3.0]
+    judges = perfect(qualities), scripted(scores_of(qualities), failed=[{1, 2}])
+    for judge, seed in product(judges, range(5)):
+        assert run_tournament(SEEDED, 4, judge, seed=seed).ranks_G == [2.0, 0.5, 0.5, 3.0]
 
 
 def test_an_entrant_without_a_seeding_score_is_seeded_last_and_can_still_win():
@@ -195,9 +194,8 @@ def verdicts_of(matches):
     return results
 
 
-@each_size
-def test_double_elimination_eliminates_by_two_defeats(size):
-    for seed in range(5):
+def test_double_elimination_eliminates_by_two_defeats():
+    for size, seed in product(SIZES, range(3)):
         ranking = run_tournament(DOUBLE, size, noisy(range(size), seed), seed=seed)
         walk = DoubleElimination(size, seed)._walk(verdicts_of(ranking.matches))
         assert not walk.ready and len(walk.outs) == size - 1
@@ -207,9 +205,8 @@ def test_double_elimination_eliminates_by_two_defeats(size):
         assert sum(defeats) == len(ranking.matches)
 
 
-@each_size
-def test_a_perfect_judge_puts_the_best_two_of_double_elimination_first(size):
-    for seed in range(20):
+def test_a_perfect_judge_puts_the_best_two_of_double_elimination_first():
+    for size, seed in product(SIZES, range(8)):
         qualities = shuffled(size, seed)
         ranks = run_tournament(DOUBLE, size, perfect(qualities), seed=seed).ranks_G
         assert (ranks[qualities.index(size)], ranks[qualities.index(size - 1)]) == (0.0, 1.0)

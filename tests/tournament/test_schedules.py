@@ -26,11 +26,9 @@ def test_the_anchor_scores_the_mean_of_its_matches():
     assert (ranking.scores_G, ranking.ranks_G) == ([12.0, 10.0, 14.0, 12.0], [1.5, 3.0, 0.0, 1.5])
 
 
-@pytest.mark.parametrize("size", range(1, 18))
-def test_balanced_pairs_are_even_different_and_connected_at_every_size_and_budget(size):
-    most = size * (size - 1) // 2
-    for matches in range(most + 1):
-        for seed in range(2):
+def test_balanced_pairs_are_even_different_and_connected_at_every_size_and_budget():
+    for size, seed in [(size, size % 3) for size in range(1, 18)]:
+        for matches in range(size * (size - 1) // 2 + 1):
             pairs = circulant_pairs(size, matches, Random(seed))
             assert len({frozenset(pair) for pair in pairs}) == len(pairs) == matches
             degrees = Counter([*range(size), *chain.from_iterable(pairs)])  # every place once more

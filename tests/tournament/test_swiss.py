@@ -1,5 +1,6 @@
 """The Swiss system: rounds, byes, pairs of equal records, Buchholz."""
 
+from itertools import product
 from random import Random
 
 import pytest
@@ -8,17 +9,16 @@ from judges import noisy, perfect, scripted
 from arenarl.tournament.play import run_tournament
 from arenarl.tournament.swiss import Swiss
 
-each_size = pytest.mark.parametrize("size", [*range(2, 18), 31, 33, 64])
+SIZES = [*range(2, 18), 31, 33, 64]
 
 
 def rounds_of(ranking):
     return [[match for match in ranking.matches if match.round == k] for k in range(ranking.critical_path)]
 
 
-@each_size
 @pytest.mark.parametrize("failure_rate", [0.0, 0.3])
-def test_in_each_round_each_entrant_has_one_match_or_the_bye_and_no_entrant_has_two_byes(size, failure_rate):
-    for seed in range(8):
+def test_in_each_round_each_entrant_has_one_match_or_the_bye_and_no_entrant_has_two_byes(failure_rate):
+    for size, seed in product(SIZES, range(4)):
         ranking = run_tournament("swiss", size, noisy(range(size), seed, failure_rate), seed=seed)
         rounds = rounds_of(ranking)
         assert len(rounds) == Swiss(size).rounds == next(k for k in range(9) if 2**k >= size)
@@ -30,10 +30,9 @@ def test_in_each_round_each_entrant_has_one_match_or_the_bye_and_no_entrant_has_
         assert len(byes) == len(set(byes)) == len(rounds) * (size % 2)
 
 
-@each_size
-def test_a_perfect_judge_puts_the_best_first_alone_with_a_full_score(size):
+def test_a_perfect_judge_puts_the_best_first_alone_with_a_full_score():
     """Without byes, the first rounds pair equal records."""
-    for seed in range(20):
+    for size, seed in product(SIZES, range(8)):
         qualities, points = Random(seed).sample(range(size), size), [0] * size
         ranking = run_tournament("swiss", size, perfect(qualities), seed=seed)
         best = qualities.index(size - 1)
