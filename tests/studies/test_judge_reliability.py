@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import json
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -138,27 +137,32 @@ def test_the_conclusion_says_whether_a_run_can_use_the_judge(confusion, failed, 
     assert conclusion({"confusion": confusion, "verdicts": 100, "failed_verdicts": failed}, 0.2).startswith(start)
 
 
-def check_judge(taught, folder, judge, groups=3, size=4):
-    """Run the command on queries of `taught`."""
+@pytest.fixture
+def check_judge(taught, tmp_path, monkeypatch):
+    """`check_judge(*options)` runs the command on queries of `taught`."""
+    monkeypatch.chdir(tmp_path)
     queries = [one.query for one in taught[::20]]
     for split in ("rl_queries", "test_queries"):
-        write_jsonl(folder / "data" / f"{split}.jsonl", queries)
-    write_jsonl(folder / "data" / "test_baselines.jsonl", [one.trajectory.to_record() for one in taught[::20]])
-    sizes = f"--groups {groups} --size {size} --repeats 2 --set data.folder=data".split()
-    config = str(ROOT / "configs" / "quickstart.yaml")
-    command = [sys.executable, "-m", "arenarl.studies.judge_reliability", "--config", config, *judge, *sizes]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        write_jsonl(tmp_path / "data" / f"{split}.jsonl", queries)
+    write_jsonl(tmp_path / "data" / "test_baselines.jsonl", [one.trajectory.to_record() for one in taught[::20]])
+    words = ["--config", str(ROOT / "configs" / "quickstart.yaml"), "--repeats", "2", "--set", "data.folder=data"]
+
+    def run(*options):
+        monkeypatch.setattr(sys, "argv", ["judge_reliability", *words, *options])
+        reliability.main()
+
+    return run
 
 
 @pytest.mark.parametrize(
     "judge", [["--judge", str(ROOT / "configs" / "judges" / "embedded.yaml")], []], ids=["embedded", "local_server"]
 )
-def test_a_judge_is_checked_from_the_command_line(taught, tmp_path, judge):
-    done = check_judge(taught, tmp_path, judge)
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout.splitlines()[-1])
+def test_a_judge_is_checked_from_the_command_line(check_judge, tmp_path, judge, capsys):
+    check_judge("--groups", "3", "--size", "4", *judge)
+    printed = capsys.readouterr().out
+    figures = json.loads(printed.splitlines()[-1])
     assert list(figures) == ["flip_rate", "tie_rate", "sigma_group", "sigma_noise", "snr", "agreement", "kappa"]
-    assert figures["sigma_noise"] > 0 and figures["agreement"] > 0.5 and "better than a coin: right on" in done.stdout
+    assert figures["sigma_noise"] > 0 and figures["agreement"] > 0.5 and "better than a coin: right on" in printed
     folder, name = tmp_path / "runs" / "judge_check", "embedded" if judge else "local_server"
     written = json.loads((folder / f"{name}.json").read_text())
     assert written["simulated"] is True
@@ -205,14 +209,13 @@ def test_injections_move_the_verdicts_that_they_can_and_are_counted_by_kind(taug
     assert "| demand | 20 | 100 % [84, 100] | +" in table and "| system | 0 | - | - |" in table
 
 
-def test_a_judge_without_any_verdict_is_an_error_with_the_reason(taught, tmp_path):
+def test_a_judge_without_any_verdict_is_an_error_with_the_reason(check_judge, tmp_path):
     """The server refuses every prompt."""
     (tmp_path / "deaf.yaml").write_text("name: llm\nmodel: m\napi_key_variable: null\n", encoding="utf-8")
     status, body = too_long(1024, 512, 513)
     with serving(Script((status, body, {})).app) as url:
-        judge = ["--judge", "deaf.yaml", "--set", f"judge.train.base_url={url}"]
-        done = check_judge(taught, tmp_path, judge, size=2, groups=2)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    *_, line = done.stderr.strip().splitlines()
-    assert line.startswith("error: deaf gave no verdict. LLM calls: 0 paid for")
-    assert "; lower max_reply_tokens or" in line
+        judge = "--judge", "deaf.yaml", "--set", f"judge.train.base_url={url}"
+        with pytest.raises(
+            UserError, match=r"^deaf gave no verdict\. LLM calls: 0 paid for.*; lower max_reply_tokens or"
+        ):
+            check_judge("--groups", "2", "--size", "2", *judge)

@@ -33,6 +33,7 @@ def test_a_tournament_wins_if_noise_is_shared_and_not_if_it_sticks():
     assert found["shared"]["ci"][0] > 0.1 and abs(found["sticking"]["difference"]) < 0.1
 
 
+@pytest.mark.slow(seconds=5)
 def test_the_grid_has_all_kinds_and_strengths(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(simulated_rankings, "WARM_UP", 0)
     monkeypatch.setattr(sys, "argv", f"_ --size 3 --groups 2 --out {tmp_path}".split())

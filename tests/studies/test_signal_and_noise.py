@@ -2,7 +2,6 @@
 
 import json
 import random
-import subprocess
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from arenarl.domains.travel.queries import HELD_OUT
 from arenarl.domains.travel.teacher import Teacher
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.judge import cached_examiner
-from arenarl.studies.signal_and_noise import Judged, _properties, _row, measure
+from arenarl.studies.signal_and_noise import Judged, _properties, _row, main, measure
 from arenarl.studies.signal_figures import PROPERTIES, SEEN, SIGNALS, table
 from arenarl.system.errors import UserError
 from arenarl.training.metrics import group_records, rank_correlation
@@ -185,16 +184,16 @@ def test_without_stored_groups_the_error_says_what_to_do(config_of, tmp_path):
         measure(load_config(CONFIG, ["name=other", "data.folder=data"]))
 
 
-def test_the_study_runs_as_a_command(config_of, tmp_path):
+def test_the_study_runs_as_a_command(config_of, tmp_path, monkeypatch, capsys):
     rows = measure(config_of(), repeats=2)
-    command = [sys.executable, "-m", "arenarl.studies.signal_and_noise", "--config", CONFIG, "--repeats", "2"]
-    for key in ("data.folder=data", f"rollout.group_size={SIZE}", "rl.groups=2"):
-        command += ["--set", key]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    sets = [
+        word for key in ("data.folder=data", f"rollout.group_size={SIZE}", "rl.groups=2") for word in ("--set", key)
+    ]
+    monkeypatch.setattr(sys, "argv", ["signal_and_noise", "--config", CONFIG, "--repeats", "2", *sets])
+    main()
     found = json.loads((tmp_path / "runs" / "quickstart" / "discrimination.json").read_text())
     assert found["rows"] == rows and found["judge"] == "simulated" and found["repeats"] == 2
-    assert table(rows) in done.stdout
+    assert table(rows) in capsys.readouterr().out
     assert (tmp_path / "runs" / "quickstart" / "figures" / "discrimination.svg").is_file()
 
 
