@@ -45,6 +45,17 @@ def page(run):
     return run.page()
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Write empty figures, because drawing them takes seconds."""
+
+    def write_empty(figure, path):
+        write_text(path.with_suffix(".svg"), '<svg xmlns="http://www.w3.org/2000/svg"></svg>')
+        return path.with_suffix(".svg")
+
+    monkeypatch.setattr("arenarl.report.figures.save_figure", write_empty)
+
+
 def unpacked(page):
     """Return the sets of the index, and the items of each set, as the page's script reads them."""
 
@@ -159,7 +170,7 @@ def test_a_run_is_found_by_name_and_by_folder_and_other_folders_are_refused(tmp_
             folders_of(folder)
 
 
-def test_summary_terminal_and_page_have_the_watching_judges_scores_and_rls_judge(small_run, capsys):
+def test_summary_terminal_and_page_have_the_watching_judges_scores_and_rls_judge(small_run, undrawn, capsys):
     run = small_run
     assert "watch" not in summary_of_run(run.config, {})
     for step in range(20):
@@ -182,7 +193,7 @@ def test_summary_terminal_and_page_have_the_watching_judges_scores_and_rls_judge
     assert summary_of_run(run.config, {})["provenance"].items() >= judge.items()
 
 
-def test_figures_that_an_llm_verified_are_not_called_noise_free_and_a_bracket_is_optional(small_run, capsys):
+def test_figures_that_an_llm_verified_are_not_called_noise_free_and_a_bracket_is_optional(small_run, undrawn, capsys):
     summary = json.loads((small_run.results / "summary.json").read_text()) | {"verifier": "o4-mini"}
     half = {"mean": 50.0, "ci": [40.0, 60.0]}
     for figures in (*summary["sft"].values(), *summary["rl"].values()):
@@ -200,7 +211,7 @@ def test_figures_that_an_llm_verified_are_not_called_noise_free_and_a_bracket_is
         assert tournament["matches"] and all(0 in (match["i"], match["j"]) for match in tournament["matches"])
 
 
-def test_the_mean_over_seeds_takes_only_runs_with_equal_settings(small_run, capsys):
+def test_the_mean_over_seeds_takes_only_runs_with_equal_settings(small_run, undrawn, capsys):
     run = small_run
     for seed, rate in ((1, run.config.rl.learning_rate), (2, 0.5)):
         other = replace(run.config, seed=seed, rl=replace(run.config.rl, learning_rate=rate))
@@ -212,7 +223,7 @@ def test_the_mean_over_seeds_takes_only_runs_with_equal_settings(small_run, caps
     assert "Mean of 2 seeds" not in run.page() and "no mean over seeds: " in capsys.readouterr().out
 
 
-def test_bands_are_intervals_of_one_seed_or_the_range_of_several(run, tmp_path):
+def test_bands_are_intervals_of_one_seed_or_the_range_of_several(run, undrawn, tmp_path):
     summary = json.loads((run.results / "summary.json").read_text())
     captions = list(draw_figures([run.dir], summary, tmp_path / "one"))
     assert "95 % over test queries; one seed" in captions[0] and len(captions) == 5
