@@ -115,14 +115,6 @@ def test_a_file_with_almost_the_name_of_ours_is_not_ignored(name, tmp_path):
         use_folder(tmp_path)
 
 
-def test_other_endings_of_yaml_and_rules_that_are_not_text_are_refused(tmp_path):
-    for name, words in (("judge_en.yml", "did you mean judge_en.yaml"), ("babyai.md", "babyai.md is not UTF-8 text")):
-        (tmp_path / name).write_bytes(b"\xff")
-        with pytest.raises(UserError, match=words):
-            use_folder(tmp_path)
-        (tmp_path / name).unlink()
-
-
 def test_worlds_and_hashes_follow_the_files(tmp_path, capsys, monkeypatch):
     rubric = domain_rubric("travel", "en")
     before = prompt_hash(rubric, "en")
