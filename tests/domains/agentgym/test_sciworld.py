@@ -109,6 +109,7 @@ def test_an_item_ends_after_a_hundred_moves(environment):
     assert [step.done for step in take(environment, 21, ["wait"] * 10)] == [False] * 9 + [True]
 
 
+@pytest.mark.slow(seconds=4)
 @needs_java
 def test_the_sciworld_package_has_the_tasks_and_variations_of_our_table(environment):
     server = environment.world.server
@@ -175,6 +176,7 @@ def test_three_trajectories_take_turns_in_two_games_and_restart_after_a_kill(tok
     assert {child.pid for child in psutil.Process().children()} == before
 
 
+@pytest.mark.slow(seconds=4)
 @needs_java
 def test_a_killed_game_raises_and_leaves_no_process(domain):
     from py4j.protocol import Py4JError
@@ -192,6 +194,7 @@ def test_a_killed_game_raises_and_leaves_no_process(domain):
     assert {child.pid for child in psutil.Process().children()} == before
 
 
+@pytest.mark.slow(seconds=4)
 @needs_java
 def test_the_truth_replays_in_a_new_game_after_a_kill():
     domain = domain_with()
@@ -247,6 +250,7 @@ def write_lists(folder, test, train):
         (folder / path).write_text(json.dumps([{"item_id": f"sciworld_{item}"} for item in listed]))
 
 
+@pytest.mark.slow(seconds=4)
 @needs_java
 def test_success_unseen_leaves_out_test_items_of_the_official_training_list(tmp_path, domain):
     test, train = official(domain)

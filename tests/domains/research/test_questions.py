@@ -4,7 +4,6 @@ shallow retriever, and solvability with search and browse."""
 import asyncio
 import json
 import random
-import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +19,7 @@ from arenarl.domains.research.descriptions import Description, Link, Space, ask,
 from arenarl.domains.research.engines import LocalEngine
 from arenarl.domains.research.environment import ResearchEnvironment
 from arenarl.domains.research.facts import Clue
-from arenarl.domains.research.questions import calls_needed, extract_subtree, grow_tree, make_questions, other_end
+from arenarl.domains.research.questions import calls_needed, extract_subtree, grow_tree, main, make_questions, other_end
 from arenarl.domains.research.search import SearchTools
 from arenarl.domains.research.teacher import Solver
 from arenarl.system.errors import UserError
@@ -255,10 +254,11 @@ def test_the_solver_finds_a_page_whose_title_contains_a_colon(tmp_path):
         assert [known.value for known in asyncio.run(solver.facts("a", "year"))] == ["1901"]
 
 
-def test_the_command_prints_histograms_and_questions(tmp_path):
-    command = [sys.executable, "-m", "arenarl.domains.research.questions"]
-    command += ["--config", f"{ROOT}/configs/quickstart.yaml", "--count", "6", "--show", "2"]
-    command += ["--set", "data.research.plain_share=1"]
-    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+def test_the_command_prints_histograms_and_questions(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["--config", f"{ROOT}/configs/quickstart.yaml", "--count", "6", "--show", "2"]
+    monkeypatch.setattr(sys, "argv", ["questions", *words, "--set", "data.research.plain_share=1"])
+    main()
+    output = capsys.readouterr().out
     assert "entities (hops)" in output and "a shallow retriever finds the root of" in output
     assert output.count("calls)") == 2
