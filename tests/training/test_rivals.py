@@ -1,5 +1,4 @@
-"""Rewards of other papers against hand-worked values: RULER, BRPO, TournO's mixture and Elo, checklists, and Reasoning
-Arena's tournament for equal outcomes."""
+"""Rewards of other papers against hand-worked values: RULER, BRPO, TournO's mixture and Elo, and checklists."""
 
 import math
 import random
@@ -187,25 +186,6 @@ def test_without_a_verdict_evolving_rubrics_stay_and_give_no_reward():
     assert outcome.rewards_G == [None, None] and outcome.rubrics == {"new": 1.0} and outcome.failed_calls == 2
     nothing = rewarded("evolving_rubrics", [-1.0, -5.0], Silent())
     assert nothing.rewards_G == [0.0, 0.0] and nothing.judge_calls == 0 and nothing.rubrics == {}
-
-
-def test_tournament_if_equal_plays_only_when_all_outcomes_are_equal():
-    """Outcomes 1, 0, 1, 0 are the rewards; with equal outcomes, ranks 1, 2, 0 give rewards 1/2, 0, 1."""
-    config = config_of("environment")
-    config.reward.tournament_if_equal = True
-    arena = arena_of(config, EmbeddedJudge(EXACT, truth_of, 0))
-
-    def outcome_of(qualities, outcomes):
-        trajectories = [attempt(quality) for quality in qualities]
-        for trajectory, outcome in zip(trajectories, outcomes, strict=True):
-            trajectory.meta["reward"] = outcome
-        return arena.reward_groups([RolloutGroup(QUERY, trajectories)])[0]
-
-    mixed = outcome_of([3.0, 9.0, 1.0, 5.0], [1.0, 0.0, 1.0, 0.0])
-    assert mixed.rewards_G == [1.0, 0.0, 1.0, 0.0] and mixed.judge_calls == 0
-    for outcome in (0.0, 1.0):
-        equal = outcome_of([3.0, 1.0, 9.0], [outcome] * 3)
-        assert equal.rewards_G == [0.5, 0.0, 1.0] and equal.judge_calls > 0
 
 
 def test_dgr_gives_net_wins_and_ranks_by_them():
