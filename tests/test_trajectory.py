@@ -122,13 +122,13 @@ def test_an_answer_must_stand_alone_and_closed_and_text_beside_a_call_is_kept(bo
 ])  # fmt: skip
 @pytest.mark.parametrize("head", ["", "<answer>", "<tool_call>", "<think>", "\n"])
 def test_repetitive_text_is_parsed_in_linear_time(head, part):
-    """With a hundred thousand characters quadratic time takes minutes."""
+    """At this length linear time takes 0.02 s, quadratic time seconds."""
     start = time.process_time()
-    text = head + part * (100_000 // len(part))
+    text = head + part * (200_000 // len(part))
     turn = parse_turn(assistant_message(text))
     assert turn.answer is None and len(turn.tool_calls) <= 1
     assert answer_text(text) and tool_message(text)
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 1
 
 
 def test_a_turn_is_parsed_once_for_all_readers():
