@@ -125,6 +125,7 @@ def test_rl_and_evaluation_refuse_a_split_when_they_read_it_and_sft_before_loadi
         train_sft.main()
 
 
+@pytest.mark.slow(seconds=8)
 def test_shipped_configs_with_the_same_folder_prepare_the_same_data(tmp_path, monkeypatch):
     """The rows and the cold start of each table are included, in full and quick form."""
     monkeypatch.chdir(ROOT)
