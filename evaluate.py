@@ -11,8 +11,8 @@ them, against the first checkpoint.
 
 Writes every judged trajectory and match to runs/<run>/evaluate and the table to runs/<run>/summary.json. Then
 `python -m arenarl.report <run>` writes an HTML page, and `inspect view` opens runs/<run>/inspect.json. `evaluate.api`
-adds models behind an API. Stored generations (by checkpoint, decoding and sample) are reused until one of their inputs
-changes (arenarl/evaluation/parts.py). --query answers one query with the last policy and prints the trajectory.
+adds models behind an API. Stored generations (by checkpoint, decoding, sample and turns) are reused until one of their
+inputs changes (arenarl/evaluation/parts.py). --query answers one query with the last policy and prints the trajectory.
 --benchmark runs public benchmarks by their official formulas (arenarl/benchmarks). Rollout, judge and parsing code are
 shared with training.
 """

@@ -58,7 +58,8 @@ def check(config: Config) -> None:
     if "research" in (config.environment.name, *(server.world for server in config.environment.mcp)):
         _check_search(config.environment)
     _check_address("environment.search.web.endpoint", config.environment.search.web.endpoint)
-    _check_address("environment.server", config.environment.server)
+    if re.fullmatch(r"\w+_server", config.environment.name):  # AgentGym's; clients of OpenEnv take other schemes too
+        _check_address("environment.server", config.environment.server, "such as http://127.0.0.1:36005")
     _check_mcp(config.environment)
     _check_turns(config)
     _check_research(config.data.research)

@@ -55,7 +55,8 @@ def _deciding_settings(*pairs: tuple[dict[str, Any], dict[str, Any]], split: str
         return [{"data": {key: section["data"][key] for key in _KEYS_OF_SOURCE}} for section in settings]
     if not any(data["source"] for data, _ in pairs):  # published data does not depend on our environment
         for section, (_, environment) in zip(settings, pairs, strict=True):
-            section["environment"] = {key: environment[key] for key in _ENVIRONMENT_KEYS[split]}
+            world = ("name",) if environment.get("domain") == "agentgym" else ()  # all servers share a domain
+            section["environment"] = {key: environment[key] for key in (*_ENVIRONMENT_KEYS[split], *world)}
     return settings
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.rollout.environment import Schema
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, one_line
 from arenarl.trajectory.messages import answer_text, given_calls, parse_turn, reply_message, tool_message
 from arenarl.trajectory.records import numbered_records
 from arenarl.trajectory.text import MAX_RECORD_NESTING, harmless, language_of, parse_json, text_of
@@ -62,11 +62,15 @@ class Record:
 def read_records(path: Path, label: str) -> Iterator[Record]:
     """Yield the records of a file; `label` and the line number form their ids. Blank lines are skipped.
 
-    Raises UserError for a broken or empty file, a Git LFS pointer, and a line that is not a JSON object.
+    Raises UserError for an unreadable, broken or empty file, a Git LFS pointer, and a line that is not a JSON object.
     """
-    with path.open("rb") as file:
-        if file.read(len(POINTER)) == POINTER:
-            raise UserError(f"{path}, line 1: {LFS}")
+    try:
+        with path.open("rb") as file:
+            is_pointer = file.read(len(POINTER)) == POINTER
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({one_line(error)}); download it again") from error
+    if is_pointer:
+        raise UserError(f"{path}, line 1: {LFS}")
     is_parquet, is_empty = path.suffix == ".parquet", True
     for number, value in _parquet_rows(path) if is_parquet else numbered_records(path):
         where, is_empty = f"{path}, {'row' if is_parquet else 'line'} {number}", False

@@ -1,4 +1,5 @@
-"""An evaluation, part by part: one part per policy, decoding and sample.
+"""An evaluation, part by part: one part per policy, decoding, sample and, in worlds, budget of
+turns.
 
 A missing part is generated and judged at the same time; every part is written at once, so a kill costs one part. vLLM
 generates as many parts of a policy together as its cache holds, because one part leaves it half empty. Stored
@@ -56,7 +57,7 @@ class _Fingerprint:
 
 
 class Part:
-    """The stored cases of one policy, decoding and sample. A fingerprint file is written last.
+    """The stored cases of one policy, decoding, sample and budget of turns. A fingerprint file is written last.
     `trajectories` are the stored trajectories; None if the part is missing, incomplete or out of date."""
 
     def __init__(self, cases: Path, fingerprint: str):
@@ -233,6 +234,7 @@ def fingerprint(
     read = {key: settings[key] for key in ("seed", "threads", "policy", "data", "environment", "rollout")}
     # no trajectory of an evaluation depends on these
     del read["environment"]["timeout_s"], read["rollout"]["max_seconds"], read["rollout"]["send_adapter"]
+    read["environment"]["server"] = None  # equal hashes at any address
     folder, turns = policy if isinstance(policy, str) else None, turns or config.test_turns
     searched = _search_fingerprint(config.environment.search)
     return str(stable_seed(GENERATION, files, folder, weights, read, system_prompt(config), turns, *searched))

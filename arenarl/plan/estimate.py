@@ -25,7 +25,6 @@ from arenarl.judges.llm import LLMJudge
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import Message, Usage
 from arenarl.rollout.environment import trait
-from arenarl.rollout.foreign_environments import is_client
 from arenarl.rollout.instances import temporary_environment
 from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process
@@ -194,11 +193,12 @@ def _count_watched(config: Config, is_most: bool) -> float:
 
 def count_attempts(config: Config) -> int:
     """Return the number of an evaluation's trajectories per policy and query: in a world that ends trajectories, each
-    budget of turns has its own."""
+    budget of turns has its own. Classes of another form than ours (TRL's, OpenEnv's) are counted as such worlds."""
+    attempts, budgets = len(config.evaluate.attempts), len(config.evaluate.max_turns or ())
+    if budgets < 2:
+        return attempts
     world = environment_class(config.environment.name)
-    ends_trajectories = is_client(world) or not trait(world, "needs_answer")
-    budgets = len(config.evaluate.max_turns or [0]) if ends_trajectories else 1
-    return len(config.evaluate.attempts) * budgets
+    return attempts if hasattr(world, "call") and trait(world, "needs_answer") else attempts * budgets
 
 
 def count_test_queries(config: Config) -> int:

@@ -187,7 +187,8 @@ class Stage:
 
 
 def forward_flops(shape: Shape, tokens: int) -> float:
-    """Return a trajectory's FLOPs: 2 per token and parameter outside the embedding, and attention over half of it."""
+    """Return a trajectory's FLOPs: 2 per token and parameter outside the embedding, and attention of each
+    token to half the trajectory."""
     multiplying = shape.parameters - (0 if shape.tied else shape.table_parameters)
     return tokens * (2.0 * multiplying + 2.0 * shape.layers * shape.queries * tokens)
 

@@ -58,6 +58,8 @@ def main(words: list[str] | None = None) -> None:
         type=at_least(0, float),
         help="budget by the judge's prices, restarts included; judge.max_cost in messages",
     )
+    share = "stop above this share of failed verdicts, from 0 to 1 (default: 0.2)"
+    parser.add_argument("--max-failure-share", type=at_least(0, float), default=0.2, help=share)
     parser.add_argument("--store", default="runs/replies.sqlite", help="file or PostgreSQL URL that keeps every reply")
     parser.add_argument("--estimate", action="store_true", help="only print calls, tokens and cost; needs no key")
     parser.add_argument("--skip-malformed", action="store_true", help="leave malformed lines out")
@@ -81,6 +83,7 @@ def _rank(arguments: argparse.Namespace) -> None:
     options |= {"seed": arguments.seed, **params}
     limits = {"concurrency": arguments.concurrency, "store": arguments.store}
     limits |= {"max_calls": arguments.max_calls, "max_cost": arguments.max_cost}
+    limits |= {"max_failure_share": arguments.max_failure_share}
     without_key = Ranker(arguments.judge, store_only=True, **options, **limits)
     for line in estimate_lines(without_key, candidates, arguments.max_cost):
         print(line, flush=True)

@@ -19,7 +19,7 @@ CALL_KEYS = {  # limits and addresses of LLM calls
     "api_key_variable", "price_in", "price_out", "price_cached",
 }  # fmt: skip
 _FREE_KEYS = {  # section -> keys that may change when a stage resumes
-    "judge": CALL_KEYS | {"watch", "watch_share"}, "environment": CALL_KEYS | {"cache", "indexes", "device"},
+    "judge": CALL_KEYS | {"watch", "watch_share"}, "environment": CALL_KEYS | {"cache", "indexes", "device", "server"},
     "rl": {"micro_batch_size", "stop_without_valid", "save_steps"}, "policy": {"gradient_checkpointing"},
     "prompts": {"folder"},  # the start record has the files' hashes
     "rollout": {"vllm_memory", "server_url", "server_weights", "parity_steps", "parity_bound", "batch_size"},

@@ -88,5 +88,5 @@ class Arena:
     def judge_metrics(self) -> dict[str, float]:
         """Return the judge's standard deviations over the last few groups; empty without matches."""
         variances = self.referee.variances
-        names = ("quality", "noise", "shared") if variances.score_df else ()
-        return {f"judge/sigma_{name}": math.sqrt(getattr(variances, name)) for name in names}
+        parts = {"quality": variances.quality, "noise": variances.noise, "shared": variances.shared}
+        return {f"judge/sigma_{name}": math.sqrt(value) for name, value in parts.items()} if variances.score_df else {}

@@ -78,8 +78,8 @@ class Batch:
 
 
 class TrainingStep:
-    """The current step and this process's groups, in the order in which TRL calls the methods: `rollout_func`, then
-    `reward_funcs`. All processes call them together.
+    """The current step and this process's groups. TRL calls `rollout_func`, then `reward_funcs`; the methods stand in
+    that order. All processes call them together.
 
     Args:
         examine: returns the truth that is logged; None to log no truth.

@@ -39,7 +39,8 @@ def config_of(folder, domain="parts:Poems", **keys):
 def test_our_domains_have_a_name_and_every_member(name):
     domain = domain_of(config_of("", name))
     assert domain.name == name and set(domain.held_out) < set(domain.subtasks)
-    assert None not in (domain.examine, domain.splits, domain.solve)
+    assert domain.splits is not None
+    assert (None in (domain.examine, domain.solve)) == (name == "agentgym")  # only its servers know the truth
     # a change of the domain's own module makes the data outdated
     assert Path(inspect.getfile(type(domain))) in {source.resolve() for source in domain.sources}
     assert all(source.is_file() for source in domain.sources)

@@ -56,6 +56,14 @@ def test_every_key_counts_exactly_for_the_splits_that_it_decides(data, key):
     assert {split for split in SPLITS if is_refused(changed, split)} == SPLITS_OF_KEY.get(key, set(SPLITS))
 
 
+def test_items_of_one_agentgym_server_are_refused_in_another_world(data):
+    server = EnvironmentConfig(domain="agentgym", name="webarena_server", server="http://a:1")
+    write_manifest(data, server)
+    for split in SPLITS:
+        assert not is_refused(data, split, replace(server, server="http://b:2"))
+        assert is_refused(data, split, replace(server, name="textcraft_server"))
+
+
 def test_one_line_names_the_keys_both_values_and_the_fix(data):
     with pytest.raises(UserError) as error:
         refuse_other_data(replace(data, seed=5, test_per_subtask=1), EnvironmentConfig(world_seed=2), "test")

@@ -37,6 +37,7 @@ def test_a_run_resumes_with_smaller_batches_another_watching_judge_or_more_check
     config.rl = replace(config.rl, micro_batch_size=2, save_steps=1)
     config.rollout.batch_size, config.policy.gradient_checkpointing, config.judge.concurrency = 8, True, 4
     config.judge.watch.noise, config.judge.watch_share = "none", 0.5
+    config.environment.server = "http://127.0.0.1:36001"
     refuse_other_settings(config, begun)
 
 

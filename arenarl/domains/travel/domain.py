@@ -52,6 +52,6 @@ class TravelDomain(Domain):
         return Teacher(self.world, environment).solve(query, rng, skill)
 
     def splits(self, environment: TravelEnvironment, watch: Watch = iter, client: Any = None) -> Iterator[Split]:
-        """Yield the splits of queries that `queries` draws."""
+        """Yield the splits of queries that the module `queries` draws and the teacher solves."""
         make = partial(make_queries, self.world, language=self.data.language, taken=set())
         return self._draw_splits(environment, watch, make)

@@ -32,6 +32,6 @@ class WritingDomain(Domain):
         return solve(query, rng, skill)
 
     def splits(self, environment: Any, watch: Watch = iter, client: Any = None) -> Iterator[Split]:
-        """Yield the splits of queries that `queries` draws."""
+        """Yield the splits of queries that the module `queries` draws and the teacher solves."""
         make = partial(make_queries, language=self.data.language, taken=set())
         return self._draw_splits(environment, watch, make)

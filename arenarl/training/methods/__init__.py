@@ -16,11 +16,10 @@ from arenarl.training.methods import (  # isort: skip
 
 __all__ = ["METHODS", "Method", "chosen_methods", "offline_method", "online_method"]
 
-METHODS: list[Method] = [
-    grpo.METHOD, gspo.METHOD, dr_grpo.METHOD, dapo.METHOD, rloo.METHOD, reinforce_plus_plus.METHOD,
-    reinforce_plus_plus_global.METHOD, gdpo.METHOD, brpo.METHOD, ppo.METHOD, step_credit.METHOD, gigpo.METHOD,
-    rtmc.METHOD, dpo.METHOD, agentevol.METHOD,
-]  # fmt: skip
+METHODS: list[Method] = [module.METHOD for module in (
+    grpo, gspo, dr_grpo, dapo, rloo, reinforce_plus_plus, reinforce_plus_plus_global, gdpo, brpo, ppo, step_credit,
+    gigpo, rtmc, dpo, agentevol,
+)]  # fmt: skip
 
 
 def chosen_methods(config: Config) -> list[Method]:
