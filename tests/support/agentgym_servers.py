@@ -12,7 +12,8 @@ NUMBERED = ("searchqa", "webarena", "webshop", "sqlgym")  # by env_idx
 GREETINGS = {"textcraft": "TextCraft", "babyai": "BabyAI", "sciworld": "ScienceWorld", "alfworld": "AlfWorld"}
 ITEMS = {"alfworld": "game", "searchqa": "id", "webarena": "idx", "webshop": "session_id", "sqlgym": "item_id"}
 BROKEN = {"status": (500, "Internal Server Error"), "prose": (200, "<html>busy</html>"), "cut": (200, '{"observati'),
-          "field": (200, '{"id": null}'), "error": (200, '{"error": "The id 0 is not valid."}')}  # fmt: skip
+          "field": (200, '{"id": null}'), "error": (200, '{"error": "The id 0 is not valid."}'),
+          "redirect": (307, "/"), "deep": (200, "[" * 100_000), "latin": (200, b'{"id": "\xe9"}')}  # fmt: skip
 
 
 class StandIn:
@@ -25,7 +26,8 @@ class StandIn:
         self.app = web.Application()
         self.app.router.add_get("/", self.greet)
         posts = ("create", "reset", "step") + (() if kind in ("alfworld", "webshop", "sqlgym") else ("close",))
-        for method, routes in (("POST", posts), ("GET", ("observation", "available_actions"))):
+        gets = ("observation", "available_actions") + (("instruction_text",) if kind == "webshop" else ())
+        for method, routes in (("POST", posts), ("GET", gets)):
             for route in routes:
                 self.app.router.add_route(method, f"/{route}", self.answer)
 
@@ -53,7 +55,8 @@ class StandIn:
             self.restart()
         if fault in BROKEN:
             status, text = BROKEN[fault]
-            return web.Response(status=status, text=text, content_type="application/json")
+            body = text if isinstance(text, bytes) else text.encode()
+            return web.Response(status=status, body=body, headers={"Location": "/"}, content_type="application/json")
         try:
             return web.json_response(getattr(self, route)(body))
         except KeyError as error:  # searchqa and the like fail, the others catch it
@@ -118,6 +121,9 @@ class StandIn:
     def available_actions(self, body):
         assert set(body) == {"id"} and self.kind == "alfworld"
         return ["up", "down"]
+
+    def instruction_text(self, body):
+        return "Count."
 
     def close(self, body):
         return self.worlds.pop(body[self.id_field], None) is not None

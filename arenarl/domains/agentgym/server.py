@@ -9,7 +9,6 @@ A request without a usable reply is a crash of the environment. `from_config` tr
 """
 
 import asyncio
-import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,10 +26,12 @@ from arenarl.rollout.environment import Environment, Step, check_call
 from arenarl.system.errors import MOST_SHOWN, UserError, one_line
 from arenarl.system.event_loops import LoopThread
 from arenarl.system.progress import say
-from arenarl.trajectory import Query
+from arenarl.trajectory import Query, parse_json
 
 CONNECT_S = 30.0  # seconds to connect to a server
-TRY_S = 300.0  # seconds for the environment that is tried at the start, and the default of AgentGym's clients
+TRY_S = 300.0  # most seconds for the environment that is tried at the start, and the default of AgentGym's clients
+MOST_BYTES = 2**26  # of a reply; WebArena's has data besides the observation
+MOST_CHARACTERS = 2**20  # of an observation; to tokenise a longer one would stop all trajectories for minutes
 _LOST_PAGE = re.compile(r"Error: Env \d+ is dead|\d*|\[Errno 32\] Broken pipe")  # WebArena's observation of a lost one
 
 
@@ -60,6 +61,7 @@ class AgentGymServer:
     create_body: ClassVar[dict[str, Any]] = {}
     reset_body: ClassVar[dict[str, Any]] = {}  # besides environment and item
     has_close: ClassVar[bool] = True
+    foreign_route: ClassVar[str | None] = None  # of a server that would take this world's requests for its own
     # fields of the reply to /step
     observation_field: ClassVar[str] = "observation"
     reward_field: ClassVar[str] = "reward"
@@ -73,7 +75,7 @@ class AgentGymServer:
             remedy = "set environment.server to the server's address, such as http://127.0.0.1:36001"
             raise UserError(f"environment.name={cls.world}_server needs a server; {remedy}")
         url = config.server.rstrip("/")
-        _try_once(cls, url)
+        _try_once(cls, url, min(config.timeout_s, TRY_S))
         return cls(url)
 
     def __init__(self, url: str):
@@ -126,12 +128,12 @@ class AgentGymServer:
             problem = f"gave environment {self.number} to another trajectory: it was restarted, or has no more room"
             raise ServerFault(f"{self.url} {problem} (environment.instances)")
         method, data = ("GET", {"params": own}) if body is None else ("POST", {"json": own | body})
-        status, text = await _exchange(method, f"{self.url}/{route}", **data)
+        status, text = await _exchange(method, self.url, route, **data)
         shown = one_line(text, MOST_SHOWN)
         if status != 200:
             raise ServerFault(f"/{route}: status {status}: {shown}")
         try:
-            reply = json.loads(text)
+            reply = parse_json(text)
         except ValueError as error:
             raise ServerFault(f"/{route}: the reply is not JSON: {shown}") from error
         if isinstance(reply, dict) and "error" in reply:
@@ -139,15 +141,32 @@ class AgentGymServer:
         return reply
 
 
-async def _exchange(method: str, url: str, **data: Any) -> tuple[int, str]:
-    """Return status and text of a reply, over a new connection, because idle connections may close."""
+async def _exchange(method: str, url: str, route: str, **data: Any) -> tuple[int, str]:
+    """Return status and text of a reply, over a new connection, because idle connections may close.
+    Raises ServerFault for a redirect, which would turn a POST into a GET, and for a reply that is too long or not text.
+    """
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)  # environment.timeout_s limits the whole call
-    async with aiohttp.ClientSession(timeout=timeout) as session, session.request(method, url, **data) as reply:
-        return reply.status, await reply.text()
+    request = {"allow_redirects": False} | data
+    async with (
+        aiohttp.ClientSession(timeout=timeout) as session,
+        session.request(method, f"{url}/{route}", **request) as reply,
+    ):
+        if 300 <= reply.status < 400:
+            address = one_line(reply.headers.get("Location", ""), MOST_SHOWN)
+            raise ServerFault(f"/{route}: redirected to {address} (status {reply.status}); name the final address")
+        content = bytearray()
+        async for part in reply.content.iter_any():
+            content += part
+            if len(content) > MOST_BYTES:
+                raise ServerFault(f"/{route}: the reply has more than {MOST_BYTES:,} bytes")
+    try:
+        return reply.status, content.decode()
+    except UnicodeDecodeError as error:
+        raise ServerFault(f"/{route}: the reply is not text in UTF-8: {error}") from error
 
 
 def field_of(route: str, reply: Any, name: str, kind: Any) -> Any:
-    """Return a field of a reply. Raises ServerFault if it is missing or of another type."""
+    """Return a field of a reply. Raises ServerFault if it is missing, of another type or too long a text."""
     return _typed(route, name, reply.get(name) if isinstance(reply, dict) else None, kind, reply)
 
 
@@ -155,6 +174,8 @@ def _typed(route: str, name: str, value: Any, kind: Any, reply: Any = None) -> A
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
         shown = one_line(str(value if reply is None else reply), MOST_SHOWN)
         raise ServerFault(f"/{route}: the reply has no usable {name}: {shown}")
+    if isinstance(value, str) and len(value) > MOST_CHARACTERS:
+        raise ServerFault(f"/{route}: {name} has {len(value):,} characters, more than {MOST_CHARACTERS:,}")
     return value
 
 
@@ -167,13 +188,14 @@ def item_of(query: Query) -> int:
 
 
 @cache
-def _try_once(kind: type[AgentGymServer], url: str) -> None:
+def _try_once(kind: type[AgentGymServer], url: str, timeout_s: float) -> None:
     """Create an environment, start item 0 and close it. Raises UserError if that fails."""
     thread = LoopThread("agentgym")
     try:
-        thread.submit(asyncio.wait_for(_try(kind, url), TRY_S)).result()
-    except (OSError, ValueError, aiohttp.ClientError) as error:  # ValueError: text of another encoding
-        reason = one_line(error, MOST_SHOWN) or f"no reply within {TRY_S:g} s"
+        thread.submit(asyncio.wait_for(_try(kind, url), timeout_s)).result()
+    except (OSError, ValueError, aiohttp.ClientError) as error:  # ValueError: an invalid address
+        slow = f"no reply within {timeout_s:g} s (environment.timeout_s, at most {TRY_S:g})"
+        reason = one_line(error, MOST_SHOWN) or slow
         remedy = "start it, or change environment.server or environment.name"
         raise UserError(f"environment.server={url} is not a working {kind.world} server: {reason}; {remedy}") from error
     finally:
@@ -181,11 +203,13 @@ def _try_once(kind: type[AgentGymServer], url: str) -> None:
 
 
 async def _try(kind: type[AgentGymServer], url: str) -> None:
-    status, text = await _exchange("GET", f"{url}/")
+    status, text = await _exchange("GET", url, "")
     if status != 200 or kind.greeting not in text:
         raise ServerFault(f'it says {one_line(text, MOST_SHOWN)} (status {status}) instead of "{kind.greeting}"')
     environment = kind(url)
     await environment.start(0)
+    if kind.foreign_route and (await _exchange("GET", url, kind.foreign_route))[0] != 404:
+        raise ServerFault(f"it has a route /{kind.foreign_route}, so it serves another world")
     await environment.close()
 
 
@@ -276,6 +300,7 @@ class WebShopServer(NumberedServer):
 class SQLGymServer(NumberedServer):
     world = "sqlgym"
     item_field, observation_field, has_close = "item_id", "state", False
+    foreign_route = "instruction_text"  # WebShop's server starts a random item when the item's field is unknown
 
 
 class ServerDomain(Domain):
@@ -289,6 +314,13 @@ class ServerDomain(Domain):
     def subtasks(self) -> tuple[str, ...]:
         """The world's name, the only subtask of the queries that `splits` makes."""
         return (self.environment.name.removesuffix("_server"),)
+
+    def read_split(self, name: str) -> list[Query]:
+        """Read the queries. Raises UserError also for a query without an item, which would fail only in its rollout."""
+        queries = super().read_split(name)
+        for query in queries:
+            item_of(query)
+        return queries
 
     def splits(self, environment: Environment, watch: Watch = iter, client: Any = None) -> Iterator[Split]:
         """Yield test and RL queries from AgentGym-RL's item lists, at most `data.test_per_subtask` and `data.rl_size`.

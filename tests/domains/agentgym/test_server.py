@@ -3,6 +3,7 @@
 import gc
 import json
 from contextlib import contextmanager
+from dataclasses import asdict
 
 import pytest
 from agentgym_servers import BROKEN, StandIn
@@ -15,7 +16,7 @@ from arenarl.domains.environments import ENVIRONMENTS, environment_maker, make_e
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.generation import TransformersGenerator
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Query
+from arenarl.trajectory import Query, write_jsonl
 
 KINDS = [name.removesuffix("_server") for name in ENVIRONMENTS if name.endswith("_server")]
 LIMITS = RolloutConfig(max_turns=4, max_tokens=600, max_turn_tokens=100)
@@ -94,6 +95,25 @@ def test_a_fault_restarts_the_trajectory_once_and_a_second_one_makes_it_void(tok
         assert void.is_void and void.meta["crash"] and "reward" not in void.meta
 
 
+STEP = {"observation": "At 1 of 2.", "reward": 1, "done": True}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"reward": value} for value in (float("nan"), float("inf"), 10**400, "1", None, [1])),
+        *({"done": value} for value in (1, "true", None)),
+        *({"observation": value} for value in (3, None, ["a"], "x " * 2**20)),
+    ],
+    ids=lambda wrong: f"{wrong}"[:30],
+)
+def test_a_field_with_a_wrong_value_makes_a_trajectory_void_and_gives_no_reward(tokenizer, wrong, capfd):
+    with running("textcraft") as (server, url):
+        server.step = lambda body: STEP | wrong
+        (void,) = engine_of(tokenizer, "textcraft", url).roll_out(attempts(1))
+        assert void.is_void and void.meta["crash"] and "reward" not in void.meta
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_trajectories_never_share_an_environment_after_a_restart(tokenizer, kind, capfd):
     with running(kind) as (server, url):
@@ -109,9 +129,9 @@ def test_trajectories_never_share_an_environment_after_a_restart(tokenizer, kind
 
 
 def test_a_wrong_set_up_is_refused_before_work_starts(tokenizer):
-    def refused(name, url):
+    def refused(name, url, **keys):
         with pytest.raises(UserError) as error:
-            make_environment(EnvironmentConfig(name=f"{name}_server", server=url), "en")
+            make_environment(EnvironmentConfig(name=f"{name}_server", server=url, **keys), "en")
         assert "\n" not in str(error.value)
         return str(error.value)
 
@@ -123,9 +143,30 @@ def test_a_wrong_set_up_is_refused_before_work_starts(tokenizer):
         assert "is not a working webshop server: /reset: status 500: Internal" in refused("webshop", url)
         make_environment(EnvironmentConfig(name="webshop_server", server=f"{url}/"), "en")  # it works again
     assert "is not a working sqlgym server: Cannot connect" in refused("sqlgym", url)
+    with running("textcraft") as (server, url):
+        server.faults = {"create": ["redirect", "deep", "latin", "hang"]}
+        assert "/create: redirected to / (status 307); name the final address" in refused("textcraft", url)
+        assert "/create: the reply is not JSON: [[" in refused("textcraft", url)
+        assert "/create: the reply is not text in UTF-8" in refused("textcraft", url)
+        assert "no reply within 0.5 s (environment.timeout_s" in refused("textcraft", url, timeout_s=0.5)
+    with running("webshop") as (server, url):
+        server.reset = lambda body: ["a random item", None]  # as AgentGym's does without its own field
+        assert "serves another world" in refused("sqlgym", url)
     with running("textcraft") as (_, url), pytest.raises(UserError, match="constraints.item is None"):
         query = Query("q", "agentgym", "x", "en", "Do the task.")
         engine_of(tokenizer, "textcraft", url).roll_out([Attempt(query, 0.0, 1)])
+
+
+def test_queries_without_an_item_are_refused_when_they_are_read(tmp_path):
+    config = EnvironmentConfig(name="textcraft_server", domain="agentgym", server="http://127.0.0.1:1")
+    domain = make_domain(config, DataConfig(language="en", folder=str(tmp_path)))
+    for item, is_right in ((3, True), ("3", False), (-1, False), (True, False), (1.0, False)):
+        write_jsonl(tmp_path / "rl_queries.jsonl", [asdict(attempts(item)[0].query)])
+        if is_right:
+            assert [query.constraints["item"] for query in domain.read_split("rl")] == [item]
+        else:
+            with pytest.raises(UserError, match="constraints.item is .*; make it the item's number"):
+                domain.read_split("rl")
 
 
 def test_a_policy_rolls_out_groups_on_a_server(tokenizer, model):
