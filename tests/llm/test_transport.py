@@ -138,6 +138,8 @@ def test_a_reply_that_violates_http_is_a_connection_error_and_an_odd_status_is_r
 
 
 def test_a_forgotten_client_closes_its_connections_without_a_warning(tmp_path, caplog):
+    gc.collect()
+    caplog.clear()  # warnings about objects of earlier tests
     with serving(Script('{"score": 4}').app) as url:
         client = client_of(tmp_path)
         asyncio.run(client.ask(llm(url), [], OneScore, ""))
