@@ -47,6 +47,13 @@ def at_least(least: float, number: type) -> Callable[[str], float]:
     return read
 
 
+def share(text: str) -> float:
+    """Parse an option's value from 0 to 1."""
+    if not 0 <= float(text) <= 1:
+        raise ValueError(text)
+    return float(text)
+
+
 def as_overrides(changes: Mapping[str, Any]) -> list[str]:
     """Return the changes as `key=value` overrides.
 

@@ -219,7 +219,8 @@ class Domain:
 
         The teacher solves the test and SFT queries. A stored baseline is the attempt of median quality.
         """
-        solve, _ = (needs(self, part, "make_splits calls") for part in ("solve", "examine"))
+        solve = needs(self, "solve", "make_splits calls")
+        needs(self, "examine", "make_splits calls")  # `_quality` calls it; refused before the first split
         data, seed, baselines = self.data, f"{self.name}{self.data.seed}", []
         yield "test_queries", test
         rng = random.Random(f"{seed}-baselines")

@@ -49,7 +49,8 @@ def scaling_figures(
         if len(samples) >= 4 and "accuracy" in figures["pass_at_k"]:
             figures["pass_at_4"] = figures["pass_at_k"]["accuracy"][3]  # Table 6, InfoAgent
     if budgets:
-        by_turns = {budget: _cut(samples, budget) for budget in budgets} | (rolled or {})
+        rolled = rolled or {}
+        by_turns = {budget: rolled[budget] if budget in rolled else _cut(samples, budget) for budget in budgets}
         figures["by_turns"] = {str(budget): _of_budget(cases, resamples, seed) for budget, cases in by_turns.items()}
     return figures
 

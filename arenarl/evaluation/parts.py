@@ -1,5 +1,4 @@
-"""An evaluation, part by part: one part per policy, decoding, sample and, in worlds, budget of
-turns.
+"""An evaluation, part by part: one part per policy, decoding, sample and, in worlds, budget of turns.
 
 A missing part is generated and judged at the same time; every part is written at once, so a kill costs one part. vLLM
 generates as many parts of a policy together as its cache holds, because one part leaves it half empty. Stored

@@ -21,7 +21,7 @@ from typing import Any
 
 from aiohttp import web
 
-from arenarl.config.command_line import command_line, parse_arguments
+from arenarl.config.command_line import command_line, parse_arguments, share
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
@@ -181,13 +181,6 @@ def serve(
         web.run_app(server.app(), host="127.0.0.1", port=arguments.port, print=None, handle_signals=True)
     except OSError as error:
         raise UserError(f"port {arguments.port} cannot be used: {error.strerror}; choose another --port") from error
-
-
-def share(text: str) -> float:
-    """Parse an option's value from 0 to 1."""
-    if not 0 <= float(text) <= 1:
-        raise ValueError(text)
-    return float(text)
 
 
 def free_port() -> int:

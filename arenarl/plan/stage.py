@@ -160,9 +160,9 @@ class Stage:
         rl, shape = self.config.rl, self.shape
         flops = training_flops(self.config.policy, shape, self.length) if self.name != "evaluate" else 0.0
         if self.name == "rl":
-            is_the_trainers = self.config.rollout.backend == "transformers" and not rl.steps_ahead
+            is_generated_by_trainer = self.config.rollout.backend == "transformers" and not rl.steps_ahead
             # otherwise the update itself computes them
-            old_logprobs = rl.updates_per_rollout > 1 or not is_the_trainers
+            old_logprobs = rl.updates_per_rollout > 1 or not is_generated_by_trainer
             flops += forward_flops(shape, self.length) * ((rl.beta > 0) + old_logprobs)
             flops *= rl.groups / rl.groups_at_most
         return flops
@@ -187,8 +187,8 @@ class Stage:
 
 
 def forward_flops(shape: Shape, tokens: int) -> float:
-    """Return a trajectory's FLOPs: 2 per token and parameter outside the embedding, and attention of each
-    token to half the trajectory."""
+    """Return a trajectory's FLOPs: 2 per token and parameter outside the embedding, and the attention of each token to
+    half the trajectory."""
     multiplying = shape.parameters - (0 if shape.tied else shape.table_parameters)
     return tokens * (2.0 * multiplying + 2.0 * shape.layers * shape.queries * tokens)
 

@@ -14,7 +14,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from arenarl.config.command_line import at_least
+from arenarl.config.command_line import at_least, share
 from arenarl.judges.llm import LLMJudge
 from arenarl.plan.estimate import CountingClient, describe_estimate, take_times
 from arenarl.rank.files import (
@@ -58,8 +58,9 @@ def main(words: list[str] | None = None) -> None:
         type=at_least(0, float),
         help="budget by the judge's prices, restarts included; judge.max_cost in messages",
     )
-    share = "stop above this share of failed verdicts, from 0 to 1 (default: 0.2)"
-    parser.add_argument("--max-failure-share", type=at_least(0, float), default=0.2, help=share)
+    default = signature(Ranker).parameters["max_failure_share"].default
+    failures = f"stop above this share of failed verdicts, from 0 to 1 (default: {default})"
+    parser.add_argument("--max-failure-share", type=share, default=default, help=failures)
     parser.add_argument("--store", default="runs/replies.sqlite", help="file or PostgreSQL URL that keeps every reply")
     parser.add_argument("--estimate", action="store_true", help="only print calls, tokens and cost; needs no key")
     parser.add_argument("--skip-malformed", action="store_true", help="leave malformed lines out")
@@ -175,7 +176,7 @@ def _conclude(arguments: argparse.Namespace, candidates: Candidates, ranker: Ran
 def _read_param(text: str) -> tuple[str, Any]:
     key, is_assignment, value = text.partition("=")
     if key in signature(Ranker).parameters:
-        raise UserError(f"--set {text}: {key} is no parameter of a topology; --help lists the command's own options")
+        raise UserError(f"--set {text}: {key} is not a parameter of a topology; --help lists the command's options")
     try:
         if is_assignment and key:
             return key, read_yaml(value)

@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from arenarl.config.command_line import as_overrides, at_least, command_line, parse_arguments
+from arenarl.config.command_line import as_overrides, at_least, command_line, parse_arguments, share
 from arenarl.config.load import load_config
-from arenarl.judges.local_server import free_port, running_server, share
+from arenarl.judges.local_server import free_port, running_server
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError, run_cli
 from arenarl.system.repository import ROOT

@@ -12,8 +12,17 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
-from arenarl.domains import stated_facts as forms
-from arenarl.domains.stated_facts import SERVICE_NUMBER, TOTAL, Fact, read_facts
+from arenarl.domains.stated_facts import (
+    SERVICE_NUMBER,
+    TOTAL,
+    Fact,
+    clocks_of,
+    leaves_of,
+    numbers_of,
+    read_facts,
+    starts_with_visit,
+    with_clocks,
+)
 from arenarl.trajectory import Query, Trajectory, parse_json
 
 _DERIVED = re.compile(  # words of lines that sum up or compare
@@ -48,13 +57,13 @@ def ungrounded(query: Query, trajectory: Trajectory) -> list[Fact]:
 
 def _facts_of(line: str) -> Iterator[Fact]:
     """Yield the facts of a line that must come from a tool result or the query."""
-    line = forms.with_clocks(_NUMBERING.sub(" ", line))
+    line = with_clocks(_NUMBERING.sub(" ", line))
     is_timetable = SERVICE_NUMBER.search(line) is not None
     has_opening_hours = is_timetable or _OPENING.search(line) is not None
     exempt = {*(_AMOUNTS if _DERIVED.search(line) else ()), *(["duration"] if _STAY.search(line) else [])}
     exempt |= set() if is_timetable else {"clock"}  # the plan chooses its own times
     facts = [fact for fact in read_facts(line) if fact.kind not in exempt]
-    visits = [fact for fact in facts if fact.kind == "hours"][:1] if forms.starts_with_visit(line) else []
+    visits = [fact for fact in facts if fact.kind == "hours"][:1] if starts_with_visit(line) else []
     for fact in facts:
         is_short = fact.kind == "hours" and (fact.value[1] - fact.value[0]) % 1440 < _SHORTEST_OPENING
         is_visit = fact in visits or is_short and not has_opening_hours
@@ -82,12 +91,12 @@ class _Evidence:
     def _read(self, text: str) -> None:
         for fact in read_facts(text):
             self.values[fact.kind].add(fact.value)
-        clocks = forms.clocks_of(text)
+        clocks = clocks_of(text)
         self.values["clock"].update(clocks)
         for start, end in zip(clocks, clocks[1:], strict=False):  # neighbouring fields of a timetable
             self.values["hours"] |= {(start, end), (end, start)}
             self.values["duration"].add((end - start) % 1440)
-        self.values["any"] |= self.values["number"] | forms.numbers_of(text)
+        self.values["any"] |= self.values["number"] | numbers_of(text)
 
     def supports(self, fact: Fact) -> bool:
         """Return True if the value occurs. A number without a unit counts in any unit: metres or km, minutes or
@@ -118,7 +127,7 @@ class _Evidence:
 def _lines_of_json(text: str) -> str:
     """Return a JSON result as one key or value per line, without escapes. A key may be a train number."""
     try:
-        return "\n".join(forms.leaves_of(parse_json(text), with_keys=True))
+        return "\n".join(leaves_of(parse_json(text), with_keys=True))
     except ValueError:
         return text
 

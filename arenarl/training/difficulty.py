@@ -94,8 +94,8 @@ def measure(config: Config) -> None:
     domain = make_domain(config.environment, config.data)
     queries = [query for query in training_queries(domain, unfiltered, config.reward.name, path) if has_answer(query)]
     if not queries:
-        what = f"{config.data.folder}/rl_queries.jsonl has no query with a known answer"
-        raise UserError(f"{what} (of rl.subtasks), so there are no pass rates; leave rl.difficulty.filter out")
+        problem = "has no query with a known answer among rl.subtasks, so no pass rate can be measured"
+        raise UserError(f"{config.data.folder}/rl_queries.jsonl {problem}; leave rl.difficulty.filter out")
     settings = rate_settings(config, policy)
     path.parent.mkdir(parents=True, exist_ok=True)
     keep_tracebacks(path.parent)

@@ -304,7 +304,8 @@ class SQLGymServer(NumberedServer):
 
 
 class ServerDomain(Domain):
-    """Items of a world behind a server. Only the server knows their tasks, so there is no truth and no expert."""
+    """Items of a world that runs on a server. The tasks are on the server only, so the domain has no truth and no
+    teacher."""
 
     name = "agentgym"
     compares_splits = True
