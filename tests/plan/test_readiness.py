@@ -41,7 +41,8 @@ def check(tmp_path, taught):
     def check(*overrides, url=None, limit=LIMIT):
         judge = ["name=llm", "model=simulated", f"base_url={url}", "api_key_variable=null", "patience_s=0.5"]
         places = ("judge.train", "judge.eval.0") if url else ()
-        overrides = [*overrides, *(f"{place}.{key}" for place in places for key in (*judge, "timeout_s=30"))]
+        data = f"data.folder={tmp_path}"  # no stored baselines, although a quickstart may have made some in this clone
+        overrides = [data, *overrides, *(f"{place}.{key}" for place in places for key in (*judge, "timeout_s=30"))]
         config, client = load_config(CONFIGS / "quickstart.yaml", overrides), client_of(tmp_path) if url else None
         domain, queries = make_domain(config.environment, config.data), [one.query for one in taught]
         check_readiness(config, tmp_path, queries, Prompts(config.rollout, limit))
