@@ -47,6 +47,7 @@ class Row:
     config: Text | None = None  # YAML of the run; null: nothing is run
     set: dict[str, JsonValue] = field(default_factory=dict)  # changes of the config, after the whole table's
     checkpoint: Literal["rl", "sft"] = "rl"  # the evaluated policy; with sft, nothing is trained by RL
+    policy_of: Name | None = None  # a row whose RL policy is evaluated with this row's settings; null: its own
     paper: list[Float] | None = None  # the paper's figures, in the order of `paper_columns`
     at_scale: Line | None = None  # options of the scripts that run it with a model of 8B parameters
     series: Line | None = None  # in a table with an axis: the line of the figure that has this point ...
@@ -112,6 +113,8 @@ class Run:
     loaded: Config  # the config with `options` applied
     start: Config  # config of the SFT that the run starts from
     options: tuple[str, ...]  # command line of the run's scripts, after the script's name
+    trained: Config  # config of the RL that made the policy: `loaded`, or with policy_of that of another row
+    training: tuple[str, ...]  # command line of that RL; not used if the SFT policy is evaluated
     cold_start: tuple[str, ...]  # command line of the SFT
     checkpoint: str
     figure: str
@@ -124,10 +127,11 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All settings that the figures depend on: keys that differ from their defaults, without names of folders.
-        Settings of the SFT that the run starts from are included if they differ from the run's own."""
+        Settings of the SFT and of the RL that made the policy are included if they differ from the run's own."""
         settings = dict(_changes(asdict(self.loaded), asdict(Config())))
-        cold_start = _changes(settings_of("sft", self.start), settings_of("sft", self.loaded))
-        settings |= {f"cold_start.{key}": value for key, value in cold_start}
+        for stage, config, prefix in (("sft", self.start, "cold_start"), ("rl", self.trained, "trained")):
+            changes = _changes(settings_of(stage, config), settings_of(stage, self.loaded))
+            settings |= {f"{prefix}.{key}": value for key, value in changes}
         names = ("name", "results")
         kept = {key: value for key, value in settings.items() if key not in names and not key.startswith("wandb.")}
         return kept | {"evaluate.checkpoints": self.checkpoint}
@@ -168,10 +172,19 @@ def _problems(table: Table) -> Iterator[str]:
             yield f"row {name}: set both series and at, in a table with an axis, or neither"
         if row.real_run and not table.real_model:
             yield f"row {name} has a real_run, but the table has no real_model; set both or neither"
+        if row.policy_of and (table.measure or row.checkpoint == "sft"):
+            yield f"row {name} trains nothing: policy_of goes with neither checkpoint: sft nor measure; leave one out"
+        elif row.policy_of and not _trains(table.rows.get(row.policy_of)):
+            trained = ", ".join(other for other in table.rows if _trains(table.rows[other]))
+            yield f"row {name}: policy_of is {row.policy_of}, which trains no policy; name one of {trained}"
     if table.our_figures and len(table.our_figures) != columns:
         yield f"our_figures has {len(table.our_figures)} entries, paper_columns {columns}; name one for each"
     if not table.seeds:
         yield "seeds is empty; list the seeds that every row gets"
+
+
+def _trains(row: Row | None) -> bool:
+    return row is not None and row.config is not None and row.checkpoint == "rl" and row.policy_of is None
 
 
 def runs_of(
@@ -194,10 +207,12 @@ def runs_of(
     cold_start = table.cold_start_set | last
     sft = load_config(table.cold_start, as_overrides(cold_start))
     chosen = [row for row in table.rows if table.rows[row].is_run and (not rows or row in rows)]
-    configs = {row: table.rows[row].config or table.cold_start for row in chosen}
+    policy_of = {row: table.rows[row].policy_of or row for row in chosen}
+    needed = dict.fromkeys((*chosen, *policy_of.values()))
+    configs = {row: table.rows[row].config or table.cold_start for row in needed}
     of_table = table.cold_start_set | table.set
-    of_run = {row: {"name": f"{place}/{row}", "rl.init_run": sft.name} for row in chosen}
-    changes = {row: of_table | table.rows[row].set | last | of_run[row] for row in chosen}
+    of_run = {row: {"name": f"{place}/{row}", "rl.init_run": sft.name} for row in configs}
+    changes = {row: of_table | table.rows[row].set | last | of_run[row] for row in configs}
     # loaded once for all seeds, because loading is slow
     loaded = {row: load_config(config, as_overrides(changes[row])) for row, config in configs.items()}
     for row, config in loaded.items():
@@ -210,13 +225,18 @@ def runs_of(
     for seed in seeds or (table.quick.seeds if quick else table.seeds):
         start = command_line(table.cold_start, as_overrides(cold_start | {"seed": seed}))
         sft_of_seed = replace(sft, seed=seed)
-        for row, config in configs.items():
-            checkpoint, of_seed = table.rows[row].checkpoint, replace(loaded[row], seed=seed)
-            evaluated = {checkpoint: sft_of_seed.sft_policy if checkpoint == "sft" else str(of_seed.run_dir / "rl")}
-            of_seed = replace(of_seed, evaluate=replace(of_seed.evaluate, checkpoints=evaluated))
-            sets = as_overrides(changes[row] | {"seed": seed, "evaluate.checkpoints": evaluated})
-            parts = (of_seed, sft_of_seed, command_line(config, sets), start)
-            runs.append(Run(name, row, seed, config, *parts, checkpoint, table.figure, table.measure))
+        of_seed = {row: replace(config, seed=seed) for row, config in loaded.items()}
+        for row in chosen:
+            checkpoint, trained = table.rows[row].checkpoint, of_seed[policy_of[row]]
+            evaluated = {checkpoint: sft_of_seed.sft_policy if checkpoint == "sft" else str(trained.run_dir / "rl")}
+            config = replace(of_seed[row], evaluate=replace(of_seed[row].evaluate, checkpoints=evaluated))
+            last_changes = {"seed": seed, "evaluate.checkpoints": evaluated}
+            options, training = (
+                command_line(configs[each], as_overrides(changes[each] | last_changes))
+                for each in (row, policy_of[row])
+            )
+            parts = (config, sft_of_seed, options, trained, training, start)
+            runs.append(Run(name, row, seed, configs[row], *parts, checkpoint, table.figure, table.measure))
     return runs
 
 

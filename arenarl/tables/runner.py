@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -34,6 +35,7 @@ class _RunFailed(Exception):
 
 
 _PREPARING = Lock()  # seeds share their data
+_TRAINING = defaultdict[Path, Lock](Lock)  # by run folder: rows with policy_of share a policy
 
 
 def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
@@ -110,15 +112,18 @@ def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
     """Train and evaluate one row and seed; return its results."""
     cold_start.result()
     config = run.loaded
-    for script in ("train_rl.py", "evaluate.py") if run.checkpoint == "rl" else ("evaluate.py",):
-        _call([sys.executable, script, *run.options], config.run_dir / "log.txt", f"{run.row}, seed {run.seed}")
+    label, log = f"{run.row}, seed {run.seed}", config.run_dir / "log.txt"
+    if run.checkpoint == "rl":
+        with _TRAINING[run.trained.run_dir]:
+            _call([sys.executable, "train_rl.py", *run.training], run.trained.run_dir / "log.txt", label)
+    _call([sys.executable, "evaluate.py", *run.options], log, label)
     summary = read_json(config.results_dir / "summary.json")
     figures, greedy = summary[run.checkpoint]["sampled"], summary[run.checkpoint].get("greedy")
     known = [name for name in shown_figures(figures) if figures[name]["mean"] is not None]
     if run.figure not in known:
         advice = "; a win rate needs stored baselines and verdicts" if run.figure == "win_rate" else ""
         missing = f"evaluation has no figure {run.figure}; it has {', '.join(known)}{advice}"
-        raise _RunFailed(f"{run.row}, seed {run.seed}: {missing}")
+        raise _RunFailed(f"{label}: {missing}")
     kept = [name for name in (*shown_figures(figures), *KEPT_BY_TABLES) if name in figures]
     means = {name: figures[name]["mean"] for name in kept}
     means |= {f"greedy_{run.figure}": greedy[run.figure]["mean"]} if greedy else {}

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
@@ -129,6 +130,10 @@ def table_with(keys="", row=""):
     (table_with(row=", at: 1, series: s"), "row x: set both series and at, in a table with an axis"),
     (table_with("axis: a", row=", at: 1"), "row x: set both series and at"),
     (table_with("curve_panels: {M: [x, y]}"), "curve_panels, M: unknown row y"),
+    (table_with(row=", policy_of: x"), "row x: policy_of is x, which trains no policy; name one of"),
+    (table_with(row=", policy_of: y"), "row x: policy_of is y, which trains no policy"),
+    (table_with(row=", policy_of: x, checkpoint: sft"), "policy_of goes with neither checkpoint: sft nor measure"),
+    (table_with("measure: onset", row=", policy_of: x"), "policy_of goes with neither"),
 ])  # fmt: skip
 def test_a_table_that_cannot_work_is_refused_in_one_line(text, message, tmp_path):
     (tmp_path / "bad.yaml").write_text(text, encoding="utf-8")
@@ -639,6 +644,39 @@ def test_a_run_keeps_its_criteria_and_judges_and_the_page_has_the_papers_columns
     assert "| One | here | 52.0 | 52.0 |\n| One | paper | 31 | 32.5 |\n| Other | here | - | - |" in page
     assert "| Closed | paper | 2 | 2.6 |" in page
     assert "Rows with `-` in a column were stored before that figure was kept" in page
+
+
+def test_a_row_with_the_policy_of_another_evaluates_it_with_settings_of_its_own(folder, tmp_path, monkeypatch):
+    table = read_table("own", folder)
+    table.rows["crossed"] = replace(table.rows["one"], policy_of="other", set={"rollout.temperature": 0.5})
+    own, other, crossed = runs_of("own", table, [], [0])
+    assert runs_of("own", table, ["crossed"], [0]) == [crossed]  # the other row itself is not asked for
+    assert crossed.training == other.options and crossed.loaded.evaluate == other.loaded.evaluate
+    theirs = {key: value for key, value in crossed.settings.items() if key.startswith("trained.")}
+    assert theirs == {"trained.tournament.topology": "swiss", "trained.rollout.temperature": 0.8}
+    assert not any(key.startswith("trained.") for run in (own, other) for key in run.settings)
+
+    calls, training = [], Lock()
+
+    def call(command, log, name):
+        if command[1] == "train_rl.py":
+            assert training.acquire(blocking=False), "two processes train one policy"
+            time.sleep(0.05)
+            training.release()
+        calls.append((command[1], *command[2:], str(log.parent)))
+
+    monkeypatch.setattr(runner, "_call", call)
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    for run in (other, crossed):
+        write_json(run.loaded.results_dir / "summary.json", summary_with(50.0))
+    assert runner.run_all([crossed, other], tmp_path / "results", workers=2) == []
+    place = "runs/tables/own"
+    assert sorted(calls) == sorted([
+        *[("train_rl.py", *other.options, f"{place}/other")] * 2,  # the second finds the work finished
+        ("evaluate.py", *other.options, f"{place}/other"), ("evaluate.py", *crossed.options, f"{place}/crossed"),
+    ])  # fmt: skip
+    assert crossed.loaded.evaluate.checkpoints == {"rl": f"{place}/other/rl"}
 
 
 def test_our_figures_name_subtasks_figures_or_criteria_of_the_tables_domain():
