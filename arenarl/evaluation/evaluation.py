@@ -281,8 +281,10 @@ def summarize(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, Any
     judged = outcomes[[case.trajectory.valid for case in cases]]
     summary["judges_agree"] = statistics.agreement(judged[:, 0], judged[:, 1]) if judged.shape[1] == 2 else None
     counted = [case for case in cases if not case.trajectory.is_void]
-    if len(counted) < len(cases):
-        summary["tool_crashes"] = len(cases) - len(counted)
+    ends = [case.trajectory.stop_reason for case in cases]
+    for name, end in {"tool_crashes": "tool_crash", "no_room": "no_room"}.items():
+        if end in ends:
+            summary[name] = ends.count(end)
     summary["missing_verdicts"] = sum(case.missing_verdicts for case in counted)
     valid = [case for case in cases if case.trajectory.valid]
     summary["by_dimension"] = {}

@@ -107,6 +107,8 @@ def print_table(summary: dict[str, Any]) -> None:
         print(f"{missing} verdicts are missing; their cases do not count in the win rate of the judge that failed")
     if crashes := sum(figures.get("tool_crashes", 0) for figures in policies.values()):
         print(f"{crashes} trajectories ended with a tool's crash; they do not count in any figure")
+    if too_long := sum(figures.get("no_room", 0) for figures in policies.values()):
+        print(f"{too_long} prompts were too long for their policy; they do not count in any figure")
     if "watch" in summary:
         print(*watch_lines(summary["watch"]), sep="\n")
     columns = columns_of(policies)

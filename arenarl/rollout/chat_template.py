@@ -25,6 +25,7 @@ from arenarl.system.progress import say, say_once
 from arenarl.trajectory.text import storable
 
 DOCS = "docs/chat_templates.md"
+LEAST_ROOM = 1024  # tokens; far more than a word that is cut in two can have
 _CHATML = ("<|im_start|>", "<|im_end|>")  # around each message in Qwen3's training template
 _MARKER = re.compile(r"{%-?\s*generation\b")  # starts the policy's own tokens in a template
 _QUERY = {"role": "user", "content": "what is asked"}
@@ -165,6 +166,21 @@ class ChatEncoder:
         text = self.encode(messages, tools, tokenize=False, add_generation_prompt=True)
         start, end = self._short_turn(json.dumps(tools, ensure_ascii=False), has_system)
         return self._encode_behind(text[start:end], text[end:])
+
+    def part(self, text: str, room: int, is_end: bool = False) -> str:
+        """Return the text, or only its beginning (or end) if that part alone has far more than `room` tokens.
+
+        So a text that cannot fit is never tokenised whole. The part has more than twice as many tokens as fit, because
+        the rest of the text can change the tokens at the cut.
+        """
+        room = max(room, LEAST_ROOM)
+        length = 2 * room
+        while length < len(text):
+            part = text[-length:] if is_end else text[:length]
+            if len(self.tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]) > 2 * room:
+                return part
+            length *= 2
+        return text
 
     def _short_turn(self, tools_json: str, has_system: bool) -> tuple[int, int]:
         """Return where the turn in front of the observations starts and ends in the text."""

@@ -31,7 +31,7 @@ from arenarl.rollout.environment import (
 from arenarl.rollout.generation import Generator, TurnRequest, run_turns
 from arenarl.rollout.instances import Instances
 from arenarl.rollout.kv_cache import TrajectoryCache
-from arenarl.rollout.policy import Limit
+from arenarl.rollout.policy import Limit, NoRoom
 from arenarl.rollout.text_actions import action_message, action_tool
 from arenarl.system.errors import show
 from arenarl.system.seeds import stable_seed
@@ -133,10 +133,12 @@ class RolloutEngine:
 
     `system` is the system prompt, if any. `max_instances` bounds the environments in use at once; None means no bound.
     `timeout_s` limits each call of an environment's method.
-    `limit`, if set, is the policy's longest sequence: a longer prompt with `max_tokens` is refused.
+    `limit`, if set, is the policy's longest sequence. If a query leaves no room in it for `max_tokens`, the first
+    rollout is refused; later, and after a long first observation, the trajectory is void.
     """
 
     limit: Limit | None = None
+    is_checked: bool = False  # `require_room` has been called
 
     def __init__(
         self, generator: Generator, tokenizer: PreTrainedTokenizerBase, make_environment: Callable[[], Environment],
@@ -149,6 +151,7 @@ class RolloutEngine:
         self.config = config
         self.system = system
         self._shown_crashes: set[tuple[type, str]] = set()
+        self._has_shown_no_room = False
         self._prompts: dict[tuple[str, ...], list[int]] = {}  # by the contents of a prompt's messages
         self.instances, self.max_instances = Instances(make_environment, self._show, timeout_s), max_instances
         tools = self.instances.kind.tools
@@ -193,7 +196,8 @@ class RolloutEngine:
         has one, because it keeps a cache for each.
         """
         self._prompts.clear()
-        self.require_room(list({attempt.query.query_id: attempt.query for attempt in attempts}.values()))
+        if not self.is_checked:
+            self.require_room(list({attempt.query.query_id: attempt.query for attempt in attempts}.values()))
         limits = getattr(self.generator, "batch_size", None), self.max_instances, len(attempts) or 1
         places = asyncio.Semaphore(min(limit for limit in limits if limit))
 
@@ -225,8 +229,11 @@ class RolloutEngine:
         progress, timeout = None, asyncio.timeout_at(deadline)
         try:
             async with timeout, self.instances.borrow(is_fresh) as environment:
-                progress = self._start(attempt.query, await begin(environment, attempt.query))
-                trajectory = await self._take_turns(progress, environment, attempt)
+                try:
+                    progress = self._start(attempt.query, await begin(environment, attempt.query))
+                    trajectory = await self._take_turns(progress, environment, attempt)
+                except NoRoom as error:  # the environment can be used again
+                    return self._end_without_room(progress, attempt.query, error)
                 with wrap_crashes():
                     has_score = callable(getattr(environment, "score", None))
                 if has_score:
@@ -246,9 +253,22 @@ class RolloutEngine:
 
     def _end_void(self, progress: Progress | None, query: Query, stop_reason: StopReason) -> Trajectory:
         """Return a trajectory that ended early, without a reward; `progress` is None if it did not start."""
-        progress = progress or self._start(query)
+        if progress is None:
+            try:
+                progress = self._start(query)
+            except NoRoom:  # TRL needs a prompt of void trajectories too, and gives it no loss
+                progress = Progress(prompt_messages(query, self.system), [self.tokenizer.eos_token_id])
         progress.rewards = []
         return progress.end(query.query_id, stop_reason)
+
+    def _end_without_room(self, progress: Progress | None, query: Query, error: NoRoom) -> Trajectory:
+        """Return a void trajectory whose prompt is too long for the policy. The first one is printed."""
+        if not self._has_shown_no_room:
+            self._has_shown_no_room = True
+            show(f"query {query.query_id}: {error}; trajectories without room are void (rollout/no_room_rate)")
+        trajectory = self._end_void(progress, query, "no_room")
+        trajectory.meta["no_room"] = storable(str(error))[:300]
+        return trajectory
 
     def _show(self, crash: ToolCrash) -> None:
         """Print a crash's traceback, once for each exception type and line of code."""
@@ -293,16 +313,21 @@ class RolloutEngine:
         return self.instances.take_metrics()
 
     def prompt_ids(self, query: Query, first_observation: str | None = None) -> list[int]:
-        """Return the prompt's token ids, the same for all trajectories of a query."""
+        """Return the prompt's token ids, the same for all trajectories of a query.
+        Raises NoRoom, without tokenising it whole, for a text with far more tokens than `limit`."""
         messages = prompt_messages(query, self.system, first_observation)
         key = tuple(message["content"] for message in messages)
         if key not in self._prompts:
+            text = messages[-1]["content"]
+            if self.limit and len(self.encoder.part(text, self.limit.tokens)) < len(text):
+                raise NoRoom(f"a prompt of {len(text):,} characters has more tokens than {self.limit}; shorten it")
             self._prompts[key] = self.encoder.encode(messages, self.tools, add_generation_prompt=True)
         return list(self._prompts[key])
 
     def require_room(self, queries: Sequence[Query]) -> int | None:
         """Return the length of the longest prompt in tokens, without first observations.
-        Without a limit or a query, return None. Raises UserError if `rollout.max_tokens` does not fit behind it."""
+        Without a limit or a query, return None. Raises NoRoom if `rollout.max_tokens` does not fit behind it."""
+        self.is_checked = True
         if self.limit is None or not queries:
             return None
         prompt = longest_prompt(self, queries)
@@ -348,20 +373,33 @@ class RolloutEngine:
 
     def _shortened(self, observation: str) -> str:
         """Return an observation of at most `max_result_tokens` tokens; a longer one loses its middle."""
-        if (most := self.config.max_result_tokens) is None:
+        if (most := self.config.max_result_tokens) is None or self.tokenizer is None:
             return observation
-        token_ids = self.tokenizer.encode(observation, add_special_tokens=False)
-        if len(token_ids) <= most:
+        observation = storable(observation)
+        parts = [self.encoder.part(observation, most, is_end) for is_end in (False, True)]
+        if sum(map(len, parts)) >= len(observation):
+            parts = [observation]
+        ids = [self.tokenizer.encode(part, add_special_tokens=False) for part in parts]
+        if len(ids[0]) <= most:
             return observation
         gap = self.tokenizer.encode(GAP, add_special_tokens=False)
         left = max(0, most - len(gap))
-        halves = token_ids[: left - left // 2], token_ids[len(token_ids) - left // 2 :]
+        halves = ids[0][: left - left // 2], ids[-1][len(ids[-1]) - left // 2 :]
         return GAP.join(self.tokenizer.decode(half).strip("\ufffd") for half in halves)
 
     def _append_observations(self, progress: Progress, steps: list[Step]) -> None:
-        """Append the template's tokens between two assistant turns: the observations and the next turn's start."""
-        observations = progress.add_observations(steps)
-        progress.append(self.encoder.observation_ids(observations, self.tools, bool(self.system)), is_own=False)
+        """Append the template's tokens between two assistant turns: the observations and the next turn's start.
+
+        If the observations cannot fit, only a part of them is tokenised, which cannot fit either. The trajectory then
+        ends before its next turn, and drops these tokens.
+        """
+        observations, shown = progress.add_observations(steps), []
+        text = "".join(message["content"] for message in observations)
+        most = len(self.encoder.part(text, self.config.max_tokens - progress.length))
+        for message in observations:
+            shown.append(message | {"content": message["content"][:most]})
+            most -= len(shown[-1]["content"])
+        progress.append(self.encoder.observation_ids(shown, self.tools, bool(self.system)), is_own=False)
 
 
 async def _act(environment: Environment, calls: Sequence[ToolCall], shown_names: Mapping[str, str]) -> list[Step]:

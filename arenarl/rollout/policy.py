@@ -172,6 +172,10 @@ def is_quantised(path: str) -> bool:
         return getattr(AutoConfig.from_pretrained(path), "quantization_config", None) is not None
 
 
+class NoRoom(UserError):
+    """A prompt is longer than the policy reads, or leaves no room for `rollout.max_tokens`."""
+
+
 @dataclass(frozen=True)
 class Limit:
     """The longest sequence of a model, in tokens. `reason` completes "the 2,048 …" in errors."""
@@ -183,12 +187,12 @@ class Limit:
         return f"the {self.tokens:,} {self.reason}"
 
     def require_room(self, prompt: int, budget: int) -> None:
-        """Raise UserError if a prompt and `rollout.max_tokens` are longer; both are numbers of tokens."""
+        """Raise NoRoom if a prompt and `rollout.max_tokens` are longer; both are numbers of tokens."""
         if prompt + budget > self.tokens:
             both = f"a prompt of {prompt:,} tokens and rollout.max_tokens={budget}"
             room = self.tokens - prompt
             advice = f"set rollout.max_tokens to {room} or less" if room > 0 else "shorten the prompt"
-            raise UserError(f"{both} are more than {self}; {advice}, or name another model")
+            raise NoRoom(f"{both} are more than {self}; {advice}, or name another model")
 
 
 def sequence_limit(path: str, in_batches: bool = True) -> Limit | None:

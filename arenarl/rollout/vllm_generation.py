@@ -22,6 +22,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from arenarl.config.schema import LORA_RANKS, VLLM_ALONE, Config, RolloutConfig
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
+from arenarl.rollout.policy import NoRoom
 from arenarl.rollout.vllm_internals import (
     cached_tokens,
     disable_onednn_packing,
@@ -162,16 +163,18 @@ class VLLMGenerator:
                 self.llm.llm_engine.abort_request([name])
 
     def submit(self, name: str, request: TurnRequest) -> None:
-        """Add a request to the engine. Raises UserError if vLLM refuses it."""
+        """Add a request to the engine. Raises NoRoom for a prompt that is too long, and UserError if vLLM refuses the
+        request for another reason."""
         from vllm import SamplingParams
 
         parameters = SamplingParams(**sampling_of(request, self.eos_id), detokenize=False)
         prompt = {"prompt_token_ids": request.token_ids}
         try:
             self.llm.llm_engine.add_request(name, prompt, parameters, lora_request=self.adapter)
-        except refused_request() as error:  # longer than the model can read
-            refused = f"vLLM refused a prompt of {len(request.token_ids)} tokens: {_first_line(error)}"
-            raise UserError(f"{refused}; lower rollout.max_tokens") from error
+        except refused_request() as error:
+            tokens, most = len(request.token_ids), self.llm.llm_engine.model_config.max_model_len
+            refused = f"vLLM refused a prompt of {tokens} tokens: {_first_line(error)}; lower rollout.max_tokens"
+            raise NoRoom(refused) if tokens >= most else UserError(refused) from error
 
     def step(self) -> dict[str, list[int]]:
         """Step the engine, deliver the finished turns, and return their token ids by request."""

@@ -11,6 +11,7 @@ dies, unlike an NCCL broadcast. Without a shared disk, `rollout.server_sync: ncc
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +21,7 @@ from transformers import AutoConfig
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
-from arenarl.rollout.policy import load_tokenizer, require_model
+from arenarl.rollout.policy import NoRoom, load_tokenizer, require_model
 from arenarl.rollout.vllm_generation import longest, lora_options, sampling_of, shape_differences
 from arenarl.rollout.vllm_internals import disable_onednn_packing, require_vllm, run_server
 from arenarl.system.errors import GO_ON, UserError, run_cli
@@ -28,6 +29,11 @@ from arenarl.system.errors import GO_ON, UserError, run_cli
 _TURN_S, _LOAD_S, _REQUEST_S = 3600.0, 1800.0, 30.0  # timeouts: of a turn, of loading weights, of other requests
 ADAPTER = "policy"  # the name of the adapter that the server has
 _START = "python -m arenarl.rollout.vllm_server --config <the run's YAML>"
+_INFO = "/server_info?config_format=json"
+
+
+class _Refused(UserError):
+    """The server refuses a request for its content, with status 400."""
 
 
 class VLLMServer:
@@ -61,7 +67,14 @@ class VLLMServer:
         return UserError(f"the vLLM server at {self.url} {problem}; start it with: {_START}{settings}")
 
     def _options(self) -> dict[str, Any]:
-        return asyncio.run(self.request("GET", "/server_info?config_format=json"))["vllm_config"]
+        return asyncio.run(self.request("GET", _INFO))["vllm_config"]
+
+    async def has_room(self, tokens: int) -> bool:
+        """Return False if the server says that so long a sequence is longer than it reads."""
+        with suppress(UserError, KeyError):
+            info = await self.request("GET", _INFO)
+            return tokens <= info["vllm_config"]["model_config"]["max_model_len"]
+        return True
 
     def load(self, policy: str) -> None:
         """Load the weights of a hub id, or of a folder that the server can read too, and clear the prefix cache."""
@@ -115,7 +128,8 @@ class VLLMServer:
         if status == 404 and path.startswith("/server_info"):
             return UserError(f"{self.url} is not a vLLM server that can load weights; start one with: {_START}")
         request, reason = f"{path.split('?')[0]} ({status})", " ".join(text.split())[:300]
-        return UserError(f"the vLLM server at {self.url} refused {request}: {reason}; {GO_ON}")
+        kind = _Refused if status == 400 else UserError
+        return kind(f"the vLLM server at {self.url} refused {request}: {reason}; {GO_ON}")
 
 
 class ServerGenerator:
@@ -129,9 +143,18 @@ class ServerGenerator:
         self.eos_id = eos_id
 
     async def generate(self, request: TurnRequest) -> GeneratedTurn:
+        """Return the turn. Raises NoRoom for a prompt that leaves no room for it on the server."""
         body = {"prompt": request.token_ids, "return_token_ids": True, **sampling_of(request, self.eos_id)}
         body |= {"model": self.adapter} if self.adapter else {}
-        choice = (await self.server.request("POST", "/v1/completions", body, _TURN_S))["choices"][0]
+        try:
+            choice = (await self.server.request("POST", "/v1/completions", body, _TURN_S))["choices"][0]
+        except _Refused as error:
+            prompt, most = len(request.token_ids), request.max_tokens
+            if await self.server.has_room(prompt + most):
+                raise
+            both = f"a prompt of {prompt:,} tokens and a turn of {most:,}"
+            remedy = "lower rollout.max_tokens, or start it with a larger --max-model-len"
+            raise NoRoom(f"{both} are more than the vLLM server at {self.server.url} reads; {remedy}") from error
         if choice["finish_reason"] == "abort":  # a part of a turn, with status 200
             raise UserError(f"the vLLM server at {self.server.url} aborted a turn; {GO_ON}")
         return GeneratedTurn(choice["token_ids"], choice["logprobs"]["token_logprobs"])

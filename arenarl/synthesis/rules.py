@@ -23,6 +23,7 @@ _ENDS = {  # stop reason of an invalid trajectory -> description
     "max_turns": "the turns ran out before an answer",
     "max_tokens": "the tokens ran out before an answer",
     "tool_crash": "a tool crashed",
+    "no_room": "the prompt is too long for the policy",
 }
 # intact, or broken by `harmless`
 _TAG = re.compile(r"<\s?(?:\|[^\s|<>]{1,40}\|?|/?(?:think|tool_call|tool_response|answer))>")

@@ -32,6 +32,7 @@ def outcome_metrics(
         "rollout/repeated_calls": [share for share in repeated if share is not None],
         "rollout/tool_crash_rate": [trajectory.stop_reason == "tool_crash" for trajectory in started],
         "rollout/timeout_rate": [trajectory.stop_reason == "max_seconds" for trajectory in started],
+        "rollout/no_room_rate": [trajectory.stop_reason == "no_room" for trajectory in started],
         "rollout/begun_again": ["begun_again" in trajectory.meta for trajectory in started],
         "rollout/distinct_answers": _distinct(groups, lambda trajectory: trajectory.answer),
         "rollout/distinct_calls": _distinct(groups, _calls),

@@ -22,6 +22,8 @@ _CAUSES = {
     "max_turns": "they called tools until no turn was left: raise rollout.max_turns, or set rollout.force_answer=true",
     "tool_crash": "a tool crashed (see the traceback above): fix the environment class",
     "max_seconds": "they took too long: raise rollout.max_seconds, or find out what is slow",
+    "no_room": "their prompts, with the environment's first observation, are too long for the policy: lower "
+    "rollout.max_tokens, shorten the observation, or name another model",
 }
 _NO_REWARD = (
     "reward.name=environment, but the environment returned no reward: return one from Step(reward=...), score() or "

@@ -13,13 +13,16 @@ from pydantic import AfterValidator, ConfigDict, with_config
 from arenarl.trajectory.messages import answer_of, with_system_prompt
 from arenarl.trajectory.text import composed, harmless, is_blank
 
-StopReason = Literal["answer", "done", "horizon", "no_answer", "max_turns", "max_tokens", "tool_crash", "max_seconds"]
+StopReason = Literal[
+    "answer", "done", "horizon", "no_answer", "max_turns", "max_tokens", "tool_crash", "max_seconds", "no_room"
+]
 VALID_ENDS = ("answer", "done", "horizon")
-VOID_ENDS = ("tool_crash", "max_seconds")
+VOID_ENDS = ("tool_crash", "max_seconds", "no_room")
 # answer: one <answer>…</answer> ended it · done: a stateful world ended it · horizon: such a world's turns ran out ·
 # no_answer: a turn with neither a tool call nor exactly one closed answer · max_turns, max_tokens: a budget ran out ·
-# tool_crash: a tool raised an unexpected exception twice · max_seconds: a training trajectory took too long. Both are
-# void, as they say nothing of the policy.
+# tool_crash: a tool raised an unexpected exception twice · max_seconds: a training trajectory took too long · no_room:
+# the prompt, with the world's first observation, is too long for the policy. These three are void, as they say nothing
+# of the policy.
 # A turn with both tool calls and an answer runs the calls; its answer does not count.
 
 
@@ -86,7 +89,7 @@ class Trajectory:
 
     @property
     def is_void(self) -> bool:
-        """True after a tool crash or `max_seconds`: neither judged nor scored, and only included in counts of these."""
+        """True if one of `VOID_ENDS` ended it: neither judged nor scored, and only included in counts of these."""
         return self.stop_reason in VOID_ENDS
 
     @property

@@ -75,6 +75,19 @@ def test_without_a_baseline_a_trajectory_is_scored_alone(capsys):
     assert "score 0-10" in told and "win rate against `a sampled`, judged by some (not the stored baseline)" in told
 
 
+def test_void_trajectories_are_counted_by_their_end(capsys):
+    cases = [case(number, True, np.ones((1, DIMENSIONS))) for number in range(6)]
+    for one, end in zip(cases, ["tool_crash", "no_room", "no_room"], strict=False):
+        one.trajectory = replace(one.trajectory, stop_reason=end)
+        one.outcomes = np.full_like(one.outcomes, np.nan)
+    figures = summarize(cases, 0, 0)
+    assert (figures["cases"], figures["tool_crashes"], figures["no_room"]) == (3, 1, 2)
+    assert figures["valid_rate"]["mean"] == 100 and not {"tool_crashes", "no_room"} & summarize(cases[3:], 0, 0).keys()
+    print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}})
+    printed = capsys.readouterr().out
+    assert "1 trajectories ended with a tool's crash" in printed and "2 prompts were too long" in printed
+
+
 def test_noise_free_figures_use_only_queries_with_a_truth():
     known, unknown = (case(number, True, np.ones((1, DIMENSIONS))) for number in range(2))
     known.truth = TravelTruth(*[[0.5]] * 4, {}, clarity=0.5)

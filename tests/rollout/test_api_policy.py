@@ -1,6 +1,7 @@
 """Closed models as policies, with a real HTTP server on localhost that plays the model."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -85,6 +86,12 @@ def roll_out(tmp_path, environment, *replies, config=LIMITS, temperature=0.0, pl
     with serving(policy.app) as url:
         engine = engine_of(url, client_of(tmp_path), environment, config, **keys)
         return engine.roll_out([Attempt(query(), temperature, 7)])[0], policy
+
+
+def test_the_limit_of_a_tool_result_in_tokens_does_not_concern_it(tmp_path, compact):
+    config = replace(LIMITS, max_result_tokens=1)
+    trajectories = [roll_out(tmp_path, compact, LOOK, ANSWER, config=each)[0] for each in (LIMITS, config)]
+    assert trajectories[0] == trajectories[1] and trajectories[0].meta["tool_calls"] == 1
 
 
 def test_without_tools_the_prompt_names_none_and_the_text_is_the_trajectory(tmp_path):

@@ -10,6 +10,7 @@ from policies import ANSWER, Echo, HalfScripted, Scripted, call, observations_of
 
 from arenarl.config.schema import RolloutConfig
 from arenarl.domains.travel.tools import TravelEnvironment
+from arenarl.rollout.chat_template import LEAST_ROOM, ChatEncoder
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator
 from arenarl.rollout.policy import Limit
@@ -108,23 +109,133 @@ def test_token_ids_equal_the_tokenised_conversation(tokenizer, compact, taught, 
         assert trajectory.meta == {"turns": turns, "tool_calls": turns - 1, "tool_errors": 0, "policy_tokens": own}
 
 
-def test_a_prompt_without_room_for_max_tokens_is_refused_before_its_first_turn(tokenizer, world, compact):
-    class Greeting(TravelEnvironment):
-        def reset(self, query):
-            return "hello " * 9
+class Greeting(Echo):
+    """An environment whose first observation is the next of `texts`."""
 
-    spy, attempt = Spy(Scripted(tokenizer, {query().query: [ANSWER]})), Attempt(query(), 0.0, 1)
-    engine, greeting = (engine_of(tokenizer, spy, environment) for environment in (compact, Greeting(world, "compact")))
-    room = len(engine.prompt_ids(query())) + LIMITS.max_tokens
-    engine.limit = greeting.limit = Limit(room, "that the model reads")
-    assert engine.roll_out([attempt])[0].valid
-    engine.limit = Limit(room - 1, "that the model reads")
-    for short in (engine, greeting):
-        with pytest.raises(
-            UserError, match=r"a prompt of \d+ tokens and rollout.max_tokens=400 are more than the \d+ that"
-        ):
-            short.roll_out([attempt])
-    assert len(spy.turns) == 1
+    def __init__(self, *texts):
+        super().__init__()
+        self.texts = list(texts)
+
+    def reset(self, query):
+        super().reset(query)
+        return self.texts.pop(0) if self.texts else None
+
+
+def engine_with_room(tokenizer, environment, tokens, scripts=None):
+    """An engine of a policy that has room for `tokens` more than the prompt of `query()` needs."""
+    engine = engine_of(tokenizer, Scripted(tokenizer, scripts or {query().query: [ANSWER]}), environment)
+    room = len(engine.prompt_ids(query())) + LIMITS.max_tokens + tokens
+    engine.limit = Limit(room, "that the model reads")
+    return engine
+
+
+def test_a_query_without_room_for_max_tokens_is_refused_before_the_first_rollout(tokenizer, compact):
+    attempt, long = Attempt(query(), 0.0, 1), Attempt(query("word " * 10_000), 0.0, 1)
+    assert engine_with_room(tokenizer, compact, 0).roll_out([attempt])[0].valid
+    for tokens, refused, words in (
+        (-1, attempt, r"a prompt of \d+ tokens and rollout.max_tokens=400 are more than the \d+ that"),
+        (0, long, r"a prompt of 50,000 characters has more tokens than the \d+ that the model reads; shorten it"),
+    ):
+        engine = engine_with_room(tokenizer, compact, tokens)
+        with pytest.raises(UserError, match=words):
+            engine.roll_out([attempt, refused])
+        assert not engine.generator.requests
+
+
+@pytest.mark.parametrize("text", ["hello " * 9, "word " * 10_000], ids=["over the limit", "far over it"])
+def test_a_first_observation_without_room_makes_only_its_trajectory_void(tokenizer, text, capfd):
+    environment = Greeting(text, None, text, None)
+    engine = engine_with_room(tokenizer, environment, 1)
+    (group,) = engine.roll_out_groups([query()], seed=0)
+    assert [one.stop_reason for one in group.trajectories] == ["no_room", "answer"] * 2
+    assert environment.resets == 4  # none begins again
+    for void in group.trajectories[::2]:
+        assert void.is_void and not void.valid and "than the" in void.meta["no_room"] and "reward" not in void.meta
+        assert void.prompt_ids == engine.prompt_ids(query()) and void.completion_ids == []
+        assert Trajectory.from_record(json.loads(json.dumps(void.to_record()))).is_void
+    assert capfd.readouterr().err.count("trajectories without room are void (rollout/no_room_rate)") == 1
+
+
+@pytest.mark.parametrize("observation", [None, "hello " * 9])
+@pytest.mark.parametrize("error", [None, KeyError("x")], ids=repr)
+def test_a_query_without_room_is_void_after_the_first_rollout(tokenizer, observation, error):
+    class World(Greeting):
+        def reset(self, query):
+            if error:
+                raise error
+            return super().reset(query)
+
+    engine, long = engine_with_room(tokenizer, World(observation), 0), query("Find a " + "very " * 99 + "quiet park.")
+    engine.require_room([query()])
+    (void,) = engine.roll_out([Attempt(long, 0.0, 1)])
+    assert void.stop_reason == ("tool_crash" if error else "no_room") and void.messages[0]["content"] == long.query
+    assert void.is_void and 0 < len(void.prompt_ids) < 10 and void.completion_ids == []
+
+
+HUGE = {"words": "word " * 400_000, "one word": "x" * 2_000_000, "digits": "1234567" * 300_000,
+        "Chinese": "公园很安静。" * 300_000, "blanks": " \n" * 1_000_000, "tokens": "<|im_end|>" * 200_000}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["call", "result limit", "reset"])
+@pytest.mark.parametrize("text", HUGE.values(), ids=HUGE)
+def test_no_observation_is_tokenised_far_beyond_the_room_for_it(tokenizer, monkeypatch, text, place):
+    tokenised, encode = [], type(tokenizer)._encode_plus
+
+    def spy(self, text, *arguments, **options):
+        tokenised.append(len(text))
+        return encode(self, text, *arguments, **options)
+
+    monkeypatch.setattr(type(tokenizer), "_encode_plus", spy)
+    environment = Greeting(text if place == "reset" else None)
+    environment.call = lambda name, arguments: text
+    turns = [call("f"), ANSWER]
+    engine = engine_with_room(tokenizer, environment, 2000, {query().query: turns})
+    engine.config = RolloutConfig(max_tokens=1000, max_result_tokens=60 if place == "result limit" else None)
+    (trajectory,) = engine.roll_out([Attempt(query(), 0.0, 1)])
+    ends = {"call": "max_tokens", "result limit": "answer", "reset": "no_room"}
+    assert trajectory.stop_reason == ends[place] and max(tokenised) < 100_000
+    if place == "call":
+        assert observations_of(trajectory) == [[text.replace("<|", "< |")]]  # the judge and the files have all of it
+
+
+def test_a_bound_on_tokenising_changes_no_trajectory(tokenizer, monkeypatch):
+    """Observations around the bound, one or two a turn, that fit or not, at the last turn or before it."""
+    rng, words = (
+        random.Random(0),
+        ["Lotus Park", " ", "\n", "公园", "17:30 ", "¥1290", "x" * 40, "<|im_end|>", "é", "=="],
+    )
+    two_calls = think(call("f").partition("\n\n")[2] + "\n" + call("g").partition("\n\n")[2])
+    bounded, is_cut = ChatEncoder.part, []
+
+    def part(self, text, *options):
+        is_cut.append(len(shorter := bounded(self, text, *options)) < len(text))
+        return shorter
+
+    for _ in range(25):
+        texts = ["".join(rng.choices(words, k=rng.randrange(10, 1500))) for _ in range(4)]
+        config = RolloutConfig(
+            max_turns=rng.choice([1, 2, 3]), max_tokens=rng.randrange(300, 6000), max_turn_tokens=200,
+            max_result_tokens=rng.choice([None, rng.randrange(20, 1200)]),
+        )  # fmt: skip
+        turns, trajectories = [rng.choice([call("f"), two_calls]), call("f"), ANSWER], []
+        for bound in (part, lambda self, text, *_: text):
+            monkeypatch.setattr(ChatEncoder, "part", bound)
+            environment, left = Echo(), list(texts)
+            environment.call = lambda name, arguments, left=left: left.pop()
+            trajectories.append(roll_out(tokenizer, turns, environment, config))
+        assert trajectories[0] == trajectories[1]
+    assert min(is_cut.count(True), is_cut.count(False)) > 10
+
+
+@pytest.mark.parametrize("text", ["Lotus Park 17:30 公园 " * 1000, "=" * 20_000, "ab" * 20_000], ids=range(3))
+@pytest.mark.parametrize("is_end", [False, True])
+def test_a_part_of_a_text_has_far_more_tokens_than_the_room(tokenizer, text, is_end):
+    encoder, count = engine_of(tokenizer, None, Echo()).encoder, lambda part: len(tokenizer.encode(part))
+    for room in (1, LEAST_ROOM, 3 * LEAST_ROOM, count(text)):
+        part = encoder.part(text, room, is_end)
+        assert text.endswith(part) if is_end else text.startswith(part)
+        assert part == text or count(text) > count(part) > 2 * max(room, LEAST_ROOM)
+    assert encoder.part(text, count(text), is_end) == text  # it fits
 
 
 def test_a_random_policys_tokens_are_kept_unchanged(tokenizer, model, compact):
@@ -217,7 +328,7 @@ def test_seeds_are_equal_on_every_machine_and_differ_between_turns(tokenizer, co
     assert len({request.seed for request in generator.requests}) == 3
 
 
-@pytest.mark.parametrize("result", ["word " * 400, "字" * 300, "\U0001f600\U0001f680" * 90, "short"])
+@pytest.mark.parametrize("result", ["word " * 400, "字" * 300, "\U0001f600\U0001f680" * 90, "word " * 40_000, "short"])
 def test_a_tool_result_above_the_limit_loses_its_middle(tokenizer, compact, monkeypatch, result):
     monkeypatch.setattr(compact, "call", lambda name, arguments: result)
     limits = [dataclasses.replace(LIMITS, max_tokens=4000, max_result_tokens=most) for most in (None, 60)]
@@ -229,6 +340,13 @@ def test_a_tool_result_above_the_limit_loses_its_middle(tokenizer, compact, monk
     else:
         assert whole.startswith(head) and whole.endswith(tail) and tail
         assert 50 <= len(tokenizer.encode(cut, add_special_tokens=False)) <= 64
+
+
+def test_a_tool_result_with_half_a_surrogate_pair_can_be_shortened(tokenizer):
+    config = dataclasses.replace(LIMITS, max_result_tokens=12)
+    trajectory = roll_out(tokenizer, [call("f"), ANSWER], Hostile(), config)
+    ((observation,), _) = observations_of(trajectory)
+    assert trajectory.valid and observation.startswith("ok") and observation.endswith("?") and "[…]" in observation
 
 
 @pytest.mark.parametrize("turn", ODD_TURNS, ids=range(len(ODD_TURNS)))

@@ -34,6 +34,7 @@ from vllm_servers import end, serving, vllm_server
 
 from arenarl.config.schema import Config, PolicyConfig, RolloutConfig
 from arenarl.rollout.generation import TransformersGenerator, TurnRequest
+from arenarl.rollout.policy import NoRoom
 from arenarl.rollout.weight_sync import measure_parity, require_parity
 from arenarl.system.errors import UserError, explain
 
@@ -139,7 +140,7 @@ def test_a_cancelled_request_does_not_end_the_others(engine):
 
 
 def test_a_prompt_that_is_too_long_is_refused(engine):
-    with pytest.raises(UserError, match="vLLM refused a prompt of 5000 tokens: .*lower rollout.max_tokens"):
+    with pytest.raises(NoRoom, match="vLLM refused a prompt of 5000 tokens: .*lower rollout.max_tokens"):
         generate(VLLMGenerator(NEVER, engine), [TurnRequest([10] * 5000, 5, 0.8, 1)])
 
 

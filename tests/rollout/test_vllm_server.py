@@ -15,6 +15,7 @@ from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.rollout.backends import require_sync
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
+from arenarl.rollout.policy import NoRoom
 from arenarl.rollout.vllm_server import ServerGenerator, VLLMServer, serve_arguments
 from arenarl.run.marks import MARK
 from arenarl.system.errors import UserError
@@ -112,6 +113,26 @@ def test_an_aborted_or_refused_turn_is_an_error_in_one_line():
             with pytest.raises(UserError, match=message) as error:
                 generate(url)
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("status", "length", "is_room"), [
+    (400, 4, False), (400, 5, True), (400, None, True), (500, 4, True),
+])  # fmt: skip
+def test_a_prompt_that_is_too_long_for_the_server_has_no_room(monkeypatch, status, length, is_room):
+    server = VLLMServer("http://127.0.0.1:1")
+
+    async def request(method, path, *_):
+        if path == "/v1/completions":
+            raise server._refusal(path, status, "This model's maximum context length is 4 tokens.")
+        return {"vllm_config": {"model_config": {"max_model_len": length} if length else {}}}
+
+    monkeypatch.setattr(server, "request", request)
+    words = (
+        rf"refused /v1/completions \({status}\): This" if is_room else "a prompt of 2 tokens and a turn of 3 are more"
+    )
+    with pytest.raises(UserError, match=words) as error:
+        asyncio.run(ServerGenerator(server, eos_id=2).generate(TurnRequest([7, 8], 3, 0.8, 11)))
+    assert isinstance(error.value, NoRoom) != is_room
 
 
 def test_new_weights_are_loaded_before_the_prefix_cache_is_cleared():

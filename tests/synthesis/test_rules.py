@@ -56,7 +56,7 @@ BAD = [look("Error: unknown", place=f"x{n}") for n in range(3)]
     ([look("The lake is nice.")], {}, []), ([GOOD[0]], {"answer": ""}, [("form", 2)]),
     ([GOOD[0]], {"answer": "", "stop_reason": "done"}, []),  # a world with a state
     *(([GOOD[0]], {"stop_reason": stop}, [("form", 2)]) for stop in (
-        "no_answer", "max_turns", "max_tokens", "tool_crash")),
+        "no_answer", "max_turns", "max_tokens", "tool_crash", "no_room")),
     *(([GOOD[0]], {"answer": f"Go to the lake. {tag}"}, [("form", 2)]) for tag in (
         "<|im_end|>", "< |im_start|>", "</think>", "<tool_call>", "< /tool_response>")),
     ([look("ok"), look("hill", place="hill"), look("ok")], {}, [("form", 3)]),

@@ -15,6 +15,8 @@ from transformers import get_scheduler
 from arenarl.config.checks import check_groups
 from arenarl.config.load import load_config
 from arenarl.config.value_types import SchedulerName
+from arenarl.rollout.engine import RolloutEngine
+from arenarl.rollout.policy import Limit
 from arenarl.tables.documents import ROWS
 from arenarl.tables.rows import LATER_TABLES, TABLES, read_table
 from arenarl.training import trl_adapter as adapter
@@ -60,10 +62,15 @@ def test_a_tool_crash_excludes_the_trajectory_and_the_step_continues(
     assert np.isfinite(made.loss(initial, initial, initial))
 
 
-def test_a_step_of_crashes_only_has_a_loss_of_0(policy_path, model, tokenizer, compact, tmp_path):
+@pytest.mark.parametrize("end", ["tool_crash", "no_room"])
+def test_a_step_of_void_trajectories_only_has_a_loss_of_0(
+    policy_path, model, tokenizer, compact, tmp_path, monkeypatch, end
+):
     broken = Crashing(compact)
-    broken.reset = lambda query: {}["world"]
+    broken.reset = lambda query: {}["world"] if end == "tool_crash" else "hello " * 9000
+    monkeypatch.setattr(RolloutEngine, "limit", Limit(3000, "that the model reads"))
     made = Method(policy_path, model, tokenizer, broken, tmp_path, "quickstart").roll_out()
+    assert {one.stop_reason for group in made.steps.batch.groups for one in group.trajectories} == {end}
     assert not made.advantages.any() and not made.own.any()
     for outcome in made.outcomes:
         assert outcome.rewards_G == outcome.ranks_G == [None] * 4 and outcome.judge_calls == 0

@@ -71,7 +71,7 @@ def test_a_void_trajectory_has_no_reward_and_does_not_change_the_other_rewards(m
     qualities = [4.0, -9.0, 5.0, 7.0, -8.0, 1.0]
     config = config_of(method, "round_robin")
     trajectories = [
-        attempt(abs(quality), VOID_ENDS[row % 2] if row in void else "answer" if quality >= 0 else "max_turns")
+        attempt(abs(quality), VOID_ENDS[row % 3] if row in void else "answer" if quality >= 0 else "max_turns")
         for row, quality in enumerate(qualities)
     ]
     others = [trajectory for trajectory in trajectories if not trajectory.is_void]
@@ -83,8 +83,9 @@ def test_a_void_trajectory_has_no_reward_and_does_not_change_the_other_rewards(m
         assert [rank for g, rank in enumerate(whole.ranks_G) if g not in void] == without.ranks_G
         assert whole.judge_calls == without.judge_calls
     metrics = outcome_metrics([RolloutGroup(QUERY, trajectories)], [whole], truth_of)
-    rates = zip(metrics["rollout/tool_crash_rate"], metrics["rollout/timeout_rate"], strict=True)
-    assert list(rates) == [(float(g in void and g % 2 == 0), float(g in void and g % 2)) for g in range(6)]
+    names = ("tool_crash_rate", "timeout_rate", "no_room_rate")  # in the order of VOID_ENDS
+    for end, name in enumerate(names):
+        assert metrics[f"rollout/{name}"] == [float(g in void and g % 3 == end) for g in range(6)]
     assert len(metrics["rollout/valid_rate"]) == len(metrics["true/quality"]) == len(others)
     (record,) = group_records(1, [RolloutGroup(QUERY, trajectories)], [whole], truth_of)
     assert [quality is None for quality in record["quality"]] == [g in void for g in range(6)]

@@ -27,6 +27,7 @@ REMEDIES = {
     "max_turns": "rollout.max_turns",
     "tool_crash": "fix the environment class",
     "max_seconds": "rollout.max_seconds",
+    "no_room": "lower rollout.max_tokens",
 }
 
 

@@ -31,7 +31,6 @@ from arenarl.trajectory import Query, parse_json
 CONNECT_S = 30.0  # seconds to connect to a server
 TRY_S = 300.0  # most seconds for the environment that is tried at the start, and the default of AgentGym's clients
 MOST_BYTES = 2**26  # of a reply; WebArena's has data besides the observation
-MOST_CHARACTERS = 2**20  # of an observation; to tokenise a longer one would stop all trajectories for minutes
 _LOST_PAGE = re.compile(r"Error: Env \d+ is dead|\d*|\[Errno 32\] Broken pipe")  # WebArena's observation of a lost one
 
 
@@ -166,7 +165,7 @@ async def _exchange(method: str, url: str, route: str, **data: Any) -> tuple[int
 
 
 def field_of(route: str, reply: Any, name: str, kind: Any) -> Any:
-    """Return a field of a reply. Raises ServerFault if it is missing, of another type or too long a text."""
+    """Return a field of a reply. Raises ServerFault if it is missing or of another type."""
     return _typed(route, name, reply.get(name) if isinstance(reply, dict) else None, kind, reply)
 
 
@@ -174,8 +173,6 @@ def _typed(route: str, name: str, value: Any, kind: Any, reply: Any = None) -> A
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
         shown = one_line(str(value if reply is None else reply), MOST_SHOWN)
         raise ServerFault(f"/{route}: the reply has no usable {name}: {shown}")
-    if isinstance(value, str) and len(value) > MOST_CHARACTERS:
-        raise ServerFault(f"/{route}: {name} has {len(value):,} characters, more than {MOST_CHARACTERS:,}")
     return value
 
 

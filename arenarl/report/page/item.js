@@ -1,6 +1,6 @@
 // One query: its standings, the tournament, and one or two trajectories turn by turn.
 
-const STOPS = { answer: 'answer', no_answer: 'no answer', max_turns: 'too many turns', max_tokens: 'too many tokens', tool_crash: 'a tool crashed' };
+const STOPS = { answer: 'answer', no_answer: 'no answer', max_turns: 'too many turns', max_tokens: 'too many tokens', tool_crash: 'a tool crashed', max_seconds: 'too much time', no_room: 'too long a prompt' };
 
 function drawItem(set, row, item, view, actions) {
   const tournaments = item.tournaments.map((tournament, index) => {

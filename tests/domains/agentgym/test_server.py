@@ -103,7 +103,7 @@ STEP = {"observation": "At 1 of 2.", "reward": 1, "done": True}
     [
         *({"reward": value} for value in (float("nan"), float("inf"), 10**400, "1", None, [1])),
         *({"done": value} for value in (1, "true", None)),
-        *({"observation": value} for value in (3, None, ["a"], "x " * 2**20)),
+        *({"observation": value} for value in (3, None, ["a"])),
     ],
     ids=lambda wrong: f"{wrong}"[:30],
 )
