@@ -87,6 +87,14 @@ def _check_adapter(rollout: RolloutConfig, lora_rank: int) -> None:
         )
 
 
+def shared_gpu_problem(rollout: RolloutConfig, steps_ahead: int) -> str:
+    """Return why RL with `rl.steps_ahead` does not start on GPUs, or "". Without a GPU it starts."""
+    if not steps_ahead or rollout.backend != "transformers":
+        return ""
+    how = "set rollout.backend=vllm_server with a server on other GPUs, or rl.steps_ahead=0"
+    return f"rl.steps_ahead=1: rollout.backend=transformers would generate on the trainer's GPU; {how}"
+
+
 def _check_steps_ahead(rollout: RolloutConfig, rl: RLConfig) -> None:
     """Refuse `rl.steps_ahead` where generation shares the trainer's GPU or waits for rewards, and
     `rollout.continuous_batching` where nothing reads it."""

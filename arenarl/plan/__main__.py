@@ -5,8 +5,9 @@
 
 prints each stage's GPU memory by part, its tokens, hours and calls, what its LLMs cost, and "fits", or "does not fit"
 with the reason and changes that would make it fit. Beside RL's hours are those of the fastest settings that fit: how
-much of a GPU vLLM takes, how many trajectories are decoded at once, or one step ahead with a vLLM server. The exit code
-is 0 if everything fits, 3 if not, and 2 for an invalid config. All numbers are upper bounds, except the typical cost.
+much of a GPU vLLM takes, how many trajectories are decoded at once, or one step ahead with a vLLM server. A line says
+if training would not start on GPUs. The exit code is 0 if everything fits, 3 if not, and 2 for an invalid config. All
+numbers are upper bounds, except the typical cost.
 """
 
 import argparse
@@ -79,6 +80,8 @@ def main() -> None:
     print(f"hours at {speeds} (--tflops and --bandwidth; default: an H20)\n")
     for line in chain.from_iterable(estimate_lines(config, stage.name) for stage in stages):
         print(line)
+    for refusal in (stage.refusal for stage in stages if stage.refusal):
+        print(f"only without GPUs: {refusal}")
     is_fitting = True
     for stage in stages:
         if misfits := stage.misfits:

@@ -13,7 +13,7 @@ gradient checkpointing, the reference policy, and old logprobs (if updates share
 
 from dataclasses import dataclass, replace
 
-from arenarl.config.checks import check_groups, check_tensor_parallel
+from arenarl.config.checks import check_groups, check_tensor_parallel, shared_gpu_problem
 from arenarl.config.schema import VLLM_ALONE, Config, PolicyConfig
 from arenarl.plan.estimate import count_attempts, count_sft_trajectories, count_test_queries
 from arenarl.plan.memory import ENGINE, Shape, Training, gb, generation, kv_bytes, shape_of, vllm_cache, vllm_part
@@ -153,6 +153,11 @@ class Stage:
         except UserError as error:
             problems.append(str(error).split(";")[0])
         return problems
+
+    @property
+    def refusal(self) -> str:
+        """Why the stage does not start on GPUs, or "". The plan does not know whether the run will have GPUs."""
+        return shared_gpu_problem(self.config.rollout, self.config.rl.steps_ahead) if self.name == "rl" else ""
 
     @property
     def flops(self) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from arenarl.config.checks import check_tensor_parallel
+from arenarl.config.checks import check_tensor_parallel, shared_gpu_problem
 from arenarl.config.schema import Config, LLMConfig, RolloutConfig
 from arenarl.llm.client import LLMClient
 from arenarl.rollout.api_policy import ApiRolloutEngine
@@ -72,9 +72,8 @@ def require_template(config: Config, tokenizer: PreTrainedTokenizerBase, stage: 
 def require_sync(rollout: RolloutConfig, *, lora_rank: int = 0, steps_ahead: int = 0) -> None:
     """Raise UserError if `rollout.vllm_sleep` or `rollout.server_sync: nccl` lacks a GPU, if the server is unfit, or if
     `rl.steps_ahead` would generate on the trainer's GPU."""
-    if steps_ahead and rollout.backend == "transformers" and torch.cuda.is_available():
-        how = "set rollout.backend=vllm_server with a server on other GPUs, or rl.steps_ahead=0"
-        raise UserError(f"rl.steps_ahead=1: rollout.backend=transformers would generate on the trainer's GPU; {how}")
+    if (problem := shared_gpu_problem(rollout, steps_ahead)) and torch.cuda.is_available():
+        raise UserError(problem)
     needs_gpu = {"vllm_sleep": False} if rollout.backend == "vllm" else {"server_sync": "disk"}
     for key, on_cpu in needs_gpu.items():
         if (value := getattr(rollout, key)) != on_cpu and not torch.cuda.is_available():

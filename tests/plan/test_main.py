@@ -10,6 +10,8 @@ from arenarl.config.load import load_config
 from arenarl.plan import __main__ as plan
 from arenarl.plan.scale import H20, ROWS, named_gpus, scale_table
 from arenarl.plan.stage import STAGES, Hardware, Stage
+from arenarl.rollout.backends import require_sync
+from arenarl.system.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 QWEN3_8B = "configs/travel/rl_arenarl_qwen3_8b.yaml"
@@ -56,6 +58,19 @@ def test_one_step_ahead_is_suggested_for_a_server_and_counted_where_it_is_set(co
     )
     assert "| rl | 419.4 | 49.9 | 33.8 (rl.steps_ahead=1) |" in in_turn and "| rl | 419.4 | 33.8 | 33.8 |" in ahead
     assert "steps_ahead" not in drawn  # which draws further queries
+
+
+def test_the_plan_says_what_training_refuses_on_gpus(command, monkeypatch):
+    ahead = ["configs/methods/step_ahead.yaml", "--memory", "4"]
+    code, printed = command(*ahead)
+    (refusal,) = [line for line in printed.splitlines() if "steps_ahead" in line and not line.startswith("|")]
+    assert code == 0 and printed.endswith(f"\n{refusal}\nfits\n")  # a run without GPUs
+    for others in (["--stage", "sft", "evaluate"], ["--set", "rl.steps_ahead=0"]):
+        assert "without GPUs" not in command(*ahead, *others)[1]
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    with pytest.raises(UserError) as error:
+        require_sync(load_config(ahead[0]).rollout, steps_ahead=1)
+    assert refusal == f"only without GPUs: {error.value}"
 
 
 @pytest.mark.parametrize("card", [Hardware(), Hardware(tflops=989, bandwidth_tb_s=3.35)], ids=["H20", "H100"])
