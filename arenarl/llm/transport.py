@@ -38,6 +38,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 _ABORTED = ("abort", "error")  # finish reasons of an unfinished reply: from vLLM, SGLang and gateways
 _MAX_TOKENS = 10_000_000  # read or written in one call; a larger count is not believed
 _MAX_ERROR_CHARS = 500  # shown of an API's error
+_MAX_READ_CHARS = 20_000  # read of an API's error; far more than are shown, as secrets in it are cut out
 _ERROR_NAMES = {
     400: "BadRequestError", 401: "AuthenticationError", 403: "PermissionDeniedError", 404: "NotFoundError",
     409: "ConflictError", 422: "UnprocessableEntityError", 429: "RateLimitError",
@@ -69,7 +70,7 @@ class APIStatusError(Exception):
         details = details if isinstance(details, dict) else {}
         name = _ERROR_NAMES.get(status, "InternalServerError" if status >= 500 else "APIStatusError")
         message = details.get("message")
-        message = f" - {message}" if isinstance(message, str) and message else ""
+        message = f" - {message[:_MAX_READ_CHARS]}" if isinstance(message, str) and message else ""
         super().__init__(f"{name}: Error code: {status}{message}")
         self.status, self.headers, self.code = status, headers, details.get("code")
 
@@ -146,11 +147,12 @@ class Transport:
         return replace_values(text, dict.fromkeys(self.keys.values(), "***"))
 
     def describe(self, error: Exception) -> str:
-        """Return the error as text that a file can hold, without API keys."""
+        """Return the error as text that a file can hold, without API keys; of a long text, the beginning."""
         if isinstance(error, TimeoutError):
             return "no reply in time"
         text = str(error) if isinstance(error, APIStatusError) else f"{type(error).__name__}: {error}"
-        return mask(self.without_keys(storable(text)))
+        text = mask(self.without_keys(storable(text[:_MAX_READ_CHARS])))
+        return text[: _MAX_READ_CHARS // 2]  # the end may be the beginning of a key
 
     def explain(self, llm: LLMConfig, error: Exception) -> str:
         """Return the error of an attempt as text, with the key to change if the error implies one."""

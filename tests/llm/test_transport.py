@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from judge_servers import Script, client_of, completion, llm, serving
 
 from arenarl.judges.llm import OneScore
-from arenarl.llm.transport import APIConnectionError, NoCompletion, Transport, read_completion
+from arenarl.llm.transport import APIConnectionError, APIStatusError, NoCompletion, Transport, read_completion
 from arenarl.system.event_loops import LoopThread
 
 SIMPLE = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
@@ -103,6 +103,17 @@ def test_a_reply_without_end_is_cut_off():
     app.router.add_post("/v1/chat/completions", reply)
     with serving(app) as url, pytest.raises(NoCompletion, match="larger than 67,108,864 bytes"):
         send(llm(url, timeout_s=60.0))
+
+
+def test_of_an_error_only_the_beginning_is_read_for_secrets(monkeypatch):
+    masked, transport = [], Transport({})
+    monkeypatch.setattr("arenarl.llm.transport.mask", lambda text: masked.append(text) or text)
+    long = "context length " * 2**20
+    for error in (APIStatusError(400, {}, json.dumps({"error": {"message": long}}).encode()), NoCompletion(long)):
+        shown = transport.explain(llm("http://127.0.0.1:1"), error)
+        assert "context length" in shown and len(shown) < 1000 and len(transport.describe(error)) == 10_000
+        assert ("lower max_reply_tokens" in shown) == isinstance(error, APIStatusError)
+    assert len(masked) == 4 and max(map(len, masked)) <= 20_000
 
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
