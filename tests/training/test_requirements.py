@@ -73,6 +73,14 @@ def test_keys_that_are_read_are_accepted(sets):
     check_method(load_config(CONFIGS / "quickstart.yaml", sets.split()))
 
 
+def test_groups_of_equal_rewards_are_replaced_only_if_the_method_learns_nothing_from_them():
+    check_method(load_config(CONFIGS / "agentgym" / "textcraft_rtmc.yaml", ["rl.resample_equal=2.0"]))
+    with pytest.raises(
+        UserError, match=r"rl.resample_equal=2 would drop groups from which rl.advantage=gigpo \(GiGPO\)"
+    ):
+        check_method(load_config(CONFIGS / "agentgym" / "textcraft_gigpo.yaml", ["rl.resample_equal=2.0"]))
+
+
 def test_every_config_of_the_repository_meets_its_requirements():
     for path in sorted(CONFIGS.rglob("*.yaml")):
         if path.parent.name in ("configs", "methods", "travel", "research", "writing", "agentgym"):

@@ -5,6 +5,7 @@ import math
 import random
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -22,7 +23,8 @@ from arenarl.judges.own import OwnJudge
 from arenarl.judges.view import view_of
 from arenarl.system.repository import CONFIGS
 from arenarl.tournament.ranking import Call, Match, Ranking
-from arenarl.training.methods import online_method
+from arenarl.training.methods import gigpo, online_method, rtmc
+from arenarl.training.methods.grpo import standardize
 from arenarl.training.methods.step_credit import depths_of
 from arenarl.trajectory import RolloutGroup, Trajectory, read_turns
 
@@ -199,6 +201,16 @@ def test_state_credit_equals_hand_worked_values_for_each_token(name):
     shared = trainer._metrics["train"]["credit/shared_states"]
     assert shared == [any(state[other] == state[place] for other in turns if other[0] != place[0]) for place in turns]
     assert 0 < sum(shared) < len(shared)
+
+
+def test_equal_rewards_teach_gigpo_but_not_rtmc():
+    """With the discount .5, the returns in s are .3 and .15, in t .6 and .3. Two standardised values are ±√.5."""
+    visits = [[("s", "a"), ("t", "b")], [("s", "a"), ("t", "c"), ("u", None)]]
+    assert rtmc.turn_advantages([0.6, 0.6], visits) == [[0.0, 0.0], [0.0, 0.0, 0.0]]
+    states = [[state for state, _ in of_one] for of_one in visits]
+    credit = gigpo.turn_advantages([0.6, 0.6], states, 1.0, 0.5, partial(standardize, eps=0.0))
+    half = math.sqrt(0.5)
+    assert credit == [pytest.approx([half, half]), pytest.approx([-half, -half, 0.0])]
 
 
 @pytest.mark.parametrize("name", ["gigpo", "rtmc"])

@@ -49,6 +49,5 @@ METHOD = OnlineMethod(
     title="RTMC",
     keys={"rl.advantage": "rtmc"},
     requires={"environment.domain": STATE_WORLDS, "rl.importance_sampling_level": ("token",)},
-    learns_from_equal=True,
     make_advantages=make_advantages,
 )
