@@ -310,6 +310,11 @@ def _check_llms(config: Config) -> None:
     for key, judge_config in judges.items():
         if judge_config.query_rubrics and (judge_config.name != "llm" or key in judge.evaluating):
             raise UserError(f"{key}.query_rubrics: only an LLM judge in training reads it; leave it out")
+        if judge_config.name_turns and key not in judge.training:
+            raise UserError(f"{key}.name_turns: only a judge in training names turns; leave it out")
+        if judge_config.name_turns and not judge_config.process_aware:
+            needed = "so that the judge sees the turns that it names"
+            raise UserError(f"{key}.name_turns=true needs {key}.process_aware=true, {needed}")
     for key, judge_config in judge.training.items():
         if judge_config.name_turns != judge.train.name_turns:
             needed = str(judge.train.name_turns).lower()

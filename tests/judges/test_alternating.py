@@ -53,3 +53,20 @@ def test_an_alternate_has_its_own_noise_and_leaves_the_first_as_it_was():
     checklist = ["reward.name=rubric_checklist", "judge.alternates=[{name: llm, model: m}]"]
     with pytest.raises(UserError, match="each query: set judge.alternates.0.query_rubrics to a file"):
         check_method(load_config("configs/quickstart.yaml", checklist))
+
+
+@pytest.mark.parametrize(
+    ("sets", "error"),
+    [
+        (
+            "judge.alternates=[{name_turns: true, process_aware: false}]",
+            "judge.alternates.0.process_aware=true, so that",
+        ),
+        ("judge.train.process_aware=false", "judge.train.name_turns=true needs judge.train.process_aware=true"),
+        ("judge.eval.0.name_turns=true", "judge.eval.0.name_turns: only a judge in training names turns; leave it out"),
+        ("judge.watch={name_turns: true, noise: none}", "judge.watch.name_turns: only a judge in training names turns"),
+    ],
+)
+def test_only_training_judges_that_see_the_turns_name_them(sets, error):
+    with pytest.raises(UserError, match=error):
+        load_config("configs/methods/step_credit.yaml", ["judge.watch_share=0.5", sets])

@@ -27,10 +27,10 @@ REFUSED = [  # --set, words of the error
     *((f"rl.advantage={name} rl.resample_equal=2.0", "rl.resample_equal=2 would drop groups from which")
       for name in ("none", "decoupled", "gae", "global_std")),
     ("rl.advantage=step_credit", "(ArenaFlow's step credit) needs judge.train.name_turns=true, not false"),
-    ("rl.advantage=step_credit judge.train.name_turns=true judge.train.process_aware=false", "process_aware=true"),
     ("rl.advantage=step_credit judge.train.name_turns=true reward.name=elo", "needs the matches of a tournament"),
     ("judge.train.name_turns=true", "name_turns=true needs rl.advantage=step_credit, not group_std"),
     ("judge.train.turn_error_rate=0.0", "turn_error_rate=0.0 needs rl.advantage=step_credit, not group_std"),
+    ("judge.train.irrelevant_rate=0.5", "irrelevant_rate=0.5 needs reward.name=evolving_rubrics, not tournament"),
     ("rl.advantage=gigpo", "(GiGPO) needs environment.domain=textcraft or babyai, not travel"),
     ("rl.advantage=rtmc", "(RTMC) needs environment.domain=textcraft or babyai, not travel"),
     ("rl.state_weight=0.5", "rl.state_weight=0.5 needs rl.advantage=gigpo, not group_std"),

@@ -87,11 +87,7 @@ def make_advantages(trainer: GRPOTrainer, policy: str, config: Config, judged: J
 METHOD = OnlineMethod(
     title="ArenaFlow's step credit",
     keys={"rl.advantage": "step_credit"},
-    requires={
-        "judge.train.name_turns": (True,),
-        "judge.train.process_aware": (True,),
-        "rl.importance_sampling_level": ("token",),
-    },
+    requires={"judge.train.name_turns": (True,), "rl.importance_sampling_level": ("token",)},
     reads=("judge.train.name_turns", "judge.train.turn_error_rate", "rl.credit_depth"),
     needs_matches=True,
     make_advantages=make_advantages,

@@ -69,4 +69,6 @@ async def by_evolving_rubrics(referee: Referee, incoming: IncomingGroup) -> Grou
     return replace(outcome, judge_calls=calls, failed_calls=failed, rubrics=kept)
 
 
-REWARD = Reward(by_evolving_rubrics, reads=("reward.scored_rubrics",), check=check_query_rubrics)
+REWARD = Reward(
+    by_evolving_rubrics, reads=("reward.scored_rubrics", "judge.train.irrelevant_rate"), check=check_query_rubrics
+)
