@@ -49,8 +49,8 @@ def onset_of_gaming(
 
     From this step on, the training judge's score rises and the watching judge's does not. The watching judge's mean
     score over seeds is fitted by two straight lines that meet at a step (least squares; the second line covers at least
-    a quarter of the steps; step 0 if the first line does not rise either). That step is the onset if the second line
-    does not rise, and the training judge's mean score rises by least squares over the steps from there on.
+    a quarter of the steps). The onset is that step, or step 0 if the first line does not rise. There is one only if the
+    second line does not rise, and the training judge's mean score rises from the onset on (least squares).
 
     The interval is the middle 95 % over `samples` bootstrap samples of the seeds, of which `share` have an onset; those
     without one count as the number of steps. With a share below .95, `step` is None.
@@ -71,15 +71,15 @@ def onset_of_gaming(
     def onsets(weights_RS: np.ndarray) -> np.ndarray:
         """Return the onset (R,) of each weighting of the seeds, `steps` where there is none."""
         training_RT, watching_RT = weights_RS @ training, weights_RS @ watching
+        rises_from_RT = np.stack([training_RT[:, step:] @ (at[step:] - at[step:].mean()) > ROUNDING for step in at], 1)
         best_R, onset_R = np.full(len(weights_RS), np.inf), np.full(len(weights_RS), steps)
         for step in range(steps - math.ceil(steps / 4) + 1):
             lines = np.stack([np.ones(steps), at, np.maximum(at - step, 0)], axis=1)
             fit_R3 = watching_RT @ np.linalg.pinv(lines).T
             error_R = np.square(watching_RT - fit_R3 @ lines.T).sum(axis=1)
-            rest = at[step:] - at[step:].mean()
-            is_gamed = (fit_R3[:, 1:].sum(axis=1) <= ROUNDING) & (training_RT[:, step:] @ rest > ROUNDING)
-            is_better = error_R < best_R - ROUNDING**2
             start_R = np.where(fit_R3[:, 1] > ROUNDING, step, 0)
+            is_gamed = (fit_R3[:, 1:].sum(axis=1) <= ROUNDING) & rises_from_RT[np.arange(len(start_R)), start_R]
+            is_better = error_R < best_R - ROUNDING**2
             onset_R = np.where(is_better, np.where(is_gamed, start_R, steps), onset_R)
             best_R = np.where(is_better, error_R, best_R)
         return onset_R

@@ -53,6 +53,13 @@ def test_onset_is_where_the_true_score_stops_rising_while_the_training_score_ris
     assert onset_of_gaming([RISING], [late])["step"] == 6
 
 
+def test_an_onset_at_the_start_needs_a_training_score_that_rises_from_the_start():
+    """The true score falls from the start, and more slowly from step 3 on."""
+    falling = [8, 7, 6, 5, 4.5, 4, 3.5, 3]
+    assert onset_of_gaming([[0, 1, 2, 3, 3, 3, 3, 3]], [falling])["step"] == 0
+    assert onset_of_gaming([[7, 5, 3, 1, 1.5, 2, 2.5, 3]], [falling])["step"] is None
+
+
 def test_the_onset_s_interval_resamples_the_seeds():
     """The first seed rises to step 3 and then falls by .5 a step; the second rises by 1 a step. After step 3 their mean
     rises by .25 a step. So only samples of the first seed alone have an onset, a quarter of all. If the second rises by
