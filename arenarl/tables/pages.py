@@ -22,6 +22,13 @@ EXTRAS = ("greedy_", "pass_at_")  # prefixes of figures that the short table has
 
 Column = tuple[str, Callable[[dict[str, Any]], str]]  # heading, and the cell of a row of table.json
 _SEEDS: Column = "seeds", lambda row: str(len(row["seeds"]))
+_ONSET_NOTE = (
+    "The onset is the first step from which judge.train's score rises and judge.watch's does not "
+    "([how](../../docs/judges.md#a-judge-that-only-watches)). Its 95 % interval comes from bootstrap samples of the "
+    "seeds; with the upper bound `none`, more than 2.5 % of the samples have no onset. If fewer than 95 % have one, "
+    "the cell says `none`, with the share that has one. Onsets are not tested against each other. judge.train's score "
+    "is the mean over the last quarter of the steps, on the judge's scale: for a checklist, ten times the share met."
+)
 
 
 def write_tables(
@@ -146,14 +153,15 @@ def page(
         if figure not in (table.figure, "quality") and not figure.startswith(EXTRAS)
     ]
     judges = _columns(summary, "by_judge")
+    unit = " %" if heading(table.figure).endswith(" %") else f", {heading(table.figure)}"
     columns = [
         ("row", itemgetter("label")),
         (heading(table.figure), _figure),
         *_mean_columns("by_judge", judges if len(judges) > 1 else [], f"{heading('win_rate')}, {{}}".format),
-        *_mean_columns("by_subtask", _columns(summary, "by_subtask"), "{} %".format),
+        *_mean_columns("by_subtask", _columns(summary, "by_subtask"), f"{{}}{unit}".format),
         *_mean_columns("figures", others, heading),
         ("minutes (median)", lambda row: "-" if row["seconds"] is None else f"{row['seconds'] / 60:.1f}"),
-        *_mean_columns("curve", table.curve_steps, "curve, step {} %".format),
+        *_mean_columns("curve", table.curve_steps, f"curve, step {{}}{unit}".format),
     ]
     claims = f" The paper says: {' '.join(table.claims)}" if table.claims else ""
     recipe = f"{table.real_model}, trained by its own recipe with `./reproduce.sh real_model`"
@@ -169,6 +177,7 @@ def page(
         "Judge calls are those for the rewards of a run; tokens are those that an LLM judge would read and write. "
         f"Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
         f"{recipe}, has one figure a seed." if table.real_model else "",
+        _ONSET_NOTE if table.measure == "onset" else "",
         short_table(table, summary, results),
         _table(columns, _run_rows(table, summary)),
         beside_paper(table, summary) if len([figure for figure in table.our_figures if figure]) > 1 else "",
@@ -313,10 +322,10 @@ def _onset(row: dict[str, Any]) -> str:
     """Return the step of onset and its interval; without one, the share of bootstrap samples that have one."""
     if (onset := row["onset"]) is None:
         return "needs 3 seeds" if row["seeds"] else "not run"
-    low, high = onset["ci"]
-    return (
-        f"none ({100 * onset['share']:.0f} %)" if onset["step"] is None else f"{onset['step']} [{low:.0f}, {high:.0f}]"
-    )
+    if onset["step"] is None:
+        return f"none ({100 * onset['share']:.0f} %)"
+    low, high = ("none" if bound is None else f"{bound:.0f}" for bound in onset["ci"])
+    return f"{onset['step']} [{low}, {high}]"
 
 
 def _paper(figures: dict[str, Any] | None) -> list[str]:

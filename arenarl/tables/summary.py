@@ -137,7 +137,8 @@ def _mean_tokens(tokens: Sequence[int | None]) -> int | None:
 
 def _gaming(runs: Sequence[dict[str, list[float]]]) -> dict[str, Any]:
     """Return the training judge's mean score over the last quarter of the steps, None without runs, and the onset as an
-    optimizer step, None with fewer than three seeds, whose bootstrap samples hardly differ."""
+    optimizer step, None with fewer than three seeds, whose bootstrap samples hardly differ. A bound of the onset's
+    interval is None if it lies at samples without an onset."""
     if not runs:
         return {"training_score": None, "onset": None}
     steps = sorted(set.intersection(*(set(run["step"]) for run in runs)))
@@ -152,7 +153,8 @@ def _gaming(runs: Sequence[dict[str, list[float]]]) -> dict[str, Any]:
     onset = onset_of_gaming(training, watching)
     if onset["step"] is not None:
         onset["step"] = steps[onset["step"]]
-    onset["ci"] = [float(np.interp(place, range(len(steps) + 1), [*steps, steps[-1] + 1])) for place in onset["ci"]]
+    last = len(steps) - 1
+    onset["ci"] = [None if place > last else float(np.interp(place, range(last + 1), steps)) for place in onset["ci"]]
     return {"training_score": score, "onset": onset}
 
 

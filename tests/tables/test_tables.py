@@ -366,7 +366,7 @@ def test_fig1_shows_the_signals_of_each_step_as_means_over_seeds(folder, tmp_pat
     assert (tmp_path / "own" / "signal_one.svg").is_file() and "signal_one.png" in page_of(tmp_path)
 
 
-def test_a_gaming_table_has_the_training_score_and_the_onset(folder, tmp_path):
+def test_a_gaming_table_has_the_training_score_and_the_onset(folder, tmp_path, monkeypatch):
     """Truth falls from the fourth of 8 watched steps in one row, and rises in the other, whose runs have no tokens."""
     sets = {"judge.watch_share": 1.0, "judge.watch.noise": "none"}
     with pytest.raises(UserError, match="own, row one: measure: onset needs judge.watch_share above 0"):
@@ -385,6 +385,11 @@ def test_a_gaming_table_has_the_training_score_and_the_onset(folder, tmp_path):
     assert text.count("quality 0-10") == 1 and "| judge.train's score 0-10 | onset, step |" in text
     assert "| 6.5 [6.5, 6.5] | 6 [6, 6] | 1,000 | 2.5M | 3 |" in text
     assert "| 6.5 [6.5, 6.5] | none (0 %) | 1,000 | - | 3 |" in text
+    assert "If fewer than 95 % have one, the cell says `none`" in page_of(tmp_path)
+    assert "| row | quality 0-10 | Direction, quality 0-10 |" in page_of(tmp_path)  # not in percent
+    onset = {"step": 3, "ci": [2.5, 8.0], "share": 0.96}  # 4 % of the samples have none of the 8 steps
+    monkeypatch.setattr("arenarl.tables.summary.onset_of_gaming", lambda *scores: dict(onset))
+    assert "| 6 [5, none] |" in write(folder, tmp_path)
 
 
 def test_primary_comparisons_stand_on_the_page_before_any_run(folder, tmp_path):
