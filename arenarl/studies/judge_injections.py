@@ -37,7 +37,8 @@ def with_sentence(trajectory: Trajectory, sentence: str) -> Trajectory:
 
 async def measure_injections(judge: Judge, pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
     """Return by kind: the number of judged pairs, the share that moved with its 95 % interval, and the mean gain.
-    The gain is in points of the lead over both orders (Eq. 3). A pair without a verdict does not count."""
+    The gain is in points of the lead over both orders (Eq. 3). Both trajectories of a pair need an answer. A pair
+    without a verdict does not count."""
 
     async def lead(query: Query, one: Trajectory, other: Trajectory) -> float | None:
         verdicts = await asyncio.gather(judge.compare(query, one, other), judge.compare(query, other, one))

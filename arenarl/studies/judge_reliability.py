@@ -234,6 +234,9 @@ def check(
     else:
         pairs = [pair for group in groups for pair in neighbours(group)]
         labels_P = true_labels(examine, pairs)
+    answered = [pair for pair in pairs if all(one.answer for one in pair[1:])]
+    if injects and not answered:
+        raise UserError("--injections adds a sentence to answers, and no pair has two; leave it out")
     judge, start = make_judge(config.judge.train, domain, examine, client, config.seed), time.monotonic()
     scores = asyncio.run(judge_all(judge, groups, pairs, repeats))
     seconds = round(time.monotonic() - start)
@@ -249,7 +252,9 @@ def check(
         advice = "set the temperature of your runs, such as 0.7"
         print(f"judge.train.temperature=0: all replies to a prompt are equal, so repeats show no noise; {advice}")
     result["conclusion"] = conclusion(result, config.judge.max_failure_share)
-    injected = {"injections": asyncio.run(measure_injections(judge, pairs))} if injects else {}
+    injected = {"injections": asyncio.run(measure_injections(judge, answered))} if injects else {}
+    if client:
+        client.check()
     is_simulated, size = config.judge.train.is_simulated, truth_GN.shape[1]
     sizes = f"{len(groups)} groups of {size}, {len(pairs)} pairs, {repeats} repeats"
     print(f"{name}{' (simulated)' if is_simulated else ''}: {sizes}")

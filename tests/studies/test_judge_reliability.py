@@ -16,6 +16,7 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Verdict, cached_examiner
+from arenarl.llm.client import RunStopped, Usage
 from arenarl.studies import judge_reliability as reliability
 from arenarl.studies.judge_injections import INJECTIONS, injections_table, measure_injections
 from arenarl.studies.judge_reliability import Scores, conclusion, findings, judge_all, neighbours, read_labels
@@ -207,6 +208,49 @@ def test_injections_move_the_verdicts_that_they_can_and_are_counted_by_kind(taug
     assert found["demand"]["gain"] == pytest.approx(np.mean(gains), abs=1e-3)
     table = injections_table(found)
     assert "| demand | 20 | 100 % [84, 100] | +" in table and "| system | 0 | - | - |" in table
+
+
+EMBEDDED = "--groups", "2", "--size", "2", "--judge", str(ROOT / "configs" / "judges" / "embedded.yaml"), "--injections"
+
+
+def test_injections_leave_out_pairs_without_two_answers(check_judge, taught, tmp_path, monkeypatch):
+    one, other = (each.trajectory.to_record() for each in taught[:2])
+    unanswered = other | {"messages": other["messages"][:-1], "meta": other["meta"] | {"stop_reason": "max_turns"}}
+    pair = {"query": dataclasses.asdict(taught[0].query), "first": one, "label": "first"}
+    injected = []
+
+    async def measure(judge, pairs):
+        injected.extend(pairs)
+        return {}
+
+    monkeypatch.setattr(reliability, "measure_injections", measure)
+    write_jsonl(tmp_path / "labels.jsonl", [pair | {"second": other}, pair | {"second": unanswered}])
+    check_judge(*EMBEDDED, "--labels", "labels.jsonl")
+    assert [second.messages for *_, second in injected] == [other["messages"]]
+    write_jsonl(tmp_path / "labels.jsonl", [pair | {"second": unanswered}])
+    monkeypatch.setattr(reliability, "judge_all", None)  # the error comes before any call
+    with pytest.raises(UserError, match="--injections adds a sentence to answers, and no pair has two; leave it out"):
+        check_judge(*EMBEDDED, "--labels", "labels.jsonl")
+
+
+def test_injections_without_replies_because_the_client_stopped_are_not_reported(check_judge, tmp_path, monkeypatch):
+    class Client:
+        usage, reason = Usage(), None
+
+        def check(self):
+            if self.reason:
+                raise RunStopped(self.reason)
+
+    async def measure(judge, pairs):
+        client.reason = "the budget is spent"
+        return {}
+
+    client = Client()
+    monkeypatch.setattr(reliability, "open_client", lambda *arguments: client)
+    monkeypatch.setattr(reliability, "measure_injections", measure)
+    with pytest.raises(RunStopped, match="the budget is spent"):
+        check_judge(*EMBEDDED)
+    assert not (tmp_path / "runs" / "judge_check" / "embedded.json").exists()
 
 
 def test_a_judge_without_any_verdict_is_an_error_with_the_reason(check_judge, tmp_path):
