@@ -168,7 +168,9 @@ class Balanced(Topology):
 
 class Circular(Topology):
     """Everybody plays its two neighbours on a random circle: N matches, ranked by mean score. NeMo Gym's genrm_compare.
-    With one order a match, each entrant is shown first once and second once. A perfect judge need not give the order.
+
+    Two entrants play one match. With one order a match, each of three or more entrants is shown first once and second
+    once. A perfect judge need not give the order.
     """
 
     def ready(self, results: Results) -> list[Pairing]:
