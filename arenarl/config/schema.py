@@ -486,7 +486,7 @@ class RewardConfig:
     length_penalty: NonNegativeFloat = 0.0  # for circular: what the group's shortest answer gains over its longest, in
     # points of 1 to 5 (NeMo Gym's group_answer_length_penalty_coeff, 0 by default)
     scored_rubrics: Literal["all", "kept"] = "all"  # for evolving_rubrics: the rubrics that score a group. all: present
-    # and new ones; kept: those of them that stay. The notes on RLER do not say which; our reconstruction
+    # and new ones, as in DR Tulu's code; kept: those of them that stay, our choice
     repeats: Few = 1  # for pointwise_answer and pointwise_trajectory: calls per trajectory, averaged; a control with as
     # many calls as a tournament. Not in the papers; our choice
 

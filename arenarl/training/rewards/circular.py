@@ -4,8 +4,8 @@ NeMo Gym's judge gives each of two responses a score from 1 to 5, and a ranking 
 (the second is). The ranking splits equal scores: the first gains 3.5 - ranking, the second loses it. A shorter answer
 than the group's others gains up to `reward.length_penalty`, a longer one loses as much. Our judges give totals from 0
 to 10 and no ranking, so score and ranking are read off the totals (our reconstruction). Also departs from NeMo Gym: the
-circle's order is random, the lengths of thoughts do not count, identical trajectories enter once, and an invalid
-trajectory is a point below the lowest.
+circle's order is random, the lengths of thoughts do not count, identical trajectories enter once, two entrants play one
+match instead of one in each order, and an invalid trajectory is a point below the lowest.
 """
 
 from collections import defaultdict

@@ -6,8 +6,9 @@ and faults, with the weight -1. One call per trajectory then checks the checklis
 variance in the group are set aside; of the rest, the `KEPT` with the largest spread stay for the query's next group.
 A trajectory earns the weight of each merit that it has and of each fault that it lacks. Within a group, this is DR
 Tulu's weighted sum, divided by the sum of all absolute weights, plus a constant; so an invalid trajectory, with 0, is
-never ahead. `reward.scored_rubrics` says whether rubrics that do not stay count (our reconstruction). Departs from DR
-Tulu: items are met or not, instead of 0 to 2; one call checks all items; of equal spreads, the older rubric stays.
+never ahead. All present and new rubrics count, as in DR Tulu's code; with `reward.scored_rubrics: kept`, which is ours,
+only those that stay. Departs from DR Tulu: items are met or not, instead of 0 to 2; one call checks all items; of equal
+spreads, the older rubric stays.
 """
 
 from collections.abc import Mapping, Sequence
