@@ -572,6 +572,8 @@ class RLConfig:
     credit_depth: Literal["round", "turn"] = "round"  # for step_credit: the depth in a pivotal turn's gate, exp(depth)
     # divided by its maximum within the trajectory. round: the latest round in which a won match named the turn; turn:
     # the turn's number. The notes on ArenaFlow do not say which; our reconstruction
+    credit_orders: Literal["either", "both"] = "either"  # for step_credit: a turn counts in a won match if the judge
+    # names it in either order, or only if in both. Our reconstruction, as ArenaFlow's notes do not say which
     importance_sampling_level: Literal["token", "sequence"] = "token"  # level of the ratio in Eq. 8, which the paper
     # writes per trajectory; sequence: GSPO
     loss_type: Literal["grpo", "dr_grpo", "dapo"] = "grpo"  # how token losses are combined. grpo: mean per trajectory,

@@ -87,6 +87,24 @@ def test_depths_come_from_won_matches_in_either_order(by, expected):
     assert depths_of(RolloutGroup(None, rows), None, by) == [{}] * 4
 
 
+def test_orders_that_name_different_turns_count_together_or_only_where_they_agree():
+    """The first trajectory wins three matches: the orders name 1, 2 and 2, 3; then 4 and nothing; then 3, in one order
+    alone."""
+
+    def calls(*named):
+        details = [[{"pivotal_turns": numbers}, {"pivotal_turns": [1]}] for numbers in named]
+        return tuple(
+            Call(first, 1 - first, (5 + 4 * (first == 0), 5 + 4 * (first == 1)), detail[:: 1 if first == 0 else -1])
+            for first, detail in enumerate(details)
+        )
+
+    matches = [Match(0, 1, depth, calls(*named)) for depth, named in enumerate([([1, 2], [2, 3]), ([4], []), ([3],)])]
+    rows = [Trajectory("q", [{"role": "assistant", "content": text}], "answer") for text in "ab"]
+    group, ranking = RolloutGroup(None, rows), Ranking([0, 1], [None] * 2, matches)
+    assert depths_of(group, ranking) == [{0: 0, 1: 0, 2: 2, 3: 1}, {}]
+    assert depths_of(group, ranking, orders="both") == [{1: 0, 2: 2}, {}]
+
+
 def named_by(taught, **keys):
     judge = EmbeddedJudge(JudgeConfig(**keys), examiner_of(Config()), 3)
     pairs = zip(taught[::2], taught[1::2], strict=True)

@@ -3,7 +3,8 @@
 `rl.advantage: step_credit`, with a tournament and `judge.train.name_turns`. In each match that a trajectory wins, the
 judge names its pivotal turns. With the advantage A > 0, a pivotal turn gets A + A g; its gate g is exp(depth), divided
 by its maximum within the trajectory. All other turns get A. The paper's text could not be had: `rl.credit_depth` has
-two readings of the depth, and a turn counts as named if the judge names it in either order (our reconstruction).
+two readings of the depth, and `rl.credit_orders` has two of a match whose orders name different turns (our
+reconstruction).
 
 A turn named in round 0 and another in round 2, at A = .5 and at A = -.5:
 
@@ -42,8 +43,9 @@ def turn_advantages(advantage: float, depths: Mapping[int, int], turns: int) -> 
 
 
 def depths_of(
-    group: RolloutGroup, ranking: Ranking | None, by: Literal["round", "turn"] = "round"
-) -> list[dict[int, int]]:
+    group: RolloutGroup, ranking: Ranking | None, by: Literal["round", "turn"] = "round",
+    orders: Literal["either", "both"] = "either",
+) -> list[dict[int, int]]:  # fmt: skip
     """Return the depth of each pivotal turn, an index from 0, from the matches that a trajectory won (G,).
 
     Trajectories with equal messages share them.
@@ -54,11 +56,11 @@ def depths_of(
             continue
         winner = match.i if match.scores[0] > match.scores[1] else match.j
         depths = by_messages[repr(group.trajectories[winner].messages)]
-        for call in match.calls:
-            detail = call.detail[0 if call.first == winner else 1] if call.detail else {}
-            for number in detail.get("pivotal_turns", ()):
-                turn = number - 1
-                depths[turn] = max(depths.get(turn, 0), match.round if by == "round" else turn)
+        details = [call.detail[0 if call.first == winner else 1] if call.detail else {} for call in match.calls]
+        named = [set(detail.get("pivotal_turns", ())) for detail in details]
+        for number in set.union(*named) if orders == "either" else set.intersection(*named):
+            turn = number - 1
+            depths[turn] = max(depths.get(turn, 0), match.round if by == "round" else turn)
     return [by_messages.get(repr(trajectory.messages), {}) for trajectory in group.trajectories]
 
 
@@ -73,7 +75,7 @@ def make_advantages(trainer: GRPOTrainer, policy: str, config: Config, judged: J
         depths_B = [
             depths
             for group, outcome in judged()
-            for depths in depths_of(group, outcome.ranking, config.rl.credit_depth)
+            for depths in depths_of(group, outcome.ranking, config.rl.credit_depth, config.rl.credit_orders)
         ]
         rows = list(zip(batch["advantages"].tolist(), depths_B, turn_counts(own_BT), strict=True))
         flags = [turn in depths for advantage, depths, turns in rows if advantage > 0 for turn in range(turns)]
@@ -88,7 +90,7 @@ METHOD = OnlineMethod(
     title="ArenaFlow's step credit",
     keys={"rl.advantage": "step_credit"},
     requires={"judge.train.name_turns": (True,), "rl.importance_sampling_level": ("token",)},
-    reads=("judge.train.name_turns", "judge.train.turn_error_rate", "rl.credit_depth"),
+    reads=("judge.train.name_turns", "judge.train.turn_error_rate", "rl.credit_depth", "rl.credit_orders"),
     needs_matches=True,
     make_advantages=make_advantages,
 )
