@@ -4,7 +4,9 @@
 
 A second process generates with the config's policy, `bench_parts.Script` replaces its turns with tool calls and
 answers, each tool call takes `--tool_s` and each judge call `--judge_s`; update and weight sync are real. The same
-trainer takes its steps in turn first, and then one step ahead. A step lasts from one boundary to the next:
+trainer takes its steps in turn first, and then one step ahead. Both kinds of steps have the same trajectories, because
+the tokens of a turn are drawn from its seed, so they make the same tool and judge calls. A step lasts from one boundary
+to the next:
 
     least = max(rollout + judging after it, forward + update), medians of the steps in turn
     ratio = (median of the steps ahead - weight sync) / least
@@ -16,6 +18,7 @@ JSON; `goal_met` says whether `ratio` is at most 1.05.
 import argparse
 import asyncio
 import json
+import random
 import tempfile
 from copy import deepcopy
 from dataclasses import dataclass
@@ -32,9 +35,10 @@ from arenarl.config.schema import Config, EnvironmentConfig
 from arenarl.domains.environments import make_environment
 from arenarl.rollout.backends import require_sync
 from arenarl.rollout.environment import Environment
+from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.run.checkpoints import TrainingBar
 from arenarl.run.stage import fix_randomness
-from arenarl.studies.bench_parts import Script, SlowJudge
+from arenarl.studies.bench_parts import Generate, Script, SlowJudge
 from arenarl.studies.bench_training import Bench, show
 from arenarl.system.errors import run_cli
 from arenarl.training.step_ahead import StepAhead
@@ -103,6 +107,16 @@ def slowed(environment: Environment, seconds: float) -> Environment:
     return environment
 
 
+def by_seed(generate: Generate, tokens: int) -> Generate:
+    """Return `generate` with other tokens of its turns: drawn from the request's seed, below `tokens`."""
+
+    async def generate_and_draw(request: TurnRequest) -> GeneratedTurn:
+        turn, rng = await generate(request), random.Random(request.seed)
+        return GeneratedTurn([rng.randrange(tokens) for _ in turn.token_ids])
+
+    return generate_and_draw
+
+
 def measure(bench: Bench, step_class: type[StepAhead], arguments: argparse.Namespace) -> list[Period]:
     """Train `--steps` steps and return the periods between them."""
     config = deepcopy(bench.config)
@@ -112,7 +126,8 @@ def measure(bench: Bench, step_class: type[StepAhead], arguments: argparse.Names
     trainer = make_trainer(config, bench.policy, bench.queries, step)
     trainer.args.save_strategy = SaveStrategy.NO
     boundaries, roll_out = [], trainer.rollout_func
-    script = Script(bench.tokenizer, step.engine.generator.generate, TURNS)
+    generate = by_seed(step.engine.generator.generate, len(bench.tokenizer))
+    script = Script(bench.tokenizer, generate, TURNS)
     step.engine.generator = SimpleNamespace(generate=script, batch_size=config.rollout.batch_size)
 
     def rollout_func(*given: Any) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The benchmark of one step ahead as a command on a tiny policy. No test depends on speed."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from arenarl.studies.bench_ahead import Period, figures
+from arenarl.rollout.generation import GeneratedTurn, TurnRequest
+from arenarl.studies.bench_ahead import Period, by_seed, figures
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -24,6 +26,16 @@ def test_the_ratio_compares_a_step_with_the_longer_part_in_turn():
     assert result["step_s"] == pytest.approx(8.35) and result["share_of_in_turn"] == pytest.approx(8.35 / 11)
     assert result["ratio"] == pytest.approx(7.85 / 7) and not result["goal_met"]
     assert result["ratio_same_steps"] == pytest.approx((8 / 7.5 + 7.7 / 7.7) / 2)
+
+
+def test_a_turn_s_tokens_depend_on_its_seed_and_length_but_not_on_the_policy():
+    def turn(token_ids, seed):
+        async def generate(_):
+            return GeneratedTurn(token_ids)
+
+        return asyncio.run(by_seed(generate, 700)(TurnRequest([1], 99, 0.8, seed))).token_ids
+
+    assert turn([1] * 50, 3) == turn([2] * 50, 3) != turn([1] * 50, 4) and len(turn([1] * 9, 3)) == 9
 
 
 @pytest.mark.slow(seconds=40)
