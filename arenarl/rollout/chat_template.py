@@ -11,7 +11,7 @@ message, and breaks up control tokens in untrusted text.
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -167,21 +167,6 @@ class ChatEncoder:
         start, end = self._short_turn(json.dumps(tools, ensure_ascii=False), has_system)
         return self._encode_behind(text[start:end], text[end:])
 
-    def part(self, text: str, room: int, is_end: bool = False) -> str:
-        """Return the text, or only its beginning (or end) if that part alone has far more than `room` tokens.
-
-        So a text that cannot fit is never tokenised whole. The part has more than twice as many tokens as fit, because
-        the rest of the text can change the tokens at the cut.
-        """
-        room = max(room, LEAST_ROOM)
-        length = 2 * room
-        while length < len(text):
-            part = text[-length:] if is_end else text[:length]
-            if len(self.tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]) > 2 * room:
-                return part
-            length *= 2
-        return text
-
     def _short_turn(self, tools_json: str, has_system: bool) -> tuple[int, int]:
         """Return where the turn in front of the observations starts and ends in the text."""
         end = self.tokenizer.eos_token
@@ -331,6 +316,21 @@ class ChatEncoder:
                 label = _TAG.sub("\n", between).rstrip().rpartition("\n")[2].strip()
                 marks.update([label] if label.endswith((":", "：")) and 2 < len(label) <= 40 else [])
         return re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True))) or "(?!)")
+
+
+def bounded_ids(encode: Callable[[int], list[int]], length: int, room: int) -> list[int]:
+    """Return the tokens of a text of `length` characters, or of a part of it that has far more than `room` tokens.
+
+    `encode` returns the tokens of a part with so many characters. So a text that cannot fit is never tokenised whole.
+    The part has more than twice as many tokens as fit, because the rest of the text can change the tokens at the cut.
+    """
+    room = max(room, LEAST_ROOM)
+    size = 2 * room
+    while size < length:
+        if len(token_ids := encode(size)) > 2 * room:
+            return token_ids
+        size *= 2
+    return encode(length)
 
 
 def chat_encoder(tokenizer: PreTrainedTokenizerBase) -> ChatEncoder:

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from arenarl.config.schema import EnvironmentConfig, RolloutConfig
 from arenarl.config.value_types import ActionForm
-from arenarl.rollout.chat_template import chat_encoder
+from arenarl.rollout.chat_template import bounded_ids, chat_encoder
 from arenarl.rollout.environment import (
     Environment,
     Step,
@@ -318,10 +318,18 @@ class RolloutEngine:
         messages = prompt_messages(query, self.system, first_observation)
         key = tuple(message["content"] for message in messages)
         if key not in self._prompts:
-            text = messages[-1]["content"]
-            if self.limit and len(self.encoder.part(text, self.limit.tokens)) < len(text):
-                raise NoRoom(f"a prompt of {len(text):,} characters has more tokens than {self.limit}; shorten it")
-            self._prompts[key] = self.encoder.encode(messages, self.tools, add_generation_prompt=True)
+            *head, last = messages
+            text = last["content"]
+
+            def encode(size: int) -> list[int]:
+                part = [*head, last | {"content": text[:size]}]
+                return self.encoder.encode(part, self.tools, add_generation_prompt=True)
+
+            token_ids = bounded_ids(encode, len(text), self.limit.tokens if self.limit else len(text))
+            if self.limit and len(token_ids) > 2 * self.limit.tokens:
+                remedy = "shorten it, or name another model"
+                raise NoRoom(f"a prompt of {len(text):,} characters has more tokens than {self.limit}; {remedy}")
+            self._prompts[key] = token_ids
         return list(self._prompts[key])
 
     def require_room(self, queries: Sequence[Query]) -> int | None:
@@ -376,15 +384,16 @@ class RolloutEngine:
         if (most := self.config.max_result_tokens) is None or self.tokenizer is None:
             return observation
         observation = storable(observation)
-        parts = [self.encoder.part(observation, most, is_end) for is_end in (False, True)]
-        if sum(map(len, parts)) >= len(observation):
-            parts = [observation]
-        ids = [self.tokenizer.encode(part, add_special_tokens=False) for part in parts]
-        if len(ids[0]) <= most:
+
+        def encode(part: str) -> list[int]:
+            return self.tokenizer.encode(part, add_special_tokens=False)
+
+        first = bounded_ids(lambda size: encode(observation[:size]), len(observation), most)
+        if len(first) <= most:
             return observation
-        gap = self.tokenizer.encode(GAP, add_special_tokens=False)
-        left = max(0, most - len(gap))
-        halves = ids[0][: left - left // 2], ids[-1][len(ids[-1]) - left // 2 :]
+        last = bounded_ids(lambda size: encode(observation[-size:]), len(observation), most)
+        left = max(0, most - len(encode(GAP)))
+        halves = first[: left - left // 2], last[len(last) - left // 2 :]
         return GAP.join(self.tokenizer.decode(half).strip("\ufffd") for half in halves)
 
     def _append_observations(self, progress: Progress, steps: list[Step]) -> None:
@@ -393,13 +402,18 @@ class RolloutEngine:
         If the observations cannot fit, only a part of them is tokenised, which cannot fit either. The trajectory then
         ends before its next turn, and drops these tokens.
         """
-        observations, shown = progress.add_observations(steps), []
-        text = "".join(message["content"] for message in observations)
-        most = len(self.encoder.part(text, self.config.max_tokens - progress.length))
-        for message in observations:
-            shown.append(message | {"content": message["content"][:most]})
-            most -= len(shown[-1]["content"])
-        progress.append(self.encoder.observation_ids(shown, self.tools, bool(self.system)), is_own=False)
+        observations = progress.add_observations(steps)
+
+        def encode(size: int) -> list[int]:
+            shown = []
+            for message in observations:
+                shown.append(message | {"content": message["content"][:size]})
+                size -= len(shown[-1]["content"])
+            return self.encoder.observation_ids(shown, self.tools, bool(self.system))
+
+        length = sum(len(message["content"]) for message in observations)
+        room = self.config.max_tokens - progress.length
+        progress.append(bounded_ids(encode, length, room), is_own=False)
 
 
 async def _act(environment: Environment, calls: Sequence[ToolCall], shown_names: Mapping[str, str]) -> list[Step]:

@@ -201,6 +201,20 @@ def test_the_templates_of_the_documentation_show_everything(number):
     assert_parity(tokenizer, lambda: Speaks(""), [two_calls, call("lookup"), ANSWER])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_result_that_fits_is_whole_though_the_template_drops_blanks_around_it(kind, monkeypatch):
+    """The blanks alone have far more tokens than there is room for."""
+    tokenizer = tiny_tokenizer(kind, TAGS.replace("m['content']", "m['content'] | trim"))
+    make_trainable(tokenizer, "a policy")
+    config, environment, prompts = RolloutConfig(max_tokens=1500), Speaks(""), []
+    for result in ("The park is open.", "\n" * 9000 + "The park is open.", "\n" * 9000 + "The park is open. " * 900):
+        monkeypatch.setattr(environment, "call", lambda name, arguments, result=result: result)
+        engine = RolloutEngine(InOrder(tokenizer, [call("lookup"), ANSWER]), tokenizer, lambda: environment, config)
+        (trajectory,) = engine.roll_out([Attempt(query(), 0.0, 1)])
+        prompts.append((trajectory.stop_reason, trajectory.completion_ids))
+    assert prompts[0] == prompts[1] and prompts[0][0] == "answer" and prompts[2][0] == "max_tokens"
+
+
 def test_words_and_blanks_among_added_tokens_are_ordinary_text(tokenizer):
     tokenizer = AutoTokenizer.from_pretrained(tokenizer.name_or_path)
     tokenizer.add_tokens(["  ", "\n\n", "covid-19", "C++", "->", "<tool>"])

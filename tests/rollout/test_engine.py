@@ -10,7 +10,7 @@ from policies import ANSWER, Echo, HalfScripted, Scripted, call, observations_of
 
 from arenarl.config.schema import RolloutConfig
 from arenarl.domains.travel.tools import TravelEnvironment
-from arenarl.rollout.chat_template import LEAST_ROOM, ChatEncoder
+from arenarl.rollout.chat_template import LEAST_ROOM, bounded_ids
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator
 from arenarl.rollout.policy import Limit
@@ -205,11 +205,13 @@ def test_a_bound_on_tokenising_changes_no_trajectory(tokenizer, monkeypatch):
         ["Lotus Park", " ", "\n", "公园", "17:30 ", "¥1290", "x" * 40, "<|im_end|>", "é", "=="],
     )
     two_calls = think(call("f").partition("\n\n")[2] + "\n" + call("g").partition("\n\n")[2])
-    bounded, is_cut = ChatEncoder.part, []
+    is_cut = []
 
-    def part(self, text, *options):
-        is_cut.append(len(shorter := bounded(self, text, *options)) < len(text))
-        return shorter
+    def bounded(encode, length, room):
+        sizes = []
+        token_ids = bounded_ids(lambda size: sizes.append(size) or encode(size), length, room)
+        is_cut.append(sizes[-1] < length)
+        return token_ids
 
     for _ in range(25):
         texts = ["".join(rng.choices(words, k=rng.randrange(10, 1500))) for _ in range(4)]
@@ -218,8 +220,8 @@ def test_a_bound_on_tokenising_changes_no_trajectory(tokenizer, monkeypatch):
             max_result_tokens=rng.choice([None, rng.randrange(20, 1200)]),
         )  # fmt: skip
         turns, trajectories = [rng.choice([call("f"), two_calls]), call("f"), ANSWER], []
-        for bound in (part, lambda self, text, *_: text):
-            monkeypatch.setattr(ChatEncoder, "part", bound)
+        for bound in (bounded, lambda encode, length, room: encode(length)):
+            monkeypatch.setattr("arenarl.rollout.engine.bounded_ids", bound)
             environment, left = Echo(), list(texts)
             environment.call = lambda name, arguments, left=left: left.pop()
             trajectories.append(roll_out(tokenizer, turns, environment, config))
@@ -228,14 +230,12 @@ def test_a_bound_on_tokenising_changes_no_trajectory(tokenizer, monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["Lotus Park 17:30 公园 " * 1000, "=" * 20_000, "ab" * 20_000], ids=range(3))
-@pytest.mark.parametrize("is_end", [False, True])
-def test_a_part_of_a_text_has_far_more_tokens_than_the_room(tokenizer, text, is_end):
-    encoder, count = engine_of(tokenizer, None, Echo()).encoder, lambda part: len(tokenizer.encode(part))
-    for room in (1, LEAST_ROOM, 3 * LEAST_ROOM, count(text)):
-        part = encoder.part(text, room, is_end)
-        assert text.endswith(part) if is_end else text.startswith(part)
-        assert part == text or count(text) > count(part) > 2 * max(room, LEAST_ROOM)
-    assert encoder.part(text, count(text), is_end) == text  # it fits
+def test_a_part_of_a_text_has_far_more_tokens_than_the_room(tokenizer, text):
+    whole = tokenizer.encode(text)
+    for room in (1, LEAST_ROOM, 3 * LEAST_ROOM):
+        token_ids = bounded_ids(lambda size: tokenizer.encode(text[:size]), len(text), room)
+        assert token_ids == whole or len(whole) > len(token_ids) > 2 * max(room, LEAST_ROOM)
+    assert bounded_ids(lambda size: tokenizer.encode(text[:size]), len(text), len(whole)) == whole  # it fits
 
 
 def test_a_random_policys_tokens_are_kept_unchanged(tokenizer, model, compact):
