@@ -233,7 +233,9 @@ class RolloutEngine:
                     progress = self._start(attempt.query, await begin(environment, attempt.query))
                     trajectory = await self._take_turns(progress, environment, attempt)
                 except NoRoom as error:  # the environment can be used again
-                    return self._end_without_room(progress, attempt.query, error)
+                    trajectory = self._end_without_room(progress, attempt.query, error)
+                    if trajectory.is_void:
+                        return trajectory
                 with wrap_crashes():
                     has_score = callable(getattr(environment, "score", None))
                 if has_score:
@@ -262,10 +264,14 @@ class RolloutEngine:
         return progress.end(query.query_id, stop_reason)
 
     def _end_without_room(self, progress: Progress | None, query: Query, error: NoRoom) -> Trajectory:
-        """Return a void trajectory whose prompt is too long for the policy. The first one is printed."""
+        """Return a trajectory without room for its next turn. The first one is printed.
+        Before its first turn it is void. Later, its own turns took the room: it ran out of tokens."""
         if not self._has_shown_no_room:
             self._has_shown_no_room = True
-            show(f"query {query.query_id}: {error}; trajectories without room are void (rollout/no_room_rate)")
+            ends = "such a trajectory is void (rollout/no_room_rate), or after its first turn ends for lack of tokens"
+            show(f"query {query.query_id}: {error}; {ends}")
+        if progress and progress.policy_tokens:
+            return progress.end(query.query_id, "max_tokens")
         trajectory = self._end_void(progress, query, "no_room")
         trajectory.meta["no_room"] = storable(str(error))[:300]
         return trajectory

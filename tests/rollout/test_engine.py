@@ -13,7 +13,7 @@ from arenarl.domains.travel.tools import TravelEnvironment
 from arenarl.rollout.chat_template import LEAST_ROOM, bounded_ids
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator
-from arenarl.rollout.policy import Limit
+from arenarl.rollout.policy import Limit, NoRoom
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.training.sft_data import as_text, tokenize
@@ -153,7 +153,7 @@ def test_a_first_observation_without_room_makes_only_its_trajectory_void(tokeniz
         assert void.is_void and not void.valid and "than the" in void.meta["no_room"] and "reward" not in void.meta
         assert void.prompt_ids == engine.prompt_ids(query()) and void.completion_ids == []
         assert Trajectory.from_record(json.loads(json.dumps(void.to_record()))).is_void
-    assert capfd.readouterr().err.count("trajectories without room are void (rollout/no_room_rate)") == 1
+    assert capfd.readouterr().err.count("such a trajectory is void (rollout/no_room_rate)") == 1
 
 
 @pytest.mark.parametrize("observation", [None, "hello " * 9])
@@ -170,6 +170,36 @@ def test_a_query_without_room_is_void_after_the_first_rollout(tokenizer, observa
     (void,) = engine.roll_out([Attempt(long, 0.0, 1)])
     assert void.stop_reason == ("tool_crash" if error else "no_room") and void.messages[0]["content"] == long.query
     assert void.is_void and 0 < len(void.prompt_ids) < 10 and void.completion_ids == []
+
+
+class Narrow(Scripted):
+    """A back end that reads at most `most` tokens, less than the policy."""
+
+    most = 300
+
+    async def generate(self, request):
+        if len(request.token_ids) > self.most:
+            raise NoRoom(f"a prompt of {len(request.token_ids)} tokens is too long; lower rollout.max_tokens")
+        return await super().generate(request)
+
+
+def test_a_trajectory_whose_own_turns_took_the_room_of_its_back_end_is_not_void(tokenizer, capfd):
+    """Otherwise a policy would escape the judge by long turns, and its short trajectories alone would count."""
+
+    class Scored(Greeting):
+        def score(self):
+            return 0.25
+
+    scripts = {"park": [call("f", x="long " * 150), ANSWER], "lake": [call("f"), ANSWER]}
+    queries = [query("Find a quiet park."), query("Find a quiet lake.", "p")]
+    environment = Scored(None, None, "hello " * 400)
+    engine = engine_of(tokenizer, Narrow(tokenizer, scripts), environment, RolloutConfig(max_tokens=3000))
+    long, short, void = engine.roll_out([Attempt(one, 0.0, 1) for one in (*queries, queries[0])])
+    assert (long.stop_reason, short.stop_reason, void.stop_reason) == ("max_tokens", "answer", "no_room")
+    assert long.meta["reward"] == short.meta["reward"] == 0.25 and "reward" not in void.meta
+    assert long.policy_mask_T and all(long.policy_mask_T) and long.messages[-1]["role"] == "tool"
+    assert len(long.completion_ids) == len(long.policy_mask_T) == len(long.logprobs_T)
+    assert capfd.readouterr().err.count("after its first turn ends for lack of tokens") == 1
 
 
 HUGE = {"words": "word " * 400_000, "one word": "x" * 2_000_000, "digits": "1234567" * 300_000,
