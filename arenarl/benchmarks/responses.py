@@ -92,7 +92,9 @@ def respond(responses: Sequence[Response], make_engine: Callable[[], RolloutEngi
             bar.update()
 
         if missing:
-            make_engine().roll_out([response.attempt for response in missing], keep)
+            engine, attempts = make_engine(), [response.attempt for response in missing]
+            engine.require_room([attempt.query for attempt in attempts])  # it may serve several benchmarks
+            engine.roll_out(attempts, keep)
 
 
 def response_text(trajectory: Trajectory) -> str:

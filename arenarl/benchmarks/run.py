@@ -150,7 +150,7 @@ def _plan_responses(task: Task, config: Config, folder: Path, made_by: str) -> l
 
 
 def _judge_all(responses: Sequence[Response], task: Task, judge: JudgeConfig, client: LLMClient, title: str) -> None:
-    """Set the verdicts of all responses without a tool crash; a failed verdict is None.
+    """Set the verdicts of all responses that are not void; a failed verdict is None.
     Raises RunStopped if the client stops the run, for example because its budget is spent."""
     again = prompt_texts("benchmarks", "en")["again"]
 
@@ -180,7 +180,8 @@ def _judge_all(responses: Sequence[Response], task: Task, judge: JudgeConfig, cl
 def entry_of(task: Task, responses: Sequence[Response], judge: JudgeConfig, config: Config) -> dict[str, Any]:
     """Return the figures of one policy, with the items, judge and settings behind them.
 
-    Responses without a verdict count as failed; responses with a tool crash count as void. Figures leave out both.
+    Responses without a verdict count as failed, or as void after a tool crash or without room for the prompt. Figures
+    leave out both.
     `items` counts the items with at least one verdict."""
     verdicts = defaultdict(list)
     for response in sorted(responses, key=lambda response: (response.number, response.repeat)):

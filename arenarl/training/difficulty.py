@@ -115,6 +115,7 @@ def measure(config: Config) -> None:
     make_environment = environment_maker(config.environment, config.data.language, client, config.judge)
     engine = make_policy_engine(config, policy, make_environment, client)
     missing = [query for query in queries if query.query_id not in records]
+    engine.require_room(missing)
     with Bar("difficulty", len(queries), len(queries) - len(missing)) as bar:
         for start in range(0, len(missing), BATCH):
             batch = missing[start : start + BATCH]

@@ -2,10 +2,15 @@
 
 import pytest
 from benchmark_files import run_here, write_jsonl, writing_records
+from policies import ANSWER, Echo, Scripted, query
 from scripts import ROOT, read
 
-from arenarl.benchmarks.responses import response_text, settings_of
+from arenarl.benchmarks.benchmark import Item
+from arenarl.benchmarks.responses import Response, respond, response_text, settings_of
 from arenarl.config.schema import Config, EnvironmentConfig, RolloutConfig
+from arenarl.rollout.engine import Attempt, RolloutEngine
+from arenarl.rollout.policy import Limit
+from arenarl.system.errors import UserError
 from arenarl.trajectory import ToolCall, Trajectory, assistant_message, reply_message
 
 
@@ -39,6 +44,22 @@ def test_search_uses_research_tools_or_the_users_class_and_writing_none():
     assert (rollout.max_turns, rollout.force_answer, rollout.system_prompt) == (1, False, "none")
     own = Config(environment=EnvironmentConfig(name="mine:Tools"))
     assert [settings_of(own, has_search).environment.name for has_search in (True, False)] == ["mine:Tools", "none"]
+
+
+def test_the_prompts_of_every_benchmark_are_checked_though_benchmarks_share_an_engine(tokenizer, tmp_path):
+    scripted = Scripted(tokenizer, {"short": [ANSWER]})
+    engine = RolloutEngine(scripted, tokenizer, Echo, RolloutConfig(max_tokens=100), schemas_in_prompt=False)
+    engine.limit = Limit(200, "that the model reads")
+
+    def response(text):
+        return Response(0, 0, Item("0", text), Attempt(query(text), 0.0, 1), tmp_path / text[:5], "made by")
+
+    short, long = response("short"), response("long " * 120)
+    respond([short], lambda: engine, "one")
+    assert short.trajectory.valid
+    with pytest.raises(UserError, match="than the 200 that the model reads; shorten"):
+        respond([long], lambda: engine, "another")
+    assert long.trajectory is None
 
 
 def test_a_policy_reads_the_system_prompt_of_the_config_alone(tmp_path, monkeypatch):

@@ -107,6 +107,17 @@ def test_queries_without_a_known_answer_are_refused(config, rolled_out, tmp_path
     assert not rolled_out and not config.pass_rates.exists()
 
 
+def test_a_query_without_room_is_refused_before_any_rollout(config, rolled_out, tmp_path, monkeypatch):
+    monkeypatch.setattr(difficulty, "BATCH", 2)  # it would be in the last batch
+    path = tmp_path / "data" / "rl_queries.jsonl"
+    *queries, report = read_jsonl(path)
+    queries[5]["query"] *= 2000
+    write_jsonl(path, [*queries, report])
+    with pytest.raises(UserError, match="more tokens than the [0-9,]+ that the model reads; shorten it"):
+        difficulty.measure(config)
+    assert not rolled_out
+
+
 @pytest.mark.parametrize("rate", ['"0.5"', "NaN", "2", "[0.5]", "-1"])
 def test_a_pass_rate_that_is_not_a_share_is_refused(rate, tmp_path):
     path = tmp_path / "pass_rates.jsonl"
