@@ -172,7 +172,9 @@ def _problems(table: Table) -> Iterator[str]:
             yield f"row {name}: set both series and at, in a table with an axis, or neither"
         if row.real_run and not table.real_model:
             yield f"row {name} has a real_run, but the table has no real_model; set both or neither"
-        if row.policy_of and (table.measure or row.checkpoint == "sft"):
+        if row.policy_of and row.config is None:
+            yield f"row {name} has policy_of, but no config, so nothing would be run; name the YAML to evaluate with"
+        elif row.policy_of and (table.measure or row.checkpoint == "sft"):
             yield f"row {name} trains nothing: policy_of goes with neither checkpoint: sft nor measure; leave one out"
         elif row.policy_of and not _trains(table.rows.get(row.policy_of)):
             trained = ", ".join(other for other in table.rows if _trains(table.rows[other]))

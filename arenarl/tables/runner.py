@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -35,7 +34,6 @@ class _RunFailed(Exception):
 
 
 _PREPARING = Lock()  # seeds share their data
-_TRAINING = defaultdict[Path, Lock](Lock)  # by run folder: rows with policy_of share a policy
 
 
 def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
@@ -71,7 +69,11 @@ def _in_parallel(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, Futur
     pool = ThreadPoolExecutor(workers)
     cold_starts = {run.cold_start: run for run in runs}
     policies = {options: pool.submit(_cold_start, run) for options, run in cold_starts.items()}
-    futures = {pool.submit(_train_and_evaluate, run, policies[run.cold_start]): run for run in runs}
+    training = {run.trained.run_dir: _Training() for run in runs}
+    futures = {
+        pool.submit(_train_and_evaluate, run, policies[run.cold_start], training[run.trained.run_dir]): run
+        for run in runs
+    }
     try:
         for future in as_completed(futures):
             yield futures[future], future
@@ -108,14 +110,31 @@ def _cold_start(run: Run) -> None:
     _call([sys.executable, *launcher, "train_sft.py", *run.cold_start], log, f"seed {run.seed}")
 
 
-def _train_and_evaluate(run: Run, cold_start: Future[None]) -> dict[str, Any]:
+class _Training:
+    """RL of one policy. Rows with policy_of share it: it runs once, and if it fails, all of them fail."""
+
+    def __init__(self) -> None:
+        self._lock, self._outcome = Lock(), Future[None]()
+
+    def finish(self, run: Run, label: str) -> None:
+        with self._lock:
+            if not self._outcome.done():
+                try:
+                    _call([sys.executable, "train_rl.py", *run.training], run.trained.run_dir / "log.txt", label)
+                except _RunFailed as error:
+                    self._outcome.set_exception(error)
+                else:
+                    self._outcome.set_result(None)
+        self._outcome.result()
+
+
+def _train_and_evaluate(run: Run, cold_start: Future[None], training: _Training) -> dict[str, Any]:
     """Train and evaluate one row and seed; return its results."""
     cold_start.result()
     config = run.loaded
     label, log = f"{run.row}, seed {run.seed}", config.run_dir / "log.txt"
     if run.checkpoint == "rl":
-        with _TRAINING[run.trained.run_dir]:
-            _call([sys.executable, "train_rl.py", *run.training], run.trained.run_dir / "log.txt", label)
+        training.finish(run, label)
     _call([sys.executable, "evaluate.py", *run.options], log, label)
     summary = read_json(config.results_dir / "summary.json")
     figures, greedy = summary[run.checkpoint]["sampled"], summary[run.checkpoint].get("greedy")

@@ -9,7 +9,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 
 import pytest
 
@@ -134,6 +133,7 @@ def table_with(keys="", row=""):
     (table_with(row=", policy_of: y"), "row x: policy_of is y, which trains no policy"),
     (table_with(row=", policy_of: x, checkpoint: sft"), "policy_of goes with neither checkpoint: sft nor measure"),
     (table_with("measure: onset", row=", policy_of: x"), "policy_of goes with neither"),
+    (TABLE.replace("{x:", "{y: {label: Y, policy_of: x}, x:"), "row y has policy_of, but no config, so nothing would"),
 ])  # fmt: skip
 def test_a_table_that_cannot_work_is_refused_in_one_line(text, message, tmp_path):
     (tmp_path / "bad.yaml").write_text(text, encoding="utf-8")
@@ -576,7 +576,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkey
     (tmp_path / "fails.py").write_text(text, encoding="utf-8")
     trained = []
 
-    def train_and_evaluate(run, cold_start):
+    def train_and_evaluate(run, cold_start, _):
         cold_start.result()
         trained.append(run.row)
         command = [sys.executable, str(tmp_path / "fails.py"), run.config]
@@ -661,14 +661,14 @@ def test_a_row_with_the_policy_of_another_evaluates_it_with_settings_of_its_own(
     assert theirs == {"trained.tournament.topology": "swiss", "trained.rollout.temperature": 0.8}
     assert not any(key.startswith("trained.") for run in (own, other) for key in run.settings)
 
-    calls, training = [], Lock()
+    calls, fails = [], []
 
     def call(command, log, name):
-        if command[1] == "train_rl.py":
-            assert training.acquire(blocking=False), "two processes train one policy"
-            time.sleep(0.05)
-            training.release()
         calls.append((command[1], *command[2:], str(log.parent)))
+        if command[1] == "train_rl.py":
+            time.sleep(0.05)
+            if fails:
+                raise runner._RunFailed(f"{name}: out of memory")
 
     monkeypatch.setattr(runner, "_call", call)
     monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
@@ -678,10 +678,15 @@ def test_a_row_with_the_policy_of_another_evaluates_it_with_settings_of_its_own(
     assert runner.run_all([crossed, other], tmp_path / "results", workers=2) == []
     place = "runs/tables/own"
     assert sorted(calls) == sorted([
-        *[("train_rl.py", *other.options, f"{place}/other")] * 2,  # the second finds the work finished
+        ("train_rl.py", *other.options, f"{place}/other"),
         ("evaluate.py", *other.options, f"{place}/other"), ("evaluate.py", *crossed.options, f"{place}/crossed"),
     ])  # fmt: skip
     assert crossed.loaded.evaluate.checkpoints == {"rl": f"{place}/other/rl"}
+
+    calls.clear()
+    fails.append("")
+    (failure,) = runner.run_all([crossed, other], tmp_path / "again", workers=2)
+    assert failure.endswith("seed 0: out of memory") and len(calls) == 1  # no second try, neither after Ctrl-C
 
 
 def test_our_figures_name_subtasks_figures_or_criteria_of_the_tables_domain():
@@ -699,7 +704,7 @@ def test_two_rows_with_the_same_settings_share_a_run_under_both_names(folder, tm
     runs = runs_of("own", table, ["one", "twin"], [0])
     trained = []
     monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
-    monkeypatch.setattr(runner, "_train_and_evaluate", lambda run, _: trained.append(run.row) or result(run, 60.0))
+    monkeypatch.setattr(runner, "_train_and_evaluate", lambda run, *_: trained.append(run.row) or result(run, 60.0))
     assert runner.run_all(runs, tmp_path, workers=1) == [] and len(trained) == 1
     assert list(read_runs(tmp_path / "own")) == [("one", 0), ("twin", 0)]
     assert runner.run_all(runs, tmp_path, workers=1) == [] and len(trained) == 1
@@ -725,7 +730,9 @@ def test_a_failed_cold_start_is_named_once_and_fails_the_rows_of_its_seed(folder
             raise runner._RunFailed("seed 0: error: no luck")
 
     monkeypatch.setattr(runner, "_cold_start", cold_start)
-    monkeypatch.setattr(runner, "_train_and_evaluate", lambda run, cold_start: cold_start.result() or result(run, 60.0))
+    monkeypatch.setattr(
+        runner, "_train_and_evaluate", lambda run, cold_start, _: cold_start.result() or result(run, 60.0)
+    )
     runs = runs_of("own", read_table("own", folder), [], [0, 1])
     assert runner.run_all(runs, tmp_path, workers=1) == ["seed 0: error: no luck"]
     assert list(read_runs(tmp_path / "own")) == [("one", 1), ("other", 1)]
