@@ -155,7 +155,8 @@ def printable_lines(text: str) -> str:
 
 
 def keep_tracebacks(folder: Path) -> None:
-    """Write the traceback of a later failure to error-<rank>.txt in `folder`; the printed line then names the file."""
+    """Write the traceback of a later failure of this script to error-<rank>.txt in `folder`; the printed line then
+    names the file."""
     global _traceback_folder
     _traceback_folder = folder
     _traceback_file(folder).unlink(missing_ok=True)  # left by an earlier failure
@@ -167,8 +168,9 @@ def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
     An error that the user can fix prints one line on stderr and exits with code 2; a bug exits with 1, Ctrl-C with 130.
     After Ctrl-C a line says that the command resumes, unless the script cannot resume (`goes_on` False).
     """
+    global _traceback_folder
     prepare_process()
-    code = 0
+    code, _traceback_folder = 0, None
     try:
         main()
         sys.stdout.flush()

@@ -33,6 +33,7 @@ from arenarl.system.errors import (
     OUT_OF_MEMORY,
     UserError,
     explain,
+    keep_tracebacks,
     prepare_process,
     run_cli,
 )
@@ -314,6 +315,16 @@ def test_an_error_raised_from_itself_is_a_bug_like_any_other():
     bug = ValueError("a bug")
     bug.__cause__ = bug
     assert explain(bug) is None
+
+
+def test_a_script_does_not_write_into_the_folder_of_an_earlier_one_in_its_process(tmp_path, capsys):
+    def main():
+        raise UserError("no luck")
+
+    keep_tracebacks(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        run_cli(main)
+    assert capsys.readouterr().err == "error: no luck\n" and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
