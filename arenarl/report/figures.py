@@ -129,14 +129,16 @@ def draw_curves(lines: dict[str, tuple[Sequence[Curve], str]], judge: str) -> Fi
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    """Return a figure with this number of panels over optimizer steps, three in a row."""
-    rows = math.ceil(count / 3)
-    figure = Figure(figsize=(9.5, 2.6 * rows), layout="constrained")
-    panels = list(figure.subplots(rows, 3, sharex=True).flat)
+    """Return a figure with this number of panels over optimizer steps, three in a row, or four if fewer stay empty."""
+    columns = min((3, 4), key=lambda columns: -count % columns)
+    rows = math.ceil(count / columns)
+    figure = Figure(figsize=(3.2 * columns, 2.6 * rows), layout="constrained")
+    panels = list(figure.subplots(rows, columns, sharex=True).flat)
     for unused in panels[count:]:
         unused.remove()
-    for axes in panels[:count][-3:]:
+    for axes in panels[:count][-columns:]:
         axes.set_xlabel("optimizer step")
+        axes.tick_params(labelbottom=True)  # also where the panel below stays empty
     return figure, panels[:count]
 
 

@@ -1,7 +1,8 @@
 """Runs the rows of tables: SFT once per seed, then RL and evaluation of every row, several runs at once.
 
 The three scripts run as subprocesses and resume by themselves. A run is finished when `store` has it. A finished run of
-another table with the same settings is copied.
+another table with the same settings is copied if it ran on this kind of CPU. All rows of a table and seed must start
+from the same SFT policy, so each run stores the hash of its weights, and a row with another one is refused.
 """
 
 import json
@@ -19,13 +20,14 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.evaluation.statistics import KEPT_BY_TABLES, shown_figures
 from arenarl.plan.estimate import tokens_per_call
 from arenarl.report.figures import training_log
+from arenarl.report.provenance import cpu
 from arenarl.report.summary import heading
 from arenarl.report.watching import watched_series
-from arenarl.system.atomic_files import read_json
+from arenarl.system.atomic_files import hash_files, read_json
 from arenarl.system.errors import OWNED
 from arenarl.system.progress import Bar, say
 from arenarl.tables.rows import Run
-from arenarl.tables.store import FILE, Stored, read_runs, store_run
+from arenarl.tables.store import FILE, SFT_HASH, Stored, read_runs, store_run
 from arenarl.trajectory import read_steps
 
 
@@ -41,7 +43,7 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
     failures: dict[tuple[int, str], str] = {}
     missing = missing_runs(runs, results)
     with Bar("runs", len(runs), len(runs) - len(missing)) as bar:
-        for run, future in _in_parallel(_unique(missing), workers):
+        for run, future in _in_parallel(_unique(missing), results, workers):
             try:
                 record = future.result()
             except _RunFailed as error:
@@ -63,7 +65,7 @@ def _unique(runs: Sequence[Run]) -> list[Run]:
     return sorted((run for run in runs if run in by_settings.values()), key=lambda run: run.seed)
 
 
-def _in_parallel(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, Future[dict[str, Any]]]]:
+def _in_parallel(runs: Sequence[Run], results: Path, workers: int) -> Iterator[tuple[Run, Future[dict[str, Any]]]]:
     """Yield each run with its result as it ends. After Ctrl-C no further run starts.
     Cold starts are first in the queue, so a run only waits for a cold start that has begun."""
     pool = ThreadPoolExecutor(workers)
@@ -71,7 +73,7 @@ def _in_parallel(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, Futur
     policies = {options: pool.submit(_cold_start, run) for options, run in cold_starts.items()}
     training = {run.trained.run_dir: _Training() for run in runs}
     futures = {
-        pool.submit(_train_and_evaluate, run, policies[run.cold_start], training[run.trained.run_dir]): run
+        pool.submit(_train_and_evaluate, run, policies[run.cold_start], training[run.trained.run_dir], results): run
         for run in runs
     }
     try:
@@ -82,16 +84,28 @@ def _in_parallel(runs: Sequence[Run], workers: int) -> Iterator[tuple[Run, Futur
 
 
 def missing_runs(runs: Sequence[Run], results: Path) -> list[Run]:
-    """Copy finished runs with the same settings from other tables, and return the runs that are still missing."""
+    """Copy finished runs with the same settings from other tables, and return the runs that are still missing.
+    Not copied: runs of another kind of CPU, on which the SFT policy of the same seed differs."""
     stored = {path.parent.name: read_runs(path.parent) for path in sorted(results.glob(f"*/{FILE}"))}
     missing = []
     for run in runs:
-        tables = [name for name in (run.table, *stored) if _is_finished(run, stored.get(name, {}))]
-        if not tables:
+        if _is_finished(run, stored.get(run.table, {})):
+            continue
+        finished = [runs_there[run.row, run.seed] for runs_there in stored.values() if _is_finished(run, runs_there)]
+        copied = next((other for other in finished if other.get("provenance", {}).get("cpu") == cpu()), None)
+        if copied is None or _other_policy(results / run.table, run.seed, copied["provenance"].get(SFT_HASH)):
             missing.append(run)
-        elif tables[0] != run.table:
-            store_run(results / run.table, stored[tables[0]][run.row, run.seed])
+        else:
+            store_run(results / run.table, copied)
     return missing
+
+
+def _other_policy(folder: Path, seed: int, sha256: str | None) -> str | None:
+    """Return a stored row of this seed that started from another SFT policy. Runs of older versions have no hash."""
+    hashes = {
+        row: run.get("provenance", {}).get(SFT_HASH) for (row, of), run in read_runs(folder).items() if of == seed
+    }
+    return next((row for row, stored in hashes.items() if None not in (stored, sha256) and stored != sha256), None)
 
 
 def _is_finished(run: Run, stored: Stored) -> bool:
@@ -101,13 +115,15 @@ def _is_finished(run: Run, stored: Stored) -> bool:
     return run.figure in earlier["figures"] and (run.measure is None or run.measure in earlier)
 
 
-def _cold_start(run: Run) -> None:
-    """Make the data and the SFT policy that a run starts from; the scripts skip finished work."""
+def _cold_start(run: Run) -> str:
+    """Make the data and the SFT policy that a run starts from; the scripts skip finished work.
+    Return the sha256 of the policy's weights."""
     log = Path(run.loaded.sft_policy).parent / "log.txt"
     with _PREPARING:
         _call([sys.executable, "data/prepare.py", *run.cold_start], log, f"seed {run.seed}")
     launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", "1"] if run.loaded.sft.deepspeed else []
     _call([sys.executable, *launcher, "train_sft.py", *run.cold_start], log, f"seed {run.seed}")
+    return hash_files(sorted(Path(run.loaded.sft_policy).glob("*.safetensors")))
 
 
 class _Training:
@@ -128,11 +144,16 @@ class _Training:
         self._outcome.result()
 
 
-def _train_and_evaluate(run: Run, cold_start: Future[None], training: _Training) -> dict[str, Any]:
-    """Train and evaluate one row and seed; return its results."""
-    cold_start.result()
-    config = run.loaded
+def _train_and_evaluate(run: Run, cold_start: Future[str], training: _Training, results: Path) -> dict[str, Any]:
+    """Train and evaluate one row and seed; return its record for `store`."""
+    sft_hash, config = cold_start.result(), run.loaded
     label, log = f"{run.row}, seed {run.seed}", config.run_dir / "log.txt"
+    if other := _other_policy(results / run.table, run.seed, sft_hash):
+        lines = f"delete the lines of seed {run.seed} in {results / run.table / FILE} to run all its rows again"
+        raise _RunFailed(
+            f"{label}: the stored row {other} started from another SFT policy than {config.sft_policy} is now (other "
+            f"code, or another CPU), so the two cannot be compared; {lines}, or name another --seed"
+        )
     if run.checkpoint == "rl":
         training.finish(run, label)
     _call([sys.executable, "evaluate.py", *run.options], log, label)
@@ -155,7 +176,7 @@ def _train_and_evaluate(run: Run, cold_start: Future[None], training: _Training)
     groups = [config.rl.groups + step.get("rollout/replaced_groups", 0) for step in steps]
     calls = round(sum(step["judge/calls_per_group"] * count for step, count in zip(steps, groups, strict=True)))
     per_call = tokens_per_call(config) if calls else None
-    results = {
+    record = {
         "row": run.row,
         "seed": run.seed,
         "config": run.config,
@@ -171,15 +192,15 @@ def _train_and_evaluate(run: Run, cold_start: Future[None], training: _Training)
         "peak_memory_gb": summary["peak_memory_gb"],
         "judge": summary["judge"],
         "date": time.strftime("%Y-%m-%d"),
-        "provenance": summary["provenance"],
+        "provenance": summary["provenance"] | {SFT_HASH: sft_hash},
     }
     if run.measure == "discrimination":
         from arenarl.studies.signal_and_noise import measure  # imported here because it loads torch
 
-        results["discrimination"] = measure(config)
+        record["discrimination"] = measure(config)
     elif run.measure == "onset":
-        results["onset"] = watched_series(config.run_dir / "rl")
-    return results
+        record["onset"] = watched_series(config.run_dir / "rl")
+    return record
 
 
 def _by_judge(judges: Sequence[JudgeConfig], figures: Sequence[dict[str, Any]]) -> dict[str, float | None]:

@@ -14,6 +14,7 @@ from arenarl.system.errors import UserError
 from arenarl.trajectory import read_jsonl
 
 FILE = "rows.jsonl"
+SFT_HASH = "sft_sha256"  # in a run's provenance: the weights of the SFT policy that it started from
 _KEYS = {"row", "seed", "settings", "figures", "by_subtask", "judge_calls", "curve", "seconds", "judge"}
 
 Stored = dict[tuple[str, int], dict[str, Any]]  # (row, seed) -> the run's results

@@ -32,7 +32,7 @@ from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 from arenarl.tables.rows import Row, Table, runs_of
-from arenarl.tables.store import FILE, read_runs
+from arenarl.tables.store import FILE, SFT_HASH, read_runs
 
 Seeds = dict[int, dict[str, Any]]  # seed -> results of its run
 Found = dict[str, Seeds]  # by row
@@ -45,7 +45,7 @@ def read_found(name: str, table: Table, results: Path, folder: str = "tables", q
 
     Two kinds of runs are left out, with a line in the log: runs of seeds that the table does not list, and runs whose
     settings differ from their row's current settings. Seeds added after results were seen would sooner or later make a
-    chance difference significant.
+    chance difference significant. Raises UserError if rows of one seed started from different SFT policies.
     """
     runs = runs_of(name, table, [], table.seeds, folder, quick)
     settings = {(run.row, run.seed): json.loads(json.dumps(run.settings)) for run in runs}
@@ -57,7 +57,22 @@ def read_found(name: str, table: Table, results: Path, folder: str = "tables", q
             say(f"{name}, {row}, seed {seed} is left out: {reason}")
         else:
             found[row][seed] = run if _has_subtasks_of(table.figure, run) else run | {"by_subtask": {}}
+    _check_sft_policies(found, results / name / FILE)
     return found
+
+
+def _check_sft_policies(found: Found, path: Path) -> None:
+    """Raise UserError if rows of one seed are known to have started from different SFT policies."""
+    first: dict[int, tuple[str, str]] = {}  # seed -> row and hash
+    for row, seeds in found.items():
+        for seed, run in seeds.items():
+            if sft_hash := run.get("provenance", {}).get(SFT_HASH):
+                other, expected = first.setdefault(seed, (row, sft_hash))
+                if sft_hash != expected:
+                    raise UserError(
+                        f"{path}: rows {other} and {row} of seed {seed} started from different SFT policies, so they "
+                        "cannot be compared; delete the seed's lines and run its rows again"
+                    )
 
 
 def _reason_to_skip(run: dict[str, Any], table: Table, settings: dict[str, Any]) -> str | None:

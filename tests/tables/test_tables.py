@@ -318,10 +318,12 @@ def test_the_figures_of_a_real_model_form_a_column_with_one_figure_per_seed(fold
     assert "Big-135M, trained by its own recipe with `./reproduce.sh real_model`, has one" in page_of(runs)
 
 
-def test_a_row_that_any_table_has_finished_is_not_run_again(folder, tmp_path):
+def test_a_row_that_any_table_has_finished_is_not_run_again(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "cpu", lambda: "one")
     run, *_ = runs_of("own", read_table("own", folder), [], [0])
+    store_run(tmp_path / "elsewhere", result(run, 50.0, cpu="two"))  # its SFT policy is another
     assert runner.missing_runs([run], tmp_path) == [run]
-    store_run(tmp_path / "another", result(run, 50.0))
+    store_run(tmp_path / "another", result(run, 50.0, cpu="one"))
     assert runner.missing_runs([run], tmp_path) == [] and read_runs(tmp_path / "own") == read_runs(tmp_path / "another")
     changed = result(run, 50.0) | {"settings": {**run.settings, "rl.beta": 0.5}}
     for table in ("own", "another"):
@@ -329,9 +331,34 @@ def test_a_row_that_any_table_has_finished_is_not_run_again(folder, tmp_path):
     assert runner.missing_runs([run], tmp_path) == [run]
 
 
-def test_a_row_copied_from_a_table_of_another_figure_has_no_subtasks(folder, tmp_path):
+def test_rows_of_a_seed_that_started_from_different_sft_policies_are_refused(folder, tmp_path, monkeypatch):
+    table = read_table("own", folder)
+    one, other = runs_of("own", table, [], [0])
+    stored = result(one, 50.0) | {"provenance": {"sft_sha256": "before"}}
+    store_run(tmp_path / "own", stored)
+    calls = []
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: "now")
+    monkeypatch.setattr(runner, "_call", lambda command, *_: calls.append(command))
+    (failure,) = runner.run_all([one, other], tmp_path, workers=1)
+    assert failure.startswith("other, seed 0: the stored row one started from another SFT policy") and not calls
+    assert f"delete the lines of seed 0 in {tmp_path / 'own' / FILE}" in failure
+
+    monkeypatch.setattr(runner, "cpu", lambda: "one")  # a finished run of another table is not mixed in either
+    elsewhere = result(other, 60.0) | {"provenance": {"sft_sha256": "now", "cpu": "one"}}
+    store_run(tmp_path / "another", elsewhere)
+    assert runner.missing_runs([one, other], tmp_path) == [other]
+
+    store_run(tmp_path / "own", elsewhere)
+    with pytest.raises(UserError, match="rows one and other of seed 0 started from different SFT policies"):
+        read_found("own", table, tmp_path)
+    store_run(tmp_path / "own", stored | {"provenance": {}})  # an older run has no hash
+    assert read_found("own", table, tmp_path)["one"]
+
+
+def test_a_row_copied_from_a_table_of_another_figure_has_no_subtasks(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "cpu", lambda: "one")
     run, *_ = runs_of("own", change(folder, add="figure: quality"), ["one"], [0])
-    store_run(tmp_path / "another", result(run, 50.0, quality=5.0))  # by_subtask has win rates
+    store_run(tmp_path / "another", result(run, 50.0, quality=5.0, cpu="one"))  # by_subtask has win rates
     assert runner.missing_runs([run], tmp_path) == []
     write(folder, tmp_path)
     one, *_ = read_json(tmp_path / "own" / "table.json")["rows"]
@@ -576,7 +603,7 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkey
     (tmp_path / "fails.py").write_text(text, encoding="utf-8")
     trained = []
 
-    def train_and_evaluate(run, cold_start, _):
+    def train_and_evaluate(run, cold_start, *_):
         cold_start.result()
         trained.append(run.row)
         command = [sys.executable, str(tmp_path / "fails.py"), run.config]
@@ -731,7 +758,7 @@ def test_a_failed_cold_start_is_named_once_and_fails_the_rows_of_its_seed(folder
 
     monkeypatch.setattr(runner, "_cold_start", cold_start)
     monkeypatch.setattr(
-        runner, "_train_and_evaluate", lambda run, cold_start, _: cold_start.result() or result(run, 60.0)
+        runner, "_train_and_evaluate", lambda run, cold_start, *_: cold_start.result() or result(run, 60.0)
     )
     runs = runs_of("own", read_table("own", folder), [], [0, 1])
     assert runner.run_all(runs, tmp_path, workers=1) == ["seed 0: error: no luck"]
@@ -747,6 +774,7 @@ def test_a_users_table_copies_finished_runs_and_is_a_family_of_its_own(tmp_path,
         "configs/methods/anchor.yaml}\n"
     )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "cpu", lambda: "AMD EPYC, AVX512")  # the stored runs' CPU
     monkeypatch.setattr(sys, "argv", ["tables", "mine"])
     main()
     assert "| Swiss |" in capsys.readouterr().out
