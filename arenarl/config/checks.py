@@ -330,7 +330,7 @@ def _check_llms(config: Config) -> None:
         if llm.name == "llm" and not llm.model:
             raise UserError(f"{key}.model is missing; name the model, or set {key}.base to a file of configs/judges")
         if llm.name == "llm" and judge.max_cost is not None and None in (llm.price_in, llm.price_out):
-            raise UserError(f"judge.max_cost needs {key}.price_in and {key}.price_out")
+            raise UserError(f"judge.max_cost needs {key}.price_in and {key}.price_out; set both beside its model")
 
 
 def _llm_sections(value: Any, key: str = "") -> Iterator[tuple[str, LLMConfig]]:

@@ -150,7 +150,7 @@ class LLMClient:
         self._failures: deque[bool] = deque(maxlen=WINDOW)
         self._last_reply_at = time.monotonic()
         self._last_error = self.last_failure = ""
-        self._is_silence_reported = False
+        self._is_silence_reported = self._has_unreadable = False
         self._thread = LoopThread("llm-client", on_end=self.transport.close)
 
     async def ask(
@@ -238,6 +238,7 @@ class LLMClient:
                 parsed = call.parse(reply)
             except ValueError as problem:
                 self.usage.unreadable += 1
+                self._has_unreadable = True
                 limit = f" (it used all of max_reply_tokens={call.llm.max_reply_tokens})"
                 error = f"{problem}{limit if call.is_cut(reply) else ''}"
                 conversation = call.retry_messages(reply, problem)
@@ -438,7 +439,9 @@ class LLMClient:
         share, most = sum(self._failures) / len(self._failures), self.limits.max_failure_share
         if share > most:
             failed = f"{share:.0%} of the last {len(self._failures)} verdicts failed"
-            self._stop(f"{failed}, above judge.max_failure_share={most}; the last: {self.last_failure}")
+            how = "; unreadable replies stay in judge.store, so name another file once the judge is mended"
+            limit = f"judge.max_failure_share={most}{how if self._has_unreadable else ''}"
+            self._stop(f"{failed}, above {limit}; the last: {self.last_failure}")
 
     def _count_failure(self, error: str) -> None:
         if not self.stop_reason:  # failures after the stop are not the model's

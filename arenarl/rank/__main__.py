@@ -27,12 +27,13 @@ from arenarl.rank.files import (
     read_ranks,
     to_record,
 )  # fmt: skip
-from arenarl.rank.ranker import Ranker
+from arenarl.rank.ranker import RankedGroup, Ranker
 from arenarl.system.atomic_files import write_lines
 from arenarl.system.database import json_hash
 from arenarl.system.errors import UserError, run_cli
 from arenarl.system.progress import Bar
 from arenarl.system.yaml_text import read_yaml
+from arenarl.tournament.topologies import paper_calls
 
 _ESTIMATED = 50  # groups whose prompts are built for the estimate
 _SHOWN = 5
@@ -132,16 +133,25 @@ def estimate_lines(ranker: Ranker, candidates: Candidates, max_cost: float | Non
     """Return the estimate of calls, tokens and cost as a line, and a warning if it exceeds `max_cost`.
     Prompts are built for at most `_ESTIMATED` groups, spread over the file, and scaled by the number of groups."""
     if not ranker.client:
-        return [f"estimate: none, because {ranker.judge_name} is your own class and may call anything"]
+        why = f"because {ranker.judge_name} is your own class and may call anything"
+        return [f"estimate: none, {why}; --max-calls and --max-cost do not limit it"]
     every = -(-candidates.count // _ESTIMATED)
     sample = [group for number, group in enumerate(candidates) if number % every == 0]
     config, usages = ranker.judge.config, []
     for is_most in (False, True):
         client = CountingClient(is_most)
         counted = ranker.with_judge(LLMJudge(config, client, ranker.judge.rubric))
-        asyncio.run(counted.rank_all([(group.prompt, group.candidates) for group in sample]))
-        usages.append(take_times(client, candidates.count / len(sample)))
+        ranked = asyncio.run(counted.rank_all([(group.prompt, group.candidates) for group in sample]))
+        more = sum(_most_calls(ranker, group) for group in ranked) / max(1, client.usage.calls) if is_most else 1.0
+        usages.append(take_times(client, more * candidates.count / len(sample)))
     return describe_estimate("estimate", "this ranking", *usages, [config], "--max-cost", max_cost)
+
+
+def _most_calls(ranker: Ranker, ranked: RankedGroup) -> int:
+    """Return the most calls that the ranking of a group can take, whatever the judge replies."""
+    entrants = {entrant for match in ranked.matches for entrant in (match.i, match.j)}  # identical ones enter once
+    both_orders = paper_calls(ranker.topology, len(entrants)) or 0
+    return max(ranked.calls, both_orders if ranker.params.get("bidirectional", True) else both_orders // 2)
 
 
 def _conclude(arguments: argparse.Namespace, candidates: Candidates, ranker: Ranker) -> None:

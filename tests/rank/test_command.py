@@ -123,7 +123,10 @@ def test_an_own_judge_is_named_in_a_file_and_contains_its_rubric(folder, monkeyp
     with pytest.raises(UserError, match="your own judge contains its rubric"):
         main(command())
     main(["candidates.jsonl", "--judge", "judge.yaml", "--estimate"])
-    assert "estimate: none, because judges_of_mine:Number is your own class" in capsys.readouterr().out
+    assert (
+        "Number is your own class and may call anything; --max-calls and --max-cost do not limit it"
+        in capsys.readouterr().out
+    )
     main(["candidates.jsonl", "--judge", "judge.yaml", "--out", "ranked.jsonl"])
     assert len(read("ranked.jsonl")) == 2
 
@@ -172,6 +175,22 @@ def test_a_spent_budget_stops_in_one_line_and_a_higher_one_goes_on(folder):
     assert len(read("ranked.jsonl")) == 12
 
 
+def test_a_judge_that_was_mended_after_unreadable_replies_needs_another_store_as_the_error_says(folder):
+    write_candidates(folder / "candidates.jsonl", 12, 4)
+    is_broken = [True]
+    app, _ = judging(lambda: completion("no JSON at all") if is_broken[0] else None)
+    with serving(app) as url:
+        write_judge(folder, url, **PRICES)
+        advice = (
+            "unreadable replies stay in judge.store, so name another file once the judge is mended; the last: it holds"
+        )
+        with pytest.raises(RunStopped, match=advice):
+            main(command())
+        is_broken[0] = False
+        main(command("--store", "mended.sqlite", "--out", "mended.jsonl"))
+    assert [line["failed_calls"] for line in read("mended.jsonl")] == [0] * 12
+
+
 def test_two_commands_do_not_write_one_file(folder):
     """Their lines would mix, and the second command would fail only at its end."""
     first = RankFile(folder / "ranked.jsonl", "run")
@@ -205,6 +224,25 @@ def test_the_estimate_needs_neither_key_nor_out_and_makes_no_call(folder, capsys
     with pytest.raises(UserError, match="set the environment variable OPENAI_API_KEY"):
         main(["candidates.jsonl", "--out", "ranked.jsonl"])
     assert not (folder / "ranked.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (["--topology", "seeded_single_elimination"], 3 * 2 * 22),  # 2N-2 matches, in both orders
+        (["--topology", "seeded_single_elimination", "--set", "bidirectional=false"], 3 * 22),
+        (["--topology", "double_elimination"], 3 * 2 * 22),
+        (["--topology", "balanced", "--set", "matches=n"], 3 * 2 * 12),
+        (["--topology", "group_stage", "--set", "repeats=2"], None),
+    ],
+)
+def test_the_estimate_s_most_calls_are_those_of_the_longest_tournament(folder, capsys, words, most):
+    lines = [{"prompt": f"Prompt {k}", "candidates": [*map(str, range(12)), "3", ""]} for k in range(3)]
+    (folder / "candidates.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    main(["candidates.jsonl", "--estimate", *words])
+    printed = capsys.readouterr().out.replace(",", "")
+    typical, at_most = map(int, re.search(r"about (\d+) LLM calls.*at most (\d+) LLM calls", printed).groups())
+    assert typical <= at_most and at_most == (most or typical)
 
 
 @pytest.mark.slow(seconds=25)
