@@ -107,7 +107,10 @@ def _over_layers(schema: type, values: dict[str, Any], layers: Iterable[tuple[So
     try:
         return _validator(schema).validate_python(values)
     except ValidationError as error:
-        raise UserError(_describe(error.errors()[0], sources)) from error
+        first, *others = error.errors()
+        missing_keys = [".".join(map(str, other["loc"])) for other in others if other["type"] == "missing"]
+        also = f"; also missing: {', '.join(missing_keys)}" if missing_keys and first["type"] == "missing" else ""
+        raise UserError(_describe(first, sources) + also) from error
 
 
 def _describe(problem: Any, sources: dict[str, str]) -> str:

@@ -5,6 +5,7 @@ no stage trains or tests on files of another seed or size. A folder without a ma
 """
 
 import os
+from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,9 @@ _KEYS_OF_SOURCE = ("source", "divide", "language")  # keys of `data` that apply 
 _ENVIRONMENT_KEYS = {"sft": ("world_seed", "results"), "rl": ("world_seed",), "test": ("world_seed",)}
 
 
-def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, split: str) -> None:
-    """Raise UserError if data/prepare.py prepared `split` (sft, rl or test) with other settings, or did not finish."""
+def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, *splits: str) -> None:
+    """Raise UserError if data/prepare.py prepared one of `splits` (sft, rl, test) with other settings, or did not
+    finish. The error names the keys of all these splits."""
     manifest = manifest_of(Path(data.folder))
     if manifest is None:
         return
@@ -38,7 +40,7 @@ def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, split: s
         if _may_be_copies(old["source"], manifest.get("sources", []), data.source):
             old["source"] = data.source
         sections = (old, manifest["environment"]), (asdict(data), asdict(environment))
-        changed = differences(*_deciding_settings(*sections, split=split))
+        changed = differences(*_deciding_settings(*sections, splits=splits))
     except (LookupError, TypeError, AttributeError) as error:
         how = "restore it, or rerun python data/prepare.py with this config"
         raise UserError(f"{data.folder}/manifest.json is damaged; {how}") from error
@@ -47,16 +49,17 @@ def refuse_other_data(data: DataConfig, environment: EnvironmentConfig, split: s
         raise UserError(f"{data.folder} was prepared with other settings ({changed}); {how}")
 
 
-def _deciding_settings(*pairs: tuple[dict[str, Any], dict[str, Any]], split: str) -> list[dict[str, Any]]:
-    """Reduce each pair of sections, `data` and `environment`, to the keys that decide the content of `split`."""
-    others = {"folder"}.union(CALL_KEYS, *(keys for name, keys in _KEYS_OF_SPLIT.items() if name != split))
+def _deciding_settings(*pairs: tuple[dict[str, Any], dict[str, Any]], splits: Collection[str]) -> list[dict[str, Any]]:
+    """Reduce each pair of sections, `data` and `environment`, to the keys that decide the content of `splits`."""
+    others = {"folder"}.union(CALL_KEYS, *(keys for name, keys in _KEYS_OF_SPLIT.items() if name not in splits))
     settings = [{"data": without(others, data)} for data, _ in pairs]
     if any(data["source"] and not data["divide"] for data, _ in pairs):
         return [{"data": {key: section["data"][key] for key in _KEYS_OF_SOURCE}} for section in settings]
     if not any(data["source"] for data, _ in pairs):  # published data does not depend on our environment
         for section, (_, environment) in zip(settings, pairs, strict=True):
             world = ("name",) if environment.get("domain") == "agentgym" else ()  # all servers share a domain
-            section["environment"] = {key: environment[key] for key in (*_ENVIRONMENT_KEYS[split], *world)}
+            keys = dict.fromkeys(key for split in splits for key in _ENVIRONMENT_KEYS[split])
+            section["environment"] = {key: environment[key] for key in (*keys, *world)}
     return settings
 
 

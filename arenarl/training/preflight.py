@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from arenarl.config.checks import check_groups
 from arenarl.config.command_line import parse_arguments
 from arenarl.config.schema import Config
+from arenarl.domains.prepared import manifest_of, refuse_other_data
 from arenarl.run.trainer_arguments import check_deepspeed, refuse_lost_updates
 from arenarl.system.errors import UserError, missing, run_cli
 from arenarl.system.progress import process_count, say
@@ -50,6 +51,7 @@ def preflight(config: Config, arguments: Namespace, provenance: Provenance) -> S
     if config.rl.advantage == "gae":
         rate = config.rl.critic_learning_rate
         refuse_lost_updates(config.policy, "rl.critic_learning_rate", rate, config.rl.deepspeed)
+    refuse_other_data(config.data, config.environment, "rl", "test")
 
     # after the checks of the config: loading torch takes seconds
     from arenarl.domains.domain import make_domain
@@ -85,8 +87,6 @@ def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) 
 
     Raises UserError for a bad input.
     """
-    from arenarl.domains.prepared import refuse_other_data
-
     check_method(config)
     data = Path(config.data.folder) / "sft.jsonl"
     if not data.is_file():
@@ -118,7 +118,6 @@ def _check_answers(config: Config, data: Path) -> None:
     Generated data passes, and so does an environment that ends trajectories itself.
     """
     from arenarl.domains.environments import environment_maker
-    from arenarl.domains.prepared import manifest_of
     from arenarl.rollout.environment import trait
     from arenarl.rollout.instances import temporary_environment
 

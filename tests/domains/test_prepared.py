@@ -72,6 +72,11 @@ def test_one_line_names_the_keys_both_values_and_the_fix(data):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+def test_the_keys_of_all_splits_that_a_stage_reads_are_in_one_line(data):
+    with pytest.raises(UserError, match=r"settings \(data.rl_size 1626 → 7, data.test_per_subtask 50 → 1\)"):
+        refuse_other_data(replace(data, rl_size=7, test_per_subtask=1, sft_size=9), EnvironmentConfig(), "rl", "test")
+
+
 def test_the_world_counts_for_all_splits_and_the_form_of_results_for_sft(data):
     assert all(is_refused(data, split, EnvironmentConfig(world_seed=1)) for split in SPLITS)
     assert [split for split in SPLITS if is_refused(data, split, EnvironmentConfig(results="compact"))] == ["sft"]
