@@ -62,6 +62,8 @@ def main() -> None:
         for family in (shipped, *({name: table} for name, table in tables.items() if name not in shipped)):
             if chosen := [name for name in names if name in family]:
                 print(write_tables(chosen, family, results, folder, arguments.quick))
+                pages = ", ".join(str(results / name / "README.md") for name in chosen)
+                print(f"written: {pages}{'; a smoke test, whose figures mean nothing' * arguments.quick}")
     if failures:
         raise UserError("; ".join(failures))
 

@@ -48,7 +48,8 @@ def write_tables(
             write_json(place / "table.json", summary)
             figures = draw(summary, table, found[name], place) if summary["seeds"] else []
             primary = [pair for pair in table.pairs if verdicts[frozenset(pair)]["family"] == "primary"]
-            write_text(place / "README.md", page(name, table, summary, results, figures, family, primary))
+            text = page(name, table, summary, results, figures, family, primary, quick)
+            write_text(place / "README.md", text)
     return "\n\n".join(short_table(tables[name], summaries[name], results) for name in names)
 
 
@@ -139,13 +140,14 @@ def beside_paper(table: Table, summary: dict[str, Any]) -> str:
 
 def page(
     name: str, table: Table, summary: dict[str, Any], results: Path, figures: Sequence[str], family: str,
-    primary: Sequence[tuple[str, str]],
+    primary: Sequence[tuple[str, str]], quick: bool = False,
 ) -> str:  # fmt: skip
-    """Return results/<table>/README.md: all figures, and the same rows at the paper's scale.
+    """Return <results>/<table>/README.md: all figures, and the same rows at the paper's scale.
 
     Args:
         family: the tables that one correction for multiple comparisons covers.
         primary: this table's primary comparisons, run or not.
+        quick: the rows are a smoke test.
     """
     others = [
         figure
@@ -164,10 +166,12 @@ def page(
         *_mean_columns("curve", table.curve_steps, f"curve, step {{}}{unit}".format),
     ]
     claims = f" The paper says: {' '.join(table.claims)}" if table.claims else ""
+    again = f"./reproduce.sh {name} --again --row ROW --seed SEED"
     recipe = f"{table.real_model}, trained by its own recipe with `./reproduce.sh real_model`"
     parts = [
         f"# {table.title}",
-        f"Made by `./reproduce.sh {name}`; do not edit.{claims}",
+        f"Made by `./reproduce.sh {name}{' --quick' * quick}`; do not edit.{claims}",
+        "A smoke test: with so few steps and so little data, the figures mean nothing." if quick else "",
         "Figures are of sampled trajectories, means over seeds with 95 % intervals (t). "
         f"Win rates are by the {' and '.join(summary['judge']) or 'evaluating'} judge.",
         "Differences are paired over the seeds of all tables that make the comparison; the number of seeds is shown "
@@ -183,8 +187,7 @@ def page(
         beside_paper(table, summary) if len([figure for figure in table.our_figures if figure]) > 1 else "",
         _replication_table(table, summary),
         *(f"![{figure}]({figure}.png)" for figure in figures),
-        "One row with one seed again, beside what is stored here: "
-        f"`./reproduce.sh {name} --again --row ROW --seed SEED`.",
+        "" if quick else f"One row with one seed again, beside what is stored here: `{again}`.",
         scale_table(table) if any(row.at_scale for row in table.rows.values()) else "",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"

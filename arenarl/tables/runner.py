@@ -119,6 +119,7 @@ def _cold_start(run: Run) -> str:
     """Make the data and the SFT policy that a run starts from; the scripts skip finished work.
     Return the sha256 of the policy's weights."""
     log = Path(run.loaded.sft_policy).parent / "log.txt"
+    say(f"seed {run.seed}: data and SFT, unless they are there; log: {log}")
     with _PREPARING:
         _call([sys.executable, "data/prepare.py", *run.cold_start], log, f"seed {run.seed}")
     launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", "1"] if run.loaded.sft.deepspeed else []
@@ -154,6 +155,7 @@ def _train_and_evaluate(run: Run, cold_start: Future[str], training: _Training, 
             f"{label}: the stored row {other} started from another SFT policy than {config.sft_policy} is now (other "
             f"code, or another CPU), so the two cannot be compared; {lines}, or name another --seed"
         )
+    say(f"{label}: begins; log: {log}")
     if run.checkpoint == "rl":
         training.finish(run, label)
     _call([sys.executable, "evaluate.py", *run.options], log, label)

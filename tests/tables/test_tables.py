@@ -111,7 +111,8 @@ def table_with(keys="", row=""):
 
 @pytest.mark.parametrize(("text", "message"), [
     ("rows: {x: {lable: X}}", "unknown key rows.x.lable; did you mean rows.x.label?"),
-    ("", "title: is missing"),
+    ("", "title: is missing; also missing: cold_start, reference, rows$"),
+    (TABLE.replace("label: X, ", "").replace("reference: x\n", ""), "reference: is missing; also missing: rows.x.l"),
     ("&a [*a]", "not valid YAML"),
     (table_with("seeds: many"), "seeds=many: must be a valid list"),
     (table_with("seeds: [-1]"), "seeds.0=-1: must not be below 0"),
@@ -777,7 +778,8 @@ def test_a_users_table_copies_finished_runs_and_is_a_family_of_its_own(tmp_path,
     monkeypatch.setattr(runner, "cpu", lambda: "AMD EPYC, AVX512")  # the stored runs' CPU
     monkeypatch.setattr(sys, "argv", ["tables", "mine"])
     main()
-    assert "| Swiss |" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "| Swiss |" in printed and printed.endswith("\nwritten: results/mine/README.md\n")
     (comparison,) = read_json(tmp_path / "results" / "mine" / "table.json")["comparisons"]
     assert comparison["p_holm"] == comparison["p"]
     page = page_of(tmp_path / "results", "mine")
@@ -882,6 +884,15 @@ def test_a_smoke_test_repeats_no_stored_run(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main()
     assert "--again: not allowed with argument --quick" in capsys.readouterr().err
+
+
+def test_the_page_of_a_smoke_test_says_so_and_names_its_command(folder, tmp_path):
+    table = change(folder, add="quick: {seeds: [0]}")
+    write_tables(["own"], {"own": table}, tmp_path / "results")
+    write_tables(["own"], {"own": table}, tmp_path / "quick", "quick", quick=True)
+    whole, quick = page_of(tmp_path / "results"), page_of(tmp_path / "quick")
+    assert "./reproduce.sh own`; do" in whole and "own --again" in whole and "smoke test" not in whole
+    assert "./reproduce.sh own --quick`; do" in quick and "own --again" not in quick and "A smoke test: " in quick
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
