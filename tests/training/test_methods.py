@@ -3,6 +3,7 @@
 Trajectories and the judge's scores are fixed; all code between them and the loss is real.
 """
 
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -236,6 +237,9 @@ def test_several_updates_share_one_rollout_and_its_old_policy(method):
     log = made.trainer.state.log_history
     assert ["time/update_s" in entry for entry in log[:4]] == [True] * 4
     assert ["time/rollout_s" in entry for entry in log[:4]] == [True, False, True, False]
+    explained = set(re.findall(r"`([\w/<>]+)`", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")))
+    logged = {re.sub(r"^rewards/.+/", "rewards/<name>/", name) for entry in log[:4] for name in entry}
+    assert sorted(logged - explained) == []  # TRL's own included
 
 
 def test_a_resumed_run_with_several_updates_equals_the_unbroken_run(method, tmp_path):
@@ -265,7 +269,8 @@ def test_every_laptop_config_has_a_row_in_the_results_and_the_same_starting_poli
     in_tables = {row.config for name in (*TABLES, *LATER_TABLES) for row in read_table(name).rows.values()}
     for path in (path for path in YAMLS if path.parent.name != "travel"):
         config, relative = load_config(path), str(path.relative_to(ROOT))
-        assert ROWS.get(config.name, ("", None))[1] == relative or relative in in_tables, path
+        has_row = ROWS.get(config.name, ("", None))[1] == relative or relative in in_tables
+        assert has_row, f"{relative}: add its row to one of LATER_TABLES, such as configs/tables/table_methods.yaml"
         assert config.sft_policy == "runs/quickstart/sft" and config.rl.rollouts == 150, path
 
 
