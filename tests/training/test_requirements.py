@@ -1,11 +1,16 @@
 """Requirements of methods and rewards: contradictory and unread keys are refused in one line."""
 
+from collections import defaultdict
+from typing import get_args, get_type_hints
+
 import pytest
 
 from arenarl.config import load
 from arenarl.config.load import load_config
+from arenarl.config.schema import RLConfig
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
+from arenarl.training.methods import METHODS, chosen_methods
 from arenarl.training.requirements import check_method
 
 UNREAD = ("loss_type=dapo", "epsilon=0.1", "epsilon_high=0.3", "updates_per_rollout=5", "advantage=none",
@@ -86,3 +91,31 @@ def test_every_config_of_the_repository_meets_its_requirements():
     for path in sorted(CONFIGS.rglob("*.yaml")):
         if path.parent.name in ("configs", "methods", "travel", "research", "writing", "agentgym"):
             check_method(load_config(path))
+
+
+# values that choose no method by themselves: three defaults, and the loss that Dr.GRPO and RLOO share
+WITHOUT_METHOD = {
+    "rl.method": {"online"},
+    "rl.importance_sampling_level": {"token"},
+    "rl.loss_type": {"grpo", "dr_grpo"},
+}
+
+
+def test_every_value_of_a_method_s_key_has_its_method():
+    chosen = defaultdict(set)
+    for method in METHODS:
+        for key, value in method.keys.items():
+            assert value not in chosen[key], f"{method.title}: another method has {key}={value} too"
+            chosen[key].add(value)
+    for key, values in chosen.items():
+        allowed = set(get_args(get_type_hints(RLConfig)[key.removeprefix("rl.")]))
+        values |= WITHOUT_METHOD.get(key, set())
+        assert allowed == values, f"{key}: only the config or only METHODS of training/methods has {allowed ^ values}"
+
+
+def test_every_method_has_a_yaml():
+    folders = (CONFIGS, CONFIGS / "methods", CONFIGS / "agentgym")
+    yamls = [path for folder in folders for path in folder.glob("*.yaml")]
+    titles = {method.title for path in yamls for method in chosen_methods(load_config(path))}
+    missing = {method.title for method in METHODS} - titles
+    assert not missing, f"add configs/methods/<name>.yaml of {missing}"

@@ -1,7 +1,7 @@
 """Rewards → advantages → loss: a file for each method, with its formula, source, keys and requirements.
 
-A config may combine methods, such as GSPO's ratios with GRPO's advantages. To add a method: write its file, and add it
-to METHODS, to the values of its key in config/schema.py, and as a YAML in configs/methods.
+A config may combine methods, such as GSPO's ratios with GRPO's advantages. To add a method, write its file, and add it
+to METHODS; docs/methods.md (Add a method) lists the rest.
 """
 
 from operator import attrgetter
