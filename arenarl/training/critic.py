@@ -18,6 +18,7 @@ from arenarl.run.checkpoints import checkpoint_folder
 from arenarl.training.trl_internals import Rows
 
 FILE = "critic.pt"  # file in each checkpoint
+SAME = 1e-6  # values that differ by this share at most are equal; float32 has 1.2e-7
 
 
 class ValueHead(torch.nn.Linear):
@@ -115,6 +116,14 @@ def mean_of(values_BT: torch.Tensor, own_BT: torch.Tensor, accelerator: Accelera
 
 
 def whiten(values_BT: torch.Tensor, own_BT: torch.Tensor, accelerator: Accelerator) -> torch.Tensor:
-    """Standardise values over the policy's own tokens of all processes; 0 elsewhere."""
+    """Standardise values over the policy's own tokens of all processes; 0 elsewhere, and if all are equal.
+
+    Values that float32 cannot tell apart are equal: their differences are rounding errors, which would become ±1.
+    """
+    is_own = own_BT.bool()
+    bounds = torch.stack([-values_BT.where(is_own, torch.inf).min(), values_BT.where(is_own, -torch.inf).max()])
+    low, high = (accelerator.gather(bounds).view(-1, 2).amax(0) * bounds.new_tensor([-1, 1])).tolist()
+    if high - low <= SAME * max(abs(low), abs(high)):
+        return torch.zeros_like(values_BT)
     centered = values_BT - mean_of(values_BT, own_BT, accelerator)
     return centered / (mean_of(centered.square(), own_BT, accelerator).sqrt() + 1e-8) * own_BT

@@ -125,6 +125,23 @@ METHODS = {
 }
 
 
+@pytest.mark.parametrize(
+    "name", ["group_std", "center", "leave_one_out", "batch_std", "decoupled", "global_std", "gae"]
+)
+def test_a_step_of_equal_rewards_has_no_advantage(method, monkeypatch, name):
+    """A mean of equal floats may differ from them by a rounding error, which a standard deviation of 0 would raise."""
+    monkeypatch.setattr("methods.INVALID", None)
+    keys = ["reward.name=pointwise_answer", f"rl.advantage={name}", "rl.gae_lambda=1"][: 3 if name == "gae" else 2]
+    made = method("quickstart", *keys, ours=True)
+    for score in (
+        (7,) if name == "gae" else (0, 1, 3, 7, 7.3, 10)
+    ):  # after its first step, the critic tells tokens apart
+        made.steps.arena.referee.judge.scores = [score] * 8
+        made.roll_out()
+        assert [one for _, outcome in made.steps.batch.judged() for one in outcome.rewards_G] == [score / 10] * 8
+        assert made.batch["advantages"].abs().max() < 2e-3
+
+
 def test_gdpo_standardises_each_dimension_of_an_explicit_reward(policy_path, model, tokenizer, compact, tmp_path):
     """The first query has a second dimension, whose scores are the squares; the second query has one dimension."""
     parts = (policy_path, model, tokenizer, compact, tmp_path, "methods/gdpo", "reward.name=pointwise_explicit")

@@ -1,5 +1,6 @@
 """PPO: advantages and values per token against hand-worked values, the critic's training and its checkpoints."""
 
+import math
 import os
 import subprocess
 import sys
@@ -8,16 +9,18 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from accelerate import Accelerator
 from methods import REWARDS, loss_by_hand
 from scripts import ENVIRONMENT
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import PolicyConfig
 from arenarl.plan.stage import Stage
-from arenarl.training.critic import FILE, _with_value_head
+from arenarl.training.critic import FILE, _with_value_head, whiten
 from arenarl.training.methods.ppo import generalized_advantages
 
 PPO = "methods/ppo"
+ALONE = Accelerator(cpu=True)
 
 
 def gae_by_hand(reward, values, discount, gae_lambda):
@@ -167,6 +170,18 @@ def test_the_plan_counts_the_critic():
     )
     assert set(ppo) - set(grpo) == {"critic"}
     assert ppo["critic"] == sum(ppo[part] for part in ("parameters", "gradients", "Adam's two moments"))
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-8])
+def test_whitening_equal_values_gives_0_and_nan_stays(noise):
+    generator = torch.Generator().manual_seed(0)
+    for value in torch.linspace(-2, 2, 41):
+        own = torch.randint(0, 2, (8, 300), generator=generator)
+        values = (value * (1 + noise * torch.randn(own.shape, generator=generator))) * own
+        assert not whiten(values, own, ALONE).any()
+        assert whiten(values + torch.randn(own.shape, generator=generator) * own, own, ALONE).std() > 0.5
+        assert whiten(values.where(values == 0, math.nan), own, ALONE).isnan().any() == bool(value)
+    assert not whiten(torch.randn(2, 3), torch.zeros(2, 3, dtype=torch.long), ALONE).any()
 
 
 ONE_OF_TWO = """

@@ -9,21 +9,23 @@ from functools import partial
 import numpy as np
 
 from arenarl.config.schema import RLConfig
+from arenarl.tournament.schedules import DECIMALS
 from arenarl.training.methods.method import OnlineMethod, Rewards
 from arenarl.training.rewards.formulas import to_array
 
 
 def standardize(rewards_G: Rewards, ddof: int = 1, eps: float = 1e-4) -> np.ndarray:
-    """Return advantages (G,): (reward - mean) / (standard deviation + `eps`); 0 without a reward or if all are equal.
+    """Return advantages (G,): (reward - mean) / (standard deviation + `eps`); 0 without a reward or if all are equal,
+    but for float noise, which a small `eps` would turn into advantages of ±1.
 
     The defaults are TRL's; the paper names neither.
 
-    >>> standardize([1.0, 0.0, None, 0.5], eps=0).tolist()
-    [1.0, -1.0, 0.0, 0.0]
+    >>> standardize([1.0, 0.0, None, 0.5], eps=0).tolist(), standardize([0.1 + 0.2, 0.3], eps=0).tolist()
+    ([1.0, -1.0, 0.0, 0.0], [0.0, 0.0])
     """
     rewards = to_array(rewards_G)
     known = rewards[np.isfinite(rewards)]
-    if not len(known) or known.min() == known.max():
+    if not len(known) or round(np.ptp(known), DECIMALS) == 0:
         return np.zeros_like(rewards)
     return np.nan_to_num((rewards - known.mean()) / (known.std(ddof=ddof) + eps))
 
