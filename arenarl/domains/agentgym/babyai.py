@@ -6,7 +6,7 @@ above .5 ends the trajectory. A trajectory's reward is the payment of its last a
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from itertools import count as count_from
 from typing import Any
 
@@ -78,6 +78,11 @@ class BabyAIEnvironment(World):
         held = self._level.carrying
         pose = repr((self._view.pose, held and (held.type, held.color)))
         return self._level.grid.encode().tobytes() + pose.encode()
+
+    @property
+    def signature(self) -> Hashable:
+        """Add the met parts of the mission: of two things to go to, either may be the one that is left."""
+        return super().signature, self._mission.met_parts(self._level.instrs)
 
     def best_action(self) -> tuple[str, str]:
         return self._mission.best_action(self._level, self._view, self._subgoals)

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
-from minigrid.envs.babyai.core.verifier import AfterInstr, AndInstr, BeforeInstr, OpenInstr, PickupInstr, PutNextInstr
+from minigrid.envs.babyai.core.verifier import (
+    AfterInstr,
+    AndInstr,
+    BeforeInstr,
+    OpenInstr,
+    PickupInstr,
+    PutNextInstr,
+    SeqInstr,
+)
 
 from arenarl.domains.agentgym import babyai_game as game
 from arenarl.domains.agentgym.babyai_game import DROP, FORWARD, LEFT, PICKUP, RIGHT, TOGGLE, Cell, Pose, View, moved
@@ -29,6 +37,14 @@ def phases(instruction: Any) -> list[list[Any]]:
         both = phases(instruction.instr_a) + phases(instruction.instr_b)
         return [[single for phase in both for single in phase]]
     return [[instruction]]
+
+
+def met_parts(instruction: Any) -> tuple[bool, ...]:
+    """Return for each part of a compound instruction whether the game counts it as met; empty for a single one."""
+    if not isinstance(instruction, SeqInstr):
+        return ()
+    parts = met_parts(instruction.instr_a) + met_parts(instruction.instr_b)
+    return instruction.a_done == "success", instruction.b_done == "success", *parts
 
 
 def _subgoals_of(instruction: Any, level: Any, seen: set[Cell]) -> dict[str, bool]:
