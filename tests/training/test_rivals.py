@@ -2,7 +2,7 @@
 
 import math
 import random
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 
 import numpy as np
 import pytest
@@ -175,6 +175,13 @@ def test_evolving_rubrics_score_their_group_and_five_stay_for_the_next(scored):
     (again,) = arena.reward_groups([RolloutGroup(QUERY, [attempt(5.0), attempt(9.0), attempt(9.0)])])
     assert judge.seen[-1] == (list(kept), [5.0, 9.0])  # identical ones are shown once
     assert again.rubrics == {"half": 1.0, "fault": -1.0, "new": 1.0}  # a present rubric keeps its weight
+
+
+def test_a_proposal_that_repeats_an_item_of_the_checklist_changes_no_weight():
+    plain = rewarded("evolving_rubrics", [1.0, 5.0, 9.0], Writing({}))
+    for item, weight in product(Writing().checklist(QUERY), (1.0, -1.0)):
+        outcome = rewarded("evolving_rubrics", [1.0, 5.0, 9.0], Writing({item: (weight, [1])}))
+        assert outcome.rewards_G == plain.rewards_G and outcome.rubrics == {}
 
 
 def test_without_a_verdict_evolving_rubrics_stay_and_give_no_reward():

@@ -53,17 +53,18 @@ def kept_rubrics(met_G: Sequence[Mapping[str, bool] | None], weights: Mapping[st
 async def by_evolving_rubrics(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     query, judge = incoming.query, referee.judge
     trajectories = (await incoming.complete()).trajectories
-    present = referee.rubrics.get(query.query_id, {})
+    present, checklist = referee.rubrics.get(query.query_id, {}), judge.checklist(query)
     distinct = [trajectories[row] for row in sorted(set(first_rows(trajectories)) - {None})]
     new: dict[str, float] | None = {}
     if distinct:
         with incoming.calling():
             new = await judge.propose_rubrics(query, distinct, list(present))
-    rubrics = present | {text: weight for text, weight in (new or {}).items() if text not in present}
+    # a judge may repeat the names of the prompt's items instead of writing rubrics
+    rubrics = present | {text: new[text] for text in new or {} if text not in present and text not in checklist}
     valid_G, replies_G = await ask(incoming, lambda one: [judge.check_items(query, one, rubrics=list(rubrics))])
     met_G = [replies[0] if replies else None for replies in replies_G]
     kept = kept_rubrics(met_G, rubrics)
-    scoring = judge.checklist(query) | (kept if referee.reward.scored_rubrics == "kept" else rubrics)
+    scoring = checklist | (kept if referee.reward.scored_rubrics == "kept" else rubrics)
     shares_G = checklist_reward(met_G, scoring)
     outcome = scored_outcome(zero_invalid(shares_G, valid_G), replies_G, out_of_10(shares_G))
     calls, failed = outcome.judge_calls + bool(distinct), outcome.failed_calls + (new is None)
