@@ -24,7 +24,7 @@ from arenarl.llm.client import LLMClient, open_client
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import Message, prompt_texts, quoted
 from arenarl.system.errors import UserError, run_cli
-from arenarl.trajectory import Query, read_jsonl, read_queries, write_jsonl
+from arenarl.trajectory import Query, numbered_records, read_jsonl, read_queries, write_jsonl
 
 Dimension = Literal[
     "Coverage / Completeness", "Depth / Insight / Explanation", "Grounding / Citation Quality",
@@ -87,7 +87,7 @@ def read_query_rubrics(path: Path) -> dict[str, Rubric]:
     """Return rubrics or checklists by query id, with items item_1, … weighted by Eq. 13, Tournament-GRPO.
     Raises UserError for a line that is not a rubric."""
     rubrics = {}
-    for number, record in enumerate(read_jsonl(path), start=1):
+    for number, record in numbered_records(path):
         try:
             form = "checklist" if "checklist" in record else "rubrics"
             items = getattr(FORMS[form].model_validate(record), form)

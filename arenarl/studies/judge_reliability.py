@@ -45,7 +45,7 @@ from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.errors import UserError, run_cli
 from arenarl.system.repository import CONFIGS
 from arenarl.system.seeds import stable_seed
-from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl, read_turns
+from arenarl.trajectory import Query, RolloutGroup, Trajectory, numbered_records, read_turns
 
 FOLDER = "judge_check"  # subfolder of `results`
 LOCAL = CONFIGS / "judges" / "local_server.yaml"
@@ -119,7 +119,7 @@ def neighbours(group: RolloutGroup) -> list[Pair]:
 def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
     """Return labelled pairs and their labels: 1 if the first is better, 0 for a tie, -1 if the second is."""
     pairs, labels, keys = [], [], f"query, first, second and a label of {', '.join(OUTCOMES)}"
-    for number, record in enumerate(read_jsonl(path), start=1):
+    for number, record in numbered_records(path):
         try:
             query = _QUERY.validate_python(record["query"])
             pairs.append((query, _attempt(record["first"]), _attempt(record["second"])))

@@ -124,6 +124,11 @@ class Run:
     def key(self) -> tuple[str, str, int]:
         return self.table, self.row, self.seed
 
+    @property
+    def trains(self) -> bool:
+        """True if the evaluated policy is made by RL of this row."""
+        return self.checkpoint == "rl" and self.trained.run_dir == self.loaded.run_dir
+
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All settings that the figures depend on: keys that differ from their defaults, without names of folders.

@@ -59,9 +59,10 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
 
 
 def _unique(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs without repeats, seed by seed. Of runs with equal settings, keep one that measures more."""
-    measured_last = sorted(runs, key=lambda run: run.measure is not None)
-    by_settings = {json.dumps(run.settings, sort_keys=True): run for run in measured_last}
+    """Return the runs without repeats, seed by seed. Of runs with equal settings, keep one that measures more, and one
+    that trains its policy itself, because the record of another lacks the cost of training."""
+    best_last = sorted(runs, key=lambda run: (run.measure is not None, run.trains))
+    by_settings = {json.dumps(run.settings, sort_keys=True): run for run in best_last}
     return sorted((run for run in runs if run in by_settings.values()), key=lambda run: run.seed)
 
 
@@ -155,6 +156,9 @@ def _train_and_evaluate(run: Run, cold_start: Future[str], training: _Training, 
             f"{label}: the stored row {other} started from another SFT policy than {config.sft_policy} is now (other "
             f"code, or another CPU), so the two cannot be compared; {lines}, or name another --seed"
         )
+    if not run.trains and (config.run_dir / "rl").exists():
+        problem = "holds RL that the row no longer has, whose curve, calls and seconds would count as the row's"
+        raise _RunFailed(f"{label}: {config.run_dir / 'rl'} {problem}; delete it")
     say(f"{label}: begins; log: {log}")
     if run.checkpoint == "rl":
         training.finish(run, label)

@@ -11,7 +11,7 @@ from typing import Any
 
 from arenarl.system.atomic_files import write_lines
 from arenarl.system.errors import UserError
-from arenarl.trajectory import read_jsonl
+from arenarl.trajectory import numbered_records
 
 FILE = "rows.jsonl"
 SFT_HASH = "sft_sha256"  # in a run's provenance: the weights of the SFT policy that it started from
@@ -24,7 +24,7 @@ def read_runs(folder: Path) -> Stored:
     """Return the finished runs of a table's folder, sorted by row and seed.
     Raises UserError for a line that is not a finished run, and for two lines with the same row and seed."""
     path, runs = folder / FILE, {}
-    for number, run in enumerate(read_jsonl(path) if path.is_file() else (), start=1):
+    for number, run in numbered_records(path) if path.is_file() else ():
         is_run = isinstance(run, dict) and run.keys() >= _KEYS
         if not is_run or type(run["row"]) is not str or type(run["seed"]) is not int:
             raise UserError(f"{path}, line {number} is not a finished run; delete the line to repeat the run")

@@ -563,6 +563,9 @@ def test_a_line_that_is_not_a_run_is_an_error_with_its_number(folder, tmp_path):
         path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
         with pytest.raises(UserError, match="own/rows.jsonl, line 2 "):
             read_runs(tmp_path / "own")
+        path.write_bytes(b"\n" + path.read_bytes().replace(b"\n", b"\r\n\r\n"))
+        with pytest.raises(UserError, match="own/rows.jsonl, line 4 "):  # blank lines count, as in an editor
+            read_runs(tmp_path / "own")
 
 
 STORE = """
@@ -722,6 +725,28 @@ def test_a_row_with_the_policy_of_another_evaluates_it_with_settings_of_its_own(
     fails.append("")
     (failure,) = runner.run_all([crossed, other], tmp_path / "again", workers=2)
     assert failure.endswith("seed 0: out of memory") and len(calls) == 1  # no second try, neither after Ctrl-C
+
+
+def test_the_training_of_another_row_or_of_earlier_settings_does_not_count_as_a_rows_own(folder, tmp_path, monkeypatch):
+    """A row that evaluates another's policy with that row's settings is the same run, and takes its cost of training.
+    RL that a row was trained by before its YAML changed is refused."""
+    table = read_table("own", folder)
+    table.rows["twin"] = replace(table.rows["one"], policy_of="one")
+    table.rows["crossed"] = replace(table.rows["one"], policy_of="other")
+    table.rows["sft"] = replace(table.rows["one"], checkpoint="sft")
+    own, _, twin, crossed, sft = runs_of("own", table, [], [0])
+    assert [run.trains for run in (own, twin, crossed, sft)] == [True, False, False, False]
+    assert runner._unique([own, twin]) == [own] and runner._unique([twin]) == [twin]
+    monkeypatch.setattr(runner, "_call", lambda *_: None)
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    for run in (own, crossed, sft):
+        write_json(run.loaded.results_dir / "summary.json", summary_with(50.0))
+        write_json(run.loaded.run_dir / "rl" / "timing.json", {})
+    failures = runner.run_all([own, twin, crossed, sft], tmp_path / "results", workers=1)
+    assert [failure.partition(",")[0] for failure in failures] == ["crossed", "sft"]
+    assert all("rl holds RL that the row no longer has" in failure for failure in failures)
+    assert list(read_runs(tmp_path / "results" / "own")) == [("one", 0), ("twin", 0)]
 
 
 def test_our_figures_name_subtasks_figures_or_criteria_of_the_tables_domain():
