@@ -10,6 +10,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -48,6 +49,19 @@ def open_database(place: str | Path, schema: str, key: str) -> "SQLite | Postgre
     return PostgreSQL(str(place), schema, key) if is_url(place) else SQLite(Path(place), schema, key)
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """All rows of a statement. sqlite reads them one by one, and may find a damaged page only then."""
+
+    rows: list[tuple[Any, ...]]
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        return self.rows
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        return self.rows[0] if self.rows else None
+
+
 class SQLite:
     """A sqlite file. Statements and transactions wait up to 60 s for other processes."""
 
@@ -70,7 +84,8 @@ class SQLite:
         Outside a transaction, PostgreSQL may run it twice, after a lost connection: it must do no harm the second time.
         """
         try:
-            return self._connection.execute(statement, values or ())
+            cursor = self._connection.execute(statement, values or ())
+            return _Rows(cursor.fetchall()) if cursor.description else cursor
         except sqlite3.Error as error:
             remedy = f"change {self._key}, or free disk space and restart"
             raise UserError(f"cannot use {self._path}: {error}; {remedy}") from error

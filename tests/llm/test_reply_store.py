@@ -3,6 +3,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -113,6 +114,26 @@ def test_an_unusable_store_is_an_error_that_names_its_key(tmp_path):
     for path in (tmp_path / "text", tmp_path / "text" / "below"):
         with pytest.raises(UserError, match=r"judge\.store"):
             ReplyStore(path)
+
+
+def test_a_damaged_page_is_an_error_that_names_the_key_and_gives_no_other_reply(tmp_path):
+    path, replies = tmp_path / "s", {str(key): replace(REPLY, text=f"{key} " * (key % 60)) for key in range(120)}
+    store = ReplyStore(path)
+    for key, reply in replies.items():
+        store.put(key, reply)
+    store._db._connection.close()  # writes all changes into the file
+    whole, found = path.read_bytes(), set()
+    for place in range(4096, len(whole), 4096):
+        path.write_bytes(whole[:place] + bytes(4096) + whole[place + 4096 :])
+        store = ReplyStore(path)
+        for key, reply in replies.items():
+            try:
+                found.add(type(stored := store.get(key)))
+                assert stored in (reply, None)
+            except UserError as error:
+                found.add(UserError)
+                assert "change judge.store" in str(error)
+    assert {UserError, type(REPLY)} <= found
 
 
 WRITER = """
