@@ -32,17 +32,15 @@ def watched_points(folder: Path) -> Points:
 
 
 def watched_series(folder: Path) -> dict[str, list[float]]:
-    """Return the watched steps, and the mean score of their groups by both judges: `step`, `training`, `watching`."""
-    by_step: dict[int, list[tuple[float, float]]] = {}
-    points = watched_points(folder)
-    for (step, training), (_, watching) in zip(points["training"], points["watching"], strict=True):
-        by_step.setdefault(step, []).append((training, watching))
-    training_T, watching_T = zip(*(map(fmean, zip(*of_step, strict=True)) for of_step in by_step.values()), strict=True)
-    return {
-        "step": list(by_step),
-        "training": [round(score, 4) for score in training_T],
-        "watching": [round(score, 4) for score in watching_T],
-    }
+    """Return the watched steps, and the mean score of their groups by both judges: `step`, `training`, `watching`.
+    All are empty if no trajectory has both scores."""
+    points, series = watched_points(folder), {"step": []}
+    for judge in ("training", "watching"):
+        by_step: dict[int, list[float]] = {}
+        for step, score in points.get(judge, ()):
+            by_step.setdefault(step, []).append(score)
+        series |= {"step": list(by_step), judge: [round(fmean(scores), 4) for scores in by_step.values()]}
+    return series
 
 
 def watch_summary(config: Config) -> dict[str, Any]:

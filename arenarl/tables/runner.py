@@ -206,6 +206,9 @@ def _train_and_evaluate(run: Run, cold_start: Future[str], training: _Training, 
         record["discrimination"] = measure(config)
     elif run.measure == "onset":
         record["onset"] = watched_series(config.run_dir / "rl")
+        if not record["onset"]["step"]:
+            where = config.run_dir / "rl" / "watch.jsonl"
+            raise _RunFailed(f"{label}: no trajectory has scores of judge.train and judge.watch ({where})")
     return record
 
 

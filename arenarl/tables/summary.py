@@ -151,12 +151,12 @@ def _mean_tokens(tokens: Sequence[int | None]) -> int | None:
 
 
 def _gaming(runs: Sequence[dict[str, list[float]]]) -> dict[str, Any]:
-    """Return the training judge's mean score over the last quarter of the steps, None without runs, and the onset as an
-    optimizer step, None with fewer than three seeds, whose bootstrap samples hardly differ. A bound of the onset's
-    interval is None if it lies at samples without an onset."""
-    if not runs:
+    """Return the training judge's mean score over the last quarter of the steps that all runs watched, None without
+    such steps, and the onset as an optimizer step, None with fewer than three seeds, whose bootstrap samples hardly
+    differ. A bound of the onset's interval is None if it lies at samples without an onset."""
+    steps = sorted(set.intersection(*(set(run["step"]) for run in runs))) if runs else []
+    if not steps:
         return {"training_score": None, "onset": None}
-    steps = sorted(set.intersection(*(set(run["step"]) for run in runs)))
     training, watching = (
         [[dict(zip(run["step"], run[judge], strict=True))[step] for step in steps] for run in runs]
         for judge in ("training", "watching")

@@ -427,6 +427,26 @@ def test_a_gaming_table_has_the_training_score_and_the_onset(folder, tmp_path, m
     assert "| 6 [5, none] |" in write(folder, tmp_path)
 
 
+def test_a_run_without_watched_scores_fails_and_seeds_without_a_common_step_have_no_onset(
+    folder, tmp_path, monkeypatch
+):
+    sets = {"judge.watch_share": 1.0, "judge.watch.noise": "none"}
+    change(folder, add=f"measure: onset\nfigure: win_rate\nset: {json.dumps(sets)}")
+    runs = runs_of("own", read_table("own", folder), ["one"], [])
+    monkeypatch.setattr(runner, "_call", lambda *_: None)
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    for run in runs:
+        score = None if run.seed == 0 else 5.0  # the watching judge was silent with the first seed
+        record = {"step": run.seed, "scores": [score], "judged": [6.0], "agreement": None}
+        write_lines(run.loaded.run_dir / "rl" / "watch.jsonl", [record])
+        write_json(run.loaded.results_dir / "summary.json", summary_with(50.0))
+    (failure,) = runner.run_all(runs, tmp_path / "results", workers=1)
+    assert failure.startswith("one, seed 0: no trajectory has scores of judge.train and judge.watch (runs/tables/own/")
+    assert [key[1] for key in read_runs(tmp_path / "results" / "own")] == [1, 2]
+    assert "not run" in write_tables(["own"], {"own": read_table("own", folder)}, tmp_path / "results")
+
+
 def test_primary_comparisons_stand_on_the_page_before_any_run(folder, tmp_path):
     change(folder, add="primary: [[other, one]]")
     write(folder, tmp_path)
