@@ -119,15 +119,19 @@ class AgentGymServer:
     def _is_owner(self) -> bool:
         return self.number is not None and _owners.get((self.url, self.number)) is self
 
+    def _require_ownership(self) -> None:
+        if self.number is not None and not self._is_owner:
+            problem = f"gave environment {self.number} to another trajectory: it was restarted, or has no more room"
+            raise ServerFault(f"{self.url} {problem} (environment.instances)")
+
     async def request(self, route: str, body: dict[str, Any] | None = None) -> Any:
         """Post a body, or get a route without one, and return the reply's JSON.
         Raises ServerFault, or aiohttp's exceptions if the server cannot be reached."""
         own = {} if self.number is None else {self.id_field: self.number}
-        if own and not self._is_owner:
-            problem = f"gave environment {self.number} to another trajectory: it was restarted, or has no more room"
-            raise ServerFault(f"{self.url} {problem} (environment.instances)")
+        self._require_ownership()
         method, data = ("GET", {"params": own}) if body is None else ("POST", {"json": own | body})
         status, text = await _exchange(method, self.url, route, **data)
+        self._require_ownership()  # the other trajectory's /create may have come between request and reply
         shown = one_line(text, MOST_SHOWN)
         if status != 200:
             raise ServerFault(f"/{route}: status {status}: {shown}")

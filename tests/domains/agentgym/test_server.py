@@ -11,6 +11,7 @@ from judge_servers import serving
 from policies import Scripted, call, observations_of
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig, RolloutConfig
+from arenarl.domains.agentgym.server import TextCraftServer, _owners
 from arenarl.domains.domain import make_domain
 from arenarl.domains.environments import ENVIRONMENTS, environment_maker, make_environment
 from arenarl.rollout.engine import Attempt, RolloutEngine
@@ -126,6 +127,20 @@ def test_trajectories_never_share_an_environment_after_a_restart(tokenizer, kind
         for trajectory in engine.roll_out(attempts(1, 1, 1, 1)):
             assert trajectory.is_void or observations_of(trajectory) == [["At 1 of 2."], ["At 2 of 2."]]
     assert all(trajectory.is_void for trajectory in engine.roll_out(attempts(1)))  # the server has ended
+
+
+def test_a_reply_does_not_count_if_the_environment_went_to_another_trajectory_meanwhile(tokenizer, capfd):
+    with running("textcraft") as (server, url):
+        other, step = TextCraftServer(url), server.step
+
+        def lost_once(body):
+            server.step = step
+            _owners[url, body["id"]] = other  # its /create had the same number as reply
+            return {"observation": "At 1 of 1.", "reward": 1, "done": True}
+
+        server.step = lost_once
+        (again,) = engine_of(tokenizer, "textcraft", url).roll_out(attempts(1))
+        assert again.meta["begun_again"] and observations_of(again) == [["At 1 of 2."], ["At 2 of 2."]]
 
 
 def test_a_wrong_set_up_is_refused_before_work_starts(tokenizer):
