@@ -148,8 +148,7 @@ class _Training:
 
 def _train_and_evaluate(run: Run, cold_start: Future[str], training: _Training, results: Path) -> dict[str, Any]:
     """Train and evaluate one row and seed; return its record for `store`."""
-    sft_hash, config = cold_start.result(), run.loaded
-    label, log = f"{run.row}, seed {run.seed}", config.run_dir / "log.txt"
+    sft_hash, config, label = cold_start.result(), run.loaded, f"{run.row}, seed {run.seed}"
     if other := _other_policy(results / run.table, run.seed, sft_hash):
         lines = f"delete the lines of seed {run.seed} in {results / run.table / FILE} to run all its rows again"
         raise _RunFailed(
@@ -159,10 +158,18 @@ def _train_and_evaluate(run: Run, cold_start: Future[str], training: _Training, 
     if not run.trains and (config.run_dir / "rl").exists():
         problem = "holds RL that the row no longer has, whose curve, calls and seconds would count as the row's"
         raise _RunFailed(f"{label}: {config.run_dir / 'rl'} {problem}; delete it")
+    log = config.run_dir / "log.txt"
     say(f"{label}: begins; log: {log}")
     if run.checkpoint == "rl":
         training.finish(run, label)
     _call([sys.executable, "evaluate.py", *run.options], log, label)
+    record = _record(run, label)
+    return record | {"provenance": record["provenance"] | {SFT_HASH: sft_hash}}
+
+
+def _record(run: Run, label: str) -> dict[str, Any]:
+    """Return a finished run's record for `store`, from the files of its scripts."""
+    config = run.loaded
     summary = read_json(config.results_dir / "summary.json")
     figures, greedy = summary[run.checkpoint]["sampled"], summary[run.checkpoint].get("greedy")
     known = [name for name in shown_figures(figures) if figures[name]["mean"] is not None]
@@ -198,7 +205,7 @@ def _train_and_evaluate(run: Run, cold_start: Future[str], training: _Training, 
         "peak_memory_gb": summary["peak_memory_gb"],
         "judge": summary["judge"],
         "date": time.strftime("%Y-%m-%d"),
-        "provenance": summary["provenance"] | {SFT_HASH: sft_hash},
+        "provenance": summary["provenance"],
     }
     if run.measure == "discrimination":
         from arenarl.studies.signal_and_noise import measure  # imported here because it loads torch
