@@ -49,7 +49,7 @@ def test_splits_share_no_question_and_the_solver_finds_the_answer(folder):
     assert Counter(query.subtask for query in test) == dict.fromkeys(domain.subtasks, 3)
     questions = {query.query for query in [*test, *rl]} | {record["messages"][0]["content"] for record in sft}
     assert (len(rl), len(sft), len(questions)) == (10, 4, 21 + 10 + 4)
-    assert all(query.query.endswith("?") for query in test)
+    assert all(query.query.endswith("?") and query.constraints["answer_aliases"] == ["x"] for query in test)
     right, wrong = (domain.solve(test[0], environment, random.Random(0), skill) for skill in (1, 0))
     assert domain.examine(test[0], right.messages).dimensions() == dict.fromkeys(rubric_of(test[0]).names, 10)
     assert domain.examine(test[0], wrong.messages).figures() == {"exact_match": 0, "answer_found": 100}
@@ -57,14 +57,17 @@ def test_splits_share_no_question_and_the_solver_finds_the_answer(folder):
 
 
 @pytest.mark.parametrize(
-    ("answer", "is_right"),
-    [("person7", True), ("A Person-7!", True), ("The Person-7 of old", False), ("", False), ("X", True)],
-)
-def test_figures_and_rewards_ignore_case_punctuation_and_articles_of_an_answer(folder, answer, is_right):
-    domain = domain_of(folder)
-    query = domain._questions("nq", ["test.jsonl"])[7]
+    ("answer", "known", "is_right"),
+    [("person7", {}, True), ("A Person-7!", {}, True), ("The Person-7 of old", {}, False), ("", {}, False),
+     ("X", {"answer_aliases": ["x"]}, True)],
+)  # fmt: skip
+def test_figures_and_rewards_ignore_case_punctuation_and_articles_of_an_answer(answer, known, is_right):
+    domain = SearchQADomain(None, None)
+    query = Query("q", "searchqa", "NQ", "en", "Who?", {"answer": "The Person-7", "comparison": "exact_match"} | known)
     messages = [assistant_message(f"<think>\n\n</think>\n\n<answer>\n{answer}\n</answer>")]
-    assert domain.examine(query, messages).correct == is_right
+    assert domain.has_truth(query) and domain.examine(query, messages).correct == is_right
+    with pytest.raises(UserError, match="constraints.answer must be a text"):
+        domain.has_truth(Query("q", "searchqa", "NQ", "en", "Where?", {"answer": 1990}))
     trajectory = Trajectory(query.query_id, messages, "answer")
     assert asyncio.run(Verifier(DataConfig().research.rephraser, None).is_correct(query, trajectory)) == is_right
 
@@ -103,12 +106,3 @@ def test_missing_or_malformed_data_is_a_one_line_error(folder):
         file.unlink()
     with pytest.raises(UserError, match="/nq has none of test.jsonl, dev.jsonl, train.jsonl"):
         list(domain_of(folder).splits(None))
-
-
-def test_a_users_query_needs_no_aliases_but_a_text_as_answer():
-    domain = SearchQADomain(None, None)
-    query = Query("q", "searchqa", "NQ", "en", "Where?", {"answer": "Paris"})
-    messages = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "<answer>Paris</answer>"}]
-    assert domain.has_truth(query) and domain.examine(query, messages).correct
-    with pytest.raises(UserError, match="constraints.answer must be a text"):
-        domain.has_truth(Query("q", "searchqa", "NQ", "en", "Where?", {"answer": 1990}))

@@ -15,7 +15,6 @@ from arenarl.domains.agentgym.server import TextCraftServer, _owners
 from arenarl.domains.domain import make_domain
 from arenarl.domains.environments import ENVIRONMENTS, environment_maker, make_environment
 from arenarl.rollout.engine import Attempt, RolloutEngine
-from arenarl.rollout.generation import TransformersGenerator
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, write_jsonl
 
@@ -39,9 +38,8 @@ def engine_of(tokenizer, name, url, turns=(UP, UP, UP, UP), timeout_s=60.0, **op
 
 
 def attempts(*items):
-    queries = [
-        Query(f"q{item}.{row}", "agentgym", "x", "en", "Do the task.", {"item": item}) for row, item in enumerate(items)
-    ]
+    texts = ("agentgym", "x", "en", "Do the task.")
+    queries = [Query(f"q{item}.{row}", *texts, {"item": item}) for row, item in enumerate(items)]
     return [Attempt(query, 0.0, 1) for query in queries]
 
 
@@ -70,14 +68,6 @@ def test_a_trajectory_on_each_server_has_its_observations_reward_and_end(tokeniz
         assert len(server.worlds) == (0 if has_close else 4)
 
 
-def test_actions_as_text_and_refused_turns_cost_a_turn_and_no_request(tokenizer):
-    with running("searchqa") as (server, url):
-        turns = ["Thought:\nhm\n\nAction:\n<search>up</search>", "no action", "Action: up\nAction: up", "Action: up"]
-        (trajectory,) = engine_of(tokenizer, "searchqa", url, turns, actions="text").roll_out(attempts(1))
-        assert trajectory.stop_reason == "done" and trajectory.meta["turns"] == 4
-        assert [body["action"] for route, body in server.requests if route == "step"] == ["<search>up</search>", "up"]
-
-
 FAULTS = [(route, fault) for route in ("create", "reset", "step") for fault in (*BROKEN, "close", "hang", "restart")]
 FAULTS.remove(("create", "restart"))  # harmless
 
@@ -97,17 +87,11 @@ def test_a_fault_restarts_the_trajectory_once_and_a_second_one_makes_it_void(tok
 
 
 STEP = {"observation": "At 1 of 2.", "reward": 1, "done": True}
+WRONG = [{"reward": value} for value in (float("nan"), float("inf"), 10**400, "1", None, [1])]
+WRONG += [{"done": value} for value in (1, "true", None)] + [{"observation": value} for value in (3, None, ["a"])]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        *({"reward": value} for value in (float("nan"), float("inf"), 10**400, "1", None, [1])),
-        *({"done": value} for value in (1, "true", None)),
-        *({"observation": value} for value in (3, None, ["a"])),
-    ],
-    ids=lambda wrong: f"{wrong}"[:30],
-)
+@pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
 def test_a_field_with_a_wrong_value_makes_a_trajectory_void_and_gives_no_reward(tokenizer, wrong, capfd):
     with running("textcraft") as (server, url):
         server.step = lambda body: STEP | wrong
@@ -122,9 +106,7 @@ def test_trajectories_never_share_an_environment_after_a_restart(tokenizer, kind
         engine.roll_out(attempts(1, 1, 1, 1))
         server.restart()
         server.faults = {"step": [None, None, "restart"]}
-        for trajectory in engine.roll_out(attempts(1, 1, 1, 1)):
-            assert trajectory.is_void or observations_of(trajectory) == [["At 1 of 2."], ["At 2 of 2."]]
-        for trajectory in engine.roll_out(attempts(1, 1, 1, 1)):
+        for trajectory in engine.roll_out(attempts(1, 1, 1, 1)) + engine.roll_out(attempts(1, 1, 1, 1)):
             assert trajectory.is_void or observations_of(trajectory) == [["At 1 of 2."], ["At 2 of 2."]]
     assert all(trajectory.is_void for trajectory in engine.roll_out(attempts(1)))  # the server has ended
 
@@ -182,18 +164,6 @@ def test_queries_without_an_item_are_refused_when_they_are_read(tmp_path):
         else:
             with pytest.raises(UserError, match="constraints.item is .*; make it the item's number"):
                 domain.read_split("rl")
-
-
-def test_a_policy_rolls_out_groups_on_a_server(tokenizer, model):
-    with running("textcraft") as (server, url):
-        engine = engine_of(tokenizer, "textcraft", url)
-        engine.generator = TransformersGenerator(model, tokenizer, batch_size=8)
-        engine.config = RolloutConfig(group_size=4, max_turns=3, max_tokens=200, max_turn_tokens=20)
-        groups = engine.roll_out_groups([attempt.query for attempt in attempts(1, 2)], seed=0)
-        trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-        assert len(trajectories) == 8 and not any(trajectory.is_void for trajectory in trajectories)
-        assert all(trajectory.meta["reward"] == 0.0 and trajectory.policy_mask_T for trajectory in trajectories)
-        assert sum(route == "reset" for route, _ in server.requests) == 9
 
 
 def test_item_lists_become_queries_without_a_truth(tmp_path, capsys):

@@ -5,8 +5,6 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from parts import world_domain
 from worlds import played
 
@@ -61,21 +59,16 @@ def test_observations_are_the_packages_texts():
         ("get birch logs", "Could not execute get birch logs"),
         ("craft 4 birch planks using 1 birch logs", "Crafted 4 minecraft:birch_planks"),
         ("craft 4 birch planks using 2 birch logs", "Could not find enough items to craft minecraft:birch_planks"),
+        ("craft 4 birch planks using 1 birch logs, 1 birch logs",
+         "Could not find enough items to craft minecraft:birch_planks"),
         ("craft 2 birch trapdoor using some birch planks", "Wrong item format: some birch planks"),
         ("inventory", "Inventory: [birch logs] (1) [birch planks] (4) "),
         ("craft 4 birch planks using 1 birch logs", "Crafted 4 minecraft:birch_planks"),
         ("craft 2 birch trapdoor using 6 birch planks", "Crafted 2 minecraft:birch_trapdoor"),
-    ):
+    ):  # fmt: skip
         assert act(world, action).observation == observation
     with pytest.raises(ToolError, match="unknown tool"):
         world.call("craft", {"action": "inventory"})
-
-
-def test_an_item_named_twice_needs_both_pieces():
-    world, _ = started(TRAPDOOR)
-    act(world, "get 1 birch logs")
-    assert "enough items" in act(world, "craft 4 birch planks using 1 birch logs, 1 birch logs").observation
-    assert act(world, "inventory").observation == "Inventory: [birch logs] (1) "
 
 
 def test_the_truth_counts_subgoals_and_wasted_and_refused_actions():
@@ -110,23 +103,3 @@ def test_less_skill_scores_lower():
         return score
 
     assert total(1.0) > total(0.5) > total(0.0)
-
-
-THINGS = st.sampled_from(["birch logs", "birch planks", "planks", "stick", "birch trapdoor", "bamboo", "", "nothing"])
-COUNTS = st.integers(0, 12).map(str) | st.just("")
-PAIR = st.tuples(COUNTS, THINGS).map(" ".join)
-INPUTS = st.lists(PAIR, min_size=1, max_size=2).map(", ".join)
-CRAFT = st.builds("craft {} using {}".format, PAIR, INPUTS)
-ACTIONS = st.none() | st.just("inventory") | st.text(max_size=20) | PAIR.map("get {}".format) | CRAFT
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.lists(ACTIONS, max_size=25))
-def test_two_replays_of_any_actions_agree(actions):
-    query, messages = DOMAIN.query({"item": TRAPDOOR}), played(*actions)
-    truth = DOMAIN.examine(query, messages)
-    assert truth == DOMAIN.examine(query, messages)
-    assert 0 <= truth.kept <= truth.reached <= truth.needed
-    assert truth.success == (truth.reached == truth.needed)
-    assert truth.useful + truth.refused <= truth.actions <= len(actions)
-    assert all(0 <= score <= 10 for score in truth.dimensions().values())
