@@ -1,54 +1,40 @@
-"""The research domain: open-ended queries, the scripted teacher, the splits, and the truth of a trajectory."""
+"""The research domain: open-ended queries, the scripted teacher, and the truth of a trajectory."""
 
 import asyncio
 import random
-from collections import Counter
-from dataclasses import replace
-from pathlib import Path
+from collections import Counter, defaultdict
 
 import pytest
-from parts import domain_of
 
-from arenarl.config.command_line import as_overrides
-from arenarl.config.load import load_config
+from arenarl.config.schema import DataConfig, EnvironmentConfig, ResearchDataConfig, SearchConfig
+from arenarl.domains.domain import make_domain
 from arenarl.domains.environments import make_environment
 from arenarl.domains.research.open_queries import OPEN_SUBTASKS, fact_coverage, make_open_queries
 from arenarl.domains.research.questions import SUBTASK, make_questions
 from arenarl.domains.research.teacher import HABITS, OPEN_HABITS, Teacher
 from arenarl.judges.judge import rubric_of
-from arenarl.system.errors import UserError
-from arenarl.trajectory import Query, Trajectory, assistant_message, assistant_text, read_turns
+from arenarl.trajectory import Query
 
-FILE = Path(__file__).resolve().parents[3] / "configs/research/quickstart.yaml"
-SMALL = {
-    "environment.search.corpus_size": 500, "environment.search.results": 3, "environment.search.snippet_words": 20,
-    "data.sft_size": 24, "data.rl_size": 15, "data.test_per_subtask": 3, "data.baseline_attempts": 3,
-    "data.research.open_share": 0.5, "data.research.hop_weights": [1, 1],
-}  # fmt: skip
-
-
-CONFIG = load_config(FILE, as_overrides(SMALL))
+SEARCH = SearchConfig(corpus_size=500, results=3, snippet_words=20, summary_above_chars=300)
+RESEARCH = ResearchDataConfig(plain_share=1.0, hop_weights=[1, 1], max_tool_calls=4)
 
 
 @pytest.fixture(scope="module")
 def domain():
-    return domain_of(CONFIG)
+    world = EnvironmentConfig(domain="research", search=SEARCH)
+    return make_domain(world, DataConfig(language="en", research=RESEARCH))
 
 
 @pytest.fixture(scope="module")
 def environment(request):
-    return make_environment(replace(CONFIG.environment, results=getattr(request, "param", "compact")), "en")
+    results = getattr(request, "param", "compact")
+    return make_environment(EnvironmentConfig(name="research", results=results, search=SEARCH), "en")
 
 
 @pytest.fixture(scope="module")
 def queries(domain, environment):
-    closed = make_questions(domain.corpus, environment, CONFIG.data.research, "teach", 20)
+    closed = make_questions(domain.corpus, environment, RESEARCH, "teach", 20)
     return closed + make_open_queries(domain.corpus, "teach", 30)
-
-
-def splits_of(environment, changes=()):
-    other = domain_of(load_config(FILE, as_overrides(SMALL | dict(changes))))
-    return other.subtasks, dict(other.splits(environment))
 
 
 def test_open_queries_name_the_entities_and_attributes_of_their_facts(domain):
@@ -76,77 +62,30 @@ def test_a_fact_is_covered_if_entity_and_value_are_in_one_sentence(domain):
     assert fact_coverage(corpus, wanted, f"{person.name} lived. Born in {born}, dead by {died}.") == 0.0
 
 
-def solve(teacher, query, seed, skill):
-    return asyncio.run(teacher.solve(query, random.Random(seed), skill))
-
-
 @pytest.mark.parametrize("environment", ["compact", "full"], indirect=True)
-def test_a_careful_teacher_solves_all_queries_with_valid_calls_and_messages(domain, environment, queries):
-    teacher, coverages = Teacher(domain.corpus, environment), []
-    for index, query in enumerate(queries):
-        quality = domain._quality(query, solve(teacher, query, 0, 1.0))
-        assert query.subtask != SUBTASK or quality == 1.0
-        coverages += [] if query.subtask == SUBTASK else [quality]
-        trajectory = solve(teacher, query, index, 0.5)
-        assert trajectory.valid and trajectory.answer and trajectory.messages[0]["content"] == query.query
-        assert Trajectory.from_record(trajectory.to_record()).messages == trajectory.messages
-        turns = read_turns(trajectory.messages)
-        assert not any(observation.startswith("Error") for turn in turns for observation in turn.observations)
-        for message in (message for message in trajectory.messages if message["role"] == "assistant"):
-            assert assistant_message(assistant_text(message)) == message
-    assert sum(coverages) / len(coverages) > 0.95
-
-
-def test_skill_sets_the_share_of_habits_and_more_habits_give_better_answers(domain, environment, queries):
-    teacher, means = Teacher(domain.corpus, environment), []
+def test_more_skill_means_more_habits_better_answers_and_higher_scores(domain, environment, queries):
+    teacher, means, totals = Teacher(domain.corpus, environment), [], defaultdict(list)
     for skill in (0.0, 0.5, 1.0):
-        pairs = [(query, solve(teacher, query, index, skill)) for index, query in enumerate(queries)]
-        for query, trajectory in pairs:
+        solved = [asyncio.run(teacher.solve(query, random.Random(k), skill)) for k, query in enumerate(queries)]
+        qualities = [domain._quality(query, trajectory) for query, trajectory in zip(queries, solved, strict=True)]
+        for query, trajectory in zip(queries, solved, strict=True):
             assert set(trajectory.meta["habits"]) == set(HABITS if query.subtask == SUBTASK else OPEN_HABITS)
-        habits = [is_on for _, trajectory in pairs for is_on in trajectory.meta["habits"].values()]
+            dimensions, rubric = domain.examine(query, trajectory.messages).dimensions(), rubric_of(query)
+            assert tuple(dimensions) == rubric.names and all(0 <= score <= 10 for score in dimensions.values())
+            totals[query.subtask, skill].append(rubric.total(dimensions))
+            empty = domain.examine(query, trajectory.messages[:1])
+            assert set(empty.dimensions().values()) == {0.0}
+        habits = [is_on for trajectory in solved for is_on in trajectory.meta["habits"].values()]
         assert sum(habits) / len(habits) == pytest.approx(skill, abs=0.1)
-        means.append(sum(domain._quality(*pair) for pair in pairs) / len(pairs))
-    assert means == sorted(means) and means[0] < 0.2 < 0.9 < means[2]
-
-
-def test_a_baseline_is_the_attempt_of_median_quality(domain, environment, queries):
-    test, data, rng = queries[-6:], domain.data, random.Random(f"research{domain.data.seed}-baselines")
-    baselines = dict(domain.make_splits(environment, iter, test, [], []))["test_baselines"]
-    for query, baseline in zip(test, baselines, strict=True):
-        attempts = [domain.solve(query, environment, rng, data.baseline_skill) for _ in range(data.baseline_attempts)]
-        qualities = sorted(domain._quality(query, attempt) for attempt in attempts)
-        assert domain._quality(query, Trajectory.from_record(baseline)) == qualities[len(attempts) // 2]
-
-
-def test_splits_have_their_sizes_share_no_query_and_depend_only_on_the_settings(environment):
-    _, splits = splits_of(environment)
-    sizes = {"test_queries": 12, "test_baselines": 12, "rl_queries": 15, "sft": 24}
-    assert {name: len(records) for name, records in splits.items()} == sizes
-    test, rl, sft = splits["test_queries"], splits["rl_queries"], splits["sft"]
-    texts = [query.query for query in test + rl] + [record["messages"][0]["content"] for record in sft]
-    ids = [query.query_id for query in test + rl] + [record["query_id"] for record in sft]
-    assert len({" ".join(text.lower().split()) for text in texts}) == len(set(ids)) == 12 + 15 + 24
-    assert Counter(query.subtask for query in test) == dict.fromkeys((*OPEN_SUBTASKS, SUBTASK), 3)
-    assert [record["query_id"] for record in splits["test_baselines"]] == [query.query_id for query in test]
-    assert splits_of(environment)[1] == splits
-    _, other = splits_of(environment, {"data.sft_size": 3, "data.rl_size": 2, "data.teacher_skill": 0.9})
-    assert other["test_queries"] == test and other["test_baselines"] == splits["test_baselines"]
-
-
-@pytest.mark.parametrize(
-    ("share", "subtasks"), [(0.0, (SUBTASK,)), (1.0, OPEN_SUBTASKS), (0.5, (*OPEN_SUBTASKS, SUBTASK))]
-)
-def test_the_share_of_open_ended_queries_sets_the_subtasks(environment, share, subtasks):
-    sizes = {"data.sft_size": 8, "data.rl_size": 8, "data.test_per_subtask": 1}
-    names, splits = splits_of(environment, sizes | {"data.research.open_share": share})
-    assert names == subtasks
-    for name in ("rl_queries", "test_queries"):
-        assert {query.subtask for query in splits[name]} == set(subtasks)
-
-
-def test_another_language_is_refused(environment):
-    with pytest.raises(UserError, match="data.language=zh: the research domain's queries are in English"):
-        splits_of(environment, {"data.language": "zh"})
+        means.append(sum(qualities) / len(queries))
+    assert means == sorted(means) and means[0] < 0.2
+    careful = {is_closed: [] for is_closed in (True, False)}
+    for query, quality in zip(queries, qualities, strict=True):
+        careful[query.subtask == SUBTASK].append(quality)
+    assert set(careful[True]) == {1.0} and sum(careful[False]) / len(careful[False]) > 0.95
+    for subtask in (SUBTASK, *OPEN_SUBTASKS):
+        good, bad = totals[subtask, 1.0], totals[subtask, 0.0]
+        assert min(good) > 7 and sum(good) / len(good) > 9 and sum(good) > 1.15 * sum(bad)
 
 
 def messages(query, answer, *searches):
@@ -155,19 +94,6 @@ def messages(query, answer, *searches):
         call = {"type": "function", "function": {"name": "search", "arguments": {"query": words}}}
         result += [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": observation}]
     return [*result, {"role": "assistant", "content": f"<answer>\n{answer}\n</answer>"}]
-
-
-def test_the_dimensions_match_the_rubric_and_good_habits_score_high(domain, environment, queries):
-    totals = {}
-    for query in queries:
-        for skill in (0.0, 0.5, 1.0):
-            truth = domain.examine(query, domain.solve(query, environment, random.Random(7), skill).messages)
-            assert tuple(truth.dimensions()) == rubric_of(query).names
-            assert all(0 <= score <= 10 for score in truth.dimensions().values())
-            totals.setdefault((query.subtask, skill), []).append(rubric_of(query).total(truth.dimensions()))
-    for subtask in (SUBTASK, *OPEN_SUBTASKS):
-        good, bad = totals[subtask, 1.0], totals[subtask, 0.0]
-        assert min(good) > 7 and sum(good) / len(good) > 9 and sum(good) > 1.15 * sum(bad)
 
 
 def test_a_closed_question_worked_by_hand(domain):
@@ -231,11 +157,6 @@ def test_repetition_costs_clarity_and_an_outline_needs_numbered_lines(domain, qu
     sentence = outline.constraints["facts"][0]["sentence"]
     assert domain.examine(outline, messages(outline, sentence)).clarity == 0.5
     assert domain.examine(outline, messages(outline, f"1. {sentence}")).clarity > 0.5
-
-
-def test_an_empty_trajectory_scores_zero(domain, queries):
-    for query in queries:
-        assert set(domain.examine(query, [{"role": "user", "content": query.query}]).dimensions().values()) == {0.0}
 
 
 def test_a_query_with_other_facts_or_entities_has_no_truth(domain, queries):

@@ -12,16 +12,12 @@ from arenarl.domains.research.facts import Entity, Fact, fuzzify, fuzzy_number, 
 SUBJECT, OBJECT = "<subject>", "<object>"
 
 
-@given(st.integers(1000, 2099), st.integers(0, 100))
-def test_a_year_becomes_a_part_of_its_decade(year, seed):
-    words, low, high = fuzzy_year(year, random.Random(seed))
-    assert low <= year <= high <= low + 9 and str(year - year % 10) in words and low // 10 == high // 10 == year // 10
-
-
-def test_a_part_is_a_third_or_the_whole_decade():
-    for year, third in {1990: "early ", 1993: "early ", 1996: "mid-", 1997: "late "}.items():
-        words = {fuzzy_year(year, random.Random(seed))[0] for seed in range(20)}
-        assert words == {f"the {third}1990s", "the 1990s"}
+@given(st.integers(1000, 2099))
+def test_a_year_becomes_a_third_or_the_whole_of_its_decade(year):
+    decade, third = year - year % 10, "early " if year % 10 < 4 else "mid-" if year % 10 < 7 else "late "
+    fuzzy = [fuzzy_year(year, random.Random(seed)) for seed in range(20)]
+    assert {words for words, _, _ in fuzzy} == {f"the {third}{decade}s", f"the {decade}s"}
+    assert all(decade <= low <= year <= high <= decade + 9 for _, low, high in fuzzy)
 
 
 @given(st.integers(0, 10**7), st.integers(0, 1000))
@@ -32,15 +28,12 @@ def test_a_number_is_in_its_range_and_equal_words_mean_equal_ranges(number, offs
         assert fuzzy_number(other) == (words, low, high)
 
 
-@pytest.mark.parametrize(
-    ("text", "fuzzy"),
-    [
-        ("on May 3, 1841", "in the early 1840s"), ("in March 1841", "in the early 1840s"),
-        ("from 1841 to 1849", "from the early 1840s to the late 1840s"),
-        ("42 of 1,234 members", "around 40 of around 1,000 members"), ("1,841 seats", "around 2,000 seats"),
-        ("no number", "no number"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "fuzzy"), [
+    ("on May 3, 1841", "in the early 1840s"), ("in March 1841", "in the early 1840s"),
+    ("from 1841 to 1849", "from the early 1840s to the late 1840s"),
+    ("42 of 1,234 members", "around 40 of around 1,000 members"), ("1,841 seats", "around 2,000 seats"),
+    ("no number", "no number"),
+])  # fmt: skip
 def test_dates_and_numbers_of_any_text_become_vague(text, fuzzy):
     assert fuzzy_static(text, random.Random(0)) == fuzzy
 
@@ -57,7 +50,7 @@ def test_vague_facts_of_the_encyclopedia_have_no_names_and_no_exact_numbers():
                 assert fact.number is None or clue.low < clue.high
 
 
-def test_other_names_of_a_page_are_hidden_and_pronouns_become_the_subject():
+def test_other_names_are_hidden_pronouns_become_the_subject_and_only_the_facts_number_is_made_vague():
     facts = (
         Fact("u", "birth year", "1867", "She was born in 1867, a year after Pierre Curie moved."),
         Fact("u", "husband", "Pierre Curie", "Marie Curie married Pierre Curie in 1895.", "v"),
@@ -68,6 +61,9 @@ def test_other_names_of_a_page_are_hidden_and_pronouns_become_the_subject():
     assert pattern == "<subject> was born in the late 1860s, a year after someone or something else moved."
     assert pattern_of(facts[1], entity) == "<subject> married <object> in 1895."
     assert pattern_of(facts[2], entity) == "Of <subject> it is said: In all that time nothing was feared."
+    fact = Fact("u", "lanes", "5", "Route 55 has 5 lanes.")
+    pattern = fuzzify(fact, Entity("u", "Ann", "road", (fact,)), random.Random(0)).pattern
+    assert pattern == "Of <subject> it is said: Route around 60 has 5 to 9 lanes."
 
 
 @given(st.sampled_from(["14 March 1879", "42 km", "1,234 km or 12", "No. 7", "red"]), st.integers(0, 20))
@@ -78,9 +74,3 @@ def test_a_value_that_the_clue_keeps_is_kept_in_its_words(value, seed):
     before, after = clue.pattern.split(value)
     assert clue.value == value and clue.low is None
     assert not any(number in before + after for number in ("1902", "42", "17", "1941"))
-
-
-def test_the_facts_number_is_made_vague_and_not_equal_digits_of_another_number():
-    fact = Fact("u", "lanes", "5", "Route 55 has 5 lanes.")
-    pattern = fuzzify(fact, Entity("u", "Ann", "road", (fact,)), random.Random(0)).pattern
-    assert pattern == "Of <subject> it is said: Route around 60 has 5 to 9 lanes."

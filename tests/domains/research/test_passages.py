@@ -89,7 +89,7 @@ def test_chunks_keep_all_tokens_in_order_and_chunks_and_snippets_keep_their_size
         assert "".join("".join(parts).split()) == "".join(text.split())
 
 
-def test_a_snippet_has_the_sentences_that_answer():
+def test_a_snippet_has_the_sentences_that_answer_and_a_summary_the_first_whole_ones():
     texts, born = [MARA, OSLO], "She was born in Oslo in 1921."
     question = "When was Mara Velden born, in which city?"
     whole = f"Mara Velden is a writer. {born} Oslo is a city of 600,000 people."
@@ -99,9 +99,6 @@ def test_a_snippet_has_the_sentences_that_answer():
     assert extract_snippet("Mara Velden born", [MARA], 8, "Mara Velden") == born
     assert extract_snippet("zebra", texts, 5) == "Mara Velden is a writer."
     assert extract_snippet("born", ["She was born in a house by the sea."], 5) == f"She was born in a{CUT}"
-
-
-def test_a_summary_is_the_first_whole_sentences():
     assert extract_summary(MARA, 60) == f"Mara Velden is a writer. She was born in Oslo in 1921.{CUT}"
     assert extract_summary(MARA, 10) == f"Mara Veld{CUT}" and extract_summary(MARA, 1000) == MARA
 

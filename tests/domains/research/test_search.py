@@ -28,14 +28,10 @@ from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.environment import ToolError, maybe_await
 from arenarl.system.errors import UserError
 
-SITE = "https://encyclopedia.example"
 MARA = "Mara Velden is a writer. She was born in Oslo in 1921.\n\nShe won the Holm Prize in 1955."
 OSLO = "Oslo is a city of 600,000 people. " + "It has many streets and parks. " * 200
 TIDE = "The Long Tide is a novel by Mara Velden. It is about tide pools."
-PAGES = [
-    Page(f"{SITE}/mara-velden", "Mara Velden", MARA), Page(f"{SITE}/oslo", "Oslo", OSLO),
-    Page(f"{SITE}/the-long-tide", "The Long Tide", TIDE),
-]  # fmt: skip
+PAGES = [Page("x/mara", "Mara Velden", MARA), Page("x/oslo", "Oslo", OSLO), Page("x/tide", "The Long Tide", TIDE)]
 BORN = "Where was Mara Velden born?"
 
 
@@ -55,19 +51,14 @@ def browse(tools, url):
     return asyncio.run(tools.browse(url))
 
 
-def test_full_results_are_json_with_url_title_and_snippet():
+def test_results_are_json_or_in_compact_form_one_line_per_page_with_its_title():
     environment = ResearchEnvironment(local())
     first, *_ = json.loads(ask(environment, "search", query=BORN))
-    assert first == {"url": PAGES[0].url, "title": "Mara Velden", "snippet": "She was born in Oslo in 1921."}
-    assert json.loads(ask(environment, "browse", url=PAGES[0].url)) == {"url": PAGES[0].url, "text": MARA}
-
-
-def test_compact_results_are_one_line_per_page_with_its_title():
+    assert first == {"url": "x/mara", "title": "Mara Velden", "snippet": "She was born in Oslo in 1921."}
+    assert json.loads(ask(environment, "browse", url="x/mara")) == {"url": "x/mara", "text": MARA}
     environment = ResearchEnvironment(local(results=2, snippet_words=8, summary_above_chars=60), "compact")
-    assert ask(environment, "search", query=BORN).splitlines() == [
-        "Mara Velden: She was born in Oslo in 1921.",
-        "The Long Tide: The Long Tide is a novel by Mara…",
-    ]
+    lines = ["Mara Velden: She was born in Oslo in 1921.", "The Long Tide: The Long Tide is a novel by Mara…"]
+    assert ask(environment, "search", query=BORN).splitlines() == lines
     assert ask(environment, "browse", url="mara velden") == "Mara Velden is a writer. She was born in Oslo in 1921.…"
     assert ask(environment, "search", query="zebra") == "no results"
 
@@ -86,15 +77,13 @@ def test_any_text_gets_an_answer(text, call, form):
     assert isinstance(ask(ResearchEnvironment(TOOLS, form), tool, **{argument: text}).encode(), bytes)
 
 
-@pytest.mark.parametrize(
-    "keys", [{}, {"summary_above_chars": 80}, {"browse_chunk_tokens": 32, "search_chunk_tokens": 32}]
-)
-def test_a_local_engine_answers_at_once_so_that_batches_do_not_depend_on_time(keys):
-    environment = ResearchEnvironment(local(**keys), "compact")
-    for _ in range(2):  # computed, then remembered
-        assert isinstance(environment.call("search", {"query": BORN}), str)
-        assert isinstance(environment.call("browse", {"url": "The Long Tide"}), str)
-        assert environment.call("browse", {"url": "nowhere"}).startswith("Error: no page")
+def test_a_local_engine_answers_at_once_so_that_batches_do_not_depend_on_time():
+    for keys in ({}, {"summary_above_chars": 80}, {"browse_chunk_tokens": 32, "search_chunk_tokens": 32}):
+        environment = ResearchEnvironment(local(**keys), "compact")
+        for _ in range(2):  # computed, then remembered
+            assert isinstance(environment.call("search", {"query": BORN}), str)
+            assert isinstance(environment.call("browse", {"url": "The Long Tide"}), str)
+            assert environment.call("browse", {"url": "nowhere"}).startswith("Error: no page")
 
 
 def test_wrong_calls_are_observations():
@@ -119,9 +108,9 @@ def test_a_group_shares_a_search_and_the_hit_rate_counts_it():
     async def group():
         return await asyncio.gather(*(tools.search(BORN) for _ in range(20)))
 
-    results = asyncio.run(group())
+    first, *others = asyncio.run(group())
     metrics = tools.take_metrics()
-    assert all(result == results[0] for result in results)
+    assert others == [first] * 19
     assert metrics["search/hit_rate"] == [0.0] + [1.0] * 19 and len(metrics["search/call_s"]) == 20
     search(tools, BORN)  # in another event loop
     assert tools.take_metrics()["search/hit_rate"] == [1.0]
@@ -142,8 +131,7 @@ def test_a_slow_search_does_not_block_the_rollouts_event_loop():
 
     async def rollouts():
         task = asyncio.create_task(tools.search("Oslo"))
-        for _ in range(20):
-            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
         assert not task.done()
         release.set()
         return await task
@@ -152,22 +140,24 @@ def test_a_slow_search_does_not_block_the_rollouts_event_loop():
 
 
 class API:
-    """A search API in Serper's format. It sends `replies`, (status, text), one by one; without `replies`, it sends
-    `results`."""
+    """A search API in Serper's format. It sends `replies`, (status, text), one by one, and repeats the last."""
 
-    def __init__(self, *replies, results=()):
-        self.replies, self.results, self.requests = list(replies), results, []
+    def __init__(self, *replies):
+        self.replies, self.requests = list(replies), []
         self.app = web.Application()
         self.app.router.add_route("*", "/v1", self.reply)
 
     async def reply(self, request):
         parameters = await request.json() if request.method == "POST" else dict(request.query)
         self.requests.append((request.headers.get("X-API-KEY"), parameters))
-        if self.replies:
-            status, text = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-            return web.Response(status=status, text=text, content_type="application/json", headers={"Retry-After": "0"})
-        organic = [{"title": title, "link": link, "snippet": snippet} for link, title, snippet in self.results]
-        return web.json_response({"organic": organic})
+        status, text = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        return web.Response(status=status, text=text, content_type="application/json", headers={"Retry-After": "0"})
+
+
+def found(*hits):
+    """Return the API's reply with hits of (url, title, snippet)."""
+    organic = [{"link": link, "title": title, "snippet": snippet} for link, title, snippet in hits]
+    return 200, json.dumps({"organic": organic})
 
 
 @contextmanager
@@ -179,42 +169,38 @@ def web_tools(monkeypatch, server, cache=None, **keys):
         yield SearchTools(SearchConfig(cache=cache and str(cache)), WebEngine(config, Fetcher(config, on_loopback)))
 
 
+PUBLISHED = "When was The Long Tide published?"
+
+
 def test_a_web_search_reads_pages_and_falls_back_on_snapshots(monkeypatch):
-    published = "When was The Long Tide published?"
     with site() as (_, url):
-        api = API(results=[(f"{url}/good", "Tide pools", "A novel."), (f"{url}/status/500", "Gone", "A snapshot.")])
+        api = API(found((f"{url}/good", "Tide pools", "A novel."), (f"{url}/status/500", "Gone", "A snapshot.")))
         with web_tools(monkeypatch, api, parameters={"gl": "us"}) as tools:
-            good, gone = search(tools, published)
+            good, gone = search(tools, PUBLISHED)
     assert good.title == "Tide pools" and "first published in 1950" in good.snippet
     assert (gone.title, gone.snippet) == ("Gone", "A snapshot.")
-    assert api.requests == [("secret", {"q": published, "gl": "us"})]
+    assert api.requests == [("secret", {"q": PUBLISHED, "gl": "us"})]
 
 
-def test_results_on_disk_serve_other_processes_and_failures_are_not_stored(monkeypatch, tmp_path):
+def test_calls_at_once_and_processes_share_results_and_failures_are_not_stored(monkeypatch, tmp_path):
+    async def three_at_once(tools, query):
+        return await asyncio.gather(*(tools.search(query) for _ in range(3)))
+
     with site() as (server, url):
-        api, rates = API(results=[(f"{url}/good", "Tide pools", "A novel.")]), []
+        api, rates = API(found((f"{url}/good", "Tide pools", "A novel."))), []
         with web_tools(monkeypatch, api, cache=tmp_path / "cache.sqlite") as tools:
             for process in (tools, SearchTools(tools.config, tools.engine)):  # the second as in another process
-                search(process, "The Long Tide")
+                asyncio.run(three_at_once(process, "The Long Tide"))
                 browse(process, f"{url}/good")
                 rates.append(process.take_metrics()["search/hit_rate"])
         assert len(api.requests) == len(server.requests) == 1
-    # hits: first only the browsed page; then everything but the two answers
-    assert sum(rates[0]) == 1 and sum(rates[1]) == len(rates[1]) - 2
+        # hits: first the two other searches and the browsed page; then everything but the two answers
+        assert sum(rates[0]) == 3 and sum(rates[1]) == len(rates[1]) - 2
     with site() as (_, url):
-        api = API(results=[(f"{url}/once", "Tide pools", "A snapshot.")])
+        api = API(found((f"{url}/once", "Tide pools", "A snapshot.")))  # the page fails at the first request
         with web_tools(monkeypatch, api, cache=tmp_path / "other.sqlite") as tools:
-            again = SearchTools(tools.config, tools.engine)
-            snippets = [search(each, "When was The Long Tide published?")[0].snippet for each in (tools, again)]
-    assert snippets[0] == "A snapshot." and "1950" in snippets[1]
-
-
-def test_a_page_error_is_an_observation_and_the_next_call_works(monkeypatch):
-    with site() as (_, url), web_tools(monkeypatch, API(results=[(f"{url}/pdf", "Bad", "")])) as tools:
-        environment, bad = ResearchEnvironment(tools), {"url": f"{url}/pdf", "title": "Bad", "snippet": ""}
-        assert ask(environment, "browse", url=f"{url}/pdf").startswith("Error: ")
-        assert json.loads(ask(environment, "search", query="tide")) == [bad]
-        assert "Mara Velden" in ask(environment, "browse", url=f"{url}/good")
+            failed, read = (search(each, PUBLISHED) for each in (tools, SearchTools(tools.config, tools.engine)))
+    assert failed[0].snippet == "A snapshot." and "1950" in read[0].snippet
 
 
 UNREADABLE = "Error: the search engine's reply could not be read."
@@ -289,9 +275,6 @@ def test_candidates_are_the_best_by_query_then_by_snapshot_then_the_snapshot():
     texts = tools._candidates("tide and prize", Hit("u", "t", "much snow"), page)
     assert texts == ["Here is the tide of 1.", "Here is the prize of 2.", "Here is the snow of 3.", "much snow"]
     assert tools._candidates("tide and prize", Hit("u", "t"), page) == texts[:2]
-
-
-def test_texts_without_query_terms_come_last_in_their_order():
     assert best_by_terms("tide", ["a b", "the tide", "c d"], 2) == ["the tide", "a b"]
     assert best_by_terms("the", ["the", "of", "…"], 2) == ["the", "of"]
     assert best_by_terms("zebra", ["a b", "the tide"], 5) == ["a b", "the tide"]
@@ -373,30 +356,6 @@ def test_missing_models_and_keys_are_named(monkeypatch, tmp_path):
     brave = SearchConfig(engine="web", web=WebConfig(api="brave"))
     with pytest.raises(UserError, match="set the environment variable SEARCH_API_KEY to the key of .* brave"):
         make_environment(EnvironmentConfig(name="research", search=brave), "en")
-
-
-def test_the_cache_computes_a_result_once_and_stores_no_failure(tmp_path):
-    calls = []
-
-    async def make():
-        calls.append(1)
-        await asyncio.sleep(0)
-        if len(calls) == 1:
-            raise ToolError("once")
-        return {"n": len(calls)}
-
-    async def run():
-        cache = Cache(tmp_path / "c.sqlite")
-        failed = await asyncio.gather(*(cache.get("page", ("u",), make) for _ in range(3)), return_exceptions=True)
-        assert [str(error) for error in failed] == ["once"] * 3 and len(calls) == 1
-        waiting, *others = [asyncio.create_task(cache.get("page", ("u",), make)) for _ in range(4)]
-        await asyncio.sleep(0)
-        waiting.cancel()  # the other waiters still get the result
-        assert [await other for other in others] == [{"n": 2}] * 3
-        assert await Cache(tmp_path / "c.sqlite").get("page", ("u",), make) == {"n": 2}
-        assert await Cache(tmp_path / "c.sqlite").get("page", ("v",), make) == {"n": 3}
-
-    asyncio.run(run())
 
 
 def test_the_cache_reads_an_earlier_file_and_refuses_an_unusable_one(tmp_path):

@@ -61,30 +61,27 @@ def test_an_answer_within_the_constraints_has_no_contradiction(subtask, wanted, 
     assert contradictions(subtask, wanted, answer) == []
 
 
-@pytest.mark.parametrize(
-    ("subtask", "wanted", "answer", "words"),
-    [
-        ("Search", SEARCH, "I recommend Drum Cafe: ¥50.", ["50 yuan", "at most 40"]),
-        ("Search", SEARCH, "推荐鼓楼咖啡馆：人均50元", ["50 yuan"]),
-        ("Search", SEARCH, "Drum Cafe is 2.5 km away.", ["2.5 km", "within 2 km"]),
-        ("Search", SEARCH, "Drum Cafe, 09:00-18:00", ["19:00"]),
-        ("1-Day", DAY, "19:00 Bell Restaurant ¥60", ["no museum"]),
-        ("1-Day", DAY, "10:00 Lotus Museum ¥60\n19:00 Bell Restaurant ¥60", ["120 yuan", "budget of 100"]),
-        ("1-Day", DAY, "10:00 Lotus Museum\n19:00 Bell Restaurant\n合计：120元", ["total of 120"]),
-        ("1-Day", DAY, "10:00 Lotus Museum\n14:00 Bell Restaurant", ["evening", "14:00 Bell Restaurant"]),
-        ("1-Day", DAY, "08:00 Lotus Museum ¥30 09:00-17:00\n19:00 Bell Restaurant", ["08:00", "outside of the hours"]),
-        ("M-Day", DAY | {"from_city": "Xian"}, "10:00 Lotus Museum\n19:00 Bell Restaurant", ["from Xian"]),
-        ("Compare", COMPARE, "Train G10 08:00-12:00 ¥300\ntake G10", ["nothing of flights"]),
-        ("Compare", COMPARE, JOURNEYS + "take CA1234", ["450 yuan", "at most 400"]),
-        ("Compare", COMPARE, "Train G10 12:00-16:00 ¥300, no flight that day", ["G10", "after 15:00"]),
-        ("Compare", {"priority": "cheap"}, JOURNEYS + "推荐 CA1234", ["G10 is cheaper"]),
-        ("Compare", {"priority": "fast"}, JOURNEYS + "I recommend G10", ["CA1234 is faster"]),
-        ("Direction", WAY, "Walk from Lotus Park to Pine Mall, 20min", ["stop Jade Museum"]),
-        ("Direction", WAY, "Walk: Jade Museum > Lotus Park > Pine Mall", ["another order"]),
-        ("Direction", WAY, "Lotus Park > Jade Museum > Pine Mall by taxi", ["by walking"]),
-        ("Direction", WAY, "Lotus Park > Jade Museum > Pine Mall\nwalking 5km 1 h 15 min", ["75 min", "60 at most"]),
-    ],
-)
+@pytest.mark.parametrize(("subtask", "wanted", "answer", "words"), [
+    ("Search", SEARCH, "I recommend Drum Cafe: ¥50.", ["50 yuan", "at most 40"]),
+    ("Search", SEARCH, "推荐鼓楼咖啡馆：人均50元", ["50 yuan"]),
+    ("Search", SEARCH, "Drum Cafe is 2.5 km away.", ["2.5 km", "within 2 km"]),
+    ("Search", SEARCH, "Drum Cafe, 09:00-18:00", ["19:00"]),
+    ("1-Day", DAY, "19:00 Bell Restaurant ¥60", ["no museum"]),
+    ("1-Day", DAY, "10:00 Lotus Museum ¥60\n19:00 Bell Restaurant ¥60", ["120 yuan", "budget of 100"]),
+    ("1-Day", DAY, "10:00 Lotus Museum\n19:00 Bell Restaurant\n合计：120元", ["total of 120"]),
+    ("1-Day", DAY, "10:00 Lotus Museum\n14:00 Bell Restaurant", ["evening", "14:00 Bell Restaurant"]),
+    ("1-Day", DAY, "08:00 Lotus Museum ¥30 09:00-17:00\n19:00 Bell Restaurant", ["08:00", "outside of the hours"]),
+    ("M-Day", DAY | {"from_city": "Xian"}, "10:00 Lotus Museum\n19:00 Bell Restaurant", ["from Xian"]),
+    ("Compare", COMPARE, "Train G10 08:00-12:00 ¥300\ntake G10", ["nothing of flights"]),
+    ("Compare", COMPARE, JOURNEYS + "take CA1234", ["450 yuan", "at most 400"]),
+    ("Compare", COMPARE, "Train G10 12:00-16:00 ¥300, no flight that day", ["G10", "after 15:00"]),
+    ("Compare", {"priority": "cheap"}, JOURNEYS + "推荐 CA1234", ["G10 is cheaper"]),
+    ("Compare", {"priority": "fast"}, JOURNEYS + "I recommend G10", ["CA1234 is faster"]),
+    ("Direction", WAY, "Walk from Lotus Park to Pine Mall, 20min", ["stop Jade Museum"]),
+    ("Direction", WAY, "Walk: Jade Museum > Lotus Park > Pine Mall", ["another order"]),
+    ("Direction", WAY, "Lotus Park > Jade Museum > Pine Mall by taxi", ["by walking"]),
+    ("Direction", WAY, "Lotus Park > Jade Museum > Pine Mall\nwalking 5km 1 h 15 min", ["75 min", "60 at most"]),
+])  # fmt: skip
 def test_a_constraint_broken_by_the_answers_words_gives_one_sentence(subtask, wanted, answer, words):
     (sentence,) = contradictions(subtask, wanted, answer)
     assert all(word in sentence for word in words)
@@ -107,14 +104,11 @@ def test_contradictions_agree_with_the_truth_and_are_rare_for_a_careful_teacher(
 
 WORDS = ["Lotus Museum", *"荷花公园 G10 ¥ 50 09:00 - 99:99 km min 晚上".split(), "\n", " ", "9" * 5000]
 VALUES = [*SEARCH.values(), *DAY.values(), *COMPARE.values(), *WAY.values(), "fast", "(", ["[", ")"], None, -1, 10**30]
+ANSWERS = st.lists(st.sampled_from([*WORDS, *HOSTILE]), max_size=30).map("".join)
 WANTED = st.dictionaries(st.sampled_from([*SEARCH, *DAY, *COMPARE, *WAY, "priority", "near"]), st.sampled_from(VALUES))
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    st.sampled_from([*SUBTASKS, "other"]),
-    WANTED,
-    st.lists(st.sampled_from([*WORDS, *HOSTILE]), max_size=30).map("".join),
-)
+@given(st.sampled_from([*SUBTASKS, "other"]), WANTED, ANSWERS)
 def test_no_text_and_no_constraints_crash_the_search_for_contradictions(subtask, wanted, answer):
     assert all(isinstance(sentence, str) for sentence in contradictions(subtask, wanted, answer))

@@ -95,31 +95,26 @@ def test_a_call_is_retried_after_a_rate_limit_and_a_refused_key_stops_the_run(mo
             run(tool, service, **arguments)
 
 
-def test_long_lists_of_trains_are_shortened():
-    codes = {name: {"station_code": name} for name in ("北京", "上海")}
+def test_trains_use_the_codes_of_both_cities_and_long_lists_are_shortened():
+    codes = {"北京": {"station_code": "BJP"}, "上海": {"station_code": "SHH"}}
     train = "G{}(实际车次) 北京南(telecode: VNP) -> 上海虹桥 06:00 -> 12:00 历时：06:00\n- 二等座: 有票 553元\n"
     direct = "".join(train.format(number) for number in range(60))
     service = Service(get_station_code_of_citys=codes, get_tickets=direct, get_interline_tickets="G1, G2")
-    found = run("search_train_tickets", service, date="2026-12-01", from_city="北京", to_city="上海")
+    leg = {"date": "2026-12-01", "from_city": "北京市", "to_city": "上海"}
+    found = run("search_train_tickets", service, **leg)
     *shown, last = found["direct"].splitlines()
     assert found["transfer"] == "G1, G2" and shown == direct.splitlines()[: len(shown)]
     assert last == f"… {120 - len(shown)} more lines"
     assert 20 < len(shown) and len(json.dumps(found, ensure_ascii=False)) < 8000
-
-
-def test_trains_use_the_codes_of_both_cities_and_are_direct_or_with_a_change():
-    codes = {"北京": {"station_code": "BJP"}, "上海": {"station_code": "SHH"}}
-    refused = ToolError("too many calls")
-    service = Service(get_station_code_of_citys=codes, get_tickets="G1 北京 -> 上海\n", get_interline_tickets=refused)
-    found = run("search_train_tickets", service, date="2026-12-01", from_city="北京市", to_city="上海")
-    assert found == {"direct": "G1 北京 -> 上海", "transfer": "too many calls"}
     assert service.calls[:2] == [
         ("get_station_code_of_citys", {"citys": "北京|上海"}),
         ("get_tickets", {"date": "2026-12-01", "fromStation": "BJP", "toStation": "SHH"})
     ]  # fmt: skip
+    service.replies |= {"get_tickets": "G1 北京 -> 上海\n", "get_interline_tickets": ToolError("too many calls")}
+    assert run("search_train_tickets", service, **leg) == {"direct": "G1 北京 -> 上海", "transfer": "too many calls"}
     service.replies["get_station_code_of_citys"] = codes | {"上海": {"error": "未检索到城市。"}}
     with pytest.raises(ToolError, match="12306 knows no city 上海"):
-        run("search_train_tickets", service, date="2026-12-01", from_city="北京", to_city="上海")
+        run("search_train_tickets", service, **leg)
 
 
 @pytest.mark.skipif(

@@ -7,7 +7,7 @@ import pytest
 
 from arenarl.domains.writing.lexicon import LEXICONS, count_of, length_of
 
-each_language = pytest.mark.parametrize("language", LEXICONS)
+each_language = pytest.mark.parametrize(("language", "lexicon"), LEXICONS.items(), ids=LEXICONS)
 
 
 def fixed_sentences(lexicon):
@@ -17,8 +17,7 @@ def fixed_sentences(lexicon):
 
 
 @each_language
-def test_all_sentences_of_a_language_have_one_length(language):
-    lexicon = LEXICONS[language]
+def test_all_sentences_of_a_language_have_one_length(language, lexicon):
     with_word = [frame.format(word) for frame in lexicon.with_word for word in lexicon.words]
     assert {length_of(sentence, language) for sentence in fixed_sentences(lexicon) + with_word} == {lexicon.unit}
     titles = [lexicon.title.format(subject, occasion) for subject in lexicon.subjects for occasion in lexicon.occasions]
@@ -26,8 +25,7 @@ def test_all_sentences_of_a_language_have_one_length(language):
 
 
 @each_language
-def test_marker_words_are_in_all_sentences_of_their_tone_and_in_no_others(language):
-    lexicon = LEXICONS[language]
+def test_marker_words_are_in_all_sentences_of_their_tone_and_in_no_others(language, lexicon):
     marked = {tone: [sentence for sentence in fixed_sentences(lexicon)
                      if any(count_of(mark, sentence, language) for mark in marks)]
               for tone, marks in lexicon.marks.items()}  # fmt: skip
@@ -35,8 +33,7 @@ def test_marker_words_are_in_all_sentences_of_their_tone_and_in_no_others(langua
 
 
 @each_language
-def test_words_to_use_or_avoid_are_in_no_sentence_and_in_no_other_word(language):
-    lexicon = LEXICONS[language]
+def test_words_to_use_or_avoid_are_in_no_sentence_and_in_no_other_word(language, lexicon):
     names = [*lexicon.subjects, *lexicon.occasions]
     texts = [*fixed_sentences(lexicon), *names, *chain.from_iterable(lexicon.marks.values())]
     assert not [word for word in lexicon.words for text in texts if count_of(word, text, language)]
@@ -44,10 +41,9 @@ def test_words_to_use_or_avoid_are_in_no_sentence_and_in_no_other_word(language)
 
 
 @each_language
-def test_only_its_own_pattern_finds_a_fact(language):
-    kinds = LEXICONS[language].facts
-    for kind in kinds:
+def test_only_its_own_pattern_finds_a_fact(language, lexicon):
+    for kind in lexicon.facts:
         for number in kind.numbers:
             fact = kind.form.format(number)
-            matches = {other.section: re.findall(other.pattern, kind.sentence.format(fact)) for other in kinds}
+            matches = {other.section: re.findall(other.pattern, kind.sentence.format(fact)) for other in lexicon.facts}
             assert {name: texts for name, texts in matches.items() if texts} == {kind.section: [fact]}
