@@ -23,9 +23,9 @@ def record(number):
     return {"prompt": prompt, "solution": text, "data_source": "own", "extra_info": {"index": number, "split": "train"}}
 
 
-def parquet(folder, records, name="deepwriting20k.parquet"):
+def parquet(folder, records):
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(list(records)), folder / name)
+    pq.write_table(pa.Table.from_pylist(list(records)), folder / "deepwriting20k.parquet")
     return folder
 
 
@@ -42,14 +42,16 @@ def texts(public):
     return queries | {"sft": [trajectory["messages"][0]["content"] for trajectory in splits["sft"]]}
 
 
-def test_one_file_is_divided_by_the_configured_sizes_and_no_query_is_in_two_splits(tmp_path):
-    public = divided(parquet(tmp_path, map(record, range(40))))
+@pytest.mark.parametrize(("count", "rl"), [(40, 10), (20, 8)])
+def test_one_file_is_divided_by_the_configured_sizes_and_rl_gets_the_rest_of_a_small_pool(count, rl, tmp_path):
+    public = divided(parquet(tmp_path, map(record, range(count))))
     by_split = texts(public)
-    assert {name: len(queries) for name, queries in by_split.items()} == {"test": 2, "sft": 10, "rl": 10}
-    assert len({same_query(text) for queries in by_split.values() for text in queries}) == 22
-    rl = public.splits["rl_queries"]
-    assert {(query.domain, query.language) for query in rl} == {("writing", "zh"), ("writing", "en")}
-    assert public.notes[0] == "divided by data.seed=0: 40 records, 40 different queries"
+    assert {name: len(queries) for name, queries in by_split.items()} == {"test": 2, "sft": 10, "rl": rl}
+    assert len({same_query(text) for queries in by_split.values() for text in queries}) == 12 + rl
+    stated = {(query.domain, query.language) for query in public.splits["rl_queries"]}
+    assert stated == {("writing", "zh"), ("writing", "en")}
+    assert public.notes[0] == f"divided by data.seed=0: {count} records, {count} different queries"
+    assert ("rl: 8 queries instead of data.rl_size=10; the data set has no more" in public.notes) == (rl == 8)
     for trajectory in map(Trajectory.from_record, public.splits["sft"]):
         (turn,) = read_turns(trajectory.messages)
         assert trajectory.valid and turn.thought.startswith("A poem, number")
@@ -64,12 +66,6 @@ def test_the_division_depends_only_on_the_seed_and_the_queries(tmp_path):
     assert texts(divided(tmp_path / "b", seed=1)) != first
 
 
-def test_rl_gets_the_rest_of_a_small_pool_with_a_note(tmp_path):
-    public = divided(parquet(tmp_path, map(record, range(20))))
-    assert len(public.splits["rl_queries"]) == 8
-    assert "rl: 8 queries instead of data.rl_size=10; the data set has no more" in public.notes
-
-
 def test_a_given_test_file_is_used_and_its_queries_leave_the_pool(tmp_path):
     write_jsonl(tmp_path / "test.jsonl", [{"query": "Write  poem 1.", "reference": "Roses"}])
     by_split = texts(divided(parquet(tmp_path / "pool", map(record, range(21))), tmp_path / "test.jsonl"))
@@ -77,34 +73,23 @@ def test_a_given_test_file_is_used_and_its_queries_leave_the_pool(tmp_path):
     assert "Write poem 1." not in by_split["rl"] + by_split["sft"]
 
 
-@pytest.mark.parametrize(
-    ("count", "says"),
-    [(12, "12 different queries are too few for .*test_per_subtask=2 and data.sft_size=10"), (0, "is empty")],
-)
-def test_too_few_records_are_refused(count, says, tmp_path):
-    with pytest.raises(UserError, match=says):
-        divided(parquet(tmp_path, map(record, range(count))))
+def test_records_that_are_too_few_or_lack_a_text_are_refused(tmp_path):
+    without = [record(number) | {"solution": "Roses." if number % 2 else None} for number in range(20)]
+    for records, says in (
+        (map(record, range(12)), "12 different queries are too few for .*test_per_subtask=2 and data.sft_size=16"),
+        ([], "is empty"), (without, r"row \d+: no trajectory; its fields are prompt, .* must hold it"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=says):
+            divided(parquet(tmp_path, records), sft=16)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"PAR1 nothing PAR1", "not Parquet"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "a Git LFS pointer"),
-        (b"", "not Parquet"),
-    ],
-)
-def test_a_file_that_is_not_parquet_is_refused_in_one_line(content, says, tmp_path):
-    (tmp_path / "texts.parquet").write_bytes(content)
-    with pytest.raises(UserError, match=says) as refused:
-        divided(tmp_path)
-    assert "\n" not in str(refused.value) and str(tmp_path / "texts.parquet") in str(refused.value)
-
-
-def test_a_record_without_a_text_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"row \d+: no trajectory; its fields are prompt, .* must hold it"):
-        texts = ({**record(number), "solution": "Roses." if number % 2 else None} for number in range(20))
-        divided(parquet(tmp_path, texts), sft=16)
+def test_a_file_that_is_not_parquet_is_refused_in_one_line(tmp_path):
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0"
+    for content, says in ((b"PAR1 no PAR1", "not Parquet"), (pointer, "a Git LFS pointer"), (b"", "not Parquet")):
+        (tmp_path / "texts.parquet").write_bytes(content)
+        with pytest.raises(UserError, match=says) as refused:
+            divided(tmp_path)
+        assert "\n" not in str(refused.value) and str(tmp_path / "texts.parquet") in str(refused.value)
 
 
 @pytest.mark.parametrize("field", ["prompt", "messages"])
@@ -115,15 +100,8 @@ def test_queries_without_any_trajectory_give_no_sft_data_and_no_baselines(field,
     assert any("evaluation compares with the first policy" in note for note in public.notes)
 
 
-def test_dividing_needs_published_data():
+def test_the_papers_config_has_its_sizes_and_needs_published_data():
+    data = load_config(CONFIG, ['data.source=["a/b"]']).data
+    assert (data.divide, data.sft_size, data.rl_size, data.test_per_subtask) == (True, 10_000, 10_000, 100)
     with pytest.raises(UserError, match="data.divide=true: nothing to divide"):
         load_config(CONFIG, ["data.source=[]"])
-
-
-@pytest.mark.slow(seconds=5)
-def test_the_papers_config_divides_twenty_thousand_records(tmp_path):
-    """RL gets only 9,900 queries, because 100 of the 20,000 become tests."""
-    parquet(tmp_path, map(record, range(20_000)))
-    public = read_public_data(load_config(CONFIG, [f'data.source=["{tmp_path}"]']).data, "writing", ())
-    assert "rl: 9900 queries instead of data.rl_size=10000; the data set has no more" in public.notes
-    assert {name: len(queries) for name, queries in texts(public).items()} == {"test": 100, "sft": 10_000, "rl": 9900}

@@ -50,26 +50,20 @@ def test_a_rubric_alone_makes_a_domain_without_a_truth_and_a_name_without_one_is
     shutil.copy(RUBRICS / "writing_en.yaml", tmp_path / "poems_en.yaml")
     monkeypatch.setattr("arenarl.domains.rubrics.RUBRICS", tmp_path)
     assert domain_of(config_of("", "poems")).name == "poems" and examiner_of(config_of("", "poems")) is None
+    with pytest.raises(UserError, match="writing has no examine, which the embedded judge scores by"):
+        trainer_judge_of(config_of(""))
     with pytest.raises(UserError, match="no rubric for the domain travle"):
         domain_of(config_of("", "travle"))
     with pytest.raises(UserError, match="environment.domain: nowhere:Weather cannot be imported"):
         domain_of(config_of("", "nowhere:Weather"))
 
 
-def test_the_embedded_judge_is_refused_without_a_truth():
-    with pytest.raises(UserError, match="writing has no examine, which the embedded judge scores by"):
-        trainer_judge_of(config_of(""))
-
-
-def test_the_queries_name_the_subtasks(tmp_path):
+def test_queries_are_read_with_their_subtasks_and_those_of_another_domain_refused(tmp_path):
     write_jsonl(tmp_path / "rl_queries.jsonl", [query("a", "poem"), query("b", "essay"), query("c", "poem")])
     assert [query.query_id for query in training_queries_of(config_of(tmp_path))] == ["a", "b", "c"]
     assert [query.query_id for query in training_queries_of(config_of(tmp_path, subtasks=["poem"]))] == ["a", "c"]
     with pytest.raises(UserError, match="unknown novel; choose from poem, essay"):
         training_queries_of(config_of(tmp_path, subtasks=["novel"]))
-
-
-def test_queries_of_another_domain_are_refused(tmp_path):
     for name in ("rl_queries", "test_queries"):
         write_jsonl(tmp_path / f"{name}.jsonl", [query("a"), query("b", domain="travel")])
     for read_split in (training_queries_of, lambda config: domain_of(config).read_test_set()):

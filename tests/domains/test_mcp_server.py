@@ -1,9 +1,7 @@
 """Our worlds as MCP servers: called by the SDK's client, and in RL whose tools come from a server."""
 
 import asyncio
-import json
 import sys
-from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -13,6 +11,7 @@ pytest.importorskip("mcp", reason="the SDK mcp is not installed: pip install mcp
 from mcp import Client, StdioServerParameters  # noqa: E402
 from mcp_servers import maker_of, serving_http  # noqa: E402
 from parts import KeptSteps, arena_of, trainer_judge_of  # noqa: E402
+from policies import call, think  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from scripts import ROOT  # noqa: E402
 
@@ -43,16 +42,6 @@ def options(name):
     return command, load_config(ROOT / file, sets)
 
 
-def in_a_pipe(command):
-    return nullcontext(StdioServerParameters(command=sys.executable, args=command, cwd=ROOT))
-
-
-@contextmanager
-def over_http(command):
-    with serving_http(*command) as (url, _):
-        yield url
-
-
 async def use(server, calls):
     async with Client(server) as client:
         tools = (await client.list_tools()).tools
@@ -61,16 +50,19 @@ async def use(server, calls):
 
 @pytest.mark.slow(seconds=3)
 @pytest.mark.parametrize(
-    "name, connect, has_config",
-    [("travel", in_a_pipe, True), ("travel", in_a_pipe, False), ("research", over_http, True)],
+    "name, is_http, has_config", [("travel", False, True), ("travel", False, False), ("research", True, True)]
 )
-def test_a_client_gets_a_worlds_tools_and_results(name, connect, has_config, monkeypatch):
+def test_a_client_gets_a_worlds_tools_and_results(name, is_http, has_config, monkeypatch):
     """Without a config, all keys have their defaults: the paper's tools in full form, in Chinese."""
     monkeypatch.chdir(ROOT)
     command, config = options(name) if has_config else (["-m", f"arenarl.domains.{name}.mcp_server"], Config())
     local = make_environment(config.environment, config.data.language)
-    with connect(command) as server:
-        tools, results = asyncio.run(use(server, CALLS[name]))
+    if is_http:
+        with serving_http(*command) as (url, _):
+            tools, results = asyncio.run(use(url, CALLS[name]))
+    else:
+        pipe = StdioServerParameters(command=sys.executable, args=command, cwd=ROOT)
+        tools, results = asyncio.run(use(pipe, CALLS[name]))
     keys = ("name", "description", "parameters")
     expected = [tuple(tool["function"][key] for key in keys) for tool in local.tools]
     assert [(tool.name, tool.description, tool.input_schema) for tool in tools] == expected
@@ -89,51 +81,44 @@ class Playback:
         self.tokenizer = tokenizer
 
     async def generate(self, request):
-        turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
         flight = {"date": f"2026-05-0{1 + request.seed % 3}", "from_city": "Beijing", "to_city": "Xian"}
-        calls = ("universal_search", {"query": "quiet cafe in Chengdu"}), ("search_flights", flight)
-        text = f"<answer>\nBamboo Cafe ¥{request.seed % 50}\n</answer>"
-        if turn < 3:
-            name, arguments = calls[turn - 1]
-            text = f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
-        return GeneratedTurn([*self.tokenizer.encode(f"<think>\nhm\n</think>\n\n{text}"), self.tokenizer.eos_token_id])
+        turns = [
+            call("universal_search", query="quiet cafe in Chengdu"), call("search_flights", **flight),
+            think(f"<answer>\nBamboo Cafe ¥{request.seed % 50}\n</answer>"),
+        ]  # fmt: skip
+        text = turns[self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant") - 1]
+        return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
-@pytest.fixture(scope="module")
-def train(policy_path, tokenizer, taught, tmp_path_factory):
-    """`train(make)` takes three steps with environments of `make` and returns (trajectories, weights, logs)."""
-    config = options("travel")[1]
+@pytest.mark.slow(seconds=10)
+def test_rl_with_a_servers_tools_equals_rl_with_local_tools(policy_path, tokenizer, taught, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    command, config = options("travel")
     config.policy.dtype, config.wandb.mode = "float32", "disabled"
     sizes = {"group_size": 4, "max_tokens": 500, "max_turns": 3, "anchor": False}
     config.rollout = replace(config.rollout, **sizes)
     steps = {"steps": 3, "groups": 2, "micro_batch_size": 8, "learning_rate": 1e-3, "deepspeed": None}
     config.rl = replace(config.rl, **steps)
+    queries = [one.query for one in taught[:6]]
 
-    def train(make):
-        folder = tmp_path_factory.mktemp("rl")
+    def train(make, folder):
+        """Take three steps with environments of `make`; return (messages of all trajectories, weights, logs)."""
         engine = RolloutEngine(Playback(tokenizer), tokenizer, make, config.rollout, schemas_in_prompt=False)
-        arena, queries = arena_of(config, trainer_judge_of(config)), [one.query for one in taught[:6]]
-        steps = KeptSteps(config, queries, engine, arena, None, folder)
+        steps = KeptSteps(config, queries, engine, arena_of(config, trainer_judge_of(config)), None, folder)
         trainer = make_trainer(config, policy_path, queries, steps)
         trainer.train()
         trainer.save_model(str(folder / "policy"))
         kept = [trajectory for step in steps.all_groups for group in step for trajectory in group.trajectories]
         assert trainer.state.global_step == 3 and len(kept) == 24
+        assert all(trajectory.valid and trajectory.meta["tool_calls"] == 2 for trajectory in kept)
         logged = [entry for entry in trainer.state.log_history if "loss" in entry]
-        return kept, load_file(folder / "policy" / "model.safetensors"), logged
+        weights = load_file(folder / "policy" / "model.safetensors")
+        return [trajectory.messages for trajectory in kept], weights, logged
 
-    return train
-
-
-@pytest.mark.slow(seconds=10)
-def test_rl_with_a_servers_tools_equals_rl_with_local_tools(train, tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    command, config = options("travel")
     environment = make_environment(config.environment, config.data.language)
-    expected, expected_weights, _ = train(lambda: environment)
+    expected, expected_weights, _ = train(lambda: environment, tmp_path / "local")
     entry = MCPServerConfig(command=[sys.executable, *command])
-    trajectories, weights, logged = train(maker_of(entry, store=tmp_path / "replies.sqlite"))
-    assert all(trajectory.valid and trajectory.meta["tool_calls"] == 2 for trajectory in trajectories)
-    assert [trajectory.messages for trajectory in trajectories] == [trajectory.messages for trajectory in expected]
+    messages, weights, logged = train(maker_of(entry, store=tmp_path / "replies.sqlite"), tmp_path / "served")
+    assert messages == expected
     assert all(weight.equal(expected_weights[name]) for name, weight in weights.items())
     assert logged[-1]["mcp/hit_rate"] > 0.5 and logged[0]["mcp/call_s"] > 0

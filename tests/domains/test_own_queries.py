@@ -1,7 +1,6 @@
 """A user's own queries, without constraints and baselines: no truth, and LLM judges."""
 
 import asyncio
-import sys
 from dataclasses import replace
 
 import pytest
@@ -27,16 +26,13 @@ from arenarl.trajectory import RolloutGroup, read_jsonl, write_jsonl
 CITIES = ["Xian", "Chengdu", "Wuhan", "Beijing", "Lhasa", "Dalian", "Hefei", "Harbin"]
 
 
-def query_record(city, number=0):
-    query = {"query": f"What do I pack for {city}?", "query_id": str(number)}
-    return {"domain": "travel", "subtask": "packing", "language": "en"} | query
-
-
 @pytest.fixture
 def config(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for split, cities in (("rl", CITIES[:4]), ("test", CITIES[4:])):
-        queries = [query_record(city, number) for number, city in enumerate(cities)]
+        kind = {"domain": "travel", "subtask": "packing", "language": "en"}
+        texts = [f"What do I pack for {city}?" for city in cities]
+        queries = [kind | {"query": text, "query_id": str(number)} for number, text in enumerate(texts)]
         write_jsonl(tmp_path / "data" / f"{split}_queries.jsonl", queries)
     return load_config(ROOT / "configs" / "quickstart.yaml", ["data.folder=data", "rl.groups=4"])
 
@@ -62,10 +58,8 @@ def test_queries_in_another_language_than_the_prompts_are_refused_or_counted(con
 def test_sft_trajectories_without_an_answer_are_refused_or_counted(config, tmp_path, capsys, answered, outcome):
     path, world = tmp_path / "data" / "sft.jsonl", replace(config.environment, name="textcraft")
     turns = [f"<answer>\n{k}\n</answer>" if k < answered else "It is 3." for k in range(4)]
-    write_jsonl(
-        path,
-        ({"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": turn}]} for turn in turns),
-    )
+    user = {"role": "user", "content": "?"}
+    write_jsonl(path, ({"messages": [user, {"role": "assistant", "content": turn}]} for turn in turns))
     what = f"sft.jsonl: {4 - answered} of 4 trajectories end without <answer>"
     if outcome == "refused":
         with pytest.raises(UserError, match=what):
@@ -77,25 +71,18 @@ def test_sft_trajectories_without_an_answer_are_refused_or_counted(config, tmp_p
     _check_answers(config, path)
 
 
-def test_queries_of_your_own_are_read_for_training_and_tests_with_their_subtask(config, tmp_path):
-    domain = domain_of(config)
+def test_own_queries_are_read_with_their_subtask_and_the_plan_needs_baselines(config, capsys):
     texts = [query.query for query in training_queries_of(config)]
     assert texts == [f"What do I pack for {city}?" for city in CITIES[:4]]
+    domain = domain_of(config)
     queries, baselines = domain.read_test_set()
     assert len(domain.spread_over_subtasks(queries, 3)) == 3 and baselines == {} and count_test_queries(config) == 4
+    config.judge.train = JudgeConfig(name="llm", model="m")
+    print_estimate(config, "rl")
+    assert "estimate for rl: none, because no baselines are stored" in capsys.readouterr().out
     config.rl.groups = 5
     with pytest.raises(UserError, match="rl_queries.jsonl has 4 queries of packing, fewer than rl.groups=5"):
         training_queries_of(config)
-
-
-def test_data_preparation_does_not_change_queries_of_your_own(config, prepare_script, tmp_path, monkeypatch, capsys):
-    before = (tmp_path / "data" / "rl_queries.jsonl").read_bytes()
-    words = ["--config", str(ROOT / "configs" / "quickstart.yaml"), "--set", "data.folder=data"]
-    monkeypatch.setattr(sys, "argv", ["prepare.py", *words])
-    prepare_script.main()
-    assert "data holds queries of your own: nothing is prepared" in capsys.readouterr().out
-    assert (tmp_path / "data" / "rl_queries.jsonl").read_bytes() == before
-    assert len(list((tmp_path / "data").iterdir())) == 2
 
 
 def test_without_a_truth_there_is_no_quality_and_the_embedded_judge_refuses_them(config):
@@ -123,12 +110,6 @@ def test_the_local_server_judges_queries_of_your_own_by_noise_alone(config, tmp_
         query = next(iter(queries.values()))
         verdict = asyncio.run(LLMJudge(llm, client_of(tmp_path)).compare(query, attempt(9.0), attempt(1.0)))
     assert verdict.totals == pytest.approx((5.0, 5.0))
-
-
-def test_without_baselines_the_plan_reports_that_it_has_no_estimate(config, capsys):
-    config.judge.train = JudgeConfig(name="llm", model="m")
-    print_estimate(config, "rl")
-    assert "estimate for rl: none, because no baselines are stored" in capsys.readouterr().out
 
 
 def test_a_tool_in_neither_sft_nor_prompt_is_reported(sft_path, compact, capsys):

@@ -10,12 +10,11 @@ import pytest
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config, DataConfig, EnvironmentConfig
 from arenarl.domains.domain import Domain
-from arenarl.domains.prepared import refuse_other_data, split_hashes
-from arenarl.system.atomic_files import hash_files
+from arenarl.domains.prepared import refuse_other_data
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS, ROOT
 from arenarl.tables.rows import LATER_TABLES, TABLES, read_table, runs_of
-from arenarl.trajectory import SPLIT_FILES, Query, write_jsonl
+from arenarl.trajectory import Query, write_jsonl
 
 WORLD = EnvironmentConfig()
 # another value for a key, by the type of its default; the fixture sets the language to en
@@ -56,14 +55,6 @@ def test_every_key_counts_exactly_for_the_splits_that_it_decides(data, key):
     assert {split for split in SPLITS if is_refused(changed, split)} == SPLITS_OF_KEY.get(key, set(SPLITS))
 
 
-def test_items_of_one_agentgym_server_are_refused_in_another_world(data):
-    server = EnvironmentConfig(domain="agentgym", name="webarena_server", server="http://a:1")
-    write_manifest(data, server)
-    for split in SPLITS:
-        assert not is_refused(data, split, replace(server, server="http://b:2"))
-        assert is_refused(data, split, replace(server, name="textcraft_server"))
-
-
 def test_one_line_names_the_keys_both_values_and_the_fix(data):
     with pytest.raises(UserError) as error:
         refuse_other_data(replace(data, seed=5, test_per_subtask=1), EnvironmentConfig(world_seed=2), "test")
@@ -77,10 +68,15 @@ def test_the_keys_of_all_splits_that_a_stage_reads_are_in_one_line(data):
         refuse_other_data(replace(data, rl_size=7, test_per_subtask=1, sft_size=9), EnvironmentConfig(), "rl", "test")
 
 
-def test_the_world_counts_for_all_splits_and_the_form_of_results_for_sft(data):
+def test_the_world_counts_for_all_splits_the_form_of_results_for_sft_and_an_address_for_none(data):
     assert all(is_refused(data, split, EnvironmentConfig(world_seed=1)) for split in SPLITS)
     assert [split for split in SPLITS if is_refused(data, split, EnvironmentConfig(results="compact"))] == ["sft"]
     assert not is_refused(data, "rl", EnvironmentConfig(name="mcp"))
+    server = EnvironmentConfig(domain="agentgym", name="webarena_server", server="http://a:1")
+    write_manifest(data, server)
+    for split in SPLITS:
+        assert not is_refused(data, split, replace(server, server="http://b:2"))
+        assert is_refused(data, split, replace(server, name="textcraft_server"))
 
 
 def test_settings_of_calls_do_not_count_and_a_key_missing_in_the_manifest_has_its_default(data):
@@ -138,11 +134,15 @@ def test_rl_and_evaluation_refuse_a_split_when_they_read_it_and_sft_before_loadi
         train_sft.main()
 
 
+WITHOUT_SPLITS = "benchmarks judges policies prompts rubrics environments launch tables".split()
+
+
 @pytest.mark.slow(seconds=8)
 def test_shipped_configs_with_the_same_folder_prepare_the_same_data(tmp_path, monkeypatch):
     """The rows and the cold start of each table are included, in full and quick form."""
     monkeypatch.chdir(ROOT)
-    configs = {str(path.relative_to(CONFIGS)): load_config(path) for path in CONFIGS.rglob("*.yaml") if is_run(path)}
+    paths = {str(path.relative_to(CONFIGS)): path for path in CONFIGS.rglob("*.yaml")}
+    configs = {name: load_config(path) for name, path in paths.items() if name.split("/")[0] not in WITHOUT_SPLITS}
     for name in (*TABLES, *LATER_TABLES):
         table = read_table(name)
         for quick in (False, True):
@@ -154,26 +154,10 @@ def test_shipped_configs_with_the_same_folder_prepare_the_same_data(tmp_path, mo
         by_folder.setdefault(config.data.folder, {})[name] = config
     assert len(by_folder) > 15 and len(by_folder["data/quickstart"]) > 50
     for folder, sharing in by_folder.items():
-        place = tmp_path / folder
-        place.mkdir(parents=True)
-        first = next(iter(sharing.values()))
-        write_manifest(replace(first.data, folder=str(place)), first.environment)
+        (first, manifest), *_ = sharing.items()
+        write_manifest(replace(manifest.data, folder=str(tmp_path)), manifest.environment)
         different = {repr((config.data, config.environment)): (name, config) for name, config in sharing.items()}
         for name, config in different.values():
             for split in SPLITS:
-                refused = is_refused(replace(config.data, folder=str(place)), split, config.environment)
-                assert not refused, (folder, list(sharing)[0], name, split)
-
-
-def is_run(path):
-    """Return whether a config reads splits; benchmarks have their own items."""
-    return path.relative_to(CONFIGS).parts[0] not in (
-        "benchmarks", "judges", "policies", "prompts", "rubrics", "environments", "launch", "tables",
-    )  # fmt: skip
-
-
-def test_only_existing_splits_are_hashed(tmp_path):
-    assert split_hashes(str(tmp_path)) == {}
-    for name in SPLIT_FILES[1:]:
-        (tmp_path / f"{name}.jsonl").write_text(name)
-    assert split_hashes(str(tmp_path)) == {name: hash_files([tmp_path / f"{name}.jsonl"]) for name in SPLIT_FILES[1:]}
+                refused = is_refused(replace(config.data, folder=str(tmp_path)), split, config.environment)
+                assert not refused, (folder, first, name, split)

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -23,16 +24,16 @@ from arenarl.training.sft_data import tokenize, tokenize_trajectories
 from arenarl.trajectory import MAX_RECORD_NESTING, Trajectory, assistant_text, read_jsonl, read_turns, write_jsonl
 
 CONFIG = str(ROOT / "configs" / "travel" / "open_travel_qwen3_8b.yaml")
-TEST_FILES = ("direction", "one_day_travel", "compare_itinerary", "search_around", "multi_day_travel")
-
-
-def call(name, arguments, **more):
-    return {"id": "call_1", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}} | more
+TEST_FILES = {
+    "direction": "Direction", "one_day_travel": "1-Day", "compare_itinerary": "Compare", "search_around": "Search",
+    "multi_day_travel": "M-Day",
+}  # fmt: skip
 
 
 def reference(answer):
     """Return a stored baseline in the authors' format: chat messages that end with the answer as plain text."""
-    calls = [call("poi_search", {"keywords": "湖"})]
+    function = {"name": "poi_search", "arguments": json.dumps({"keywords": "湖"})}
+    calls = [{"id": "call_1", "type": "function", "function": function}]
     return [
         {"role": "system", "content": "You are a travel agent."},
         {"role": "assistant", "reasoning_content": "Where is it?", "content": "", "tool_calls": calls},
@@ -62,18 +63,6 @@ def load(*sources, tools=()):
     return read_public_data(DataConfig(source=[str(source) for source in sources]), "travel", tools)
 
 
-@pytest.fixture
-def prepare(prepare_script, monkeypatch, capsys):
-    """`prepare(*words)` runs the script in this process, in `tmp_path`, and returns its output."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["prepare.py", "--config", CONFIG, *map(str, words)])
-        prepare_script.main()
-        return capsys.readouterr().out
-
-    return run
-
-
 def prepare_by_hub(folder, *words, environment=()):
     """Run the script in a separate process, because the hub's client reads its environment only once."""
     command = [sys.executable, str(ROOT / "data" / "prepare.py"), "--config", CONFIG, *map(str, words)]
@@ -81,23 +70,20 @@ def prepare_by_hub(folder, *words, environment=()):
     return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False, timeout=300)
 
 
-def test_the_published_layout_gives_splits_with_the_papers_subtasks(published):
+def test_the_published_layout_gives_splits_with_the_papers_subtasks_and_valid_baselines(published):
     splits = load(published).splits
     sizes = {name: len(records) for name, records in splits.items()}
     assert sizes == {"test_queries": 10, "test_baselines": 10, "rl_queries": 4}
     subtasks = {query.query_id.split("-")[3]: query.subtask for query in splits["test_queries"]}
-    assert subtasks == dict(zip(TEST_FILES, ("Direction", "1-Day", "Compare", "Search", "M-Day"), strict=True))
+    assert subtasks == TEST_FILES
     stated = {(query.domain, query.language, query.subtask) for query in splits["rl_queries"]}
     assert stated == {("travel", "zh", UNSTATED)}
     queries = splits["test_queries"] + splits["rl_queries"]
     assert len({query.query_id for query in queries}) == 14 and not any(query.constraints for query in queries)
-
-
-def test_a_reference_becomes_a_valid_baseline_in_the_form_of_rollouts(published):
-    splits = load(published).splits
     query, record = splits["test_queries"][0], splits["test_baselines"][0]
     baseline = Trajectory.from_record(record)
     assert record["query_id"] == query.query_id and record["valid"] and baseline.answer == "答案1"
+    # in the form of rollouts
     assert [message["role"] for message in baseline.messages] == ["user", "assistant", "tool", "assistant"]
     assert baseline.messages[0]["content"] == query.query
     first, last = read_turns(baseline.messages)
@@ -130,22 +116,23 @@ def test_common_record_formats_are_accepted(tmp_path, record):
 def test_calls_in_sharegpt_and_in_qwens_text_are_the_same_calls(tmp_path):
     function = {"name": "search", "arguments": {"query": "x"}}
     text = f"<think>\nhm\n</think>\n\n<tool_call>\n{json.dumps(function)}\n</tool_call>"
-    thought = f"<think>\nhm\n</think>\n{json.dumps([function, function])}"  # several calls, in LLaMA-Factory's format
+    both = f"<think>\nhm\n</think>\n{json.dumps([function, function])}"  # several calls, in LLaMA-Factory's format
     records = [
-        {"conversations": [{"from": "human", "value": "one"}, {"from": "function_call", "value": json.dumps(function)},
-                           {"from": "observation", "value": "found"}, {"from": "gpt", "value": "a"}]},
-        {"conversations": [{"from": "human", "value": "both"}, {"from": "function_call", "value": thought},
-                           {"from": "observation", "value": "found"}, {"from": "gpt", "value": "a"}]},
-        {"messages": [{"role": "user", "content": "two"}, {"role": "assistant", "content": text},
-                      {"role": "tool", "content": {"found": 1}}, {"role": "assistant", "content": "a"}]},
+        {"conversations": [{"from": "human", "value": value}, {"from": "function_call", "value": value},
+                           {"from": "observation", "value": "found"}, {"from": "gpt", "value": "a"}]}
+        for value in (json.dumps(function), both)
     ]  # fmt: skip
+    records.append(
+        {"messages": [{"role": "user", "content": "two"}, {"role": "assistant", "content": text},
+                      {"role": "tool", "content": {"found": 1}}, {"role": "assistant", "content": "a"}]}
+    )  # fmt: skip
     write(tmp_path / "train.jsonl", [{"query": "r"}])
     write(tmp_path / "test.jsonl", [{"query": "t", "reference": "a"}])
     write(tmp_path / "sft.jsonl", records)
     turns = [read_turns(record["messages"]) for record in load(tmp_path).splits["sft"]]
-    single, both, plain = (first for first, _ in turns)
+    single, two, plain = (first for first, _ in turns)
     assert single.tool_calls == plain.tool_calls and all(last.answer == "a" for _, last in turns)
-    assert both.tool_calls == 2 * single.tool_calls and both.thought == "hm"
+    assert two.tool_calls == 2 * single.tool_calls and two.thought == "hm"
     assert single.tool_calls[0].arguments == {"query": "x"}
     assert [first.observations for first, _ in turns] == [["found"], ["found"], ['{"found": 1}']]
 
@@ -153,9 +140,8 @@ def test_calls_in_sharegpt_and_in_qwens_text_are_the_same_calls(tmp_path):
 def test_parquet_calls_keep_their_own_arguments_only_and_the_hubs_data_folder_is_found(tmp_path):
     import pyarrow.parquet
 
-    (tmp_path / "data").mkdir()
     calls = [{"name": "search", "arguments": {"query": "x"}}, {"name": "browse", "arguments": {"url": "u"}}]
-    properties = [{key: {"type": "string"} for key in call["arguments"]} for call in calls]
+    properties = [{"query": {"type": "string"}}, {"url": {"type": "string"}}]
     pairs = zip(calls, properties, strict=True)
     tools = [{"name": call["name"], "parameters": {"properties": own}} for call, own in pairs]
     messages = [
@@ -163,8 +149,8 @@ def test_parquet_calls_keep_their_own_arguments_only_and_the_hubs_data_folder_is
         {"role": "assistant", "content": "a"},
     ]
     sft = {"query": "s", "messages": messages, "tools": tools}
-    rows = {"train": {"query": "r"}, "test": {"query": "t", "reference": "a"}, "sft": sft}
-    for name, row in rows.items():
+    (tmp_path / "data").mkdir()
+    for name, row in {"train": {"query": "r"}, "test": {"query": "t", "reference": "a"}, "sft": sft}.items():
         path = tmp_path / "data" / f"{name}-00000-of-00001.parquet"
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
     (record,) = load(tmp_path).splits["sft"]
@@ -199,25 +185,25 @@ def test_a_split_with_queries_of_other_splits_only_is_refused(published, split):
 def test_calls_of_unknown_tools_are_kept_with_their_schemas_and_counted(published, compact, tokenizer, tmp_path):
     schema = {"name": "poi_search", "description": "Places.", "parameters": {"type": "object", "properties": {}}}
     known = [
-        {"role": "assistant", "content": "", "tool_calls": [call("search_poi", {"query": "x"})]},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "search_poi", "arguments": "{}"}}]},
         {"role": "assistant", "content": "a"},
     ]
-    records = [
-        {"query": "one", "messages": reference("a"), "tools": json.dumps([schema])},
-        {"query": "two", "messages": known},
-    ]
-    write(published / "sft.jsonl", records)
+    unknown = {"query": "one", "messages": reference("a"), "tools": json.dumps([schema])}
+    write(published / "sft.jsonl", [unknown, {"query": "two", "messages": known}])
     public = load(published, tools=compact.tools)
     assert [record["tools"] for record in public.splits["sft"]] == [[{"type": "function", "function": schema}], []]
     assert "sft: 1 of 2 call tools that the environment lacks, and are kept: poi_search (1)" in public.notes
     assert any("test_baselines: 10 of 10" in note for note in public.notes)
     path = tmp_path / "sft.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in public.splits["sft"]))
-    texts = [tokenizer.decode(row["input_ids"]) for row in tokenize_trajectories(path, tokenizer, compact.tools, 8192)]
-    assert "Places." in texts[0] and "universal_search" not in texts[0] and "universal_search" in texts[1]
-    assert assistant_text(public.splits["sft"][0]["messages"][1]) in texts[0]
-    rows = tokenize_trajectories(path, tokenizer, None, 8192)
-    assert not any("Places." in tokenizer.decode(row["input_ids"]) for row in rows)
+    write_jsonl(path, public.splits["sft"])
+
+    def texts(tools):
+        return [tokenizer.decode(row["input_ids"]) for row in tokenize_trajectories(path, tokenizer, tools, 8192)]
+
+    first, second = texts(compact.tools)
+    assert "Places." in first and "universal_search" not in first and "universal_search" in second
+    assert assistant_text(public.splits["sft"][0]["messages"][1]) in first
+    assert not any("Places." in text for text in texts(None))
 
 
 def test_a_records_own_subtask_is_used_and_unused_fields_are_reported(tmp_path):
@@ -235,23 +221,20 @@ BAD_CALL = {"query": "a", "messages": [{"role": "assistant", "tool_calls": ["f"]
 WIZARD = {"prompt": [{"role": "wizard", "content": "a"}]}
 
 
-@pytest.mark.parametrize(
-    ("name", "lines", "says"),
-    [
-        ("train", [POINTER], "line 1: a Git LFS pointer, not the data; run git lfs pull"),
-        ("train", [], "is empty; download it again"),
-        ("train", [{"query": "a"}, "<html>"], "line 2 is not JSON"),
-        ("train", ["[", '{"query": "a"}', "]"], "line 1 is not JSON"),
-        ("train", ['[{"query": "a"}]'], "line 1: a list, not an object"),
-        ("train", [{"query": "a"}, "", {"text": "b", "id": 1}], "line 3: no query; its fields are text, id, and one"),
-        ("train", [WIZARD], "line 1: a message of unknown role wizard; known: system"),
-        ("train", [{"messages": ["a"]}], "line 1: messages must be a list of objects"),
-        ("test", [{"query": "a", "rubrics": ["r"]}], "line 1: no trajectory; its fields are query, rubrics, and one"),
-        ("sft", [{"messages": [{"role": "user", "content": "a"}]}], "line 1: no trajectory"),
-        ("sft", [{"query": "a", "messages": "b", "tools": "search"}], "line 1: tools must be a list of JSON schemas"),
-        ("sft", [BAD_CALL], "line 1: tool_calls must be a list of objects"),
-    ],
-)
+@pytest.mark.parametrize(("name", "lines", "says"), [
+    ("train", [POINTER], "line 1: a Git LFS pointer, not the data; run git lfs pull"),
+    ("train", [], "is empty; download it again"),
+    ("train", [{"query": "a"}, "<html>"], "line 2 is not JSON"),
+    ("train", ["[", '{"query": "a"}', "]"], "line 1 is not JSON"),
+    ("train", ['[{"query": "a"}]'], "line 1: a list, not an object"),
+    ("train", [{"query": "a"}, "", {"text": "b", "id": 1}], "line 3: no query; its fields are text, id, and one"),
+    ("train", [WIZARD], "line 1: a message of unknown role wizard; known: system"),
+    ("train", [{"messages": ["a"]}], "line 1: messages must be a list of objects"),
+    ("test", [{"query": "a", "rubrics": ["r"]}], "line 1: no trajectory; its fields are query, rubrics, and one"),
+    ("sft", [{"messages": [{"role": "user", "content": "a"}]}], "line 1: no trajectory"),
+    ("sft", [{"query": "a", "messages": "b", "tools": "search"}], "line 1: tools must be a list of JSON schemas"),
+    ("sft", [BAD_CALL], "line 1: tool_calls must be a list of objects"),
+])  # fmt: skip
 def test_an_unreadable_file_is_refused_with_its_name_line_and_fix(published, name, lines, says):
     write(published / f"{name}.jsonl", lines)
     with pytest.raises(UserError) as error:
@@ -268,41 +251,41 @@ def test_a_folder_without_a_split_or_above_two_data_sets_is_refused(published):
         load(published.parent)
 
 
-@pytest.mark.parametrize("path", ["my/sft.jsonl", "./Open-Travel", "/nowhere/Open-Travel"])
-def test_a_missing_path_is_not_looked_up_on_the_hub(path):
-    with pytest.raises(UserError, match=f"data.source: {path} does not exist"):
-        find_source(path)
-
-
-def test_a_name_that_is_neither_local_nor_on_the_hub_is_refused_in_one_line():
+def test_a_path_is_not_looked_up_on_the_hub_and_no_name_of_a_data_set_is_refused():
+    for path in ("my/sft.jsonl", "./Open-Travel", "/nowhere/Open-Travel"):
+        with pytest.raises(UserError, match=f"data.source: {path} does not exist"):
+            find_source(path)
     with pytest.raises(UserError, match="is not a local folder, and the hub.s data set of this name cannot be"):
         find_source("not/a/hub id")
 
 
-def test_prepared_data_is_kept_until_a_source_changes(published, prepare, tmp_path):
-    words = ("travel", "--from", published, "--set", "data.folder=data")
-    printed = prepare(*words)
+def test_prepared_data_is_read_and_kept_until_a_source_changes(published, prepare_script, monkeypatch, capsys):
+    words = ["--config", CONFIG, "travel", "--from", str(published), "--set", "data.folder=data"]
+    monkeypatch.setattr(sys, "argv", ["prepare.py", *words])
+
+    def prepare():
+        prepare_script.main()
+        return capsys.readouterr().out
+
+    printed = prepare()
     assert "10 test, 4 RL and 0 SFT queries: no two splits share one" in printed and "no SFT trajectories" in printed
-    manifest = json.loads((tmp_path / "data" / "manifest.json").read_text())
+    manifest = json.loads(Path("data/manifest.json").read_text())
     hashes = manifest["origin"][0]["files"]
     assert len(hashes) == 6
     assert hashes["train.jsonl"] == hashlib.sha256((published / "train.jsonl").read_bytes()).hexdigest()
-    assert "up to date" in prepare(*words)
-    write(published / "train.jsonl", [{"query": "x"}])
-    printed = prepare(*words)
-    assert "up to date" not in printed and "10 test, 1 RL" in printed
-
-
-def test_the_scripts_read_the_prepared_splits(published, prepare, tmp_path):
+    assert "up to date" in prepare()
     write(published / "sft.jsonl", [{"query": "s", "messages": reference("a")}])
-    prepare("--from", published, "--set", "data.folder=data")
+    printed = prepare()
+    assert "up to date" not in printed and "10 test, 4 RL and 1 SFT" in printed
     config = load_config(CONFIG, ["data.folder=data", f"data.source=[{published}]", "rl.groups=4"])
     queries, baselines = domain_of(config).read_test_set()
     assert len(queries) == 10 and all(baselines[query.query_id].valid for query in queries)
     assert [query.subtask for query in training_queries_of(config)] == [UNSTATED] * 4
     everything = queries + training_queries_of(config)
     assert len(domain_of(config).spread_over_subtasks(everything, 14)) == 14
-    assert next(read_jsonl(tmp_path / "data" / "sft.jsonl"))["messages"][0]["content"] == "s"
+    assert next(read_jsonl(Path("data/sft.jsonl")))["messages"][0]["content"] == "s"
+    write(published / "train.jsonl", [{"query": "x"}])
+    assert "10 test, 1 RL" in prepare()
 
 
 COMMIT = "1" * 40
@@ -383,25 +366,21 @@ CHAT = st.fixed_dictionaries({"query": st.just("q2"), "messages": MESSAGES}, opt
 RECORDS = st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=6) | CHAT
 
 
-@pytest.fixture(scope="module")
-def one_file(tmp_path_factory):
-    return tmp_path_factory.mktemp("hostile") / "sft.jsonl"
-
-
 @seed(25)
 @given(RECORDS)
 @settings(max_examples=150, deadline=None, database=None)
-def test_a_hostile_record_can_be_tokenised_or_is_refused_in_one_line(one_file, tokenizer, record):
-    write(one_file, [json.dumps(record)])
-    write(one_file.with_name("test.jsonl"), [{"query": "q", "reference": "a"}])
-    write(one_file.with_name("train.jsonl"), [{"query": "r"}])
+def test_a_hostile_record_can_be_tokenised_or_is_refused_in_one_line(tmp_path_factory, tokenizer, record):
+    folder = tmp_path_factory.mktemp("hostile")
+    write(folder / "sft.jsonl", [json.dumps(record)])
+    write(folder / "test.jsonl", [{"query": "q", "reference": "a"}])
+    write(folder / "train.jsonl", [{"query": "r"}])
     try:
-        public = load(one_file.parent)
+        public = load(folder)
     except UserError as error:
-        assert f"{one_file}, line 1" in str(error) and "\n" not in str(error)
+        assert f"{folder / 'sft.jsonl'}, line 1" in str(error) and "\n" not in str(error)
         return
-    write_jsonl(one_file.parent / "out" / "sft.jsonl", public.splits["sft"])
-    for stored in read_jsonl(one_file.parent / "out" / "sft.jsonl"):
+    write_jsonl(folder / "out" / "sft.jsonl", public.splits["sft"])
+    for stored in read_jsonl(folder / "out" / "sft.jsonl"):
         assert read_turns(stored["messages"])
         tokenize(tokenizer, stored["messages"], None, 256)
 
@@ -422,12 +401,10 @@ def test_a_deeply_nested_call_is_kept_as_text_or_its_record_refused(published, d
     assert turn.tool_calls[0].arguments == (json.loads(arguments) if depth < 64 else arguments)
 
 
-def test_files_without_a_split_are_reported(published):
-    write(published / "validation.jsonl", [{"query": "v"}])
-    assert "not read, because no word of their names is sft, test, train, rl: validation.jsonl" in load(published).notes
-
-
-def test_one_chinese_word_does_not_make_a_query_chinese(published):
+def test_one_chinese_word_makes_no_query_chinese_and_files_without_a_split_are_reported(published):
     texts = ("Please say what the name 西安 means in the stories that are told there.", "西安在哪里")
     write(published / "train.jsonl", [{"query": text} for text in texts])
-    assert [query.language for query in load(published).splits["rl_queries"]] == ["en", "zh"]
+    write(published / "validation.jsonl", [{"query": "v"}])
+    public = load(published)
+    assert [query.language for query in public.splits["rl_queries"]] == ["en", "zh"]
+    assert "not read, because no word of their names is sft, test, train, rl: validation.jsonl" in public.notes

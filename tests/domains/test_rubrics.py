@@ -30,13 +30,10 @@ def test_the_travel_rubric_has_the_truths_dimensions_and_the_papers_total():
         assert rubric.for_view("answer").total(answer) == rubric.total(answer) == sum(scores[3:]) / 4
 
 
-def test_english_replaces_a_missing_language_and_a_domain_without_a_rubric_is_refused():
+def test_a_rubric_of_the_current_folder_comes_first_and_english_replaces_a_missing_language(tmp_path, monkeypatch):
     assert domain_rubric("travel", "fr") == domain_rubric("travel", "en")
-    with pytest.raises(UserError, match="no rubric for the domain cooking"):
-        domain_rubric("cooking", "en")
-
-
-def test_a_rubric_in_the_current_folder_comes_first(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="no rubric for the domain baking"):
+        domain_rubric("baking", "en")
     folder = tmp_path / "configs" / "rubrics"
     folder.mkdir(parents=True)
     (folder / "baking_en.yaml").write_text("answer: {weight: 1, dimensions: {crisp: Is it crisp}}")
@@ -44,33 +41,27 @@ def test_a_rubric_in_the_current_folder_comes_first(tmp_path, monkeypatch):
     assert domain_rubric("baking", "en").names == domain_rubric("baking", "zh").names == ("crisp",)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("answer: {weight: 1, dimensions: {clear: It is clear}", "is not valid YAML"),
-        ("", "is not a rubric: Input should be a valid dictionary"),
-        ("Is it clear?", "is not a rubric"),
-        ("{}", "is not a rubric"),
-        ("style: {weight: 1, dimensions: {clear: It is clear}}", "is not a rubric: style"),
-        ("answer: {dimensions: {clear: It is clear}}", "is not a rubric: answer.weight"),
-        ("answer: {weight: 0, dimensions: {clear: It is clear}}", "is not a rubric: answer.weight"),
-        ("answer: {weight: yes, dimensions: {clear: It is clear}}", "is not a rubric: answer.weight"),
-        ("answer: {weight: 1, dimensions: {}}", "is not a rubric: answer.dimensions"),
-        ("answer: {weight: 1, dimensions: {clear: }}", "is not a rubric: answer.dimensions.clear"),
-        ("answer: {weight: 1, dimensions: {_clear: It is clear}}", "must be a word, such as answer_clarity"),
-        ("answer: {weight: 1, dimensions: {model_config: It is clear}}", "must be a word"),
-        ("answer: {weight: 1, dimension: {clear: It is clear}}", "is not a rubric: answer.dimension"),
-        ("path: &part {weight: 1, dimensions: {clear: It is}}\nanswer: *part", "a dimension of the same name"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    (None, "does not exist; a rubric is a YAML"),
+    ("answer: {weight: 1, dimensions: {clear: It is clear}", "is not valid YAML"),
+    ("", "is not a rubric: Input should be a valid dictionary"),
+    ("Is it clear?", "is not a rubric"),
+    ("{}", "is not a rubric"),
+    ("style: {weight: 1, dimensions: {clear: It is clear}}", "is not a rubric: style"),
+    ("answer: {dimensions: {clear: It is clear}}", "is not a rubric: answer.weight"),
+    ("answer: {weight: 0, dimensions: {clear: It is clear}}", "is not a rubric: answer.weight"),
+    ("answer: {weight: yes, dimensions: {clear: It is clear}}", "is not a rubric: answer.weight"),
+    ("answer: {weight: 1, dimensions: {}}", "is not a rubric: answer.dimensions"),
+    ("answer: {weight: 1, dimensions: {clear: }}", "is not a rubric: answer.dimensions.clear"),
+    ("answer: {weight: 1, dimensions: {_clear: It is clear}}", "must be a word, such as answer_clarity"),
+    ("answer: {weight: 1, dimensions: {model_config: It is clear}}", "must be a word"),
+    ("answer: {weight: 1, dimension: {clear: It is clear}}", "is not a rubric: answer.dimension"),
+    ("path: &part {weight: 1, dimensions: {clear: It is}}\nanswer: *part", "a dimension of the same name"),
+])  # fmt: skip
 def test_an_invalid_rubric_is_refused_in_one_line_with_its_path(text, message, tmp_path):
     path = tmp_path / "rubric.yaml"
-    path.write_text(text)
+    if text is not None:
+        path.write_text(text)
     with pytest.raises(UserError, match=message) as error:
         read_rubric(path)
     assert "\n" not in str(error.value) and str(path) in str(error.value)
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(UserError, match="does not exist; a rubric is a YAML"):
-        read_rubric(tmp_path / "rubric.yaml")

@@ -165,7 +165,8 @@ def test_a_user_s_files_are_never_overwritten(prepare, tmp_path, monkeypatch):
         with pytest.raises(UserError, match="was changed after|was not made by this script"):
             prepare(folder, **settings)
         assert bytes_of(folder) == before
-    assert "nothing is prepared" in prepare(own)
+    before = bytes_of(own)
+    assert "nothing is prepared" in prepare(own) and bytes_of(own) == before
 
 
 def test_a_query_in_two_splits_is_refused_whatever_its_case_and_spacing(prepare, tmp_path):
