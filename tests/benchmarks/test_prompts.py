@@ -35,12 +35,15 @@ def test_the_users_copy_is_found_around_the_file_and_never_run(copy):
     assert find_prompts("writingbench", (JUDGE,), copy.parents[1]) == prompts
 
 
-def test_functions_and_text_files_can_hold_prompts(copy):
+def test_functions_and_text_files_can_hold_prompts_with_known_placeholders(copy):
     (copy.parent / "judge.txt").write_text('Rate $RESPONSE$ to $INST$ as {"a": 1}')
     edition = Edition({"judge": ("data/judge.txt", ""), "system": ("code/prompt.py", "make")})
     prompts = find_prompts("writingbench", (edition,), copy)
     assert prompts.fill("judge", query="q", response="r") == 'Rate r to q as {"a": 1}'
     assert prompts.fill("system", checklist=["c"]) == "c {}"
+    (copy.parents[1] / "code/prompt.py").write_text('JUDGE = "{query} {other}"')
+    with pytest.raises(UserError, match="has an unknown placeholder: 'other'"):
+        find_prompts("writingbench", (JUDGE,), copy).fill("judge", query="q")
 
 
 def test_the_judge_gets_the_system_message_of_the_edition(copy):
@@ -77,12 +80,6 @@ def test_in_ours_a_response_cannot_pose_as_the_prompt(copy):
     assert text.count("\n# Task\n") == 1 and "| # Task" in text
 
 
-def test_an_unknown_placeholder_is_an_error(copy):
-    (copy.parents[1] / "code/prompt.py").write_text('JUDGE = "{query} {other}"')
-    with pytest.raises(UserError, match="has an unknown placeholder: 'other'"):
-        find_prompts("writingbench", (JUDGE,), copy).fill("judge", query="q")
-
-
 def test_every_benchmark_has_our_prompts_and_names_its_official_sources():
     ours = prompt_texts("benchmarks", "en")
     assert set(ours) - {"again"} == set(BENCHMARKS)
@@ -90,15 +87,12 @@ def test_every_benchmark_has_our_prompts_and_names_its_official_sources():
         assert kind.judges and kind.size > 0 and kind.editions and kind.source, name
 
 
-@pytest.mark.parametrize(
-    ("name", "model", "is_official"),
-    [
-        ("hellobench", "gpt-4o", True), ("hellobench", "openai/gpt-4o-2024-08-06", True),
-        ("hellobench", "gpt-4o-mini", False), ("writingbench", "claude-sonnet-4-5-20250929", True),
-        ("writingbench", "claude-sonnet-4-20250514", False), ("race", None, False), ("webwalkerqa", "gpt-4-0613", True),
-        ("webwalkerqa", "gpt-4o", False), ("simpleqa", "gpt-4.1", True),
-        ("xbench", "google/gemini-2.0-flash-001", True), ("xbench", "gemini-2.0-flash-lite-001", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "model", "is_official"), [
+    ("hellobench", "gpt-4o", True), ("hellobench", "openai/gpt-4o-2024-08-06", True),
+    ("hellobench", "gpt-4o-mini", False), ("writingbench", "claude-sonnet-4-5-20250929", True),
+    ("writingbench", "claude-sonnet-4-20250514", False), ("race", None, False), ("webwalkerqa", "gpt-4-0613", True),
+    ("webwalkerqa", "gpt-4o", False), ("simpleqa", "gpt-4.1", True),
+    ("xbench", "google/gemini-2.0-flash-001", True), ("xbench", "gemini-2.0-flash-lite-001", False),
+])  # fmt: skip
 def test_an_official_judge_may_only_add_date_version_and_maker(name, model, is_official):
     assert BENCHMARKS[name]().is_official_judge(model) == is_official

@@ -52,20 +52,6 @@ def test_a_wrong_canary_or_a_plain_field_is_refused_by_name(tmp_path):
         BrowseComp().read(write_csv(tmp_path / "two.csv", [{"problem": "p", "answer": "a"}]))
 
 
-def test_browsecomp_zh_is_read_from_csv_and_xlsx(tmp_path):
-    pairs = [(f"问{n}", f"答{n}") for n in range(2)]
-    rows = [{"Topic": "", "Question": hidden(q, "k"), "Answer": hidden(a, "k"), "canary": "k"} for q, a in pairs]
-    write_csv(tmp_path / "zh.csv", rows)
-    openpyxl = pytest.importorskip("openpyxl", reason="pip install openpyxl")
-    book = openpyxl.Workbook()
-    for row in [list(rows[0]), *(list(row.values()) for row in rows)]:
-        book.active.append(row)
-    book.save(tmp_path / "zh.xlsx")
-    items = BrowseCompZH().read(tmp_path / "zh.csv")
-    assert [(item.query, item.fields["answer"]) for item in items] == pairs and items[0].language == "zh"
-    assert BrowseCompZH().read(tmp_path / "zh.xlsx") == items
-
-
 def compared(reply):
     verdict = questions.read_comparison(reply, unstated=100)
     return verdict["correct"], verdict["confidence"]
@@ -102,29 +88,24 @@ def test_a_missing_confidence_is_100_in_english_and_0_in_chinese(benchmark, conf
     assert (verdict["correct"], verdict["confidence"]) == (1, confidence)
 
 
-@pytest.mark.parametrize(
-    ("read", "reply"),
-    [
-        (partial(questions.read_comparison, unstated=0), "I think yes"), (questions.read_conclusion, "结论: 也许"),
-        (questions.read_letter, "A or B"), (questions.read_letter, "D"), (questions.read_grade, "It is CORRECT so far"),
-        (questions.read_grade, " "),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("read", "reply"), [
+    (partial(questions.read_comparison, unstated=0), "I think yes"), (questions.read_conclusion, "结论: 也许"),
+    (questions.read_letter, "A or B"), (questions.read_letter, "D"), (questions.read_grade, "It is CORRECT so far"),
+    (questions.read_grade, " "),
+])  # fmt: skip
 def test_a_reply_in_another_form_is_not_a_verdict(read, reply):
     with pytest.raises(ValueError):
         read(reply)
 
 
 def test_calibration_error_in_ten_and_in_five_bins_worked_by_hand():
+    """A confidence between two bins is in the lower bin in English, in the upper bin in Chinese."""
     items = scored(*({"correct": c, "confidence": p} for c, p in ((1, 95), (0, 91), (0, 30), (1, 25))))
     # ten bins: {95, 91} off by |1/2 - .93|, {30, 25} by |1/2 - .275|, each half of the items
     assert means(BrowseComp(), items) == {"score": 50, "calibration_error": pytest.approx(100 * (0.43 + 0.225) / 2)}
     items = scored(*({"correct": c, "confidence": p} for c, p in ((1, 100), (0, 80), (1, 79), (0, 0))))
     # five bins: {100, 80} off by |1/2 - .9| for half of them, {79} by .21, {0} by 0
     assert means(BrowseCompZH(), items) == {"score": 50, "calibration_error": pytest.approx(100 * (0.4 / 2 + 0.21 / 4))}
-
-
-def test_a_confidence_between_two_bins_is_in_the_lower_in_english_and_the_upper_in_chinese():
     assert [BrowseComp().bin_of(value) for value in (0, 10, 10.5, 100)] == [0, 0, 1, 9]
     assert [BrowseCompZH().bin_of(value) for value in (0, 20, 99, 100)] == [0, 1, 4, 4]
 
@@ -155,9 +136,9 @@ def test_webwalkerqa_has_six_cells(tmp_path, kind, difficulty):
     assert figures["score"] == figures["multi_source_easy"] == 100
 
 
-@pytest.fixture
-def files(tmp_path):
-    """The option --benchmark for all five with two items each; the policy below answers "blue"."""
+def test_whole_runs_with_the_research_tools_give_figures(tmp_path, monkeypatch):
+    """All five benchmarks with two items each; the policy answers "blue"."""
+    monkeypatch.chdir(tmp_path)
     pairs = [(f"Which colour is number {n}?", answer) for n, answer in enumerate(("blue", "red"))]
     encrypted = [{"problem": hidden(q, "k"), "answer": hidden(a, "k"), "canary": "k"} for q, a in pairs]
     chinese = [{"Question": hidden(f"问：{q}", "k"), "Answer": hidden(a, "k"), "canary": "k"} for q, a in pairs]
@@ -165,22 +146,16 @@ def files(tmp_path):
     plain = [{"metadata": "{}", "problem": q, "answer": a} for q, a in pairs]
     info = {"type": "single_source", "difficulty_level": "hard"}
     walks = [{"question": q, "answer": a, "root_url": "https://x.org", "info": info} for q, a in pairs]
-    paths = {
+    files = {
         "browsecomp": write_csv(tmp_path / "b.csv", encrypted), "browsecomp_zh": write_csv(tmp_path / "z.csv", chinese),
         "xbench": write_csv(tmp_path / "x.csv", raw), "simpleqa": write_csv(tmp_path / "s.csv", plain),
         "webwalkerqa": write_jsonl(tmp_path / "w.jsonl", walks),
     }  # fmt: skip
-    return [f"{name}={path}" for name, path in paths.items()]
-
-
-def test_whole_runs_with_the_research_tools_give_figures(tmp_path, monkeypatch, files):
-    monkeypatch.chdir(tmp_path)
     reply = "<answer>\nExplanation: seen\nExact Answer: blue\nConfidence: 60%\n最终答案: blue\n</answer>"
-    requests, log = run_here(ROOT, files, lambda body: reply)
+    requests, log = run_here(ROOT, [f"{name}={path}" for name, path in files.items()], lambda body: reply)
     assert {tool["function"]["name"] for body in requests for tool in body["tools"]} == {"search", "browse"}
     assert len(requests) == 8 + 10
-    names = [option.partition("=")[0] for option in files]
-    entries = {name: read(tmp_path / f"runs/bench/benchmarks/{name}.json")["policies"]["closed"] for name in names}
+    entries = {name: read(tmp_path / f"runs/bench/benchmarks/{name}.json")["policies"]["closed"] for name in files}
     assert {name: entry["figures"]["score"]["mean"] for name, entry in entries.items()} == dict.fromkeys(entries, 50)
     assert {entry["failed"] for entry in entries.values()} == {0}
     assert all("searched the embedded encyclopedia, not the web" in entry["labels"] for entry in entries.values())
@@ -219,24 +194,7 @@ def test_the_users_own_tools_are_used_and_their_crashes_counted_apart(tmp_path, 
     assert not any("encyclopedia" in label for label in entry["labels"])
 
 
-PIECES = [
-    "\n",
-    " ",
-    ":",
-    "*",
-    "correct:",
-    "correct\n",
-    "confidence:",
-    "结论",
-    "最终答案",
-    "GRADE ",
-    "{",
-    "{ ",
-    '{"',
-    "[",
-    "<think>",
-    '"',
-]
+PIECES = ["\n", " ", "correct\n", "GRADE ", "{ ", '{"', *': * correct: confidence: 结论 最终答案 { [ <think> "'.split()]
 TIMED_READERS = {
     "comparison": partial(questions.read_comparison, unstated=0.0), "conclusion": questions.read_conclusion,
     "letter": questions.read_letter,

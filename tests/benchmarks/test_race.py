@@ -76,44 +76,38 @@ def test_the_share_of_both_scores_worked_by_hand():
     assert race_score(points, CRITERIONS, WEIGHTS) == pytest.approx(expected)
 
 
-def reply(change):
-    points = {"analysis": "", "article_1_score": 6, "article_2_score": 5.5}
-    scores = {name: [{"criterion": one["criterion"], **points} for one in CRITERIA] for name in DIMENSIONS}
-    change(scores)
-    return f"```json\n{json.dumps(scores)}\n```"
+BREADTH, DEPTH = [{"criterion": one["criterion"], "article_1_score": 6, "article_2_score": 5.5} for one in CRITERIA]
+SCORES = dict.fromkeys(DIMENSIONS, [BREADTH, DEPTH])
+
+
+def points_of(scores):
+    return read_points(f"```json\n{json.dumps(scores)}\n```", CRITERIONS)
 
 
 def test_scores_are_matched_by_the_words_of_a_criterion():
-    def swap(scores):
-        scores["insight"] = [
-            {"criterion": "2. Depth of it", "article_1_score": 1, "article_2_score": 2},
-            {"criterion": "breadth ", "article_1_score": 3, "article_2_score": 4},
-        ]
-
-    assert read_points(reply(swap), CRITERIONS)["insight"] == [(3, 4), (1, 2)]
+    swapped = [
+        {"criterion": "2. Depth of it", "article_1_score": 1, "article_2_score": 2},
+        {"criterion": "breadth ", "article_1_score": 3, "article_2_score": 4},
+    ]
+    assert points_of(SCORES)["insight"] == [(6, 5.5)] * 2
+    assert points_of(SCORES | {"insight": swapped})["insight"] == [(3, 4), (1, 2)]
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        lambda scores: scores.pop("insight"), lambda scores: scores["insight"].pop(),
-        lambda scores: scores["insight"].append(scores["insight"][0]),
-        lambda scores: scores["insight"][0].update(criterion="Style"),
-        lambda scores: scores["insight"][0].update(article_1_score=11),
-    ],
+    "insight",
+    [[BREADTH], [BREADTH, DEPTH, BREADTH], [BREADTH | {"criterion": "Style"}, DEPTH],
+     [BREADTH | {"article_1_score": 11}, DEPTH], None],
 )  # fmt: skip
-def test_a_missing_repeated_or_unknown_criterion_is_not_a_verdict(change):
+def test_a_missing_repeated_or_unknown_criterion_is_not_a_verdict(insight):
     with pytest.raises(ValueError):
-        read_points(reply(change), CRITERIONS)
-
-
-def article(body):
-    """An empty article on the last topic."""
-    is_last = "topic 3" in body["messages"][-1]["content"]
-    return f"<answer>\n{'' if is_last else 'Findings of note [1]. ' * 20}\n</answer>"
+        points_of({name: scores for name, scores in (SCORES | {"insight": insight}).items() if scores})
 
 
 def test_a_whole_run_counts_failed_and_empty_responses(tmp_path, monkeypatch):
+    def article(body):
+        is_last = "topic 3" in body["messages"][-1]["content"]
+        return f"<answer>\n{'' if is_last else 'Findings of note [1]. ' * 20}\n</answer>"
+
     monkeypatch.chdir(tmp_path)
     files_of(tmp_path, 4)
     asked, log = run_here(ROOT, ["race=."], article)

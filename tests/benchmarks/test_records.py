@@ -17,24 +17,21 @@ class _Pair(Record):
     answer: Written
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "line"),
-    [
-        ("a.csv", b"problem,answer\nx,y\nz\n", "a.csv, line 3: answer Field required"),
-        ("a.csv", b'problem,answer\nx,"half', "a.csv, line 2 is not CSV"),
-        ("a.csv", b"question;answer\nx;y\n", "a.csv, line 2: problem Field required"),
-        ("a.csv", b"problem,answer\nx,\n", "a.csv, line 2: answer String should have at least 1 character"),
-        ("a.csv", b'problem,answer\n" \xe2\x80\x8b\xc2\xa0",y\n', "a.csv, line 2: problem Value error, is blank"),
-        ("a.JSON", b'[{"problem": "x", "answer": " "}]', "a.JSON, record 1: answer Value error, is blank"),
-        ("a.csv", b"problem,answer\n\xff\xfe,y\n", "a.csv is not UTF-8"),
-        ("a.jsonl", b'{"problem": "x", "answer": "y"}\n\n{"problem": "z"', "a.jsonl, line 3 is not JSON"),
-        ("a.jsonl", b'["x", "y"]\n', "a.jsonl, line 1:  ?Input should be .*the record has no fields"),
-        ("a.json", b'{"problem": "x"}', "a.json is not a list of records"),
-        ("a.json", b'[{"problem": "x", "answer": "y"}, {}]', "a.json, record 2: problem Field required"),
-        ("a.jsonl", b"", "a.jsonl holds no records"),
-        ("a.jsonl", b"[" * 5000, "a.jsonl, line 1 is not JSON"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "line"), [
+    ("a.csv", b"problem,answer\nx,y\nz\n", "a.csv, line 3: answer Field required"),
+    ("a.csv", b'problem,answer\nx,"half', "a.csv, line 2 is not CSV"),
+    ("a.csv", b"question;answer\nx;y\n", "a.csv, line 2: problem Field required"),
+    ("a.csv", b"problem,answer\nx,\n", "a.csv, line 2: answer String should have at least 1 character"),
+    ("a.csv", b'problem,answer\n" \xe2\x80\x8b\xc2\xa0",y\n', "a.csv, line 2: problem Value error, is blank"),
+    ("a.JSON", b'[{"problem": "x", "answer": " "}]', "a.JSON, record 1: answer Value error, is blank"),
+    ("a.csv", b"problem,answer\n\xff\xfe,y\n", "a.csv is not UTF-8"),
+    ("a.jsonl", b'{"problem": "x", "answer": "y"}\n\n{"problem": "z"', "a.jsonl, line 3 is not JSON"),
+    ("a.jsonl", b'["x", "y"]\n', "a.jsonl, line 1:  ?Input should be .*the record has no fields"),
+    ("a.json", b'{"problem": "x"}', "a.json is not a list of records"),
+    ("a.json", b'[{"problem": "x", "answer": "y"}, {}]', "a.json, record 2: problem Field required"),
+    ("a.jsonl", b"", "a.jsonl holds no records"),
+    ("a.jsonl", b"[" * 5000, "a.jsonl, line 1 is not JSON"),
+])  # fmt: skip
 def test_a_one_line_error_names_file_line_and_field(tmp_path, name, content, line):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=line) as error:
@@ -52,7 +49,7 @@ def test_a_decrypted_list_is_read_as_it_is_and_a_broken_sheet_refused(tmp_path):
     for name in ("zh.json", "plain.JSON"):
         (tmp_path / name).write_text('[{"Topic": "t", "Question": "问", "Answer": "答"}]', encoding="utf-8")
         (item,) = BrowseCompZH().read(tmp_path / name)
-        assert (item.query, item.fields) == ("问", {"answer": "答"})
+        assert (item.query, item.fields, item.language) == ("问", {"answer": "答"}, "zh")
     with pytest.raises(UserError, match="zh.csv, record 1: Question is blank when decrypted"):
         write_csv(tmp_path / "zh.csv", [{"Question": hidden(" ", "k"), "Answer": hidden("a", "k"), "canary": "k"}])
         BrowseCompZH().read(tmp_path / "zh.csv")

@@ -14,16 +14,13 @@ from arenarl.system.errors import UserError
 from arenarl.trajectory import ToolCall, Trajectory, assistant_message, reply_message
 
 
-@pytest.mark.parametrize(
-    ("reply", "text"),
-    [
-        ("<think>\nhm\n</think>\n\nDear reader,\n\nyours", "Dear reader,\n\nyours"),
-        ("Dear <b>reader</b>", "Dear <b>reader</b>"),
-        ("<think>\nhm\n</think>\n\nSo: <answer>\nDear reader\n</answer> Done.", "Dear reader"),
-        ("<answer>\nDear rea", "Dear rea"), ("<answer>\n</answer>", ""), ("<think>\nI should", ""),
-        ('<tool_call>\n{"name": "search"', ""), ("", ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("reply", "text"), [
+    ("<think>\nhm\n</think>\n\nDear reader,\n\nyours", "Dear reader,\n\nyours"),
+    ("Dear <b>reader</b>", "Dear <b>reader</b>"),
+    ("<think>\nhm\n</think>\n\nSo: <answer>\nDear reader\n</answer> Done.", "Dear reader"),
+    ("<answer>\nDear rea", "Dear rea"), ("<answer>\n</answer>", ""), ("<think>\nI should", ""),
+    ('<tool_call>\n{"name": "search"', ""), ("", ""),
+])  # fmt: skip
 def test_a_judge_gets_the_answer_or_the_text_without_thoughts(reply, text):
     messages = [{"role": "user", "content": "q"}, assistant_message(reply)]
     assert response_text(Trajectory("q", messages, "no_answer")) == text

@@ -58,9 +58,11 @@ def test_aggregates_name_judge_and_prompt_and_hold_no_items(here, writing):
     assert "not the official score" in page and "not run" in page and "paper: ArenaRL" in page
 
 
-def test_a_second_run_is_free_and_another_judge_reuses_the_responses(here, writing):
+def test_a_sample_the_whole_a_second_run_and_another_judge_share_responses(here, writing):
     ports = free_port(), free_port()
-    run_here(ROOT, [writing], letter, ports=ports)
+    asked, _ = run_here(ROOT, [writing], letter, count=2, ports=ports)
+    rest, _ = run_here(ROOT, [writing], letter, ports=ports)
+    assert (len(asked), len(rest)) == (2, 4)
     first = entry_here()
     assert run_here(ROOT, [writing], letter, ports=ports) == ([], []) and entry_here() == first
     asked, log = run_here(ROOT, [writing], letter, ports=ports, judge_keys={"model": "another"})
@@ -83,13 +85,6 @@ def test_a_spent_budget_stops_the_run_and_a_larger_one_resumes_it(here, writing)
     assert asked == [] and len(log) == 36 - 16 and entry_here()["items"] == 6
 
 
-def test_a_sample_shares_responses_with_the_whole(here, writing):
-    ports = free_port(), free_port()
-    asked, _ = run_here(ROOT, [writing], letter, count=2, ports=ports)
-    whole, _ = run_here(ROOT, [writing], letter, ports=ports)
-    assert len(asked) == 2 and len(whole) == 4
-
-
 def test_with_faults_a_verdict_is_right_or_counted_as_failed(here, writing):
     faults = {"faults": 0.4, "kinds": ("prose", "wrong_range", "missing", "truncated")}
     run_here(ROOT, [writing], letter, options=faults, **{"judge.max_failure_share": 1})
@@ -100,16 +95,13 @@ def test_with_faults_a_verdict_is_right_or_counted_as_failed(here, writing):
     assert f"{entry['failed']} of 6 items have no verdict and are in no figure" in entry["labels"]
 
 
-@pytest.mark.parametrize(
-    ("wanted", "line"),
-    [
-        (["writingbanch=x"], "did you mean writingbench"), (["simpleqa"], "simpleqa needs its file"),
-        (["writingbench=absent.jsonl"], "absent.jsonl does not exist"),
-        (["writingbench=other.jsonl"], r"other.jsonl, line 1: domain1 Field required \(the record has index, query\)"),
-        (["writingbench=four.jsonl"], "four.jsonl, line 1: checklist List should have at least 5 items"),
-        (["writingbench=twice.jsonl"], "twice.jsonl, line 2: index is the same as in line 1"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("wanted", "line"), [
+    (["writingbanch=x"], "did you mean writingbench"), (["simpleqa"], "simpleqa needs its file"),
+    (["writingbench=absent.jsonl"], "absent.jsonl does not exist"),
+    (["writingbench=other.jsonl"], r"other.jsonl, line 1: domain1 Field required \(the record has index, query\)"),
+    (["writingbench=four.jsonl"], "four.jsonl, line 1: checklist List should have at least 5 items"),
+    (["writingbench=twice.jsonl"], "twice.jsonl, line 2: index is the same as in line 1"),
+])  # fmt: skip
 def test_a_wrong_benchmark_or_file_is_a_one_line_error(here, wanted, line):
     (record,) = writing_records(1)
     write_jsonl(here / "other.jsonl", [{"index": 1, "query": "Write."}])

@@ -27,20 +27,13 @@ def checked(*points):
     return json.dumps([{"checklist_id": at, "reason": "{}", "evaluation_score": one} for at, one in enumerate(points)])
 
 
-def test_hellobench_reads_a_fenced_list_and_scores_as_texts():
-    assert writing.read_checklist(f"<think>\n[{{}}]\n</think>\n```json\n{checked(1, '0.75', 0)}\n```", 3) == [
-        1,
-        0.75,
-        0,
-    ]
-
-
-@pytest.mark.parametrize(
-    "reply", [checked(1, 1), checked(1, 1, 0.6), checked(1, 1, 2), checked(1, 1, 1)[:-30], "none", checked(1, 1, 1, 1)]
-)
-def test_hellobench_refuses_a_list_of_wrong_length_or_levels(reply):
-    with pytest.raises(ValueError):
-        writing.read_checklist(reply, 3)
+def test_hellobench_reads_a_fenced_list_and_scores_as_texts_and_refuses_wrong_lengths_or_levels():
+    reply = f"<think>\n[{{}}]\n</think>\n```json\n{checked(1, '0.75', 0)}\n```"
+    assert writing.read_checklist(reply, 3) == [1, 0.75, 0]
+    wrong = (checked(1, 1), checked(1, 1, 0.6), checked(1, 1, 2), checked(1, 1, 1)[:-30], "none", checked(1, 1, 1, 1))
+    for reply in wrong:
+        with pytest.raises(ValueError):
+            writing.read_checklist(reply, 3)
 
 
 def test_hellobench_weights_of_every_category_sum_to_a_hundred():
@@ -60,25 +53,21 @@ def test_hellobench_worked_by_hand():
     assert means(HelloBench(), scored) == pytest.approx(expected, abs=1e-3)
 
 
-UNKNOWN = [({"category": "poem"}, "poem is none"), ({"checklists": ["a"]}, "has 1 items, but style_transfer has 5")]
-
-
-@pytest.mark.parametrize(("changed", "line"), UNKNOWN)
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [({"category": "poem"}, "poem is none"), ({"checklists": ["a"]}, "has 1 items, but style_transfer has 5")],
+)
 def test_hellobench_refuses_records_without_weights(tmp_path, changed, line):
     record = {"id": "x_0", "category": "style_transfer", "chat_prompt": "Rewrite.", "checklists": list("abcde")}
     with pytest.raises(UserError, match=line):
         HelloBench().read(write_jsonl(tmp_path / "h.jsonl", [record | changed]))
 
 
-@pytest.mark.parametrize(
-    ("required", "written", "score"),
-    [(100, 100, 100), (100, 250, 50), (100, 400, 0), (300, 200, 75), (300, 100, 0), (300, 0, 0)],
-)
-def test_the_length_score_worked_by_hand(required, written, score):
-    assert writing.length_score(required, written) == pytest.approx(score)
-
-
 def test_longbench_write_worked_by_hand():
+    for required, written, score in (
+        (100, 100, 100), (100, 250, 50), (100, 400, 0), (300, 200, 75), (300, 100, 0), (300, 0, 0)
+    ):  # fmt: skip
+        assert writing.length_score(required, written) == pytest.approx(score)
     names = ("relevance", "accuracy", "coherence", "clarity", "breadth_and_depth", "reading_experience")
     points = dict(zip(names, (5, 4, 3, 5, 4, 3), strict=True))
     figures = means(LongBenchWrite(), [Scored(Item("0", "q", "en", {"length": 100}), [{"words": 250, **points}])])
