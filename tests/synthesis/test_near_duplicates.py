@@ -34,33 +34,18 @@ def test_the_most_similar_text_is_found_and_none_below_the_threshold(texts, text
     assert near_duplicates(threshold, *texts).nearest(text) == expected
 
 
-def test_no_pair_just_above_the_threshold_is_missed():
-    """Long texts with changed words: MinHash at a lower threshold missed one in ten."""
-    rng = random.Random(0)
-    for threshold in (0.6, 0.7, 0.8):
-        near = 0
-        for _ in range(300):
-            words = [f"w{rng.randrange(5000)}" for _ in range(rng.randint(8, 40))]
-            changed = " ".join(f"w{rng.randrange(5000)}" if rng.random() < 0.1 else word for word in words)
-            is_near = threshold <= similarity(" ".join(words), changed)
-            near += is_near
-            assert is_near == (near_duplicates(threshold, " ".join(words)).nearest(changed) is not None)
-        assert near > 50
-
-
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_few_pairs_are_compared_although_all_texts_share_words(language):
     """Frequent words make no candidates: a shared template alone is not compared."""
-    near, compared, matches, taken = NearDuplicates(0.8), 0, 0, set()
+    near, compared, matches, taken = NearDuplicates(0.8), [], 0, set()
     candidates = near._candidates
 
-    def count(parts):
-        nonlocal compared
-        for candidate in candidates(parts):
-            compared += 1
-            yield candidate
+    def kept(parts):
+        found = list(candidates(parts))
+        compared.extend(found)
+        return found
 
-    near._candidates = count
+    near._candidates = kept
     world = build_world(0)
     texts = [query.query for name in SUBTASKS for query in make_queries(world, name, language, 400, "test", taken)]
     random.Random(0).shuffle(texts)
@@ -69,8 +54,7 @@ def test_few_pairs_are_compared_although_all_texts_share_words(language):
             matches += 1
         else:
             near.add(text)
-    assert matches > 20
-    assert compared <= 5 * matches
+    assert matches > 20 and len(compared) <= 5 * matches
 
 
 def test_a_query_is_found_by_other_wordings_but_not_by_another_query():

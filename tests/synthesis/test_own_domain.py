@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import small_world
 from aiohttp import web
-from judge_servers import serving
+from judge_servers import completion, serving
 
 from arenarl.config.load import load_config
 from arenarl.synthesis.prompts import DIMENSIONS, read_sections
@@ -18,6 +18,7 @@ from arenarl.trajectory import read_jsonl, read_turns
 
 DISHES = ("soup", "pie", "tea")
 PASSES = {"passes": True, "turn": 0, "problem": ""}
+OWN = {"environment.name": "small_world:Menu", "environment.domain": "travel"}
 
 
 class Models:
@@ -32,10 +33,7 @@ class Models:
         body = await request.json()
         self.requests[body["model"]] += 1
         text = getattr(self, body["model"])(body["messages"])
-        message = {"role": "assistant", "content": text if isinstance(text, str) else json.dumps(text)}
-        usage = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return web.json_response({"model": body["model"], "choices": [choice], "usage": usage})
+        return completion(text if isinstance(text, str) else json.dumps(text))
 
     def generator(self, messages):
         queries = json.loads(messages[1]["content"].splitlines()[-1])["queries"]
@@ -83,19 +81,13 @@ def build(folder, models, roles, **keys):
         run(load_config(CONFIGS / "quickstart.yaml", overrides), list(STAGES))
 
 
-@pytest.fixture
-def built(tmp_path, monkeypatch):
+def test_own_tools_and_queries_become_inspected_data(tmp_path, monkeypatch):
+    """Kept turns need no request but repeat their calls. The rules find the invented price before a paid call."""
     monkeypatch.chdir(tmp_path)
     small_world.Menu.calls.clear()
-    models, own = Models(), {"environment.name": "small_world:Menu", "environment.domain": "travel"}
-    build(tmp_path, models, ("refiner", "teacher", "inspector", "rewriter"), **own)
-    return models, tmp_path
-
-
-def test_own_tools_and_queries_become_inspected_data(built):
-    """Kept turns need no request but repeat their calls. The rules find the invented price before a paid call."""
-    models, folder = built
-    sft, stages = list(read_jsonl(folder / "built" / "sft.jsonl")), folder / "runs" / "own" / "build"
+    models, stages = Models(), tmp_path / "runs" / "own" / "build"
+    build(tmp_path, models, ("refiner", "teacher", "inspector", "rewriter"), **OWN)
+    sft = list(read_jsonl(tmp_path / "built" / "sft.jsonl"))
     answers = [read_turns(record["messages"])[-1].answer for record in sft]
     assert len(sft) == 6 and all("dear guest" in answer and "777" not in answer for answer in answers)
     others = [message for record in sft for message in record["messages"] if message["role"] != "assistant"]
@@ -118,15 +110,12 @@ INVENTED = "<answer>\nThe soup costs 777 yuan.\n</answer>"
     ({}, {"build.generators": []}, "split sft and rl: add seeds or generators"),
     ({}, {"build.generators": [], "build.test_seeds": "seeds.txt"}, "split sft and rl: add seeds"),
 ], ids=["test", "sft", "no generator", "test seeds"])  # fmt: skip
-def test_a_split_without_a_query_ends_the_build_before_the_next_paid_stage(
-    tmp_path, monkeypatch, change, keys, message
-):
+def test_a_split_without_a_query_ends_the_build_before_a_paid_stage(tmp_path, monkeypatch, change, keys, message):
     monkeypatch.chdir(tmp_path)
     models = Models()
     vars(models).update(change)
-    own = {"environment.name": "small_world:Menu", "environment.domain": "travel", "build.rounds": 1}
     with pytest.raises(UserError, match=message):
-        build(tmp_path, models, ("refiner", "teacher", "inspector"), **own | keys)
+        build(tmp_path, models, ("refiner", "teacher", "inspector"), **OWN | {"build.rounds": 1} | keys)
     assert not (tmp_path / "built" / "test_queries.jsonl").exists()
     assert models.requests["inspector"] == 0 or "sft:" in message
 

@@ -72,17 +72,14 @@ def test_form_faults_and_tool_errors_name_their_turn(calls, keys, faults):
     assert problems[-1] == Problem("constraints", len(calls) + 1, "Too dear.")
 
 
-@pytest.mark.parametrize(
-    ("text", "answer", "is_fault"),
-    [
-        ("Where should I go near the old lake?", "建议去湖边走走，那里很漂亮。", True),
-        ("湖边有什么好玩的地方？", "You should go to the lake, it is nice.", True),
-        ("湖边有什么好玩的地方？", "推荐 West Lake Pagoda 和 Broken Bridge，都很漂亮。", False),
-        ("Where should I go near 西湖 in Hangzhou?", "Go to 断桥 (Broken Bridge), it is close to 西湖.", False),
-        ("Translate this greeting to the host for me, please.", "您好，很高兴认识您。", False),
-        ("How many people live there, and where?", "42", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "answer", "is_fault"), [
+    ("Where should I go near the old lake?", "建议去湖边走走，那里很漂亮。", True),
+    ("湖边有什么好玩的地方？", "You should go to the lake, it is nice.", True),
+    ("湖边有什么好玩的地方？", "推荐 West Lake Pagoda 和 Broken Bridge，都很漂亮。", False),
+    ("Where should I go near 西湖 in Hangzhou?", "Go to 断桥 (Broken Bridge), it is close to 西湖.", False),
+    ("Translate this greeting to the host for me, please.", "您好，很高兴认识您。", False),
+    ("How many people live there, and where?", "42", False),
+])  # fmt: skip
 def test_an_answer_must_have_the_language_of_its_query(text, answer, is_fault):
     query = Query("q", "mine", "any", "zh" if "湖边" in text else "en", text)
     assert (("form", 2) in rules_and_turns(trajectory_of(look("ok"), answer=answer, query=query), query)) == is_fault

@@ -1,16 +1,19 @@
-"""Seed files: a user's file is read, or a one-line error names the wrong line."""
+"""Seed files, read or refused with the line that is wrong, and candidates that become queries."""
 
+import asyncio
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from arenarl.config.schema import BuildConfig
+from arenarl.config.schema import BuildConfig, DataConfig, EnvironmentConfig, LLMConfig
 from arenarl.domains.domain import Domain
+from arenarl.domains.travel.constraints import DayConstraints
+from arenarl.domains.travel.domain import TravelDomain
 from arenarl.synthesis.prompts import Cell
 from arenarl.synthesis.queries import QueryDrawer
-from arenarl.synthesis.seeds import TEST_SEED, UNSTATED, read_seeds
+from arenarl.synthesis.seeds import TEST_SEED, UNSTATED, Candidate, read_seeds
 from arenarl.system.errors import UserError
 
 
@@ -70,6 +73,20 @@ def test_a_near_repeat_of_a_test_seed_is_dropped_from_training(tmp_path):
         drawer = QueryDrawer(BuildConfig(near_duplicate=0.7), Domain(None, None), [], None, 0)
         drawn = drawer.draw(both, Counter({Cell(UNSTATED, "en"): 10}))
         assert {(each.query.query, each.origin) for each in drawn} == {(real, TEST_SEED), (other, "seed")}
+
+
+@pytest.mark.parametrize(("environment", "is_kept"), [("mcp", True), ("travel", False)])
+def test_a_query_about_real_places_needs_other_tools_than_the_embedded_worlds(environment, is_kept, monkeypatch):
+    async def extracted(*_):
+        return DayConstraints(city="Hangzhou", categories=["museum"])
+
+    domain = TravelDomain(EnvironmentConfig(name=environment, domain="travel"), DataConfig())
+    drawer = QueryDrawer(BuildConfig(extractor=LLMConfig(name="llm", model="m")), domain, [], None, 0)
+    monkeypatch.setattr(drawer, "_ask", extracted)
+    candidate = Candidate("A day in Hangzhou, with a museum", Cell("1-Day", "en"), "seed")
+    constraints = asyncio.run(drawer._extract(candidate))
+    assert (constraints is not None) == is_kept and drawer.counts["constraints that cannot be read"] == (not is_kept)
+    assert constraints is None or constraints["city"] == "Hangzhou"
 
 
 @given(st.binary(max_size=200))

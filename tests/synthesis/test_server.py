@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -69,16 +70,13 @@ class Roles:
 @pytest.fixture
 def serve_roles(compact, pool, tmp_path):
     """`serve_roles(mistakes, inspector_error, language, **faults)` starts a server and returns its roles."""
-    contexts = []
+    with ExitStack() as servers:
 
-    def serve_roles(mistakes=0.0, inspector_error=0.0, language="en", name="store", **faults):
-        context = serving(RoleServer(CONFIG, mistakes, inspector_error, pool, **faults).app())
-        contexts.append(context)
-        return Roles(context.__enter__(), tmp_path / name, compact, language)
+        def serve_roles(mistakes=0.0, inspector_error=0.0, language="en", name="store", **faults):
+            server = RoleServer(CONFIG, mistakes, inspector_error, pool, **faults)
+            return Roles(servers.enter_context(serving(server.app())), tmp_path / name, compact, language)
 
-    yield serve_roles
-    for context in contexts:
-        context.__exit__(None, None, None)
+        yield serve_roles
 
 
 @pytest.fixture(scope="module")
@@ -166,11 +164,6 @@ def test_a_teachers_attempts_differ_and_some_invent_facts(serve_roles, pool, wor
     assert 0.1 < sum(invents(world, *pair) for pair in rewritten) / len(queries) < 0.5  # half of its mistakes
 
 
-def test_at_temperature_0_attempts_are_the_same(serve_roles, pool):
-    first, second = serve_roles(mistakes=0.5).solve(sample(pool, 1)[:1], attempts=2, temperature=0.0)
-    assert first.messages == second.messages
-
-
 @pytest.mark.slow(seconds=4)
 def test_the_inspector_finds_inventions_and_repeated_calls_from_the_prompt_alone(serve_roles, pool, world):
     roles = serve_roles(mistakes=0.4)
@@ -201,6 +194,11 @@ def test_the_inspector_reverses_its_share_of_verdicts_and_repeats_them(serve_rol
     assert 0.1 < len(wrong) / (3 * len(verdicts)) < 0.3 and all(finding.turn and finding.problem for finding in wrong)
     again = serve_roles(inspector_error=0.2, name="again")
     assert verdicts[0] == again.inspect(queries[0], trajectories[0])
+
+
+def test_at_temperature_0_attempts_are_the_same(serve_roles, pool):
+    first, second = serve_roles(mistakes=0.5).solve(sample(pool, 1)[:1], attempts=2, temperature=0.0)
+    assert first.messages == second.messages
 
 
 def test_a_faulty_reply_is_requested_again_with_the_same_verdict(serve_roles, pool, compact):
