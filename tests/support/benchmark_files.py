@@ -7,7 +7,7 @@ import hashlib
 import json
 
 from aiohttp import web
-from judge_servers import serving
+from judge_servers import answering, serving
 
 from arenarl.benchmarks.run import run_benchmarks
 from arenarl.config.load import load_config
@@ -66,8 +66,7 @@ class Policy:
 
     def __init__(self, say, delay_s=0.0):
         self.say, self.delay_s, self.asked = say, delay_s, []
-        self.app = web.Application()
-        self.app.router.add_post("/v1/chat/completions", self._reply)
+        self.app = answering(self._reply)
 
     async def _reply(self, request):
         body = await request.json()

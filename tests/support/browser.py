@@ -1,6 +1,5 @@
 """A headless Chromium for tests: a few WebDriver commands over chromedriver and the standard library."""
 
-import base64
 import json
 import shutil
 import subprocess
@@ -80,9 +79,6 @@ class Browser:
     def press(self, *keys: str) -> None:
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         self._ask("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
-
-    def screenshot(self) -> bytes:
-        return base64.b64decode(self._ask("GET", "/screenshot"))
 
     def complaints(self) -> list[str]:
         """Return the page's new console messages, with violations of its content security policy."""

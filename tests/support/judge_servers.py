@@ -33,6 +33,13 @@ def serving(app, port=0):
         thread.close()
 
 
+def answering(reply):
+    """Return an application that answers chat completions with `await reply(request)`."""
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", reply)
+    return app
+
+
 def client_of(folder, stage="run", keys=None, log=None, **limits):
     return LLMClient(JudgesConfig(store=str(folder / "replies.sqlite"), **limits), stage, keys or {}, log)
 
@@ -57,8 +64,7 @@ class Script:
 
     def __init__(self, *replies):
         self.replies, self.requests, self.keys, self.times = list(replies), [], [], []
-        self.app = web.Application()
-        self.app.router.add_post("/v1/chat/completions", self._reply)
+        self.app = answering(self._reply)
 
     async def _reply(self, request):
         self.requests.append(await request.json())
@@ -92,9 +98,7 @@ def by_prompt(play):
         seen[text] += 1
         return play(text, seen[text] - 1)
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", reply)
-    return app
+    return answering(reply)
 
 
 @web.middleware

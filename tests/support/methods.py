@@ -1,7 +1,6 @@
 """A method's trainer on fixed trajectories and scores; everything from there to the loss is real."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -12,10 +11,10 @@ from trl import GRPOTrainer
 from arenarl.config.load import load_config
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn
+from arenarl.system.repository import ROOT
 from arenarl.training.trl_adapter import make_trainer
 from arenarl.training.trl_internals import OwnTokensTrainer
 
-ROOT = Path(__file__).resolve().parents[2]
 QUERIES = ALL_QUERIES[:2]
 SEARCH = '{"name": "universal_search", "arguments": {"query": "quiet cafe in Chengdu"}}'
 INVALID = 7  # the last trajectory of the second group has no answer

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 from accelerate.utils import gather_object
 from parts import arena_of, domain_of, examiner_of, trainer_judge_of
+from policies import call
 
 from arenarl.config.schema import Config
 from arenarl.domains.environments import make_environment
@@ -47,10 +48,6 @@ SETTINGS = {
 }  # fmt: skip
 PROCESSES = int(os.environ.get("WORLD_SIZE", "1"))
 TURNS = (1, 6)  # turns of each trajectory on process 0 and on process 1
-SEARCH = (
-    '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": '
-    '"quiet cafe in Chengdu"}}\n</tool_call>'
-)
 
 
 def some_equal(query, trajectories, judge):
@@ -89,33 +86,26 @@ class Ragged(TransformersGenerator):
         await super().generate(replace(request, max_tokens=2))
         turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
         answer = f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
-        text = SEARCH if turn < self.turns else answer
+        text = call("universal_search", query="quiet cafe in Chengdu") if turn < self.turns else answer
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
-def kept_advantages(trainer):
-    """Return a list that gets the advantages of all processes, in the order of the batch, one entry per step."""
-    kept, generate = [], trainer._generate_and_score_completions
+def keep(trainer, method, values_of):
+    """Return a list that gets the values of each call of a method, of all processes in the order of the batch."""
+    kept, original = [], getattr(trainer, method)
 
-    def generate_and_keep(inputs):
-        output = generate(inputs)
-        kept.append(gather_object(output["advantages"].tolist()))
-        return output
+    def call_and_keep(*arguments):
+        result = original(*arguments)
+        kept.append(gather_object(values_of(arguments, result)))
+        return result
 
-    trainer._generate_and_score_completions = generate_and_keep
+    setattr(trainer, method, call_and_keep)
     return kept
 
 
-def kept_counts(trainer):
-    """Return a list that gets the tokens of each micro-batch on every process."""
-    kept, compute = [], trainer._compute_loss
-
-    def compute_and_keep(model, inputs):
-        kept.append(gather_object([int(inputs["prompt_mask"].sum() + inputs["completion_mask"].sum())]))
-        return compute(model, inputs)
-
-    trainer._compute_loss = compute_and_keep
-    return kept
+def tokens_of(arguments, loss):
+    _, inputs = arguments
+    return [int(inputs["prompt_mask"].sum() + inputs["completion_mask"].sum())]
 
 
 def config_of(deepspeed, keys):
@@ -138,7 +128,8 @@ def train(folder, target, config, engine, act=None):
     step = TrainingStep(config, queries, engine, arena, examine, target, watcher=watcher)
     curve = SimpleNamespace(record=act, has_point=lambda step: True) if act else None
     trainer = make_trainer(config, str(folder / "policy"), queries, step, curve)
-    advantages, counts = kept_advantages(trainer), kept_counts(trainer)
+    advantages = keep(trainer, "_generate_and_score_completions", lambda _, output: output["advantages"].tolist())
+    counts = keep(trainer, "_compute_loss", tokens_of)
     trainer.train()
     held = gather_object([sum(parameter.numel() for parameter in trainer.model.parameters())])
     save_policy(trainer, target)
@@ -146,8 +137,7 @@ def train(folder, target, config, engine, act=None):
         groups = list(read_jsonl(target / "groups.jsonl"))
         kept = [[group for group in groups if group["step"] == step] for step in range(config.rl.steps)]
         came_from = {"advantages": advantages, "kept": kept, "log": trainer.state.log_history, "weights_held": held}
-        came_from["counts"] = counts
-        write_json(target / "came_from.json", came_from)
+        write_json(target / "came_from.json", came_from | {"counts": counts})
 
 
 def main():

@@ -2,12 +2,15 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+import pytest
+
+from arenarl.system.repository import ROOT
+
 CONFIG = str(ROOT / "configs" / "quickstart.yaml")
 TINY = {
     "name": "tiny", "data.folder": "data", "data.sft_size": 200, "data.rl_size": 20, "data.test_per_subtask": 4,
@@ -22,18 +25,27 @@ ENVIRONMENT = {
 }  # fmt: skip
 
 
+def sets_of(keys):
+    """Return `--set key=value` for every key."""
+    return [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
+
+
 def command_of(script, *words, processes=None, config=CONFIG, **overrides):
     """Return the command line of a script; `overrides` are keys with `__` for the dot."""
     keys = TINY | {key.replace("__", "."): value for key, value in overrides.items()}
     launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", str(processes)] if processes else []
-    sets = [word for key, value in keys.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    return [sys.executable, *launcher, str(ROOT / script), *words, "--config", config, *sets]
+    return [sys.executable, *launcher, str(ROOT / script), *words, "--config", config, *sets_of(keys)]
+
+
+def run_python(folder, words, extra_environment=None, **options):
+    """Run Python with these words in a folder; return the finished process. `options` are those of `subprocess.run`."""
+    environment = os.environ | ENVIRONMENT | (extra_environment or {})
+    options = {"capture_output": True, "text": True, "timeout": 900} | options
+    return subprocess.run([sys.executable, *map(str, words)], cwd=folder, env=environment, check=False, **options)
 
 
 def run(folder, script, *words, extra_environment=None, **options):
-    process = {"cwd": folder, "env": os.environ | ENVIRONMENT | (extra_environment or {}), "timeout": 900}
-    command = command_of(script, *words, **options)
-    return subprocess.run(command, capture_output=True, text=True, check=False, **process)
+    return run_python(folder, command_of(script, *words, **options)[1:], extra_environment)
 
 
 def run_well(folder, script, *words, **options):
@@ -90,6 +102,15 @@ def assert_a_whole_checkpoint_is_left(place):
     if (place / "elapsed.json").is_file():
         steps = [int(path.parent.name.split("-")[1]) for path in place.glob("checkpoint-*/whole.json")]
         assert read(place / f"checkpoint-{max(steps)}" / "trainer_state.json")["global_step"] == max(steps)
+
+
+def without_rights(*rights):
+    """Return the words before a command that take these rights from root; skip the test where that is impossible."""
+    if os.getuid() != 0:
+        return []
+    if not shutil.which("setpriv"):
+        pytest.skip("without setpriv root cannot give up its rights")
+    return ["setpriv", "--bounding-set", ",".join(f"-{right}" for right in rights)]
 
 
 def printed_in_two_processes(code: str) -> list[str]:

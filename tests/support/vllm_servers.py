@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import judge_servers
 import psutil
 from aiohttp import web
-from scripts import CONFIG, ENVIRONMENT, TINY
+from scripts import CONFIG, ENVIRONMENT, TINY, sets_of
 
 from arenarl.judges.local_server import free_port
 
@@ -23,8 +23,8 @@ def vllm_server(folder, *flags, port=None, **overrides):
     """
     url = f"http://127.0.0.1:{port or free_port()}"
     keys = TINY | {"rollout.server_url": url} | {key.replace("__", "."): value for key, value in overrides.items()}
-    sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "arenarl.rollout.vllm_server", "--config", CONFIG, *sets, "--", "--enforce-eager"]
+    command = [sys.executable, "-m", "arenarl.rollout.vllm_server", "--config", CONFIG, *sets_of(keys), "--"]
+    command.append("--enforce-eager")
     with (folder / "server.log").open("w") as log:
         process = subprocess.Popen([*command, *flags], cwd=folder, env=os.environ | ENVIRONMENT, stdout=log, stderr=log)
     try:
