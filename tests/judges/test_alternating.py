@@ -29,44 +29,35 @@ def test_a_group_has_the_outcome_of_its_own_judge(method, topology):
     assert [one.judge_calls for one in mixed] == [one.judge_calls for one in alone[0]]
 
 
-def test_each_judge_has_half_of_the_queries_for_good():
+def test_each_judge_has_half_of_the_queries_for_good_and_its_own_noise():
     numbers = [AlternatingJudge([0, 1], seed=0).judge_of(query) for query in QUERIES]
     assert 10 < sum(numbers) < 30 and numbers == [AlternatingJudge([0, 1], seed=0).judge_of(query) for query in QUERIES]
     assert numbers != [AlternatingJudge([0, 1], seed=1).judge_of(query) for query in QUERIES]
     with pytest.raises(AttributeError):
         _ = AlternatingJudge([0, 1], seed=0).config
-
-
-def test_an_alternate_has_its_own_noise_and_leaves_the_first_as_it_was():
     config = load_config("configs/quickstart.yaml", ["judge.alternates=[{trigger_bias: 2}]"])
     judges = make_training_judges(config.judge, domain_of(config), examiner_of(config), None, config.seed)
-    assert (
-        list(judges) == ["judge.train", "judge.alternates.0"] and judges["judge.alternates.0"].config.trigger_bias == 2
-    )
+    first, second = judges["judge.train"], judges["judge.alternates.0"]
+    assert len(judges) == 2 and second.config.trigger_bias == 2
     plain = make_training_judges(Config().judge, domain_of(config), examiner_of(config), None, config.seed)
-    assert plain["judge.train"].seed == judges["judge.train"].seed != judges["judge.alternates.0"].seed
+    assert plain["judge.train"].seed == first.seed != second.seed
     assert asyncio.iscoroutinefunction(plain["judge.train"].score) and list(plain) == ["judge.train"]
-    with pytest.raises(UserError, match="judge.alternates.0.model is missing"):
-        load_config("configs/quickstart.yaml", ["judge.alternates=[{name: llm}]"])
-    with pytest.raises(UserError, match="judge.alternates.1.name_turns must be false, as in judge.train"):
-        load_config("configs/quickstart.yaml", ["judge.alternates=[{}, {name_turns: true}]"])
-    checklist = ["reward.name=rubric_checklist", "judge.alternates=[{name: llm, model: m}]"]
-    with pytest.raises(UserError, match="each query: set judge.alternates.0.query_rubrics to a file"):
-        check_method(load_config("configs/quickstart.yaml", checklist))
 
 
-@pytest.mark.parametrize(
-    ("sets", "error"),
-    [
-        (
-            "judge.alternates=[{name_turns: true, process_aware: false}]",
-            "judge.alternates.0.process_aware=true, so that",
-        ),
-        ("judge.train.process_aware=false", "judge.train.name_turns=true needs judge.train.process_aware=true"),
-        ("judge.eval.0.name_turns=true", "judge.eval.0.name_turns: only a judge in training names turns; leave it out"),
-        ("judge.watch={name_turns: true, noise: none}", "judge.watch.name_turns: only a judge in training names turns"),
-    ],
-)
-def test_only_training_judges_that_see_the_turns_name_them(sets, error):
+@pytest.mark.parametrize(("path", "overrides", "error"), [
+    ("quickstart", ["judge.alternates=[{name: llm}]"], "judge.alternates.0.model is missing"),
+    ("quickstart", ["judge.alternates=[{}, {name_turns: true}]"], "alternates.1.name_turns must be false, as in"),
+    ("quickstart", ["reward.name=rubric_checklist", "judge.alternates=[{name: llm, model: m}]"],
+     "each query: set judge.alternates.0.query_rubrics to a file"),
+    # only a training judge that sees the turns can name them
+    ("methods/step_credit", ["judge.alternates=[{name_turns: true, process_aware: false}]"],
+     "judge.alternates.0.process_aware=true, so that"),
+    ("methods/step_credit", ["judge.train.process_aware=false"], "name_turns=true needs judge.train.process_aware="),
+    ("methods/step_credit", ["judge.eval.0.name_turns=true"],
+     "judge.eval.0.name_turns: only a judge in training names turns; leave it out"),
+    ("methods/step_credit", ["judge.watch_share=0.5", "judge.watch={name_turns: true, noise: none}"],
+     "judge.watch.name_turns: only a judge in training names turns"),
+])  # fmt: skip
+def test_settings_of_judges_that_cannot_work_together_are_refused(path, overrides, error):
     with pytest.raises(UserError, match=error):
-        load_config("configs/methods/step_credit.yaml", ["judge.watch_share=0.5", sets])
+        check_method(load_config(f"configs/{path}.yaml", overrides))

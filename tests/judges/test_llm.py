@@ -93,12 +93,7 @@ def test_a_trajectory_is_rendered_once_per_view_whatever_the_number_of_its_promp
     assert "changed later" in client.texts[-1] and len(client.texts) == 2 * 7 + 6 + 1
 
 
-def test_a_dimension_or_an_item_may_have_the_name_name():
-    assert "name" in scores_reply(1, ("name", "b")).model_json_schema()["$defs"]["Scores"]["properties"]
-    assert "name" in str(checklist_reply(("name",)).model_json_schema())
-
-
-def test_a_checklist_reply_must_answer_every_item_with_true_or_false():
+def test_a_checklist_reply_must_answer_every_item_also_one_named_name_with_true_or_false():
     reply = checklist_reply(("item_1", "item_2"))
     items = parse_reply('{"items": {"item_2": true, "item_1": false}}', reply).items
     assert items.model_dump() == {"item_1": False, "item_2": True}
@@ -107,6 +102,8 @@ def test_a_checklist_reply_must_answer_every_item_with_true_or_false():
                   '{"items": {"item_1": true, "item_2": null}}', '{"item_1": true, "item_2": true}'):  # fmt: skip
         with pytest.raises(ValueError, match="item"):
             parse_reply(wrong, reply)
+    assert "name" in scores_reply(1, ("name", "b")).model_json_schema()["$defs"]["Scores"]["properties"]
+    assert "name" in str(checklist_reply(("name",)).model_json_schema())
 
 
 @pytest.mark.parametrize(("overrides", "problem"), [
@@ -123,8 +120,7 @@ def test_a_checklist_reply_must_answer_every_item_with_true_or_false():
 def test_judging_answers_alone_is_an_error_if_trajectories_end_without_an_answer(overrides, problem):
     config = load_config(CONFIGS / "agentgym" / "babyai.yaml", overrides)
     if problem is None:
-        refuse_answers_alone(config, is_training=True)
-        return
+        return refuse_answers_alone(config, is_training=True)
     with pytest.raises(UserError, match=problem):
         refuse_answers_alone(config, is_training=True)
     if "judge.eval" not in problem:

@@ -94,10 +94,15 @@ def test_any_other_score_is_a_missing_verdict_and_reported_once(score, capsys):
     assert capsys.readouterr().err.count("mine:Judge.compare: ") == 1
 
 
-def test_a_custom_total_must_be_a_number_from_0_to_10_too():
+def test_a_custom_total_and_weights_must_be_numbers_in_range_too():
     for total in (11.0, "7", math.nan):
         assert compare(lambda shown, total=total: Verdict(({"a": 5.0},) * shown, lambda scores: total)) is None
     assert compare(lambda shown: Verdict(({"a": 5.0},) * (shown + 1), RUBRIC.total)) is None
+    for weights in (None, {}, {"a": 0}, {"a": "1"}, {"a": math.inf}, [("a", 1)]):
+        judge = Scripted(None)
+        judge.weights = lambda query, weights=weights: weights
+        with pytest.raises(UserError, match="mine:Judge.weights must return"):
+            OwnJudge(judge, "mine:Judge").weights(QUERY)
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, *map(verdict_of, NO_SCORES)])
@@ -126,41 +131,24 @@ MET = {"item_1": True, "item_2": False}
     ("propose_rubrics", ([attempt(1.0)] * 3, ["old"]), [({"a": 1, "b": -1.0}, {"a": 1.0, "b": -1.0}), ({}, {})],
      [["a"], {"a": 2}, {"a": True}, {"a": "1"}, {"": 1}, {1: 1}, "a"]),
 ])  # fmt: skip
-def test_wrong_positions_listwise_scores_checklist_answers_and_rubrics_are_missing_verdicts(
-    method, arguments, valid, wrong
-):
+def test_wrong_positions_scores_checklist_answers_and_rubrics_are_missing_verdicts(method, arguments, valid, wrong):
     assert all(call(reply, method, *arguments) == verdict for reply, verdict in valid)
     assert all(call(reply, method, *arguments) is None for reply in wrong)
 
 
-class Sync(Scripted):
-    def compare(self, query, first, second, repeat=0):
-        return None
+@pytest.mark.parametrize(("member", "problem"), [
+    ("compare", "mine:Judge: compare must be async"), ("score", "mine:Judge: score must be async"),
+    ("__init__", r"mine:Judge does not fit \(too many"),
+])  # fmt: skip
+def test_the_error_of_a_class_that_is_not_a_judge_names_the_problem(member, problem, monkeypatch):
+    """A method is not async, or `__init__` takes no config."""
+    kind = type("Judge", (Scripted,), {member: lambda self: None})
+    monkeypatch.setattr(own, "import_named", lambda *_: kind)
+    with pytest.raises(UserError, match=problem):
+        OwnJudge.of(JudgeConfig(name="mine:Judge"))
 
 
-class SyncScore(Scripted):
-    def score(self, query, trajectory, answer_only=False, repeat=0):
-        return None
-
-
-class WithoutConfig(Scripted):
-    def __init__(self):
-        super().__init__(None)
-
-
-def test_the_error_of_a_class_that_is_not_a_judge_names_the_problem(monkeypatch):
-    for kind, problem in (
-        (Sync, "mine:Judge: compare must be async"), (SyncScore, "mine:Judge: score must be async"),
-        (WithoutConfig, r"mine:Judge does not fit \(too many"),
-    ):  # fmt: skip
-        monkeypatch.setattr(own, "import_named", lambda *_, kind=kind: kind)
-        with pytest.raises(UserError, match=problem):
-            OwnJudge.of(JudgeConfig(name="mine:Judge"))
-    with pytest.raises(UserError, match="mine:Judge has no checklist"):
-        OwnJudge(object(), "mine:Judge").checklist(QUERY)
-
-
-def test_a_judge_may_omit_its_init(monkeypatch):
+def test_a_judge_may_omit_its_init_and_its_checklist(monkeypatch):
     class Draws(Judge):
         async def compare(self, query, first, second, repeat=0):
             return verdict_of(5.0)(2)
@@ -168,14 +156,8 @@ def test_a_judge_may_omit_its_init(monkeypatch):
     monkeypatch.setattr(own, "import_named", lambda *_: Draws)
     judge = OwnJudge.of(JudgeConfig(name="mine:Draws"))
     assert asyncio.run(judge.compare(QUERY, attempt(1.0), attempt(2.0))).totals[0] == 5.0
-
-
-def test_invalid_weights_are_an_error():
-    for weights in (None, {}, {"a": 0}, {"a": "1"}, {"a": math.inf}, [("a", 1)]):
-        judge = Scripted(None)
-        judge.weights = lambda query, weights=weights: weights
-        with pytest.raises(UserError, match="mine:Judge.weights must return"):
-            OwnJudge(judge, "mine:Judge").weights(QUERY)
+    with pytest.raises(UserError, match="mine:Judge has no checklist"):
+        OwnJudge(object(), "mine:Judge").checklist(QUERY)
 
 
 @pytest.mark.parametrize(

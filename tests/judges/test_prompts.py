@@ -30,13 +30,9 @@ def trajectory_of(thought, name, arguments, observation, answer):
 
 
 def parsed_prompt(trajectories, query=QUERY, **judge):
-    return read_prompt(prompt_of(trajectories, query, **judge))
-
-
-def prompt_of(trajectories, query=QUERY, **judge):
     config = JudgeConfig(**judge)
     views = [view_of(trajectory, view_kind(config)) for trajectory in trajectories]
-    return judge_messages(query, views, RUBRIC, Reply("overall", FORM), config)
+    return read_prompt(judge_messages(query, views, RUBRIC, Reply("overall", FORM), config))
 
 
 def hostile_text(rng):
@@ -68,17 +64,7 @@ def test_500_hostile_trajectories_do_not_change_the_structure():
                     assert shown == quotable(text) if len(text) <= 2000 else is_cut
 
 
-def test_every_line_of_a_trajectory_is_quoted():
-    for text in HOSTILE:
-        trajectory = trajectory_of(text, text, text, text, text)
-        content = prompt_of([trajectory])[1]["content"]
-        inside = content.split("# Agent 1\n")[1].split("\n# Task\n" + prompt_texts("judge", "en")["overall"].strip())[0]
-        structure = {"## Turn 1", "## Turn 2", "[thought]", "[call]", "[result]", "[answer]"}
-        assert all(line in structure or line.startswith("| ") for line in inside.split("\n"))
-        content.encode()
-
-
-def test_a_tool_call_is_parsed_back_unchanged():
+def test_a_tool_call_is_parsed_back_unchanged_and_text_around_it_is_a_thought():
     arguments = {"query": 'a "quiet" café\n# Task', "radius": 3000}
     call = parsed_prompt([trajectory_of("t", "search_poi", arguments, "found", "a")]).agents[0][0].tool_calls[0]
     assert (call.name, call.arguments) == ("search_poi", arguments)
@@ -86,9 +72,6 @@ def test_a_tool_call_is_parsed_back_unchanged():
     trajectory = Trajectory("q", [malformed, *trajectory_of("", "f", {}, "o", "a").messages[2:]], "answer")
     call = parsed_prompt([trajectory]).agents[0][0].tool_calls[0]
     assert (call.name, call.arguments) == ("", "{]")
-
-
-def test_text_around_a_tool_call_is_shown_as_a_thought():
     call = {"type": "function", "function": {"name": "f", "arguments": {}}}
     native = {"role": "assistant", "reasoning_content": "hm", "content": "I compare both trains.", "tool_calls": [call]}
     written = {"role": "assistant", "content": 'Now this: <tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>'}
@@ -98,7 +81,7 @@ def test_text_around_a_tool_call_is_shown_as_a_thought():
     assert turns[-1].answer == "yes"
 
 
-def test_a_long_result_loses_its_middle_and_states_how_much():
+def test_a_long_result_loses_its_middle_and_a_reduced_view_its_results():
     for length in (2000, 2001, 10_000):
         text = "".join(str(number % 10) for number in range(length))
         shown = parsed_prompt([trajectory_of("t", "f", {}, text, "a")]).agents[0][0].observations[0]
@@ -108,9 +91,6 @@ def test_a_long_result_loses_its_middle_and_states_how_much():
             head, gap, tail = shown.split("\n")
             assert text.startswith(head) and text.endswith(tail) and len(head) + len(tail) <= 2000
             assert gap == f"[{length - len(head) - len(tail)} characters left out]"
-
-
-def test_a_reduced_view_shows_only_its_parts():
     trajectory = trajectory_of("thought", "f", {}, "result", "answer")
     calls = parsed_prompt([trajectory], show_tool_results=False).agents[0]
     assert [turn.observations for turn in calls] == [[], []] and calls[0].tool_calls and calls[0].thought

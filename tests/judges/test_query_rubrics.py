@@ -32,7 +32,7 @@ def url(taught, world):
         yield address
 
 
-def test_a_rubric_that_breaks_a_rule_is_an_error():
+def test_a_reply_or_a_line_that_is_not_a_rubric_is_an_error(tmp_path):
     assert len(parse_reply(rubric_of(*[ITEM] * 6), QueryRubric).rubrics) == 6
     for title, expected in (("a\n# Task\nb", "a # Task b"), ("深度", "深度")):
         assert parse_reply(rubric_of(*[ITEM | {"title": title}] * 5), QueryRubric).rubrics[0].title == expected
@@ -41,6 +41,11 @@ def test_a_rubric_that_breaks_a_rule_is_an_error():
     for items in ([ITEM] * 4, [ITEM] * 8, [incomplete] * 5, *([ITEM | change] * 5 for change in wrong)):
         with pytest.raises(ValueError, match="rubrics"):
             parse_reply(rubric_of(*items), QueryRubric)
+    records = json.dumps(RUBRIC), json.dumps({"query_id": ["q"], **RUBRIC}), '{"query_id": "q", "rubrics": []}'
+    for line in ("null", "5", "[]", '"x"', "{}", *records):
+        (tmp_path / "rubrics.jsonl").write_text(f"{line}\n")
+        with pytest.raises(UserError, match=r"rubrics.jsonl, line 1 is not a rubric"):
+            read_query_rubrics(tmp_path / "rubrics.jsonl")
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -109,11 +114,3 @@ def test_training_needs_a_rubric_for_every_query(taught, tmp_path):
     # for example a test query of judge_check
     with pytest.raises(UserError, match=f"has no rubric for query {other.query.query_id}"):
         asyncio.run(complete.compare(other.query, other.trajectory, other.trajectory))
-
-
-def test_the_error_of_a_line_that_is_not_a_rubric_names_file_and_line(tmp_path):
-    records = json.dumps(RUBRIC), json.dumps({"query_id": ["q"], **RUBRIC}), '{"query_id": "q", "rubrics": []}'
-    for line in ("null", "5", "[]", '"x"', "{}", *records):
-        (tmp_path / "rubrics.jsonl").write_text(f"{line}\n")
-        with pytest.raises(UserError, match=r"rubrics.jsonl, line 1 is not a rubric"):
-            read_query_rubrics(tmp_path / "rubrics.jsonl")

@@ -16,7 +16,6 @@ from arenarl.evaluation.evaluation import Panel, judge_trajectories
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.local_server import FAULTS
 from arenarl.judges.server import JudgeServer
-from arenarl.llm.client import RunStopped
 from arenarl.training.rewards import REWARDS
 from arenarl.trajectory import RolloutGroup
 
@@ -50,13 +49,10 @@ def groups_of(taught, count, size=4):
     ]
 
 
-@pytest.mark.parametrize(
-    "view",
-    [{"name_turns": True, "explain": True}, {"show_tool_results": False}, {"process_aware": False, "explain": True}],
-)
-def test_without_noise_verdicts_of_the_llm_judge_equal_those_of_the_embedded_judge(
-    taught, examiner, serve, tmp_path, view
-):
+@pytest.mark.parametrize("view", [
+    {"name_turns": True, "explain": True}, {"show_tool_results": False}, {"process_aware": False, "explain": True},
+])  # fmt: skip
+def test_without_noise_the_llm_judges_verdicts_equal_the_embedded_judges(taught, examiner, serve, tmp_path, view):
     embedded = EmbeddedJudge(replace(EXACT, **view), examiner, 0)
     context, _ = serve()
 
@@ -104,28 +100,7 @@ def test_every_reward_works_with_an_llm_judge_and_is_free_the_second_time(taught
     assert all(differ) or method == "rubric_checklist" and any(differ)  # a short checklist may leave equal rewards
 
 
-@pytest.mark.slow(seconds=3)
-def test_under_all_faults_every_score_used_is_in_the_servers_log(taught, serve, tmp_path):
-    config = Config(rollout=RolloutConfig(group_size=8))
-    context, log = serve(JudgeConfig(), faults=0.3, hang_s=2.0)
-    with context as url:
-        client = client_of(tmp_path)
-        judge = judge_of(url, client, timeout_s=1.0, temperature=0.7)
-        outcomes = arena_of(config, judge).reward_groups(groups_of(taught, 10, 8))
-    assert {line["fault"] for line in log} == {None, *FAULTS}
-    sent = [tuple(tuple(agent.items()) for agent in line["reply"].values()) for line in log if line["reply"]]
-    used = [call for outcome in outcomes for match in outcome.ranking.matches for call in match.calls]
-    scored = [tuple(tuple(agent.items()) for agent in call.detail) for call in used if call.scores]
-    assert len(scored) > 150 and set(scored) <= set(sent)
-    usage, _ = client.take_usage()
-    assert usage.failed == sum(call.scores is None for call in used)
-    assert usage.retries > 25 and client.stop_reason is None
-    assert all(call.error for call in used if call.scores is None)
-
-
-def test_with_half_of_the_replies_hostile_every_verdict_is_true_or_missing_and_counted(
-    taught, examiner, serve, tmp_path
-):
+def test_with_half_of_the_replies_hostile_a_verdict_is_true_or_missing_and_counted(taught, examiner, serve, tmp_path):
     """In a tournament, with pointwise scores, and in evaluation."""
     size = 8
     config = Config(rollout=RolloutConfig(group_size=4))
@@ -156,17 +131,6 @@ def test_with_half_of_the_replies_hostile_every_verdict_is_true_or_missing_and_c
     assert failed == client.take_usage()[0].failed > size and client.stop_reason is None
 
 
-@pytest.mark.slow(seconds=2)
-def test_half_of_the_replies_hostile_stop_the_run_at_the_default_limit(taught, serve, tmp_path):
-    context, _ = serve(middlewares=[hostile_half])
-    with context as url:
-        client = client_of(tmp_path)
-        arena = arena_of(Config(rollout=RolloutConfig(group_size=4)), judge_of(url, client, patience_s=0.5))
-        arena.reward_groups(groups_of(taught, 12))
-    with pytest.raises(RunStopped, match=r"judge\.max_failure_share=0\.2"):
-        client.check()
-
-
 @pytest.mark.parametrize("kind", FAULTS)
 def test_with_one_fault_in_every_reply_only_prose_gives_a_verdict(taught, serve, tmp_path, kind):
     query, group = taught[0].query, [other.trajectory for other in taught[:3]]
@@ -193,7 +157,7 @@ def test_equal_prompts_get_equal_replies_only_at_temperature_0(taught, serve, tm
         assert dimensions(0.0, 0) == dimensions(0.0, 1) != dimensions(0.7, 0) != dimensions(0.7, 1)
 
 
-def test_an_unknown_prompt_is_refused(serve):
+def test_an_unknown_prompt_and_a_wrong_key_are_refused(serve, taught, tmp_path):
     context, _ = serve()
     with context as url:
         with urlopen(f"{url}/models") as models:
@@ -204,9 +168,6 @@ def test_an_unknown_prompt_is_refused(serve):
             with pytest.raises(HTTPError, match="400") as refusal:
                 urlopen(Request(f"{url}/chat/completions", body, {"Content-Type": "application/json"}))
             assert b"unknown prompt" in refusal.value.read()
-
-
-def test_a_wrong_key_is_refused(taught, serve, tmp_path):
     one = taught[0]
     context, log = serve(key="sk-right")
     with context as url:

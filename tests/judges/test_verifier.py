@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from aiohttp import web
-from judge_servers import client_of, completion, serving
+from judge_servers import answering, client_of, completion, serving
 from parts import arena_of, training_queries_of
 
 from arenarl.config.load import load_config
@@ -41,26 +40,16 @@ def trajectory(answer, observations=(), query=CLOSED, stop_reason="answer"):
     return Trajectory(query.query_id, messages, stop_reason, meta=meta)
 
 
-def test_capitals_blanks_an_article_and_punctuation_at_the_edges_do_not_matter():
+def test_spelling_does_not_matter_and_entity_recall_counts_entities_in_tool_results():
     for answer in ("The Blue Harbour", "blue  harbour.", "the blue\nHARBOUR", '"Blue Harbour"', "harbour"):
         assert is_correct(KNOWN, answer)
     for answer in ("", "Blue", "Blue Harbour or Red Harbour", "not the Blue Harbour", "bluе harbour"):
         assert not is_correct(KNOWN, answer)
-
-
-def test_entity_recall_counts_entities_in_tool_results():
     assert entity_recall(CLOSED, trajectory("x", ["Kelmar: a town", "ANN LEE founded it"]).messages) == 1.0
     assert entity_recall(CLOSED, trajectory("Ann Lee of Kelmar", ["Kelmar: a town"]).messages) == 0.5
     assert entity_recall(CLOSED, trajectory("x", ["Kelmarton, Joann Lee"]).messages) == 0.0
     unnamed = Query("q", "research", "", "en", "x", {"answer": "y"})
     assert entity_recall(unnamed, trajectory("y", ["Kelmar"]).messages) == 0.0
-
-
-def test_a_wrong_answer_has_less_reward_than_a_correct_one_whatever_its_entity_recall():
-    for weight in np.linspace(0, 0.99, 5):
-        rewards = correctness_reward([True, False, False, None], [0.0, 1.0, 0.5, 1.0], weight)
-        assert rewards == [1.0, pytest.approx(weight), pytest.approx(weight / 2), None]
-        assert correctness_reward([True], [1.0], weight) == [1.0]
 
 
 class Flat(Truth):
@@ -81,7 +70,7 @@ def rewarding(name, client=None, verifier=None, **reward):
     return arena_of(config, judge, client)
 
 
-def test_correctness_calls_no_judge_and_an_invalid_trajectory_has_reward_0():
+def test_correctness_calls_no_judge_and_only_a_correct_valid_answer_has_reward_1():
     cut = trajectory("Harbour", ["Kelmar"], stop_reason="max_tokens")
     group = RolloutGroup(CLOSED, [trajectory("Harbour"), trajectory("Kelmar", ["Kelmar"]), cut])
     (outcome,) = rewarding("correctness").reward_groups([group])
@@ -90,6 +79,10 @@ def test_correctness_calls_no_judge_and_an_invalid_trajectory_has_reward_0():
     (outcome,) = rewarding("correctness", entity_recall=0.5).reward_groups([group])
     assert outcome.rewards_G == [1.0, 0.25, 0.0]
     assert outcome_metrics([group], [outcome], None)["rollout/accuracy"] == [1.0, 0.0, 0.0]
+    for weight in np.linspace(0, 0.99, 5):
+        rewards = correctness_reward([True, False, False, None], [0.0, 1.0, 0.5, 1.0], weight)
+        assert rewards == [1.0, pytest.approx(weight), pytest.approx(weight / 2), None]
+        assert correctness_reward([True], [1.0], weight) == [1.0]
 
 
 def test_one_step_rewards_closed_queries_by_correctness_and_open_queries_by_tournament():
@@ -100,7 +93,7 @@ def test_one_step_rewards_closed_queries_by_correctness_and_open_queries_by_tour
     assert other.rewards_G == [0.0, 1.0] and other.judge_calls == 2 and other.correct_G == []
 
 
-def test_correctness_needs_a_known_answer_for_every_query(tmp_path):
+def test_correctness_needs_known_answers_and_the_difficulty_filter_all_pass_rates(tmp_path):
     write_jsonl(tmp_path / "rl_queries.jsonl", [CLOSED, OPEN])
     keys = ["rl.groups=1", "reward.name=correctness", "rl.difficulty.filter=false"]
     config = load_config(CONFIG, [f"data.folder={tmp_path}", *keys])
@@ -108,6 +101,10 @@ def test_correctness_needs_a_known_answer_for_every_query(tmp_path):
         training_queries_of(config)
     config.rl.subtasks = ["synthetic_qa"]
     assert training_queries_of(config) == [CLOSED]
+    # training/test_difficulty.py tests which queries it keeps.
+    config = Config(name="never measured")
+    with pytest.raises(UserError, match=r"lacks 1 of 1 pass rates; .*python -m arenarl\.training\.difficulty"):
+        of_right_difficulty([CLOSED, OPEN], config.rl.difficulty, config.pass_rates)
 
 
 @pytest.mark.parametrize("known", [
@@ -121,20 +118,11 @@ def test_a_known_answer_that_is_not_text_is_an_error_before_training(tmp_path, k
         training_queries_of(load_config(CONFIG, [f"data.folder={tmp_path}", "reward.name=correctness"]))
 
 
-def test_the_difficulty_filter_keeps_queries_by_pass_rate_and_needs_all_pass_rates(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rates = {"never": 0.0, "once": 0.25, "thrice": 0.75, "always": 1.0, "unknown": None}
-    closed = [Query(name, "research", "synthetic_qa", "en", name, KNOWN) for name in rates]
-    config = Config(name="r")
-    with pytest.raises(UserError, match=r"lacks 5 of 5 pass rates; .*python -m arenarl\.training\.difficulty"):
-        of_right_difficulty([*closed, OPEN], config.rl.difficulty, config.pass_rates)
-    records = [{"query_id": name, "pass_rate": rate} for name, rate in rates.items()]
-    write_jsonl(tmp_path / "runs" / "r" / "difficulty" / "pass_rates.jsonl", records)
-    kept = of_right_difficulty([*closed, OPEN], config.rl.difficulty, config.pass_rates)
-    assert [query.query_id for query in kept] == ["once", "thrice", "o"]
+@pytest.fixture
+def verifier():
+    """The config of an LLM verifier, and the prompts that it gets."""
+    prompts = []
 
-
-def verifier_app(prompts):
     async def complete(request):
         body = await request.json()
         prompts.append(body["messages"][1]["content"])
@@ -143,32 +131,24 @@ def verifier_app(prompts):
         verdict = {"extracted_answer": answer, "reasoning": "r", "correctness": correctness}
         return completion("no idea" if answer == "broken" else json.dumps(verdict))
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", complete)
-    return app
+    with serving(answering(complete)) as url:
+        yield LLMConfig(name="llm", model="m", base_url=url, api_key_variable=None, patience_s=5.0), prompts
 
 
-def test_an_llm_verifies_each_answer_once_and_a_missing_verdict_gives_no_reward(tmp_path):
-    prompts = []
+def test_an_llm_verifies_each_answer_once_and_a_missing_verdict_gives_no_reward(tmp_path, verifier):
+    llm, prompts = verifier
     answers = ["the blue harbor", "Kelmar", "broken", "the blue harbor"]
     group = RolloutGroup(CLOSED, [*map(trajectory, answers), trajectory("harbor", stop_reason="max_turns")])
-    with serving(verifier_app(prompts)) as url:
-        llm = LLMConfig(name="llm", model="m", base_url=url, api_key_variable=None, patience_s=5.0)
-        (outcome,) = rewarding("correctness", client_of(tmp_path), llm).reward_groups([group])
-        assert outcome.correct_G == [True, False, None, True, False] and outcome.rewards_G == [1.0, 0.0, None, 1.0, 0.0]
-        assert (outcome.judge_calls, outcome.failed_calls) == (4, 1)
-        paid = len(prompts)
-        assert asyncio.run(Verifier(llm, client_of(tmp_path)).is_correct(CLOSED, trajectory("Kelmar"))) is False
+    (outcome,) = rewarding("correctness", client_of(tmp_path), llm).reward_groups([group])
+    assert outcome.correct_G == [True, False, None, True, False] and outcome.rewards_G == [1.0, 0.0, None, 1.0, 0.0]
+    assert (outcome.judge_calls, outcome.failed_calls) == (4, 1)
+    paid = len(prompts)
+    assert asyncio.run(Verifier(llm, client_of(tmp_path)).is_correct(CLOSED, trajectory("Kelmar"))) is False
     assert len(prompts) == paid == 4  # two answers, and "broken" twice
-
-
-def test_a_missing_verdict_prevents_the_tournament_of_equal_answers(tmp_path):
-    """With `tournament_if_equal`. Calls of the verifier and of the tournament both count."""
-    with serving(verifier_app([])) as url:
-        llm = LLMConfig(name="llm", model="m", base_url=url, api_key_variable=None, patience_s=5.0)
-        arena = rewarding("correctness", client_of(tmp_path), llm, tournament_if_equal=True)
-        groups = [RolloutGroup(CLOSED, [*map(trajectory, ("Kelmar", text))]) for text in ("Kel", "broken")]
-        equal, missing = arena.reward_groups(groups)
+    # With `tournament_if_equal`, a missing verdict prevents the tournament. Calls of verifier and tournament count.
+    arena = rewarding("correctness", client_of(tmp_path / "equal"), llm, tournament_if_equal=True)
+    groups = [RolloutGroup(CLOSED, [*map(trajectory, ("Kelmar", text))]) for text in ("Kel", "broken")]
+    equal, missing = arena.reward_groups(groups)
     assert equal.correct_G == [False, False] and equal.rewards_G == [1.0, 0.0]
     assert (equal.judge_calls, equal.failed_calls) == (4, 0)
     assert missing.rewards_G == [0.0, None] and missing.ranking is None
