@@ -39,14 +39,6 @@ def played(ranking):
     return {(match.i, match.j): match.round for match in ranking.matches}
 
 
-def test_the_bracket_does_not_repeat_the_matches_of_the_anchor():
-    for size in SIZES:
-        ranking = run_tournament(SEEDED, size, noisy(range(size)))
-        bracket = [match for match in ranking.matches if match.round > 0]
-        assert not any(0 in (match.i, match.j) for match in bracket)
-        assert size - 1 <= len(ranking.matches) < 2 * size - 2  # the anchor plays at least one bracket match
-
-
 @pytest.mark.parametrize(("size", "calls"), [(8, 24.5), (16, 56.25)])
 def test_seeding_matches_save_as_many_calls_as_the_docs_state(size, calls):
     """In a bracket of 8 an anchor of rank 0 … 7 plays 3, 3, 2, 2, 1, 1, 1, 1 matches: 3.5 of 28 calls on average."""
@@ -54,7 +46,7 @@ def test_seeding_matches_save_as_many_calls_as_the_docs_state(size, calls):
     assert sum(run_tournament(SEEDED, size, perfect(quality)).judge_calls for quality in qualities) / size == calls
 
 
-def test_a_seeded_bracket_of_four_worked_by_hand():
+def test_seeded_brackets_worked_by_hand():
     # Seeding (both orders): anchor (12 + 8 + 16) / 3 = 12; 1: 10, 2: 14, 3: 13. Seeds 2, 3, 0, 1.
     # Semi-finals 2 v 1 and 3 v 0; 0 beat 3 by 16:13 in the seeding. 2 beats 1 by 16:12. Final 2 v 0: 14:8, also known.
     scores = {(0, 1): (6, 5), (0, 2): (4, 7), (0, 3): (8, 6.5), (1, 2): (6, 8)}
@@ -63,6 +55,15 @@ def test_a_seeded_bracket_of_four_worked_by_hand():
     assert ranking.scores_G == [12.0, (10 + 12) / 2, (14 + 16) / 2, 13.0]
     assert ranking.ranks_G == [1.0, 3.0, 0.0, 2.0]  # losers of the semi-finals: 13 beats 11
     assert (ranking.judge_calls, ranking.critical_path) == (8, 2)
+    qualities = [9, 8, 7, 6, 5]  # a bracket of 8: only seeds 4 and 5 play in its first round
+    ranking = run_tournament(SEEDED, 5, perfect(qualities))
+    assert {(match.i, match.j) for match in ranking.matches if match.round == 1} == {(3, 4), (1, 2)}
+    assert ranking.ranks_G == [0.0, 1.0, 2.0, 3.0, 4.0]
+    # Seeding: 1 has 18, 0 has (10 + 10) / 2 = 10, 3 has 8, 2 has none. Semi-finals: 2 loses to 1 with 12, 3 loses to 0.
+    scores = {(0, 1): (5, 9), (0, 3): (5, 4), (1, 2): (9, 6)}
+    ranking = run_tournament(SEEDED, 4, scripted(scores, failed=[{0, 2}]), accumulate="sum")
+    assert ranking.scores_G == [30.0, 54.0, 24.0, 16.0]
+    assert ranking.ranks_G == [1.0, 0.0, 2.0, 3.0]
 
 
 def test_in_standard_placement_better_seeds_meet_later():
@@ -75,30 +76,42 @@ def test_in_standard_placement_better_seeds_meet_later():
             places = [min(a, b) for a, b in zip(places[::2], places[1::2], strict=True)]
 
 
-def test_byes_go_to_the_best_seeds_and_cost_no_match():
-    qualities = [9, 8, 7, 6, 5]  # a bracket of 8: only seeds 4 and 5 play in its first round
-    ranking = run_tournament(SEEDED, 5, perfect(qualities))
-    assert {(match.i, match.j) for match in ranking.matches if match.round == 1} == {(3, 4), (1, 2)}
-    assert ranking.ranks_G == [0.0, 1.0, 2.0, 3.0, 4.0]
-
-
-def test_with_algorithm1_placement_a_perfect_judge_finds_the_best_at_every_size():
+def test_a_perfect_judge_puts_the_best_first_with_algorithm1_and_the_best_two_in_double_elimination():
     for size in SIZES:
         qualities = shuffled(size, seed=1)
         ranks = run_tournament(SEEDED, size, perfect(qualities), placement="algorithm1", accumulate="sum").ranks_G
         assert ranks[qualities.index(max(qualities))] == 0.0
         assert sorted(ranks) == list(range(size))
+    for size, seed in product(SIZES, range(8)):
+        qualities = shuffled(size, seed)
+        ranks = run_tournament(DOUBLE, size, perfect(qualities), seed=seed).ranks_G
+        assert (ranks[qualities.index(size)], ranks[qualities.index(size - 1)]) == (0.0, 1.0)
 
 
-def test_after_a_draw_or_a_failed_match_the_better_score_so_far_advances():
-    # Seeds 1, 2, 0, 3. Semi-finals: 1 and 3 draw, 2 beats 0; 1 loses the final.
-    # Losers of the semi-finals: 0 has the mean 10, 3 has 9.
-    scores = {(0, 1): (5, 9), (0, 2): (5, 7), (0, 3): (5, 3), (1, 3): (6, 6), (1, 2): (7, 8)}
-    assert run_tournament(SEEDED, 4, scripted(scores)).ranks_G == [2.0, 1.0, 0.0, 3.0]
-    # Semi-finals 1 v 0 and 2 v 3; 2 v 3 fails.
-    ranking = run_tournament(SEEDED, 4, scripted(scores_of([1, 9, 7, 5]), failed=[{2, 3}]))
-    assert ranking.ranks_G == [3.0, 0.0, 1.0, 2.0]
-    assert [{match.i, match.j} for match in ranking.failed_matches] == [{2, 3}]
+@pytest.mark.parametrize(("topology", "scores", "failed", "ranks_G"), [
+    # Seeds 1, 2, 0, 3. In the semi-finals 1 and 3 draw and 2 beats 0. The losers 0 and 3 have the means 10 and 9.
+    (SEEDED, {(0, 1): (5, 9), (0, 2): (5, 7), (0, 3): (5, 3), (1, 3): (6, 6), (1, 2): (7, 8)}, [], [2, 1, 0, 3]),
+    (SEEDED, scores_of([1, 9, 7, 5]), [{2, 3}], [3, 0, 1, 2]),  # a semi-final fails: the better score so far advances
+    # 3 has no seeding score, is seeded last, and wins.
+    (SEEDED, {(0, 1): (5, 8), (0, 2): (5, 6), (1, 3): (6, 9), (2, 3): (4, 9)}, [{0, 3}], [3, 2, 1, 0]),
+    # Seeds 0, 1, then 2, 3 and 4 without a score. Only 0 v 1 has a verdict, so the others have no rank.
+    (SEEDED, scores_of([9, 8, 7, 6, 5]), [set(pair) for pair in combinations(range(5), 2) if pair != (0, 1)],
+     [0, 1, None, None, None]),
+    # 0 v 3 fails and 0 has a pass; 1 beats 2 and then 0. A pass is not a win, so 0 is like 2, and points decide.
+    (SINGLE, {(1, 2): (9, 7), (0, 1): (8, 9)}, [{0, 3}], [1, 0, 2, None]),
+    (SINGLE, {(1, 2): (9, 7), (0, 1): (6, 9)}, [{0, 3}], [2, 0, 1, None]),
+    # 0 v 7 fails. 0 beats 3, which has a win, so the pass counts; then 0 loses to 1.
+    (SINGLE, scores_of(range(20, 12, -1)) | {(0, 3): (1, 0), (0, 1): (1, 2), (0, 2): (1, 2)}, [{0, 7}],
+     [1, 0, 2, 3, 4, 5, 6, None]),
+    # 0 v 3 fails; 3 drops, beats 2 and loses to 0, which lost to 1. So the loser of a failed match still has a rank.
+    (DOUBLE, scores_of([9, 8, 7, 6]) | {(0, 1): (8, 9), (2, 3): (5, 6)}, [{0, 3}], [1, 0, 3, 2]),
+    # 0 has a bye and 2 beats 1. The final fails: 2 has a score, 0 has none.
+    (SINGLE, {(1, 2): (3, 4)}, [{0, 2}, {0, 1}], [None, 1, 0]),
+    (DOUBLE, {(1, 2): (3, 4)}, [{0, 2}, {0, 1}], [None, 1, 0]),
+])  # fmt: skip
+def test_draws_and_failed_matches_worked_by_hand(topology, scores, failed, ranks_G, lots_in_order):
+    ranking = run_tournament(topology, len(ranks_G), scripted(scores, failed))
+    assert ranking.ranks_G == ranks_G and all({match.i, match.j} in failed for match in ranking.failed_matches)
 
 
 def test_a_draw_or_a_failed_final_between_equals_gives_both_the_same_rank():
@@ -106,12 +119,6 @@ def test_a_draw_or_a_failed_final_between_equals_gives_both_the_same_rank():
     judges = perfect(qualities), scripted(scores_of(qualities), failed=[{1, 2}])
     for judge, seed in product(judges, range(5)):
         assert run_tournament(SEEDED, 4, judge, seed=seed).ranks_G == [2.0, 0.5, 0.5, 3.0]
-
-
-def test_an_entrant_without_a_seeding_score_is_seeded_last_and_can_still_win():
-    scores = {(0, 1): (5, 8), (0, 2): (5, 6), (1, 3): (6, 9), (2, 3): (4, 9)}
-    ranking = run_tournament(SEEDED, 4, scripted(scores, failed=[{0, 3}]))
-    assert ranking.ranks_G[3] == 0.0
 
 
 def test_a_match_starts_when_both_entrants_are_known():
@@ -152,14 +159,11 @@ def test_algorithm_1_on_a_group_of_eight_worked_by_hand():
     assert ranking.ranks_G == [5.0, 2.0, 3.0, 4.0, 6.5, 1.0, 0.0, 6.5]
 
 
-def test_single_elimination_of_five_worked_by_hand(lots_in_order):
+def test_single_and_double_elimination_worked_by_hand(lots_in_order):
     # Standard placement of 0 … 4: 0 has a bye, 3 v 4, 1 and 2 have byes and meet.
     ranking = run_tournament(SINGLE, 5, perfect([9, 5, 8, 6, 7]))
     assert played(ranking) == {(3, 4): 0, (1, 2): 0, (0, 4): 1, (0, 2): 2}
     assert ranking.ranks_G == [0.0, 3.0, 1.0, 4.0, 2.0]  # out first 3; then 4 and 1, and 7 points beat 5
-
-
-def test_double_elimination_of_four_worked_by_hand(lots_in_order):
     # Winners: 0 beats 3, 2 beats 1; 0 beats 2. Losers: 1 beats 3; 2 v 1 is known, so 2 advances without a call.
     # The final 0 v 2 is known as well: 0 wins.
     scores = {(0, 3): (9, 1), (1, 2): (4, 5), (0, 2): (9, 6), (3, 1): (2, 7)}
@@ -167,23 +171,11 @@ def test_double_elimination_of_four_worked_by_hand(lots_in_order):
     assert played(ranking) == {(0, 3): 0, (1, 2): 0, (0, 2): 1, (3, 1): 1}
     assert ranking.ranks_G == [0.0, 2.0, 1.0, 3.0]
     assert ranking.scores_G == [18.0, 11.0, 11.0, 3.0]
-
-
-def test_a_pair_that_meets_again_in_double_elimination_is_not_judged_again(lots_in_order):
     # Winners: 0 beats 3, 2 beats 1, 2 beats 0. Losers: 1 beats 3, then 0. The final 2 v 1 is known from round one.
     scores = {(0, 3): (5, 4), (1, 2): (4, 5), (0, 2): (6, 7), (3, 1): (2, 7), (0, 1): (3, 8)}
     ranking = run_tournament(DOUBLE, 4, scripted(scores))
     assert ranking.ranks_G == [2.0, 1.0, 0.0, 3.0]
     assert ranking.critical_path == 3 and len(ranking.matches) == 5
-
-
-def test_an_entrant_with_one_defeat_can_win_double_elimination():
-    defeats = set()
-    for seed in range(40):
-        ranking = run_tournament(DOUBLE, 16, noisy(range(16), seed), seed=seed)
-        verdicts, champion = verdicts_of(ranking.matches), ranking.ranks_G.index(0.0)
-        defeats.add(sum(mine < theirs for (i, _), (mine, theirs) in verdicts.items() if i == champion))
-    assert defeats == {0, 1}
 
 
 def verdicts_of(matches):
@@ -194,7 +186,7 @@ def verdicts_of(matches):
     return results
 
 
-def test_double_elimination_eliminates_by_two_defeats():
+def test_double_elimination_eliminates_by_two_defeats_and_an_entrant_with_one_can_win():
     for size, seed in product(SIZES, range(3)):
         ranking = run_tournament(DOUBLE, size, noisy(range(size), seed), seed=seed)
         walk = DoubleElimination(size, seed)._walk(verdicts_of(ranking.matches))
@@ -203,49 +195,12 @@ def test_double_elimination_eliminates_by_two_defeats():
         defeats = [losers.count(i) for i in range(size)]
         assert all(1 <= defeats[out.loser] <= 2 for out in walk.outs) and defeats[walk.champion.entrant] <= 1
         assert sum(defeats) == len(ranking.matches)
-
-
-def test_a_perfect_judge_puts_the_best_two_of_double_elimination_first():
-    for size, seed in product(SIZES, range(8)):
-        qualities = shuffled(size, seed)
-        ranks = run_tournament(DOUBLE, size, perfect(qualities), seed=seed).ranks_G
-        assert (ranks[qualities.index(size)], ranks[qualities.index(size - 1)]) == (0.0, 1.0)
-
-
-def test_a_pass_does_not_count_as_a_win(lots_in_order):
-    # 0 v 3 fails and 0 has a pass; 1 beats 2 and then 0. So 0 has no win and one defeat, like 2, and points decide.
-    for points, ranks_G in ((8, [1.0, 0.0, 2.0, None]), (6, [2.0, 0.0, 1.0, None])):
-        judge = scripted({(1, 2): (9, 7), (0, 1): (points, 9)}, failed=[{0, 3}])
-        assert run_tournament(SINGLE, 4, judge).ranks_G == ranks_G
-
-
-def test_a_pass_counts_after_a_win_against_an_opponent_that_got_as_far(lots_in_order):
-    # Standard placement of 0 … 7: 0 v 7 fails and 0 has a pass, then beats 3, which has a win, and loses to 1.
-    scores = scores_of(range(20, 12, -1)) | {(0, 3): (1, 0), (0, 1): (1, 2), (0, 2): (1, 2)}
-    ranking = run_tournament(SINGLE, 8, scripted(scores, failed=[{0, 7}]))
-    assert ranking.ranks_G[:2] == [1.0, 0.0] and ranking.ranks_G[7] is None
-
-
-def test_after_a_failed_match_the_loser_is_still_ranked_in_double_elimination(lots_in_order):
-    # 0 v 3 fails; 3 drops, beats 2 and loses to 0, which lost to 1.
-    scores = scores_of([9, 8, 7, 6]) | {(0, 1): (8, 9), (2, 3): (5, 6)}
-    ranking = run_tournament(DOUBLE, 4, scripted(scores, failed=[{0, 3}]))
-    assert ranking.ranks_G[1] == 0.0 and None not in ranking.ranks_G
-
-
-def test_in_a_seeded_group_only_entrants_without_any_verdict_are_unranked():
-    # Seeds 0, 1, then 2, 3 and 4 without a score; only the match 0 v 1 does not fail.
-    failed = [set(pair) for pair in combinations(range(5), 2) if pair != (0, 1)]
-    ranking = run_tournament(SEEDED, 5, scripted(scores_of([9, 8, 7, 6, 5]), failed))
-    assert ranking.ranks_G == [0.0, 1.0, None, None, None]
-
-
-def test_a_missing_score_does_not_count_as_0_in_a_sum():
-    # Seeding: 1 has 18, 0 has (10 + 10) / 2 = 10, 3 has 8, 2 has none. Semi-finals: 2 loses to 1 with 12, 3 loses to 0.
-    scores = {(0, 1): (5, 9), (0, 3): (5, 4), (1, 2): (9, 6)}
-    ranking = run_tournament(SEEDED, 4, scripted(scores, failed=[{0, 2}]), accumulate="sum")
-    assert ranking.scores_G == [30.0, 54.0, 24.0, 16.0]
-    assert ranking.ranks_G == [1.0, 0.0, 2.0, 3.0]
+    defeats = set()
+    for seed in range(40):
+        ranking = run_tournament(DOUBLE, 16, noisy(range(16), seed), seed=seed)
+        verdicts, champion = verdicts_of(ranking.matches), ranking.ranks_G.index(0.0)
+        defeats.add(sum(mine < theirs for (i, _), (mine, theirs) in verdicts.items() if i == champion))
+    assert defeats == {0, 1}
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
@@ -259,13 +214,6 @@ def test_no_entrant_ranks_above_its_conqueror_or_by_passes_alone(size, seed, fai
         winners = {winner for winner, _ in wins}
         losers = [g for g in range(size) if ranks[g] is not None and g not in winners]
         assert all(ranks[winner] < ranks[loser] for winner in winners for loser in losers)
-
-
-@pytest.mark.parametrize("topology", [SINGLE, DOUBLE])
-def test_after_a_failed_match_an_entrant_with_a_score_beats_one_without(topology, lots_in_order):
-    # Three entrants: 0 has a bye, 2 beats 1; the final fails. 2 has a score, 0 has none.
-    ranking = run_tournament(topology, 3, scripted({(1, 2): (3, 4)}, failed=[{0, 2}, {0, 1}]))
-    assert ranking.ranks_G == [None, 1.0, 0.0]
 
 
 KNOCKOUTS = {SINGLE: SingleElimination, SEEDED: SeededSingleElimination, DOUBLE: DoubleElimination}

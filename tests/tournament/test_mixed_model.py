@@ -66,20 +66,26 @@ def test_the_estimate_equals_the_textbook_blup():
         assert [qualities[i] for i in judged] == pytest.approx([expected[i] for i in judged], abs=1e-6)
 
 
-def test_one_match_worked_by_hand():
+def test_a_group_of_two_worked_by_hand():
     # Entrant 0 leads by 2 if shown first, by 4 if shown second. Both orders cancel the position. With q1 = -q0 and the
     # ridge 2 noise / quality = 1, the normal equation is (2 · 2 + 1) q0 = 2 + 4. The mean score is 5.
     state = known_variances(quality=1.0, noise=0.5, shared=0.0)
     assert quality_from_calls(2, [(0, 1, 6, 4), (1, 0, 3, 7)], state) == pytest.approx([5 + 6 / 5, 5 - 6 / 5])
+    assert midranks(quality_from_calls(2, [(0, 1, 4, 6), (1, 0, 7, 3)])) == [1.0, 0.0]
+    assert midranks(quality_from_calls(2, [(0, 1, 4, 6)])) == [1.0, 0.0]
+    by_position = quality_from_calls(2, [(0, 1, 6, 4), (1, 0, 6, 4)])
+    assert midranks(by_position) == [0.5, 0.5]
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 9), st.integers(1, 25), st.booleans())
+@given(st.integers(0, 10**6), st.integers(2, 17), st.integers(1, 40), st.booleans())
 def test_shifts_orders_labels_and_scales_change_the_estimate_as_expected(seed, size, count, is_pooled):
     rng = np.random.default_rng(seed)
     calls = random_calls(rng, size, count)
     state = known_variances() if is_pooled else None
     base = quality_from_calls(size, calls, state)
+    judged = {i for call in calls for i in call[:2]}
+    assert {i for i, quality in enumerate(base) if quality is not None and np.isfinite(quality)} == judged
 
     def expect(qualities, values):
         assert [v is None for v in qualities] == [v is None for v in values]
@@ -105,15 +111,6 @@ def test_equal_scores_share_a_midrank(size, state):
         assert midranks(quality_from_calls(size, calls, state)) == [(size - 1) / 2] * size
 
 
-def test_the_winner_leads_in_a_group_of_two():
-    assert midranks(quality_from_calls(2, [(0, 1, 4, 6), (1, 0, 7, 3)])) == [1.0, 0.0]
-    assert midranks(quality_from_calls(2, [(0, 1, 4, 6)])) == [1.0, 0.0]
-    assert midranks(quality_from_calls(2, [(0, 1, 6, 4), (1, 0, 6, 4)])) == [
-        0.5,
-        0.5,
-    ]  # explained by position
-
-
 @pytest.mark.parametrize("noise, shared", [(1.0, 0.0), (0.49, 0.49), (0.25, 2.25), (0.0, 0.0)])
 @pytest.mark.parametrize("is_bidirectional", [True, False])
 def test_the_variances_are_recovered_from_many_groups(noise, shared, is_bidirectional):
@@ -126,15 +123,12 @@ def test_the_variances_are_recovered_from_many_groups(noise, shared, is_bidirect
     assert state.shared == pytest.approx(shared, rel=0.12, abs=0.05)
 
 
-def test_old_groups_are_forgotten():
+def test_old_groups_are_forgotten_and_the_state_survives_json_and_ranking():
     rng, state = np.random.default_rng(2), JudgeVariances(memory=500)
     for noise in (4.0, 0.25):
         for _ in range(100):
             state.observe(6, simulated_calls(rng, 6, noise=noise)[1])
     assert state.noise == pytest.approx(0.25, rel=0.2)
-
-
-def test_the_state_survives_json_and_ranking_does_not_change_it():
     rng = np.random.default_rng(3)
     state = JudgeVariances(memory=300)
     state.observe(5, simulated_calls(rng, 5)[1])
@@ -157,12 +151,3 @@ def test_pooled_variances_rank_closer_to_the_truth_than_wrong_variances():
             error[name] += np.square(estimate - estimate.mean() - quality_G + quality_G.mean()).sum()
         pooled.observe(8, calls)
     assert error["pooled"] < 0.8 * error["wrong"]
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 17))
-def test_every_judged_entrant_has_a_finite_quality(seed, size):
-    rng = np.random.default_rng(seed)
-    calls = random_calls(rng, size, int(rng.integers(1, 40)))
-    qualities = quality_from_calls(size, calls)
-    assert {i for i, v in enumerate(qualities) if v is not None and np.isfinite(v)} == {i for c in calls for i in c[:2]}

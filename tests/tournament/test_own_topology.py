@@ -30,15 +30,12 @@ async def compare(i, j):
     return i, j
 
 
-def test_a_subclass_of_a_topology_and_a_schedule_ranked_by_scores_only_are_valid(load):
+def test_a_subclass_and_a_schedule_ranked_by_scores_are_valid_with_keys_of_the_tournament_section(load):
     config = load("class Own(RoundRobin):\n    pass")
     assert run_tournament(config.tournament.topology, 4, compare).ranks_G == [3, 2, 1, 0]
     chain = "return [Pairing(i, i - 1, 0) for i in range(1, self.size)]"
     pairs = f"class Own(Topology):\n    rankings = ('scores',)\n    def ready(self, results):\n        {chain}"
     assert run_tournament(load(pairs).tournament.topology, 3, compare).ranks_G == [2, 1, 0]
-
-
-def test_parameters_must_be_keys_of_the_tournament_section(load):
     text = "@dataclass(frozen=True)\nclass Own(Anchor):\n    {name}: str = 'n'"
     assert load(text.format(name="matches"), "tournament.matches=3n").tournament.matches == "3n"
     with pytest.raises(UserError, match="has parameters that tournament lacks: depth"):

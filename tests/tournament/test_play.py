@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from judges import scripted
+from judges import perfect, scripted
 
 from arenarl.tournament.mixed_model import JudgeVariances, quality_from_calls
 from arenarl.tournament.play import play_tournament, run_tournament
@@ -14,22 +14,6 @@ from arenarl.tournament.topologies import TOPOLOGIES
 
 each_topology = pytest.mark.parametrize("topology", TOPOLOGIES)
 each_exact_topology = pytest.mark.parametrize("topology", ["round_robin", "anchor", "seeded_single_elimination"])
-
-
-def judge_of(qualities, calls=None, first_bonus=0.0):
-    async def compare(i, j):
-        if calls is not None:
-            calls.append((i, j))
-        return qualities[i] + first_bonus, qualities[j]
-
-    return compare
-
-
-@each_exact_topology
-def test_both_orders_cancel_a_position_bias(topology):
-    ranking = run_tournament(topology, 4, judge_of([4, 3, 2, 1], first_bonus=5))
-    assert ranking.ranks_G == [0.0, 1.0, 2.0, 3.0]
-    assert ranking.flip_rate == 1.0
 
 
 def test_both_orders_of_a_match_are_judged_at_once():
@@ -45,7 +29,7 @@ def test_both_orders_of_a_match_are_judged_at_once():
     assert run_tournament("anchor", 2, compare).tie_rate == 1.0
 
 
-def test_a_match_sums_both_orders_and_keeps_its_calls():
+def test_a_match_sums_both_orders_and_rates_are_shares_of_the_matches_with_a_verdict():
     # Eq. 3 by hand: trajectory 0 has 7 if shown first and 6 if shown second, trajectory 1 has 9 and 5.
     async def compare(i, j):
         return *((7, 5) if i == 0 else (9, 6)), f"{i} before {j}"
@@ -55,9 +39,6 @@ def test_a_match_sums_both_orders_and_keeps_its_calls():
     assert match.scores == (13.0, 14.0) and match.is_flip
     (match,) = run_tournament("anchor", 2, compare, bidirectional=False).matches
     assert match.scores == (7.0, 5.0) and len(match.calls) == 1 and not match.is_flip
-
-
-def test_tie_rate_and_flip_rate_are_shares_of_the_matches_with_a_verdict():
     replies = {(0, 1): (5, 5), (1, 0): (5, 5), (0, 2): (6, 5), (2, 0): (7, 4), (0, 3): (6, 5), (3, 0): (5, 6)}
 
     async def compare(i, j):
@@ -69,19 +50,10 @@ def test_tie_rate_and_flip_rate_are_shares_of_the_matches_with_a_verdict():
 
 
 @each_topology
-def test_a_match_with_one_failed_order_fails_and_has_no_score(topology):
-    async def compare(i, j):
-        return None if (i, j) == (1, 0) else (9 - i, 9 - j)
+def test_invalid_trajectories_are_last_after_ties_and_without_a_rank_if_all_verdicts_failed(topology):
+    ranking = run_tournament(topology, 5, perfect([5] * 5), valid_G=[True] * 4 + [False])
+    assert ranking.ranks_G == [1.5, 1.5, 1.5, 1.5, 4.0]
 
-    ranking = run_tournament(topology, 2, compare)
-    assert ranking.ranks_G == ranking.scores_G == [None, None]
-    (match,) = ranking.failed_matches
-    assert {(call.first, call.second): call.scores for call in match.calls} == {(0, 1): (9.0, 8.0), (1, 0): None}
-    assert ranking.judge_calls == 2
-
-
-@each_topology
-def test_a_group_whose_verdicts_all_failed_has_no_ranks_for_invalid_trajectories_either(topology):
     async def compare(i, j):
         return None
 
@@ -90,29 +62,26 @@ def test_a_group_whose_verdicts_all_failed_has_no_ranks_for_invalid_trajectories
     assert len(ranking.failed_matches) == len(ranking.matches) > 0
 
 
-@each_topology
-def test_invalid_trajectories_are_last_even_if_all_verdicts_are_ties(topology):
-    ranking = run_tournament(topology, 5, judge_of([5] * 5), valid_G=[True] * 4 + [False])
-    assert ranking.ranks_G == [1.5, 1.5, 1.5, 1.5, 4.0]
-
-
 @each_exact_topology
-def test_identical_trajectories_enter_once_and_share_the_rank(topology):
-    ranking = run_tournament(topology, 5, judge_of([3, 9, 3, 1, 9], calls := []), entrants="abacb")
+def test_identical_and_invalid_trajectories_share_their_rank_and_both_orders_cancel_a_position_bias(topology):
+    ranking = run_tournament(topology, 5, perfect([3, 9, 3, 1, 9]), entrants="abacb")
     assert ranking.ranks_G == [2.5, 0.5, 2.5, 4.0, 0.5] and ranking.scores_G[0] == ranking.scores_G[2]
-    assert {index for pair in calls for index in pair} == {0, 1, 3}
-
-
-@each_exact_topology
-def test_invalid_trajectories_are_not_judged_and_share_the_last_midrank(topology):
+    assert {index for match in ranking.matches for index in (match.i, match.j)} == {0, 1, 3}
     valid_G = [True, False, True, False, True]
-    ranking = run_tournament(topology, 5, judge_of([9, 1, 8, 5, 7], calls := []), valid_G=valid_G)
+    ranking = run_tournament(topology, 5, perfect([9, 1, 8, 5, 7]), valid_G=valid_G)
     assert ranking.ranks_G == [0.0, 3.5, 1.0, 3.5, 2.0] and ranking.scores_G[1] is None
-    assert {index for pair in calls for index in pair} == {0, 2, 4}
+    assert {index for match in ranking.matches for index in (match.i, match.j)} == {0, 2, 4}
+
+    async def biased(i, j):
+        return 9 - i, 4 - j
+
+    ranking = run_tournament(topology, 4, biased)
+    assert ranking.ranks_G == [0.0, 1.0, 2.0, 3.0]
+    assert ranking.flip_rate == 1.0
 
 
 def test_the_first_valid_trajectory_replaces_an_invalid_anchor():
-    ranking = run_tournament("anchor", 4, judge_of([9, 1, 8, 5]), valid_G=[False, True, True, True])
+    ranking = run_tournament("anchor", 4, perfect([9, 1, 8, 5]), valid_G=[False, True, True, True])
     assert [(match.i, match.j) for match in ranking.matches] == [(1, 2), (1, 3)]
     assert ranking.ranks_G == [3.0, 2.0, 0.0, 1.0]
 
@@ -123,48 +92,43 @@ def test_the_first_valid_trajectory_replaces_an_invalid_anchor():
     ({"valid_G": [False, True, False]}, [1.5, 0.0, 1.5]),
 ])  # fmt: skip
 def test_a_group_with_fewer_than_two_entrants_is_ranked_without_a_call(topology, keys, ranks_G):
-    ranking = run_tournament(topology, 3, judge_of([]), **keys)
+    ranking = run_tournament(topology, 3, perfect([]), **keys)
     assert (ranking.ranks_G, ranking.scores_G) == (ranks_G, [None] * 3)
     assert (ranking.matches, ranking.judge_calls, ranking.critical_path) == ([], 0, 0)
 
 
-def failing(fail, pair=(1, 2)):
-    """A judge that returns `await fail()` for one pair in this order, and prefers lower indices in all other calls."""
+SLOW = object()
+
+
+def failing(reply, pair=(1, 2)):
+    """A judge that prefers lower indices; for one pair in this order it raises or returns `reply`, or is slow."""
 
     async def compare(i, j):
-        return await fail() if (i, j) == pair else (9 - i, 9 - j)
+        if (i, j) != pair:
+            return 9 - i, 9 - j
+        if reply is SLOW:
+            await asyncio.sleep(60)
+        if isinstance(reply, BaseException):
+            raise reply
+        return reply
 
     return compare
 
 
-def raising(error):
-    async def fail():
-        raise error
-
-    return fail
-
-
-async def slow():
-    await asyncio.sleep(60)
-
-
-def returning(reply):
-    return lambda: asyncio.sleep(0, reply)
-
-
 @each_topology
-@pytest.mark.parametrize(("fail", "reason"), [
-    (raising(ConnectionError("judge is gone")), "ConnectionError: judge is gone"), (slow, "no verdict within 0.05 s"),
-    (raising(asyncio.CancelledError("not by the tournament")), "CancelledError: not by the tournament"),
-    (returning(None), "the judge returned None instead of a verdict"),
-    *((returning(reply), "must return 2 scores") for reply in ((1,), 3, "ab cd")),
-    *((returning(reply), "must return numbers within") for reply in (
-        ("a", "b"), (1, float("nan")), (float("inf"), 1), (1e308, 1), ("9", b"3"), (True, 1))),
+@pytest.mark.parametrize(("reply", "reason"), [
+    (ConnectionError("judge is gone"), "ConnectionError: judge is gone"), (SLOW, "no verdict within 0.05 s"),
+    (asyncio.CancelledError("not by the tournament"), "CancelledError: not by the tournament"),
+    (None, "the judge returned None instead of a verdict"),
+    *((reply, "must return 2 scores") for reply in ((1,), 3, "ab cd")),
+    *((reply, "must return numbers within") for reply in (
+        ("a", "b"), (1, float("nan")), (float("inf"), 1), (1e308, 1), ("9", b"3"), (True, 1),
+        (np.float16("inf"), 1), (np.float32("nan"), 1), (1, np.longdouble("-inf")))),
 ])  # fmt: skip
-def test_a_failed_call_fails_only_its_match_and_keeps_the_reason(topology, fail, reason):
+def test_a_failed_call_fails_only_its_match_and_keeps_the_reason(topology, reply, reason):
     played = False
     for seed in range(3):  # 1 and 2 do not meet at every seed
-        ranking = run_tournament(topology, 3, failing(fail), timeout_s=0.05, seed=seed)
+        ranking = run_tournament(topology, 3, failing(reply), timeout_s=0.05, seed=seed)
         failed = [match for match in ranking.matches if {match.i, match.j} == {1, 2}]
         assert ranking.failed_matches == failed and len(ranking.matches) >= 2
         for match in failed:
@@ -174,7 +138,7 @@ def test_a_failed_call_fails_only_its_match_and_keeps_the_reason(topology, fail,
     assert played or topology == "anchor"
 
 
-def test_cancelling_the_tournament_cancels_its_calls():
+def test_cancelling_the_tournament_cancels_its_calls_and_a_keyboard_interrupt_stops_it():
     cancelled = []
 
     async def compare(i, j):
@@ -193,14 +157,8 @@ def test_cancelling_the_tournament_cancels_its_calls():
 
     asyncio.run(main())
     assert sorted(cancelled) == [(0, 1), (0, 2), (1, 0), (2, 0)]
-
-
-@pytest.mark.parametrize("kind", [np.float16, np.float32, np.longdouble])
-@pytest.mark.parametrize("score", ["inf", "-inf", "nan"])
-def test_a_score_of_numpy_that_is_not_finite_fails_its_match(kind, score):
-    ranking = run_tournament("round_robin", 3, failing(returning((kind(score), 1))))
-    (failed,) = ranking.failed_matches
-    assert "must return numbers within" in failed.error and ranking.ranks_G == [0.0, 1.5, 1.5]
+    with pytest.raises(KeyboardInterrupt):
+        run_tournament("round_robin", 2, failing(KeyboardInterrupt(), (0, 1)))
 
 
 @pytest.mark.parametrize(("topology", "keys"), [
@@ -208,20 +166,27 @@ def test_a_score_of_numpy_that_is_not_finite_fails_its_match(kind, score):
         ("balanced", "matches"), ("elo", "elo_matches"), ("group_stage", "repeats"), ("group_stage", "group"),
         ("group_stage", "winners"), ("group_stage", "final"), ("round_robin", "group_size"),
     ) for value in ("x", float("nan"), float("inf"), -1, 0, 2.5, True, [2])),
-    *(("group_stage", {"weights": value}) for value in ("12", 3, [1, "2"], [float("inf")], None)),
+    *(("balanced", {"matches": value}) for value in ("", " ", "m", "2*n", "__import__('os')", "2n-", "n/0", "1.5n")),
+    *(("group_stage", {"weights": value}) for value in ("12", 3, [], [1, 0], [1, "2"], [float("inf")], None)),
+    ("group_stage", {"winners": 4}), ("group_stage", {"final": 1}), ("group_stage", {"weights": [float("nan")]}),
     *(("swiss", {"timeout_s": value}) for value in ("5", float("nan"), -1, 0)),
     ("anchor", {"bidirectional": "false"}), ("elo", {"elo_estimate": 3}), ("balanced", {"matches": "n/1000"}),
     (None, {}), (float("nan"), {}), ("swiss", {"ranking": 2}), ("seeded_single_elimination", {"placement": None}),
 ])  # fmt: skip
 def test_a_parameter_that_cannot_work_is_refused_before_any_call(topology, keys):
     calls = []
+
+    async def compare(i, j):
+        calls.append((i, j))
+        return 4 - i, 4 - j
+
     with pytest.raises(ValueError, match=next(iter(keys), "topology")):
-        run_tournament(topology, **{"group_size": 4, "compare": judge_of([4, 3, 2, 1], calls)} | keys)
+        run_tournament(topology, **{"group_size": 4, "compare": compare} | keys)
     assert not calls
 
 
 @pytest.mark.parametrize("topology", ["round_robin", "swiss", "group_stage"])
-def test_a_judge_function_that_is_not_async_is_refused(topology):
+def test_a_judge_that_is_not_async_is_refused_and_other_errors_than_failures_end_the_tournament(topology):
     async def generator(i, j):
         yield 1, 0
 
@@ -229,20 +194,12 @@ def test_a_judge_function_that_is_not_async_is_refused(topology):
         with pytest.raises(ValueError, match="must be a.* ?async|must be async"):
             run_tournament(topology, 4, wrong)
 
-
-@pytest.mark.parametrize("topology", ["round_robin", "swiss", "group_stage"])
-def test_an_error_that_is_not_among_the_failures_ends_the_tournament_as_itself(topology):
     async def compare(*_):
         raise FileNotFoundError("prompt.yaml") from KeyError("cause")
 
     with pytest.raises(FileNotFoundError, match="prompt") as raised:
         run_tournament(topology, 4, compare, failures=TimeoutError)
     assert isinstance(raised.value.__cause__, KeyError)
-
-
-def test_a_keyboard_interrupt_stops_everything():
-    with pytest.raises(KeyboardInterrupt):
-        run_tournament("round_robin", 2, failing(raising(KeyboardInterrupt), (0, 1)))
 
 
 def test_ranking_by_scores_uses_the_mixed_model_of_the_calls_in_valid_matches():
@@ -264,10 +221,10 @@ def test_an_empty_group_wrong_lengths_and_a_running_event_loop_are_errors():
     for size, keys, problem in ((0, {}, "group_size >= 1, not 0"), (4, {"entrants": [0, 1]}, "entrants has 2 items"),
                                 (4, {"valid_G": [True] * 3}, "valid_G has 3 items for group_size 4")):  # fmt: skip
         with pytest.raises(ValueError, match=problem):
-            run_tournament("anchor", size, judge_of([1]), **keys)
+            run_tournament("anchor", size, perfect([1]), **keys)
 
     async def main():
-        run_tournament("anchor", 2, judge_of([1, 2]))
+        run_tournament("anchor", 2, perfect([1, 2]))
 
     with pytest.raises(RuntimeError, match="await play_tournament"):
         asyncio.run(main())

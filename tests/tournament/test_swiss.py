@@ -44,7 +44,7 @@ def test_a_perfect_judge_puts_the_best_first_alone_with_a_full_score():
                 points[match.i if match.scores[0] > match.scores[1] else match.j] += 1
 
 
-def test_points_and_buchholz_worked_by_hand(monkeypatch):
+def test_points_and_buchholz_worked_by_hand_and_after_a_failed_match(monkeypatch):
     monkeypatch.setattr("arenarl.tournament.schedules.Topology.lots", property(lambda self: list(range(self.size))))
     results = {}
 
@@ -67,9 +67,6 @@ def test_points_and_buchholz_worked_by_hand(monkeypatch):
     # Buchholz per round, of two: `resting` met 1.5 points, `min(first)` met 1.0 and 1.5, `loser` met 1.5.
     keys = [standings[entrant].key for entrant in (resting, min(first), loser)]
     assert keys == [(0.75, 0.75), (0.75, 1.25), (0.5, 0.75)]
-
-
-def test_a_failed_match_does_not_lower_the_points_per_round():
     scores = {(i, j): (9 - i, 9 - j) for i in range(4) for j in range(i + 1, 4)}
     whole = run_tournament("swiss", 4, scripted(scores))
     (last,) = [match for match in whole.matches if match.round == 1 and 0 in (match.i, match.j)]

@@ -45,14 +45,10 @@ def at_every_size(check):
     return settings(max_examples=3, deadline=None, derandomize=True)(given(seed=st.integers(0, 2**32))(checked))
 
 
-def qualities_of(size, seed):
-    return [10 * (k + 1) / size for k in Random(seed).sample(range(size), size)]
-
-
 @pytest.mark.parametrize("topology", GIVE_THE_TRUE_BEST)
 @at_every_size
 def test_a_perfect_judge_puts_the_true_best_first_or_all_in_order(topology, size, seed):
-    qualities = qualities_of(size, seed)
+    qualities = [10 * (k + 1) / size for k in Random(seed).sample(range(size), size)]
     ranks = run_tournament(topology, size, perfect(qualities), seed=seed).ranks_G
     assert ranks.index(0.0) == qualities.index(max(qualities))
     if topology in GIVE_THE_TRUE_ORDER:
@@ -72,11 +68,18 @@ def test_no_pair_is_judged_twice_and_matches_stay_within_the_formula(topology, s
 
 @each_topology
 @at_every_size
-def test_midranks_sum_to_those_of_a_permutation(topology, size, seed):
+def test_midranks_sum_to_those_of_a_permutation_and_are_equal_if_all_verdicts_are_ties(topology, size, seed):
     for ranking in TOPOLOGIES[topology].rankings:
         coarse = Random(seed).choices([4, 5, 6], k=size)
         ranks = run_tournament(topology, size, perfect(coarse), seed=seed, ranking=ranking).ranks_G
         assert sum(ranks) == size * (size - 1) / 2
+
+    async def compare(i, j):
+        level = Random(f"{seed} {i} {j}").uniform(0, 10)
+        return level, level
+
+    ranking = run_tournament(topology, size, compare, seed=seed)
+    assert ranking.ranks_G == [(size - 1) / 2] * size
 
 
 @each_topology
@@ -101,17 +104,6 @@ def test_relabelled_trajectories_get_relabelled_ranks_if_the_random_order_is_rel
 def test_another_seed_draws_another_random_order(topology):
     rankings = [run_tournament(topology, 8, noisy(range(8)), seed=seed) for seed in range(10)]
     assert len({tuple((match.i, match.j) for match in ranking.matches) for ranking in rankings}) > 5
-
-
-@each_topology
-@at_every_size
-def test_if_all_verdicts_are_ties_all_ranks_are_equal_whatever_the_scores(topology, size, seed):
-    async def compare(i, j):
-        level = Random(f"{seed} {i} {j}").uniform(0, 10)
-        return level, level
-
-    ranking = run_tournament(topology, size, compare, seed=seed)
-    assert ranking.ranks_G == [(size - 1) / 2] * size
 
 
 @each_topology
@@ -163,6 +155,8 @@ def test_ready_depends_only_on_the_results_and_returns_no_match_with_a_result(to
     (SEEDED, {"placement": "algoritm_1"}, "did you mean 'algorithm1'"),
     ("elo", {"elo_estimate": "bradley"}, "did you mean 'bradley_terry'"),
     ("balanced", {"ranking": "bracket"}, "unknown ranking of balanced 'bracket'; did you mean 'scores'"),
+    ("group_stage", {"matches": 3}, "no parameter matches; it has: repeats, group"),
+    ("group_stage", {"ranking": "scores"}, "ranking of group_stage"),
 ])  # fmt: skip
 def test_errors_of_unknown_names_and_values_list_the_valid_ones(topology, keys, problem):
     with pytest.raises(ValueError, match=problem):
