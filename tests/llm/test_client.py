@@ -1,7 +1,6 @@
 """The client against real HTTP servers on localhost: retries, parsing, limits, stops, and secret keys."""
 
 import asyncio
-import gc
 import json
 import multiprocessing
 import os
@@ -16,7 +15,7 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 from hostile import NO_COMPLETION, completion_of
-from judge_servers import Script, by_prompt, client_of, completion, llm, raw, serving
+from judge_servers import Script, answering, by_prompt, client_of, completion, llm, raw, serving
 from vllm_replies import BUSY, DEAD, broken_off, not_served, reply_too_long, too_long
 
 from arenarl.config.schema import JudgesConfig, LLMConfig
@@ -131,7 +130,7 @@ def test_a_text_that_the_server_cut_is_unreadable_whatever_its_token_count(tmp_p
     assert "it is cut off (it used all of max_reply_tokens=2048)" in client.report()
 
 
-def test_the_config_sets_the_reply_format_of_the_request(tmp_path):
+def test_the_config_sets_the_reply_format_and_an_unsupported_one_is_reported_with_its_key(tmp_path):
     script = Script('{"score": 7}')
     with serving(script.app) as url:
         client = client_of(tmp_path)
@@ -148,6 +147,10 @@ def test_the_config_sets_the_reply_format_of_the_request(tmp_path):
     fields = {"response_format": {"type": "json_object"}, "x": 1}
     assert json_object == {"model": "m", "messages": MESSAGES, "max_completion_tokens": 5} | fields
     assert "response_format" not in none
+    with serving(Script(error("This response_format type is unavailable now")).app) as url:
+        client = client_of(tmp_path)
+        assert ask(client, llm(url)) is None
+    assert "is unavailable now; set reply_format to json_object or none)" in client.report()
 
 
 @pytest.mark.slow(seconds=4)
@@ -240,30 +243,19 @@ def test_the_store_gets_the_reply_of_a_cancelled_call(tmp_path):
     assert len(script.requests) == 1
 
 
-def test_calls_that_are_cancelled_before_they_start_cause_no_warning(tmp_path, recwarn):
-    client = client_of(tmp_path, store_only=True)
-
-    async def many():
-        calls = [client.ask(llm("http://127.0.0.1:9/v1"), MESSAGES, OneScore, AGAIN, repeat) for repeat in range(300)]
-        waiters = [asyncio.create_task(call) for call in calls]
-        await asyncio.sleep(0)
-        for waiter in waiters:
-            waiter.cancel()
-        await asyncio.gather(*waiters, return_exceptions=True)
-
-    asyncio.run(many())
-    client.take_usage()  # waits for the client's loop
-    gc.collect()
-    assert not list(recwarn)
-
-
-def test_a_server_that_does_not_answer_is_reported_once_while_calls_are_retried(tmp_path, monkeypatch, capsys):
+def test_a_server_that_does_not_answer_is_reported_once_and_stops_the_run_when_patience_ends(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(client_module, "_SILENCE_S", 0.3)
     client, config = client_of(tmp_path), llm(f"http://127.0.0.1:{free_port()}/v1", patience_s=1.5)
     assert ask_all(client, config, "abc") == [None] * 3
-    line = f"LLM calls: no usable reply from {config.base_url} for 0.3 s; each call is retried for patience_s=1.5 s"
+    silent = f"no usable reply from {config.base_url} for"
+    line = f"LLM calls: {silent} 0.3 s; each call is retried for patience_s=1.5 s"
     assert capsys.readouterr().out.count(line) == 1
-    assert "Cannot connect to host 127.0.0.1" in client.stop_reason and "object at" not in client.stop_reason
+    reason = client.stop_reason
+    assert reason.startswith(f"{silent} 1.5 s; the last error: APIConnectionError") and "\n" not in reason
+    assert "Cannot connect to host 127.0.0.1" in reason and "object at" not in reason
+    assert client.take_usage()[1].calls == 0
 
 
 def test_with_store_only_a_missing_reply_stops_the_run_without_a_call(tmp_path):
@@ -292,16 +284,10 @@ def test_the_budget_stops_the_run_after_exactly_the_permitted_calls(tmp_path):
     assert dear.take_usage()[1] == Usage(calls=3, tokens_in=3000, tokens_out=30, cost=pytest.approx(0.033))
 
 
-def test_a_call_waits_for_a_server_until_patience_ends_and_then_stops_the_run(tmp_path):
+def test_a_call_waits_for_its_server(tmp_path):
     port, script, replies = free_port(), Script('{"score": 5}'), []
-    url = f"http://127.0.0.1:{port}/v1"
-    impatient = client_of(tmp_path / "impatient")
-    assert [ask(impatient, llm(url, patience_s=1.0), repeat) for repeat in range(2)] == [None, None]
-    reason = f"no usable reply from {url} for 1 s; the last error: APIConnectionError"
-    assert impatient.stop_reason.startswith(reason) and "\n" not in impatient.stop_reason
-    assert impatient.take_usage()[1].calls == 0
-    client = client_of(tmp_path)
-    asking = threading.Thread(target=lambda: replies.append(ask(client, llm(url, patience_s=30.0))))
+    client, config = client_of(tmp_path), llm(f"http://127.0.0.1:{port}/v1", patience_s=30.0)
+    asking = threading.Thread(target=lambda: replies.append(ask(client, config)))
     asking.start()
     time.sleep(1)
     with serving(script.app, port):
@@ -360,11 +346,9 @@ def test_a_restart_of_vllm_loses_no_verdict_and_stores_no_half_reply(tmp_path):
         status, body = broken_off('{"score": 1')
         return raw(body.encode(), status)
 
-    old = web.Application()
-    old.router.add_post("/v1/chat/completions", ending)
     client, config = client_of(tmp_path), llm(f"http://127.0.0.1:{port}/v1", timeout_s=30.0, patience_s=120.0)
     asking = threading.Thread(target=lambda: replies.extend(ask_all(client, config, texts)))
-    with serving(old, port):
+    with serving(answering(ending), port):
         asking.start()
         while len(set(arrived)) < len(texts):
             time.sleep(0.01)
@@ -421,9 +405,7 @@ def test_two_processes_share_the_limit_and_spend_the_budget_exactly(tmp_path):
         counts["now"] -= 1
         return completion('{"score": 1}')
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", reply)
-    with serving(app) as url:
+    with serving(answering(reply)) as url:
         context = multiprocessing.get_context("spawn")
         both = [context.Process(target=ask_as_one_of_two, args=(rank, url, tmp_path)) for rank in range(2)]
         for process in both:
@@ -454,13 +436,18 @@ def test_64_calls_run_at_once_and_need_little_memory(tmp_path):
     assert duration_s < 20
 
 
-def test_an_invalid_completion_is_requested_again(tmp_path):
+def test_an_invalid_completion_is_requested_again_and_paid_for_if_it_was_billed(tmp_path):
     twice = by_prompt(lambda name, number: completion('{"score": 4}') if number else raw(NO_COMPLETION[name]))
     with serving(twice) as url:
         client = client_of(tmp_path)
         assert ask_all(client, llm(url), NO_COMPLETION) == [4.0] * len(NO_COMPLETION)
     usage, count = client.take_usage()[0], len(NO_COMPLETION)
     assert (usage.retries, usage.verdicts, usage.failed) == (count, count, 0) and client.stop_reason is None
+    billed = json.dumps(completion_of(choices=[])).encode()
+    with serving(by_prompt(lambda text, number: completion('{"score": 4}') if number else raw(billed))) as url:
+        client = client_of(tmp_path / "billed")
+        assert ask(client, llm(url)) == 4
+    assert client.take_usage()[1] == Usage(calls=2, tokens_in=2000, tokens_out=20)
 
 
 def test_a_call_that_gets_only_invalid_completions_is_a_counted_failure(tmp_path):
@@ -541,14 +528,6 @@ def test_a_reply_with_impossible_usage_is_kept_and_charged_the_maximum_cost(tmp_
     usage, spent = client.take_usage()
     assert (usage.tokens_in, usage.tokens_out, usage.unknown_tokens) == (0, 0, 3)
     assert spent == Usage(calls=3, cost=30_000.0)
-
-
-def test_an_invalid_completion_that_was_billed_counts_as_paid(tmp_path):
-    billed = json.dumps(completion_of(choices=[])).encode()
-    with serving(by_prompt(lambda text, number: completion('{"score": 4}') if number else raw(billed))) as url:
-        client = client_of(tmp_path)
-        assert ask(client, llm(url)) == 4
-    assert client.take_usage()[1] == Usage(calls=2, tokens_in=2000, tokens_out=20)
 
 
 @pytest.mark.parametrize("retry_after", ["3600", "Wed, 21 Oct 2099 07:28:00 GMT"])
@@ -654,13 +633,6 @@ def test_an_error_of_every_call_stops_the_run_and_gives_no_verdict(tmp_path, mon
     with pytest.raises(RunStopped, match=variable or no_table):
         client.check()
     assert client.take_usage()[1].calls == 0
-
-
-def test_an_unsupported_reply_format_is_reported_with_the_key_to_change(tmp_path):
-    with serving(Script(error("This response_format type is unavailable now")).app) as url:
-        client = client_of(tmp_path)
-        assert ask(client, llm(url)) is None
-    assert "is unavailable now; set reply_format to json_object or none)" in client.report()
 
 
 @pytest.mark.parametrize("content", ["", None, " \n"])

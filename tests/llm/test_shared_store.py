@@ -11,8 +11,7 @@ import time
 from contextlib import contextmanager, suppress
 
 import pytest
-from aiohttp import web
-from judge_servers import completion, serving
+from judge_servers import answering, completion, serving
 from postgresql import PASSWORD
 
 from arenarl.config.load import config_of_keys
@@ -51,8 +50,7 @@ class Judge:
     """A judge whose score is the prompt's number, after 20 ms; it counts its requests."""
 
     def __init__(self):
-        self.paid, self.app = 0, web.Application()
-        self.app.router.add_post("/v1/chat/completions", self._reply)
+        self.paid, self.app = 0, answering(self._reply)
 
     async def _reply(self, request):
         self.paid += 1
@@ -86,16 +84,6 @@ def test_two_processes_share_one_budget_exact_to_the_call(database):
     assert judge.paid == 131 == sum(result["paid"] for result in results)
     assert ReplyStore(database).spent("run").calls == 131
     assert all(result["reason"].startswith("judge.max_calls=131 is used up") for result in results)
-
-
-def test_processes_share_replies_and_a_rerun_pays_nothing(database):
-    judge = Judge()
-    with serving(judge.app) as url:
-        assert result_of(start(url, database, 0, 50, 0))["paid"] == 50
-        assert result_of(start(url, database, 20, 60, 0)) == {
-            "scores": [*map(float, range(20, 60))], "reason": None, "paid": 10,
-        }  # fmt: skip
-    assert judge.paid == 60
 
 
 def test_a_server_killed_and_restarted_twice_costs_no_second_payment(database, postgresql):

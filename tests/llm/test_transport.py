@@ -11,7 +11,7 @@ from amap_stand_in import tunnelling
 from hostile import NO_COMPLETION, completion_of, mutated
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
-from judge_servers import Script, client_of, completion, llm, serving
+from judge_servers import Script, answering, client_of, completion, llm, serving
 
 from arenarl.judges.llm import OneScore
 from arenarl.llm.transport import APIConnectionError, APIStatusError, NoCompletion, Transport, read_completion
@@ -66,9 +66,6 @@ def test_calls_over_tls_go_through_the_proxy_and_trust_only_known_certificates(m
             send(config)
     assert heads[0].startswith("CONNECT api.invalid:443") and "Proxy-Authorization: Basic dXNlcjp3b3Jk" in heads[0]
     assert not any("sk-secret" in head for head in heads)
-
-
-def test_an_address_in_capitals_gets_the_same_certificates(monkeypatch):
     set_proxies(monkeypatch)
     trusted = [Transport({})._options(llm(f"{scheme}://api.invalid/v1"))["ssl"] for scheme in ("https", "HTTPS")]
     assert trusted[0].get_ca_certs() == trusted[1].get_ca_certs()
@@ -86,9 +83,7 @@ def test_more_than_a_thousand_calls_run_at_once():
         await is_full.wait()
         return completion("full")
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", reply)
-    with serving(app) as url:
+    with serving(answering(reply)) as url:
         assert send(llm(url, timeout_s=60.0), count=count) == ["full"] * count
 
 
@@ -99,9 +94,7 @@ def test_a_reply_without_end_is_cut_off():
         while True:
             await response.write(b" " * 2**20)
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", reply)
-    with serving(app) as url, pytest.raises(NoCompletion, match="larger than 67,108,864 bytes"):
+    with serving(answering(reply)) as url, pytest.raises(NoCompletion, match="larger than 67,108,864 bytes"):
         send(llm(url, timeout_s=60.0))
 
 
@@ -208,7 +201,7 @@ def test_any_mutated_completion_is_a_completion_or_raises_no_completion():
         check(json.dumps(mutated(rng, completion_of())).encode())
 
 
-def test_a_completion_with_impossible_usage_has_unknown_tokens():
+def test_a_completion_with_an_impossible_usage_or_model_has_unknown_tokens_or_model():
     counts = [
         (None, None), ("5", "5"), (-5, 5), (5, -5), (10**30, 5), (5, 10**8), (float("nan"), 5), (True, 5), (0, 0),
         (5.5, 5), ([], {}),
@@ -217,9 +210,6 @@ def test_a_completion_with_impossible_usage_has_unknown_tokens():
     for usage in (None, {}, [], 7, "many", {"prompt_tokens": 5}, *usages):
         assert read(completion_of(usage=usage)).tokens is None
     assert read(completion_of()).tokens == (1000, 10)
-
-
-def test_a_model_that_is_not_a_string_is_unknown():
     assert read(completion_of(model={"name": "m"})).model is None and read(completion_of(model="m\ud800")).model == "m?"
 
 

@@ -2,17 +2,15 @@
 
 import json
 import random
-import re
 import signal
 import subprocess
 import sys
 import time
 
 import pytest
-from aiohttp import web
-from judge_servers import completion, raw, serving, write_judge
+from judge_servers import answering, completion, raw, serving, write_judge
+from shared_groups import score
 
-from arenarl.judges.prompts import read_prompt
 from arenarl.llm.client import RunStopped
 from arenarl.rank.__main__ import main
 from arenarl.rank.files import RankFile
@@ -20,10 +18,6 @@ from arenarl.system.errors import UserError
 
 PRICES = {"price_in": 1.0, "price_out": 1.0}
 TOPOLOGY = ["--topology", "round_robin"]  # a perfect judge gives the true order
-
-
-def number_of(text):
-    return int(re.search(r"\d+", text)[0])
 
 
 def judging(fault=lambda: None):
@@ -36,17 +30,9 @@ def judging(fault=lambda: None):
         if wrong := fault():
             return wrong
         answered.append(prompt)
-        return verdict(prompt)
+        return score(prompt, 0)
 
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", reply)
-    return app, answered
-
-
-def verdict(prompt):
-    parsed = read_prompt([{}, {"content": prompt}])
-    scores = [{"quality": number_of(turns[-1].answer)} for turns in parsed.agents]
-    return completion(json.dumps({f"agent_{k + 1}": score for k, score in enumerate(scores)}))
+    return answering(reply), answered
 
 
 def write_candidates(path, prompts, size, seed=0):
@@ -191,16 +177,7 @@ def test_a_judge_that_was_mended_after_unreadable_replies_needs_another_store_as
     assert [line["failed_calls"] for line in read("mended.jsonl")] == [0] * 12
 
 
-def test_two_commands_do_not_write_one_file(folder):
-    """Their lines would mix, and the second command would fail only at its end."""
-    first = RankFile(folder / "ranked.jsonl", "run")
-    with pytest.raises(UserError, match="ranked.jsonl is being written by another command; wait until it ends, or"):
-        RankFile(folder / "ranked.jsonl", "run")
-    first.close()
-    RankFile(folder / "ranked.jsonl", "run").close()
-
-
-def test_ranks_of_other_candidates_or_settings_are_not_mixed(folder):
+def test_ranks_of_two_commands_or_of_other_candidates_or_settings_are_not_mixed(folder):
     write_candidates(folder / "candidates.jsonl", 2, 3)
     with serving(judging()[0]) as url:
         write_judge(folder, url, **PRICES)
@@ -213,6 +190,12 @@ def test_ranks_of_other_candidates_or_settings_are_not_mixed(folder):
             with pytest.raises(UserError, match="holds no ranks; choose another --out"):
                 main(command("--out", "other.jsonl"))
             assert (folder / "other.jsonl").read_text() == text
+    # Their lines would mix, and the second command would fail only at its end.
+    first = RankFile(folder / "new.jsonl", "run")
+    with pytest.raises(UserError, match="new.jsonl is being written by another command; wait until it ends, or"):
+        RankFile(folder / "new.jsonl", "run")
+    first.close()
+    RankFile(folder / "new.jsonl", "run").close()
 
 
 def test_the_estimate_needs_neither_key_nor_out_and_makes_no_call(folder, capsys, monkeypatch):

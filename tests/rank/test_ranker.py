@@ -36,13 +36,7 @@ def test_ranks_follow_the_judge_and_identical_candidates_share_them(topology, nu
         assert numbers[ranked.best] == max(numbers)
 
 
-def test_a_candidate_without_verdicts_has_no_rank_and_no_quality():
-    ranked = asyncio.run(rank_group("?", ["3", "9", "7"], Number(silent="9"), topology="round_robin"))
-    assert ranked.ranks == [1.0, None, 0.0] and ranked.qualities[1] is None and ranked.best == 2
-    assert ranked.calls == 6 and ranked.failed_calls == 4
-
-
-def test_many_groups_are_ranked_at_once_within_the_limit_on_calls():
+def test_many_groups_are_ranked_at_once_and_a_candidate_without_verdicts_has_no_rank():
     class Slow(Number):
         running = most = 0
 
@@ -56,24 +50,25 @@ def test_many_groups_are_ranked_at_once_within_the_limit_on_calls():
     groups = [(f"prompt {number}", ["1", "2", "3"]) for number in range(20)]
     ranked = asyncio.run(rank_groups(groups, Slow(), concurrency=7))
     assert all(group.ranks == [2.0, 1.0, 0.0] for group in ranked) and Slow.most == 7
+    ranked = asyncio.run(rank_group("?", ["3", "9", "7"], Number(silent="9"), topology="round_robin"))
+    assert ranked.ranks == [1.0, None, 0.0] and ranked.qualities[1] is None and ranked.best == 2
+    assert ranked.calls == 6 and ranked.failed_calls == 4
 
 
-def test_an_error_of_our_own_code_is_raised_and_never_a_missing_rank(monkeypatch):
-    def broken(*_):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("arenarl.rank.ranker.scores_and_detail", broken)
-    with pytest.raises(ZeroDivisionError):
-        rank(["1", "2"])
-
-
-def test_an_own_judge_that_fails_too_often_stops_the_ranking():
+def test_a_judge_that_fails_too_often_stops_the_ranking_and_an_error_of_our_own_code_is_raised(monkeypatch):
     class Down(Number):
         async def compare(self, *arguments, **options):
             raise ValueError("the database is down")
 
     with pytest.raises(RunStopped, match=r"of the last \d+ judge calls failed, above judge.max_failure_share=0.2"):
         asyncio.run(rank_groups([(f"prompt {number}", ["1", "2", "3"]) for number in range(20)], Down()))
+
+    def broken(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("arenarl.rank.ranker.scores_and_detail", broken)
+    with pytest.raises(ZeroDivisionError):
+        rank(["1", "2"])
 
 
 @pytest.mark.parametrize(("options", "words"), [

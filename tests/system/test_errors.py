@@ -21,7 +21,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError
-from scripts import ENVIRONMENT, ROOT, command_of, ends, run, run_well
+from scripts import ENVIRONMENT, ROOT, command_of, ends, run, run_python, run_well, without_rights
 from torch.distributed import DistBackendError, DistNetworkError
 
 from arenarl.report.conclusion import meaning
@@ -50,8 +50,7 @@ class Numpys(MemoryError):
 def script(folder, code, *words, launcher=(), environment=None, **options):
     """Run code as a script in the folder."""
     (folder / "script.py").write_text(code)
-    command = [sys.executable, *map(str, launcher), "script.py", *words]
-    return execute(command, cwd=folder, env=os.environ | ENVIRONMENT | (environment or {}), **options)
+    return run_python(folder, [*launcher, "script.py", *words], environment, **options)
 
 
 def limited(kind, *limits):
@@ -80,13 +79,6 @@ def test_a_full_disk_ends_with_one_line_and_with_more_space_the_run_resumes(tmp_
         subprocess.run(["umount", disk], check=True)
 
 
-def test_a_limit_on_file_sizes_ends_with_one_line_and_leaves_no_half_file(tmp_path):
-    command, limit = command_of("data/prepare.py", "travel"), limited(resource.RLIMIT_FSIZE, 20_000, 20_000)
-    assert "ulimit -f" in last_line(execute(command, cwd=tmp_path, env=os.environ | ENVIRONMENT, **limit))
-    assert not list(tmp_path.rglob("*.partial"))
-    run_well(tmp_path, "data/prepare.py", "travel")
-
-
 @pytest.mark.parametrize(("soft", "hard", "then"), [(64, 300, 300), (64, 20_000, 8192), (10_000, 20_000, 10_000)])
 def test_a_script_raises_its_limit_on_open_files(tmp_path, soft, hard, then):
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < hard:
@@ -98,20 +90,17 @@ def test_a_script_raises_its_limit_on_open_files(tmp_path, soft, hard, then):
     assert script(tmp_path, code, **limited(resource.RLIMIT_NOFILE, soft, hard)).stdout.strip() == str((then, hard))
 
 
-def test_no_permission_ends_with_one_line(tmp_path):
-    tmp_path.chmod(0o555)
-    as_others = ["setpriv", "--bounding-set", "-dac_override"] if os.getuid() == 0 else []  # root may write anywhere
-    if as_others and not shutil.which("setpriv"):
-        pytest.skip("without setpriv root cannot give up its rights")
-    command = [*as_others, *command_of("data/prepare.py", "travel")]
-    done = execute(command, cwd=tmp_path, env=os.environ | ENVIRONMENT)
-    tmp_path.chmod(0o755)
-    assert "error: runs: no permission to read or write there" in last_line(done)
-
-
-def test_too_little_memory_ends_with_one_line(tmp_path):
+def test_too_little_memory_a_limit_on_file_sizes_and_missing_rights_end_with_one_line(tmp_path):
     code = "import torch; from arenarl.system.errors import run_cli; run_cli(lambda: torch.empty(2**45))"
     assert "memory ran out; lower" in last_line(script(tmp_path, code))
+    prepare, limit = command_of("data/prepare.py", "travel"), limited(resource.RLIMIT_FSIZE, 20_000, 20_000)
+    assert "ulimit -f" in last_line(run_python(tmp_path, prepare[1:], **limit))
+    assert not list(tmp_path.rglob("*.partial"))
+    run_well(tmp_path, "data/prepare.py", "travel")
+    locked = tmp_path / "locked"
+    locked.mkdir(0o555)
+    done = execute([*without_rights("dac_override"), *prepare], cwd=locked, env=os.environ | ENVIRONMENT)
+    assert "error: runs: no permission to read or write there" in last_line(done)
 
 
 MEETING = """
@@ -135,6 +124,7 @@ FULL = MEETING.replace("gather_object([0])", """gather_object([0])
         import torch
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total of 139.81 GiB")
     gather_object([0])""")  # fmt: skip
+BUG = MEETING.replace("gather_object([0])", "gather_object([0])\n    raise ValueError('a bug')")
 
 
 @pytest.mark.slow(seconds=13)
@@ -171,32 +161,25 @@ def test_a_port_in_use_ends_with_one_line(tmp_path):
         assert "the port is in use by another run" in last_line(script(tmp_path, MEETING, environment=place))
 
 
-@pytest.mark.slow(seconds=5)
-def test_a_gpu_without_memory_ends_the_run_with_the_line_of_its_process(tmp_path):
-    """Without a GPU here, one process raises the real exception while the other waits for it."""
-    assert last_line(script(tmp_path, FULL, launcher=(*LAUNCHED, 2))) == f"error: {GPU_OUT_OF_MEMORY}"
-
-
-@pytest.mark.slow(seconds=5)
-def test_processes_that_end_right_after_joining_exit_without_an_error(tmp_path):
-    """With Python's shutdown some of them nearly always abort, because a thread of gloo still needs Python."""
-    done = script(tmp_path, MEETING, launcher=(*LAUNCHED, 4))
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-@pytest.mark.slow(seconds=6)
-def test_a_bug_on_several_processes_keeps_its_traceback(tmp_path):
-    code = MEETING.replace("gather_object([0])", "gather_object([0])\n    raise ValueError('a bug')")
-    done = script(tmp_path, code, launcher=(*LAUNCHED, 2))
-    assert done.returncode == 1 and "ValueError: a bug" in done.stderr
-    assert done.stderr.endswith("failed with exit code 1; see its traceback above\n")
+@pytest.mark.slow(seconds=16)
+@pytest.mark.parametrize(("code", "processes", "end", "line"), [
+    # one process raises the real exception of a full GPU while the other waits for it
+    (FULL, 2, 2, f"error: {GPU_OUT_OF_MEMORY}\n"),
+    (BUG, 2, 1, "failed with exit code 1; see its traceback above\n"),
+    # with Python's shutdown some of four nearly always abort, because a thread of gloo still needs Python
+    (MEETING, 4, 0, ""),
+], ids=["full", "bug", "end"])  # fmt: skip
+def test_several_processes_end_with_the_line_of_one_process_or_without_an_error(tmp_path, code, processes, end, line):
+    done = script(tmp_path, code, launcher=(*LAUNCHED, processes))
+    assert done.returncode == end and done.stderr.endswith(line) and ("Traceback" in done.stderr) == (code == BUG)
+    assert ("ValueError: a bug" in done.stderr) == (code == BUG) and (done.stderr == "") == (end == 0)
 
 
 @pytest.mark.slow(seconds=10)
 def test_plain_torchrun_shows_the_line_in_its_last_lines(tmp_path):
-    command = command_of("train_sft.py", processes=2, sft__deepspeed=None)
-    command[command.index("arenarl.run.launch")] = "torch.distributed.run"
-    done = execute(command, cwd=tmp_path, env=os.environ | ENVIRONMENT)
+    words = command_of("train_sft.py", processes=2, sft__deepspeed=None)[1:]
+    words[words.index("arenarl.run.launch")] = "torch.distributed.run"
+    done = run_python(tmp_path, words)
     assert done.returncode == 1
     assert "error: data/sft.jsonl does not exist" in "\n".join(done.stderr.splitlines()[-5:])
 

