@@ -31,6 +31,12 @@ def case(number, is_valid, outcomes):
     return Case(Query(f"q{number}", "travel", "Search", "en", "?"), trajectory, None, outcomes)
 
 
+def table(capsys, figures, **summary):
+    """Return the printed table of one policy, `a sampled`."""
+    print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}} | summary)
+    return capsys.readouterr().out
+
+
 @pytest.mark.parametrize("valid_share", [0.1, 0.3, 1.0])
 def test_judges_that_toss_coins_do_not_agree_at_any_share_of_invalid_trajectories(valid_share):
     rng = np.random.default_rng(0)
@@ -43,11 +49,14 @@ def test_judges_that_toss_coins_do_not_agree_at_any_share_of_invalid_trajectorie
     assert agree["kappa"] == pytest.approx(0, abs=0.06) and agree["agreement"] == pytest.approx(1 / 3, abs=0.06)
 
 
-def test_a_case_without_one_judges_verdict_does_not_count_as_agreement():
+def test_a_case_without_verdicts_of_both_judges_does_not_count_as_agreement(capsys):
     outcomes = np.ones((2, DIMENSIONS))
     outcomes[1] = np.nan
     summary = summarize([case(0, True, outcomes), case(1, True, np.ones((2, DIMENSIONS)))], 0, 0)
     assert summary["judges_agree"]["cases"] == DIMENSIONS and summary["missing_verdicts"] == 1
+    figures = summarize([case(number, False, np.ones((2, DIMENSIONS))) for number in range(3)], 0, 0)
+    assert figures["judges_agree"]["agreement"] is None and figures["win_rate"]["mean"] == 0
+    assert "agree on these shares of outcomes: - (no case judged by both)" in table(capsys, figures)
 
 
 class Ten:
@@ -70,8 +79,7 @@ def test_without_a_baseline_a_trajectory_is_scored_alone(capsys):
     assert judged[3].to_record()["score"] is None and judged[4].to_record()["score"] == 4.0
     assert within(judged[4], 0).score == 0.0 and within(judged[4], 1) is judged[4]
     assert pass_at_k([judged, judged], 0, 0)["win"][0]["mean"] is None
-    print_table({"judge": "some", "checkpoints": ["a"], "reference": "a sampled", "a": {"sampled": figures}})
-    told = capsys.readouterr().out
+    told = table(capsys, figures, reference="a sampled")
     assert "score 0-10" in told and "win rate against `a sampled`, judged by some (not the stored baseline)" in told
 
 
@@ -83,8 +91,7 @@ def test_void_trajectories_are_counted_by_their_end(capsys):
     figures = summarize(cases, 0, 0)
     assert (figures["cases"], figures["tool_crashes"], figures["no_room"]) == (3, 1, 2)
     assert figures["valid_rate"]["mean"] == 100 and not {"tool_crashes", "no_room"} & summarize(cases[3:], 0, 0).keys()
-    print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}})
-    printed = capsys.readouterr().out
+    printed = table(capsys, figures)
     assert "1 trajectories ended with a tool's crash" in printed and "2 prompts were too long" in printed
 
 
@@ -99,14 +106,7 @@ def test_noise_free_figures_use_only_queries_with_a_truth():
     assert "quality" not in summarize([unknown], 0, 0) and "findings" in unknown.to_record()
 
 
-def test_judges_of_only_invalid_trajectories_have_no_agreement_in_the_table(capsys):
-    figures = summarize([case(number, False, np.ones((2, DIMENSIONS))) for number in range(3)], 0, 0)
-    assert figures["judges_agree"]["agreement"] is None and figures["win_rate"]["mean"] == 0
-    print_table({"judge": "simulated", "checkpoints": ["rl"], "rl": {"sampled": figures}})
-    assert "agree on these shares of outcomes: - (no case judged by both)" in capsys.readouterr().out
-
-
-def test_a_void_trajectory_in_place_of_a_baseline_gives_no_outcome():
+def test_neither_a_void_baseline_nor_a_dimension_that_a_judge_never_scores_gives_an_outcome():
     cases = [case(number, True, np.ones((1, DIMENSIONS))) for number in range(2)]
     baselines = {one.query.query_id: replace(one.trajectory, stop_reason="tool_crash") for one in cases[:1]}
     baselines[cases[1].query.query_id] = replace(cases[1].trajectory, meta={"turns": 1})
@@ -114,6 +114,15 @@ def test_a_void_trajectory_in_place_of_a_baseline_gives_no_outcome():
     judged = judge_trajectories([one.query for one in cases], trajectories, baselines, Panel([Paths()], None))
     assert np.isnan(judged[0].outcomes).all() and judged[1].outcomes[0, 0] == 1
     assert summarize(judged[:1], 0, 0)["win_rate"]["mean"] is None
+    # Otherwise each dimension that the judge skips would add a zero to the mean win rate.
+    cases = [case(number, number % 2 == 0, np.ones((1, DIMENSIONS))) for number in range(10)]
+    trajectories = [replace(one.trajectory, meta={"turns": 2}) for one in cases]
+    baselines = {one.query.query_id: one.trajectory for one in cases}
+    judged = judge_trajectories([one.query for one in cases], trajectories, baselines, Panel([Paths()], None))
+    assert summarize(judged, 0, 0)["win_rate"]["mean"] == 50 and summarize(judged, 0, 0)["missing_verdicts"] == 0
+    cut = [within(one, 0) for one in judged]
+    assert [np.isfinite(one.outcomes).sum() for one in cut] == [1] * 10
+    assert summarize(cut, 0, 0)["win_rate"]["mean"] == 0
 
 
 class Paths:
@@ -172,29 +181,14 @@ def test_no_interval_of_a_users_own_data_has_width_0_and_every_figure_has_its_nu
     assert figures["win_rate"]["n"] == sum(not is_valid or outcome != 0 for is_valid, outcome, _ in kinds)
 
 
-def test_the_table_shows_the_number_of_cases_beside_every_rate(capsys):
+def test_the_table_shows_the_number_of_cases_and_the_worlds_reward_as_training_counts_it(capsys):
     ties = [case(number, True, np.zeros((1, DIMENSIONS))) for number in range(7)]
     cases = [replace(one, is_own=True) for one in [*ties, case(7, False, np.ones((1, DIMENSIONS)))]]
     figures = summarize(cases, 50, 0)
-    print_table({"judge": "some", "checkpoints": ["a"], "reference": "b greedy", "a": {"greedy": figures}})
-    head, row, *_ = capsys.readouterr().out.splitlines()
-    assert head.split()[:3] == ["n", "win", "rate"] and row.startswith("a greedy  8  0.0 [0.0, 79.3] (n=1)")
-    assert "  87.5 [" in row and "noise-free" not in capsys.readouterr().out
-
-
-def test_an_invalid_trajectory_does_not_lose_in_dimensions_that_a_judge_never_scores():
-    """Otherwise each dimension that the judge skips would add a zero to the mean win rate."""
-    cases = [case(number, number % 2 == 0, np.ones((1, DIMENSIONS))) for number in range(10)]
-    trajectories = [replace(one.trajectory, meta={"turns": 2}) for one in cases]
-    baselines = {one.query.query_id: one.trajectory for one in cases}
-    judged = judge_trajectories([one.query for one in cases], trajectories, baselines, Panel([Paths()], None))
-    assert summarize(judged, 0, 0)["win_rate"]["mean"] == 50 and summarize(judged, 0, 0)["missing_verdicts"] == 0
-    cut = [within(one, 0) for one in judged]
-    assert [np.isfinite(one.outcomes).sum() for one in cut] == [1] * 10
-    assert summarize(cut, 0, 0)["win_rate"]["mean"] == 0
-
-
-def test_the_worlds_reward_is_reported_as_training_counts_it(capsys):
+    printed = table(capsys, figures, reference="b greedy")
+    head, row, *_ = printed.splitlines()
+    assert head.split()[:3] == ["n", "win", "rate"] and row.startswith("a sampled  8  0.0 [0.0, 79.3] (n=1)")
+    assert "  87.5 [" in row and "noise-free" not in printed
     cases = [case(number, True, np.ones((1, DIMENSIONS))) for number in range(5)]
     assert "world_reward" not in summarize(cases, 0, 0)
     rewards = {"reward": 1.0}, {"reward": 0.25}, {}, {"reward": None}, {"reward": 9.0}
@@ -204,8 +198,7 @@ def test_the_worlds_reward_is_reported_as_training_counts_it(capsys):
     figures = summarize(cases, 50, 0)
     reward = figures["world_reward"]
     assert reward["mean"] == pytest.approx((1 + 0.25 + 0) / 3, abs=1e-4) and None not in reward["ci"]
-    print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}})
-    output = capsys.readouterr().out
+    output = table(capsys, figures)
     assert "world's reward" in output and "  0.42 [" in output and "noise-free" not in output
 
 
@@ -216,8 +209,7 @@ def test_the_worlds_reward_is_reported_as_training_counts_it(capsys):
 def test_figures_verified_by_an_llm_are_not_called_noise_free(verifier, part, capsys):
     names = ("win_rate", "quality", "valid_rate", "accuracy", "entity_recall")
     figures = dict.fromkeys(names, {"mean": 1.0, "ci": [0.0, 2.0]}) | {"judges_agree": None, "missing_verdicts": 0}
-    print_table({"judge": "some", "checkpoints": ["a"], "a": {"sampled": figures}, **verifier})
-    assert part in capsys.readouterr().out
+    assert part in table(capsys, figures, **verifier)
 
 
 @pytest.mark.parametrize("empty", ["", " \n"])

@@ -23,10 +23,6 @@ from arenarl.trajectory import Query, Trajectory
 TOTAL = domain_rubric("travel", "en").total
 
 DIMENSIONS = PATH_DIMENSIONS + ANSWER_DIMENSIONS
-SEARCH = (
-    '<think>\nlook\n</think>\n\n<tool_call>\n{"name": "universal_search", "arguments": {"query": '
-    '"quiet cafe in Chengdu"}}\n</tool_call>'
-)
 W, L, N = 1.0, 0.0, math.nan
 
 
@@ -39,7 +35,8 @@ class Wanderer:
     async def generate(self, request):
         turn = self.tokenizer.decode(request.token_ids).count("<|im_start|>assistant")
         answer = f"<think>\ndone\n</think>\n\n<answer>\nplace {request.seed % 1000}\n</answer>"
-        text = answer if turn > 4 or request.seed % 3 == 0 else SEARCH
+        search = call("universal_search", query="quiet cafe in Chengdu")
+        text = answer if turn > 4 or request.seed % 3 == 0 else search
         return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
 
 
@@ -65,32 +62,26 @@ def query(name, subtask="Search"):
     return Query(name, "travel", subtask, "en", name)
 
 
-def test_pass_at_k_of_each_query_worked_by_hand():
+def test_pass_at_k_of_each_query_worked_by_hand_without_missing_verdicts():
     """With 1 pass in 3 samples: 1/3, 2/3, 1. With 2 passes: 2/3, 1, 1."""
     passed = np.array([[[W], [L], [L]], [[L], [W], [W]], [[L], [L], [L]]])
     assert [estimates(passed, k).tolist() for k in (1, 2, 3)] == [
         pytest.approx(row) for row in ([1 / 3, 2 / 3, 0], [2 / 3, 1, 0], [1, 1, 0])
     ]
-
-
-def test_a_missing_verdict_does_not_count_as_a_sample_and_judges_are_averaged():
-    """One judge: 1 pass in 2 samples. The other: 2 in 3. k=1: (1/2 + 2/3) / 2; k=3: the second judge alone."""
+    # One judge: 1 pass in 2 samples. The other: 2 in 3. k=1: (1/2 + 2/3) / 2; k=3: the second judge alone.
     passed = np.array([[[W, W], [N, W], [L, L]]])
     assert estimates(passed, 1) == pytest.approx([(1 / 2 + 2 / 3) / 2])
     assert estimates(passed, 3) == pytest.approx([1.0])
     assert np.isnan(estimates(np.full((1, 2, 1), N), 1)).all()
 
 
-def test_a_pass_is_a_valid_win_or_all_constraints_met():
+def test_a_pass_is_a_valid_win_or_all_constraints_met_and_the_mean_is_over_queries_then_subtasks():
     q = query("q")
     samples = [[case(q)], [case(q, leads=(0.0,), meets=False)], [case(q, leads=(-1.0,))], [case(q, leads=())]]
     found = pass_at_k(samples, resamples=0, seed=0)  # a win of four; constraints met by the first and the third
     assert [figure["mean"] for figure in found["win"]] == [25.0, 50.0, 75.0, 100.0]
     assert [figure["mean"] for figure in found["constraints"]] == [50.0, pytest.approx(83.3333), 100.0, 100.0]
-
-
-def test_pass_at_k_is_the_mean_over_queries_then_subtasks_with_intervals_over_queries():
-    """Search: queries with 1 and 0 of 2 passed, 25 %; M-Day: one with 2 of 2, 100 %. Together 62.5 %."""
+    # Search: queries with 1 and 0 of 2 passed, 25 %; M-Day: one with 2 of 2, 100 %. Together 62.5 %.
     a, b, c = query("a"), query("b"), query("c", "M-Day")
     samples = [[case(a), case(b, leads=()), case(c)], [case(a, leads=()), case(b, leads=()), case(c)]]
     figure = pass_at_k(samples, resamples=200, seed=0)["win"][0]
@@ -111,12 +102,7 @@ def test_figures_by_turns_count_longer_trajectories_as_invalid():
     assert wins == [[25.0, 50.0], [50.0, 75.0], [62.5, 100.0]]
 
 
-def test_without_samples_and_budgets_nothing_is_added():
-    assert scaling_figures([[case(query("a"))]], None, 0, 0) == {}
-    assert turns_rows({"sft greedy": {}}) == pass_rows({"sft greedy": {}}) == []
-
-
-def test_the_tables_show_every_budget_and_doubling_samples():
+def test_the_tables_show_every_budget_and_doubling_samples_or_nothing():
     two = [case(query("a")), case(query("b"))]
     samples = {"rl sampled": [two] * 6, "rl greedy": [two]}
     policies = {name: scaling_figures(some, [2, 8], 20, 0) for name, some in samples.items()}
@@ -125,6 +111,8 @@ def test_the_tables_show_every_budget_and_doubling_samples():
     assert heads == ["", "pass@1 %", "pass@2 %", "pass@4 %", "pass@6 %"]
     for row, what in zip(rows, ("beats the baseline", "meets all constraints"), strict=True):
         assert row == [f"rl sampled: {what}", *["100.0 [100.0, 100.0]"] * 4]
+    assert scaling_figures([[case(query("a"))]], None, 0, 0) == {}
+    assert turns_rows({"sft greedy": {}}) == pass_rows({"sft greedy": {}}) == []
 
 
 def test_a_cut_trajectory_equals_a_rollout_with_the_smaller_budget(tokenizer, compact):

@@ -23,43 +23,33 @@ def case(number, length, outcome, stop_reason="answer", subtask=""):
     return Case(query, Trajectory(query.query_id, [message], stop_reason), Plain(), np.full((1, 4), outcome))
 
 
-def classes_of(cases):
-    baseline = {"role": "assistant", "content": f"<answer>\n{'y' * BASELINE}\n</answer>"}
-    return by_length(
-        cases, {one.query.query_id: Trajectory(one.query.query_id, [baseline], "answer") for one in cases}, 50, 0
-    )
+def classes_of(*cases):
+    baseline = [{"role": "assistant", "content": f"<answer>\n{'y' * BASELINE}\n</answer>"}]
+    baselines = {one.query.query_id: Trajectory(one.query.query_id, baseline, "answer") for one in cases}
+    return by_length(cases, baselines, 50, 0)
 
 
-def test_every_valid_answer_is_in_one_class_by_its_length_over_the_baselines():
+def test_every_valid_answer_is_in_one_class_and_a_judge_that_prefers_length_shows():
     lengths = [1, 9, 10, 15, 16, 20, 24, 25, 39, 40, 1000]
-    classes = classes_of(
-        [case(number, length, 1.0) for number, length in enumerate(lengths)] + [case(99, 20, -1.0, "max_tokens")]
-    )
+    answers = [case(number, length, 1.0) for number, length in enumerate(lengths)]
+    classes = classes_of(*answers, case(99, 20, -1.0, "max_tokens"))
     assert [round(one["share"]["mean"] * len(lengths) / 100) for one in classes.values()] == [2, 2, 3, 2, 2]
     assert list(classes) == ["below 0.5", "0.5 to 0.8", "0.8 to 1.25", "1.25 to 2", "from 2"] and len(EDGES) == 6
-
-
-def test_a_judge_that_prefers_length_shows_beside_the_true_quality():
     lengths = enumerate([5, 12, 18, 30, 90] * 4)
-    classes = classes_of([case(number, length, 1.0 if length > BASELINE else -1.0) for number, length in lengths])
+    classes = classes_of(*(case(number, length, 1.0 if length > BASELINE else -1.0) for number, length in lengths))
     assert [one["win_rate"]["mean"] for one in classes.values()] == [0, 0, 0, 100, 100]
     assert {one["quality"]["mean"] for one in classes.values()} == {5.0}
 
 
-def test_a_class_without_answers_has_no_figures_and_no_answers_have_no_shares():
-    classes = classes_of([case(0, 20, 1.0)])
+def test_a_class_without_answers_has_no_figures_and_without_answers_there_are_none():
+    classes = classes_of(case(0, 20, 1.0))
     assert [name for name, one in classes.items() if "win_rate" in one] == ["0.8 to 1.25"]
     assert sum(one["share"]["mean"] for one in classes.values()) == pytest.approx(100)
-    assert all(one["share"]["mean"] is None for one in classes_of([case(0, 20, 1.0, "no_answer")]).values())
-
-
-def test_without_an_answer_in_any_baseline_there_are_no_classes():
-    """Worlds with a state need no answers."""
+    assert all(one["share"]["mean"] is None for one in classes_of(case(0, 20, 1.0, "no_answer")).values())
+    # Worlds with a state need no answers.
     cases = [case(number, 20, 1.0, "done") for number in range(3)]
-    played = {
-        one.query.query_id: Trajectory(one.query.query_id, [{"role": "tool", "content": "It opens."}], "done")
-        for one in cases
-    }
+    opened = [{"role": "tool", "content": "It opens."}]
+    played = {one.query.query_id: Trajectory(one.query.query_id, opened, "done") for one in cases}
     assert by_length(cases, played, 50, 0) == {}
-    answered = {**played, "0": Trajectory("0", cases[0].trajectory.messages, "answer")}
-    assert {name: one["share"]["mean"] for name, one in by_length(cases, answered, 50, 0).items()}["0.8 to 1.25"] == 100
+    played["0"] = Trajectory("0", cases[0].trajectory.messages, "answer")
+    assert by_length(cases, played, 50, 0)["0.8 to 1.25"]["share"]["mean"] == 100

@@ -6,22 +6,16 @@ import pytest
 from arenarl.evaluation.over_seeds import beyond_chance, mean_over_seeds, onset_of_gaming, paired_difference
 
 
-def test_one_seed_has_no_interval_and_no_test():
-    assert mean_over_seeds([60.0]) == {"mean": 60.0, "ci": [None, None], "prediction": [None, None]}
-    assert paired_difference(([61.0], [60.0])) == {"difference": 1.0, "ci": [None, None]}
-    assert beyond_chance({"x": ([61.0], [60.0])})["x"] == {"p": None, "p_holm": None, "is_beyond_chance": False}
-
-
-def test_holm_corrects_for_all_comparisons_of_the_family():
+def test_holm_corrects_for_all_comparisons_of_which_one_seed_and_equal_rows_have_no_test():
     base, noise = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.1, -0.1, 0.2, -0.2])
     differences = {"large": 1.0, "middle": 0.5, "none": 0.0}
     found = beyond_chance({name: (base + difference + noise, base) for name, difference in differences.items()})
     assert found["large"]["p_holm"] == pytest.approx(3 * found["large"]["p"], abs=2e-4)
     assert found["middle"]["p_holm"] == pytest.approx(2 * found["middle"]["p"], abs=2e-4)
     assert found["none"]["p_holm"] == pytest.approx(found["none"]["p"]) and not found["none"]["is_beyond_chance"]
-
-
-def test_equal_rows_have_no_p_and_count_as_a_comparison():
+    assert mean_over_seeds([60.0]) == {"mean": 60.0, "ci": [None, None], "prediction": [None, None]}
+    assert paired_difference(([61.0], [60.0])) == {"difference": 1.0, "ci": [None, None]}
+    assert beyond_chance({"x": ([61.0], [60.0])})["x"] == {"p": None, "p_holm": None, "is_beyond_chance": False}
     same = [1.0, 2.0], [1.0, 2.0]
     found = beyond_chance({"same": same, "other": ([1.0, 3.5, 2.0], [0.0, 2.0, 0.8])})
     assert paired_difference(same) == {"difference": 0.0, "ci": [0.0, 0.0]}
@@ -51,10 +45,7 @@ def test_onset_is_where_the_true_score_stops_rising_while_the_training_score_ris
     for training, watching in ((RISING, RISING), (PEAK, PEAK), (plateau, plateau), (RISING[::-1], PEAK)):
         assert onset_of_gaming([training], [watching]) == {"step": None, "ci": [8.0, 8.0], "share": 0.0}
     assert onset_of_gaming([RISING], [late])["step"] == 6
-
-
-def test_an_onset_at_the_start_needs_a_training_score_that_rises_from_the_start():
-    """The true score falls from the start, and more slowly from step 3 on."""
+    # The true score falls from the start, and more slowly from step 3 on.
     falling = [8, 7, 6, 5, 4.5, 4, 3.5, 3]
     assert onset_of_gaming([[0, 1, 2, 3, 3, 3, 3, 3]], [falling])["step"] == 0
     assert onset_of_gaming([[7, 5, 3, 1, 1.5, 2, 2.5, 3]], [falling])["step"] is None

@@ -98,14 +98,11 @@ def test_an_edit_of_the_users_environment_or_of_its_imports_discards_trajectorie
     assert fingerprint(config, "nowhere") != before != fingerprint(Config(), "nowhere")
 
 
-def test_in_a_folder_without_an_init_only_imported_modules_count(own, tmp_path):
+def test_own_code_is_a_package_or_else_the_imported_modules(own, tmp_path):
     own({"folder/world.py": "from . import rules\nfrom arenarl import trajectory\n\nclass World:\n    pass\n",
          "folder/rules.py": "from folder.cities import CITIES\n", "folder/cities.py": "CITIES = []\n",
          "folder/other.py": ""})  # fmt: skip
     assert [path.name for path in own_code(["folder.world:World"])] == ["cities.py", "rules.py", "world.py"]
-
-
-def test_a_users_package_counts_whole_and_this_project_does_not(own, tmp_path):
     own(
         {
             "pack/__init__.py": "",
@@ -117,20 +114,7 @@ def test_a_users_package_counts_whole_and_this_project_does_not(own, tmp_path):
     assert own_code(["travel", "arenarl.rollout.environment:NoTools"]) == []
 
 
-def test_an_edited_document_discards_trajectories_that_searched_it(tmp_path):
-    (tmp_path / "one.txt").write_text("Bergen is a port.", encoding="utf-8")
-    corpus, folder = SearchConfig(folder=str(tmp_path)), SearchConfig(engine="folder", folder=str(tmp_path))
-
-    def prints():
-        configs = [Config(environment=EnvironmentConfig(name="research", search=search)) for search in (corpus, folder)]
-        return [fingerprint(config, "nowhere") for config in configs]
-
-    before = prints()
-    (tmp_path / "one.txt").write_text("Bergen is a port in the west.", encoding="utf-8")
-    assert [one == other for one, other in zip(before, prints(), strict=True)] == [True, False]
-
-
-def test_a_new_temperature_or_budget_needs_new_trajectories_and_a_new_judge_does_not():
+def test_a_new_temperature_budget_or_document_needs_new_trajectories_and_a_new_judge_does_not(tmp_path):
     def of(**changes):
         return fingerprint(Config(evaluate=EvaluateConfig(**changes)), "nowhere")
 
@@ -141,6 +125,16 @@ def test_a_new_temperature_or_budget_needs_new_trajectories_and_a_new_judge_does
     assert fingerprint(config, "nowhere") == of()
     config.rollout.temperature /= 2
     assert fingerprint(config, "nowhere") != of()
+    (tmp_path / "one.txt").write_text("Bergen is a port.", encoding="utf-8")
+    corpus, folder = SearchConfig(folder=str(tmp_path)), SearchConfig(engine="folder", folder=str(tmp_path))
+
+    def prints():
+        configs = [Config(environment=EnvironmentConfig(name="research", search=search)) for search in (corpus, folder)]
+        return [fingerprint(config, "nowhere") for config in configs]
+
+    before = prints()
+    (tmp_path / "one.txt").write_text("Bergen is a port in the west.", encoding="utf-8")
+    assert [one == other for one, other in zip(before, prints(), strict=True)] == [True, False]
 
 
 def test_stored_cases_are_rewritten_only_with_new_verdicts(tmp_path):

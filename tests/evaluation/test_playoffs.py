@@ -55,16 +55,13 @@ def lines_of(evaluated, bracket, judge=0):
     return [line for line in lines if line["judge"] == judge]
 
 
-def test_no_pair_is_judged_twice(evaluated):
+def test_no_pair_is_judged_twice_and_without_a_bracket_no_new_match(evaluated):
     _, baselines, _, judges = evaluated
     before = len(judges[0].asked)
     lines_of(evaluated, bracket=True)
     calls = judges[0].asked[before:]
     assert calls and len(set(calls)) == len(calls)
     assert not any(repr(baselines[query_id].messages) in shown for query_id, *shown in calls)
-
-
-def test_without_a_bracket_and_for_further_judges_no_new_match_is_judged(evaluated):
     before = [judge.asked for judge in evaluated[3]]
     lines = lines_of(evaluated, bracket=False)
     assert [judge.asked for judge in evaluated[3]] == before
@@ -85,21 +82,11 @@ def test_matches_with_the_baseline_reuse_the_verdicts_of_the_win_rate(evaluated,
                 assert details == {False: list(case.calls[0][0].dimensions), True: list(case.calls[0][1].dimensions)}
 
 
-def test_the_bracket_changes_no_figure_and_is_deterministic(evaluated):
-    cases = evaluated[2]["rl sampled"]
-    before = [case.to_record() for case in cases], summarize(cases, 10, 0)
-    assert lines_of(evaluated, bracket=True) == lines_of(evaluated, bracket=True)
-    assert ([case.to_record() for case in cases], summarize(cases, 10, 0)) == before
-
-
-def test_an_invalid_trajectory_is_last_and_identical_trajectories_share_a_rank(evaluated):
+def test_invalid_and_identical_trajectories_share_ranks_and_a_missing_verdict_fails_its_match(evaluated):
     first, second = lines_of(evaluated, bracket=True)[:2]
     assert first["ranks_G"][4] == max(first["ranks_G"])
     assert all(4 not in (match["i"], match["j"]) for match in first["matches"])
     assert second["ranks_G"][3] == second["ranks_G"][4]
-
-
-def test_a_missing_verdict_fails_only_its_match(evaluated):
     queries, baselines, cases, judges = evaluated
     silent = cases["sft greedy"][2]
     cases["sft greedy"][2] = replace(silent, calls=[(silent.calls[0][0], None), silent.calls[1]])
@@ -108,13 +95,17 @@ def test_a_missing_verdict_fails_only_its_match(evaluated):
     assert [{match["i"], match["j"]} for match in failed] == [{0, 1}] and None not in line["ranks_G"]
 
 
-def test_the_bracket_leads_from_the_seeds_to_the_best(evaluated):
+def test_the_bracket_leads_from_the_seeds_to_the_best_and_changes_no_figure(evaluated):
     for line in lines_of(evaluated, bracket=True):
         rounds = line["bracket"]
         for places, following in zip(rounds, rounds[1:], strict=False):
             entrants = [entrant for place in following for entrant in (place.i, place.j)]
             assert [place.winner for place in places] == entrants
         assert len(rounds[-1]) == 1 and line["ranks_G"][rounds[-1][0].winner] <= 0.5
+    cases = evaluated[2]["rl sampled"]
+    before = [case.to_record() for case in cases], summarize(cases, 10, 0)
+    assert lines_of(evaluated, bracket=True) == lines_of(evaluated, bracket=True)
+    assert ([case.to_record() for case in cases], summarize(cases, 10, 0)) == before
 
 
 def test_a_void_trajectory_is_counted_but_enters_no_figure(evaluated):
@@ -144,13 +135,11 @@ def test_a_void_trajectory_is_counted_but_enters_no_figure(evaluated):
 
 def test_an_evaluation_of_only_void_trajectories_has_no_figures(evaluated):
     queries, baselines, cases, judges = evaluated
-    trajectories = {case.query.query_id: copy.deepcopy(case.trajectory) for case in cases["rl greedy"]}
-    for trajectory in trajectories.values():
-        trajectory.stop_reason = "tool_crash"
+    trajectories = {one.query.query_id: replace(one.trajectory, stop_reason="tool_crash") for one in cases["rl greedy"]}
     panel = Panel(judges, judges[0].examine)
     crashed = evaluate_policy(StoredRollouts(trajectories), queries, baselines, panel, 0.0, 0)
     summary = summarize(crashed, 10, 0) | scaling_figures([crashed, crashed], [2], 10, 0)
-    assert summary["tool_crashes"] == len(queries) and summary["cases"] == 0
+    assert (summary["tool_crashes"], summary["cases"]) == (len(queries), 0)
     names = ("win_rate", "valid_rate", "quality", "tool_calls", "groundedness")
     assert {summary[name]["mean"] for name in names} == {None}
     print_table({"checkpoints": ["rl"], "rl": {"greedy": summary}, "judge": "embedded"})

@@ -10,11 +10,6 @@ from arenarl.evaluation.statistics import Resampling, agreement, mean, pass_at_k
 W, T, L, N = 1.0, 0.0, -1.0, np.nan
 
 
-def outcomes(cases):
-    """(cases, judges, dimensions) from nested lists."""
-    return np.array(cases, dtype=float)
-
-
 @pytest.fixture(autouse=True)
 def no_warnings():
     with warnings.catch_warnings():
@@ -37,28 +32,18 @@ def no_warnings():
     ([[[L] * 7]] * 4, "aaaa", 0), ([[[L] * 7], [[W] * 7]] * 4, "a" * 8, 50),
 ])  # fmt: skip
 def test_win_rates_worked_by_hand(cases, strata, expected):
-    assert win_rate(outcomes(cases), Resampling(list(strata), 50, 0))["mean"] == pytest.approx(expected, abs=1e-4)
+    cases = np.array(cases, dtype=float)  # cases x judges x dimensions
+    assert win_rate(cases, Resampling(list(strata), 50, 0))["mean"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_single_queries_have_no_interval():
-    for strata in (["a"], ["a", "b"]):
-        values = [30.0, 80.0][: len(strata)]
-        assert mean(values, Resampling(strata, 200, 0)) == {"mean": sum(values) / len(values), "ci": [None, None]}
-        assert win_rate(outcomes([[[W]], [[L]]][: len(strata)]), Resampling(strata, 200, 0))["ci"] == [None, None]
-    assert mean([30.0, 80.0, 50.0], Resampling(["a", "b", "b"], 200, 0))["ci"][0] is not None
-
-
-def test_win_rates_of_the_two_sides_add_up_to_100():
+def test_means_are_over_cases_then_subtasks_and_both_sides_win_rates_add_up_to_100():
+    assert mean([1.0, 3.0, 10.0], Resampling(["a", "a", "b"], 100, 0))["mean"] == 6.0
+    assert mean([1.0, np.nan, 10.0], Resampling(["a", "a", "b"], 100, 0))["mean"] == 5.5
+    assert mean([1.0, 3.0, np.nan], Resampling(["a", "a", "b"], 100, 0))["mean"] == 2.0
     data = np.random.default_rng(0).choice([W, T, L, N], size=(60, 2, 7))
     strata = ["a", "b", "c"] * 20
     resampling = Resampling(strata, 0, 0)
     assert win_rate(data, resampling)["mean"] + win_rate(-data, resampling)["mean"] == pytest.approx(100, abs=1e-3)
-
-
-def test_mean_is_over_cases_then_over_subtasks():
-    assert mean([1.0, 3.0, 10.0], Resampling(["a", "a", "b"], 100, 0))["mean"] == 6.0
-    assert mean([1.0, np.nan, 10.0], Resampling(["a", "a", "b"], 100, 0))["mean"] == 5.5
-    assert mean([1.0, 3.0, np.nan], Resampling(["a", "a", "b"], 100, 0))["mean"] == 2.0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -73,14 +58,11 @@ def test_intervals_contain_the_mean_and_are_the_same_for_the_same_seed(seed):
         assert result == figure(cases, one) != figure(cases, other)
 
 
-def test_the_interval_equals_the_normal_approximation_where_that_holds():
+def test_the_interval_equals_the_normal_approximation_within_subtasks():
     values = np.random.default_rng(0).normal(0, 3, size=900)
     low, high = mean(values, Resampling(["a"] * 900, 4000, 0))["ci"]
     assert (high - low) / 2 == pytest.approx(1.96 * values.std() / 30, rel=0.1)
-
-
-def test_resampling_keeps_the_number_of_cases_of_every_subtask():
-    """Differences between subtasks are not noise: constant subtasks of different level have an interval of 0."""
+    # Differences between subtasks are not noise: constant subtasks of different level have an interval of 0.
     assert mean([2.0] * 5 + [8.0] * 2, Resampling(["a"] * 5 + ["b"] * 2, 300, 0)) == {"mean": 5.0, "ci": [5.0, 5.0]}
     assert win_rate(np.ones((6, 1, 7)), Resampling(["a", "b"] * 3, 200, 0)) == {"mean": 100.0, "ci": [100.0, 100.0]}
 
@@ -97,13 +79,19 @@ def test_samples_of_one_query_are_resampled_together():
     assert low == high == 0.5
 
 
-def test_no_values_give_none():
+def test_no_values_give_none_and_single_queries_no_interval():
     nothing = {"mean": None, "ci": [None, None]}
     assert mean([], Resampling([], 100, 0)) == nothing
     assert mean([np.nan, np.nan], Resampling(["a", "b"], 100, 0)) == nothing
     assert win_rate(np.empty((0, 1, 7)), Resampling([], 100, 0)) == nothing
     assert win_rate(np.zeros((3, 1, 7)), Resampling(["a"] * 3, 100, 0)) == nothing
     assert win_rate(np.full((3, 2, 7), np.nan), Resampling(["a"] * 3, 100, 0)) == nothing
+    for strata in (["a"], ["a", "b"]):
+        values = [30.0, 80.0][: len(strata)]
+        assert mean(values, Resampling(strata, 200, 0)) == {"mean": sum(values) / len(values), "ci": [None, None]}
+        decided = np.array([[[W]], [[L]]][: len(strata)])
+        assert win_rate(decided, Resampling(strata, 200, 0))["ci"] == [None, None]
+    assert mean([30.0, 80.0, 50.0], Resampling(["a", "b", "b"], 200, 0))["ci"][0] is not None
 
 
 def test_agreement_counts_only_cases_that_both_judged_and_kappa_takes_chance_out():

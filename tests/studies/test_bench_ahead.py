@@ -2,17 +2,13 @@
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from scripts import CONFIG, run_python
 
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.studies.bench_ahead import Period, by_seed, figures
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
     "--groups", "1", "--group_size", "3", "--steps", "3", "--turn_tokens", "64", "--tool_s", "0.05",
     "--judge_s", "0.05",
@@ -40,10 +36,7 @@ def test_a_turn_s_tokens_depend_on_its_seed_and_length_but_not_on_the_policy():
 
 @pytest.mark.slow(seconds=40)
 def test_the_last_line_is_json_of_both_kinds_of_steps(tmp_path):
-    environment = os.environ | {"TRL_EXPERIMENTAL_SILENCE": "1"}
-    command = [sys.executable, "-m", "arenarl.studies.bench_ahead", "--config", str(ROOT / "configs/quickstart.yaml")]
-    options = {"capture_output": True, "text": True, "timeout": 900, "check": False}
-    done = subprocess.run([*command, *SMALL], cwd=tmp_path, env=environment, **options)
+    done = run_python(tmp_path, ["-m", "arenarl.studies.bench_ahead", "--config", CONFIG, *SMALL])
     assert done.returncode == 0, done.stderr
     line = json.loads(done.stdout.splitlines()[-1])
     least = max(line["generation_s"], line["update_s"])

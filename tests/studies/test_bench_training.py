@@ -1,35 +1,27 @@
 """The step benchmark as a command on a tiny policy, and the options that it refuses. No test depends on speed."""
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from scripts import CONFIG as QUICKSTART
+from scripts import run_python, sets_of
 
 from arenarl.studies import bench_training as bench
 from arenarl.system.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
-CONFIG = ["--config", str(ROOT / "configs" / "quickstart.yaml")]
+CONFIG = ["--config", QUICKSTART]
 SMALL = [
     "--groups", "2", "--group_size", "4", "--pairs", "1", "--tokens", "64", "--turn_tokens", "64", "--delay_s", "0.05",
     "--shape", "tiny",
 ]  # fmt: skip
-TINY = [
-    word
-    for key in ("hidden_size=32", "intermediate_size=32", "num_heads=2", "num_kv_heads=1")
-    for word in ("--set", f"policy.scratch.{key}")
-]
+SIZES = {"hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "num_kv_heads": 1}
+TINY = sets_of({f"policy.scratch.{key}": size for key, size in SIZES.items()})
 
 
 @pytest.mark.slow(seconds=24)
 def test_the_last_line_is_json_with_both_measurements(tmp_path):
-    environment = os.environ | {"TRL_EXPERIMENTAL_SILENCE": "1"}
-    command = [sys.executable, "-m", "arenarl.studies.bench_training", *CONFIG, *TINY, *SMALL]
-    options = {"capture_output": True, "text": True, "timeout": 600, "check": False}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, **options)
+    done = run_python(tmp_path, ["-m", "arenarl.studies.bench_training", *CONFIG, *TINY, *SMALL])
     assert done.returncode == 0, done.stderr
     line = json.loads(done.stdout.splitlines()[-1])
     assert (line["backend"], line["device"], line["shape"]) == ("transformers", "cpu", "tiny")

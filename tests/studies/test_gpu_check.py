@@ -132,7 +132,7 @@ def recorded(tmp_path_factory):
     return folder
 
 
-def test_a_part_that_fails_is_recorded_and_the_next_one_starts(recorded):
+def test_a_part_that_fails_is_recorded_the_next_one_starts_and_each_has_a_row_in_the_document(recorded, tmp_path):
     parts = (record := read_json(recorded / "gpu" / "card.json"))["parts"]
     statuses = ["ok", "failed", "failed", "time ran out", "skipped", "ok", "not run"]
     assert [part["status"] for part in parts.values()] == statuses
@@ -143,16 +143,6 @@ def test_a_part_that_fails_is_recorded_and_the_next_one_starts(recorded):
     assert parts["slow"]["error"].endswith("pair 0\n") and parts["slow"]["seconds"] < 60
     assert parts["absent"]["error"] == "vLLM is not installed"
     assert str(recorded) not in json.dumps(record) and str(Path.home()) not in json.dumps(record)
-
-
-def test_parts_without_time_are_recorded_as_not_run(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    gpu_check.run_parts(OWN_PARTS, tmp_path / "card.json", {"parts": {}}, ABOUT, workplace(tmp_path, 5))
-    assert read_json(tmp_path / "card.json")["parts"] == {part.name: {"status": "not run"} for part in OWN_PARTS}
-    assert capsys.readouterr().out.count("not run: the time is over") == len(OWN_PARTS)
-
-
-def test_the_document_has_a_row_for_every_part_and_its_outcome(recorded, tmp_path):
     table = gpu_check.results_table(recorded).splitlines()
     assert table[0] == "**NVIDIA H100**:" and len(table) == 4 + len(OWN_PARTS) + 1
     assert table[4].startswith("| fine | ok |")
@@ -163,9 +153,12 @@ def test_the_document_has_a_row_for_every_part_and_its_outcome(recorded, tmp_pat
     assert gpu_check.results_table(tmp_path / "none") == "not run"
 
 
-def test_without_a_gpu_the_error_names_the_option_to_add(tmp_path, monkeypatch):
+def test_without_a_gpu_or_time_nothing_is_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["gpu_check"])
     with pytest.raises(UserError, match="^torch finds no GPU; .*--short"):
         gpu_check.main()
     assert list(tmp_path.iterdir()) == []
+    gpu_check.run_parts(OWN_PARTS, tmp_path / "card.json", {"parts": {}}, ABOUT, workplace(tmp_path, 5))
+    assert read_json(tmp_path / "card.json")["parts"] == {part.name: {"status": "not run"} for part in OWN_PARTS}
+    assert capsys.readouterr().out.count("not run: the time is over") == len(OWN_PARTS)

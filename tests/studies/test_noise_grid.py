@@ -11,7 +11,7 @@ from arenarl.studies.noise_grid import METHODS, STRENGTHS, cell_rows, markdown_t
 from arenarl.studies.simulated_rankings import NOISE, difference, pointwise_key, simulate
 
 
-def test_a_difference_is_over_the_same_groups_at_as_many_calls():
+def test_a_difference_is_over_the_same_groups_and_tournaments_win_if_noise_is_shared():
     tallies = simulate("shared", 1.0, 4, 5, 0)
     rows = {(row["topology"], row["params"], row["ranking"]): row for row in cell_rows("shared", 1.0, 4, 5, 0)}
     assert set(rows) == {key for key in tallies if key[0] != "pointwise"}
@@ -23,9 +23,6 @@ def test_a_difference_is_over_the_same_groups_at_as_many_calls():
         assert row["difference"] == pytest.approx(row["tau"] - row["pointwise_tau"], abs=2e-4)
         assert row["ci"][0] <= row["difference"] <= row["ci"][1]
         assert row["judge_calls"] == fmean(calls for _, calls, _ in pointwise.cost)
-
-
-def test_a_tournament_wins_if_noise_is_shared_and_not_if_it_sticks():
     key, found = ("balanced", "matches=2n-2", "scores"), {}
     for kind in ("shared", "sticking"):
         tallies = simulate(kind, 2.0, 5, 50, 0, [("balanced", {"matches": "2n-2"})])

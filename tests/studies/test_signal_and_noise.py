@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from parts import arena_of, trainer_judge_of
+from scripts import CONFIG, sets_of
 
 from arenarl.config.load import load_config
 from arenarl.domains.domain import Truth
@@ -23,8 +24,6 @@ from arenarl.system.errors import UserError
 from arenarl.training.metrics import group_records, rank_correlation
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, append_step, read_jsonl, read_turns, write_jsonl
 
-ROOT = Path(__file__).resolve().parents[2]
-CONFIG = str(ROOT / "configs" / "quickstart.yaml")
 SIZE = 6
 ERRORS = ("sigma_independent", "sigma_call", "sigma_sticky", "position_bias", "length_bias")
 EXACT = [*(f"judge.train.{key}=0" for key in ERRORS), "judge.train.rounding=0.001"]
@@ -94,12 +93,15 @@ def test_the_tournament_is_played_whatever_the_runs_reward(config_of, reward):
     assert measure(config_of(), repeats=2) == measure(config_of(f"reward.name={reward}"), repeats=2)
 
 
-def test_a_judge_without_errors_has_no_noise_and_the_true_order(config_of):
+def test_a_judge_without_errors_has_the_true_order_and_one_with_one_score_for_all_none(config_of):
     (row, _) = measure(config_of(*EXACT, "tournament.topology=round_robin"), repeats=2)
     spread = {"sigma_group": pytest.approx(row["sigma_quality"], abs=1e-3), "sigma_noise": 0, "snr": None}
     assert row["trajectory"] == {"groups": row["groups"]} | spread
     for signal in ("ranks", "as_many_calls", "mean_of_rounds", "one_round"):
         assert row["tau"][signal] == row["tau"]["quality"]
+    (row, _) = measure(config_of(*EXACT, "judge.train.rounding=100"), repeats=2)
+    assert set(row["tau"]["one_round"].values()) <= {0, None} and row["tau"]["ranks"]["quality"] == 0
+    assert all(row[seen] == {"groups": row["groups"], "sigma_group": 0, "sigma_noise": 0, "snr": None} for seen in SEEN)
 
 
 def test_the_noise_of_a_call_is_measured_and_noise_per_trajectory_is_not(config_of):
@@ -164,41 +166,26 @@ def test_identical_trajectories_count_once_and_a_group_of_one_does_not_count():
     row = _row([two_paths], lambda query, trajectory: Known(5.0))
     assert row["trajectory"]["snr"] == 2.0
     assert row["answer"] == {"groups": 0, "sigma_group": None, "sigma_noise": None, "snr": None}
-
-
-def test_a_step_with_only_identical_trajectories_has_no_spread():
-    same = judged([attempt("a", "x")] * 3, [[1, 3]] * 3, [[1, 3]] * 3)
-    row = {"step": 0} | _row([same], lambda query, trajectory: Known(5.0))
+    row = _row(groups[1:], lambda query, trajectory: Known(5.0))
     assert row["sigma_quality"] is None and row["trajectory"]["groups"] == 0
-    assert "| 0 | 1 | 1.0 | 0 | - | - | - | - |" in table([row])
+    assert "| 0 | 1 | 1.0 | 0 | - | - | - | - |" in table([{"step": 0} | row])
 
 
-def test_a_judge_with_one_score_for_all_follows_nothing(config_of):
-    (row, _) = measure(config_of(*EXACT, "judge.train.rounding=100"), repeats=2)
-    assert set(row["tau"]["one_round"].values()) <= {0, None} and row["tau"]["ranks"]["quality"] == 0
-    assert all(row[seen] == {"groups": row["groups"], "sigma_group": 0, "sigma_noise": 0, "snr": None} for seen in SEEN)
-
-
-def test_without_stored_groups_the_error_says_what_to_do(config_of, tmp_path):
+def test_without_stored_groups_or_a_truth_the_error_says_what_to_do(config_of, tmp_path):
     with pytest.raises(UserError, match="run train_rl.py"):
         measure(load_config(CONFIG, ["name=other", "data.folder=data"]))
+    query = Query("q7", "travel", "Search", "en", "?")
+    message = {"role": "assistant", "content": "<answer>\nx\n</answer>"}
+    with pytest.raises(UserError, match="query q7 has no truth"):
+        _properties(query, [Trajectory("q7", [message], "answer")], lambda *_: None)
 
 
 def test_the_study_runs_as_a_command(config_of, tmp_path, monkeypatch, capsys):
     rows = measure(config_of(), repeats=2)
-    sets = [
-        word for key in ("data.folder=data", f"rollout.group_size={SIZE}", "rl.groups=2") for word in ("--set", key)
-    ]
+    sets = sets_of({"data.folder": "data", "rollout.group_size": SIZE, "rl.groups": 2})
     monkeypatch.setattr(sys, "argv", ["signal_and_noise", "--config", CONFIG, "--repeats", "2", *sets])
     main()
     found = json.loads((tmp_path / "runs" / "quickstart" / "discrimination.json").read_text())
     assert found["rows"] == rows and found["judge"] == "simulated" and found["repeats"] == 2
     assert table(rows) in capsys.readouterr().out
     assert (tmp_path / "runs" / "quickstart" / "figures" / "discrimination.svg").is_file()
-
-
-def test_a_query_without_a_truth_is_an_error():
-    query = Query("q7", "travel", "Search", "en", "?")
-    message = {"role": "assistant", "content": "<answer>\nx\n</answer>"}
-    with pytest.raises(UserError, match="query q7 has no truth"):
-        _properties(query, [Trajectory("q7", [message], "answer")], lambda *_: None)

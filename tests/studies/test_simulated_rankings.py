@@ -38,13 +38,16 @@ def scores_of(group, size):
     return np.array([[asyncio.run(group.compare(i, j)) for j in range(size)] for i in range(size)])
 
 
-def test_a_judge_without_noise_reports_the_quality_rounded():
+def test_a_judge_reports_the_rounded_quality_and_with_a_length_bias_favours_worse_trajectories():
     group = Group(6, EXACT, 3)
     expected = np.round(group.quality_G / simulated.ROUNDING) * simulated.ROUNDING
     scores = scores_of(group, 6)
     assert (scores[..., 0] == expected[:, None]).all() and (scores[..., 1] == expected[None]).all()
     assert group.pointwise(6) == group.pointwise(13) == pytest.approx(expected)
     assert asyncio.run(group.choose((4, 2, 0), 2)) == sorted((4, 2, 0), key=lambda g: -expected[g])[:2]
+    groups = [Group(8, Noise(length=1.0), seed) for seed in range(200)]
+    quality, seen = (np.concatenate([getattr(group, name) for group in groups]) for name in ("quality_G", "seen_G"))
+    assert np.corrcoef(quality, seen - quality)[0, 1] == pytest.approx(-0.5, abs=0.05)
 
 
 @pytest.mark.parametrize("part", ["independent", "shared", "sticking", "position", "length"])
@@ -63,9 +66,3 @@ def test_each_part_of_the_noise_has_its_own_pattern(part):
     expected = {"independent": {"sum", "difference"}, "shared": {"sum"}, "position": set()}
     assert {name for name, is_moved in moved.items() if is_moved} == expected.get(part, set(moved))
     assert np.mean(differences) == pytest.approx(4.0 if part == "position" else 0.0, abs=0.5)
-
-
-def test_a_length_bias_favours_worse_trajectories():
-    groups = [Group(8, Noise(length=1.0), seed) for seed in range(200)]
-    quality, seen = (np.concatenate([getattr(group, name) for group in groups]) for name in ("quality_G", "seen_G"))
-    assert np.corrcoef(quality, seen - quality)[0, 1] == pytest.approx(-0.5, abs=0.05)
