@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import re
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from pydantic import TypeAdapter, ValidationError
+from scripts import run_python
 
 from arenarl.config import schema as config_module
 from arenarl.config.checks import check_groups
@@ -59,14 +59,11 @@ def refuse(load):
     return refuse
 
 
-def test_every_yaml_loads_and_reads_back_equal(load):
+def test_every_yaml_an_empty_one_and_a_changed_config_read_back_equal(load):
     for path in YAMLS:
         config = load_config(path)
         assert load(config_to_yaml(config)) == config, path
         assert config.results_dir == config.run_dir, path  # a run changes no committed file
-
-
-def test_an_empty_yaml_is_the_default_and_a_changed_config_reads_back_equal(load):
     assert load("") == Config()
     changed = load(
         "name: 变\njudge: {eval: [{noise: none}, {}]}\nevaluate: {checkpoints: {a: b}}",
@@ -109,7 +106,7 @@ def test_a_value_outside_the_choices_is_refused_with_the_choices(load, refuse, k
 
 LLMS = [
     "judge.train", "judge.watch", "judge.eval.0", "judge.verifier", "environment.tickets", "environment.search.snippet",
-    "environment.search.summary", "data.research.rephraser",
+    "environment.search.summary", "data.research.rephraser", "build.refiner",
 ]  # fmt: skip
 
 
@@ -122,13 +119,10 @@ def test_a_model_that_the_embedded_stand_in_would_ignore_is_refused(refuse, sect
         assert f"{section}.{key.split('=')[0]} would be ignored" in message and f"{section}.name is embedded" in message
 
 
-def test_the_command_line_overrides_the_file_which_overrides_its_base(load):
+def test_overrides_come_before_the_file_and_its_base_and_an_empty_mapping_clears_one(load):
     parent = "seed: 3\nrollout: {max_turns: 4, group_size: 6}"
     config = load("base: parent.yaml\nrollout: {max_turns: 5}", "threads=4", "threads=5", parent=parent)
     assert (config.seed, config.rollout.max_turns, config.rollout.group_size, config.threads) == (3, 5, 6, 5)
-
-
-def test_a_mapping_is_merged_and_an_empty_mapping_clears_it(load):
     parent = (
         "evaluate: {checkpoints: {one: a}, api: {two: {name: llm, model: b}}}\n"
         "judge: {train: {name: llm, model: m, extra_body: {x: {y: 1}}}}"
@@ -174,13 +168,10 @@ def test_a_sections_base_replaces_earlier_values_and_comes_before_the_sections_o
     assert "leads back" in refuse("judge: {train: {base: part.yaml}}", part="base: part.yaml")
 
 
-def test_a_missing_file_names_the_nearest(monkeypatch):
+def test_a_missing_file_or_base_names_the_nearest_relative_to_its_yaml(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     with pytest.raises(UserError, match=r"configs/quikstart\.yaml does not exist; did you mean configs/quickstart\.y"):
         load_config("configs/quikstart.yaml")
-
-
-def test_a_missing_base_names_the_nearest_relative_to_its_yaml(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "run.yaml"
     for text, base in itertools.product(
@@ -227,21 +218,9 @@ def test_a_mistake_in_an_item_of_a_list_is_refused_by_its_full_path(refuse, item
         assert "judge.eval.1" in refuse(*arguments)
 
 
-def test_an_index_beyond_a_list_is_refused_with_the_length_and_how_to_add_an_entry(refuse):
-    how = "unknown key judge.eval.1; judge.eval has 1 entry, numbered from 0; to add one, set the whole list"
-    assert how in refuse("", "judge.eval.1.name=llm")
-    assert "judge.eval has 2 entries" in refuse("judge: {eval: [{}, {}]}", "judge.eval.noise=none")
-
-
-@pytest.mark.parametrize("override", ["judge.eval={name:llm}", "judge.eval=[{name:llm}]", "judge.train=name:llm"])
-def test_a_missing_space_after_a_colon_is_named(refuse, override):
-    assert refuse("", override).endswith("; YAML needs a space after the colon")
-
-
 def test_the_command_prints_the_resolved_config_or_refuses_a_mistake_in_one_line(load):
     def run(override):
-        command = [sys.executable, "-m", "arenarl.config", "--config", "configs/quickstart.yaml", "--set", override]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        return run_python(ROOT, ["-m", "arenarl.config", "--config", "configs/quickstart.yaml", "--set", override])
 
     done = run("seed=3")
     assert done.returncode == 0 and done.stderr == ""
@@ -251,7 +230,6 @@ def test_the_command_prints_the_resolved_config_or_refuses_a_mistake_in_one_line
     assert done.stderr.startswith("error: ") and "did you mean seed?" in done.stderr
 
 
-LLM = "judge.train={name: llm, model: m%s}"
 STAGE = "reward.name=tournament_grpo"
 
 
@@ -280,26 +258,39 @@ STAGE = "reward.name=tournament_grpo"
     (["environment.name=research", "environment.search={dense: true, engine: web}"], "needs a local engine"),
     ([STAGE, "group_stage.winners=4"], "group_stage.winners=4"), ([STAGE, "group_stage.weights=[]"], "group_stage.w"),
     ([STAGE, "group_stage.final=1"], "group_stage.final=1"), ([STAGE, "group_stage.repeats=0"], "stage.repeats=0"),
+    (["rollout.turn_schedule=[]"], "rollout.turn_schedule=[]: must name horizons"),
+    (["rollout.turn_schedule=[0,2]"], "rollout.turn_schedule.0=0: must be above 0"),
+    (["rollout.turn_schedule=[2,2,4]"], "each larger than the one before"),
+    (["rollout.turn_schedule=[2,13]"], "13 is above max_turns=12"),
+    (["rollout.turn_schedule=[2,4]", "rollout.turns_every=0"], "rollout.turns_every=0: must be above 0"),
+    (["rollout.turns_every=5"], "rollout.turns_every=5 needs stages"),
+    (["rollout.turn_schedule=[2,4,8]", "rollout.turns_every=50", "rl.steps=100"], "begin at step 100, but the run"),
+    (["rollout.turn_schedule=[2,4,8]", "rl.steps=2"], "would begin at step 2, but the run ends at rl.steps=2"),
+    (["evaluate.max_turns=[]"], "evaluate.max_turns=[]"), (["evaluate.max_turns=[8,2]"], "larger than the one before"),
+    (["evaluate.max_turns=[0,2]"], "evaluate.max_turns.0=0: must be above 0"),
+    (["evaluate.samples=0"], "evaluate.samples=0: must be above 0"),
+    (["evaluate.samples=2", "evaluate.decodings=[greedy]"], "add sampled to evaluate.decodings"),
+    (["evaluate.decodings=[greedy, greedy]"], "names one twice, so its figures would count twice; leave"),
+    (["judge.eval.1.name=llm"],
+     "unknown key judge.eval.1; judge.eval has 1 entry, numbered from 0; to add one, set the whole list"),
+    (["judge.eval=[{}, {}]", "judge.eval.noise=none"], "judge.eval has 2 entries"),
+    *(([override], "; YAML needs a space after the colon")
+      for override in ("judge.eval={name:llm}", "judge.eval=[{name:llm}]", "judge.train=name:llm")),
     (["data.research.hop_weights=[]"], "hop_weights=[]: name a weight"),
     (["data.research.hop_weights=[0,0]"], "name a weight"),
     (["data.research.hop_weights=[1,-1]"], "must not be below 0"),
     (["data.research.branching=[1,1]"], "at most 3 entities"),
     (["data.research.rephraser.name=llm"], "data.research.rephraser.model is missing"),
-    *([[f"{key}.{part}=http://x"], f"{key}.{part} would be ignored: {key}.name is embedded"]
-      for key in ("build.refiner", "environment.tickets", "judge.verifier", "data.research.rephraser")
-      for part in ("model", "base_url")),
     (["build.generators=[{}, {model: x}]"], "build.generators.1.model would be ignored"),
     (["judge.train={name: llm}"], "judge.train.model is missing"),
-    ([LLM % "", "judge.max_cost=1"], "judge.max_cost needs judge.train.price_in and judge.train.price_out"),
-    ([LLM % ", base_url: 'https://user:secret@host/v1'"], "judge.train.base_url"),
-    ([LLM % ", base_url: 'http://:secret@host/v1'"], "judge.train.base_url"),
-    ([LLM % ", base_url: 'https://host/v1?api-key=secret'"], "judge.train.base_url"),
+    (["judge.train={name: llm, model: m}", "judge.max_cost=1"],
+     "judge.max_cost needs judge.train.price_in and judge.train.price_out"),
     *([[f"evaluate.checkpoints={{{name}: x}}"], f"evaluate: the name {name} is a field of summary.json"]
       for name in ("reference", "checkpoints", "judge")),  # the policy's figures would overwrite the field
 ])  # fmt: skip
 def test_settings_that_would_train_nothing_or_fail_later_are_refused(refuse, overrides, part):
     message = refuse("", *overrides)
-    assert part in message and "secret" not in message
+    assert part in message
 
 
 @pytest.mark.parametrize("key", ["judge.train.base_url", "rollout.server_url", "environment.search.web.endpoint"])

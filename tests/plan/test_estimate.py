@@ -2,7 +2,6 @@ import re
 import shlex
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,8 @@ from arenarl.plan.estimate import (
     print_estimate,
 )
 from arenarl.system.errors import UserError
+from arenarl.system.repository import ROOT
 from arenarl.trajectory import Query, Trajectory, write_jsonl
-
-ROOT = Path(__file__).resolve().parents[2]
 
 LLM = JudgeConfig(name="llm", model="m", price_in=2.0, price_out=8.0)
 
@@ -38,17 +36,17 @@ def estimate(taught, config=None, **changes):
     return estimate_rl(config or config_of(**changes), [one.query for one in taught[::50]], baselines)
 
 
-def test_the_estimate_counts_the_calls_of_all_steps(taught):
+def test_the_estimate_counts_calls_of_steps_and_curve_and_follows_the_size_of_the_prompts(taught):
     calls = {"pointwise_answer": 4, "pointwise_explicit": 28, "win_rate": 12, "ruler": 1, "rubric_checklist": 4}
     assert {name: estimate(taught, method=name, eval_steps=0).calls / (10 * 8) for name in calls} == calls
-
-
-def test_the_curve_judges_every_case_in_both_orders_and_decodings(taught):
     assert estimate(taught, train=JudgeConfig()).calls == 3 * 20 * 2 * 2
     assert estimate(taught, train=JudgeConfig(), evaluate=JudgeConfig()).calls == 0
+    usage = estimate(taught, eval_steps=0)
+    assert 500 < usage.tokens_in / usage.calls < 1500 and 30 < usage.tokens_out / usage.calls < 150
+    assert usage.cost == pytest.approx((2 * usage.tokens_in + 8 * usage.tokens_out) / 1e6, rel=0.01)
 
 
-def test_a_watching_judge_scores_its_share_of_the_trajectories(taught):
+def test_calls_of_a_watching_judge_and_of_an_llm_verifier_are_counted(taught):
     config = config_of(train=JudgeConfig(), evaluate=JudgeConfig())
     config.judge.watch, config.judge.watch_share = LLM, 0.25
     usage = estimate(taught, config)
@@ -56,15 +54,6 @@ def test_a_watching_judge_scores_its_share_of_the_trajectories(taught):
     assert usage.tokens_in > 500 * usage.calls
     config.judge.watch = JudgeConfig()
     assert estimate(taught, config).calls == 0 and judge_calls(config, "rl")["the watching judge"] == 80
-
-
-def test_tokens_and_cost_follow_the_size_of_the_prompts(taught):
-    usage = estimate(taught, eval_steps=0)
-    assert 500 < usage.tokens_in / usage.calls < 1500 and 30 < usage.tokens_out / usage.calls < 150
-    assert usage.cost == pytest.approx((2 * usage.tokens_in + 8 * usage.tokens_out) / 1e6, rel=0.01)
-
-
-def test_calls_of_an_llm_verifier_are_counted():
     config = config_of(method="correctness", eval_steps=0)
     config.judge.verifier = LLM
     closed = Query("c", "research", "synthetic_qa", "en", "?", {"answer": "a", "entities": ["b"]})
@@ -81,11 +70,6 @@ def test_a_users_reward_is_tried_on_invented_trajectories_and_may_refuse_them(ta
     message = "reward.name=planned:failing raised IndexError.* on invented trajectories; its judge calls cannot be"
     with pytest.raises(UserError, match=message):
         estimate(taught, method="planned:failing")
-
-
-def test_without_an_llm_nothing_is_printed(capsys):
-    print_estimate(Config(), "rl")
-    assert capsys.readouterr().out == ""
 
 
 def load(*overrides, path="configs/travel/rl_arenarl_qwen3_8b.yaml"):
@@ -108,17 +92,7 @@ def test_most_calls_of_a_group_of_16(overrides, calls):
     assert most_calls(load(*overrides)) == calls
 
 
-def test_each_turn_budget_of_a_world_is_counted():
-    budgets, ratios = "evaluate.max_turns=[5,10,20]", []
-    for path in ("configs/agentgym/textcraft.yaml", "configs/quickstart.yaml"):
-        (with_budgets,), (alone,) = (
-            judge_calls(load(*more, path=path), "evaluate").values() for more in ([budgets], [])
-        )
-        ratios.append(with_budgets / alone)
-    assert ratios == [3.0, 1.0]  # elsewhere trajectories are cut
-
-
-def test_the_judge_calls_of_a_run_are_counted():
+def test_the_judge_calls_of_a_run_are_counted_with_each_turn_budget_of_a_world():
     """200 steps of 8 groups; a curve at steps 0, 20, …, 200 of 50 queries, 2 decodings, 2 orders;
     250 test queries, 2 x 2, 2 policies."""
     assert judge_calls(load(), "sft") == {}
@@ -129,20 +103,24 @@ def test_the_judge_calls_of_a_run_are_counted():
     assert judge_calls(load(path="configs/travel/closed_models.yaml"), "evaluate") == {
         "the evaluation": 250 * 4 * 1 * 2
     }
+    budgets, ratios = "evaluate.max_turns=[5,10,20]", []
+    for path in ("configs/agentgym/textcraft.yaml", "configs/quickstart.yaml"):
+        (with_budgets,), (alone,) = (
+            judge_calls(load(*more, path=path), "evaluate").values() for more in ([budgets], [])
+        )
+        ratios.append(with_budgets / alone)
+    assert ratios == [3.0, 1.0]  # elsewhere trajectories are cut
 
 
-def test_published_test_queries_are_counted_in_the_prepared_file(tmp_path):
-    config = load(f"data.folder={tmp_path}", path="configs/travel/open_travel_qwen3_8b.yaml")
+def test_published_queries_and_undivided_trajectories_are_counted_in_the_prepared_files(tmp_path):
+    published = {"path": "configs/travel/open_travel_qwen3_8b.yaml"}
+    config = load(f"data.folder={tmp_path}/test", **published)
     with pytest.raises(UserError, match="test_queries.jsonl does not exist; make it with"):
         count_test_queries(config)
     query = {"domain": "travel", "subtask": "Search", "language": config.data.language}
     queries = [query | {"query_id": str(i), "query": str(i)} for i in range(3)]
-    write_jsonl(tmp_path / "test_queries.jsonl", queries)
+    write_jsonl(tmp_path / "test" / "test_queries.jsonl", queries)
     assert count_test_queries(config) == 3
-
-
-def test_only_published_undivided_trajectories_are_counted_in_the_prepared_file(tmp_path):
-    published = {"path": "configs/travel/open_travel_qwen3_8b.yaml"}
     before = count_sft_trajectories(load(f"data.folder={tmp_path}", **published))
     write_jsonl(tmp_path / "sft.jsonl", [{}] * 7)
     assert count_sft_trajectories(load(f"data.folder={tmp_path}", **published)) == 7
@@ -151,16 +129,13 @@ def test_only_published_undivided_trajectories_are_counted_in_the_prepared_file(
     assert count_sft_trajectories(load(f"data.folder={tmp_path}")) == load().data.sft_size
 
 
-PAPER_JUDGE = "configs/judges/qwen3_max.yaml"
-
-
 def lines_of(capsys, config, stage="rl"):
     print_estimate(config, stage)
     return capsys.readouterr().out.splitlines()
 
 
 def test_a_run_with_too_small_a_budget_is_warned_of_its_typical_or_highest_cost(capsys):
-    judge = f"judge.train.base={ROOT / PAPER_JUDGE}"
+    judge = f"judge.train.base={ROOT}/configs/judges/qwen3_max.yaml"
     (line,) = lines_of(capsys, load(judge, path="configs/quickstart.yaml"))
     typical, most = (float(cost.replace(",", "")) for cost in re.findall(r"cost ([\d,.]+\d)", line))
     assert 0 < typical < most
@@ -169,9 +144,13 @@ def test_a_run_with_too_small_a_budget_is_warned_of_its_typical_or_highest_cost(
         assert [f"below the {kind} cost of rl" in warning for warning in warnings] == [True] * (kind is not None)
 
 
-def test_without_a_price_tokens_are_estimated_and_no_cost(capsys):
+def test_without_a_price_no_cost_is_printed_and_cached_tokens_have_their_own(capsys):
     (line,) = lines_of(capsys, load("judge.train={name: llm, model: m}", path="configs/quickstart.yaml"))
     assert "set price_in and price_out to see the cost" in line and "at most" in line and line.count("cost") == 1
+    print_estimate(Config(), "rl")
+    assert capsys.readouterr().out == ""
+    llm = replace(LLM, price_cached=0.5)
+    assert (LLM.cost(1000, 100, 600), llm.cost(1000, 100, 600)) == pytest.approx((2.8e-3, 1.9e-3))
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/judges.md", "docs/paper_scale.md"])
@@ -187,8 +166,3 @@ def test_max_cost_in_a_documents_command_suffices_for_it(document, capsys):
         overrides = [word for before, word in pairwise(command) if before == "--set"]
         estimate, *warnings = lines_of(capsys, load(*overrides, path=path), stage)
         assert "at most" in estimate and not warnings
-
-
-def test_cached_prompt_tokens_have_their_own_price():
-    llm = replace(LLM, price_cached=0.5)
-    assert (LLM.cost(1000, 100, 600), llm.cost(1000, 100, 600)) == pytest.approx((2.8e-3, 1.9e-3))

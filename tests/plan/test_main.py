@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,8 @@ from arenarl.plan.scale import H20, ROWS, named_gpus, scale_table
 from arenarl.plan.stage import STAGES, Hardware, Stage
 from arenarl.rollout.backends import require_sync
 from arenarl.system.errors import UserError
+from arenarl.system.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 QWEN3_8B = "configs/travel/rl_arenarl_qwen3_8b.yaml"
 ONE_GPU = "configs/travel/rl_arenarl_one_gpu.yaml"
 
@@ -34,33 +33,38 @@ def command(monkeypatch, capsys):
     return run
 
 
-def test_a_run_that_fits_ends_with_fits_and_0(command):
-    code, printed = command(QWEN3_8B, "--gpus", "8")
-    assert code == 0 and printed.endswith("\n\nfits\n")
-    assert "| vLLM's share | - | 44.0 | 1.0 | 68.0 |" in printed
-    assert "| **sum** | **34.4** | **67.7** | **37.4** | **70.0** |" in printed
-    assert "| rl | 419.4 | 49.9 | 49.9 | 16 | 96,000 for rewards, 2,200 for the curve |" in printed
+SERVER = [QWEN3_8B, "--gpus", "8", "--stage", "rl", "--set", "rollout.backend=vllm_server", "--set"]
+BESIDE = ["--stage", "rl", "--set", "rollout.vllm_sleep=false", "--set", "rollout.vllm_memory=0.3", "--gpus"]
 
 
-@pytest.mark.parametrize(("gpus", "best"), [
-    ("8", "66.3 | 49.9 (rollout.vllm_memory=0.5)"),
-    ("4", "132.7 | 104.8 (rollout.vllm_sleep=true rollout.vllm_memory=0.4)"),
+@pytest.mark.parametrize(("words", "code", "parts"), [
+    ([QWEN3_8B, "--gpus", "8"], 0, [
+        "| vLLM's share | - | 44.0 | 1.0 | 68.0 |", "| **sum** | **34.4** | **67.7** | **37.4** | **70.0** |",
+        "| rl | 419.4 | 49.9 | 49.9 | 16 | 96,000 for rewards, 2,200 for the curve |", "\n\nfits\n"]),
+    # the best settings are printed beside the hours
+    ([QWEN3_8B, *BESIDE, "8"], 0, ["| rl | 419.4 | 66.3 | 49.9 (rollout.vllm_memory=0.5) | 5 |"]),
+    ([QWEN3_8B, *BESIDE, "4"], 3,
+     ["| rl | 419.4 | 132.7 | 104.8 (rollout.vllm_sleep=true rollout.vllm_memory=0.4) | 5 |"]),
+    # one step ahead is suggested for a server, and counted where it is set
+    ([*SERVER, "seed=0"], 0, ["| rl | 419.4 | 49.9 | 33.8 (rl.steps_ahead=1) |"]),
+    ([*SERVER, "rl.steps_ahead=1"], 0, ["| rl | 419.4 | 33.8 | 33.8 |"]),
+    ([ONE_GPU, "--set", "rollout.batch_size=256"], 3, [
+        "\ndoes not fit: rl: generating takes 195.2 of 80.0 GB ", "(it would with rollout.batch_size=16, or ",
+        "\ndoes not fit: evaluate: generating takes "]),
+    # for RL on GPUs so small: nothing is sharded
+    (["configs/travel/sft_qwen3_8b.yaml", "--memory", "4", "--stage", "rl"], 3, ["(no two changes are enough)\n"]),
+    ([ONE_GPU, "--memory", "24", "--stage", "sft"], 0, ["\nfits\n"]),
+    ([ONE_GPU, "--memory", "24", "--stage", "sft", "rl"], 3, ["does not fit: rl"]),
+    ([QWEN3_8B, "--gpus", "8", "--stage", "sft", "--tflops", "296"], 0, ["| sft | 127.8 | 3.4 |"]),
 ])  # fmt: skip
-def test_the_best_settings_are_printed_beside_the_hours(command, gpus, best):
-    overrides = ["--set", "rollout.vllm_sleep=false", "--set", "rollout.vllm_memory=0.3"]
-    assert f"| rl | 419.4 | {best} | 5 |" in command(QWEN3_8B, "--gpus", gpus, "--stage", "rl", *overrides)[1]
+def test_a_plan_has_these_lines_and_this_exit_code(command, words, code, parts):
+    ended, printed = command(*words)
+    assert ended == code and [part for part in parts if part not in printed] == []
+    assert printed.endswith("fits\n") == (code == 0)
 
 
-def test_one_step_ahead_is_suggested_for_a_server_and_counted_where_it_is_set(command):
-    server = [QWEN3_8B, "--gpus", "8", "--stage", "rl", "--set", "rollout.backend=vllm_server"]
-    in_turn, ahead, drawn = (
-        command(*server, "--set", override)[1] for override in ("seed=0", "rl.steps_ahead=1", "rl.resample_equal=2")
-    )
-    assert "| rl | 419.4 | 49.9 | 33.8 (rl.steps_ahead=1) |" in in_turn and "| rl | 419.4 | 33.8 | 33.8 |" in ahead
-    assert "steps_ahead" not in drawn  # which draws further queries
-
-
-def test_the_plan_says_what_training_refuses_on_gpus(command, monkeypatch):
+def test_the_plan_neither_suggests_nor_hides_what_training_refuses(command, monkeypatch):
+    assert "steps_ahead" not in command(*SERVER, "rl.resample_equal=2")[1]
     ahead = ["configs/methods/step_ahead.yaml", "--memory", "4"]
     code, printed = command(*ahead)
     (refusal,) = [line for line in printed.splitlines() if "steps_ahead" in line and not line.startswith("|")]
@@ -95,42 +99,18 @@ def test_the_first_line_names_the_models_of_the_stages(command):
         assert printed.startswith(f"{models}; GPUs: 1 of 900 GB\n") and printed.endswith("\n\nfits\n")
 
 
-def complete_configs():
-    """Yield the YAMLs of whole runs, with the GPUs that they name by stage, or two processes of a laptop."""
+def test_every_config_fits_the_gpus_that_it_names(command):
+    """The YAMLs of whole runs name GPUs by stage, or they need two processes of a laptop."""
     folders = [ROOT / "configs" / folder for folder in ("", "travel", "research", "methods")]
     for path in sorted(path for folder in folders for path in folder.glob("*.yaml")):
         is_large = "# GPUs of 80 GB: " in path.read_text(encoding="utf-8")
         stages = named_gpus(path) if is_large else dict.fromkeys(STAGES, 2)
         memory_gb = 80 if is_large else 8 if "smollm2" in path.name else 4
-        yield path, stages, memory_gb
-
-
-def test_every_config_fits_the_gpus_that_it_names(command):
-    for path, stages, memory_gb in complete_configs():
         assert load_config(path).policy.model is None or memory_gb > 4, path  # else the YAML must name its GPUs
         for name, gpus in (stages or {"evaluate": 1}).items():  # without GPUs all models are behind APIs
             code, printed = command(str(path), "--gpus", str(gpus), "--memory", str(memory_gb), "--stage", name)
             assert (code, printed.splitlines()[-1]) == (0, "fits"), (path, name)
             assert stages or "GB on each GPU" not in printed, path
-
-
-def test_a_run_that_does_not_fit_ends_with_reason_changes_and_exit_code_3(command):
-    code, printed = command(ONE_GPU, "--set", "rollout.batch_size=256")
-    *_, rl, evaluate = printed.splitlines()
-    assert code == 3 and "(it would with rollout.batch_size=16, or " in rl
-    assert rl.startswith("does not fit: rl: generating takes 195.2 of 80.0 GB ")
-    assert evaluate.startswith("does not fit: evaluate: generating takes ")
-
-
-def test_no_change_is_suggested_if_two_changes_are_not_enough(command):
-    unsuited = "configs/travel/sft_qwen3_8b.yaml"  # for RL on GPUs so small: nothing is sharded
-    assert command(unsuited, "--memory", "4", "--stage", "rl")[1].endswith("(no two changes are enough)\n")
-
-
-def test_the_stage_and_the_gpu_can_be_named(command):
-    assert command(ONE_GPU, "--memory", "24", "--stage", "sft")[0] == 0
-    assert command(ONE_GPU, "--memory", "24", "--stage", "sft", "rl")[0] == 3
-    assert "| sft | 127.8 | 3.4 |" in command(QWEN3_8B, "--gpus", "8", "--stage", "sft", "--tflops", "296")[1]
 
 
 @pytest.mark.parametrize(
@@ -181,16 +161,12 @@ def test_changes_are_found_from_any_folder(tmp_path, monkeypatch):
     assert any("zero3_gpu.json with gpus=4" in remedy for remedy in plan.remedies(Stage(full, "rl", 1)))
 
 
-def test_every_row_fits_the_gpus_that_it_names(monkeypatch):
+def test_every_row_fits_the_gpus_that_it_names_and_shows_its_results(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     for row in ROWS:
         assert row.stage in ("sft", "rl", "evaluate")
         assert (row.gpus > 0) == (row.stage != "evaluate")
         assert Stage(load_config(row.config), row.stage, row.gpus or 1, H20).misfits == [], row
-
-
-def test_a_row_with_results_shows_its_figures(tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
     assert scale_table(tmp_path).count("not run") == 3 * sum(row.stage != "sft" for row in ROWS)
     figures = dict.fromkeys(("win_rate", "quality", "valid_rate"), {"mean": 61.5, "ci": [60.0, 63.0]})
     folder = tmp_path / load_config(ROWS[1].config).run_name

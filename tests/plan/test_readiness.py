@@ -58,7 +58,7 @@ def server_of(taught, **options):
     return JudgeServer(queries, examiner_of(Config()), JudgeConfig(), **options).app()
 
 
-def test_it_reports_prompts_plan_disk_and_every_llm_judge(check, taught, capsys):
+def test_it_reports_prompts_plan_disk_and_every_llm_judge_also_the_watching_one(check, taught, capsys):
     with serving(server_of(taught)) as url:
         check(url=url)
     prompts, plan, disk, train, *evaluate = capsys.readouterr().out.splitlines()
@@ -70,9 +70,6 @@ def test_it_reports_prompts_plan_disk_and_every_llm_judge(check, taught, capsys)
     assert train.startswith("judge.train: a verdict of simulated in ")
     assert len(evaluate) == 2  # a pair, and an answer alone, because no baselines are stored
     assert all(line.startswith("judge.eval.0: a verdict of simulated in ") for line in evaluate)
-
-
-def test_a_watching_judge_is_checked_too(check, taught, capsys):
     with serving(server_of(taught)) as url:
         check("judge.watch.name=llm", "judge.watch.model=simulated",
               f"judge.watch.base_url={url}", "judge.watch.api_key_variable=null",
@@ -80,41 +77,52 @@ def test_a_watching_judge_is_checked_too(check, taught, capsys):
     assert "judge.watch: a verdict of simulated in " in capsys.readouterr().out
 
 
-def test_the_check_never_reads_replies_from_the_store(check, taught):
+def test_a_judge_that_cannot_be_reached_is_a_one_line_error_though_its_replies_are_stored(check, taught, monkeypatch):
     """A judge that is down now may have replied to an earlier check."""
     with serving(server_of(taught)) as url:
         check(url=url)
     with pytest.raises(UserError, match="no usable reply from"):
         check(url=url)
-
-
-def test_the_embedded_judge_is_not_checked(check, capsys):
-    check()
-    assert len(capsys.readouterr().out.splitlines()) == 3
-
-
-def test_a_missing_judge_is_a_one_line_error(check):
     with pytest.raises(UserError, match="no usable reply from http://127.0.0.1:.* for 0.5 s"):
+        check(url=f"http://127.0.0.1:{free_port()}/v1")
+    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with pytest.raises(UserError, match="add 127.0.0.1 to NO_PROXY"):
         check(url=f"http://127.0.0.1:{free_port()}/v1")
 
 
-def test_a_judge_without_a_readable_reply_is_a_one_line_error(check, taught):
+def test_the_embedded_judge_and_the_plan_of_an_unknown_kind_of_model_are_not_checked(check, capsys, taught, tmp_path):
+    check()
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
+    with serving(server_of(taught)) as url:
+        check(f"rl.init={tmp_path}", url=url, limit=None)
+    prompts, unknown, train, *_ = capsys.readouterr().out.splitlines()
+    assert prompts == "prompts: not checked, as the model's config names no longest sequence"
+    assert unknown.startswith("plan and disk: not checked: ")
+    assert train.startswith("judge.train: a verdict")
+
+
+def test_an_llm_without_a_readable_reply_is_a_one_line_error_also_behind_tools(check, taught):
     with (
         serving(server_of(taught, faults=1.0, kinds=["truncated"])) as url,
         pytest.raises(UserError, match="judge.train: simulated gave no readable verdict"),
     ):
         check(url=url)
+    with serving(server_of(taught)) as url:
+        address = f"base_url: 'http://127.0.0.1:{free_port()}/v1', api_key_variable: null, patience_s: 0.5"
+        with pytest.raises(UserError, match="no usable reply from|environment.tickets: m gave no readable reply: "):
+            check(f"environment.tickets={{name: llm, model: m, {address}}}", url=url)
 
 
-def test_a_trajectory_longer_than_the_model_reads_is_refused(check):
-    with pytest.raises(UserError, match="are more than the 2,048 that the model reads; set rollout.max_tokens to 1"):
-        check("rollout.max_tokens=2048")
-
-
-def test_a_disk_that_is_too_small_is_refused(check, monkeypatch):
-    monkeypatch.setattr(readiness.shutil, "disk_usage", lambda path: Usage(1_000_000))
-    with pytest.raises(UserError, match="checkpoints take up to .* GB, and 0.0 GB are free"):
-        check()
+@pytest.mark.parametrize(("overrides", "free", "problem"), [
+    (["rollout.max_tokens=2048"], 10**12, "are more than the 2,048 that the model reads; set rollout.max_tokens to 1"),
+    ([], 10**6, "checkpoints take up to .* GB, and 0.0 GB are free"),
+])  # fmt: skip
+def test_too_long_a_trajectory_and_too_small_a_disk_are_refused(check, monkeypatch, overrides, free, problem):
+    monkeypatch.setattr(readiness.shutil, "disk_usage", lambda path: Usage(free))
+    with pytest.raises(UserError, match=problem):
+        check(*overrides)
 
 
 def test_room_for_checkpoints_excludes_frozen_weights_and_present_checkpoints(check, tmp_path, monkeypatch, capsys):
@@ -130,16 +138,6 @@ def test_room_for_checkpoints_excludes_frozen_weights_and_present_checkpoints(ch
         (tmp_path / f"checkpoint-{step}").mkdir()
         (tmp_path / f"checkpoint-{step}" / "whole.json").touch()
     assert takes(*model) == pytest.approx(3 * 16.4 + 16.4, rel=0.01)
-
-
-def test_for_an_unknown_kind_of_model_plan_and_disk_are_not_checked(check, taught, tmp_path, capsys):
-    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}', encoding="utf-8")
-    with serving(server_of(taught)) as url:
-        check(f"rl.init={tmp_path}", url=url, limit=None)
-    prompts, unknown, train, *_ = capsys.readouterr().out.splitlines()
-    assert prompts == "prompts: not checked, as the model's config names no longest sequence"
-    assert unknown.startswith("plan and disk: not checked: ")
-    assert train.startswith("judge.train: a verdict")
 
 
 OWN = """
@@ -222,17 +220,3 @@ def test_an_llm_judge_is_asked_for_what_the_reward_asks_for(check, taught, rewar
     with serving(server_of(taught)) as url:
         check(f"reward.name={reward}", "rollout.group_size=5", url=url)
     assert capsys.readouterr().out.count("judge.train: a verdict") == 1
-
-
-def test_a_local_server_behind_a_proxy_is_named(check, monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    with pytest.raises(UserError, match="add 127.0.0.1 to NO_PROXY"):
-        check(url=f"http://127.0.0.1:{free_port()}/v1")
-
-
-def test_llms_behind_tools_are_asked_for_a_reply(check, taught):
-    with serving(server_of(taught)) as url:
-        address = f"base_url: 'http://127.0.0.1:{free_port()}/v1', api_key_variable: null, patience_s: 0.5"
-        with pytest.raises(UserError, match="no usable reply from|environment.tickets: m gave no readable reply: "):
-            check(f"environment.tickets={{name: llm, model: m, {address}}}", url=url)

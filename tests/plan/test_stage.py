@@ -1,7 +1,6 @@
 """Each stage's memory with every back end, misfits, and hours by hand."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -9,8 +8,8 @@ from arenarl.config.load import load_config
 from arenarl.plan.memory import ENGINE, SHAPES, Training, generation
 from arenarl.plan.stage import RESERVE, Hardware, Stage, decoding_bytes, forward_flops, training_flops
 from arenarl.system.errors import UserError
+from arenarl.system.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 QWEN3_8B = SHAPES["Qwen/Qwen3-8B"]
 BESIDE = ["rollout.vllm_sleep=false", "rollout.vllm_memory=0.3"]  # the engine keeps its share
 
@@ -36,11 +35,6 @@ def test_training_follows_the_config(tmp_path):
         _ = stage("sft", "sft.deepspeed=nowhere.json").training
 
 
-def test_rl_and_evaluation_have_the_shape_of_the_policy_that_rl_starts_from():
-    shapes = [stage(name, "rl.init=Qwen/Qwen3-4B-Base").shape for name in ("sft", "rl", "evaluate")]
-    assert shapes == [QWEN3_8B, SHAPES["Qwen/Qwen3-4B"], SHAPES["Qwen/Qwen3-4B"]]
-
-
 @pytest.mark.parametrize(("override", "share"), [
     ("rollout.vllm_memory=0.3", 0.3), ("rollout.vllm_memory=0.5", 0.5), ("rollout.backend=vllm_server", 0.0),
 ])  # fmt: skip
@@ -60,27 +54,20 @@ def test_sleeping_vllm_alternates_with_the_update():
     assert "vLLM's share" in stage("evaluate", "rollout.vllm_sleep=true").phases["generating"]
 
 
-def test_an_engine_on_several_gpus_splits_weights_and_cache():
-    one, two = stage("rl"), stage("rl", "rollout.vllm_tensor_parallel=2")
-    assert one.phases == two.phases  # vLLM's share per GPU is unchanged
-    assert (one.at_once, two.at_once) == (5, (24 - 1 - 16.38147072 / 2) * 1e9 * 2 // 147_456 * 2 // 16_384)
-    lean = ["rollout.vllm_memory=0.15", "rollout.vllm_tensor_parallel=2"]
-    assert stage("rl", lean[0]).misfits and stage("rl", *lean).misfits == []
-    assert stage("rl", "rollout.vllm_memory=0.12", lean[1]).misfits == [
-        "vLLM has 9.6 GB, and its weights with a cache of 20,480 tokens take 10.7"
-    ]
-    uneven = "rollout.vllm_tensor_parallel=3 does not divide 8 processes into engines of equal size"
-    misfits = [stage(name, "rollout.vllm_tensor_parallel=3").misfits for name in ("rl", "evaluate", "sft")]
-    assert misfits == [[uneven], [uneven], []]
-
-
-def test_evaluation_uses_the_whole_gpu_for_a_local_policy():
+def test_evaluation_decodes_every_attempt_with_the_whole_gpu_in_the_shape_that_rl_starts_from():
     assert stage("evaluate").phases == {"generating": RESERVE | {"vLLM's share": 68e9}}
     assert stage("evaluate", "rollout.backend=vllm_server").phases == {}
     assert stage("evaluate", path="configs/travel/closed_models.yaml").phases == {}  # all behind APIs
     # 250 test queries on 8 GPUs
     alone = RESERVE | {"parameters": 2 * QWEN3_8B.parameters} | generation(QWEN3_8B, 32, 16_384)
     assert stage("evaluate", "rollout.backend=transformers").phases == {"generating": alone}
+    shapes = [stage(name, "rl.init=Qwen/Qwen3-4B-Base").shape for name in ("sft", "rl", "evaluate")]
+    assert shapes == [QWEN3_8B, SHAPES["Qwen/Qwen3-4B"], SHAPES["Qwen/Qwen3-4B"]]
+    one = stage("evaluate", memory_gb=160.0)
+    assert one.trajectories == 250 * 2 * 2  # test queries, decodings, policies
+    rows = 63  # both decodings together, on each of 8 GPUs
+    assert one.hours == pytest.approx(1000 * decoding_bytes(QWEN3_8B, 16_384, rows) / (4e12 * 0.5) / 8 / 3600)
+    assert stage("evaluate", path="configs/travel/closed_models.yaml").hours == 0
 
 
 @pytest.mark.parametrize(("overrides", "rows"), [
@@ -96,43 +83,49 @@ def test_the_trainers_model_alternates_between_generating_and_training(overrides
     }
 
 
-def test_missing_memory_is_named_by_phase():
-    assert stage("rl").misfits == []
-    assert stage("rl", "rollout.vllm_memory=0.6").misfits == ["training takes 84.4 of 80.0 GB"]
-    full = stage("rl", "rollout.backend=transformers", "rl.deepspeed=null")
+ROOM = "vLLM has {} GB, and its weights with a cache of {} tokens take {}"
+UNEVEN = "rollout.vllm_tensor_parallel=3 does not divide 8 processes into engines of equal size"
+SPLIT = "rl.groups=8 cannot be shared by 5 processes without splitting a group"
+NO_ROOM = "rollout.max_tokens=32768 leaves a prompt no room in the 32,768 tokens that the model reads"
+
+
+@pytest.mark.parametrize(("name", "overrides", "options", "misfits"), [
+    ("rl", [], {}, []), ("rl", ["rollout.vllm_memory=0.6"], {}, ["training takes 84.4 of 80.0 GB"]),
     # 81.9 of weights, gradients, moments and reference, 38.7 of cache, 38.7 of turns read again, 2 reserved
-    assert full.misfits == ["generating takes 163.6 of 80.0 GB", "training takes 95.8 of 80.0 GB"]
-
-
-def test_vllm_needs_room_for_a_trajectory_and_its_prompt_up_to_the_models_positions():
-    assert stage("rl", "rollout.vllm_memory=0.25").misfits == [
-        "vLLM has 20.0 GB, and its weights with a cache of 20,480 tokens take 20.4"
-    ]
-    assert stage("rl", "rollout.vllm_memory=0.26").misfits == []
-    long = ["rollout.max_tokens=30000", "rollout.vllm_memory=0.25"]
-    assert stage("rl", *long).misfits == ["vLLM has 20.0 GB, and its weights with a cache of 32,768 tokens take 22.2"]
-    longer = stage("rl", *long, "policy.model=Qwen/Qwen3-8B")
-    assert longer.misfits == ["vLLM has 20.0 GB, and its weights with a cache of 34,096 tokens take 22.4"]
-    assert stage("evaluate", memory_gb=20.0).misfits[0].startswith("vLLM has 17.0 GB")
+    ("rl", ["rollout.backend=transformers", "rl.deepspeed=null"], {},
+     ["generating takes 163.6 of 80.0 GB", "training takes 95.8 of 80.0 GB"]),
+    # vLLM needs room for a trajectory and its prompt, up to the model's positions
+    ("rl", ["rollout.vllm_memory=0.25"], {}, [ROOM.format("20.0", "20,480", "20.4")]),
+    ("rl", ["rollout.vllm_memory=0.26"], {}, []),
+    ("rl", ["rollout.max_tokens=30000", "rollout.vllm_memory=0.25"], {}, [ROOM.format("20.0", "32,768", "22.2")]),
+    ("rl", ["rollout.max_tokens=30000", "rollout.vllm_memory=0.25", "policy.model=Qwen/Qwen3-8B"], {},
+     [ROOM.format("20.0", "34,096", "22.4")]),
+    ("evaluate", [], {"memory_gb": 20.0}, [ROOM.format("17.0", "20,480", "20.4")]),
+    # an engine on two GPUs splits weights and cache
+    ("rl", ["rollout.vllm_memory=0.15", "rollout.vllm_tensor_parallel=2"], {}, []),
+    ("rl", ["rollout.vllm_memory=0.12", "rollout.vllm_tensor_parallel=2"], {}, [ROOM.format("9.6", "20,480", "10.7")]),
+    *((name, ["rollout.vllm_tensor_parallel=3"], {}, [UNEVEN]) for name in ("rl", "evaluate")),
+    ("sft", ["rollout.vllm_tensor_parallel=3"], {}, []),
+    ("rl", [], {"gpus": 5}, [SPLIT]), ("sft", [], {"gpus": 5}, []), ("evaluate", [], {"gpus": 5}, []),
+])  # fmt: skip
+def test_misfits_of_a_stage(name, overrides, options, misfits):
+    assert stage(name, *overrides, **options).misfits == misfits
 
 
 def test_a_budget_without_room_for_a_prompt_is_a_misfit_only_with_vllm():
-    misfit = "rollout.max_tokens=32768 leaves a prompt no room in the 32,768 tokens that the model reads"
     for name, backend in (("rl", "vllm"), ("evaluate", "vllm_server"), ("sft", "vllm"), ("rl", "transformers")):
         one = stage(name, "rollout.max_tokens=32768", f"rollout.backend={backend}")
-        assert (misfit in one.misfits) == (name != "sft" and backend != "transformers")
+        assert (NO_ROOM in one.misfits) == (name != "sft" and backend != "transformers")
 
 
-def test_groups_that_the_gpus_cannot_share_are_a_misfit_only_of_rl():
-    assert stage("rl", gpus=5).misfits == ["rl.groups=8 cannot be shared by 5 processes without splitting a group"]
-    assert stage("sft", gpus=5).misfits == stage("evaluate", gpus=5).misfits == []
-
-
-def test_a_gpu_decodes_a_steps_trajectories_or_what_vllms_cache_holds():
+def test_a_gpu_decodes_a_steps_trajectories_or_what_the_cache_of_its_engine_holds():
     assert stage("rl", memory_gb=160.0).at_once == 16
     assert stage("rl").at_once == 44_884 * 2 // 16_384 == 5
     assert stage("rl", "rollout.vllm_memory=0.1").at_once == 1  # it would not start
     assert stage("rl", "rollout.backend=transformers", "rollout.batch_size=7").at_once == 7
+    one, two = stage("rl"), stage("rl", "rollout.vllm_tensor_parallel=2")
+    assert one.phases == two.phases  # vLLM's share per GPU is unchanged
+    assert (one.at_once, two.at_once) == (5, (24 - 1 - 16.38147072 / 2) * 1e9 * 2 // 147_456 * 2 // 16_384)
 
 
 def test_flops_worked_by_hand():
@@ -187,11 +180,3 @@ def test_one_step_ahead_an_rl_run_takes_the_longer_of_generation_and_training():
     assert stage("evaluate", "rollout.backend=vllm_server", "rl.steps_ahead=1").hours == (
         stage("evaluate", "rollout.backend=vllm_server").hours
     )
-
-
-def test_evaluation_decodes_every_attempt_of_every_local_policy():
-    one = stage("evaluate", memory_gb=160.0)
-    assert one.trajectories == 250 * 2 * 2  # test queries, decodings, policies
-    rows = 63  # both decodings together, on each of 8 GPUs
-    assert one.hours == pytest.approx(1000 * decoding_bytes(QWEN3_8B, 16_384, rows) / (4e12 * 0.5) / 8 / 3600)
-    assert stage("evaluate", path="configs/travel/closed_models.yaml").hours == 0

@@ -49,15 +49,12 @@ def test_poi_search_counts_search_queries_whose_place_meets_every_condition(tmp_
     assert "meets every condition in 25.0 [0.0, 75.0] → 75.0 [25.0, 100.0] % of 4 Search queries." in text
 
 
-def test_foreign_text_stays_in_its_cell_and_is_no_markup(tmp_path):
+def test_foreign_text_stays_in_its_cell_and_a_run_without_both_policies_has_no_case(tmp_path):
+    write_jsonl(tmp_path / "evaluate" / "rl_sampled.jsonl", [record(0, WON, 0.0)])
+    assert write_case(tmp_path, tmp_path) is None
     hostile = "a | b\n<img src=x> [link](http://x) `code` **bold** <!-- /case -->"
     store(tmp_path, [record(0, LOST, 0.0, hostile)], [record(0, WON, 0.0, hostile)])
     lines = write_case(tmp_path, tmp_path).read_text(encoding="utf-8").splitlines()
     turn = next(line for line in lines if line.startswith("| turn 1 |"))
     assert turn.count("|") == 4 and not any(sign in turn for sign in ("<img", "<!--", "[link]", "`"))
     assert "a &#124; b<br>" in turn and turn.count("**") == 4
-
-
-def test_a_run_without_both_policies_has_no_case(tmp_path):
-    write_jsonl(tmp_path / "evaluate" / "rl_sampled.jsonl", [record(0, WON, 0.0)])
-    assert write_case(tmp_path, tmp_path) is None

@@ -19,7 +19,7 @@ from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.trajectory import read_jsonl, write_jsonl
 
-IN_RUNS = "results=runs"
+INCOMPLETE = "rl_greedy.jsonl is missing, incomplete, .* run evaluate.py again"
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def root(tmp_path_factory, world, compact, taught):
     root, queries = tmp_path_factory.mktemp("comparison"), [solved.query for solved in taught[::26]]
     for name, skill in (("one", 0.3), ("two", 0.9)):
         for seed in range(2):
-            changes = [IN_RUNS, f"seed={seed}", f"rl.steps={20 if name == 'one' else 40}", "rl.eval_steps=20"]
+            changes = ["results=runs", f"seed={seed}", f"rl.steps={20 if name == 'one' else 40}", "rl.eval_steps=20"]
             run = Run(root, world, compact, queries, False, name, changes, skill + 0.05 * seed)
             shutil.copytree(root / "results" / run.config.run_name, run.dir, dirs_exist_ok=True)
     return root
@@ -94,12 +94,7 @@ def test_terminal_and_page_show_differences_and_curves(runs, monkeypatch, capsys
     assert (runs / "one" / "figures" / "comparison.svg").is_file()
 
 
-def test_a_copy_of_a_run_is_named_by_its_folder(runs):
-    shutil.copytree(runs / "one", runs / "one-copy")
-    assert list(compare(["one", "one-copy"]).curves) == ["one", "one-copy"]
-
-
-def test_several_seeds_are_paired_by_seed_and_their_interval_is_over_seeds(runs):
+def test_seeds_are_paired_and_their_interval_is_over_seeds_and_a_copy_is_named_by_its_folder(runs):
     names = [f"{name}{suffix}" for name in ("one", "two") for suffix in ("", "-seed1")]
     comparison = compare(names)
     head, *rows = comparison.tables["rl greedy"]
@@ -112,11 +107,18 @@ def test_several_seeds_are_paired_by_seed_and_their_interval_is_over_seeds(runs)
     assert "a difference also contains what another seed changes" in compare(["one", "two-seed1"]).notes[1]
     with pytest.raises(UserError, match=r"seed by seed, but two \(2 seeds\) has 0 and 1 and one has 0; name runs of"):
         compare(names[:1] + names[2:])
+    shutil.copytree(runs / "one", runs / "one-copy")
+    assert list(compare(["one", "one-copy"]).curves) == ["one", "one-copy"]
 
 
-def other_query(folder):
-    for path in folder.glob("evaluate/*_*.jsonl"):
-        write_jsonl(path, [{**record, "query": record["query"] + "!"} for record in read_jsonl(path)])
+def records(name, change):
+    """Return a function that changes every record of these files of a run's evaluation."""
+
+    def change_all(folder):
+        for path in folder.glob(f"evaluate/{name}.jsonl"):
+            write_jsonl(path, [change(record) for record in read_jsonl(path)])
+
+    return change_all
 
 
 def other_judge(folder):
@@ -132,11 +134,6 @@ def other_prompt(folder):
     write_json(folder / "summary.json", summary)
 
 
-def other_baseline(folder):
-    path = folder / "evaluate" / "baseline.jsonl"
-    write_jsonl(path, [{**record, "messages": record["messages"][:-1]} for record in read_jsonl(path)])
-
-
 def other_policies(folder):
     summary = json.loads((folder / "summary.json").read_text())
     summary |= {"checkpoints": ["mine"], "mine": summary["rl"]}
@@ -145,23 +142,16 @@ def other_policies(folder):
         (folder / "evaluate" / f"rl_{decoding}.jsonl").rename(folder / "evaluate" / f"mine_{decoding}.jsonl")
 
 
-def earlier_version(folder):
-    path = folder / "evaluate" / "rl_greedy.jsonl"
-    write_jsonl(path, [{key: record[key] for key in record if key != "values"} for record in read_jsonl(path)])
-
-
-def part_is_missing(folder):
-    (folder / "evaluate" / "rl_greedy.jsonl").unlink()
-
-
 @pytest.mark.parametrize(("change", "reason"), [
-    (other_query, r"test queries differ \(\d+ of them, first .*data.folder"),
+    (records("*_*", lambda record: record | {"query": record["query"] + "!"}),
+     r"test queries differ \(\d+ of them, first .*data.folder"),
     (other_judge, r"judges differ \(judge.eval.0.length_bias .* → 3.0\)"),
     (other_prompt, "judges differ .*prompts.* → .*abc"),
-    (other_baseline, "against other baselines"),
+    (records("baseline", lambda record: record | {"messages": record["messages"][:-1]}), "against other baselines"),
     (other_policies, "no policy has the same name"),
-    (earlier_version, "rl_greedy.jsonl is missing, incomplete, .* run evaluate.py again"),
-    (part_is_missing, "rl_greedy.jsonl is missing, incomplete, .* run evaluate.py again"),
+    # of an earlier version
+    (records("rl_greedy", lambda record: {key: record[key] for key in record if key != "values"}), INCOMPLETE),
+    (lambda folder: (folder / "evaluate" / "rl_greedy.jsonl").unlink(), INCOMPLETE),
     (lambda folder: (folder / "summary.json").unlink(), "two has not been evaluated; run: python evaluate.py"),
     (shutil.rmtree, "two has not been evaluated"),
 ])  # fmt: skip

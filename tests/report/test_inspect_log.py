@@ -48,7 +48,7 @@ def log(tmp_path):
     return tmp_path / "inspect.json"
 
 
-def test_calls_have_ids_and_results_have_the_id_of_their_call():
+def test_results_have_the_ids_of_their_calls_and_malformed_arguments_become_a_parse_error():
     user, called, first, second, answer = inspect_messages(MESSAGES)
     assert user == {"role": "user", "content": "Find a park."}
     assert [call["id"] for call in called["tool_calls"]] == ["call_0", "call_1"]
@@ -58,9 +58,6 @@ def test_calls_have_ids_and_results_have_the_id_of_their_call():
     assert second["content"] == "no such place"
     assert answer["content"][1]["text"].startswith("<answer>")
     assert "tool_calls" not in answer
-
-
-def test_arguments_that_are_not_an_object_become_a_parse_error():
     call = {"type": "function", "function": {"name": "f", "arguments": '{"x"'}}
     [message] = inspect_messages([{"role": "assistant", "content": "", "tool_calls": [call]}])
     error = {"type": "function", "function": "f", "arguments": {}, "parse_error": '{"x"'}

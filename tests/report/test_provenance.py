@@ -29,7 +29,7 @@ def test_api_models_have_their_prompt_hashes():
     assert policy["prompt"] == prompt_name(default_prompt(language))
 
 
-def test_a_judge_with_query_rubrics_has_the_hash_of_their_file(tmp_path):
+def test_a_judge_with_query_rubrics_and_data_have_the_hashes_of_their_files(tmp_path):
     judges = []
     for text in ("one", "other"):
         (tmp_path / "rubrics.jsonl").write_text(text, encoding="utf-8")
@@ -38,6 +38,9 @@ def test_a_judge_with_query_rubrics_has_the_hash_of_their_file(tmp_path):
         config = load_config(CONFIGS / "quickstart.yaml", [f"judge.train.{key}" for key in llm])
         judges.append(provenance(config)["judge_train"])
     assert judges[0]["prompt"] == judges[1]["prompt"] and judges[0]["query_rubrics"] != judges[1]["query_rubrics"]
+    (tmp_path / "test_queries.jsonl").write_text("{}\n")
+    record = provenance(load_config(CONFIGS / "quickstart.yaml", [f"data.folder={tmp_path}"]))
+    assert record["data_sha256"] == {"test_queries": hash_files([tmp_path / "test_queries.jsonl"])}
 
 
 def test_changes_in_results_do_not_make_the_commit_dirty(tmp_path):
@@ -48,11 +51,10 @@ def test_changes_in_results_do_not_make_the_commit_dirty(tmp_path):
     assert commit(tmp_path) is None
     (tmp_path / "results").mkdir()
     code, result = tmp_path / "code.py", tmp_path / "results" / "table.json"
-    code.write_text("1")
-    result.write_text("1")
-    git("init")
-    git("add", ".")
-    git("commit", "-m", "first")
+    for file in (code, result):
+        file.write_text("1")
+    for words in (["init"], ["add", "."], ["commit", "-m", "first"]):
+        git(*words)
     clean = commit(tmp_path)
     assert clean and not clean.endswith("-dirty")
     result.write_text("2")
@@ -74,9 +76,3 @@ def test_without_git_and_without_packages_that_a_run_does_not_need_provenance_is
     monkeypatch.setattr(report_provenance, "version", version)
     record = provenance(load_config(CONFIGS / "quickstart.yaml"))
     assert record["commit"] is None and record["versions"]["wandb"] is None and record["versions"]["torch"]
-
-
-def test_data_files_have_their_hashes(tmp_path):
-    (tmp_path / "test_queries.jsonl").write_text("{}\n")
-    record = provenance(load_config(CONFIGS / "quickstart.yaml", [f"data.folder={tmp_path}"]))
-    assert record["data_sha256"] == {"test_queries": hash_files([tmp_path / "test_queries.jsonl"])}

@@ -69,7 +69,7 @@ def unpacked(page):
     return sets, {key: [data[f"{key}-{row['block']}"][row["position"]] for row in rows[key]] for key in sets}
 
 
-def test_the_page_has_every_evaluated_trajectory_and_match(run, page):
+def test_the_page_has_every_evaluated_trajectory_match_and_training_group(run, page):
     sets, items = unpacked(page)
     assert sets["queries"]["names"] == NAMES
     for k, name in enumerate(NAMES):
@@ -88,10 +88,6 @@ def test_the_page_has_every_evaluated_trajectory_and_match(run, page):
         (tournament,) = item["tournaments"]
         assert tournament["ranks"] == record["ranks_G"]
         assert [match["calls"] for match in tournament["matches"]] == [match["calls"] for match in record["matches"]]
-
-
-def test_the_page_has_every_training_group(run, page):
-    sets, items = unpacked(page)
     assert "<title>small · ArenaRL</title>" in page and "<h1>small</h1>" in page
     records = list(read_jsonl(run.dir / "rl" / "groups.jsonl"))
     assert [row["step"] for row in sets["training"]["rows"]] == [record["step"] for record in records]
@@ -129,20 +125,17 @@ def test_an_outcome_sums_both_orders(page):
     assert {"win", "loss", "invalid"} <= seen
 
 
-def test_text_of_trajectories_never_becomes_html(page):
-    assert HOSTILE in json.dumps(unpacked(page)[1]["queries"][0], ensure_ascii=False).replace('\\"', '"')
-    assert "onerror=" not in page and "hacked" not in page
-    assert page.count("<script") == page.count("</script>")
-    assert len(re.findall(r'<script type="module">', page)) == 1
-
-
-def test_the_page_is_self_contained_and_labels_the_simulated_judge(page):
+def test_the_page_is_self_contained_escapes_texts_and_labels_the_simulated_judge(page):
     assert set(re.findall(r'(?:src|href)="([^"]{0,5})', page)) <= {"data:", "data:,", "#summ", "#quer", "#trai"}
     settings = {"http://127.0.0.1"}  # rollout.server_url
     assert set(re.findall(r"https?://[\w./]+", page)) - settings == {"http://www.w3.org/2000/svg"}
     assert "default-src 'none'" in page
     assert {item_set["judge"] for item_set in unpacked(page)[0].values()} == {"simulated judge"}
     assert "simulated judge" in page.split("<main")[0] and "by the simulated judge" in page
+    assert HOSTILE in json.dumps(unpacked(page)[1]["queries"][0], ensure_ascii=False).replace('\\"', '"')
+    assert "onerror=" not in page and "hacked" not in page
+    assert page.count("<script") == page.count("</script>")
+    assert len(re.findall(r'<script type="module">', page)) == 1
 
 
 def test_page_and_figures_are_reproducible(run, page):

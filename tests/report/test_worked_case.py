@@ -44,14 +44,11 @@ def test_the_case_has_the_parts_of_table_8_and_two_answers(tmp_path):
     assert "The most points: trajectory 1\n\n9.0" in text and text.endswith("trajectory 0\n\n1.0")
 
 
-def test_a_run_without_points_or_groups_is_refused_in_one_line(tmp_path):
+def test_a_run_without_points_or_groups_is_refused_and_other_tournaments_have_scores(tmp_path):
     with pytest.raises(UserError, match="groups.jsonl.*rl.eval_steps"):
         worked_case(tmp_path)
     store(tmp_path, "pointwise_answer", [[EVEN]])
     with pytest.raises(UserError, match="no group has points of a tournament"):
         worked_case(tmp_path)
-
-
-def test_other_tournaments_have_scores_and_rewards(tmp_path):
-    store(tmp_path, "tournament", [[[1.0, 9.0, 3.0]]])
-    assert "| trajectory | raw tournament score | final reward |" in worked_case(tmp_path)
+    store(tmp_path / "other", "tournament", [[[1.0, 9.0, 3.0]]])
+    assert "| trajectory | raw tournament score | final reward |" in worked_case(tmp_path / "other")

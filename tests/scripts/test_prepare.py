@@ -1,14 +1,13 @@
 import json
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from parts import domain_of, training_queries_of
+from parts import training_queries_of
+from scripts import CONFIG, ROOT, run_python, sets_of
 
 from arenarl.config.load import load_config
 from arenarl.domains.travel.domain import TravelDomain
@@ -16,8 +15,6 @@ from arenarl.system.atomic_files import hash_files
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, read_jsonl, read_queries, write_jsonl
 
-ROOT = Path(__file__).resolve().parents[2]
-CONFIG = str(ROOT / "configs" / "quickstart.yaml")
 SIZES = {"data.sft_size": 9, "data.rl_size": 11, "data.test_per_subtask": 2, "data.baseline_attempts": 3}
 
 
@@ -31,10 +28,8 @@ def prepared(tmp_path_factory):
     """The folder that `python data/prepare.py` writes when run from another folder, and its output."""
     folder = tmp_path_factory.mktemp("elsewhere")
     sets = [word for override in overrides("travel") for word in ("--set", override)]
-    command = [sys.executable, str(ROOT / "data" / "prepare.py"), "travel", "--config", CONFIG, *sets]
-    done = subprocess.run(
-        command, cwd=folder, env=os.environ | {"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=False
-    )
+    command = [ROOT / "data" / "prepare.py", "travel", "--config", CONFIG, *sets]
+    done = run_python(folder, command, {"PYTHONHASHSEED": "7"})
     assert done.returncode == 0, done.stderr
     return folder / "travel", done.stdout
 
@@ -64,24 +59,10 @@ def test_the_script_writes_the_splits_and_a_manifest_with_their_counts_and_hashe
     manifest = json.loads((folder / "manifest.json").read_text())
     for name, count in names.items():
         assert len(list(read_jsonl(folder / f"{name}.jsonl"))) == count
-        assert manifest["splits"][name] == {
-            "records": count,
-            "sha256": prepare.module.file_hash(folder / f"{name}.jsonl"),
-        }
+        sha256 = prepare.module.file_hash(folder / f"{name}.jsonl")
+        assert manifest["splits"][name] == {"records": count, "sha256": sha256}
         assert manifest["splits"][name]["sha256"][:16] in output
     assert manifest["data"]["sft_size"] == 9 and manifest["environment"]["results"] == "compact"
-
-
-def test_the_duration_is_written_only_when_data_is_prepared(prepare, tmp_path):
-    timing = tmp_path / "runs" / "quickstart" / "data" / "timing.json"
-    prepare(tmp_path / "travel")
-    first = json.loads(timing.read_text())
-    assert first["stage"] == "data" and first["seconds"] > 0
-    timing.write_text("{}")
-    prepare(tmp_path / "travel")
-    assert timing.read_text() == "{}"
-    prepare(tmp_path / "travel", **{"data.seed": 1})
-    assert json.loads(timing.read_text())["stage"] == "data"
 
 
 def test_a_second_process_waits_and_uses_the_data_of_the_first(prepare, tmp_path, capsys):
@@ -98,46 +79,43 @@ def test_a_second_process_waits_and_uses_the_data_of_the_first(prepare, tmp_path
     assert second.result() and bytes_of(folder) == whole and (folder / "sft.jsonl").stat().st_mtime_ns == written
 
 
-def test_data_made_by_other_code_is_prepared_again(prepare, tmp_path):
-    folder = tmp_path / "travel"
-    prepare(folder)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert manifest["code"] == hash_files(TravelDomain.sources)
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"code": "another"}))
-    assert "up to date" not in prepare(folder)
-    assert json.loads((folder / "manifest.json").read_text()) == manifest
-
-
-def test_training_and_evaluation_read_the_prepared_splits(prepared):
-
+def test_training_reads_the_subtasks_that_the_config_names(prepared):
     config = load_config(CONFIG, overrides(prepared[0]))
-    queries, baselines = domain_of(config).read_test_set()
-    assert len(queries) == 10 and set(baselines) == {query.query_id for query in queries}
     assert {query.subtask for query in training_queries_of(config)} == {"Direction", "1-Day", "Compare", "Search"}
-    config.rl.subtasks, config.rl.groups = ["M-Day"], 2
-    assert {query.subtask for query in training_queries_of(config)} == {"M-Day"}
-    config.rl.groups = 3
-    with pytest.raises(UserError, match="fewer than rl.groups=3"):
-        training_queries_of(config)
-    config.rl.subtasks = ["Serch"]
-    with pytest.raises(UserError, match="unknown Serch"):
-        training_queries_of(config)
+    for subtask, groups, problem in (
+        ("M-Day", 2, None),
+        ("M-Day", 3, "fewer than rl.groups=3"),
+        ("Serch", 3, "unknown S"),
+    ):
+        config.rl.subtasks, config.rl.groups = [subtask], groups
+        if problem is None:
+            assert {query.subtask for query in training_queries_of(config)} == {subtask}
+            continue
+        with pytest.raises(UserError, match=problem):
+            training_queries_of(config)
 
 
-def test_a_second_run_changes_nothing_unless_a_setting_changes_or_a_file_is_missing(prepare, tmp_path):
-    folder = tmp_path / "data"
+def test_a_second_run_changes_nothing_unless_a_setting_or_the_code_changes_or_a_file_is_missing(prepare, tmp_path):
+    """The duration, too, is written only when data is prepared."""
+    folder, timing = tmp_path / "data", tmp_path / "runs" / "quickstart" / "data" / "timing.json"
     assert "up to date" not in prepare(folder)
-    before = bytes_of(folder)
-    assert "up to date" in prepare(folder) and bytes_of(folder) == before
+    before, first = bytes_of(folder), json.loads(timing.read_text())
+    assert first["stage"] == "data" and first["seconds"] > 0
+    timing.write_text("{}")
+    assert "up to date" in prepare(folder) and bytes_of(folder) == before and timing.read_text() == "{}"
     (folder / "rl_queries.jsonl").write_text("mine", encoding="utf-8")
     with pytest.raises(UserError, match="rl_queries.jsonl was changed after this script made it; delete it, or name"):
         prepare(folder)
     assert (folder / "rl_queries.jsonl").read_text() == "mine"
-    (folder / "rl_queries.jsonl").unlink()
-    assert "up to date" not in prepare(folder) and bytes_of(folder) == before
-    (folder / "sft.jsonl").unlink()
+    for missing in ("rl_queries.jsonl", "sft.jsonl"):
+        (folder / missing).unlink()
+        assert "up to date" not in prepare(folder) and bytes_of(folder) == before
+    manifest = json.loads(before["manifest.json"])
+    assert manifest["code"] == hash_files(TravelDomain.sources)
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"code": "another"}))
     assert "up to date" not in prepare(folder) and bytes_of(folder) == before
     assert "up to date" not in prepare(folder, **{"data.seed": 1}) and bytes_of(folder) != before
+    assert json.loads(timing.read_text())["stage"] == "data"
 
 
 def test_a_user_s_files_are_never_overwritten(prepare, tmp_path, monkeypatch):
@@ -179,8 +157,8 @@ def test_a_query_in_two_splits_is_refused_whatever_its_case_and_spacing(prepare,
 
 
 def test_items_of_an_environment_may_have_the_same_text(prepare_script, monkeypatch, capsys, tmp_path):
-    sizes = {"sft_size": 1, "rl_size": 2, "test_per_subtask": 1, "baseline_attempts": 1, "folder": tmp_path}
-    sets = [word for key, value in sizes.items() for word in ("--set", f"data.{key}={value}")]
+    sizes = {"data.sft_size": 1, "data.rl_size": 2, "data.test_per_subtask": 1, "data.baseline_attempts": 1}
+    sets = sets_of(sizes | {"data.folder": str(tmp_path)})
     babyai = str(ROOT / "configs" / "agentgym" / "babyai.yaml")
     monkeypatch.setattr(sys, "argv", ["prepare.py", "--config", babyai, *sets])
     prepare_script.main()

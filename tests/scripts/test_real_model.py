@@ -33,7 +33,7 @@ def real(smollm2, tmp_path_factory):
     return folder
 
 
-def test_the_packaged_model_s_folder_loads_and_its_replies_end(smollm2):
+def test_the_packaged_model_replies_and_any_process_of_a_group_can_convert_it(smollm2, tmp_path, monkeypatch):
     tokenizer, model = AutoTokenizer.from_pretrained(smollm2), load_model(smollm2, "float32")
     assert turn_end(tokenizer, load_tokenizer(smollm2).chat_template) == tokenizer.eos_token == "<|im_end|>"
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id and model.num_parameters() == 134_515_008
@@ -41,9 +41,6 @@ def test_the_packaged_model_s_folder_loads_and_its_replies_end(smollm2):
     prompt = tokenizer.apply_chat_template(question, add_generation_prompt=True, return_tensors="pt", return_dict=True)
     reply = model.generate(**prompt, max_new_tokens=30, do_sample=False)[0, prompt["input_ids"].shape[1] :]
     assert "Paris" in tokenizer.decode(reply) and reply[-1] == tokenizer.eos_token_id
-
-
-def test_any_process_of_a_group_can_convert_the_packaged_model(smollm2, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     distributed.init_process_group("fake", rank=1, world_size=2, store=FakeStore())
     try:
@@ -54,20 +51,14 @@ def test_any_process_of_a_group_can_convert_the_packaged_model(smollm2, tmp_path
     assert not differ(weights(Path(smollm2)), weights(folder))
 
 
-def test_sft_trains_and_logs_its_speed(real):
+def test_sft_rl_and_evaluation_leave_logs_weights_and_figures(real, smollm2):
     (step,) = [step for step in log_of(real / "runs" / "tiny" / "sft") if "loss" in step]
     assert step["step"] == 2 and 0 < step["loss"] < 4 and step["train_tokens_per_second"] > 0
     assert read(real / "runs" / "tiny" / "sft" / "data.json")["cut"] == 0
-
-
-def test_rl_rolls_out_ranks_and_updates(real, smollm2):
     (step,) = [step for step in log_of(real / "runs" / "tiny" / "rl") if "time/tokens_per_s" in step]
     assert step["time/tokens_per_s"] > 0 and step["rollout/policy_tokens"] > 0 and step["kl"] == 0
     sft = weights(real / "runs" / "tiny" / "sft")
     assert len(differ(weights(Path(smollm2)), sft)) == 7 * 30  # the linear layers, which LoRA adapts
-
-
-def test_evaluation_has_figures_of_both_policies(real):
     summary = read(real / "runs" / "tiny" / "summary.json")
     for policy in ("sft", "rl"):
         assert 0 < summary[policy]["greedy"]["policy_tokens"]["mean"] <= 64

@@ -1,12 +1,7 @@
 """The research recipe in small: data, SFT, pass rates, RL on both kinds of queries, evaluation with pass@4, report."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
-from scripts import ENVIRONMENT, ROOT, TINY, read, run_well
+from scripts import ROOT, TINY, read, run_python, run_well, sets_of
 
 from arenarl.report.conclusion import meaning
 from arenarl.report.page import write_page
@@ -28,19 +23,13 @@ def researched(tmp_path_factory):
     run_well(folder, "data/prepare.py", **OPTIONS)
     run_well(folder, "train_sft.py", **OPTIONS)
     keys = {key.replace("__", "."): value for key, value in OPTIONS.items() if key != "config"}
-    sets = [word for key, value in (TINY | keys).items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    command = [sys.executable, "-m", "arenarl.training.difficulty", "--config", OPTIONS["config"], *sets]
-    subprocess.run(command, cwd=folder, env=os.environ | ENVIRONMENT, check=True, capture_output=True)
+    command = ["-m", "arenarl.training.difficulty", "--config", OPTIONS["config"], *sets_of(TINY | keys)]
+    assert run_python(folder, command).returncode == 0
     run_well(folder, "train_rl.py", **OPTIONS)
     return folder, run_well(folder, "evaluate.py", **OPTIONS)
 
 
-def test_only_groups_without_a_known_answer_are_ranked(researched):
-    groups = list(read_jsonl(researched[0] / "runs" / "tiny" / "rl" / "groups.jsonl"))
-    assert groups and all((group["ranking"] is None) == (group["subtask"] == "synthetic_qa") for group in groups)
-
-
-def test_the_summary_has_accuracy_pass_at_4_and_the_rubric_on_valid_generations(researched):
+def test_the_summary_has_accuracy_pass_at_4_and_rubric_and_known_answers_are_not_ranked(researched):
     folder, output = researched
     summary = read(folder / "runs" / "tiny" / "summary.json")
     sampled = summary["rl"]["sampled"]
@@ -53,3 +42,5 @@ def test_the_summary_has_accuracy_pass_at_4_and_the_rubric_on_valid_generations(
     assert "pass_at_4" not in summary["rl"]["greedy"] and "pass@4 %" in output
     assert "accuracy" in meaning(summary)[0]
     assert write_page(folder / "runs" / "tiny", folder / "runs" / "tiny").stat().st_size > 50_000
+    groups = list(read_jsonl(researched[0] / "runs" / "tiny" / "rl" / "groups.jsonl"))
+    assert groups and all((group["ranking"] is None) == (group["subtask"] == "synthetic_qa") for group in groups)

@@ -13,16 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from scripts import (
-    ENVIRONMENT,
-    assert_a_whole_checkpoint_is_left,
-    command_of,
-    differ,
-    read,
-    run_well,
-    start,
-    weights,
-)
+from scripts import ENVIRONMENT, assert_a_whole_checkpoint_is_left, command_of, differ, read, run_well, start, weights
 
 from arenarl.run.timing import Stopwatch, timed
 from arenarl.system.atomic_files import write_json

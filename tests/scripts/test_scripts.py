@@ -1,15 +1,12 @@
 """Every script as a user runs it: real subprocesses, ZeRO-3 and GRPO on two processes, in a separate folder."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import tracked
 import yaml
-from scripts import CONFIG, ENVIRONMENT, ROOT, TINY, differ, read, run, run_well, weights, zero_3
+from scripts import CONFIG, ROOT, TINY, differ, read, run, run_python, run_well, sets_of, weights, zero_3
 
 from arenarl.config.load import load_config
 from arenarl.judges.local_server import free_port, running_server
@@ -17,6 +14,7 @@ from arenarl.report.page import write_page
 from arenarl.rollout.policy import load_tokenizer, require_model
 from arenarl.run.marks import MARK
 from arenarl.system.errors import UserError
+from arenarl.trajectory import read_jsonl
 
 pytestmark = pytest.mark.slow(seconds=120)  # all tests of this file together
 
@@ -42,26 +40,24 @@ def test_a_checkpoint_is_an_ordinary_hugging_face_folder(folder, stage):
     assert "<|im_start|>assistant" in prompt
 
 
-def test_sft_and_rl_change_all_weights(folder):
+def test_sft_and_rl_change_all_weights_count_trajectories_and_write_a_curve(folder):
+    """The curve has a point before training and every `eval_steps`."""
     runs = folder / "runs" / "tiny"
     initial, sft, rl = (weights(path) for path in (runs / "sft" / "initial", runs / "sft", runs / "rl"))
     assert len(differ(initial, sft)) == len(differ(sft, rl)) == len(sft) > 10
-
-
-def test_sft_counts_its_trajectories(folder):
-    data = read(folder / "runs" / "tiny" / "sft" / "data.json")
+    data, points = read(runs / "sft" / "data.json"), list(read_jsonl(runs / "rl" / "curve.jsonl"))
     assert data["trajectories"] == 200 and data["cut"] == 0 and 0 < data["longest"] <= data["max_length"]
+    assert [point["step"] for point in points] == [0, 2]
+    names = {f"eval/{decoding}/{name}" for decoding in ("sampled", "greedy") for name in FIGURES}
+    assert all(names < point.keys() for point in points)
 
 
-def test_every_stage_writes_its_config_and_provenance(folder):
-    config = load_config(CONFIG, [f"{key}={json.dumps(value)}" for key, value in TINY.items()])
+def test_every_stage_writes_config_and_provenance_and_the_summary_all_figures(folder, summary):
+    config = load_config(CONFIG, sets_of(TINY)[1::2])
     for stage in ("sft", "rl", "evaluate"):
         assert load_config(folder / "runs" / "tiny" / stage / "config.yaml") == config
         provenance = read(folder / "runs" / "tiny" / stage / "provenance.json")
         assert provenance["seed"] == 0 and provenance["judge_is_simulated"] is True and provenance["versions"]["trl"]
-
-
-def test_the_summary_has_the_figures_of_both_checkpoints_and_decodings(summary):
     assert summary["seed"] == 0 and summary["judge"] == "simulated" and 0 < summary["peak_memory_gb"] < 8
     seconds = summary["seconds"]
     assert set(seconds) == {"data", "sft", "rl", "evaluate", "total"} and all(value > 0 for value in seconds.values())
@@ -98,22 +94,13 @@ def test_repeating_an_evaluation_writes_the_same_bytes(folder, summary):
 
 
 def test_the_report_has_the_run_s_queries_groups_and_figures(folder):
-    command = [sys.executable, "-m", "arenarl.report", "tiny"]
-    done = subprocess.run(
-        command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
-    )
+    done = run_python(folder, ["-m", "arenarl.report", "tiny"])
     written = "written: runs/tiny/report.html\nwritten: runs/tiny/case.md\n"
     assert (done.returncode, done.stdout) == (0, written), done.stderr
     page = (folder / "runs" / "tiny" / "report.html").read_text()
     assert "Queries <small>20</small>" in page and "Training groups <small>2</small>" in page
-    figures = {path.stem for path in (folder / "runs" / "tiny" / "figures").iterdir()}
-    assert figures == {
-        "learning_curves",
-        "training_curves",
-        "win_rate_by_subtask",
-        "noise_against_spread",
-        "win_rate_by_length",
-    }
+    curves = "learning_curves training_curves win_rate_by_subtask noise_against_spread win_rate_by_length"
+    assert {path.stem for path in (folder / "runs" / "tiny" / "figures").iterdir()} == set(curves.split())
 
 
 def test_evaluation_has_pass_at_k_and_figures_by_test_time_turns(folder, summary):
@@ -170,13 +157,6 @@ def test_query_prints_one_trajectory_and_writes_no_summary(folder):
     assert (folder / "runs" / "tiny" / "summary.json").read_bytes() == before
 
 
-def test_the_curve_has_a_point_before_training_and_every_eval_steps(folder):
-    points = [json.loads(line) for line in (folder / "runs" / "tiny" / "rl" / "curve.jsonl").read_text().splitlines()]
-    assert [point["step"] for point in points] == [0, 2]
-    names = {f"eval/{decoding}/{name}" for decoding in ("sampled", "greedy") for name in FIGURES}
-    assert all(names < point.keys() for point in points)
-
-
 def test_rl_of_an_untrained_model_explains_itself_and_stops_with_a_checkpoint(folder):
     options = {"name": "untaught", "rl__init": "runs/tiny/sft/initial", "rl__steps": 3, "rl__eval_steps": 0}
     stopped = run(folder, "train_rl.py", processes=2, rl__stop_without_valid=2, **options)
@@ -198,7 +178,7 @@ def lora(folder):
     return folder / "runs" / "lora" / "rl"
 
 
-def test_rl_with_lora_trains_an_adapter_and_saves_merged_weights(lora, folder):
+def test_rl_with_lora_trains_an_adapter_and_logs_config_and_metrics_of_every_step(lora, folder):
     """The adapter moves away from the reference policy, which is the same model without the adapter."""
     changed = differ(weights(folder / "runs" / "tiny" / "sft"), weights(lora))
     assert len(changed) == 2 * 7 and all("_proj." in name for name in changed)
@@ -206,9 +186,6 @@ def test_rl_with_lora_trains_an_adapter_and_saves_merged_weights(lora, folder):
     assert kl[0] == 0 < kl[1]
     assert not (lora / "checkpoint-2" / "model.safetensors").exists()
     assert (lora / "checkpoint-2" / "adapter_model.safetensors").is_file()
-
-
-def test_wandb_has_the_config_and_the_metrics_of_every_step(lora):
     [records] = tracked.starts(lora.parent, read(lora / "wandb.json")["id"])
     begun, config, steps = tracked.begun(records), tracked.config(records), tracked.merged([records])
     assert (begun["run_group"], begun["job_type"]) == ("lora", "rl") and list(steps) == list(range(3))
@@ -258,13 +235,10 @@ def refused(folder, script, *arguments, words, **options):
 
 def test_a_wrong_number_of_processes_is_refused_before_any_work(folder):
     refused(folder, "train_sft.py", name="refused", words="torchrun --nproc_per_node 2 train_sft.py")
-    words = "rl.groups=2 cannot be shared by 5 processes"
-    options = f"--config {CONFIG} --processes 5 --set rl.groups=2"
-    command = [sys.executable, "-m", "arenarl.training.preflight", *options.split()]
-    done = subprocess.run(
-        command, cwd=folder, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2 and done.stderr.startswith(f"error: {words}") and done.stderr.count("\n") == 1
+    options = f"-m arenarl.training.preflight --config {CONFIG} --processes 5 --set rl.groups=2"
+    done = run_python(folder, options.split())
+    assert done.returncode == 2 and done.stderr.startswith("error: rl.groups=2 cannot be shared by 5 processes")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("script", ["train_sft.py", "train_rl.py"])
@@ -314,7 +288,7 @@ def test_llm_judges_are_paid_once_stop_at_their_budget_and_never_leak_the_key(fo
     assert figures["missing_verdicts"] == 0
     state = read(max(stopped.glob("checkpoint-*"), key=lambda path: int(path.name[11:])) / "trainer_state.json")
     assert state["log_history"][-2]["judge/total_calls"] <= len(served)
-    assert [json.loads(line)["step"] for line in (stopped / "curve.jsonl").read_text().splitlines()] == [0, 2]
+    assert [point["step"] for point in read_jsonl(stopped / "curve.jsonl")] == [0, 2]
 
     outputs.append(run(work, "evaluate.py", **without_key, **{"judge.store_only": True}))
     assert outputs[-1].returncode == 0, outputs[-1].stderr[-3000:]
@@ -327,11 +301,7 @@ def test_llm_judges_are_paid_once_stop_at_their_budget_and_never_leak_the_key(fo
 def test_faults_of_a_judge_invent_no_score_and_a_rerun_makes_no_call(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "run")
     words = "-m arenarl.studies.judge_faults --steps 1 --faults 0.3 --config"
-    sets = [word for key, value in TINY.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    command, environment = [sys.executable, *words.split(), CONFIG, *sets], os.environ | ENVIRONMENT
-    done = subprocess.run(
-        command, cwd=tmp_path / "run", env=environment, capture_output=True, text=True, timeout=900, check=False
-    )
+    done = run_python(tmp_path / "run", [*words.split(), CONFIG, *sets_of(TINY)])
     assert done.returncode == 0, done.stderr[-3000:]
     figures = json.loads(done.stdout.splitlines()[-1])
     assert list(figures) == ["fault_share", "invented_scores", "failed_verdicts", "throughput_ratio", "calls_on_rerun"]

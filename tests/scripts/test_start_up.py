@@ -1,12 +1,7 @@
 """Scripts must not import unneeded packages, which cost every process up to several seconds."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
-from scripts import CONFIG, ENVIRONMENT, ROOT
+from scripts import CONFIG, ROOT, run_python, sets_of
 
 TRAINING = {"trl", "deepspeed", "datasets", "pandas", "pyarrow", "wandb"}
 OTHERS = {
@@ -18,9 +13,7 @@ MODELS = {"torch", "transformers", "accelerate", "peft"}
 
 def run_and_loaded(folder, *command):
     """Run a script; return its result and the names of all packages and modules that it loaded."""
-    environment = os.environ | ENVIRONMENT | {"PYTHONPROFILEIMPORTTIME": "1"}
-    command = [sys.executable, *command]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = run_python(folder, command, {"PYTHONPROFILEIMPORTTIME": "1"})
     assert "Traceback" not in done.stderr, done.stderr[-4000:]
     lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
     modules = [line.rpartition("|")[2].strip().split(".") for line in lines]
@@ -47,6 +40,6 @@ def test_scripts_do_not_load_unneeded_packages(command, needed, unneeded, tmp_pa
 @pytest.mark.slow(seconds=8)
 def test_evaluation_loads_no_training_package(policy_path, tmp_path):
     changes = {"evaluate.checkpoints": {"sft": policy_path}, "rollout.max_turns": 1, "rollout.max_turn_tokens": 2}
-    sets = [word for key, value in changes.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-    done, modules = run_and_loaded(tmp_path, str(ROOT / "evaluate.py"), "--config", CONFIG, "--query", "?", *sets)
+    words = "--config", CONFIG, "--query", "?", *sets_of(changes)
+    done, modules = run_and_loaded(tmp_path, str(ROOT / "evaluate.py"), *words)
     assert "\nended: " in done.stdout and not (TRAINING | OTHERS | {"peft"}) & modules

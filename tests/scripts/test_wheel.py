@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from judge_servers import completion, serving, write_judge
+from judge_servers import answering, completion, serving, write_judge
 
 from arenarl.system import errors
 from arenarl.system.repository import ROOT
@@ -105,11 +105,7 @@ print(json.dumps([version("arenarl"), "numpy" in light or "pydantic" in light, s
         first_is_good = prompt.index("good") < prompt.index("bad")
         return completion(json.dumps({f"agent_{k + 1}": {"quality": 9 - 5 * (k == first_is_good)} for k in (0, 1)}))
 
-    from aiohttp import web
-
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", favour_the_second)
-    with serving(app) as url:
+    with serving(answering(favour_the_second)) as url:
         write_judge(folder, url)
         (folder / "in.jsonl").write_text(json.dumps({"prompt": "p", "candidates": ["a bad one", "a good one"]}))
         words = ("rank", "in.jsonl", "--judge", "judge.yaml", "--rubric", "quality", "--out", "out.jsonl")

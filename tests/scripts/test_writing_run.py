@@ -23,7 +23,7 @@ def written(tmp_path_factory):
     return folder, run_well(folder, "evaluate.py", **OPTIONS)
 
 
-def test_the_summary_has_win_rate_quality_and_length(written):
+def test_a_run_without_tools_has_tournaments_win_rate_quality_and_length(written):
     folder, output = written
     summary = read(folder / "runs" / "tiny" / "summary.json")
     sampled = summary["rl"]["sampled"]
@@ -31,16 +31,10 @@ def test_the_summary_has_win_rate_quality_and_length(written):
     assert "length % of asked" in output and sampled["tool_calls"]["mean"] == 0
     assert set(sampled["by_subtask"]) == {"Notice", "Letter", "Report", "Speech"} and len(sampled["by_dimension"]) == 4
     assert sampled["by_length"].keys() == summary["sft"]["greedy"]["by_length"].keys()
-
-
-def test_training_groups_are_ranked_by_tournaments_and_have_no_tool_call(written):
+    page = write_page(written[0] / "runs" / "tiny", written[0] / "runs" / "tiny")
+    assert page.stat().st_size > 50_000 and "against length" in page.read_text(encoding="utf-8")
+    assert (written[0] / "runs" / "tiny" / "figures" / "win_rate_by_length.svg").is_file()
     groups = list(read_jsonl(written[0] / "runs" / "tiny" / "rl" / "groups.jsonl"))
     assert groups and all(group["ranking"]["matches"] or len(set(group["ranks"])) == 1 for group in groups)
     turns = [read_turns(trajectory["messages"]) for group in groups for trajectory in group["trajectories"]]
     assert all(len(of_trajectory) == 1 for of_trajectory in turns)
-
-
-def test_the_report_plots_win_rate_against_length(written):
-    page = write_page(written[0] / "runs" / "tiny", written[0] / "runs" / "tiny")
-    assert page.stat().st_size > 50_000 and "against length" in page.read_text(encoding="utf-8")
-    assert (written[0] / "runs" / "tiny" / "figures" / "win_rate_by_length.svg").is_file()
