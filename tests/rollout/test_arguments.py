@@ -89,13 +89,18 @@ def test_the_schema_decides_about_arguments_beyond_its_properties(more, takes, r
             check_call(tools_of(more), "f", refuses)
 
 
-def test_a_schema_is_read_by_the_draft_that_it_names():
-    pair = {"type": "array", "items": [{"type": "number"}, {"type": "string"}]}
-    tools = tools_of({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"x": pair}})
+@pytest.mark.parametrize(("draft", "properties", "fits", "misfit", "words"), [
+    ("07", {"x": {"type": "array", "items": [{"type": "number"}, {"type": "string"}]}},
+     {"x": [1, "a"]}, {"x": [1, 2]}, "a string, not 2"),
+    ("03", {"x": {"type": "any", "required": True}, "y": {"type": ["integer", {"type": "string"}]}},
+     {"x": "5", "y": "a"}, {"y": 1}, "x"),
+])  # fmt: skip
+def test_a_schema_is_read_by_the_draft_that_it_names(draft, properties, fits, misfit, words):
+    tools = tools_of({"$schema": f"http://json-schema.org/draft-{draft}/schema#", "properties": properties})
     assert schema_problem(tools[0]["function"]["parameters"]) is None
-    assert check_call(tools, "f", {"x": [1, "a"]}) == {"x": [1, "a"]}
-    with pytest.raises(ToolError, match="a string, not 2"):
-        check_call(tools, "f", {"x": [1, 2]})
+    assert check_call(tools, "f", fits) == fits
+    with pytest.raises(ToolError, match=words):
+        check_call(tools, "f", misfit)
 
 
 @pytest.mark.parametrize(
@@ -126,10 +131,8 @@ def test_any_arguments_either_fit_or_raise_a_tool_error(arguments):
             assert Draft202012Validator(ALL[0]["function"]["parameters"]).is_valid(checked)
 
 
-def test_an_invalid_schema_is_found_at_the_start():
-    wrong = {"type": "object", "properties": {"x": {"type": "text"}}}
-    assert all(map(schema_problem, (wrong, {"type": "array"}, [], {"$schema": 7})))
-    assert schema_problem(ALL[0]["function"]["parameters"]) is None
+DEFINITIONS = {"Tree": {"properties": {"children": {"items": {"$ref": "#/$defs/Tree"}}}}}
+CIRCLES = {"A": {"$ref": "#/$defs/A"}, "B": {"allOf": [{"oneOf": [{"$ref": "#/$defs/B"}]}]}}
 
 
 @pytest.mark.parametrize(("schema", "message"), [
@@ -145,16 +148,18 @@ def test_an_invalid_schema_is_found_at_the_start():
     ({"type": ["string", {"$ref": "#/properties/x"}]}, "leads back"),
 ])  # fmt: skip
 def test_unusable_references_are_found_at_the_start(schema, message):
-    definitions = {
-        "A": {"$ref": "#/$defs/A"}, "B": {"allOf": [{"oneOf": [{"$ref": "#/$defs/B"}]}]},
-        "Tree": {"properties": {"children": {"items": {"$ref": "#/$defs/Tree"}}}},
-    }  # fmt: skip
-    if message != "leads back":
-        definitions = {name: definition for name, definition in definitions.items() if name not in "AB"}
-    draft = 3 if "leads back" == message and {"extends", "disallow", "type"} & schema.keys() else 2020
-    named = {"$schema": "http://json-schema.org/draft-03/schema#"} if draft == 3 else {}
-    problem = schema_problem({**named, "type": "object", "properties": {"x": schema}, "$defs": definitions})
+    whole = {"type": "object", "properties": {"x": schema}}
+    whole["$defs"] = DEFINITIONS | (CIRCLES if message == "leads back" else {})
+    if {"extends", "disallow", "type"} & schema.keys():
+        whole["$schema"] = "http://json-schema.org/draft-03/schema#"
+    problem = schema_problem(whole)
     assert problem is None if message is None else message in problem
+
+
+def test_an_invalid_schema_is_found_at_the_start():
+    wrong = {"type": "object", "properties": {"x": {"type": "text"}}}
+    assert all(map(schema_problem, (wrong, {"type": "array"}, [], {"$schema": 7})))
+    assert schema_problem(ALL[0]["function"]["parameters"]) is None
 
 
 CHAIN = {f"M{n}": {"anyOf": [{"$ref": f"#/$defs/M{n + 1}"}] * 2} for n in range(40)} | {"M40": {"type": "integer"}}
@@ -191,15 +196,6 @@ def test_arguments_that_take_too_long_to_check_are_an_error_and_the_next_call_wo
         with pytest.raises(ToolError, match="does not fit"):
             check_call(tools_of(schema), "f", {"x": "b"} if "properties" in more else {"aa": 1})
         assert check_call(tools_of(schema), "f", {"x": "aa"} if "properties" in more else {"b": "x"})
-
-
-def test_old_drafts_work():
-    kinds = {"x": {"type": "any", "required": True}, "y": {"type": ["integer", {"type": "string"}]}}
-    tools = tools_of({"$schema": "http://json-schema.org/draft-03/schema#", "required": True, "properties": kinds})
-    assert schema_problem(tools[0]["function"]["parameters"]) is None
-    assert check_call(tools, "f", {"x": "5", "y": "a"}) == {"x": "5", "y": "a"}
-    with pytest.raises(ToolError, match="x"):
-        check_call(tools, "f", {"y": 1})
 
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])

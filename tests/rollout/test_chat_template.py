@@ -190,11 +190,18 @@ def test_sft_and_rollouts_agree_with_any_tokenizer_and_its_control_tokens_never_
         assert chat_encoder(tokenizer).harmless(text) == text
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["gemma", "llama"])
-def test_the_templates_of_the_documentation_show_everything(number):
-    page = (Path(__file__).parents[2] / "docs" / "chat_templates.md").read_text(encoding="utf-8")
-    template = re.findall(r"```jinja\n(.*?)```", page, re.DOTALL)[number]
-    tokenizer = tiny_tokenizer("metaspace first", template)
+PAGE = (Path(__file__).parents[2] / "docs" / "chat_templates.md").read_text(encoding="utf-8")
+# as a part of the last query, the tools would vanish once a turn follows: SFT would teach another prompt
+IN_LAST = TAGS.replace("{{ '<|' + m['role']", "{% if tools and loop.last and m['role'] == 'user' %}{{ tools | tojson }}"
+                       "{% endif %}{{ '<|' + m['role']", 1)  # fmt: skip
+SHOWN = dict(zip(("gemma", "llama"), re.findall(r"```jinja\n(.*?)```", PAGE, re.DOTALL), strict=True))
+
+
+@pytest.mark.parametrize(("kind", "template"), [
+    ("metaspace first", SHOWN["gemma"]), ("metaspace first", SHOWN["llama"]), ("bytes", IN_LAST),
+], ids=["gemma", "llama", "tools in the last message"])  # fmt: skip
+def test_templates_of_the_documentation_and_with_tools_in_the_last_message_show_everything(kind, template):
+    tokenizer = tiny_tokenizer(kind, template)
     tokenizer.add_special_tokens({"additional_special_tokens": ["<start_of_turn>", "<end_of_turn>", "<|eot_id|>"]})
     make_trainable(tokenizer, "a policy")
     two_calls = call("lookup", x="a") + "\n" + call("lookup", x="b").partition("\n\n")[2]
@@ -221,14 +228,6 @@ def test_words_and_blanks_among_added_tokens_are_ordinary_text(tokenizer):
     encoder = ChatEncoder(tokenizer)
     text = 'covid-19  in C++\n\n-> {"start": "a", "end": "b"}'
     assert encoder.harmless(text) == text and encoder.harmless("a <tool>") == "a < tool>"
-
-
-def test_tools_that_a_template_shows_only_in_its_last_message_go_into_the_system_message():
-    """As a part of the last query they would vanish once a turn follows: SFT would teach another prompt."""
-    shown = "{% if tools and loop.last and m['role'] == 'user' %}{{ tools | tojson }}{% endif %}"
-    tokenizer = tiny_tokenizer("bytes", TAGS.replace("{{ '<|' + m['role']", shown + "{{ '<|' + m['role']", 1))
-    make_trainable(tokenizer, "a policy")
-    assert_parity(tokenizer, lambda: Speaks(""), [call("lookup", x="Lotus Park"), ANSWER])
 
 
 def refusing(condition, problem):

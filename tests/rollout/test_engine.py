@@ -10,22 +10,20 @@ from policies import ANSWER, Echo, HalfScripted, Scripted, call, observations_of
 
 from arenarl.config.schema import RolloutConfig
 from arenarl.domains.travel.tools import TravelEnvironment
-from arenarl.rollout.chat_template import LEAST_ROOM, bounded_ids
+from arenarl.rollout.chat_template import bounded_ids
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator
 from arenarl.rollout.policy import Limit, NoRoom
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
-from arenarl.training.sft_data import as_text, tokenize
-from arenarl.trajectory import Trajectory, assistant_text, read_turns
+from arenarl.training.sft_data import tokenize
+from arenarl.trajectory import Trajectory, read_turns
 
 LIMITS = RolloutConfig(group_size=4, max_turns=4, max_tokens=400, max_turn_tokens=96)
 LOOK = call(query="Lotus Park")
 NAVIGATE = call("get_navigation", start="Lotus Park", end="Jade Park")
 ODD_TURNS = [
-    call("serch_poi"), call(), call(query=3), call(query=None), call(querry="x"),
-    call("search_flights", date="soon", from_city="x", to_city="y"),
-    call("around_search", location="Lotus Park", radius=float("nan")), call("around_search", location="", radius=1e999),
+    call("serch_poi"), call(query=None), call("around_search", location="Lotus Park", radius=float("nan")),
     call("get_navigation", start="", end="", via_points=";;;"), call(query="\ud800"),
     call("search_flights", date="\x00", from_city="Wuhan", to_city="Xian"), think("<tool_call>\n{broken\n</tool_call>"),
     think("<tool_call>\n\n</tool_call>"), think("<tool_call>\n[[[[\n</tool_call>"),
@@ -33,18 +31,6 @@ ODD_TURNS = [
     think('<tool_call>\n{"name": [], "arguments": {}}\n</tool_call>'),
     think("Let me see.\n<tool_call>\nnull\n</tool_call>\n<answer>\nhere\n</answer>"),
 ]  # fmt: skip
-
-
-class Spy:
-    """A generator that records the turns of another."""
-
-    def __init__(self, generator):
-        self.generator, self.turns = generator, []
-
-    async def generate(self, request):
-        turn = await self.generator.generate(request)
-        self.turns.append((request, turn.token_ids))
-        return turn
 
 
 def engine_of(tokenizer, generator, environment, config=LIMITS):
@@ -85,28 +71,6 @@ def test_the_mask_is_1_on_exactly_the_policys_own_tokens(tokenizer, compact):
     assert tokenizer.decode(trajectory.prompt_ids) == prompt
     assert observations_of(trajectory) == [*observations, []]
     assert trajectory.logprobs_T == [None] * len(trajectory.completion_ids)  # the back end returns none
-
-
-@pytest.mark.parametrize("schemas_in_prompt", [True, False])
-def test_token_ids_equal_the_tokenised_conversation(tokenizer, compact, taught, schemas_in_prompt):
-    """The trainer sees the tokens that SFT trained on: no token changes between turns."""
-
-    def turns_of(trajectory):
-        return [assistant_text(message) for message in trajectory.messages if message["role"] == "assistant"]
-
-    lessons = taught[::4]
-    scripts = {lesson.query.query: turns_of(lesson.trajectory) for lesson in lessons}
-    config = RolloutConfig(max_turns=12, max_tokens=2000, max_turn_tokens=500)
-    engine = RolloutEngine(Scripted(tokenizer, scripts), tokenizer, lambda: compact, config, schemas_in_prompt)
-    trajectories = engine.roll_out([Attempt(lesson.query, 0.0, 1) for lesson in lessons])
-    for lesson, trajectory in zip(lessons, trajectories, strict=True):
-        assert trajectory.messages == lesson.trajectory.messages and trajectory.valid
-        tools = compact.tools if schemas_in_prompt else None
-        whole = tokenizer.apply_chat_template(as_text(lesson.trajectory.messages), tools=tools, return_dict=False)
-        token_ids = trajectory.prompt_ids + trajectory.completion_ids
-        assert token_ids == whole[: len(token_ids)] and tokenizer.decode(whole[len(token_ids) :]) == "\n"
-        turns, own = len(scripts[lesson.query.query]), sum(trajectory.policy_mask_T)
-        assert trajectory.meta == {"turns": turns, "tool_calls": turns - 1, "tool_errors": 0, "policy_tokens": own}
 
 
 class Greeting(Echo):
@@ -156,43 +120,34 @@ def test_a_first_observation_without_room_makes_only_its_trajectory_void(tokeniz
     assert capfd.readouterr().err.count("such a trajectory is void (rollout/no_room_rate)") == 1
 
 
-@pytest.mark.parametrize("observation", [None, "hello " * 9])
-@pytest.mark.parametrize("error", [None, KeyError("x")], ids=repr)
-def test_a_query_without_room_is_void_after_the_first_rollout(tokenizer, observation, error):
-    class World(Greeting):
-        def reset(self, query):
-            if error:
-                raise error
-            return super().reset(query)
-
-    engine, long = engine_with_room(tokenizer, World(observation), 0), query("Find a " + "very " * 99 + "quiet park.")
+@pytest.mark.parametrize(("observation", "end"), [
+    (None, "no_room"), ("hello " * 9, "no_room"), (KeyError("x"), "tool_crash"),
+])  # fmt: skip
+def test_a_query_without_room_is_void_after_the_first_rollout(tokenizer, observation, end):
+    environment = Echo()
+    environment.reset = Failing(observation).fail
+    engine, long = engine_with_room(tokenizer, environment, 0), query("Find a " + "very " * 99 + "quiet park.")
     engine.require_room([query()])
     (void,) = engine.roll_out([Attempt(long, 0.0, 1)])
-    assert void.stop_reason == ("tool_crash" if error else "no_room") and void.messages[0]["content"] == long.query
+    assert void.stop_reason == end and void.messages[0]["content"] == long.query
     assert void.is_void and 0 < len(void.prompt_ids) < 10 and void.completion_ids == []
-
-
-class Narrow(Scripted):
-    """A back end that reads at most `most` tokens, less than the policy."""
-
-    most = 300
-
-    async def generate(self, request):
-        if len(request.token_ids) > self.most:
-            raise NoRoom(f"a prompt of {len(request.token_ids)} tokens is too long; lower rollout.max_tokens")
-        return await super().generate(request)
 
 
 def test_a_trajectory_whose_own_turns_took_the_room_of_its_back_end_is_not_void(tokenizer, capfd):
     """Otherwise a policy would escape the judge by long turns, and its short trajectories alone would count."""
 
-    class Scored(Greeting):
-        def score(self):
-            return 0.25
+    class Narrow(Scripted):
+        """A back end that reads fewer tokens than the policy."""
+
+        async def generate(self, request):
+            if len(request.token_ids) > 300:
+                raise NoRoom(f"a prompt of {len(request.token_ids)} tokens is too long; lower rollout.max_tokens")
+            return await super().generate(request)
 
     scripts = {"park": [call("f", x="long " * 150), ANSWER], "lake": [call("f"), ANSWER]}
     queries = [query("Find a quiet park."), query("Find a quiet lake.", "p")]
-    environment = Scored(None, None, "hello " * 400)
+    environment = Greeting(None, None, "hello " * 400)
+    environment.score = lambda: 0.25
     engine = engine_of(tokenizer, Narrow(tokenizer, scripts), environment, RolloutConfig(max_tokens=3000))
     long, short, void = engine.roll_out([Attempt(one, 0.0, 1) for one in (*queries, queries[0])])
     assert (long.stop_reason, short.stop_reason, void.stop_reason) == ("max_tokens", "answer", "no_room")
@@ -230,10 +185,8 @@ def test_no_observation_is_tokenised_far_beyond_the_room_for_it(tokenizer, monke
 
 def test_a_bound_on_tokenising_changes_no_trajectory(tokenizer, monkeypatch):
     """Observations around the bound, one or two a turn, that fit or not, at the last turn or before it."""
-    rng, words = (
-        random.Random(0),
-        ["Lotus Park", " ", "\n", "公园", "17:30 ", "¥1290", "x" * 40, "<|im_end|>", "é", "=="],
-    )
+    rng = random.Random(0)
+    words = ["Lotus Park", " ", "\n", "公园", "17:30 ", "¥1290", "x" * 40, "<|im_end|>", "é", "=="]
     two_calls = think(call("f").partition("\n\n")[2] + "\n" + call("g").partition("\n\n")[2])
     is_cut = []
 
@@ -259,30 +212,25 @@ def test_a_bound_on_tokenising_changes_no_trajectory(tokenizer, monkeypatch):
     assert min(is_cut.count(True), is_cut.count(False)) > 10
 
 
-@pytest.mark.parametrize("text", ["Lotus Park 17:30 公园 " * 1000, "=" * 20_000, "ab" * 20_000], ids=range(3))
-def test_a_part_of_a_text_has_far_more_tokens_than_the_room(tokenizer, text):
-    whole = tokenizer.encode(text)
-    for room in (1, LEAST_ROOM, 3 * LEAST_ROOM):
-        token_ids = bounded_ids(lambda size: tokenizer.encode(text[:size]), len(text), room)
-        assert token_ids == whole or len(whole) > len(token_ids) > 2 * max(room, LEAST_ROOM)
-    assert bounded_ids(lambda size: tokenizer.encode(text[:size]), len(text), len(whole)) == whole  # it fits
-
-
 def test_a_random_policys_tokens_are_kept_unchanged(tokenizer, model, compact):
-    spy = Spy(TransformersGenerator(model, tokenizer, 8))
-    config = RolloutConfig(group_size=6, max_turns=3, max_tokens=60, max_turn_tokens=25)
-    (group,) = engine_of(tokenizer, spy, compact, config).roll_out_groups([query()], seed=0)
-    for trajectory in group.trajectories:
-        end, whole = len(trajectory.prompt_ids), trajectory.prompt_ids + trajectory.completion_ids
-        mask = [0] * end + trajectory.policy_mask_T
-        while end < len(whole):
-            candidates = [turn for request, turn in spy.turns if request.token_ids == whole[:end]]
-            turn = next(turn for turn in candidates if whole[end : end + len(turn)] == turn)
-            assert mask[end : end + len(turn)] == [1] * len(turn)
-            end += len(turn)
-            while end < len(whole) and not mask[end]:
-                end += 1
-        assert len(trajectory.completion_ids) <= 60
+    class Spy(TransformersGenerator):
+        """A generator that records its requests and turns."""
+
+        async def generate(self, request):
+            turn = await super().generate(request)
+            self.turns.append((request.token_ids, turn.token_ids))
+            return turn
+
+    spy = Spy(model, tokenizer, 8)
+    engine = engine_of(tokenizer, spy, compact, RolloutConfig(max_turns=3, max_tokens=60, max_turn_tokens=25))
+    for seed in range(6):
+        spy.turns = []
+        (trajectory,) = engine.roll_out([Attempt(query(), 0.8, seed)])
+        whole, mask = trajectory.prompt_ids + trajectory.completion_ids, trajectory.policy_mask_T
+        own = [token for token, is_own in zip(trajectory.completion_ids, mask, strict=True) if is_own]
+        assert own == [token for _, turn in spy.turns for token in turn] and len(mask) <= 60
+        for prompt, turn in spy.turns:
+            assert whole[: len(prompt) + len(turn)] == prompt + turn
 
 
 @pytest.mark.parametrize(("turns", "expected"), [
@@ -295,6 +243,8 @@ def test_every_end_of_a_trajectory_has_its_stop_reason(tokenizer, compact, turns
     assert (trajectory.stop_reason, trajectory.valid) == (expected, expected == "answer")
     messages = sum(message["role"] == "assistant" for message in trajectory.messages)
     assert trajectory.meta["turns"] == len(turns) == messages
+    counts = {"tool_calls": turns.count(LOOK), "tool_errors": 0, "policy_tokens": sum(trajectory.policy_mask_T)}
+    assert trajectory.meta == {"turns": len(turns)} | counts
 
 
 def test_max_turns_of_an_attempt_or_a_group_replaces_the_configs(tokenizer, compact):
@@ -306,14 +256,7 @@ def test_max_turns_of_an_attempt_or_a_group_replaces_the_configs(tokenizer, comp
             assert (trajectory.meta["turns"], trajectory.stop_reason) == ends
 
 
-def test_an_answer_that_a_budget_cuts_short_is_not_valid(tokenizer, compact):
-    length = len(tokenizer.encode(ANSWER))  # without the end-of-turn token
-    for key in ("max_turn_tokens", "max_tokens"):
-        for room, end in ((length, "max_tokens"), (length + 1, "answer")):
-            assert roll_out(tokenizer, [ANSWER], compact, RolloutConfig(**{key: room})).stop_reason == end
-
-
-def test_no_trajectory_is_longer_than_its_budget(tokenizer, compact):
+def test_no_trajectory_is_longer_than_its_budget_and_a_cut_answer_is_not_valid(tokenizer, compact):
     for max_tokens in range(20, 161, 14):
         generator = Scripted(tokenizer, {query().query: [LOOK, NAVIGATE, call(query="Jade Park"), ANSWER]})
         config = RolloutConfig(max_turns=4, max_tokens=max_tokens, max_turn_tokens=50)
@@ -321,6 +264,10 @@ def test_no_trajectory_is_longer_than_its_budget(tokenizer, compact):
         assert len(trajectory.completion_ids) == len(trajectory.policy_mask_T) <= max_tokens
         assert trajectory.policy_mask_T[-1] == 1 and trajectory.stop_reason in ("answer", "max_tokens")
         assert all(request.max_tokens <= 50 for request in generator.requests)
+    length = len(tokenizer.encode(ANSWER))  # without the end-of-turn token
+    for key in ("max_turn_tokens", "max_tokens"):
+        for room, end in ((length, "max_tokens"), (length + 1, "answer")):
+            assert roll_out(tokenizer, [ANSWER], compact, RolloutConfig(**{key: room})).stop_reason == end
 
 
 @pytest.mark.parametrize("has_anchor", [True, False])
@@ -370,13 +317,6 @@ def test_a_tool_result_above_the_limit_loses_its_middle(tokenizer, compact, monk
     else:
         assert whole.startswith(head) and whole.endswith(tail) and tail
         assert 50 <= len(tokenizer.encode(cut, add_special_tokens=False)) <= 64
-
-
-def test_a_tool_result_with_half_a_surrogate_pair_can_be_shortened(tokenizer):
-    config = dataclasses.replace(LIMITS, max_result_tokens=12)
-    trajectory = roll_out(tokenizer, [call("f"), ANSWER], Hostile(), config)
-    ((observation,), _) = observations_of(trajectory)
-    assert trajectory.valid and observation.startswith("ok") and observation.endswith("?") and "[…]" in observation
 
 
 @pytest.mark.parametrize("turn", ODD_TURNS, ids=range(len(ODD_TURNS)))
@@ -439,16 +379,16 @@ class Failing(Echo):
         self.error = error
 
     async def call(self, name, arguments):
-        if name == "f" and isinstance(self.error, BaseException):
+        return self.fail() if name == "f" else "fine"
+
+    def fail(self, *_):
+        if isinstance(self.error, BaseException):
             raise self.error
-        return self.error if name == "f" else "fine"
+        return self.error
 
 
-CRASHES = [ConnectionError("gone"), KeyError("x"), RecursionError(),
-           ValueError("\ud800" * 1000), AssertionError(), StopIteration(), TimeoutError(),
-           ExceptionGroup("both", [OSError(28, "No space left on device")]), SystemExit(1),
-           asyncio.CancelledError("a task of the world's"),
-           None, b"bytes", {"a": 1}, 7]  # fmt: skip
+CRASHES = [ConnectionError("gone"), ValueError("\ud800" * 1000), ExceptionGroup("both", [OSError(28, "No space left")]),
+           SystemExit(1), asyncio.CancelledError("a task of the world's"), None, b"bytes", {"a": 1}, 7]  # fmt: skip
 
 
 @pytest.mark.parametrize("error", CRASHES, ids=range(len(CRASHES)))
@@ -464,35 +404,32 @@ def test_an_unexpected_exception_or_result_makes_only_its_trajectory_void(tokeni
     assert capfd.readouterr().err.count("A tool crashed") == 1
 
 
-class Straggling(Echo):
-    """An environment whose `where`, reset or call, does not return for the first `count` trajectories."""
-
-    def __init__(self, where, count):
-        super().__init__()
-        self.where, self.left = where, count
-
-    async def wait(self, where):
-        if where == self.where and self.left:
-            self.left -= 1
-            await asyncio.Event().wait()
-
-    async def reset(self, query):
-        super().reset(query)
-        await self.wait("reset")
-
-    async def call(self, name, arguments):
-        await self.wait("call")
-        return await super().call(name, arguments)
-
-
 @pytest.mark.parametrize(("where", "tokens"), [("reset", 0), ("call", 1)])
 def test_a_straggler_in_training_is_void_and_changes_no_other_trajectory(tokenizer, where, tokens):
-    def groups(environment, max_seconds):
+    class Straggling(Echo):
+        """Does not return from `where` for the first two trajectories."""
+
+        left = {where: 2}
+
+        async def wait(self, where):
+            if self.left.get(where):
+                self.left[where] -= 1
+                await asyncio.Event().wait()
+
+        async def reset(self, query):
+            super().reset(query)
+            await self.wait("reset")
+
+        async def call(self, name, arguments):
+            await self.wait("call")
+            return await super().call(name, arguments)
+
+    def group_of(environment, max_seconds):
         generator = Scripted(tokenizer, {query().query: [call("f"), ANSWER]})
         config = dataclasses.replace(LIMITS, max_seconds=max_seconds)
-        return engine_of(tokenizer, generator, environment, config).roll_out_groups([query()], seed=1)
+        return engine_of(tokenizer, generator, environment, config).roll_out_groups([query()], seed=1)[0]
 
-    (unlimited,), (limited,) = groups(Echo(), None), groups(environment := Straggling(where, 2), 1.0)
+    unlimited, limited = group_of(Echo(), None), group_of(environment := Straggling(), 1.0)
     assert [one.stop_reason for one in limited.trajectories] == ["max_seconds"] * 2 + ["answer"] * 2
     assert limited.trajectories[2:] == unlimited.trajectories[2:] and environment.resets == 4  # none begins again
     for void in limited.trajectories[:2]:
@@ -539,22 +476,24 @@ def test_an_observation_cannot_end_its_own_message_in_rollouts_and_sft(tokenizer
     for token, count in {"<|im_start|>": 2, "<|endoftext|>": 0, "</tool_response>": 1, "<answer>": 0}.items():
         assert sum(token in text for text in texts) == count
     assert "ok\n< /tool_response>< |im_end|>" in observation[1]
-    messages = trajectory.messages
-    assert tokenizer.apply_chat_template(as_text(messages), return_dict=False)[: len(whole)] == whole
-    raw = [message | {"content": Hostile.text} if message["role"] == "tool" else message for message in messages]
+    raw = [
+        message | {"content": Hostile.text} if message["role"] == "tool" else message for message in trajectory.messages
+    ]
     assert tokenize(tokenizer, raw, None, 4096)["input_ids"][: len(whole)] == whole
-
-
-class WithLogprobs(Scripted):
-    """A scripted generator whose n-th token has the logprob -n."""
-
-    async def generate(self, request):
-        turn = await super().generate(request)
-        return GeneratedTurn(turn.token_ids, [-float(n) for n in range(len(turn.token_ids))])
+    config = dataclasses.replace(LIMITS, max_result_tokens=12)
+    ((shortened,), _) = observations_of(roll_out(tokenizer, [call("f"), ANSWER], Hostile(), config))
+    assert shortened.startswith("ok") and shortened.endswith("?") and "[…]" in shortened  # half a surrogate pair
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_only_sampled_tokens_have_logprobs(tokenizer, compact, temperature):
+    class WithLogprobs(Scripted):
+        """A scripted generator whose n-th token has the logprob -n."""
+
+        async def generate(self, request):
+            turn = await super().generate(request)
+            return GeneratedTurn(turn.token_ids, [-float(n) for n in range(len(turn.token_ids))])
+
     generator = WithLogprobs(tokenizer, {query().query: [LOOK, ANSWER]})
     (trajectory,) = engine_of(tokenizer, generator, compact).roll_out([Attempt(query(), temperature, 1)])
     lengths = [len(tokenizer.encode(text)) + 1 for text in (LOOK, ANSWER)]

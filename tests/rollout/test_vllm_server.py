@@ -127,9 +127,8 @@ def test_a_prompt_that_is_too_long_for_the_server_has_no_room(monkeypatch, statu
         return {"vllm_config": {"model_config": {"max_model_len": length} if length else {}}}
 
     monkeypatch.setattr(server, "request", request)
-    words = (
-        rf"refused /v1/completions \({status}\): This" if is_room else "a prompt of 2 tokens and a turn of 3 are more"
-    )
+    refused = rf"refused /v1/completions \({status}\): This"
+    words = refused if is_room else "a prompt of 2 tokens and a turn of 3 are more"
     with pytest.raises(UserError, match=words) as error:
         asyncio.run(ServerGenerator(server, eos_id=2).generate(TurnRequest([7, 8], 3, 0.8, 11)))
     assert isinstance(error.value, NoRoom) != is_room

@@ -73,12 +73,6 @@ def frozen(model):
     return {name: weights.detach().clone() for name, weights in model.named_parameters() if "lora_" not in name}
 
 
-def product(model, name):
-    """Scaling times B times A of a weight, in float64."""
-    layer = model.get_base_model().get_submodule(name.removesuffix(".weight"))
-    return layer.scaling["default"] * layer.lora_B["default"].weight.double() @ layer.lora_A["default"].weight.double()
-
-
 class Prompts:
     """The part of an engine that makes prompts: a token for each letter of a query."""
 
@@ -252,7 +246,9 @@ def test_sent_weights_are_the_sum_in_float32_rounded_once(model, dtype, factors,
             assert weights.equal(before[f"base_model.model.{name}"])
             continue
         exact = before[f"base_model.model.{name.replace('.weight', '.base_layer.weight')}"].double()
-        exact += product(trained, name)
+        layer = trained.get_base_model().get_submodule(name.removesuffix(".weight"))
+        factors = layer.lora_B["default"].weight.double(), layer.lora_A["default"].weight.double()
+        exact += layer.scaling["default"] * factors[0] @ factors[1]
         bound = 0.51 * torch.finfo(dtype).eps * exact.abs() + 1e-6 * exact.abs().max()
         assert weights.dtype == dtype and ((weights.double() - exact).abs() <= bound).all()
 

@@ -133,71 +133,45 @@ def test_instances_are_a_trajectorys_own_or_shared_or_reused(tokenizer):
         assert world.made - world.closed == attributes.get("shared", 0)  # reusable instances close with the engine
 
 
-class Served(Counter):
-    """A counter whose calls pass through a task in an event loop, like those of a socket's client."""
+@pytest.mark.parametrize("kind", ["reusable", "shared"])
+def test_a_lasting_instance_keeps_its_event_loop_and_its_plain_calls_run_in_the_callers_thread(tokenizer, kind):
+    loops, threads = set(), set()
 
     async def reset(self, query):
-        if not hasattr(self, "task"):
-            self.requests, self.replies = asyncio.Queue(), asyncio.Queue()
-            self.task = asyncio.create_task(self.serve())
-        return super().reset(query)
+        loops.add(asyncio.get_running_loop())
+        return Counter.reset(self, query)
 
-    async def serve(self):
-        while True:
-            await self.replies.put(await self.requests.get())
+    def call(self, name, arguments):
+        threads.add(threading.current_thread())
+        return Counter.call(self, name, arguments)
 
-    async def call(self, name, arguments):
-        await self.requests.put(arguments)
-        return super().call(name, await self.replies.get())
-
-    async def close(self):
-        self.task.cancel()
-        super().close()
-
-
-@pytest.mark.parametrize("kind", ["reusable", "shared"])
-def test_the_event_loop_of_a_lasting_instance_outlives_a_rollout(tokenizer, kind):
-    world = type("Fresh", (Served,), {"made": 0, "closed": 0, kind: True})
+    world = fresh(reset=reset, call=call, **{kind: True})
     engine = engine_of(tokenizer, [UP, UP], world)
     for _ in range(3):
         (trajectory,) = engine.roll_out([Attempt(counting(), 0.0, 1)])
         assert trajectory.stop_reason == "done" and "begun_again" not in trajectory.meta
+    assert len(loops) == 1 and all(loop.is_running() for loop in loops) and threads == {threading.current_thread()}
     del engine
     gc.collect()
     assert world.made == 1 and world.closed == (kind == "reusable")
 
 
-def test_a_call_that_is_not_async_runs_in_the_callers_thread_also_in_a_reusable_world(tokenizer):
-    threads = set()
-
-    class Plain(fresh(reusable=True)):
-        def call(self, name, arguments):
-            threads.add(threading.current_thread())
-            return super().call(name, arguments)
-
-    engine_of(tokenizer, [UP, UP], Plain).roll_out(attempts(3))
-    assert threads == {threading.current_thread()}
-
-
 def test_a_retry_takes_no_idle_instance_because_the_same_fault_may_have_broken_it(tokenizer, capfd):
-    class Connected(fresh(reusable=True)):
-        server = 1
+    broken = set()
 
-        def __init__(self):
-            super().__init__()
-            self.connected_to = self.server
+    def call(self, name, arguments):
+        if self in broken:
+            raise ConnectionError("the server was restarted")
+        used.add(self)
+        return Counter.call(self, name, arguments)
 
-        def call(self, name, arguments):
-            if self.connected_to != self.server:
-                raise ConnectionError("the server was restarted")
-            return super().call(name, arguments)
-
-    engine = engine_of(tokenizer, [UP, UP], Connected, max_instances=4)
+    used, world = set(), fresh(call=call, reusable=True)
+    engine = engine_of(tokenizer, [UP, UP], world, max_instances=4)
     engine.roll_out(attempts(8))
-    Connected.server += 1
+    broken |= used
     for trajectories in (engine.roll_out(attempts(1)), engine.roll_out(attempts(8))):
         assert all(trajectory.stop_reason == "done" for trajectory in trajectories)
-        assert Connected.made - Connected.closed <= 4
+        assert world.made - world.closed <= 4
 
 
 def test_at_most_max_instances_are_in_use_at_once(tokenizer):
@@ -226,37 +200,9 @@ def test_a_trajectory_whose_world_dies_starts_again_and_is_void_after_a_second_c
                 raise ConnectionError("once")
             return super().call(name, arguments)
 
-    again = roll_out(tokenizer, [UP, UP], DiesOnce)
-    assert again.valid and again.meta["begun_again"] == "ConnectionError: once"
-    whole = roll_out(tokenizer, [UP, UP], fresh())
-    assert (again.messages, again.completion_ids) == (whole.messages, whole.completion_ids)
-    assert again.meta["reward"] == whole.meta["reward"]
-
-
-def test_dying_worlds_leak_no_instance_and_void_trajectories_have_no_reward(tokenizer, capfd):
-    world = mortal(0.3, fresh())
-    engine = engine_of(tokenizer, [UP, UP, UP], world)
-    trajectories = engine.roll_out(attempts(40, goal=3))
-    assert world.made == world.closed and world.deaths > 0
-    for trajectory in trajectories:
-        assert trajectory.is_void != ("reward" in trajectory.meta)
-        assert trajectory.is_void or trajectory.meta["reward"] == pytest.approx(1.3)
-
-
-@pytest.mark.parametrize("broken", ["reset", "close", "__init__"])
-def test_a_world_that_fails_outside_its_calls_does_not_stop_the_run(tokenizer, broken, capfd):
-    made = []
-
-    def fail(self, *_):
-        made.append(self)
-        self.is_closed = False
-        if broken != "__init__" or len(made) > 1:  # the first instance provides the tools
-            raise RuntimeError("no memory for a world")
-
-    world = fresh(**{broken: fail})
-    trajectories = engine_of(tokenizer, [UP, UP], world).roll_out(attempts(3))
-    assert sum(trajectory.is_void for trajectory in trajectories) == {"reset": 3, "close": 0, "__init__": 2}[broken]
-    assert "no memory for a world" in capfd.readouterr().err
+    again, whole = roll_out(tokenizer, [UP, UP], DiesOnce), roll_out(tokenizer, [UP, UP], fresh())
+    assert again.valid and again.meta.pop("begun_again") == "ConnectionError: once"
+    assert again == whole
 
 
 @pytest.mark.parametrize("end", [SystemExit("no more"), asyncio.CancelledError("a task of the world's")], ids=repr)
@@ -336,13 +282,8 @@ def raising(error):
 
 @pytest.mark.parametrize("place", ["reset", "call", "score", "close", "__init__", "take_metrics"])
 def test_any_exception_of_a_world_is_its_crash(tokenizer, place, capfd):
-    for error in (
-        Unprintable(),
-        Panic("x\x1b[2J" * 999),
-        GeneratorExit(),
-        StopIteration(1),
-        BaseExceptionGroup("", [Panic()]),
-    ):
+    errors = [RuntimeError("no memory for a world"), Unprintable(), Panic("x\x1b[2J" * 999), GeneratorExit()]
+    for error in (*errors, StopIteration(1), BaseExceptionGroup("", [Panic()])):
         made = []
 
         def fail(self, *_, error=error, made=made):
@@ -357,6 +298,7 @@ def test_any_exception_of_a_world_is_its_crash(tokenizer, place, capfd):
         expected = {"close": 0, "take_metrics": 0, "__init__": 1}.get(place, 2)
         assert sum(trajectory.is_void for trajectory in trajectories) == expected
     printed = capfd.readouterr().err
+    assert "no memory for a world" in printed
     assert "\x1b" not in printed and max(map(len, printed.splitlines())) <= 1000
 
 
@@ -374,17 +316,22 @@ def test_a_reward_or_an_end_that_is_not_one_number_is_a_crash(tokenizer, steps, 
     json.dumps(void.to_record(), allow_nan=False)
 
 
-@pytest.mark.parametrize("attributes", [
-    {"tools": None}, {"tools": {}}, {"tools": "act"}, {"tools": property(raising(Panic()))},
-    {"needs_answer": property(raising(Unprintable()))}, {"shared": np.array([1, 2])},
-    {"tools": Counter.tools * 2}, {"tools": [tool_schema("", "", {})]}, {"tools": [tool_schema("act", b"", {})]},
-], ids=["no tools", "a mapping", "a text", "raising tools", "a raising trait", "an array", "one name twice", "no name",
-        "bytes"])  # fmt: skip
-def test_attributes_that_cannot_work_are_refused_in_one_line(tokenizer, attributes):
+@pytest.mark.parametrize(("attributes", "words"), [
+    *(({"tools": tools}, "environment.name: ") for tools in (None, {}, "act", property(raising(Panic())))),
+    ({"needs_answer": property(raising(Unprintable()))}, "environment.name: "),
+    ({"tools": Counter.tools * 2}, "environment.name: "),
+    ({"tools": [tool_schema("", "", {})]}, "environment.name: "),
+    ({"tools": [tool_schema("act", b"", {})]}, "environment.name: "),
+    ({"tools": [{"name": "act"}]}, "environment.name: tool 1 is not in OpenAI's function form"),
+    ({"tools": [tool_schema("act", "", {"x": {"type": "text"}})]}, "tool act are not a valid JSON schema"),
+    ({"shared": np.array([1, 2])}, "environment.name: "),
+], ids=range(11))  # fmt: skip
+def test_attributes_that_cannot_work_are_refused_in_one_line(tokenizer, attributes, words):
     world = fresh(**attributes)
-    with pytest.raises(UserError, match="environment.name: ") as error:
+    with pytest.raises(UserError, match=words) as error:
         engine_of(tokenizer, [], world)
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and world.made == 1
+    assert "shared" in attributes or world.closed == 1
 
 
 def test_a_text_of_another_class_is_read_as_plain_text(tokenizer):
@@ -427,14 +374,7 @@ def test_an_interrupted_rollout_closes_its_worlds(tokenizer, reusable):
     assert Stops.made == Stops.closed == 3
 
 
-def test_invalid_tools_and_several_tools_for_text_actions_are_refused_at_the_start(tokenizer, compact):
-    wrong = tool_schema("act", "", {"x": {"type": "text"}})
-    unnamed, no_schema = "tool 1 is not in OpenAI's function form", "tool act are not a valid JSON schema"
-    for tools, message in (([{"name": "act"}], unnamed), ([wrong], no_schema)):
-        world = fresh(tools=tools)
-        with pytest.raises(UserError, match=message):
-            engine_of(tokenizer, [], world)
-        assert world.made == world.closed == 1
+def test_text_actions_need_one_tool(tokenizer, compact):
     for world, names in ((compact, "search_poi, .*"), (NoTools(), "none")):
         problem = f"environment.actions=text needs an environment with one tool .* this one has {names}; set"
         with pytest.raises(UserError, match=problem):

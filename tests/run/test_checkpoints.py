@@ -24,46 +24,37 @@ def save(tmp_path, monkeypatch):
             monkeypatch.setenv("WORLD_SIZE", str(processes))
             state = SimpleNamespace(is_world_process_zero=True, global_step=step)
             (tmp_path / f"checkpoint-{step}" / "optimizer.pt").write_text(str(step))
-            CheckpointMarker(SimpleNamespace(lap=lambda: None)).on_save(
-                SimpleNamespace(output_dir=str(tmp_path)), state, None
-            )
+            arguments, stopwatch = SimpleNamespace(output_dir=str(tmp_path)), SimpleNamespace(lap=lambda: None)
+            CheckpointMarker(stopwatch).on_save(arguments, state, None)
             finish_marks()
 
     return make
-
-
-def test_the_last_complete_checkpoint_counts_and_incomplete_ones_are_deleted(save, tmp_path):
-    assert last_checkpoint(tmp_path / "nowhere") is None and last_checkpoint(tmp_path) is None
-    for step in (5, 20, 100):
-        save(step, processes=1)
-    save(200)
-    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-100") and not (tmp_path / "checkpoint-200").exists()
 
 
 def test_another_number_of_processes_is_refused_if_they_share_rows(save, tmp_path, monkeypatch):
     save(10, processes=2)
     assert last_checkpoint(tmp_path, "each step's rows") == str(tmp_path / "checkpoint-10")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    with pytest.raises(
-        UserError,
-        match="checkpoint-10 was written by 2 processes, .* the same number of processes, or delete .* to restart",
-    ):
+    refused = "checkpoint-10 was written by 2 processes, .* the same number of processes, or delete .* to restart"
+    with pytest.raises(UserError, match=refused):
         last_checkpoint(tmp_path, "each step's rows")
     # RL's batches belong to all processes together
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
 
 
 def test_two_complete_checkpoints_and_the_users_own_folders_are_kept(save, tmp_path):
+    assert last_checkpoint(tmp_path / "nowhere") is None and last_checkpoint(tmp_path) is None
     others = ["checkpoint-", "checkpoint-20.old", "checkpoint-5-keep", "checkpoint-best", "my-checkpoint-30"]
     for name in others:
         (tmp_path / name).mkdir()
     for step in (5, 20, 100):
         save(step, processes=1)
     save(120)  # incomplete
+    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-100")  # and deletes the incomplete one
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-20", "checkpoint-100", *others}
     save(140, processes=1)
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-140")
-    kept = {path.name for path in tmp_path.iterdir()}
-    assert kept == {"checkpoint-100", "checkpoint-140", *others}  # resuming deletes the incomplete checkpoint-120
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-100", "checkpoint-140", *others}
     # transformers' rotation deletes any checkpoint-… folder, and earlier
     assert common_arguments(Config(), tmp_path, True).get("save_total_limit") is None
 

@@ -136,18 +136,9 @@ def test_disabled_wandb_is_neither_imported_nor_written(tmp_path):
     end(start(tmp_path, DISABLED))
 
 
-def test_a_run_never_asks_for_a_login(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("WANDB_MODE", "WANDB_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    assert mode(WandbConfig()) == "offline" and mode(WandbConfig(mode="online")) == "online"
-    (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password key\n")
-    assert mode(WandbConfig()) == "online"
-    monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert mode(WandbConfig()) == "disabled" and mode(WandbConfig(mode="offline")) == "offline"
-
-
 @pytest.mark.parametrize(("variables", "key", "wanted"), [
+    ({}, "auto", "offline"), ({}, "online", "online"),  # a run never asks for a login
+    ({"WANDB_MODE": "disabled"}, "auto", "disabled"), ({"WANDB_MODE": "disabled"}, "offline", "offline"),
     ({"WANDB_MODE": "Offline"}, "auto", "offline"), ({"WANDB_MODE": "dryrun"}, "auto", "offline"),
     ({"WANDB_MODE": "offlin"}, "auto", "WANDB_MODE=offlin: .*did you mean offline?"),
     ({"WANDB_MODE": "off line"}, "online", "WANDB_MODE=off line: "), ({"WANDB_MODE": "no"}, "disabled", "disabled"),
@@ -155,16 +146,19 @@ def test_a_run_never_asks_for_a_login(tmp_path, monkeypatch):
     ({"WANDB_DISABLED": "false", "WANDB_MODE": "online"}, "auto", "online"),
     ({"WANDB_DISABLED": "ture"}, "auto", "WANDB_DISABLED=ture: .*did you mean true?"),
 ])  # fmt: skip
-def test_variables_of_wandb_are_followed_and_a_misspelt_value_is_refused(monkeypatch, variables, key, wanted):
+def test_variables_of_wandb_are_followed_and_a_misspelt_value_is_refused(tmp_path, monkeypatch, variables, key, wanted):
     for name in ("WANDB_MODE", "WANDB_DISABLED", "WANDB_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
+    for name, value in (variables | {"HOME": str(tmp_path)}).items():
         monkeypatch.setenv(name, value)
     if "=" in wanted:
         with pytest.raises(UserError, match=wanted.replace("?", r"\?")):
             mode(WandbConfig(mode=key))
     else:
         assert mode(WandbConfig(mode=key)) == wanted
+    if not variables:
+        (tmp_path / ".netrc").write_text("machine api.wandb.ai login user password key\n")
+        assert mode(WandbConfig(mode=key)) == "online"
 
 
 @pytest.mark.slow(seconds=6)

@@ -15,6 +15,8 @@ from arenarl.run.processes import join_processes
 from arenarl.run.stage import start_stage
 from arenarl.run.trainer_arguments import check_deepspeed, deepspeed_file, refuse_lost_updates
 from arenarl.system.errors import UserError
+from arenarl.training.trl_adapter import grpo_arguments
+from train_sft import sft_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,28 +31,20 @@ def two_gpus(monkeypatch):
     AcceleratorState._reset_state(reset_partial_state=True)  # it stores the GPU
 
 
-def grpo(config, folder):
-    from arenarl.training.trl_adapter import grpo_arguments
-
-    return grpo_arguments(config, folder, processes=1, use_cpu=False)
-
-
-def sft(config, folder):
-    from train_sft import sft_arguments
-
-    config.sft.deepspeed = None  # DeepSpeed needs a launcher
-    return sft_arguments(config, folder)
-
-
-@pytest.mark.parametrize("make", [sft, grpo])
-def test_a_process_without_a_launcher_trains_the_whole_policy_on_the_first_gpu(two_gpus, tmp_path, make):
-    arguments = make(load_config(ROOT / "configs" / "quickstart.yaml", ["wandb.mode=disabled"]), tmp_path)
+@pytest.mark.parametrize("stage", ["sft", "rl"])
+def test_a_process_without_a_launcher_trains_the_whole_policy_on_the_first_gpu(two_gpus, tmp_path, stage):
+    config = load_config(ROOT / "configs" / "quickstart.yaml", ["wandb.mode=disabled", "sft.deepspeed=null"])
+    is_sft = stage == "sft"
+    arguments = sft_arguments(config, tmp_path) if is_sft else grpo_arguments(config, tmp_path, 1, use_cpu=False)
     assert str(arguments.device) == "cuda:0" and arguments.n_gpu == 1
     assert arguments.train_batch_size == arguments.per_device_train_batch_size
     assert arguments.model_init_kwargs["device_map"] is None
 
 
-@pytest.mark.parametrize("join", [join_processes, lambda config: start_stage(config, "rl", lambda *_: {})])
+JOIN = [join_processes, lambda config: start_stage(config, "rl", lambda *_: {})]
+
+
+@pytest.mark.parametrize("join", JOIN)
 @pytest.mark.parametrize("variables", [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "2", "RANK": "1"}])
 def test_several_processes_without_a_launcher_are_refused_at_once(tmp_path, monkeypatch, join, variables):
     """Accelerate would treat each process as the only one, and all would write the same checkpoints."""
@@ -63,21 +57,18 @@ def test_several_processes_without_a_launcher_are_refused_at_once(tmp_path, monk
     assert not list(tmp_path.iterdir())
 
 
-def test_two_processes_cannot_share_a_vllm_server(monkeypatch):
+@pytest.mark.parametrize("join", JOIN)
+def test_processes_that_cannot_share_gpus_or_a_vllm_server_are_refused(two_gpus, tmp_path, monkeypatch, join):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    too_many = r"3 processes cannot share 2 GPUs; start 2 \(--nproc_per_node 2, .*PROCESSES=2"
+    with pytest.raises(UserError, match=too_many):
+        join(Config())
+    assert not list(tmp_path.iterdir())
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
     monkeypatch.setattr(processes, "PartialState", lambda **_: SimpleNamespace(num_processes=2))
     with pytest.raises(UserError, match="rollout.backend=vllm_server is for one process"):
         join_processes(Config(rollout=RolloutConfig(backend="vllm_server")))
-
-
-@pytest.mark.parametrize("join", [join_processes, lambda config: start_stage(config, "rl", lambda *_: {})])
-def test_more_processes_than_gpus_are_refused_before_they_meet(two_gpus, tmp_path, monkeypatch, join):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
-    with pytest.raises(
-        UserError, match=r"3 processes cannot share 2 GPUs; start 2 \(--nproc_per_node 2, .*PROCESSES=2"
-    ):
-        join(Config())
-    assert not list(tmp_path.iterdir())
 
 
 WRONG = ("{", '{"bf16": {}}', "[]", "7", '{"zero_optimization": 3}', '{"zero_optimization": null}', "[" * 100_000)

@@ -90,25 +90,18 @@ def test_other_weights_are_refused_for_running_and_finished_rl_and_in_comparison
 @pytest.mark.parametrize(("name", "text"), [
     ("chat_template.jinja", "{{ messages }} "), ("tokenizer.json", "{}"), ("config.json", '{"rope_theta": 1}'),
 ])  # fmt: skip
-def test_rl_does_not_resume_with_another_tokenizer_template_or_model_config(places, name, text):
+def test_rl_does_not_resume_with_another_tokenizer_template_model_config_or_judge(places, name, text):
     sft, rl = places
     for file in ("chat_template.jinja", "tokenizer.json", "config.json"):
         (rl.parent / "sft" / file).write_text("{ }")
-    keep_start(rl, sft)
-    (rl / "checkpoint-5").mkdir()
-    keep_start(rl, sft)
-    (rl.parent / "sft" / name).write_text(text)
-    with pytest.raises(UserError, match=f"was started with other content of .*sft/{name}; restore it, delete"):
-        keep_start(rl, sft)
-
-
-def test_rl_does_not_resume_with_another_rubric_or_prompt_of_its_judge(places):
-    sft, rl = places
     keep_start(rl, sft, judge_train={"prompt": "a hash", "date": "2026-01-01"})
     (rl / "checkpoint-5").mkdir()
     keep_start(rl, sft, judge_train={"prompt": "a hash", "date": "2026-01-02"})
     with pytest.raises(UserError, match="other content of judge.train's prompts and rubric; restore it, delete"):
         keep_start(rl, sft, judge_train={"prompt": "another hash", "date": "2026-01-02"})
+    (rl.parent / "sft" / name).write_text(text)
+    with pytest.raises(UserError, match=f"was started with other content of .*sft/{name}; restore it, delete"):
+        keep_start(rl, sft, judge_train={"prompt": "a hash"})
 
 
 @pytest.mark.parametrize("record", [None, '{"policy": "x", "weights": "y"}', "{", "[1]", '{"policy": 1}', "null"])

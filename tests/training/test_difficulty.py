@@ -27,10 +27,8 @@ KNOWN = {"answer": "x", "answer_aliases": [], "entities": []}
 def config(policy_path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     queries = [Query(f"q{index}", "research", "synthetic_qa", "en", f"Question {index}?", KNOWN) for index in range(6)]
-    write_jsonl(
-        tmp_path / "data" / "rl_queries.jsonl",
-        [*queries, Query("o", "research", "Report", "en", "Write.", {"facts": []})],
-    )
+    queries.append(Query("o", "research", "Report", "en", "Write.", {"facts": []}))
+    write_jsonl(tmp_path / "data" / "rl_queries.jsonl", queries)
     return load_config(RESEARCH, overrides_of(policy_path))
 
 
@@ -57,22 +55,18 @@ def rolled_out(monkeypatch):
     return query_ids
 
 
-def test_rl_trains_on_queries_that_are_sometimes_answered(config, rolled_out, capsys):
+def test_rl_trains_on_queries_that_these_weights_sometimes_answer(config, rolled_out, policy_path, tmp_path, capsys):
     difficulty.measure(config)
     assert len(rolled_out) == 6 * 4
     assert "3 of 6 queries with a known answer are kept; 1 were never answered, 2 always" in capsys.readouterr().out
     config.rl.difficulty.filter = True
     assert [query.query_id for query in training_queries_of(config)] == ["q1", "q2", "q3", "o"]
-
-
-def test_pass_rates_of_other_weights_are_refused(config, rolled_out, policy_path, tmp_path):
-    difficulty.measure(config)
     refuse_other_pass_rates(config.rl, config.pass_rates, policy_path)
     refuse_other_pass_rates(config.rl, tmp_path / "by_hand" / "pass_rates.jsonl", policy_path)
     with pytest.raises(UserError, match="was measured with other weights than elsewhere has; run python -m"):
         refuse_other_pass_rates(config.rl, config.pass_rates, "elsewhere")
     config.rl.difficulty.filter = False
-    refuse_other_pass_rates(config.rl, config.pass_rates, "elsewhere")  # no filter
+    refuse_other_pass_rates(config.rl, config.pass_rates, "elsewhere")
 
 
 def test_measuring_resumes_after_a_kill_and_restarts_with_other_settings(config, rolled_out, monkeypatch):
@@ -98,24 +92,20 @@ def test_measuring_resumes_after_a_kill_and_restarts_with_other_settings(config,
     assert len(set(rolled_out)) == 6
 
 
-def test_queries_without_a_known_answer_are_refused(config, rolled_out, tmp_path):
-    path = tmp_path / "data" / "rl_queries.jsonl"
-    *_, report = read_jsonl(path)
-    write_jsonl(path, [report | {"query_id": name, "query": f"Write {name}."} for name in "op"])
-    with pytest.raises(UserError, match="no query with a known answer .* leave rl.difficulty.filter out"):
-        difficulty.measure(config)
-    assert not rolled_out and not config.pass_rates.exists()
-
-
-def test_a_query_without_room_is_refused_before_any_rollout(config, rolled_out, tmp_path, monkeypatch):
-    monkeypatch.setattr(difficulty, "BATCH", 2)  # it would be in the last batch
-    path = tmp_path / "data" / "rl_queries.jsonl"
+@pytest.mark.parametrize(("has_answers", "words"), [
+    (False, "no query with a known answer .* leave rl.difficulty.filter out"),
+    (True, "more tokens than the [0-9,]+ that the model reads; shorten it"),
+])  # fmt: skip
+def test_queries_without_an_answer_or_without_room_are_refused(config, rolled_out, monkeypatch, has_answers, words):
+    monkeypatch.setattr(difficulty, "BATCH", 2)  # the long query would be in the last batch
+    path = Path("data/rl_queries.jsonl")
     *queries, report = read_jsonl(path)
     queries[5]["query"] *= 2000
-    write_jsonl(path, [*queries, report])
-    with pytest.raises(UserError, match="more tokens than the [0-9,]+ that the model reads; shorten it"):
+    others = [report | {"query_id": name, "query": f"Write {name}."} for name in "op"]
+    write_jsonl(path, [*queries, report] if has_answers else others)
+    with pytest.raises(UserError, match=words):
         difficulty.measure(config)
-    assert not rolled_out
+    assert not rolled_out and not config.pass_rates.exists()
 
 
 @pytest.mark.parametrize("rate", ['"0.5"', "NaN", "2", "[0.5]", "-1"])

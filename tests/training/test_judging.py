@@ -109,12 +109,11 @@ def test_a_complete_group_is_judged_while_another_is_incomplete(method, topology
     assert None not in judging.outcomes()[0].rewards_G
 
 
-class Broken(EmbeddedJudge):
-    async def score(self, query, trajectory, answer_only=False, repeat=0):
-        raise LookupError("the judge is broken")
-
-
 def test_errors_of_judging_are_raised_by_outcomes_and_check():
+    class Broken(EmbeddedJudge):
+        async def score(self, query, trajectory, answer_only=False, repeat=0):
+            raise LookupError("the judge is broken")
+
     arena = arena_of(config_of("pointwise_answer"), Broken(JudgeConfig(), truth_of, 0))
     judging = arena.begin([QUERY], 3)
     judging.check()
@@ -126,34 +125,32 @@ def test_errors_of_judging_are_raised_by_outcomes_and_check():
     judging.groups[0].hand_over(0, attempt(1.0))  # from a rollout that has not yet called check
 
 
-class TwoThenNone:
-    """A policy whose first two trajectories end at once, and all others after the test."""
-
-    model = None
-
-    def __init__(self, tokenizer):
-        self.tokenizer, self.turns = tokenizer, 0
-
-    async def generate(self, request):
-        self.turns += 1
-        if self.turns > 2:
-            await asyncio.sleep(LONG_S)
-        text = "<think>\ndone\n</think>\n\n<answer>\nyes\n</answer>"
-        return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
-
-
-class Stopping:
-    """An LLM client that stops the run at its second check."""
-
-    checks, stop_reason = 0, None
-
-    def check(self):
-        self.checks += 1
-        if self.checks > 1:
-            raise RunStopped("no reply from the judge")
-
-
 def test_a_stopped_llm_client_ends_the_rollout_with_the_next_trajectory(tokenizer, compact, tmp_path, monkeypatch):
+    class TwoThenNone:
+        """A policy whose first two trajectories end at once, and all others after the test."""
+
+        model = None
+
+        def __init__(self, tokenizer):
+            self.tokenizer, self.turns = tokenizer, 0
+
+        async def generate(self, request):
+            self.turns += 1
+            if self.turns > 2:
+                await asyncio.sleep(LONG_S)
+            text = "<think>\ndone\n</think>\n\n<answer>\nyes\n</answer>"
+            return GeneratedTurn([*self.tokenizer.encode(text), self.tokenizer.eos_token_id])
+
+    class Stopping:
+        """An LLM client that stops the run at its second check."""
+
+        checks, stop_reason = 0, None
+
+        def check(self):
+            self.checks += 1
+            if self.checks > 1:
+                raise RunStopped("no reply from the judge")
+
     config = config_of("tournament", "swiss")
     config.rollout = RolloutConfig(group_size=8, max_tokens=200)
     client = Stopping()

@@ -23,9 +23,8 @@ from arenarl.tables.rows import LATER_TABLES, TABLES, read_table
 from arenarl.training import trl_adapter as adapter
 
 ROOT = Path(__file__).resolve().parents[2]
-YAMLS = sorted(
-    path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name in ("configs", "methods", "travel")
-)
+FOLDERS = ("configs", "methods", "travel")
+YAMLS = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name in FOLDERS)
 
 
 class Crashing:
@@ -142,10 +141,9 @@ def test_a_step_of_equal_rewards_has_no_advantage(method, monkeypatch, name):
         assert made.batch["advantages"].abs().max() < 2e-3
 
 
-def test_gdpo_standardises_each_dimension_of_an_explicit_reward(policy_path, model, tokenizer, compact, tmp_path):
+def test_gdpo_standardises_each_dimension_of_an_explicit_reward(method):
     """The first query has a second dimension, whose scores are the squares; the second query has one dimension."""
-    parts = (policy_path, model, tokenizer, compact, tmp_path, "methods/gdpo", "reward.name=pointwise_explicit")
-    made = Method(*parts).roll_out()
+    made = method("methods/gdpo", "reward.name=pointwise_explicit").roll_out()
     squares = np.vstack([group_std(np.array([[0.81, 0.09, 0.09, 0.25]])), np.zeros(4)])
     assert made.advantages == pytest.approx(zero_missing(decoupled(squares)), abs=2e-5)
     assert made.outcomes[0].rewards_G[0] == pytest.approx(((0.9 + 3 * 0.81) / 4 + 1) / 2)  # Eqs. 13 and 14
@@ -177,16 +175,19 @@ def test_advantages_and_loss_equal_hand_worked_values(method, name):
 REFERENCES = ([[0, -1, -1, -1], [1, 0, 0, 1], [1, -1, -1, 0]], [[0, 0, 1, -1], [0, 0, 0, 0], [-1, 0, 0, -1]])
 
 
+def assert_loss_of_the_first_update(made, advantages):
+    """TRL's loss of the policy of the rollout with a reference 0.1 away equals the loss by hand."""
+    logps, max_tokens = made.logps(made.initial), made.config.rollout.max_tokens
+    by_hand = loss_by_hand(made.config.rl, max_tokens, logps, logps, logps - 0.1, made.own, advantages)
+    assert made.loss(logps, logps, logps - 0.1) == pytest.approx(by_hand, rel=1e-5, abs=3e-6)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_brpo_s_advantages_are_its_rewards(method, seed):
     made = method("methods/brpo", f"seed={seed}", ours=True).roll_out()
     for advantages, allowed in zip(made.advantages.tolist(), REFERENCES, strict=True):
         assert advantages in allowed
-    logps = made.logps(made.initial)
-    advantages = np.broadcast_to(made.advantages.reshape(8, 1), made.own.shape)
-    rl, max_tokens = made.config.rl, made.config.rollout.max_tokens
-    by_hand = loss_by_hand(rl, max_tokens, logps, logps, logps - 0.1, made.own, advantages)
-    assert made.loss(logps, logps, logps - 0.1) == pytest.approx(by_hand, rel=1e-5, abs=3e-6)
+    assert_loss_of_the_first_update(made, np.broadcast_to(made.advantages.reshape(8, 1), made.own.shape))
 
 
 def test_reinforce_plus_plus_standardises_the_rewards_over_all_own_tokens_of_the_step(method):
@@ -196,10 +197,7 @@ def test_reinforce_plus_plus_standardises_the_rewards_over_all_own_tokens_of_the
     assert len(set(own.sum(axis=1))) > 2  # trajectories of other lengths weigh differently
     expected = np.where(own, np.nan_to_num((rewards - known.mean()) / known.std()), 0.0)
     assert made.batch["advantages"].numpy() == pytest.approx(expected, abs=2e-5)
-    logps = made.logps(made.initial)
-    rl, max_tokens = made.config.rl, made.config.rollout.max_tokens
-    by_hand = loss_by_hand(rl, max_tokens, logps, logps, logps - 0.1, own, expected)
-    assert made.loss(logps, logps, logps - 0.1) == pytest.approx(by_hand, rel=1e-5, abs=3e-6)
+    assert_loss_of_the_first_update(made, expected)
 
 
 @pytest.mark.parametrize(("ddof", "epsilon"), [(0, 1e-4), (0, 0.0), (1, 0.5)])
@@ -228,12 +226,10 @@ def test_with_lora_the_reference_is_the_policy_without_its_adapter(method):
     assert made.trainer._metrics["train"]["kl"][-1] == pytest.approx(np.mean(np.exp(away) - away - 1), rel=1e-3)
 
 
-SEVERAL = "methods/gspo", "rl.updates_per_rollout=2", "rl.micro_batch_size=4", "rl.learning_rate=1e-2", "rl.steps=4"
-
-
-def test_several_updates_share_one_rollout_and_its_old_policy(method):
+def test_several_updates_share_one_rollout_and_its_old_policy_and_a_resumed_run_equals_the_unbroken(method, tmp_path):
     """From the second update on, the policy differs from the rollout's policy, so GSPO and DAPO can clip."""
-    made = method(*SEVERAL)
+    several = "rl.updates_per_rollout=2", "rl.micro_batch_size=4", "rl.learning_rate=1e-2", "rl.steps=4"
+    made = method("methods/gspo", *several)
     batches, losses = [], made.trainer._compute_loss
 
     def compute_loss(model, inputs):
@@ -258,15 +254,11 @@ def test_several_updates_share_one_rollout_and_its_old_policy(method):
     logged = {re.sub(r"^rewards/.+/", "rewards/<name>/", name) for entry in log[:4] for name in entry}
     assert sorted(logged - explained) == []  # TRL's own included
 
-
-def test_a_resumed_run_with_several_updates_equals_the_unbroken_run(method, tmp_path):
-    whole = method(*SEVERAL)
-    whole.trainer.train()
-    resumed = method(*SEVERAL)
+    resumed = method("methods/gspo", *several)
     resumed.trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     assert len(resumed.outcomes) == 2 and resumed.trainer.state.global_step == 4
     weights = resumed.trainer.model.state_dict()
-    assert all(weight.equal(weights[name]) for name, weight in whole.trainer.model.state_dict().items())
+    assert all(weight.equal(weights[name]) for name, weight in made.trainer.model.state_dict().items())
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
@@ -282,6 +274,12 @@ def test_every_yaml_gives_valid_trainer_arguments(path, tmp_path):
     assert (arguments.beta, arguments.epsilon, arguments.loss_type) == (rl.beta, rl.epsilon, rl.loss_type)
 
 
+@pytest.mark.parametrize("name", get_args(SchedulerName))
+def test_every_scheduler_name_needs_no_other_settings(name):
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1e-3)
+    get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=4)
+
+
 def test_every_laptop_config_has_a_row_in_the_results_and_the_same_starting_policy():
     in_tables = {row.config for name in (*TABLES, *LATER_TABLES) for row in read_table(name).rows.values()}
     for path in (path for path in YAMLS if path.parent.name != "travel"):
@@ -289,9 +287,3 @@ def test_every_laptop_config_has_a_row_in_the_results_and_the_same_starting_poli
         has_row = ROWS.get(config.name, ("", None))[1] == relative or relative in in_tables
         assert has_row, f"{relative}: add its row to one of LATER_TABLES, such as configs/tables/table_methods.yaml"
         assert config.sft_policy == "runs/quickstart/sft" and config.rl.rollouts == 150, path
-
-
-@pytest.mark.parametrize("name", get_args(SchedulerName))
-def test_every_scheduler_name_needs_no_other_settings(name):
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1e-3)
-    get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=4)

@@ -55,7 +55,7 @@ def match(i, j, *scores):
     return Match(i, j, 0, (Call(i, j, first), Call(j, i, second and second[::-1])))
 
 
-def test_pairs_come_from_matches_whose_two_orders_agree():
+def test_pairs_come_from_matches_with_one_prompt_whose_two_orders_agree():
     agreed, reverse = match(0, 1, (3, 7), (4, 5)), match(2, 3, (9, 1), (2, 1))
     flips, half = match(0, 2, (3, 7), (7, 3)), match(0, 3, (3, 7), (5, 5))
     tie, failed = match(1, 2, (5, 5), (5, 5)), match(1, 3, (3, 7), None)
@@ -63,33 +63,24 @@ def test_pairs_come_from_matches_whose_two_orders_agree():
     assert [(pair["chosen_ids"][0], pair["rejected_ids"][0]) for pair in pairs] == [(11, 10), (12, 13)]
     assert pairs[0]["prompt_ids"] == [1, 2] and pairs[0]["chosen_mask"] == [1, 0, 0, 1]
     assert list(preference_pairs(GROUP, GroupOutcome([1.0] * 4, [1.0] * 4, 0, 0))) == []
-
-
-def test_trajectories_with_different_prompts_make_no_pair():
     rows = enumerate(GROUP.trajectories)
-    group = RolloutGroup(QUERY, [replace(trajectory, prompt_ids=[1, 2 + row // 2]) for row, trajectory in rows])
-    matches = [match(i, j, (3, 7), (4, 5)) for i, j in ((0, 1), (1, 2), (2, 3))]
-    pairs = list(preference_pairs(group, outcome(*matches)))
-    assert [pair["prompt_ids"] for pair in pairs] == [[1, 2], [1, 3]]
-    assert [(pair["chosen_ids"][0], pair["rejected_ids"][0]) for pair in pairs] == [(11, 10), (13, 12)]
+    two_prompts = RolloutGroup(QUERY, [replace(trajectory, prompt_ids=[1, 2 + row // 2]) for row, trajectory in rows])
+    pairs = list(preference_pairs(two_prompts, outcome(agreed, match(1, 2, (3, 7), (4, 5)), reverse)))
+    assert [(pair["prompt_ids"], pair["chosen_ids"][0]) for pair in pairs] == [([1, 2], 11), ([1, 3], 12)]
 
 
 def test_the_best_trajectories_are_yielded_once_with_labels_on_their_own_tokens():
+    def examples_of(of_group, keep_from=1.0, group=GROUP):
+        return list(best_trajectories(group, of_group, RLConfig(keep_from=keep_from)))
+
     twice = RolloutGroup(QUERY, [*GROUP.trajectories, GROUP.trajectories[1]])
     rewarded = outcome(rewards=(0.0, 1.0, None, 0.5, 1.0))
-    kept = list(best_trajectories(twice, rewarded, RLConfig(keep_from=1.0)))
-    assert kept == [{"input_ids": [1, 2, 11, 90, 91, 11], "labels": [-100, -100, 11, -100, -100, 11]}]
-    assert len(list(best_trajectories(twice, rewarded, RLConfig(keep_from=0.5)))) == 2
-
-
-def test_a_ranked_group_yields_its_tied_best_and_a_group_of_equals_none():
-    def count(of_group):
-        return len(list(best_trajectories(GROUP, of_group, RLConfig(keep_from=1.0))))
-
-    tied = rank_to_reward([0.5, 0.5, 2.0, 3.0])
-    assert max(tied) < 1.0 and count(outcome(rewards=tied)) == 2
-    assert count(outcome(rewards=(0.5, 0.5, 0.5, 0.5))) == 0
-    assert count(GroupOutcome([0.5, 0.9, 0.1, 0.1], [0.5, 0.9, 0.1, 0.1], 0, 0, None)) == 0  # not ranked
+    kept = [{"input_ids": [1, 2, 11, 90, 91, 11], "labels": [-100, -100, 11, -100, -100, 11]}]
+    assert examples_of(rewarded, group=twice) == kept and len(examples_of(rewarded, 0.5, twice)) == 2
+    tied = rank_to_reward([0.5, 0.5, 2.0, 3.0])  # the best of a ranked group are kept below 1, too
+    assert max(tied) < 1.0 and len(examples_of(outcome(rewards=tied))) == 2
+    assert examples_of(outcome(rewards=(0.5, 0.5, 0.5, 0.5))) == []
+    assert examples_of(GroupOutcome([0.5, 0.9, 0.1, 0.1], [0.5, 0.9, 0.1, 0.1], 0, 0, None)) == []  # not ranked
 
 
 def test_dpo_s_loss_follows_its_equation_over_the_policy_s_own_tokens(policy_path, tokenizer, tmp_path):

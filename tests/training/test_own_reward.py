@@ -44,14 +44,14 @@ def test_void_trajectories_are_not_passed_and_have_no_reward(reward):
     assert reward("raise RuntimeError", group=GROUP[3:]).rewards_G == [None]  # not called without trajectories
 
 
-class Mute(EmbeddedJudge):
-    """Gives no verdict on a pair with the answer 9.0."""
-
-    async def compare(self, query, first, second, repeat=0):
-        return None if "9.0" in (first.answer, second.answer) else await super().compare(query, first, second, repeat)
-
-
 def test_the_tournament_in_the_docs_skips_trajectories_without_a_rank(tmp_path, monkeypatch):
+    class Mute(EmbeddedJudge):
+        """Gives no verdict on a pair with the answer 9.0."""
+
+        async def compare(self, query, first, second, repeat=0):
+            is_mute = "9.0" in (first.answer, second.answer)
+            return None if is_mute else await super().compare(query, first, second, repeat)
+
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), re.DOTALL)
     (code,) = [example for example in examples if "async def ranked(" in example]
     (tmp_path / "of_the_docs.py").write_text(code, encoding="utf-8")
@@ -64,13 +64,15 @@ def test_the_tournament_in_the_docs_skips_trajectories_without_a_rank(tmp_path, 
     assert silent is None and (best, invalid) == (1.0, 0.0) and 1 > middle > low > 0
 
 
-def test_judge_calls_are_counted(reward):
+def test_judge_calls_are_counted_and_exceptions_keep_their_traceback(reward):
     outcome = reward(
         "return [v and v.totals[0] for v in await asyncio.gather(*(judge.score(query, one) for one in trajectories))]"
     )
     assert outcome.rewards_G[0] > 0 and outcome.rewards_G[1:] == [None] * 3
     assert (outcome.judge_calls, outcome.failed_calls) == (3, 2)
     assert reward("return [len(judge.weights(query))] * 3").judge_calls == 0
+    with pytest.raises(ZeroDivisionError):
+        reward("return 1 / 0")
 
 
 @pytest.mark.parametrize("wrong", [
@@ -82,11 +84,6 @@ def test_a_wrong_return_value_stops_the_run_with_one_line(reward, wrong):
     with pytest.raises(UserError, match=words) as caught:
         reward(f"return {wrong}")
     assert "\n" not in str(caught.value)
-
-
-def test_exceptions_of_the_function_keep_their_traceback(reward):
-    with pytest.raises(ZeroDivisionError):
-        reward("return 1 / 0")
 
 
 @pytest.mark.parametrize(("signature", "words"), [

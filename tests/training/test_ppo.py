@@ -120,13 +120,6 @@ def test_the_critic_s_step_uses_half_the_squared_error_over_all_own_tokens(ppo):
         torch.testing.assert_close(after[name], weight, atol=2e-5, rtol=1e-3)
 
 
-def test_the_critic_learns_to_predict_the_rewards(ppo):
-    made = ppo("rl.steps=20", "rl.save_steps=20", "rl.critic_learning_rate=5e-3", "rl.learning_rate=1e-9")
-    made.trainer.train()
-    errors = [entry["critic/error"] for entry in made.trainer.state.log_history if "critic/error" in entry]
-    assert len(errors) == 20 and errors[-1] < errors[0] / 3
-
-
 def test_a_resumed_run_has_the_critic_of_its_checkpoint(ppo, tmp_path):
     whole = ppo("rl.steps=4")
     whole.trainer.train()
@@ -202,9 +195,8 @@ torch.save(critic.model.state_dict(), f"critic{accelerator.process_index}.pt")
 def test_with_lora_all_processes_have_the_same_critic(policy_path, tmp_path):
     (tmp_path / "one_of_two.py").write_text(ONE_OF_TWO)
     command = [sys.executable, "-m", "arenarl.run.launch", "--nproc_per_node", "2", "one_of_two.py", policy_path]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=False
-    )
+    process = {"cwd": tmp_path, "env": os.environ | ENVIRONMENT}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **process)
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = (torch.load(tmp_path / f"critic{rank}.pt") for rank in range(2))
     assert first.keys() == second.keys() and any("lora_A" in name for name in first)

@@ -65,25 +65,21 @@ def test_contradictory_and_unread_keys_are_refused(sets, words, monkeypatch):
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "sets",
-    [
-        "reward.name=elo tournament.elo_matches=12",
-        "reward.name=pointwise_trajectory reward.repeats=2 judge.train.name=llm judge.train.model=m "
-        "judge.train.temperature=0.7",
-        "rl.method=dpo reward.name=environment reward.tournament_if_equal=true",
-        "reward.name=mixture reward.mixture_pairs=elo tournament.elo_estimate=bradley_terry",
-    ],
-)
+@pytest.mark.parametrize("sets", [
+    "reward.name=elo tournament.elo_matches=12",
+    "reward.name=pointwise_trajectory reward.repeats=2 judge.train.name=llm judge.train.model=m "
+    "judge.train.temperature=0.7",
+    "rl.method=dpo reward.name=environment reward.tournament_if_equal=true",
+    "reward.name=mixture reward.mixture_pairs=elo tournament.elo_estimate=bradley_terry",
+])  # fmt: skip
 def test_keys_that_are_read_are_accepted(sets):
     check_method(load_config(CONFIGS / "quickstart.yaml", sets.split()))
 
 
 def test_groups_of_equal_rewards_are_replaced_only_if_the_method_learns_nothing_from_them():
     check_method(load_config(CONFIGS / "agentgym" / "textcraft_rtmc.yaml", ["rl.resample_equal=2.0"]))
-    with pytest.raises(
-        UserError, match=r"rl.resample_equal=2 would drop groups from which rl.advantage=gigpo \(GiGPO\)"
-    ):
+    dropped = r"rl.resample_equal=2 would drop groups from which rl.advantage=gigpo \(GiGPO\)"
+    with pytest.raises(UserError, match=dropped):
         check_method(load_config(CONFIGS / "agentgym" / "textcraft_gigpo.yaml", ["rl.resample_equal=2.0"]))
 
 

@@ -11,16 +11,14 @@ from parts import arena_of
 
 from arenarl.config.schema import GroupStageConfig, JudgeConfig
 from arenarl.config.value_types import REWARDS as NAMES
-from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import true_quality
+from arenarl.tournament.ranking import midranks
 from arenarl.training.metrics import group_records, outcome_metrics
 from arenarl.training.rewards import REWARDS
 from arenarl.training.rewards.group import GroupOutcome
 from arenarl.trajectory import RolloutGroup
 from arenarl.trajectory.vocabulary import VOID_ENDS
-
-total_score = domain_rubric("travel", "en").total
 
 OUTCOMES = {"environment", "correctness"}  # rewards without a judge
 CALLS = {"win_rate": 6, "pointwise_explicit": 21, "ruler": 1, "mixture": 9, "dgr": 6}  # for three trajectories
@@ -43,26 +41,24 @@ def order(values):
 
 
 @pytest.mark.parametrize(("method", "topology"), METHODS)
-def test_rewards_follow_the_order_of_true_quality(method, topology):
+def test_rewards_follow_true_quality_identical_trajectories_share_theirs_and_invalid_come_last(method, topology):
     for seed, n in enumerate([2, 3, 3, 5, 5, 8, 8, 13, 16]):
-        qualities = random.Random(seed).sample(range(100), n)
-        rewards = rewards_of([quality / 10 for quality in qualities], method, topology).rewards_G
-        assert order(rewards) == order(qualities)
-        if method == "tournament":
-            assert sorted(rewards) == pytest.approx([index / (n - 1) for index in range(n)])
-
-
-@pytest.mark.parametrize(("method", "topology"), METHODS)
-def test_invalid_trajectories_come_last_and_are_not_judged(method, topology):
+        rng = random.Random(seed)
+        # negative qualities are invalid; an odd seed repeats some
+        qualities = rng.choices([-2, -1, 1, 2, 3, 4, 5], k=n) if seed % 2 else rng.sample(range(100), n)
+        outcome = rewards_of([quality / 10 for quality in qualities], method, topology)
+        ranks = midranks([max(quality, -1) for quality in qualities])
+        assert outcome.ranks_G == midranks(outcome.rewards_G) == ranks
+        if method == "tournament" and max(qualities) > 0:
+            assert outcome.rewards_G == pytest.approx([1 - rank / (n - 1) for rank in ranks])
+            valid = {row for row, quality in enumerate(qualities) if quality >= 0}
+            assert all({match.i, match.j} <= valid for match in outcome.ranking.matches)
     outcome = rewards_of([-9.0, 5.0, 7.0, -8.0, 1.0], method, topology)
-    rewards = outcome.rewards_G
-    assert rewards[0] == rewards[3] < min(rewards[1], rewards[2], rewards[4])
-    assert order(rewards)[:3] == [2, 1, 4]
-    if method == "tournament":
-        assert rewards == pytest.approx([1 - 3.5 / 4, 0.75, 1.0, 1 - 3.5 / 4, 0.5])
-        assert all({match.i, match.j} <= {1, 2, 4} for match in outcome.ranking.matches)
-    else:
-        assert rewards[0] == (-2 if method == "dgr" else 0) and outcome.judge_calls == CALLS.get(method, 3)
+    if method != "tournament":
+        assert outcome.rewards_G[0] == (-2 if method == "dgr" else 0)
+        assert outcome.judge_calls == CALLS.get(method, 3)  # invalid trajectories are not judged
+    same = rewards_of([3.0, 8.0, 3.0, 5.0, 8.0, 8.0], method, topology)
+    assert method != "tournament" or len(same.ranking.matches) <= 4  # identical trajectories are one entrant of three
 
 
 @pytest.mark.parametrize("void", [(0,), (3,), (0, 5), (1, 2, 3), (0, 2, 3), (0, 2, 3, 5), (0, 1, 2, 3, 4, 5)])
@@ -98,49 +94,11 @@ def test_the_correctness_of_a_void_trajectory_is_unknown():
     assert outcome.rewards_G == [1.0, None, 0.0, 0.0] and outcome.correct_G == [True, None, False, False]
 
 
-@pytest.mark.parametrize(("method", "topology"), METHODS)
-def test_identical_trajectories_share_their_reward(method, topology):
-    outcome = rewards_of([3.0, 8.0, 3.0, 5.0, 8.0, 8.0], method, topology)
-    rewards = outcome.rewards_G
-    assert rewards[0] == rewards[2] < rewards[3] < rewards[1] == rewards[4] == rewards[5]
-    if method == "tournament":
-        assert rewards == pytest.approx([1 - 4.5 / 5, 1 - 1 / 5, 1 - 4.5 / 5, 1 - 3 / 5, 1 - 1 / 5, 1 - 1 / 5])
-        assert len(outcome.ranking.matches) <= 4  # three entrants
+class Uniform:
+    """A judge whose methods all raise `error`, or give no verdict after `seconds`."""
 
-
-@pytest.mark.parametrize(("method", "topology"), [*METHODS, *[(name, None) for name in ("tournament_grpo", *COARSE)]])
-def test_a_group_of_invalid_trajectories_has_equal_rewards(method, topology):
-    outcome = rewards_of([-1.0, -2.0, -3.0], method, topology)
-    assert len(set(outcome.rewards_G)) == 1 and outcome.judge_calls == 0
-
-
-def test_ranking_and_budget_reach_the_tournament():
-    qualities = [float(quality) for quality in range(8)]
-    assert rewards_of(qualities, "tournament", "balanced", matches="n").judge_calls == 16
-    by_scores = rewards_of(qualities, "tournament", "single_elimination", ranking="scores").ranking
-    assert by_scores.scores_G != rewards_of(qualities, "tournament", "single_elimination").ranking.scores_G
-
-
-def test_a_slow_judge_fails_the_call():
-    class Slow(Silent):
-        async def compare(self, query, first, second, repeat=0):
-            await asyncio.sleep(60)
-
-    outcome = reward_group(config_of("tournament", "anchor", timeout_s=0.01), [attempt(1.0), attempt(2.0)], Slow())
-    assert outcome.rewards_G == [None] * 2 and outcome.failed_calls == 2
-    assert outcome.ranking.failed_matches[0].error == "TimeoutError: no verdict within 0.01 s"
-
-
-def test_bracket_parameters_reach_the_bracket():
-    """At N=16, Algorithm 1 as printed gives a wrong order even with a perfect judge; our default does not."""
-    qualities = [quality / 10 for quality in random.Random(0).sample(range(100), 16)]
-    assert order(rewards_of(qualities, "tournament").rewards_G) == order(qualities)
-    as_printed = rewards_of(qualities, "tournament", placement="algorithm1", accumulate="sum")
-    assert order(as_printed.rewards_G) != order(qualities)
-
-
-class Silent:
-    """A judge that never gives a verdict."""
+    def __init__(self, error=None, seconds=0):
+        self.error, self.seconds = error, seconds
 
     def weights(self, query):
         return {"answer_relevance": 1.0}
@@ -149,13 +107,34 @@ class Silent:
         return {"item_1": 1.0}
 
     def __getattr__(self, name):
-        return lambda *arguments, **options: asyncio.sleep(0)
+        async def judge(*_, **__):
+            if self.error:
+                raise self.error
+            await asyncio.sleep(self.seconds)
+
+        return judge
 
 
-@pytest.mark.parametrize(("method", "topology"), [*METHODS, *[(name, None) for name in ("tournament_grpo", *COARSE)]])
-def test_without_a_verdict_there_is_no_reward(method, topology):
-    outcome = reward_group(config_of(method, topology), [attempt(1.0), attempt(2.0), attempt(3.0)], Silent())
-    assert outcome.rewards_G == [None] * 3 and outcome.failed_calls == outcome.judge_calls > 0
+ALL = [*METHODS, *[(name, None) for name in ("tournament_grpo", *COARSE)]]
+
+
+@pytest.mark.parametrize(("method", "topology"), ALL)
+def test_groups_without_a_verdict_or_a_valid_trajectory_teach_nothing_and_a_bug_is_raised(method, topology, capfd):
+    invalid = rewards_of([-1.0, -2.0, -3.0], method, topology)
+    assert len(set(invalid.rewards_G)) == 1 and invalid.judge_calls == 0
+    config, group = config_of(method, topology), [attempt(1.0), attempt(2.0), attempt(3.0)]
+    silent = reward_group(config, group, Uniform())
+    assert silent.rewards_G == [None] * 3 and silent.failed_calls == silent.judge_calls > 0
+    with pytest.raises(FileNotFoundError, match="the prompt"):  # never counted as a failed call
+        reward_group(config, group, Uniform(FileNotFoundError("the prompt")))
+    assert "never retrieved" not in capfd.readouterr().err
+
+
+def test_a_slow_judge_fails_the_call():
+    config = config_of("tournament", "anchor", timeout_s=0.01)
+    outcome = reward_group(config, [attempt(1.0), attempt(2.0)], Uniform(seconds=60))
+    assert outcome.rewards_G == [None] * 2 and outcome.failed_calls == 2
+    assert outcome.ranking.failed_matches[0].error == "TimeoutError: no verdict within 0.01 s"
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -188,11 +167,8 @@ def test_a_step_s_metrics_summarize_its_trajectories():
     valid, invalid = (true_quality(truth_of, QUERY, group.trajectories[row]) for row in (0, 2))
     assert invalid == 0.0 < valid
     assert metrics["true/rank_agreement"] == pytest.approx(1.0) and "judge/tie_rate" not in metrics
-
-
-def test_rank_agreement_is_missing_when_all_rewards_are_equal():
-    group = RolloutGroup(QUERY, [attempt(2.0), attempt(4.0)])
-    assert outcome_metrics([group], [GroupOutcome([0.5, 0.5], [0.5, 0.5], 0, 0)], truth_of)["true/rank_agreement"] == []
+    equal = GroupOutcome([0.5] * 4, [1.5] * 4, 0, 0)
+    assert outcome_metrics([group], [equal], truth_of)["true/rank_agreement"] == []
 
 
 def test_every_reward_that_a_yaml_can_name_has_a_function():
@@ -213,23 +189,6 @@ def test_tournament_grpo_s_baselines_equal_hand_worked_values(method, expected):
     assert outcome.rewards_G == pytest.approx(expected) and outcome.ranks_G == [3.0, 1.5, 1.5, 0.0, 4.0]
 
 
-def test_tournament_grpo_normalizes_points_and_adds_the_format_reward():
-    outcome = rewards_of([-9.0, 1.0, 7.0, 3.0, 5.0, 3.0, -8.0, 2.0, 9.0], "tournament_grpo")
-    points = outcome.ranking.scores_G
-    assert points[0] is points[6] is None and points[3] == points[5]
-    assert outcome.judge_calls == 8 * (2 + 1) and outcome.failed_calls == 0  # six entrants: 3 + 3, then 4
-    top = max(point for point in points if point is not None)
-    assert outcome.rewards_G == [0.0 if point is None else pytest.approx(1 + point / top, abs=1e-4) for point in points]
-    assert outcome.rewards_G[8] == max(outcome.rewards_G) and outcome.ranks_G[0] == outcome.ranks_G[6] == 7.5
-
-
-def test_group_stage_keys_reach_the_tournament():
-    config = config_of("tournament_grpo")
-    config.group_stage = GroupStageConfig(repeats=3, group=2, winners=1, final=1, weights=[1.0, 5.0])
-    outcome = reward_group(config, [attempt(float(quality)) for quality in range(8)])
-    assert outcome.judge_calls == 3 * 7 and outcome.ranking.scores_G[7] == 3 * (1 + 5 + 5)
-
-
 def test_each_repeat_of_a_group_tournament_has_a_verdict_of_its_own():
     """Each of two equal trajectories wins some of the repeats, whichever is shown first."""
     config = config_of("tournament_grpo")
@@ -241,13 +200,18 @@ def test_each_repeat_of_a_group_tournament_has_a_verdict_of_its_own():
     assert len(first_won) == 4 and min(first_won.values()) >= 5
 
 
-@pytest.mark.parametrize(
-    ("method", "alone"),
-    [("win_rate", 1.0), ("tournament_grpo", 1.0), ("pointwise_implicit", 1.4), ("pointwise_explicit", 0.7)],
-)
-def test_a_single_valid_trajectory_gets_the_format_reward_only(method, alone):
-    outcome = rewards_of([-9.0, 5.0, -7.0], method)
-    assert outcome.rewards_G == pytest.approx([0.0, alone, 0.0]) and outcome.failed_calls == 0
+def test_tournament_grpo_normalizes_points_and_adds_the_format_reward():
+    outcome = rewards_of([-9.0, 1.0, 7.0, 3.0, 5.0, 3.0, -8.0, 2.0, 9.0], "tournament_grpo")
+    points = outcome.ranking.scores_G
+    assert points[0] is points[6] is None and points[3] == points[5]
+    assert outcome.judge_calls == 8 * (2 + 1) and outcome.failed_calls == 0  # six entrants: 3 + 3, then 4
+    top = max(point for point in points if point is not None)
+    assert outcome.rewards_G == [0.0 if point is None else pytest.approx(1 + point / top, abs=1e-4) for point in points]
+    assert outcome.rewards_G[8] == max(outcome.rewards_G) and outcome.ranks_G[0] == outcome.ranks_G[6] == 7.5
+    scored = {"win_rate": 1.0, "tournament_grpo": 1.0, "pointwise_implicit": 1.4, "pointwise_explicit": 0.7}
+    for method, alone in scored.items():  # a single valid trajectory has no opponent
+        outcome = rewards_of([-9.0, 5.0, -7.0], method)
+        assert outcome.rewards_G == pytest.approx([0.0, alone, 0.0]) and outcome.failed_calls == 0
 
 
 @pytest.mark.parametrize("method", sorted(set(REWARDS) - {"correctness_or_tournament"} - OUTCOMES))
@@ -261,9 +225,24 @@ def test_every_reward_works_with_a_noisy_judge_and_follows_quality(method):
     assert means(outcome_metrics(groups, outcomes, truth_of))["true/rank_agreement"] > 0.4
 
 
-def test_one_order_per_match_halves_the_calls_and_keeps_the_ranks():
+def test_keys_of_the_config_reach_the_tournament():
+    qualities = [float(quality) for quality in range(8)]
+    assert rewards_of(qualities, "tournament", "balanced", matches="n").judge_calls == 16
+    by_rules = rewards_of(qualities, "tournament", "single_elimination").ranking
+    assert rewards_of(qualities, "tournament", "single_elimination", ranking="scores").ranking != by_rules
     both, one = (rewards_of([1, 9, 5, 7], "tournament", bidirectional=order) for order in (True, False))
     assert one.rewards_G == both.rewards_G and 2 * one.judge_calls == both.judge_calls
+    group, config = [attempt(quality) for quality in qualities], config_of("tournament_grpo")
+    config.group_stage = GroupStageConfig(repeats=3, group=2, winners=1, final=1, weights=[1.0, 5.0])
+    outcome = reward_group(config, group)
+    assert outcome.judge_calls == 3 * 7 and outcome.ranking.scores_G[7] == 3 * (1 + 5 + 5)
+    elo = reward_group(config_of("elo", elo_matches=3, elo_estimate="bradley_terry"), group)
+    assert elo.judge_calls == 6 and len(elo.ranking.matches) == 3
+    # at N=16, Algorithm 1 as printed gives a wrong order even with a perfect judge; our default does not
+    qualities = [quality / 10 for quality in random.Random(0).sample(range(100), 16)]
+    assert order(rewards_of(qualities, "tournament").rewards_G) == order(qualities)
+    as_printed = rewards_of(qualities, "tournament", placement="algorithm1", accumulate="sum")
+    assert order(as_printed.rewards_G) != order(qualities)
 
 
 def test_shares_of_distinct_answers_and_calls_ignore_void_trajectories():
@@ -275,27 +254,3 @@ def test_shares_of_distinct_answers_and_calls_ignore_void_trajectories():
     void = RolloutGroup(QUERY, [attempt(1.0, "tool_crash")])
     metrics = outcome_metrics([RolloutGroup(QUERY, group), void], [outcome, outcome], None)
     assert metrics["rollout/distinct_answers"] == [3 / 4] and metrics["rollout/distinct_calls"] == [2 / 4]
-
-
-class Buggy:
-    """A judge of this project with a bug in every method."""
-
-    def __getattr__(self, name):
-        async def call(*_, **__):
-            raise FileNotFoundError(f"the prompt of {name}")
-
-        return call
-
-    def checklist(self, query):
-        return {"item": 1.0}
-
-    def weights(self, query):
-        return {"item": 1.0}
-
-
-@pytest.mark.parametrize(("method", "topology"), METHODS)
-def test_a_bug_of_our_own_judge_is_raised_and_never_counted_as_a_failed_call(method, topology, capfd):
-    if method not in OUTCOMES:
-        with pytest.raises(FileNotFoundError, match="the prompt of"):
-            reward_group(config_of(method, topology), [attempt(float(quality)) for quality in range(4)], Buggy())
-        assert "never retrieved" not in capfd.readouterr().err

@@ -8,15 +8,11 @@ from arenarl.training.rewards import rank_to_reward
 from arenarl.training.rewards.formulas import min_max, pointwise_reward
 
 
-def test_midranks_keep_the_mean_reward_at_one_half():
+def test_midranks_keep_the_mean_reward_at_one_half_and_fewer_than_two_ranks_give_no_reward():
     rewards = rank_to_reward([0.5, 0.5, 2.5, 2.5])
     assert rewards[0] == rewards[1] == pytest.approx(5 / 6)
     assert np.mean(rewards) == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize("ranks", [[None, None], [0, None, None]])
-def test_fewer_than_two_ranked_trajectories_get_no_reward(ranks):
-    assert rank_to_reward(ranks) == [None] * len(ranks)
+    assert rank_to_reward([None, None]) == [None] * 2 and rank_to_reward([0, None, None]) == [None] * 3
 
 
 def test_a_trajectory_without_reward_has_advantage_0_and_does_not_shift_the_others():
@@ -24,16 +20,11 @@ def test_a_trajectory_without_reward_has_advantage_0_and_does_not_shift_the_othe
     assert standardize([1.0, None, 0.5, 0.0])[1] == 0
 
 
-@pytest.mark.parametrize("rewards", [[0.5] * 4, [None] * 4, [None, 1.0]])
-def test_a_group_without_different_rewards_has_advantages_0(rewards):
-    assert standardize(rewards).tolist() == [0.0] * len(rewards)
-
-
-@pytest.mark.parametrize("reward", [0.1, 0.7, 1 / 3])
+@pytest.mark.parametrize("rewards", [*([reward] * 7 + [None] for reward in (0.1, 0.7, 1 / 3)), [None] * 4, [None, 1.0]])
 @pytest.mark.parametrize("ddof", [0, 1])
-def test_equal_rewards_have_no_advantage_even_without_epsilon(reward, ddof):
-    # the mean has a rounding error
-    assert standardize([reward] * 7 + [None], ddof=ddof, eps=0).tolist() == [0.0] * 8
+def test_equal_rewards_have_no_advantage_even_without_epsilon(rewards, ddof):
+    """The mean of the equal rewards has a rounding error."""
+    assert standardize(rewards, ddof=ddof, eps=0).tolist() == [0.0] * len(rewards)
 
 
 @pytest.mark.parametrize("function", [center, leave_one_out])

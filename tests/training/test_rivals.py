@@ -59,13 +59,8 @@ def test_ruler_makes_one_call_and_maps_scores_back_from_any_order():
         assert sorted(order) == [2.0, 5.0, 10.0]
         orders.add(order)
     assert len(orders) > 2
-
-
-def test_a_failed_listwise_call_gives_no_rewards_and_is_counted():
-    outcome = rewarded("ruler", [5.0, -9.0, 2.0], Noting(is_silent=True))
-    assert outcome.rewards_G == [None] * 3 and (outcome.judge_calls, outcome.failed_calls) == (1, 1)
-    invalid = rewarded("ruler", [-5.0, -9.0], Noting())
-    assert invalid.rewards_G == [0.0, 0.0] and (invalid.judge_calls, invalid.failed_calls) == (0, 0)
+    failed = rewarded("ruler", [5.0, -9.0, 2.0], Noting(is_silent=True))
+    assert failed.rewards_G == [None] * 3 and (failed.judge_calls, failed.failed_calls) == (1, 1)
 
 
 def test_brpo_gives_1_or_minus_1_against_a_random_reference_and_0_to_the_reference():
@@ -77,17 +72,15 @@ def test_brpo_gives_1_or_minus_1_against_a_random_reference_and_0_to_the_referen
         assert outcome.rewards_G == expected and outcome.judge_calls == 2 * 3
         references.add(reference)
     assert references == {0, 1, 3, 4}
-
-
-def test_brpo_gives_none_without_a_verdict_and_0_without_a_valid_trajectory():
-    assert reference_reward([None, None, None], [True, True, False]) == [None] * 3
+    assert reference_reward([None, None, None], [True, True, False]) == [None] * 3  # no verdict
     assert reference_reward([0.0, None, -1.0], [True, True, True]) == [0.0, None, -1.0]
-    assert reference_reward([None, None], [False, None]) == [0.0, None]
+    assert reference_reward([None, None], [False, None]) == [0.0, None]  # no valid trajectory
     assert rewarded("brpo", [7.0, -3.0]).rewards_G == [0.0, -1.0]
 
 
 def test_mixture_weighs_the_win_rate_less_in_better_groups():
-    """Scores .8x / 10: .16, .48, .8 and 0 for the invalid trajectory, mean .36; win rates 0, 1/2, 1 and 0."""
+    """Scores .8x / 10: .16, .48, .8 and 0 for the invalid trajectory, mean .36; win rates 0, 1/2, 1 and 0.
+    One Elo match gives ratings 16 and -16, so win rates 1 and 0; its mean score is .48."""
     weight = math.exp(-3 * 0.36)
     outcome = rewarded("mixture", [2.0, 6.0, 10.0, -1.0])
     assert outcome.rewards_G == pytest.approx([0.16, 0.48 + weight / 2, 0.8 + weight, 0.0])
@@ -95,13 +88,8 @@ def test_mixture_weighs_the_win_rate_less_in_better_groups():
     assert rewarded("mixture", [2.0, 6.0, 10.0], alpha=0.0).rewards_G == pytest.approx([0.16, 0.98, 1.8])
     assert mixture_reward([0.5, None, 0.7], [1.0, 0.5, None], 1.0) == pytest.approx([0.5 + math.exp(-0.6), None, None])
     assert mixture_reward([None, None], [1.0, 0.0], 1.0) == [None, None]
-
-
-def test_mixture_can_use_elo_pairs():
-    """One match gives ratings 16 and -16, so win rates 1 and 0; the mean score is .48."""
-    outcome = rewarded("mixture", [2.0, 10.0], mixture_pairs="elo")
-    assert outcome.rewards_G == pytest.approx([0.16, 0.8 + math.exp(-3 * 0.48)], abs=1e-6)
-    assert outcome.judge_calls == 2 + 2
+    elo = rewarded("mixture", [2.0, 10.0], mixture_pairs="elo")
+    assert elo.rewards_G == pytest.approx([0.16, 0.8 + math.exp(-3 * 0.48)], abs=1e-6) and elo.judge_calls == 2 + 2
 
 
 def test_elo_scales_ratings_and_puts_invalid_trajectories_one_match_below_the_lowest():
@@ -111,13 +99,6 @@ def test_elo_scales_ratings_and_puts_invalid_trajectories_one_match_below_the_lo
     assert rewarded("elo", [2.0, -1.0]).rewards_G == pytest.approx([1.0, 0.0], abs=1e-6)
     assert elo_reward([None, None, None], [True, True, False]) == [None] * 3
     assert elo_reward([None, 5.0, None], [None, True, True])[1:] == [0.0, None]
-
-
-def test_elo_keys_reach_the_tournament():
-    config = config_of("elo", elo_matches=3, elo_estimate="bradley_terry")
-    group = RolloutGroup(QUERY, [attempt(float(quality)) for quality in range(8)])
-    outcome = arena_of(config, EmbeddedJudge(EXACT, truth_of, 0)).reward_groups([group])[0]
-    assert outcome.judge_calls == 6 and len(outcome.ranking.matches) == 3
 
 
 def test_a_checklist_reward_is_the_weighted_share_of_its_items():
@@ -184,15 +165,14 @@ def test_a_proposal_that_repeats_an_item_of_the_checklist_changes_no_weight():
         assert outcome.rewards_G == plain.rewards_G and outcome.rubrics == {}
 
 
-def test_without_a_verdict_evolving_rubrics_stay_and_give_no_reward():
+def test_without_a_verdict_evolving_rubrics_stay():
     class Silent(Writing):
         async def check_items(self, *arguments, **options):
             return None
 
     outcome = rewarded("evolving_rubrics", [1.0, 5.0], Silent({"new": (1.0, [5])}))
     assert outcome.rewards_G == [None, None] and outcome.rubrics == {"new": 1.0} and outcome.failed_calls == 2
-    nothing = rewarded("evolving_rubrics", [-1.0, -5.0], Silent())
-    assert nothing.rewards_G == [0.0, 0.0] and nothing.judge_calls == 0 and nothing.rubrics == {}
+    assert rewarded("evolving_rubrics", [-1.0, -5.0], Silent()).rubrics == {}
 
 
 def test_dgr_gives_net_wins_and_ranks_by_them():

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from arenarl.rollout.policy import Limit
+from arenarl.rollout.policy import Limit, load_tokenizer
 from arenarl.system.errors import UserError
 from arenarl.training.sft_data import (
     IGNORED,
@@ -58,33 +58,25 @@ def test_cut_and_omitted_trajectories_are_counted(sft_path, tokenizer, tmp_path,
     uncut = tokenize_trajectories(sft_path, tokenizer, None, 10_000)
     count_cut(dataset, max_length, tmp_path / "cut.json")
     lengths = [len(ids) for ids in uncut["input_ids"]]
-    expected = {
-        "trajectories": len(lengths),
-        "cut": sum(n > max_length for n in lengths),
-        "left_out": sum(all(label == IGNORED for label in labels[:max_length]) for labels in uncut["labels"]),
-        "max_length": max_length,
-        "longest": max(lengths),
-        "tokens": sum(lengths),
-    }
-    assert len(in_training_order(dataset, 1, 4, seed=0)) == len(lengths) - expected["left_out"]
+    cut = sum(length > max_length for length in lengths)
+    left_out = sum(all(label == IGNORED for label in labels[:max_length]) for labels in uncut["labels"])
+    counts = {"trajectories": len(lengths), "cut": cut, "left_out": left_out, "max_length": max_length}
+    expected = counts | {"longest": max(lengths), "tokens": sum(lengths)}
     assert json.loads((tmp_path / "cut.json").read_text()) == expected
-    cut, left_out = expected["cut"], expected["left_out"]
     words = f"{cut} cut at sft.max_length={max_length}, {left_out} without a token to train on left out"
     assert words in capsys.readouterr().out
+    assert len(in_training_order(dataset, 1, 4, seed=0)) == len(lengths) - left_out
     assert list(dataset["length"]) == lengths
     for row, whole in zip(dataset, uncut, strict=True):
         assert row["input_ids"] == whole["input_ids"][:max_length] and row["labels"] == whole["labels"][:max_length]
 
 
-def test_calls_do_not_get_other_calls_arguments_as_null(sft_path, taught, tokenizer):
+def test_calls_do_not_get_other_calls_arguments_as_null_and_keep_their_own_null(sft_path, taught, tokenizer):
     """A table with one column per field would add the arguments of all other calls."""
     for row, example in zip(tokenize_trajectories(sft_path, tokenizer, None, 4096), taught, strict=True):
         text = tokenizer.decode(row["input_ids"])
         assert "null" not in text and "None" not in text
         assert all(turn in text for turn in turns_of(example.trajectory.messages))
-
-
-def test_a_null_argument_stays_null(tokenizer):
     call = {"type": "function", "function": {"name": "f", "arguments": {"x": None}}}
     messages = [{"role": "user", "content": "q"}, turn_of("", "", [call])]
     assert '{"x": null}' in own_text(tokenizer, tokenize(tokenizer, messages, None, 4096))
@@ -146,19 +138,14 @@ def test_a_turn_that_spells_a_control_token_has_one_end(token, tokenizer):
     assert own.replace("< ", "<") == f"{assistant_text(turn)}<|im_end|>"
 
 
-def test_a_template_without_assistant_marks_is_refused(sft_path, policy_path):
-    from arenarl.rollout.policy import load_tokenizer
-
-    tokenizer = load_tokenizer(policy_path)
-    for mark in ("{%- generation %}", "{%- endgeneration %}"):
-        tokenizer.chat_template = tokenizer.chat_template.replace(mark, "")
-    with pytest.raises(UserError, match="no assistant token to train on"):
-        tokenize_trajectories(sft_path, tokenizer, None, 4096)
-
-
-def test_a_max_length_that_cuts_all_assistant_tokens_is_refused(sft_path, tokenizer):
+def test_without_an_assistant_token_to_train_on_data_are_refused(sft_path, policy_path, tokenizer):
     with pytest.raises(UserError, match=r"sft\.max_length"):
         tokenize_trajectories(sft_path, tokenizer, None, 5)
+    unmarked = load_tokenizer(policy_path)
+    for mark in ("{%- generation %}", "{%- endgeneration %}"):
+        unmarked.chat_template = unmarked.chat_template.replace(mark, "")
+    with pytest.raises(UserError, match="no assistant token to train on"):
+        tokenize_trajectories(sft_path, unmarked, None, 4096)
 
 
 def test_lengths_that_cannot_be_trained_are_refused_and_cut_trajectories_are_reported(sft_path, tokenizer, capsys):

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import random
 import re
 import subprocess
 import sys
@@ -50,22 +49,18 @@ def test_rewards_follow_ranks_in_trl_s_row_order(size, groups, is_chat, rng):
     assert rewards(function, prompts, completions) == pytest.approx(expected)
 
 
-def test_no_verdict_gives_no_reward_and_no_answer_the_last_rank():
+def test_no_verdict_gives_no_reward_and_no_answer_or_a_truncated_one_the_last_rank():
     call = [{"type": "function", "function": {"name": "f", "arguments": {}}}]
     completions = [reply("3"), reply("9"), reply("7"), reply(" "), reply("", tool_calls=call)]
     function = tournament_reward(Number(silent="9"), num_generations=5, topology="round_robin")
     low, silent, high, empty, calling = rewards(function, [USER] * 5, completions)
     assert silent is None and high > low > empty == calling
-
-
-def test_with_turn_ends_truncated_completions_share_the_last_rank():
-    completions, ids = [reply("3"), reply("9"), reply("7"), reply("8")], [[5, 1], [5, 6], [5, 0], []]
+    rows = {"completions": [reply(text) for text in "3978"], "completion_ids": [[5, 1], [5, 6], [5, 0], []]}
     known, unknown = (
         tournament_reward(Number(), num_generations=4, topology="round_robin", turn_ends=ends) for ends in ({0, 1}, ())
     )
-    found = asyncio.run(known(prompts=[USER] * 4, completions=completions, completion_ids=ids))
-    assert found[2] > found[0] > found[1] == found[3]
-    assert asyncio.run(unknown(prompts=[USER] * 4, completions=completions, completion_ids=ids))[1] == 1.0
+    whole, cut, best, empty = asyncio.run(known(prompts=[USER] * 4, **rows))
+    assert best > whole > cut == empty and asyncio.run(unknown(prompts=[USER] * 4, **rows))[1] == 1.0
 
 
 @pytest.mark.parametrize(("text", "thought", "answer"), [
@@ -100,10 +95,10 @@ def test_rows_that_are_not_whole_groups_are_refused(rows, words):
     with pytest.raises(UserError, match=re.escape(words)) as refused:
         rewards(tournament_reward(Number(), num_generations=8), list(rows), list(rows))
     assert "\n" not in str(refused.value) and "num_generations" in str(refused.value)
-
-
-def test_a_prompt_with_twice_the_rows_makes_two_groups():
-    assert len(read_groups(list("aaaabb"), list("xxxxxx"), 2, "en")) == 3
+    for completions, cut in ((["a"], ()), (["a"] * 4, ()), (["a"] * 2, [True])):
+        with pytest.raises(UserError, match=f"2 prompts, {len(completions)} completions"):
+            read_groups(["p"] * 2, completions, 2, "en", cut)
+    assert len(read_groups(list("aaaabb"), list("xxxxxx"), 2, "en")) == 3  # twice the rows make two groups
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
@@ -130,6 +125,9 @@ def test_invalid_arguments_are_refused_before_any_step(arguments, words, monkeyp
 
 
 def test_a_tool_conversation_becomes_thoughts_calls_observations_and_an_answer():
+    assert chat_query(USER, "en").query == "Name a number."
+    chat = [{"role": "system", "content": "Be kind."}, *USER]
+    assert chat_query(chat, "en").query == "system: Be kind.\n\nuser: Name a number."
     function = {"name": "look_up", "arguments": {"word": "tau"}}
     native = {"id": "1", "type": "function", "function": function | {"arguments": json.dumps({"word": "tau"})}}
     for call in (native, {"type": "function", "function": function}):
@@ -146,22 +144,12 @@ def test_a_tool_conversation_becomes_thoughts_calls_observations_and_an_answer()
         assert observation["content"] == "a letter < |im_end|>" and answer["reasoning_content"] == "so"
 
 
-def test_a_chat_prompt_becomes_one_query_text():
-    assert chat_query(USER, "en").query == "Name a number."
-    chat = [{"role": "system", "content": "Be kind."}, *USER]
-    assert chat_query(chat, "en").query == "system: Be kind.\n\nuser: Name a number."
-
-
-def test_any_text_becomes_a_trajectory_without_an_error():
-    rng = random.Random(0)
-    pieces = [
-        "<think>", "</think>", "<tool_call>", "</tool_call>", "<answer>", "</answer>", "{", '"name": "f"', "ok",
-        "\ud800", "\n", "",
-    ]  # fmt: skip
-    for _ in range(300):
-        text = "".join(rng.choices(pieces, k=rng.randint(0, 8)))
-        trajectory = chat_trajectory(chat_query("?", "en"), text)
-        assert trajectory.valid == bool(trajectory.answer)
+@settings(max_examples=60, deadline=None, database=None)
+@given(st.lists(st.sampled_from(["<think>", "</think>", "<tool_call>", "</tool_call>", "<answer>", "</answer>", "{",
+                                 '"name": "f"', "ok", "\ud800", "\n"]), max_size=8))  # fmt: skip
+def test_any_text_becomes_a_trajectory_without_an_error(pieces):
+    trajectory = chat_trajectory(chat_query("?", "en"), "".join(pieces))
+    assert trajectory.valid == bool(trajectory.answer)
 
 
 def by_length(text, number):
@@ -256,21 +244,12 @@ def test_the_example_trains_a_tiny_model_with_trl_s_trainer_on_two_processes(tin
     assert "error: " in done.stderr and "nobody" in done.stderr, done.stderr
 
 
-CHAT = [{"role": "user", "content": "?"}]
-
-
 @pytest.mark.parametrize("wrong", [
     None, 5, {}, [None], ["?"], [{}], [{"content": "?"}], [{"role": None, "content": "?"}], [{"role": 5}],
     [{"role": "assistant", "tool_calls": [5]}], [{"role": "assistant", "tool_calls": [{"function": "f"}]}],
 ], ids=repr)  # fmt: skip
 def test_a_row_that_is_neither_a_text_nor_messages_is_refused_in_one_line(wrong):
-    for name, prompts, completions in (("prompt", [wrong] * 2, ["a"] * 2), ("completion", [CHAT] * 2, ["a", wrong])):
+    for name, prompts, completions in (("prompt", [wrong] * 2, ["a"] * 2), ("completion", [USER] * 2, ["a", wrong])):
         with pytest.raises(UserError, match=f"the {name} of row [01] must be a text or a list of messages") as refused:
             read_groups(prompts, completions, 2, "en")
         assert "\n" not in str(refused.value)
-
-
-def test_unequal_numbers_of_rows_are_refused():
-    for completions, cut in ((["a"], ()), (["a"] * 4, ()), (["a"] * 2, [True])):
-        with pytest.raises(UserError, match=f"2 prompts, {len(completions)} completions"):
-            read_groups(["p"] * 2, completions, 2, "en", cut)

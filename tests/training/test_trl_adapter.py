@@ -21,7 +21,6 @@ from arenarl.system.seeds import stable_seed
 from arenarl.training import trl_adapter as adapter
 from arenarl.training.methods.grpo import standardize
 from arenarl.training.metrics import group_records
-from arenarl.training.step import TrainingStep
 from arenarl.trajectory import read_jsonl
 
 TOPOLOGY = "seeded_single_elimination"
@@ -129,7 +128,7 @@ class Steps:
         rollout = self.config.rollout
         engine = RolloutEngine(policy(tokenizer), tokenizer, lambda: compact, rollout, schemas_in_prompt=False)
         self.arena = arena_of(self.config, judge or ByNumber())
-        steps = KeptSteps(self.config, QUERIES, engine, self.arena, None, folder, client)
+        steps = self.step = KeptSteps(self.config, QUERIES, engine, self.arena, None, folder, client)
         self.groups, self.outcomes = steps.all_groups, steps.all_outcomes
         self.trainer = adapter.make_trainer(self.config, policy_path, QUERIES, steps, points, Recorder)
         if isinstance(judge, Patient):
@@ -149,6 +148,10 @@ def steps(policy_path, tokenizer, compact, tmp_path_factory):
 
 def loss_mask(inputs):
     return inputs["completion_mask"] * inputs["tool_mask"]
+
+
+def standardized(outcomes):
+    return np.concatenate([standardize(outcome.rewards_G) for outcome in outcomes])
 
 
 def test_the_loss_mask_covers_the_policy_s_own_tokens(steps, tokenizer):
@@ -172,27 +175,17 @@ def test_exactly_the_policy_s_own_tokens_get_a_gradient(steps):
     assert has_gradient[:, -expected.shape[1] - 1 : -1].equal(expected)
 
 
-def test_rows_of_a_group_are_contiguous_with_the_anchor_first(steps):
+def test_rows_of_a_group_are_contiguous_with_the_anchor_first_and_standardised_rewards(steps):
     n = steps.config.rollout.group_size
     for step in range(2):
-        prompts, _ = steps.trainer.generated[step]
+        prompts, output = steps.trainer.generated[step]
         assert prompts == [group.query.query_id for group in steps.groups[step] for _ in range(n)]
         assert len({group.query.query_id for group in steps.groups[step]}) == len(steps.groups[step]) == 3
         for group in steps.groups[step]:
             assert {trajectory.query_id for trajectory in group.trajectories} == {group.query.query_id}
             assert [trajectory.is_anchor for trajectory in group.trajectories] == [True] + [False] * (n - 1)
-
-
-def test_advantages_are_the_standardised_rewards_of_the_group(steps):
-    for step in range(2):
-        expected = np.concatenate([standardize(outcome.rewards_G) for outcome in steps.outcomes[step]])
-        assert np.abs(expected).max() > 1
-        assert steps.trainer.generated[step][1]["advantages"].numpy() == pytest.approx(expected, abs=1e-5)
-
-
-def test_kl_is_zero_at_the_first_step_and_not_after_it(steps):
-    kl = [entry["kl"] for entry in steps.trainer.state.log_history if "kl" in entry]
-    assert kl[0] == 0 and kl[1] > 0
+        expected = standardized(steps.outcomes[step])
+        assert np.abs(expected).max() > 1 and output["advantages"].numpy() == pytest.approx(expected, abs=1e-5)
 
 
 def test_checkpoints_keep_the_judge_s_variances(policy_path, tokenizer, compact, tmp_path):
@@ -206,24 +199,24 @@ def test_checkpoints_keep_the_judge_s_variances(policy_path, tokenizer, compact,
     assert whole.trainer.state.log_history[1]["judge/sigma_noise"] > 0
 
 
-class Evolving(ByNumber):
-    """Proposes the next letter, which stands for half of all answers."""
-
-    may_judge = threading.Event()
-
-    def checklist(self, query):
-        return {"high": 1.0}
-
-    async def check_items(self, query, trajectory, repeat=0, rubrics=()):
-        number = int(trajectory.answer.split()[-1])
-        return {"high": number > 500} | {rubric: stable_seed(rubric, number) % 2 == 0 for rubric in rubrics}
-
-    async def propose_rubrics(self, query, trajectories, rubrics, repeat=0):
-        return {next(letter for letter in "abc" if letter not in rubrics): 1.0}
-
-
 def test_checkpoints_keep_the_evolving_rubrics(policy_path, tokenizer, compact, tmp_path):
     """Each query comes twice; a run that resumes between its visits has the rubrics and rewards of the unbroken run."""
+
+    class Evolving(ByNumber):
+        """Proposes the next letter, which stands for half of all answers."""
+
+        may_judge = threading.Event()
+
+        def checklist(self, query):
+            return {"high": 1.0}
+
+        async def check_items(self, query, trajectory, repeat=0, rubrics=()):
+            number = int(trajectory.answer.split()[-1])
+            return {"high": number > 500} | {rubric: stable_seed(rubric, number) % 2 == 0 for rubric in rubrics}
+
+        async def propose_rubrics(self, query, trajectories, rubrics, repeat=0):
+            return {next(letter for letter in "abc" if letter not in rubrics): 1.0}
+
     options = {"save_steps": 2, "steps": 4, "reward": "evolving_rubrics", "judge": Evolving()}
     whole = Steps(policy_path, tokenizer, compact, tmp_path, **options)
     resumed = Steps(policy_path, tokenizer, compact, tmp_path, resume=str(tmp_path / "checkpoint-2"), **options)
@@ -238,11 +231,15 @@ def test_checkpoints_keep_the_evolving_rubrics(policy_path, tokenizer, compact, 
     assert record["rubrics"] == whole.outcomes[3][0].rubrics
 
 
-def test_the_seconds_of_a_step_add_up(steps):
-    for entry in steps.trainer.state.log_history[:2]:
+def test_a_run_logs_seconds_that_add_up_a_kl_from_0_on_and_groups_every_eval_steps(steps):
+    log = steps.trainer.state.log_history
+    for entry in log[:2]:
         parts = [entry[f"time/{part}_s"] for part in ("rollout", "forward", "judge", "update")]
         assert min(parts) >= 0 and sum(parts) == pytest.approx(entry["step_time"])
         assert 0 <= entry["time/judge_hidden_s"] <= parts[0] + parts[1]
+    assert log[0]["kl"] == 0 and log[1]["kl"] > 0
+    records = group_records(0, steps.groups[0], steps.outcomes[0], None)
+    assert list(read_jsonl(steps.folder / "groups.jsonl")) == json.loads(json.dumps(records))
 
 
 def test_log_probabilities_do_not_wait_for_the_judge(policy_path, tokenizer, compact, tmp_path):
@@ -269,15 +266,8 @@ def test_groups_of_equal_rewards_are_replaced_and_a_resumed_run_has_the_same_gro
         assert count <= 3 * factor - 3 and (replaced is None or count == replaced[step])
         assert kept == left[step] if left else kept >= 2 - count  # at most one query of six has a signal
         assert metrics["frac_reward_zero_std"] == pytest.approx(kept / 3)
-        rewards = [reward for outcome in whole.outcomes[step] for reward in outcome.rewards_G]
-        batch = whole.trainer.generated[step][1]
-        assert (
-            batch["advantages"].numpy()
-            == pytest.approx(
-                np.concatenate([standardize(outcome.rewards_G) for outcome in whole.outcomes[step]]), abs=1e-5
-            )
-            and len(rewards) == 12
-        )
+        batch, expected = whole.trainer.generated[step][1], standardized(whole.outcomes[step])
+        assert batch["advantages"].numpy() == pytest.approx(expected, abs=1e-5) and len(expected) == 12
         for row, trajectory in enumerate(whole.trajectories(step)):
             length = len(trajectory.completion_ids)
             assert batch["completion_ids"][row][:length].tolist() == trajectory.completion_ids
@@ -285,11 +275,6 @@ def test_groups_of_equal_rewards_are_replaced_and_a_resumed_run_has_the_same_gro
     assert resumed.groups[0] == whole.groups[1] and resumed.outcomes[0] == whole.outcomes[1]
     pairs = zip(resumed.trainer.model.parameters(), whole.trainer.model.parameters(), strict=True)
     assert all(one.equal(other) for one, other in pairs)
-
-
-def test_groups_are_kept_every_eval_steps(steps):
-    records = group_records(0, steps.groups[0], steps.outcomes[0], None)
-    assert list(read_jsonl(steps.folder / "groups.jsonl")) == json.loads(json.dumps(records))
 
 
 class Client:
@@ -308,8 +293,8 @@ class Client:
 class Points:
     """An evaluation curve; at `step`, the client's budget ends and the point is lost."""
 
-    def __init__(self, client, step=None):
-        self.client, self.step, self.steps, self.kept = client, step, [], []
+    def __init__(self, step=None):
+        self.client, self.step, self.steps, self.kept = Client(), step, [], []
 
     def record(self, step):
         self.steps.append(step)
@@ -326,20 +311,17 @@ class Points:
 def test_a_spent_budget_stops_the_run_between_steps_and_a_rerun_resumes_there(
     policy_path, tokenizer, compact, tmp_path, step
 ):
-    options = {"eval_steps": 1, "save_steps": 100}
-    client = Client()
-    points = Points(client, step)
-    words = (
-        f"judge.max_calls=7 is used up; saved .*/checkpoint-{step}; once the cause is removed, the same command resumes"
-    )
+    def run(**options):
+        parts = policy_path, tokenizer, compact, tmp_path
+        return Steps(*parts, points=points, client=points.client, eval_steps=1, save_steps=100, **options)
+
+    points = Points(step)
+    words = f"judge.max_calls=7 is used up; saved .*/checkpoint-{step}; once the cause is removed, the same command"
     with pytest.raises(UserError, match=words):
-        Steps(policy_path, tokenizer, compact, tmp_path, points=points, client=client, **options)
+        run()
     assert points.steps == list(range(step + 1)) and points.kept == list(range(step))
     points.client, points.step = Client(), None
-    resumed = Steps(
-        policy_path, tokenizer, compact, tmp_path, points=points, client=points.client,
-        resume=str(tmp_path / f"checkpoint-{step}"), **options
-    )  # fmt: skip
+    resumed = run(resume=str(tmp_path / f"checkpoint-{step}"))
     assert points.steps[step + 1 :] == list(range(step, 3)) and points.kept == [0, 1, 2]  # no point is repeated
     assert resumed.trainer.state.global_step == 2 and len(resumed.outcomes) == 2 - step
 
@@ -373,10 +355,6 @@ def test_the_dataset_has_one_prompt_per_group_in_complete_shuffled_passes(steps_
         assert sorted(prompts[start : start + len(QUERIES)]) == sorted(query.query_id for query in QUERIES)
 
 
-def test_a_batch_that_splits_a_group_is_refused(tokenizer, compact, tmp_path):
-    config = config_of()
-    engine = RolloutEngine(Playback(tokenizer), tokenizer, lambda: compact, config.rollout, schemas_in_prompt=False)
-    arena = arena_of(config, ByNumber())
-    step = TrainingStep(config, QUERIES, engine, arena, None, tmp_path)
+def test_a_batch_that_splits_a_group_is_refused(steps):
     with pytest.raises(RuntimeError, match="whole groups of 4.*the version that requirements.txt pins"):
-        step.rollout_func([QUERIES[0].query] * 3 + [QUERIES[1].query] * 5, trainer=None)
+        steps.step.rollout_func([QUERIES[0].query] * 3 + [QUERIES[1].query] * 5, trainer=None)

@@ -29,17 +29,17 @@ from arenarl.training.methods.step_credit import depths_of
 from arenarl.trajectory import RolloutGroup, Trajectory, read_turns
 
 
-class Naming(Scorer):
-    """A judge that names the first turn of every trajectory that it compares."""
-
-    async def compare(self, *arguments, **options):
-        verdict = await super().compare(*arguments, **options)
-        return verdict and replace(verdict, pivotal_turns=((1,), (1,)))
-
-
 def test_step_credit_raises_the_winners_named_turns_up_to_the_loss(method, monkeypatch):
     """Ranks give 1, 1/6, 1/6, 2/3 and 1/2, -, 1, 0, each with mean 1/2. Odd trajectories have two turns. The fourth
     wins only in round 1, against the second or third; the anchor and the seventh win in round 0."""
+
+    class Naming(Scorer):
+        """A judge that names the first turn of every trajectory that it compares."""
+
+        async def compare(self, *arguments, **options):
+            verdict = await super().compare(*arguments, **options)
+            return verdict and replace(verdict, pivotal_turns=((1,), (1,)))
+
     monkeypatch.setattr("methods.Scorer", Naming)
     made = method("methods/step_credit", ours=True).roll_out()
     by_turn = [[1.0], [-1 / 3] * 2, [-1 / 3], [1 / 3, 1 / 6], [0.0], [0.0] * 2, [1.0], [-0.5] * 2]
@@ -112,9 +112,8 @@ def named_by(taught, **keys):
 
 
 def test_the_embedded_judge_names_the_truths_turns_with_errors_that_leave_its_scores_alone(taught):
-    silent, naming, exact = named_by(taught), named_by(taught, name_turns=True), named_by(
-        taught, name_turns=True, turn_error_rate=0.0
-    )  # fmt: skip
+    silent, naming = named_by(taught), named_by(taught, name_turns=True)
+    exact = named_by(taught, name_turns=True, turn_error_rate=0.0)
     examine, wrong, turns = examiner_of(Config()), 0, 0
     for number, (one, two, three) in enumerate(zip(silent, naming, exact, strict=True)):
         assert one.dimensions == two.dimensions == three.dimensions and one.pivotal_turns == ()
@@ -145,10 +144,8 @@ def test_an_own_judge_that_does_not_name_turns_gives_no_verdict(taught, named, c
             scores = {"answer_clarity": 5.0}
             return Verdict((scores, scores), lambda scores: 5.0, pivotal_turns=named)
 
-    one, other = taught[0], taught[1]
-    verdict = asyncio.run(
-        OwnJudge(Own(), "own:Own", names_turns=True).compare(one.query, one.trajectory, other.trajectory)
-    )
+    judge, one, other = OwnJudge(Own(), "own:Own", names_turns=True), taught[0], taught[1]
+    verdict = asyncio.run(judge.compare(one.query, one.trajectory, other.trajectory))
     assert verdict is None and "own:Own.compare: " in "".join(capsys.readouterr())
 
 
@@ -158,6 +155,14 @@ def textcraft_group(count=6):
     query = domain.query({"item": 150})
     rng, environment = random.Random(1), domain.replay_world()
     return domain, RolloutGroup(query, [domain.solve(query, environment, rng, skill=0.2) for _ in range(count)])
+
+
+def turn_advantages(config, group, rewards, own):
+    """The advantages of a group's tokens, and the trainer's metrics."""
+    metrics, outcome = defaultdict(list), SimpleNamespace(rewards_G=rewards)
+    trainer = SimpleNamespace(_metrics={"train": metrics})
+    advantages = online_method(config.rl).make_advantages(trainer, "", config, lambda: [(group, outcome)])
+    return advantages({"completion_mask": own, "tool_mask": torch.ones_like(own)}, None), metrics
 
 
 def test_a_worlds_visits_have_the_state_before_each_turn():
@@ -208,15 +213,12 @@ def test_state_credit_equals_hand_worked_values_for_each_token(name):
     by_hand = {place: (rtmc if name == "rtmc" else gigpo)(*place) for place in known}
     length = 3 * max(map(len, visits)) + 1
     own = torch.tensor([[int(t % 3 > 0 and t < 3 * len(of_row)) for t in range(length)] for of_row in visits])
-    trainer = SimpleNamespace(_metrics={"train": defaultdict(list)})
-    outcome = SimpleNamespace(rewards_G=rewards)
-    advantages = online_method(config.rl).make_advantages(trainer, "", config, lambda: [(group, outcome)])
-    found = advantages({"completion_mask": own, "tool_mask": torch.ones_like(own)}, None)
+    found, metrics = turn_advantages(config, group, rewards, own)
     for row, of_row in enumerate(visits):
         expected = [by_hand.get((row, t // 3), 0.0) * own[row, t].item() for t in range(3 * len(of_row))]
         assert found[row].tolist() == pytest.approx([*expected, *[0.0] * (length - len(expected))], abs=1e-5)
     assert len(set(by_hand.values())) > 2
-    shared = trainer._metrics["train"]["credit/shared_states"]
+    shared = metrics["credit/shared_states"]
     assert shared == [any(state[other] == state[place] for other in turns if other[0] != place[0]) for place in turns]
     assert 0 < sum(shared) < len(shared)
 
@@ -241,9 +243,5 @@ def test_a_trajectory_whose_world_crashed_is_not_replayed(name, monkeypatch):
     world, act = type(domain.replay_world()), type(domain.replay_world()).act
     monkeypatch.setattr(world, "act", lambda self, action: 1 / (action != "crash") and act(self, action))
     config = load_config(CONFIGS / "agentgym" / f"textcraft_{name}.yaml")
-    trainer = SimpleNamespace(_metrics={"train": defaultdict(list)})
-    judged = [(group, SimpleNamespace(rewards_G=[None, 1.0, 0.0]))]
-    own = torch.ones(3, 4, dtype=torch.long)
-    advantages = online_method(config.rl).make_advantages(trainer, "", config, lambda: judged)
-    found = advantages({"completion_mask": own, "tool_mask": own}, None)
+    found, _ = turn_advantages(config, group, [None, 1.0, 0.0], torch.ones(3, 4, dtype=torch.long))
     assert not found[0].any() and found.isfinite().all()

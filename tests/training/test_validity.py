@@ -22,13 +22,10 @@ def watch(patience):
 
 
 REMEDIES = {
-    "max_tokens": "rollout.max_turn_tokens",
-    "no_answer": "train_sft.py",
-    "max_turns": "rollout.max_turns",
-    "tool_crash": "fix the environment class",
-    "max_seconds": "rollout.max_seconds",
+    "max_tokens": "rollout.max_turn_tokens", "no_answer": "train_sft.py", "max_turns": "rollout.max_turns",
+    "tool_crash": "fix the environment class", "max_seconds": "rollout.max_seconds",
     "no_room": "lower rollout.max_tokens",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("reason", "remedy"), REMEDIES.items())
@@ -39,38 +36,28 @@ def test_the_first_step_without_valid_trajectories_prints_two_and_the_likely_cau
     assert output.startswith("step 3: 6 trajectories, none of them valid") and remedy in output.splitlines()[0]
 
 
-def test_a_run_stops_after_patience_steps_in_a_row_without_valid_trajectories(capsys):
-    checks = watch(3)
+def test_a_run_stops_after_patience_steps_in_a_row_without_valid_trajectories_and_null_never(capsys):
+    checks, endless = watch(3), watch(None)
     for step, valid in enumerate([0, 0, 1, 0, 0]):
         checks.look(step, Counter({"answer": valid, "no_answer": 4}), groups("no_answer"))
     assert capsys.readouterr().out.count("none of them valid") == 2  # once per series of such steps
     words = r"3 steps in a row without a valid trajectory .rl.stop_without_valid.: 4 trajectories"
     with pytest.raises(RunStopped, match=words):
         checks.look(5, Counter(no_answer=4), groups("no_answer"))
-
-
-def test_too_many_failed_judge_calls_stop_the_run():
-    """The check needs at least 50 calls and uses the last 200; here 40 succeed, then a third fails."""
-    checks = VerdictWatch(0.2)
-    checks.look([Tally(failed_calls=9, calls=9)])
-    checks = VerdictWatch(0.2)
-    checks.look([Tally(calls=20), Tally(calls=20)])
-    for _ in range(2):
-        checks.look([Tally(failed_calls=10, calls=30)])
-    with pytest.raises(RunStopped, match=r"30 of the last 130 judge calls failed, above judge.max_failure_share=0.2"):
-        checks.look([Tally(failed_calls=10, calls=30)])
-
-
-def test_old_successful_calls_do_not_hide_a_broken_judge():
-    checks = VerdictWatch(0.2)
-    for _ in range(50):
-        checks.look([Tally(calls=100)])
-    checks.look([Tally(failed_calls=30, calls=100)])
-    with pytest.raises(RunStopped, match="130 of the last 200 judge calls failed"):
-        checks.look([Tally(failed_calls=100, calls=100)])
-
-
-def test_null_never_stops():
-    checks = watch(None)
     for step in range(50):
-        checks.look(step, Counter(max_tokens=4), groups("max_tokens"))
+        endless.look(step, Counter(max_tokens=4), groups("max_tokens"))
+
+
+@pytest.mark.parametrize(("steps", "last", "words"), [  # (failed calls, calls) of each step
+    # at least 50 calls count: here 40 succeed, then a third fails
+    ([(0, 40), (10, 30), (10, 30)], (10, 30), r"30 of the last 130 judge calls failed, above judge.max_failure_share="),
+    # only the last 200 count: old successful calls do not hide a broken judge
+    ([*[(0, 100)] * 50, (30, 100)], (100, 100), "130 of the last 200 judge calls failed"),
+])  # fmt: skip
+def test_too_many_failed_judge_calls_stop_the_run(steps, last, words):
+    VerdictWatch(0.2).look([Tally(failed_calls=9, calls=9)])
+    checks = VerdictWatch(0.2)
+    for failed, calls in steps:
+        checks.look([Tally(failed_calls=failed, calls=calls)])
+    with pytest.raises(RunStopped, match=words):
+        checks.look([Tally(failed_calls=last[0], calls=last[1])])

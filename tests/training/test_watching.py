@@ -64,6 +64,10 @@ def embedded(config=TRUE):
     return EmbeddedJudge(config, truth_of, 0)
 
 
+def watcher_of(folder, judge=None, share=1.0, seed=0, client=None):
+    return Watcher(judge or embedded(), share, seed, folder / "watch.jsonl", client)
+
+
 class Waiting:
     """A judge that scores after `may_score` is set."""
 
@@ -102,10 +106,8 @@ def test_watching_reveals_a_training_judge_that_rewards_length(tmp_path, monkeyp
 
 def test_equal_rises_of_both_judges_give_no_warning():
     rise = {"first": 3.0, "last": 5.0, "ci": [1.0, 3.0]}
-    assert (
-        len(watch_lines({"judge": "m", "groups": 40, "calls": 160, "failed": 0, "training": rise, "watching": rise}))
-        == 1
-    )
+    summary = {"judge": "m", "groups": 40, "calls": 160, "failed": 0, "training": rise, "watching": rise}
+    assert len(watch_lines(summary)) == 1
     assert "too few groups to compare" in watch_lines({"judge": "m", "groups": 3, "calls": 12, "failed": 0})[0]
 
 
@@ -113,28 +115,38 @@ def test_equal_rises_of_both_judges_give_no_warning():
 def test_watching_changes_no_reward(tmp_path, method, topology):
     groups = groups_of(3.0, 8.0, 5.0, 1.0)
     unwatched, _ = judged(arena_of(config_of(method, topology), embedded(PAYS_FOR_LENGTH)), None, 0, groups)
-    watcher = Watcher(embedded(JudgeConfig(length_bias=-50)), 1.0, 0, tmp_path / "watch.jsonl")
+    watcher = watcher_of(tmp_path, embedded(JudgeConfig(length_bias=-50)))
     watched, metrics = judged(arena_of(config_of(method, topology), embedded(PAYS_FOR_LENGTH)), watcher, 0, groups)
     assert [outcome.rewards_G for outcome in watched] == [outcome.rewards_G for outcome in unwatched]
     assert len(metrics["watch/score"]) == len(metrics["watch/training_score"]) == 8
 
 
-def test_only_valid_trajectories_are_scored(tmp_path):
-    watcher = Watcher(embedded(), 1.0, 0, tmp_path / "watch.jsonl")
+def test_only_valid_trajectories_are_scored_and_errors_and_invalid_replies_are_missing_verdicts(tmp_path):
+    watcher, arena = watcher_of(tmp_path), arena_of(config_of("tournament"), embedded())
     trajectories = [attempt(2.0), attempt(3.0, "max_turns"), attempt(4.0, "tool_crash"), attempt(6.0)]
-    groups = [RolloutGroup(queries_of(1)[0], trajectories)]
-    _, metrics = judged(arena_of(config_of("tournament"), embedded()), watcher, 0, groups)
+    _, metrics = judged(arena, watcher, 0, [RolloutGroup(queries_of(1)[0], trajectories)])
     assert metrics["watch/score"] == pytest.approx([1.6, 4.8]) and metrics["watch/failure_rate"] == [0.0, 0.0]
     (record,) = read_jsonl(tmp_path / "watch.jsonl")
     assert record["scores"] == [pytest.approx(1.6), None, None, pytest.approx(4.8)] and record["calls"] == 2
     assert record["agreement"] == 1.0
+
+    class Broken:
+        async def score(self, query, trajectory, answer_only=False, repeat=0):
+            if trajectory.answer == "1.0":
+                raise RuntimeError("broken")
+            return "nonsense"
+
+    watcher = watcher_of(tmp_path, OwnJudge(Broken(), "Broken"))
+    outcomes, metrics = judged(arena, watcher, 0, groups_of(1.0, 2.0))
+    assert metrics["watch/failure_rate"] == [1.0] * 4 and metrics["watch/score"] == []
+    assert outcomes[0].rewards_G == [0.0, 1.0]
 
 
 def test_the_watched_groups_depend_on_the_seed_only(tmp_path):
     pairs = [(step, query.query_id) for step in range(50) for query in queries_of(8)]
 
     def watched(seed, share):
-        watcher = Watcher(embedded(), share, seed, tmp_path / "watch.jsonl")
+        watcher = watcher_of(tmp_path, share=share, seed=seed)
         return {pair for pair in pairs if watcher.watches(*pair)}
 
     quarter = watched(0, 0.25)
@@ -145,7 +157,7 @@ def test_the_watched_groups_depend_on_the_seed_only(tmp_path):
 def test_a_resumed_run_replaces_the_lines_of_repeated_steps(tmp_path):
     arena = arena_of(config_of("tournament"), embedded())
     for steps in (range(4), range(2, 5)):
-        watcher = Watcher(embedded(), 0.5, 0, tmp_path / "watch.jsonl")
+        watcher = watcher_of(tmp_path, share=0.5)
         for step in steps:
             judged(arena, watcher, step, groups_of(1.0, 2.0, count=6))
     pairs = [(step, query.query_id) for step in range(5) for query in queries_of(6)]
@@ -155,8 +167,8 @@ def test_a_resumed_run_replaces_the_lines_of_repeated_steps(tmp_path):
 
 def test_a_slow_judge_delays_no_step_and_late_scores_keep_their_step(tmp_path, monkeypatch):
     monkeypatch.setattr(watching, "GRACE_S", 0.01)
-    judge = Waiting()
-    watcher, arena = Watcher(judge, 1.0, 0, tmp_path / "watch.jsonl"), arena_of(config_of("tournament"), embedded())
+    judge, arena = Waiting(), arena_of(config_of("tournament"), embedded())
+    watcher = watcher_of(tmp_path, judge)
     metrics = [judged(arena, watcher, step, groups_of(1.0, 2.0))[1] for step in range(3)]
     assert not any(values for of_step in metrics for values in of_step.values())
     judge.may_score.set()
@@ -167,8 +179,8 @@ def test_a_slow_judge_delays_no_step_and_late_scores_keep_their_step(tmp_path, m
 
 def test_scores_ten_steps_late_are_dropped_and_count_as_failed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(watching, "GRACE_S", 0.01)
-    judge = Waiting()
-    watcher, arena = Watcher(judge, 1.0, 0, tmp_path / "watch.jsonl"), arena_of(config_of("tournament"), embedded())
+    judge, arena = Waiting(), arena_of(config_of("tournament"), embedded())
+    watcher = watcher_of(tmp_path, judge)
     metrics = [judged(arena, watcher, step, groups_of(1.0, 2.0))[1] for step in range(watching.LATE_STEPS + 2)]
     assert metrics[-2]["watch/failure_rate"] == [] and metrics[-1]["watch/failure_rate"] == [1.0] * 4
     watcher.close()
@@ -177,26 +189,13 @@ def test_scores_ten_steps_late_are_dropped_and_count_as_failed(tmp_path, monkeyp
     judge.may_score.set()
 
 
-def test_errors_and_invalid_replies_are_missing_verdicts(tmp_path):
-    class Broken:
-        async def score(self, query, trajectory, answer_only=False, repeat=0):
-            if trajectory.answer == "1.0":
-                raise RuntimeError("broken")
-            return "nonsense"
-
-    watcher = Watcher(OwnJudge(Broken(), "Broken"), 1.0, 0, tmp_path / "watch.jsonl")
-    outcomes, metrics = judged(arena_of(config_of("tournament"), embedded()), watcher, 0, groups_of(1.0, 2.0))
-    assert metrics["watch/failure_rate"] == [1.0] * 4 and metrics["watch/score"] == []
-    assert outcomes[0].rewards_G == [0.0, 1.0]
-
-
 @pytest.mark.parametrize("server", ["down", "refusing", "talking nonsense"])
 def test_a_failing_server_stops_the_watching_but_not_the_training(tmp_path, capsys, server):
     script = Script((401, "no", {})) if server == "refusing" else Script("nonsense")
     with serving(script.app) as url:
         client = client_of(tmp_path, max_failure_share=0.2)
         address = f"http://127.0.0.1:{free_port()}/v1" if server == "down" else url
-        watcher = Watcher(judge_of(address, client, patience_s=0.3), 1.0, 0, tmp_path / "watch.jsonl", client)
+        watcher = watcher_of(tmp_path, judge_of(address, client, patience_s=0.3), client=client)
         arena = arena_of(config_of("tournament"), embedded())
         for step in range(2):
             outcomes, metrics = judged(arena, watcher, step, groups_of(*map(float, range(8)), count=4))
@@ -210,7 +209,7 @@ def test_calls_count_towards_the_budget_and_replies_are_stored(tmp_path, capsys)
     reply = json.dumps({"agent_1": dict.fromkeys(PATH_DIMENSIONS + ANSWER_DIMENSIONS, 5)})
     with serving(Script(reply).app) as url:
         client, rest = client_of(tmp_path, stage="run/rl", max_calls=6), client_of(tmp_path, stage="run/evaluate")
-        watcher = Watcher(judge_of(url, client), 1.0, 0, tmp_path / "watch.jsonl", client)
+        watcher = watcher_of(tmp_path, judge_of(url, client), client=client)
         arena = arena_of(config_of("tournament"), embedded())
         paid, failed = [], []
         for step, qualities in enumerate([(1.0, 2.0), (1.0, 2.0), (3.0, 4.0)]):
