@@ -157,17 +157,19 @@ def test_a_lasting_instance_keeps_its_event_loop_and_its_plain_calls_run_in_the_
 
 
 def test_a_retry_takes_no_idle_instance_because_the_same_fault_may_have_broken_it(tokenizer, capfd):
-    broken = set()
+    used, broken = set(), set()
 
-    def call(self, name, arguments):
+    async def call(self, name, arguments):
         if self in broken:
             raise ConnectionError("the server was restarted")
         used.add(self)
+        await asyncio.sleep(0.01)  # until the other trajectories have an instance
         return Counter.call(self, name, arguments)
 
-    used, world = set(), fresh(call=call, reusable=True)
+    world = fresh(call=call, reusable=True)
     engine = engine_of(tokenizer, [UP, UP], world, max_instances=4)
     engine.roll_out(attempts(8))
+    assert len(used) == 4
     broken |= used
     for trajectories in (engine.roll_out(attempts(1)), engine.roll_out(attempts(8))):
         assert all(trajectory.stop_reason == "done" for trajectory in trajectories)
