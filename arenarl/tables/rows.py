@@ -27,9 +27,9 @@ TABLES = (
 )  # fmt: skip
 # Later tables. Each has its own folders and its own family of comparisons: no star of TABLES depends on them.
 LATER_TABLES = (
-    "table4", "table_methods", "table_research", "turns", "turns_textcraft", "textcraft_depths", "babyai_levels",
-    "sciworld", "searchqa", "table_retrievers", "research_without_sft", "table_credit", "table_credit_textcraft",
-    "table_rankings", "table_gaming", "table_ahead",
+    "table4", "table_methods", "table_rates", "table_research", "turns", "turns_textcraft", "textcraft_depths",
+    "babyai_levels", "sciworld", "searchqa", "table_retrievers", "research_without_sft", "table_credit",
+    "table_credit_textcraft", "table_rankings", "table_gaming", "table_ahead",
 )  # fmt: skip
 
 
