@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from threading import Lock
@@ -35,6 +35,8 @@ class _RunFailed(Exception):
     """A script ended with an error; the message has row, seed and the script's last line."""
 
 
+RunKey = tuple[str, str, int]  # table, row, seed
+
 _PREPARING = Lock()  # seeds share their data
 
 
@@ -42,8 +44,9 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
     """Finish all runs. Return a line for each failure after all others have ended."""
     failures: dict[tuple[int, str], str] = {}
     missing = missing_runs(runs, results)
+    pending = {run.key for run in missing}
     with Bar("runs", len(runs), len(runs) - len(missing)) as bar:
-        for run, future in _in_parallel(_unique(missing), results, workers):
+        for run, future in _in_parallel(_unique(missing), results, pending, workers):
             try:
                 record = future.result()
             except _RunFailed as error:
@@ -51,7 +54,10 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
                 continue
             sharing = [other for other in missing if other.settings == run.settings]
             for other in sharing:
-                store_run(results / other.table, record | {"row": other.row, "config": other.config})
+                if problem := _mixed_policies(other, results, record["provenance"].get(SFT_HASH), pending):
+                    failures[other.seed, other.row] = problem
+                else:
+                    store_run(results / other.table, record | {"row": other.row, "config": other.config})
             figure = f"{heading(run.figure)} {record['figures'][run.figure]:.1f}"
             say(f"{run.row}, seed {run.seed}: {figure} after {record['seconds']['total']:.0f} s")
             bar.update(len(sharing))
@@ -66,17 +72,19 @@ def _unique(runs: Sequence[Run]) -> list[Run]:
     return sorted((run for run in runs if run in by_settings.values()), key=lambda run: run.seed)
 
 
-def _in_parallel(runs: Sequence[Run], results: Path, workers: int) -> Iterator[tuple[Run, Future[dict[str, Any]]]]:
+def _in_parallel(
+    runs: Sequence[Run], results: Path, pending: Collection[RunKey], workers: int
+) -> Iterator[tuple[Run, Future[dict[str, Any]]]]:
     """Yield each run with its result as it ends. After Ctrl-C no further run starts.
     Cold starts are first in the queue, so a run only waits for a cold start that has begun."""
     pool = ThreadPoolExecutor(workers)
     cold_starts = {run.cold_start: run for run in runs}
     policies = {options: pool.submit(_cold_start, run) for options, run in cold_starts.items()}
     training = {run.trained.run_dir: _Training() for run in runs}
-    futures = {
-        pool.submit(_train_and_evaluate, run, policies[run.cold_start], training[run.trained.run_dir], results): run
-        for run in runs
-    }
+    futures = {}
+    for run in runs:
+        parts = (policies[run.cold_start], training[run.trained.run_dir], results, pending)
+        futures[pool.submit(_train_and_evaluate, run, *parts)] = run
     try:
         for future in as_completed(futures):
             yield futures[future], future
@@ -86,27 +94,51 @@ def _in_parallel(runs: Sequence[Run], results: Path, workers: int) -> Iterator[t
 
 def missing_runs(runs: Sequence[Run], results: Path) -> list[Run]:
     """Copy finished runs with the same settings from other tables, and return the runs that are still missing.
-    Not copied: runs of another kind of CPU, on which the SFT policy of the same seed differs."""
+
+    Not copied: runs of another kind of CPU, on which the SFT policy of the same seed differs, and runs from another SFT
+    policy than the table's rows or runs/ have.
+    """
     stored = {path.parent.name: read_runs(path.parent) for path in sorted(results.glob(f"*/{FILE}"))}
-    missing = []
-    for run in runs:
-        if _is_finished(run, stored.get(run.table, {})):
-            continue
-        finished = [runs_there[run.row, run.seed] for runs_there in stored.values() if _is_finished(run, runs_there)]
-        copied = next((other for other in finished if other.get("provenance", {}).get("cpu") == cpu()), None)
-        if copied is None or _other_policy(results / run.table, run.seed, copied["provenance"].get(SFT_HASH)):
-            missing.append(run)
-        else:
-            store_run(results / run.table, copied)
-    return missing
+    unfinished = [run for run in runs if not _is_finished(run, stored.get(run.table, {}))]
+    pending = {run.key for run in unfinished}
+    for run in unfinished:
+        for runs_there in stored.values():
+            origin = runs_there.get((run.row, run.seed), {}).get("provenance", {})
+            if not _is_finished(run, runs_there) or origin.get("cpu") != cpu():
+                continue
+            sha256 = origin.get(SFT_HASH)
+            is_other = _differ(sha256, _sft_hash(run)) or _other_policy(run, results, sha256, pending)
+            if not is_other:
+                store_run(results / run.table, runs_there[run.row, run.seed])
+                pending.remove(run.key)
+                break
+    return [run for run in unfinished if run.key in pending]
 
 
-def _other_policy(folder: Path, seed: int, sha256: str | None) -> str | None:
-    """Return a stored row of this seed that started from another SFT policy. Runs of older versions have no hash."""
-    hashes = {
-        row: run.get("provenance", {}).get(SFT_HASH) for (row, of), run in read_runs(folder).items() if of == seed
-    }
-    return next((row for row, stored in hashes.items() if None not in (stored, sha256) and stored != sha256), None)
+def _differ(sha256: str | None, other: str | None) -> bool:
+    """Return True if two SFT policies are known to differ. Runs of older versions have no hash."""
+    return None not in (sha256, other) and sha256 != other
+
+
+def _other_policy(run: Run, results: Path, sha256: str | None, pending: Collection[RunKey]) -> str | None:
+    """Return a stored row of the run's table and seed that started from another SFT policy.
+    Rows in `pending` do not count, because they are run again."""
+    for (row, seed), stored in read_runs(results / run.table).items():
+        is_pending = (run.table, row, seed) in pending
+        if seed == run.seed and not is_pending and _differ(stored.get("provenance", {}).get(SFT_HASH), sha256):
+            return row
+    return None
+
+
+def _mixed_policies(run: Run, results: Path, sha256: str | None, pending: Collection[RunKey]) -> str | None:
+    """Return the error if a run from this SFT policy would stand beside rows from another one."""
+    other = _other_policy(run, results, sha256, pending)
+    return other and (
+        f"{run.row}, seed {run.seed}: the stored row {other} started from another SFT policy than "
+        f"{run.loaded.sft_policy} is now (other settings, other code, or another CPU), so the two cannot be compared; "
+        f"delete the lines of seed {run.seed} in {results / run.table / FILE} to run all its rows again, or name "
+        "another --seed"
+    )
 
 
 def _is_finished(run: Run, stored: Stored) -> bool:
@@ -116,7 +148,7 @@ def _is_finished(run: Run, stored: Stored) -> bool:
     return run.figure in earlier["figures"] and (run.measure is None or run.measure in earlier)
 
 
-def _cold_start(run: Run) -> str:
+def _cold_start(run: Run) -> str | None:
     """Make the data and the SFT policy that a run starts from; the scripts skip finished work.
     Return the sha256 of the policy's weights."""
     log = Path(run.loaded.sft_policy).parent / "log.txt"
@@ -125,7 +157,13 @@ def _cold_start(run: Run) -> str:
         _call([sys.executable, "data/prepare.py", *run.cold_start], log, f"seed {run.seed}")
     launcher = ["-m", "arenarl.run.launch", "--nproc_per_node", "1"] if run.loaded.sft.deepspeed else []
     _call([sys.executable, *launcher, "train_sft.py", *run.cold_start], log, f"seed {run.seed}")
-    return hash_files(sorted(Path(run.loaded.sft_policy).glob("*.safetensors")))
+    return _sft_hash(run)
+
+
+def _sft_hash(run: Run) -> str | None:
+    """Return the sha256 of the SFT policy's weights in runs/; None if they are not there."""
+    weights = sorted(Path(run.loaded.sft_policy).glob("*.safetensors"))
+    return hash_files(weights) if weights else None
 
 
 class _Training:
@@ -146,15 +184,13 @@ class _Training:
         self._outcome.result()
 
 
-def _train_and_evaluate(run: Run, cold_start: Future[str], training: _Training, results: Path) -> dict[str, Any]:
+def _train_and_evaluate(
+    run: Run, cold_start: Future[str | None], training: _Training, results: Path, pending: Collection[RunKey]
+) -> dict[str, Any]:
     """Train and evaluate one row and seed; return its record for `store`."""
     sft_hash, config, label = cold_start.result(), run.loaded, f"{run.row}, seed {run.seed}"
-    if other := _other_policy(results / run.table, run.seed, sft_hash):
-        lines = f"delete the lines of seed {run.seed} in {results / run.table / FILE} to run all its rows again"
-        raise _RunFailed(
-            f"{label}: the stored row {other} started from another SFT policy than {config.sft_policy} is now (other "
-            f"code, or another CPU), so the two cannot be compared; {lines}, or name another --seed"
-        )
+    if problem := _mixed_policies(run, results, sft_hash, pending):
+        raise _RunFailed(problem)
     if not run.trains and (config.run_dir / "rl").exists():
         problem = "holds RL that the row no longer has, whose curve, calls and seconds would count as the row's"
         raise _RunFailed(f"{label}: {config.run_dir / 'rl'} {problem}; delete it")

@@ -363,6 +363,50 @@ def test_rows_of_a_seed_that_started_from_different_sft_policies_are_refused(fol
     assert read_found("own", table, tmp_path)["one"]
 
 
+def test_rows_that_run_again_and_copies_from_another_sft_policy_refuse_nobody(folder, tmp_path, monkeypatch):
+    """After a change of the SFT's keys all stored rows are outdated, and a refused seed must run whole once its lines
+    are deleted: a copy from the old policy would bring them back."""
+    monkeypatch.setattr(runner, "cpu", lambda: "one")
+    monkeypatch.chdir(tmp_path)
+    one, other = runs = runs_of("own", read_table("own", folder), [], [0])
+
+    def from_policy(run, sha256, **changes):
+        return result(run, 50.0) | {"provenance": {"cpu": "one", "sft_sha256": sha256}} | changes
+
+    monkeypatch.setattr(runner, "_call", lambda *_: None)
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: "now")
+    monkeypatch.setattr(runner, "_record", lambda run, _: from_policy(run, None))
+    for run in runs:
+        store_run(tmp_path / "own", from_policy(run, "before", settings={}))
+    assert runner.run_all(runs, tmp_path, workers=1) == []
+    assert {run["provenance"]["sft_sha256"] for run in read_runs(tmp_path / "own").values()} == {"now"}
+
+    weights = Path(one.loaded.sft_policy) / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"")
+    present = runner._sft_hash(one)
+    store_run(tmp_path / "another", from_policy(one, "before"))  # only the second table's run is from the policy here
+    store_run(tmp_path / "third", from_policy(one, present))
+    store_run(tmp_path / "another", from_policy(other, "before"))
+    (tmp_path / "own" / FILE).unlink()
+    assert runner.missing_runs(runs, tmp_path) == [other]
+    assert read_runs(tmp_path / "own") == read_runs(tmp_path / "third")
+
+
+def test_a_record_is_not_stored_in_a_table_whose_rows_have_another_sft_policy(folder, tmp_path, monkeypatch):
+    run, other = runs_of("own", read_table("own", folder), [], [0])
+    shared = replace(run, table="shared")
+    stored = result(other, 50.0) | {"provenance": {"sft_sha256": "before"}}
+    store_run(tmp_path / "shared", stored)
+    monkeypatch.setattr(runner, "_call", lambda *_: None)
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: "now")
+    monkeypatch.setattr(runner, "_record", lambda run, _: result(run, 60.0))
+    monkeypatch.setattr(runner, "_unique", lambda _: [run])
+    (failure,) = runner.run_all([run, shared], tmp_path, workers=1)
+    assert failure.startswith("one, seed 0: the stored row other started from another SFT policy")
+    assert list(read_runs(tmp_path / "own")) == [("one", 0)] and list(read_runs(tmp_path / "shared")) == [("other", 0)]
+
+
 def test_a_row_copied_from_a_table_of_another_figure_has_no_subtasks(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "cpu", lambda: "one")
     run, *_ = runs_of("own", change(folder, add="figure: quality"), ["one"], [0])
