@@ -112,8 +112,10 @@ class AgentGymServer:
 
     async def close(self) -> None:
         if self.has_close and self._is_owner:
+            # no longer ours: the server may give the number to another trajectory before its reply arrives
+            own, self.number = {self.id_field: self.number}, None
             with suppress(aiohttp.ClientConnectionError):  # the server has ended, and its environments with it
-                await self.request("close", {})
+                await self.request("close", own)
 
     @property
     def _is_owner(self) -> bool:

@@ -1,5 +1,6 @@
 """AgentGym's HTTP servers as environments, against a stand-in with real sockets, its faults included."""
 
+import asyncio
 import gc
 import json
 from contextlib import contextmanager
@@ -123,6 +124,25 @@ def test_a_reply_does_not_count_if_the_environment_went_to_another_trajectory_me
         server.step = lost_once
         (again,) = engine_of(tokenizer, "textcraft", url).roll_out(attempts(1))
         assert again.meta["begun_again"] and observations_of(again) == [["At 1 of 2."], ["At 2 of 2."]]
+
+
+def test_a_server_may_give_a_closed_environment_s_number_away_at_once():
+    """Its reply to /close may arrive after its reply to another trajectory's /create."""
+    with running("textcraft") as (server, url):
+        first, second, close = TextCraftServer(url), TextCraftServer(url), server.close
+
+        def close_slowly(body):
+            _owners[url, body["id"]] = second
+            return close(body)
+
+        server.close = close_slowly
+
+        async def start_and_close():
+            await first.start(1)
+            await first.close()
+            assert await first.start(1) == "At 0 of 2."
+
+        asyncio.run(start_and_close())
 
 
 def test_a_wrong_set_up_is_refused_before_work_starts(tokenizer):
