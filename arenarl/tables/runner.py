@@ -1,8 +1,9 @@
 """Runs the rows of tables: SFT once per seed, then RL and evaluation of every row, several runs at once.
 
 The three scripts run as subprocesses and resume by themselves. A run is finished when `store` has it. A finished run of
-another table with the same settings is copied if it ran on this kind of CPU. All rows of a table and seed must start
-from the same SFT policy, so each run stores the hash of its weights, and a row with another one is refused.
+another table with the same settings is copied if it ran on this kind of CPU, from the SFT policy in runs/. All rows of
+a table and seed must start from the same SFT policy, so each run stores the hash of its weights, and a row with another
+one is refused.
 """
 
 import json

@@ -111,7 +111,8 @@ def test_a_perfect_judge_puts_the_best_first_with_algorithm1_and_the_best_two_in
 ])  # fmt: skip
 def test_draws_and_failed_matches_worked_by_hand(topology, scores, failed, ranks_G, lots_in_order):
     ranking = run_tournament(topology, len(ranks_G), scripted(scores, failed))
-    assert ranking.ranks_G == ranks_G and all({match.i, match.j} in failed for match in ranking.failed_matches)
+    assert ranking.ranks_G == ranks_G and bool(ranking.failed_matches) == bool(failed)
+    assert all({match.i, match.j} in failed for match in ranking.failed_matches)
 
 
 def test_a_draw_or_a_failed_final_between_equals_gives_both_the_same_rank():

@@ -20,7 +20,6 @@ from arenarl.training.critic import FILE, _with_value_head, whiten
 from arenarl.training.methods.ppo import generalized_advantages
 
 PPO = "methods/ppo"
-ALONE = Accelerator(cpu=True)
 
 
 def gae_by_hand(reward, values, discount, gae_lambda):
@@ -167,14 +166,14 @@ def test_the_plan_counts_the_critic():
 
 @pytest.mark.parametrize("noise", [0.0, 1e-8])
 def test_whitening_equal_values_gives_0_and_nan_stays(noise):
-    generator = torch.Generator().manual_seed(0)
+    alone, generator = Accelerator(cpu=True), torch.Generator().manual_seed(0)
     for value in torch.linspace(-2, 2, 41):
         own = torch.randint(0, 2, (8, 300), generator=generator)
         values = (value * (1 + noise * torch.randn(own.shape, generator=generator))) * own
-        assert not whiten(values, own, ALONE).any()
-        assert whiten(values + torch.randn(own.shape, generator=generator) * own, own, ALONE).std() > 0.5
-        assert whiten(values.where(values == 0, math.nan), own, ALONE).isnan().any() == bool(value)
-    assert not whiten(torch.randn(2, 3), torch.zeros(2, 3, dtype=torch.long), ALONE).any()
+        assert not whiten(values, own, alone).any()
+        assert whiten(values + torch.randn(own.shape, generator=generator) * own, own, alone).std() > 0.5
+        assert whiten(values.where(values == 0, math.nan), own, alone).isnan().any() == bool(value)
+    assert not whiten(torch.randn(2, 3), torch.zeros(2, 3, dtype=torch.long), alone).any()
 
 
 ONE_OF_TWO = """
