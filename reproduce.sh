@@ -193,6 +193,7 @@ usage() {
   echo "  baselines                     GRPO and GSPO with pointwise rewards, and ArenaRL with an error-free judge, from the same SFT policy"
   echo "  table2 | table3 | table3_research | fig1 | collapse | fig4a | fig4c | ablations | noise | noise_strength | tournament_grpo | recall_bonus    a table or figure of the papers → results/<its name>"
   echo "  table4 | table_methods | table_research    writing; other RL methods on travel; rewards on research → results/<its name>"
+  echo "  table_rates                               ArenaRL and GRPO at half and at twice the learning rate → results/table_rates"
   echo "  research_without_sft | table_retrievers    closed questions with hardly any SFT; with a dense retriever (needs sentence-transformers) → results/<its name>"
   echo "  table_credit | table_credit_textcraft | table_rankings | table_ahead    credit per turn: ArenaFlow; GiGPO and RTMC; two more rankings; one step ahead → results/<its name>"
   echo "  table_gaming              when a biased judge is gamed: scores, tournaments, a checklist, two judges → results/table_gaming"
