@@ -1,4 +1,4 @@
-"""A real model judges behind a real vLLM server, which is also busy, paused, and sent invalid requests.
+"""A real model judges behind a real vLLM server, which is also busy, paused, restarted, and sent invalid requests.
 
 Needs the environment of ./reproduce.sh test_vllm. The quality of the verdicts does not matter here: each verdict has
 the right format, or is counted as failed.
@@ -11,12 +11,13 @@ import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import pytest
 from judge_servers import client_of
 from scripts import CONFIG, ROOT
 from vllm_replies import BUSY, broken_off, not_served, reply_too_long, too_long
-from vllm_servers import vllm_server
+from vllm_servers import end, vllm_server
 
 from arenarl.config.load import load_config
 from arenarl.judges.llm import LLMJudge
@@ -32,10 +33,10 @@ FLAGS = ("--served-model-name", MODEL, *LIMITS)
 
 @pytest.fixture(scope="module")
 def server(smollm2, tmp_path_factory):
-    """The address of a server with a short queue."""
+    """The address and the process of a server with a short queue."""
     policy = {"rl__init": smollm2, "policy__dtype": "bfloat16"}
-    with vllm_server(tmp_path_factory.mktemp("vllm"), *FLAGS, **policy) as (url, _):
-        yield url
+    with vllm_server(tmp_path_factory.mktemp("vllm"), *FLAGS, **policy) as (url, process):
+        yield url, process
 
 
 def config_of(url, **changes):
@@ -74,7 +75,7 @@ def parsed(refusal):
 
 
 def test_10_verdicts_from_a_busy_server_have_the_right_format_or_are_counted_as_failed(server, taught, tmp_path):
-    client, config = client_of(tmp_path), config_of(server)
+    client, config = client_of(tmp_path), config_of(server[0])
     results = verdicts(client, config, taught, 10)
     usage, spent = client.take_usage()
     assert len(results) == usage.verdicts == 10 and usage.failed == results.count(None) and client.stop_reason is None
@@ -86,7 +87,7 @@ def test_10_verdicts_from_a_busy_server_have_the_right_format_or_are_counted_as_
 
 
 def test_errors_of_the_server_equal_those_of_our_stand_ins(server):
-    url = server
+    url, _ = server
     assert complete(url, model="m") == parsed(not_served("m"))
     assert complete(url, max_tokens=5000) == parsed(reply_too_long(CONTEXT, 5000))
     assert complete(url, text="word " * 10_000) == parsed(too_long(CONTEXT, 16, CONTEXT - 15))
@@ -95,9 +96,21 @@ def test_errors_of_the_server_equal_those_of_our_stand_ins(server):
     assert parsed(BUSY) in replies and {status for status, _ in replies} == {200, BUSY[0]}
 
 
+def test_a_prompt_without_room_fails_alone_and_a_wrong_model_stops_the_run(server, taught, tmp_path):
+    client = client_of(tmp_path / "long")
+    assert verdicts(client, config_of(server[0], max_reply_tokens=CONTEXT - 10), taught, 2) == [None, None]
+    assert (client.usage.failed, client.usage.retries, client.stop_reason) == (2, 0, None)
+    assert "; lower max_reply_tokens or a judge's " in client.report()
+    client = client_of(tmp_path / "wrong")
+    assert verdicts(client, config_of(server[0], model="qwen"), taught, 1) == [None]
+    assert "The model `qwen` does not exist." in client.stop_reason
+    assert "; set model to a name that the API serves" in client.stop_reason
+
+
 def test_an_aborted_reply_is_requested_again(server, taught, tmp_path):
     """A paused server sends half a reply with status 200."""
-    url, client = server, client_of(tmp_path)
+    url, _ = server
+    client = client_of(tmp_path)
     with ThreadPoolExecutor(2) as threads:
         judging = threads.submit(verdicts, client, config_of(url), taught, 2)
         counting = threads.submit(complete, url, "Count to a thousand.", max_tokens=2000, ignore_eos=True)
@@ -107,6 +120,21 @@ def test_an_aborted_reply_is_requested_again(server, taught, tmp_path):
         (status, reply), results = counting.result(), judging.result()
     aborted = parsed(broken_off(""))[1]["choices"][0]["finish_reason"]
     assert (status, reply["choices"][0]["finish_reason"]) == (200, aborted)
+    usage, _ = client.take_usage()
+    assert len(results) == 2 and usage.retries >= 2 and usage.failed == results.count(None)
+    assert client.stop_reason is None
+
+
+def test_a_restart_loses_no_verdict(server, taught, smollm2, tmp_path):
+    """The server is killed while it generates."""
+    url, process = server
+    client = client_of(tmp_path)
+    with ThreadPoolExecutor(1) as threads:
+        judging = threads.submit(verdicts, client, config_of(url), taught, 2)
+        wait_until_running(url, 2)
+        end(process)
+        with vllm_server(tmp_path, *FLAGS, port=urlsplit(url).port, rl__init=smollm2, policy__dtype="bfloat16"):
+            results = judging.result()
     usage, _ = client.take_usage()
     assert len(results) == 2 and usage.retries >= 2 and usage.failed == results.count(None)
     assert client.stop_reason is None
