@@ -150,7 +150,7 @@ class LLMClient:
         self._failures: deque[bool] = deque(maxlen=WINDOW)
         self._last_reply_at = time.monotonic()
         self._last_error = self.last_failure = ""
-        self._is_silence_reported = self._has_unreadable = False
+        self._is_silence_reported = self._is_last_unreadable = False
         self._thread = LoopThread("llm-client", on_end=self.transport.close)
 
     async def ask(
@@ -238,7 +238,6 @@ class LLMClient:
                 parsed = call.parse(reply)
             except ValueError as problem:
                 self.usage.unreadable += 1
-                self._has_unreadable = True
                 limit = f" (it used all of max_reply_tokens={call.llm.max_reply_tokens})"
                 error = f"{problem}{limit if call.is_cut(reply) else ''}"
                 conversation = call.retry_messages(reply, problem)
@@ -246,7 +245,7 @@ class LLMClient:
                 self._count(is_failure=False)
                 self._write_log(about, conversation, parsed)
                 return parsed
-        self._count_failure(error)
+        self._count_failure(error, is_unreadable=not isinstance(reply, NoReply))
         return None
 
     async def _complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int) -> StoredReply | NoReply:
@@ -440,12 +439,13 @@ class LLMClient:
         if share > most:
             failed = f"{share:.0%} of the last {len(self._failures)} verdicts failed"
             how = "; unreadable replies stay in judge.store, so name another file once the judge is mended"
-            limit = f"judge.max_failure_share={most}{how if self._has_unreadable else ''}"
+            limit = f"judge.max_failure_share={most}{how if self._is_last_unreadable else ''}"
             self._stop(f"{failed}, above {limit}; the last: {self.last_failure}")
 
-    def _count_failure(self, error: str) -> None:
+    def _count_failure(self, error: str, is_unreadable: bool = False) -> None:
         if not self.stop_reason:  # failures after the stop are not the model's
             self.usage.failed += 1
+            self._is_last_unreadable = is_unreadable
             self.last_failure = one_line(self.transport.without_keys(error), MOST_SHOWN)
             self._count(is_failure=True)
 
