@@ -28,7 +28,17 @@ from arenarl.system.atomic_files import hash_files, read_json
 from arenarl.system.errors import OWNED
 from arenarl.system.progress import Bar, say
 from arenarl.tables.rows import Run
-from arenarl.tables.store import FILE, SFT_HASH, Stored, read_runs, store_run
+from arenarl.tables.store import (
+    FILE,
+    SFT_HASH,
+    Stored,
+    are_other_policies,
+    cpu_of,
+    read_runs,
+    row_of_other_policy,
+    sft_hash_of,
+    store_run,
+)
 from arenarl.trajectory import read_steps
 
 
@@ -55,7 +65,7 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
                 continue
             sharing = [other for other in missing if other.settings == run.settings]
             for other in sharing:
-                if problem := _mixed_policies(other, results, record["provenance"].get(SFT_HASH), pending):
+                if problem := _mixed_policies(other, results, sft_hash_of(record), pending):
                     failures[other.seed, other.row] = problem
                 else:
                     store_run(results / other.table, record | {"row": other.row, "config": other.config})
@@ -100,40 +110,31 @@ def missing_runs(runs: Sequence[Run], results: Path) -> list[Run]:
     policy than the table's rows or runs/ have.
     """
     stored = {path.parent.name: read_runs(path.parent) for path in sorted(results.glob(f"*/{FILE}"))}
-    unfinished = [run for run in runs if not _is_finished(run, stored.get(run.table, {}))]
+    unfinished = [run for run in runs if not _is_finished(run, stored.setdefault(run.table, {}))]
     pending = {run.key for run in unfinished}
     for run in unfinished:
-        for runs_there in stored.values():
-            origin = runs_there.get((run.row, run.seed), {}).get("provenance", {})
-            if not _is_finished(run, runs_there) or origin.get("cpu") != cpu():
-                continue
-            sha256 = origin.get(SFT_HASH)
-            is_other = _differ(sha256, _sft_hash(run)) or _other_policy(run, results, sha256, pending)
-            if not is_other:
-                store_run(results / run.table, runs_there[run.row, run.seed])
+        here = stored[run.table]
+        for other in [there[run.row, run.seed] for there in stored.values() if _is_finished(run, there)]:
+            sha256 = sft_hash_of(other)
+            is_from_here = cpu_of(other) == cpu() and not are_other_policies(sha256, _sft_hash(run))
+            if is_from_here and not _other_policy(run, here, sha256, pending):
+                store_run(results / run.table, other)
+                here[run.row, run.seed] = other
                 pending.remove(run.key)
                 break
     return [run for run in unfinished if run.key in pending]
 
 
-def _differ(sha256: str | None, other: str | None) -> bool:
-    """Return True if two SFT policies are known to differ. Runs of older versions have no hash."""
-    return None not in (sha256, other) and sha256 != other
-
-
-def _other_policy(run: Run, results: Path, sha256: str | None, pending: Collection[RunKey]) -> str | None:
-    """Return a stored row of the run's table and seed that started from another SFT policy.
-    Rows in `pending` do not count, because they are run again."""
-    for (row, seed), stored in read_runs(results / run.table).items():
-        is_pending = (run.table, row, seed) in pending
-        if seed == run.seed and not is_pending and _differ(stored.get("provenance", {}).get(SFT_HASH), sha256):
-            return row
-    return None
+def _other_policy(run: Run, stored: Stored, sha256: str | None, pending: Collection[RunKey]) -> str | None:
+    """Return a row of the run's seed that started from another SFT policy. `stored` are the runs of its table; those in
+    `pending` do not count, because they are run again."""
+    kept = {key: other for key, other in stored.items() if (run.table, *key) not in pending}
+    return row_of_other_policy(kept, run.seed, sha256)
 
 
 def _mixed_policies(run: Run, results: Path, sha256: str | None, pending: Collection[RunKey]) -> str | None:
     """Return the error if a run from this SFT policy would stand beside rows from another one."""
-    other = _other_policy(run, results, sha256, pending)
+    other = _other_policy(run, read_runs(results / run.table), sha256, pending)
     return other and (
         f"{run.row}, seed {run.seed}: the stored row {other} started from another SFT policy than "
         f"{run.loaded.sft_policy} is now (other settings, other code, or another CPU), so the two cannot be compared; "

@@ -42,3 +42,24 @@ def store_run(folder: Path, run: dict[str, Any]) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)
         runs = read_runs(folder) | {(run["row"], run["seed"]): run}
         write_lines(folder / FILE, (runs[key] for key in sorted(runs)))
+
+
+def cpu_of(run: dict[str, Any]) -> str | None:
+    """Return the kind of CPU of a run; None for older runs, which did not record it."""
+    return run.get("provenance", {}).get("cpu")
+
+
+def sft_hash_of(run: dict[str, Any]) -> str | None:
+    """Return the hash of the SFT policy that a run started from; None for older runs, which did not record it."""
+    return run.get("provenance", {}).get(SFT_HASH)
+
+
+def are_other_policies(sha256: str | None, other: str | None) -> bool:
+    """Return True if two SFT policies are known to differ."""
+    return None not in (sha256, other) and sha256 != other
+
+
+def row_of_other_policy(runs: Stored, seed: int, sha256: str | None) -> str | None:
+    """Return a row of this seed that is known to have started from another SFT policy than the one with this hash."""
+    of_seed = ((row, run) for (row, of), run in runs.items() if of == seed)
+    return next((row for row, run in of_seed if are_other_policies(sft_hash_of(run), sha256)), None)

@@ -32,7 +32,7 @@ from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 from arenarl.tables.rows import Row, Table, runs_of
-from arenarl.tables.store import FILE, SFT_HASH, read_runs
+from arenarl.tables.store import FILE, cpu_of, read_runs, row_of_other_policy, sft_hash_of
 
 Seeds = dict[int, dict[str, Any]]  # seed -> results of its run
 Found = dict[str, Seeds]  # by row
@@ -63,16 +63,13 @@ def read_found(name: str, table: Table, results: Path, folder: str = "tables", q
 
 def _check_sft_policies(found: Found, path: Path) -> None:
     """Raise UserError if rows of one seed are known to have started from different SFT policies."""
-    first: dict[int, tuple[str, str]] = {}  # seed -> row and hash
-    for row, seeds in found.items():
-        for seed, run in seeds.items():
-            if sft_hash := run.get("provenance", {}).get(SFT_HASH):
-                other, expected = first.setdefault(seed, (row, sft_hash))
-                if sft_hash != expected:
-                    raise UserError(
-                        f"{path}: rows {other} and {row} of seed {seed} started from different SFT policies, so they "
-                        "cannot be compared; delete the seed's lines and run its rows again"
-                    )
+    runs = {(row, seed): run for row, seeds in found.items() for seed, run in seeds.items()}
+    for (row, seed), run in runs.items():
+        if other := row_of_other_policy(runs, seed, sft_hash_of(run)):
+            raise UserError(
+                f"{path}: rows {row} and {other} of seed {seed} started from different SFT policies, so they cannot be "
+                "compared; delete the seed's lines and run its rows again"
+            )
 
 
 def _reason_to_skip(run: dict[str, Any], table: Table, settings: dict[str, Any]) -> str | None:
@@ -208,7 +205,7 @@ def check_equal_runs(found: dict[str, Found]) -> None:
     first: dict[tuple[str, int, str | None], tuple[str, dict[str, Any]]] = {}
     runs = ((name, row, *run) for name, rows in found.items() for row, seeds in rows.items() for run in seeds.items())
     for name, row, seed, run in runs:
-        table, other = first.setdefault((row, seed, _cpu(run)), (name, run))
+        table, other = first.setdefault((row, seed, cpu_of(run)), (name, run))
         if not _agree(other, run):
             raise UserError(
                 f"{table}/{FILE} and {name}/{FILE} have different figures of row {row}, seed {seed}; "
@@ -313,11 +310,6 @@ def _agree(run: dict[str, Any], other: dict[str, Any]) -> bool:
 
 def _other_cpu(earlier: dict[str, Any], run: dict[str, Any]) -> str:
     """Return a hint if two runs of a seed are known to have used different CPUs."""
-    before, now = _cpu(earlier), _cpu(run)
+    before, now = cpu_of(earlier), cpu_of(run)
     hint = f", perhaps because the stored run had another CPU ({before}; this is {now}), which rounds differently"
     return hint if before and before != now else ""
-
-
-def _cpu(run: dict[str, Any]) -> str | None:
-    """Return the kind of CPU of a run; None for older runs, which did not record it."""
-    return run.get("provenance", {}).get("cpu")
