@@ -137,8 +137,8 @@ def warn_of_untaught(path: Path, tools: list[dict]) -> None:
     called = {call.name for turn in turns for call in turn.tool_calls}
     if untaught := [tool["function"]["name"] for tool in tools if tool["function"]["name"] not in called]:
         say(
-            f"{path} never calls {', '.join(untaught)}, and no prompt names it: "
-            "set environment.schemas_in_prompt=true to list all tools in the prompt"
+            f"{path} never calls {', '.join(untaught)}, so the policy will not; "
+            "if it should, set environment.schemas_in_prompt=true, which lists all tools in the prompt"
         )
 
 

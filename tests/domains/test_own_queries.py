@@ -117,7 +117,7 @@ def test_a_tool_in_neither_sft_nor_prompt_is_reported(sft_path, compact, capsys)
     warn_of_untaught(sft_path, called)
     assert capsys.readouterr().out == ""
     warn_of_untaught(sft_path, [*called, {"function": {"name": "is_holiday"}}])
-    warning = "never calls is_holiday, and no prompt names it: set environment.schemas_in_prompt=true"
+    warning = "never calls is_holiday, so the policy will not; if it should, set environment.schemas_in_prompt=true"
     assert warning in capsys.readouterr().out
 
 
