@@ -60,7 +60,7 @@ def settings_of(stage: str, config: Config) -> dict[str, Any]:
     settings |= {section: without(free, settings[section]) for section, free in _FREE_KEYS.items()}
     unread = set(_UNREAD[stage])
     if stage == "sft" and config.sft.stop_at_valid is not None:  # SFT also rolls out RL's queries
-        settings["rl"] = {key: settings["rl"][key] for key in ("subtasks", "difficulty")}
+        settings["rl"] = {"subtasks": settings["rl"]["subtasks"]}
         unread -= {"rl"}
     elif stage == "sft":
         settings["rollout"] = {"system_prompt": settings["rollout"]["system_prompt"]}

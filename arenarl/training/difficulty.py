@@ -12,7 +12,6 @@ complete batch; with another policy or other settings it starts over.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from arenarl.config.command_line import parse_arguments
@@ -90,9 +89,8 @@ def measure(config: Config) -> None:
     join_processes(config)
     policy = require_model(config.sft_policy)
     require_backend(config.rollout, policy, config.policy.dtype)
-    unfiltered = replace(config.rl, difficulty=replace(difficulty, filter=False))
     domain = make_domain(config.environment, config.data)
-    queries = [query for query in training_queries(domain, unfiltered, config.reward.name, path) if has_answer(query)]
+    queries = [query for query in training_queries(domain, config.rl, config.reward.name, None) if has_answer(query)]
     if not queries:
         problem = "has no query with a known answer among rl.subtasks, so no pass rate can be measured"
         raise UserError(f"{config.data.folder}/rl_queries.jsonl {problem}; leave rl.difficulty.filter out")

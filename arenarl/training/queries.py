@@ -15,11 +15,12 @@ from arenarl.training.rewards import REWARDS
 from arenarl.trajectory import Query, read_jsonl
 
 
-def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path) -> list[Query]:
+def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path | None) -> list[Query]:
     """Return the RL split without held-out subtasks (travel: M-Day) and without queries of the wrong difficulty.
 
-    `rl.subtasks` replaces the default choice of subtasks, and may include held-out subtasks. Raises UserError if a
-    subtask is unknown, the reward needs known answers that are missing, or too few queries are left.
+    `rl.subtasks` replaces the default choice of subtasks, and may include held-out subtasks. Without `pass_rates`,
+    before there is a policy to measure them with, all difficulties are right. Raises UserError if a subtask is
+    unknown, the reward needs known answers that are missing, or too few queries are left.
     """
     queries, path = domain.read_split("rl"), Path(domain.data.folder) / "rl_queries.jsonl"
     known = domain.subtasks_of(queries)
@@ -35,12 +36,13 @@ def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path
             f"first {unanswered[0].query_id} of {unanswered[0].subtask}; set rl.subtasks, "
             "or reward.name=correctness_or_tournament"
         )
-    if rl.difficulty.filter:
+    is_filtered = rl.difficulty.filter and pass_rates is not None
+    if is_filtered:
         queries = of_right_difficulty(queries, rl.difficulty, pass_rates)
     if len(queries) < rl.groups:
         raise UserError(
             f"{path} has {len(queries)} queries of {', '.join(wanted)}"
-            f"{' of the right difficulty' * rl.difficulty.filter}, fewer than rl.groups={rl.groups}; "
+            f"{' of the right difficulty' * is_filtered}, fewer than rl.groups={rl.groups}; "
             "change rl.subtasks, rl.difficulty or rl.groups, or prepare more data"
         )
     return queries

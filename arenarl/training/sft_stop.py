@@ -38,7 +38,7 @@ class StopAtValid(TrainerCallback):
         with_transformers = replace(config, rollout=replace(config.rollout, backend="transformers"))
         self.engine = make_engine(with_transformers, tokenizer, make_environment, stage="sft")
         domain = make_domain(config.environment, config.data)
-        queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
+        queries = training_queries(domain, config.rl, config.reward.name, pass_rates=None)
         self.attempts = [
             Attempt(query, config.rollout.temperature, stable_seed(config.seed, "valid", query.query_id))
             for query in domain.spread_over_subtasks(queries, TRIED)

@@ -69,6 +69,7 @@ def test_sft_resumes_with_other_rollouts_and_intervals_unless_it_may_stop_by_the
     config.sft.stop_at_valid = stop
     folder = begin(tmp_path / "sft", config)
     config.rl.learning_rate /= 2
+    config.rl.difficulty.filter = True
     refuse_other_settings(config, folder)
     section, _, name = key.partition(".")
     setattr(getattr(config, section), name, value)

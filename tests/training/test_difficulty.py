@@ -16,6 +16,7 @@ from arenarl.rollout.engine import RolloutEngine
 from arenarl.system.errors import UserError
 from arenarl.training import difficulty
 from arenarl.training.queries import of_right_difficulty, refuse_other_pass_rates
+from arenarl.training.sft_stop import StopAtValid
 from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +54,12 @@ def rolled_out(monkeypatch):
 
     monkeypatch.setattr(RolloutEngine, "roll_out", lambda *arguments: list(roll_out(*arguments)))
     return query_ids
+
+
+def test_sft_that_stops_early_needs_no_pass_rates_which_are_measured_with_its_policy(config, tokenizer, compact):
+    config.rl.difficulty.filter, config.sft.stop_at_valid = True, 0.5
+    tried = StopAtValid(config, tokenizer, lambda: compact, print).attempts
+    assert {attempt.query.query_id for attempt in tried} == {"q0", "q1", "q2", "q3", "q4", "q5", "o"}
 
 
 def test_rl_trains_on_queries_that_these_weights_sometimes_answer(config, rolled_out, policy_path, tmp_path, capsys):
