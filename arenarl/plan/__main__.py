@@ -41,11 +41,14 @@ HARDWARE_OPTIONS = {  # field of Hardware -> option, its minimum, help text
 ZERO3 = str(CONFIGS / "launch" / "zero3_gpu.json")
 POWERS = [64, 32, 16, 8, 4, 2, 1]
 SHARES = [step / 20 for step in range(1, 19)]
-SETTINGS = {  # back end -> keys that change speed and memory, with values to try; equally fast ones: the first is taken
+SETTINGS = {  # back end -> keys that change only speed and memory, with values to try; of equals, the first is taken
     "vllm": {"rollout.vllm_sleep": [False, True], "rollout.vllm_memory": SHARES},
-    "vllm_server": {"rl.steps_ahead": [0, 1]},
     "transformers": {"rollout.batch_size": POWERS[::-1]},
 }
+COLUMNS = [
+    "at most", "million tokens", "hours", "with the best settings", "one step ahead", "decoded at once on a GPU",
+    "judge calls",
+]  # fmt: skip
 CHANGES = {  # key -> values to try; smallest changes of a run first; `gpus` is not a config key
     "policy.gradient_checkpointing": [True],
     "sft.batch_size": POWERS,
@@ -74,8 +77,7 @@ def main() -> None:
     print(f"{models}; GPUs: {arguments.gpus} of {gpu.memory_gb:g} GB\n")
     if columns := {f"{stage.name}: {phase}": parts for stage in stages for phase, parts in stage.phases.items()}:
         print(memory_table(columns), "\n")
-    head = ["at most", "million tokens", "hours", "with the best settings", "decoded at once on a GPU", "judge calls"]
-    print(markdown.table(head, [row_of(stage) for stage in stages]))
+    print(markdown.table(COLUMNS, [row_of(stage) for stage in stages]))
     speeds = f"{gpu.tflops:g} TFLOPS and {gpu.bandwidth_tb_s:g} TB/s per GPU"
     print(f"hours at {speeds} (--tflops and --bandwidth; default: an H20)\n")
     for line in chain.from_iterable(estimate_lines(config, stage.name) for stage in stages):
@@ -100,8 +102,11 @@ def row_of(stage: Stage) -> list[str]:
     calls = ", ".join(f"{count:,} for {use}" for use, count in judge_calls(stage.config, stage.name).items())
     change, hours = best_settings(stage)
     best = f"{hours:,.1f}" + (f" ({' '.join(as_overrides(change))})" if change else "")
+    is_served = stage.name == "rl" and stage.config.rollout.backend == "vllm_server"
+    changed = _changed(stage, {"rl.steps_ahead": 1}) if is_served else None
+    ahead = f"{changed.hours:,.1f}" if changed else "-"
     tokens = f"{stage.trajectories * stage.length / 1e6:,.1f}"
-    return [stage.name, tokens, f"{stage.hours:,.1f}", best, decoded, calls or "-"]
+    return [stage.name, tokens, f"{stage.hours:,.1f}", best, ahead, decoded, calls or "-"]
 
 
 def best_settings(stage: Stage) -> tuple[dict[str, Any], float]:
