@@ -14,7 +14,7 @@ from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.tournament.dgr import feedback_arcs
 from arenarl.tournament.ranking import midranks
 from arenarl.training.rewards.brpo import reference_reward
-from arenarl.training.rewards.circular import circular_reward
+from arenarl.training.rewards.circular import circular_reward, ranking_of, score_of
 from arenarl.training.rewards.dgr import dgr_reward
 from arenarl.training.rewards.elo import elo_reward
 from arenarl.training.rewards.mixture import mixture_reward
@@ -177,10 +177,24 @@ def test_without_a_verdict_evolving_rubrics_stay():
 
 def test_dgr_gives_net_wins_and_ranks_by_them():
     outcome = rewarded("dgr", [4.0, 1.0, -9.0, 8.0, 6.0, 4.0])  # identical trajectories enter once: four entrants
-    assert outcome.rewards_G == pytest.approx([-1 / 3, -1.0, -1.5, 1.0, 1 / 3, -1 / 3]) and outcome.judge_calls == 12
+    assert outcome.rewards_G == pytest.approx([-1 / 3, -1.0, -5 / 3, 1.0, 1 / 3, -1 / 3]) and outcome.judge_calls == 12
     assert outcome.ranks_G == [2.5, 4.0, 5.0, 0.0, 1.0, 2.5]
     assert rewarded("dgr", [4.0, -1.0]).rewards_G == [0.0, -2.0] and rewarded("dgr", [-4.0]).rewards_G == [0.0]
-    assert dgr_reward([None, None, None], [True, True, False]) == [None] * 3
+    assert rewarded("dgr", [4.0, 4.0, 4.0, 1.0, -9.0]).rewards_G == [1.0, 1.0, 1.0, -1.0, -3.0]
+    assert dgr_reward([None, None, None], [True, True, False], 2) == [None] * 3
+
+
+def test_an_entrant_without_a_verdict_does_not_move_the_places_of_dgr():
+    """Of four entrants, the last has no verdict: the others win 2, 1 and 0 of 3 matches, and places are 2/3 apart."""
+
+    class Partial(EmbeddedJudge):
+        async def compare(self, query, first, second, repeat=0):
+            is_silent = "2.0" in (first.answer, second.answer)
+            return None if is_silent else await super().compare(query, first, second, repeat)
+
+    outcome = rewarded("dgr", [8.0, 6.0, 4.0, 2.0, -9.0], Partial(EXACT, truth_of, 0))
+    assert outcome.rewards_G == pytest.approx([2 / 3, 0.0, -2 / 3, None, -4 / 3])
+    assert outcome.ranks_G == [0.0, 1.0, 2.0, None, 3.0] and (outcome.judge_calls, outcome.failed_calls) == (12, 6)
 
 
 @pytest.mark.parametrize("size", range(1, 7))
@@ -196,6 +210,15 @@ def test_a_minimum_feedback_arc_set_is_as_small_as_the_best_order_allows_and_lea
         copies = {(i + size * k, j + size * k) for i, j in arcs for k in range(11)}  # above EXACT: the greedy search
         greedy = feedback_arcs(copies, range(11 * size))
         assert not feedback_arcs(copies - greedy, range(11 * size)) and len(greedy) >= 11 * least
+
+
+def test_float_noise_moves_neither_score_nor_ranking_of_a_circular_comparison():
+    """All totals in steps of .05, each with noise; the exact values come from whole numbers of twentieths."""
+    for first, second in product(range(201), repeat=2):
+        lead, noisy = abs(first - second), (first / 20 + 1e-12, second / 20 - 1e-12)
+        distance = (lead > 0) + (lead > 20) + (lead > 50) - 0.5 if lead else 0.0
+        assert ranking_of(*noisy) == 3.5 + (distance if first < second else -distance)
+        assert score_of(noisy[0]) == 1 + (first * 2 + 50) // 100 == score_of(first / 20 - 1e-12)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.5])

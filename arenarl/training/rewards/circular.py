@@ -16,6 +16,7 @@ from statistics import fmean
 import numpy as np
 
 from arenarl.tournament.ranking import scored_calls
+from arenarl.tournament.schedules import DECIMALS
 from arenarl.training.rewards.formulas import below_lowest, to_array, to_list
 from arenarl.training.rewards.group import (
     GroupOutcome,
@@ -38,7 +39,7 @@ def score_of(total: float) -> int:
     >>> [score_of(total) for total in (0, 1.2, 1.25, 5, 8.7, 10)]
     [1, 1, 2, 3, 4, 5]
     """
-    return 1 + floor(0.4 * total + 0.5)
+    return 1 + floor(round(0.4 * total, DECIMALS) + 0.5)
 
 
 def ranking_of(first: float, second: float) -> float:
@@ -47,7 +48,7 @@ def ranking_of(first: float, second: float) -> float:
     >>> [ranking_of(first, 5.0) for first in (8.0, 7.0, 5.5, 5.0, 4.5, 3.0, 2.0)]
     [1.0, 2.0, 3.0, 3.5, 4.0, 5.0, 6.0]
     """
-    lead = first - second
+    lead = round(first - second, DECIMALS)
     distance = 0.5 + sum(abs(lead) > step for step in STEPS) if lead else 0.0
     return MIDPOINT - distance if lead > 0 else MIDPOINT + distance
 
