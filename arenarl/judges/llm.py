@@ -167,11 +167,18 @@ class LLMJudge:
     async def propose_rubrics(
         self, query: Query, trajectories: Sequence[Trajectory], rubrics: Sequence[str], repeat: int = 0
     ) -> dict[str, float] | None:
-        """Show the checklist and the present rubrics as the prompt's rubric."""
+        """Show the checklist and the present rubrics as the prompt's rubric. Leave out sentences that repeat one of
+        its items, by name or text, and sentences that the reply calls both a merit and a fault."""
         present = self._rubric_with(query, rubrics)
         reply = Reply("propose", '{"merits": ["<one sentence>"], "faults": ["<one sentence>"]}')
         verdict = await self._ask(query, trajectories, reply, NewRubrics, repeat, present)
-        return verdict and dict.fromkeys(verdict.merits, 1.0) | dict.fromkeys(verdict.faults, -1.0)
+        if verdict is None:
+            return None
+        lines = ((item.name, item.description, f"{item.name}: {item.description}") for item in present.items)
+        dropped = {" ".join(text.split()) for texts in lines for text in texts}
+        dropped |= {*verdict.merits}.intersection(verdict.faults)
+        new = dict.fromkeys(verdict.merits, 1.0) | dict.fromkeys(verdict.faults, -1.0)
+        return {text: weight for text, weight in new.items() if text not in dropped}
 
     async def _scores(
         self, task: str, query: Query, trajectories: Sequence[Trajectory], repeat: int, answer_only: bool = False

@@ -106,6 +106,22 @@ def test_a_checklist_reply_must_answer_every_item_also_one_named_name_with_true_
     assert "name" in str(checklist_reply(("name",)).model_json_schema())
 
 
+def test_new_rubrics_repeat_no_item_of_the_prompt_and_are_not_both_merit_and_fault(tmp_path):
+    """A reply may copy an item's name, its text, or its line of the prompt, on two lines too."""
+    item, present = rubric_of(QUERY).items[0], "Cites sources."
+    copied = [item.name, item.description, f"{item.name}: {item.description}", "rubric_1"]
+    reply = {"merits": [*copied, "Short."], "faults": [f"rubric_1:\n{present}", present, "Both.", "Vague."]}
+    server = Script(json.dumps(reply), json.dumps({"merits": ["Both."], "faults": ["Both."]}))
+    with serving(server.app) as url:
+        judge = judge_of(url, client_of(tmp_path))
+        assert asyncio.run(judge.propose_rubrics(QUERY, GROUP, [present])) == {
+            "Short.": 1.0,
+            "Both.": -1.0,
+            "Vague.": -1.0,
+        }
+        assert asyncio.run(judge.propose_rubrics(QUERY, GROUP, [])) == {}
+
+
 @pytest.mark.parametrize(("overrides", "problem"), [
     (["judge.train.name=llm", "judge.train.model=m", "reward.name=pointwise_answer"],
      "reward.name=pointwise_answer: .* babyai end without"),
