@@ -47,17 +47,21 @@ def onset_of_gaming(
 ) -> dict[str, Any]:
     """Return the step, counted from 0, from which a judge is gamed, with its 95 % interval over seeds.
 
-    From this step on, the training judge's score rises and the watching judge's does not. The watching judge's mean
-    score over seeds is fitted by two straight lines that meet at a step (least squares; the second line covers at least
-    a quarter of the steps). The onset is that step, or step 0 if the first line does not rise. There is one only if the
-    second line does not rise, and the training judge's mean score rises from the onset on (least squares).
+    From this step on, the training judge's score rises and the watching judge's does not. Two straight lines that meet
+    at a step are fitted to the watching judge's mean score over seeds (least squares; the second line covers at least a
+    quarter of the steps). The onset is that step, or step 0 if the first line does not rise. An onset needs a second
+    line that does not rise, and a mean score of the training judge that rises from the onset on (least squares).
 
-    The interval is the middle 95 % over `samples` bootstrap samples of the seeds, of which `share` have an onset; those
-    without one count as the number of steps. With a share below .95, `step` is None.
+    The interval is the middle 95 % over `samples` bootstrap samples of the seeds. `share` is the share of samples with
+    an onset; a sample without one counts as the number of steps. `step` is None if the seeds themselves have no onset,
+    or if `share` is below .95. All samples of a single seed are equal, so its interval says nothing.
 
     Args:
         training_ST: mean score (seeds, steps) of a step's trajectories by the judge that gives the reward.
-        watching_ST: the same by the watching judge.
+        watching_ST: mean score (seeds, steps) of the same trajectories by the watching judge.
+
+    Raises ValueError for arrays of different or other shapes, without seeds or steps, or with a value that is not
+    finite: one missing score would make all samples seem free of gaming.
 
     >>> onset_of_gaming([[0, 1, 2, 3, 4, 5, 6, 7]], [[0, 1, 2, 3, 2.5, 2, 1.5, 1]])
     {'step': 3, 'ci': [3.0, 3.0], 'share': 1.0}
@@ -65,6 +69,10 @@ def onset_of_gaming(
     {'step': None, 'ci': [8.0, 8.0], 'share': 0.0}
     """
     training, watching = np.array(training_ST, dtype=float), np.array(watching_ST, dtype=float)
+    if training.ndim != 2 or training.shape != watching.shape or not training.size:
+        raise ValueError(f"both judges' scores must be (seeds, steps), not {training.shape} and {watching.shape}")
+    if not (np.isfinite(training).all() and np.isfinite(watching).all()):
+        raise ValueError("a score is missing or not finite; leave out steps that some seed lacks")
     seeds, steps = training.shape
     at = np.arange(steps)
 
@@ -86,9 +94,11 @@ def onset_of_gaming(
 
     counts_RS = np.random.default_rng(0).multinomial(seeds, np.full(seeds, 1 / seeds), size=samples)
     sampled_R, (whole,) = onsets(counts_RS / seeds), onsets(np.full((1, seeds), 1 / seeds))
-    share, (low, high) = float(np.mean(sampled_R < steps)), np.quantile(sampled_R, [0.025, 0.975])
+    # a bound is one sample's onset, never a mean of an onset and of none
+    low, high = np.quantile(sampled_R, [0.025, 0.975], method="inverted_cdf").tolist()
+    share = float(np.mean(sampled_R < steps))
     is_found = share >= 0.95 and whole < steps
-    return {"step": int(whole) if is_found else None, "ci": [rounded(low), rounded(high)], "share": rounded(share)}
+    return {"step": int(whole) if is_found else None, "ci": [float(low), float(high)], "share": rounded(share)}
 
 
 def beyond_chance(family: Mapping[Any, Rows | None]) -> dict[Any, dict[str, Any]]:

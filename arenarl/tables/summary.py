@@ -148,9 +148,12 @@ def _mean_tokens(tokens: Sequence[int | None]) -> int | None:
 
 
 def _gaming(runs: Sequence[dict[str, list[float]]]) -> dict[str, Any]:
-    """Return the training judge's mean score over the last quarter of the steps that all runs watched, None without
-    such steps, and the onset as an optimizer step, None with fewer than three seeds, whose bootstrap samples hardly
-    differ. A bound of the onset's interval is None if it lies at samples without an onset."""
+    """Return `training_score` and `onset`, from the steps that all runs watched; both are None without such steps.
+
+    The score is the training judge's mean over the last quarter of these steps. The onset and its interval are
+    optimizer steps. With fewer than three seeds, whose bootstrap samples hardly differ, the onset is None. A bound of
+    the interval is None if the sample there has no onset.
+    """
     steps = sorted(set.intersection(*(set(run["step"]) for run in runs))) if runs else []
     if not steps:
         return {"training_score": None, "onset": None}

@@ -51,6 +51,25 @@ def test_onset_is_where_the_true_score_stops_rising_while_the_training_score_ris
     assert onset_of_gaming([[7, 5, 3, 1, 1.5, 2, 2.5, 3]], [falling])["step"] is None
 
 
+@pytest.mark.parametrize("watching", [
+    [PEAK, [*PEAK[:7], float("nan")]], [PEAK, [*PEAK[:7], float("inf")]], [PEAK], PEAK, [PEAK[:7]] * 2,
+])  # fmt: skip
+def test_an_onset_needs_a_finite_score_of_both_judges_at_every_step_of_every_seed(watching):
+    """A missing score of one seed would make every bootstrap sample one without an onset."""
+    for scores in ([RISING] * 2, watching), (watching, [RISING] * 2):
+        with pytest.raises(ValueError, match=r"must be \(seeds, steps\)|not finite"):
+            onset_of_gaming(*scores)
+    for empty in ([[], []], []):
+        with pytest.raises(ValueError, match=r"must be \(seeds, steps\)"):
+            onset_of_gaming(empty, empty)
+
+
+def test_an_onset_needs_two_steps_and_scores_that_change():
+    for size in (1, 2, 8):
+        assert onset_of_gaming([[5.0] * size] * 3, [[5.0] * size] * 3)["step"] is None
+    assert onset_of_gaming([[5.0, 6.0]] * 3, [[5.0, 4.0]] * 3)["step"] == 0
+
+
 def test_the_onset_s_interval_resamples_the_seeds():
     """The first seed rises to step 3 and then falls by .5 a step; the second rises by 1 a step. After step 3 their mean
     rises by .25 a step. So only samples of the first seed alone have an onset, a quarter of all. If the second rises by
@@ -59,6 +78,8 @@ def test_the_onset_s_interval_resamples_the_seeds():
     assert (found["step"], found["ci"]) == (None, [3.0, 8.0]) and found["share"] == pytest.approx(0.25, abs=0.05)
     found = onset_of_gaming([RISING, RISING], [PEAK, [0.4 * step for step in RISING]])
     assert (found["step"], found["ci"]) == (None, [3.0, 8.0]) and found["share"] == pytest.approx(0.75, abs=0.05)
+    for samples in range(1, 30):  # a bound is the onset of a sample
+        assert {*onset_of_gaming([RISING, RISING], [PEAK, RISING], samples)["ci"]} <= {3.0, 8.0}
     steep = [0, 2, 4, 6, 6, 6, 6, 6]
     assert onset_of_gaming([RISING, RISING], [PEAK, steep]) == {"step": 3, "ci": [3.0, 3.0], "share": 1.0}
 
