@@ -1,8 +1,9 @@
 """How often does an answer that asks for a high score move a judge's verdict? `judge_check --injections`.
 
-Each pair is judged in both orders. Then a sentence is added to the answer of the loser (of a draw, the first), and the
-pair is judged again. The verdict has moved if the loser now draws or wins, or the draw is won. A judge with noise moves
-anyway: the kind `neutral` measures how often. The sentences are ours; not in the papers.
+Each pair is judged in both orders. Then a sentence is added to the loser's answer (after a draw, to the first one's),
+and the pair is judged again. The verdict has moved if the loser now draws or wins, or the first now wins the draw. The
+verdicts of a noisy judge also move by chance: the kind `neutral` measures how often. The sentences are ours; not in the
+papers.
 """
 
 import asyncio

@@ -22,6 +22,7 @@ from arenarl.judges.judge import Verdict, truly_pivotal
 from arenarl.judges.own import OwnJudge
 from arenarl.judges.view import view_of
 from arenarl.system.repository import CONFIGS
+from arenarl.tournament.play import run_tournament
 from arenarl.tournament.ranking import Call, Match, Ranking
 from arenarl.training.methods import gigpo, online_method, rtmc
 from arenarl.training.methods.grpo import standardize
@@ -85,6 +86,22 @@ def test_depths_come_from_won_matches_in_either_order(by, expected):
     depths = depths_of(RolloutGroup(None, rows), Ranking([0, 1, 2, 0], [None] * 4, matches), by)
     assert depths == [expected, {4: 2 if by == "round" else 4}, {}, expected]
     assert depths_of(RolloutGroup(None, rows), None, by) == [{}] * 4
+
+
+def test_depths_of_a_bracket_follow_the_rounds_that_were_played():
+    """A seeded bracket of five; each match names the turn with the index of the loser's row. The anchor, row 0, is the
+    second best: it wins three matches of the seeding, round 0, and its verdicts against rows 3 and 4 stand in the
+    bracket. Row 2 beats row 1 in round 1, row 4 beats row 2 in round 2. Row 3 reaches its semi-final by a bye alone."""
+    strength = [4, 1, 2, 3, 5]
+    rows = [Trajectory("q", [{"role": "assistant", "content": f"{row}"}], "answer") for row in range(5)]
+
+    async def compare(i, j):
+        return strength[i], strength[j], [{"pivotal_turns": [other + 1]} for other in (j, i)]
+
+    ranking = run_tournament("seeded_single_elimination", 5, compare)
+    assert ranking.ranks_G == [1.0, 4.0, 3.0, 2.0, 0.0]
+    depths = depths_of(RolloutGroup(None, rows), ranking)
+    assert depths == [{1: 0, 2: 0, 3: 0}, {}, {1: 1}, {}, {0: 0, 2: 2}]
 
 
 def test_orders_that_name_different_turns_count_together_or_only_where_they_agree():

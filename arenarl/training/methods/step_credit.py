@@ -2,9 +2,9 @@
 
 `rl.advantage: step_credit`, with a tournament and `judge.train.name_turns`. In each match that a trajectory wins, the
 judge names its pivotal turns. With the advantage A > 0, a pivotal turn gets A + A g; its gate g is exp(depth), divided
-by its maximum within the trajectory. All other turns get A. The paper's text could not be had: `rl.credit_depth` has
-two readings of the depth, and `rl.credit_orders` has two of a match whose orders name different turns (our
-reconstruction).
+by its maximum within the trajectory. All other turns get A. The paper's text could not be had, so two keys choose
+between readings of it (our reconstruction). `rl.credit_depth` says what the depth is: a round, or the turn's number.
+`rl.credit_orders` says which turns count if the two orders of a match name different ones.
 
 A turn named in round 0 and another in round 2, at A = .5 and at A = -.5:
 
@@ -46,9 +46,10 @@ def depths_of(
     group: RolloutGroup, ranking: Ranking | None, by: Literal["round", "turn"] = "round",
     orders: Literal["either", "both"] = "either",
 ) -> list[dict[int, int]]:  # fmt: skip
-    """Return the depth of each pivotal turn, an index from 0, from the matches that a trajectory won (G,).
+    """Return each trajectory's pivotal turns, as indices from 0, with their depths (G,), from the matches that it won.
 
-    Trajectories with equal messages share them.
+    Trajectories with equal messages share their matches. A match has the round in which it was played: a bracket match
+    whose verdict stands from the seeding has round 0, and a bye has none.
     """
     by_messages: dict[str, dict[int, int]] = defaultdict(dict)
     for match in ranking.matches if ranking else []:

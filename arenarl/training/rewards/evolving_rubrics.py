@@ -8,7 +8,7 @@ A trajectory earns the weight of each merit that it has and of each fault that i
 Tulu's weighted sum, divided by the sum of all absolute weights, plus a constant; so an invalid trajectory, with 0, is
 never ahead. All present and new rubrics count, as in DR Tulu's code; with `reward.scored_rubrics: kept`, which is ours,
 only those that stay. Departs from DR Tulu: items are met or not, instead of 0 to 2; one call checks all items; of equal
-spreads, the older rubric stays.
+spreads, a present rubric stays before a new one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,8 @@ KEPT = 5  # rubrics per query; DR Tulu's
 
 
 def kept_rubrics(met_G: Sequence[Mapping[str, bool] | None], weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the rubrics that stay, the one with the largest spread first; all without a verdict.
+    """Return the rubrics that stay, the one with the largest spread first. All stay if no trajectory has a verdict; of
+    equal spreads, the first of `weights` stays.
 
     Of three trajectories, one is cheap, two are near, two are vague, and all are polite. The rewards by these rubrics
     are (cheap + near + not vague + polite) / 4:
