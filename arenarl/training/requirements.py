@@ -67,6 +67,7 @@ def _readers(config: Config, reward: Reward) -> Iterator[tuple[str, str, Collect
         methods = [method for method in METHODS if key in method.reads]
         (owner,) = {owner for method in methods for owner in method.keys}
         yield key, owner, {method.keys[owner] for method in methods}, attrgetter(owner)(config)
+    yield "rl.credit_orders", "tournament.bidirectional", {"true"}, _as_word(config.tournament.bidirectional)
     has_tournament = reward.plays_topology or config.reward.tournament_if_equal
     if not has_tournament:
         for key in ("tournament.topology", "tournament.ranking"):

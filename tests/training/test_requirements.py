@@ -36,6 +36,8 @@ REFUSED = [  # --set, words of the error
     ("judge.train.name_turns=true", "name_turns=true needs rl.advantage=step_credit, not group_std"),
     ("judge.train.turn_error_rate=0.0", "turn_error_rate=0.0 needs rl.advantage=step_credit, not group_std"),
     ("rl.credit_orders=both", "rl.credit_orders=both needs rl.advantage=step_credit, not group_std"),
+    ("rl.advantage=step_credit judge.train.name_turns=true rl.credit_orders=both tournament.bidirectional=false",
+     "rl.credit_orders=both needs tournament.bidirectional=true, not false; leave it out, or set rl.credit_orders=eit"),
     ("judge.train.irrelevant_rate=0.5", "irrelevant_rate=0.5 needs reward.name=evolving_rubrics, not tournament"),
     ("rl.advantage=gigpo", "(GiGPO) needs environment.domain=textcraft or babyai, not travel"),
     ("rl.advantage=rtmc", "(RTMC) needs environment.domain=textcraft or babyai, not travel"),
