@@ -21,7 +21,7 @@ from arenarl.studies.gpu_check import results_table as gpu_table
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import run_cli
 from arenarl.tables.config_keys import config_tables
-from arenarl.tables.pages import beside_paper, method_table, short_table, significant_rows
+from arenarl.tables.pages import STANDINGS, beside_paper, method_table, short_table, significant_rows, standing
 from arenarl.tables.power import power_table
 from arenarl.tables.public_interface import interface_page
 from arenarl.tables.rows import FOLDER, LATER_TABLES, TABLES, Table, read_table
@@ -119,16 +119,13 @@ def _calls_ratio(summary: dict[str, Any], leads: Leads) -> str:
 
 def _outcomes(leads: Leads) -> str:
     """Return text such as `significantly ahead at 2 and 3 (+4.0 and +5.0) and significantly behind at 0 (-4.0)`."""
-    ahead, behind, level = "significantly ahead", "significantly behind", "not statistically distinguishable"
-    places: dict[str, list[float]] = {ahead: [], behind: [], level: []}
-    for at, lead in leads.items():
-        places[level if not lead["is_beyond_chance"] else ahead if lead["difference"] > 0 else behind].append(at)
+    outcomes = {at: standing(lead) for at, lead in leads.items()}
     points = {at: f"{lead['difference']:+z.1f}" for at, lead in leads.items()}
-    return listed(
-        f"{outcome} at {listed(f'{at:g}' for at in levels)} ({listed(points[at] for at in levels)})"
-        for outcome, levels in places.items()
-        if levels
-    )
+    parts = []
+    for outcome in sorted(set(outcomes.values()), key=STANDINGS.index):
+        places = [at for at in leads if outcomes[at] == outcome]
+        parts.append(f"{outcome} at {listed(f'{at:g}' for at in places)} ({listed(points[at] for at in places)})")
+    return listed(parts)
 
 
 def results_table(results: Path, rows: dict[str, tuple[str, str]] = ROWS, columns: tuple[str, ...] = TRAVEL) -> str:

@@ -12,12 +12,17 @@ from typing import Any
 
 from arenarl.evaluation.over_seeds import FIRST_SEEDS
 from arenarl.report import markdown
-from arenarl.report.summary import format_figure, heading, read_summaries
+from arenarl.report.summary import format_figure, heading, listed, read_summaries
 from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.tables.figures import draw
 from arenarl.tables.rows import Row, Table
 from arenarl.tables.summary import compare_all, read_found, summary_of_table
 
+ONLY_BEFORE = "before Holm's correction only"  # the interval of the difference excludes 0, but the test with it fails
+LEVEL = "not distinguishable"  # the interval of the difference holds 0
+STANDINGS = (  # of one row of a comparison to the other, in the order of texts
+    "significantly ahead", "significantly behind", f"ahead {ONLY_BEFORE}", f"behind {ONLY_BEFORE}", LEVEL
+)  # fmt: skip
 EXTRAS = ("greedy_", "pass_at_")  # prefixes of figures that the short table has if they were measured
 
 Column = tuple[str, Callable[[dict[str, Any]], str]]  # heading, and the cell of a row of table.json
@@ -73,24 +78,36 @@ def _is_whole(table: Table, rows: Sequence[dict[str, Any]]) -> bool:
     return all(set(table.seeds) <= set(row["seeds"]) for row in rows)
 
 
+def standing(figures: dict[str, Any], of_second: bool = False) -> str:
+    """Return how the first row of a comparison stands to the second, or the second to the first."""
+    where = "ahead" if (figures["difference"] > 0) != of_second else "behind"
+    if figures["is_beyond_chance"]:
+        return f"significantly {where}"
+    low, high = figures["ci"]
+    return f"{where} {ONLY_BEFORE}" if low is not None and low * high > 0 else LEVEL
+
+
 def significant_rows(table: Table, summary: dict[str, Any]) -> str:
-    """Return sentences: which rows with all seeds differ significantly from the reference; the paper's figures."""
+    """Return sentences: from which rows with all seeds the reference differs, after Holm's correction or only before
+    it; the paper's figures."""
     labels = {row["row"]: row["label"] for row in summary["rows"]}
-    ahead, behind, level = [], [], []
+    rows: dict[str, list[str]] = {}
     for figures in summary["comparisons"]:
         row, other = figures["rows"]
         if other == table.reference and set(table.seeds) <= set(figures["seeds"]):
-            group = level if not figures["is_beyond_chance"] else ahead if figures["difference"] < 0 else behind
-            group.append(labels[row])
-    standings = [f"{word} {'; '.join(rows)}" for word, rows in (("ahead of", ahead), ("behind", behind)) if rows]
-    per_row, others = "seeds per row", f"the other {len(level)}"
-    if not _is_whole(table, summary["rows"]):
-        per_row, others = "seeds per row; rows with fewer are not tested", f"{len(level)} others"
-    papers = [f"{row['label']} {_paper(row['paper'])[-1]}" for row in _run_rows(table, summary) if row["paper"]]
+            rows.setdefault(standing(figures, of_second=True), []).append(labels[row])
+    clear = [(word, rows.get(f"significantly {word.split()[0]}")) for word in ("ahead of", "behind")]
+    standings = [f"{word} {'; '.join(group)}" for word, group in clear if group]
+    nominal = [(word, len(rows.get(f"{word.split()[0]} {ONLY_BEFORE}", []))) for word, _ in clear]
+    counts = [f"{word} {count} more" for word, count in nominal if count]
+    before = f"Before that correction only, it is {listed(counts)}, whose interval excludes 0. " if counts else ""
+    run = _run_rows(table, summary)
+    per_row = "seeds per row" if _is_whole(table, run) else "seeds per row; rows with fewer are not tested"
+    papers = [f"{row['label']} {_paper(row['paper'])[-1]}" for row in run if row["paper"]]
     return (
-        f"{len(table.seeds)} {per_row}. {labels[table.reference]} is significantly "
-        f"{', and '.join(standings) or 'ahead of or behind no row'}. With these seeds, it is not statistically "
-        f"distinguishable from {others}. In the paper: {'; '.join(papers)}."
+        f"{len(table.seeds)} {per_row}. After Holm's correction, {labels[table.reference]} is significantly "
+        f"{', and '.join(standings) or 'ahead of or behind no row'}. {before}With these seeds, it is {LEVEL} from the "
+        f"other {len(rows.get(LEVEL, []))}. In the paper: {'; '.join(papers)}."
     )
 
 
@@ -175,9 +192,10 @@ def page(
         "Figures are of sampled trajectories, means over seeds with 95 % intervals (t). "
         f"Win rates are by the {' and '.join(summary['judge']) or 'evaluating'} judge.",
         "Differences are paired over the seeds of all tables that make the comparison; the number of seeds is shown "
-        "if it is larger than this table's. * means significant at 5 % after Holm's correction for all comparisons of "
-        f"a family, run or not, in {family} of {heading(table.figure)}. Primary comparisons are those that the papers' "
-        f"claims name, here: {_grouped(primary)}. All others are secondary.",
+        "if it is larger than this table's. * means significant at 5 % after Holm's correction, which counts all "
+        f"primary or all secondary comparisons, run or not, in {family} of {heading(table.figure)}. A comparison is "
+        "tested once all its seeds are run. Primary comparisons are those that the papers' claims name, here: "
+        f"{_grouped(primary)}. All others are secondary.",
         "Judge calls are those for the rewards of a run; tokens are those that an LLM judge would read and write. "
         f"Runs of {', '.join(summary['commits']) or 'no commit yet'}.",
         f"{recipe}, has one figure a seed." if table.real_model else "",

@@ -586,6 +586,22 @@ def test_a_row_with_fewer_seeds_is_shown_with_their_number_and_not_tested(folder
     assert significant_rows(table, summary).startswith("3 seeds per row; rows with fewer are not tested.")
 
 
+def test_the_standings_tell_a_lost_star_from_a_difference_that_could_be_zero():
+    table, names = read_table("table3"), ["grpo", "gspo", "balanced", "ruler", "brpo"]
+    differences = {"grpo": (-6, True), "gspo": (3, True), "balanced": (2, False), "ruler": (-2, False)}
+    comparisons = []
+    for name in names:
+        difference, has_star = differences.get(name, (-0.5, False))
+        figures = {"rows": [name, table.reference], "seeds": table.seeds, "difference": difference}
+        comparisons.append(figures | {"ci": [difference - 1, difference + 1], "is_beyond_chance": has_star})
+    rows = [{"row": name, "label": row.label, "seeds": table.seeds, "paper": None} for name, row in table.rows.items()]
+    assert significant_rows(table, {"rows": rows, "comparisons": comparisons}).startswith(
+        "10 seeds per row. After Holm's correction, ArenaRL is significantly ahead of GRPO, score of the answer, and "
+        "behind GSPO, score of the answer. Before that correction only, it is ahead of 1 more and behind 1 more, whose "
+        "interval excludes 0. With these seeds, it is not distinguishable from the other 1."
+    )
+
+
 def test_different_figures_of_the_same_run_in_two_tables_are_an_error_with_both_files(two_tables, tmp_path):
     tables = {name: read_table(name, two_tables) for name in ("own", "second")}
     for name, win_rate in (("own", 50.0), ("second", 49.0)):
