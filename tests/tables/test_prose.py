@@ -1,0 +1,101 @@
+"""Figures in the prose of docs/results.md and results/LOG.md, computed again from the stored runs."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arenarl.evaluation.over_seeds import mean_over_seeds
+from arenarl.tables.power import power_table
+from arenarl.tables.rows import TABLES, read_table
+from arenarl.tables.store import read_runs
+from arenarl.tables.summary import compare_all, read_found
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results"
+PROSE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+LOG = (RESULTS / "LOG.md").read_text(encoding="utf-8")
+
+
+def interval(values, digits):
+    """Return the mean over seeds with its 95 % interval as prose writes it: .42 [.06, .78]."""
+    figures = mean_over_seeds(values)
+    texts = [f"{figure:.{digits}f}" for figure in (figures["mean"], *figures["ci"])]
+    mean, low, high = (re.sub(r"^(-?)0\.", r"\1.", text) for text in texts)
+    return f"{mean} [{low}, {high}]"
+
+
+def by_seed(table, row, figure="win_rate"):
+    runs = read_runs(RESULTS / table)
+    return np.array([runs[row, seed]["figures"][figure] for seed in read_table(table).seeds])
+
+
+def signal(row, *keys):
+    """Return a figure of `collapse` for each seed and step (5, 6)."""
+    values = []
+    for (name, _), run in read_runs(RESULTS / "collapse").items():
+        if name == row:
+            for step in run["discrimination"]:
+                for key in keys:
+                    step = step[key]
+                values.append(step)
+    return np.array(values).reshape(5, 6)
+
+
+def test_what_the_judge_sees_is_most_of_table_3s_gap():
+    seen = by_seed("table3", "pointwise") - by_seed("table3", "grpo")
+    gap = by_seed("table3", "seeded_single_elimination") - by_seed("table3", "grpo")
+    assert f"GRPO wins {interval(seen, 1)} more than by scores of the answer" in PROSE
+    assert f"of the {np.mean(gap):.1f} that ArenaRL is ahead" in PROSE
+
+
+def test_collapse_names_the_loss_of_spread_and_of_accuracy():
+    ours, scored = (signal(row, "sigma_quality") for row in ("collapse_arenarl", "collapse_pointwise"))
+    falls = [interval(spread[:, 0] - spread[:, 1:].mean(axis=1), 2) for spread in (ours, scored)]
+    assert f"by {falls[0]} in ArenaRL's, {falls[1]} in the score-trained one" in PROSE
+    ours, scored = (signal(row, "tau", "ranks", "quality") for row in ("collapse_arenarl", "collapse_pointwise"))
+    ours, scored = (tau[:, 0] - tau[:, -1] for tau in (ours, scored))
+    assert f"tau falls by {interval(ours, 2)} in ArenaRL's groups and by {interval(scored, 2)} in those" in PROSE
+    assert f"the falls differ by {interval(ours - scored, 2)}" in PROSE
+
+
+def test_the_ranges_of_other_methods_and_rates_hold():
+    means = {row: by_seed("table_methods", row).mean() for row in read_table("table_methods").rows}
+    tournaments = [means.pop(row) for row in ("arenarl", "arenarl_lora", "dpo", "agentevol")]
+    ranges = [f"{min(group):.0f} to {max(group):.0f} %" for group in (tournaments, means.values())]
+    assert f"it wins {ranges[0]} by tournaments and {ranges[1]} by scores" in PROSE
+    rates = [("arenarl", "grpo_answer"), ("arenarl_half", "grpo_half"), ("arenarl_double", "grpo_double")]
+    leads = [(by_seed("table_rates", ours) - by_seed("table_rates", other)).mean() for ours, other in rates]
+    low, high = map(int, re.search(r"ArenaRL is (\d) to (\d) points ahead", PROSE).groups())
+    assert low <= min(leads) <= max(leads) <= high
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    tables = {name: read_table(name) for name in TABLES}
+    return compare_all(tables, {name: read_found(name, table, RESULTS) for name, table in tables.items()})
+
+
+def test_the_log_counts_the_families_as_they_are(verdicts):
+    figure_of = {frozenset(pair): read_table(name).figure for name in TABLES for pair in read_table(name).pairs}
+    counts = Counter((figure_of[pair], verdict["family"]) for pair, verdict in verdicts.items())
+    first, rest = counts["win_rate", "primary"], counts["win_rate", "secondary"]
+    assert f"the {first} comparisons of win rates" in LOG and f"the other the remaining {rest}" in LOG
+    assert counts["success", "primary"] == counts["success", "secondary"] == 10
+    assert "success rates have two families of ten" in LOG
+
+
+@pytest.mark.parametrize("name", ["noise", "table3_research"])
+def test_tables_called_without_significant_differences_have_none(name, verdicts):
+    pairs = [pair for pair in read_table(name).pairs if "research_sft" not in pair]
+    assert not any(verdicts[frozenset(pair)]["is_beyond_chance"] for pair in pairs)
+
+
+def test_about_half_of_the_comparisons_with_five_seeds_need_more_for_3_points():
+    lines = [line.split(" | ") for line in power_table(RESULTS).splitlines()[2:]]
+    ten = {"table2", "table3", "fig4a"}
+    needed = [int(line[3].split()[0]) for line in lines if not ten & set(line[1].split(", "))]
+    assert "for about half of their comparisons too few for 3 points" in PROSE
+    assert 0.4 <= np.mean([seeds > 5 for seeds in needed]) <= 0.6
