@@ -18,7 +18,7 @@ __all__ = ["BudgetedTournament"]
 
 
 class BudgetedTournamentConfig(TournamentEnvConfig):
-    topology: str = "balanced"  # ranks better than the paper's bracket at equal calls: docs/tournament.md
+    topology: str = "balanced"  # in simulation, ranks better than the paper's bracket: docs/tournament.md
     max_cost: float | None = None
     max_failure_share: float = 0.2
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from arenarl.evaluation.over_seeds import mean_over_seeds
+from arenarl.tables.documents import RIVALS
 from arenarl.tables.power import power_table
 from arenarl.tables.rows import TABLES, read_table
 from arenarl.tables.store import read_runs
@@ -85,6 +86,22 @@ def test_the_log_counts_the_families_as_they_are(verdicts):
     assert f"the {first} comparisons of win rates" in LOG and f"the other the remaining {rest}" in LOG
     assert counts["success", "primary"] == counts["success", "secondary"] == 10
     assert "success rates have two families of ten" in LOG
+
+
+def test_only_the_checklist_of_the_rivals_has_a_star(verdicts):
+    stars = [row for row in RIVALS[1:] if verdicts[frozenset((row, RIVALS[0]))]["is_beyond_chance"]]
+    assert stars == ["rubric_checklist"]
+
+
+def test_noise_strength_has_one_star_close_to_the_threshold(verdicts):
+    all_of_table = [verdicts[frozenset(pair)] for pair in read_table("noise_strength").pairs]
+    [star] = [verdict for verdict in all_of_table if verdict["is_beyond_chance"]]
+    assert f"(p = {star['p_holm']:.3f} after Holm's correction)".replace("0.", ".") in PROSE
+
+
+def test_no_topology_of_table_2_has_a_star(verdicts):
+    pairs = [pair for pair in read_table("table2").pairs if "sft" not in pair]
+    assert not any(verdicts[frozenset(pair)]["is_beyond_chance"] for pair in pairs)
 
 
 @pytest.mark.parametrize("name", ["noise", "table3_research"])
