@@ -96,18 +96,21 @@ def significant_rows(table: Table, summary: dict[str, Any]) -> str:
         row, other = figures["rows"]
         if other == table.reference and set(table.seeds) <= set(figures["seeds"]):
             rows.setdefault(standing(figures, of_second=True), []).append(labels[row])
-    clear = [(word, rows.get(f"significantly {word.split()[0]}")) for word in ("ahead of", "behind")]
-    standings = [f"{word} {'; '.join(group)}" for word, group in clear if group]
-    nominal = [(word, len(rows.get(f"{word.split()[0]} {ONLY_BEFORE}", []))) for word, _ in clear]
-    counts = [f"{word} {count} more" for word, count in nominal if count]
+    places = {"ahead": "ahead of", "behind": "behind"}
+    standings = [
+        f"{word} {'; '.join(rows[key])}" for at, word in places.items() if (key := f"significantly {at}") in rows
+    ]
+    counts = [f"{word} {len(rows[key])} more" for at, word in places.items() if (key := f"{at} {ONLY_BEFORE}") in rows]
     before = f"Before that correction only, it is {listed(counts)}, whose interval excludes 0. " if counts else ""
-    run = _run_rows(table, summary)
-    per_row = "seeds per row" if _is_whole(table, run) else "seeds per row; rows with fewer are not tested"
+    run, level = _run_rows(table, summary), len(rows.get(LEVEL, []))
+    per_row, others = "seeds per row", f"the other {level}"
+    if not _is_whole(table, run):
+        per_row, others = "seeds per row; rows with fewer are not tested", f"{level} others"
     papers = [f"{row['label']} {_paper(row['paper'])[-1]}" for row in run if row["paper"]]
     return (
         f"{len(table.seeds)} {per_row}. After Holm's correction, {labels[table.reference]} is significantly "
-        f"{', and '.join(standings) or 'ahead of or behind no row'}. {before}With these seeds, it is {LEVEL} from the "
-        f"other {len(rows.get(LEVEL, []))}. In the paper: {'; '.join(papers)}."
+        f"{', and '.join(standings) or 'ahead of or behind no row'}. {before}With these seeds, it is {LEVEL} from "
+        f"{others}. In the paper: {'; '.join(papers)}."
     )
 
 
