@@ -21,15 +21,18 @@ from arenarl.system.yaml_text import read_yaml
 
 PROMPTS = CONFIGS / "prompts"
 _NAME = re.compile(r"(?<!\{)\{(\w+)\}")  # a placeholder; an example of JSON has quotes within its braces
+_ENDS = (".yaml", ".yml", ".md")
+_OTHER_ENDS = ("", ".txt", ".text", ".json", ".jsonl", ".markdown")  # of a prompt that was saved in another format
 _folder: Path | None = None
 
 
 def use_folder(folder: str | Path | None) -> None:
     """Use the user's texts in `folder` from now on, in this process; None for ours alone.
-    Raises UserError for a file or a text with a name that ours do not have, and for wrong placeholders."""
+    Raises UserError for a file or a text with a name that ours do not have, for wrong placeholders, and for a folder
+    without prompts."""
     global _folder
-    for path in _files(folder):
-        _check(path)
+    if folder is not None and not _checked(Path(folder)):
+        raise UserError(f"prompts.folder={folder}: has no prompt file; give your files the names of those in {PROMPTS}")
     _folder = None if folder is None else Path(folder)
     prompt_texts.cache_clear()
 
@@ -74,11 +77,34 @@ def _names(path: Path) -> Collection[str]:
 
 
 def _files(folder: str | Path | None) -> list[Path]:
-    if folder is None:
-        return []
-    if not Path(folder).is_dir():
-        raise UserError(f"prompts.folder={missing(folder, '; name the folder of your prompts')}")
-    return sorted(path for path in Path(folder).iterdir() if path.suffix.lower() in (".yaml", ".yml", ".md"))
+    """Return the prompt files of a folder; none without a folder."""
+    return [] if folder is None else [path for path in _entries(Path(folder)) if path.suffix.lower() in _ENDS]
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return all files and folders in a folder. Raises UserError if it cannot be listed."""
+    remedy = "name the folder of your prompts"
+    try:
+        return sorted(folder.iterdir())
+    except FileNotFoundError as error:
+        raise UserError(f"prompts.folder={missing(folder, f'; {remedy}')}") from error
+    except NotADirectoryError as error:
+        raise UserError(f"prompts.folder={folder} is a file, not a folder; {remedy}") from error
+    except (OSError, ValueError) as error:  # ValueError: the name contains a NUL
+        raise UserError(f"prompts.folder={one_line(folder)} cannot be read: {one_line(error)}; {remedy}") from error
+
+
+def _checked(folder: Path) -> list[Path]:
+    """Return the prompt files of a folder. Raises UserError if one does not fit ours of the same name, or if a file
+    has the name of one of ours, but another ending, so that it would not be read."""
+    files = _files(folder)
+    present = {path.stem for path in files}
+    for path in _entries(folder):
+        stem = path.name.partition(".")[0]
+        is_meant = path.suffix.lower() in _OTHER_ENDS and path.is_file() and stem not in present
+        if path in files or (is_meant and stem in {ours.stem for ours in _replaceable()}):
+            _check(path)
+    return files
 
 
 def _read(path: Path) -> dict[str, str]:
@@ -87,7 +113,7 @@ def _read(path: Path) -> dict[str, str]:
         texts = read_yaml(text)
     except ValueError as error:
         raise UserError(f"{path}: not YAML ({one_line(error)}); write a text for each name, as in {PROMPTS}") from error
-    if not isinstance(texts, dict) or not all(isinstance(text, str | dict) for text in texts.values()):
+    if not isinstance(texts, dict):
         raise UserError(f"{path}: must hold names with texts, as in {PROMPTS}")
     return texts
 
@@ -145,10 +171,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="List the texts for which a folder of prompts has none.")
     parser.add_argument("folder", type=Path, help="as in prompts.folder")
     folder = parser.parse_args().folder
-    use_folder(folder)
+    files = _checked(folder)
     gaps = missing_texts(folder)
-    for path in _files(folder):
+    for path in files:
         print(f"{path.name}: {'some texts' if path.name in gaps else 'complete'}")
+    for path in _entries(folder):
+        if path not in files:
+            print(f"not read: {one_line(path.name)}")
     for file, names in gaps.items():
         print("missing, so ours:", file if names == [file] else f"{file}: {', '.join(names)}")
 

@@ -59,11 +59,15 @@ def test_every_text_of_ours_can_be_replaced_alone_and_keeps_its_placeholders(tmp
     ("judge_en.yaml", {"again": "{error} }"}, "again cannot be filled in (Single '}' encountered"),
     ("judge_en.yaml", {"chose": "x"}, "unknown text chose; did you mean choose?"),
     ("judge_en.yaml", {"system": " "}, "system must be a text; leave it out to use ours"),
-    ("judge_en.yaml", {"system": 3}, "must hold names with texts"),
+    ("judge_en.yaml", {"system": 3}, "system must be a text; leave it out to use ours"),
     ("judge_eng.yaml", {"system": "x"}, "no prompt file has this name; did you mean judge_en.yaml?"),
     ("judge_en.yml", {"system": "x"}, "did you mean judge_en.yaml?"),
     ("Judge_en.YAML", {"system": "x"}, "did you mean judge_en.yaml?"),
     ("benchmarks_en.yaml", {"again": "{error}"}, "no prompt file has this name"),
+    ("judge_en.txt", {"system": "x"}, "did you mean judge_en.yaml?"),
+    ("judge_en.yaml.txt", {"system": "x"}, "did you mean judge_en.yaml?"),
+    ("judge_en", {"system": "x"}, "did you mean judge_en.yaml?"),
+    ("babyai.markdown", {"system": "x"}, "did you mean babyai.md?"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused_with_file_and_name(name, texts, says, tmp_path, monkeypatch):
     write(tmp_path, name, **texts)
@@ -73,9 +77,15 @@ def test_what_does_not_fit_is_refused_with_file_and_name(name, texts, says, tmp_
     assert says in str(refused.value) and str(tmp_path / name) in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_folder_that_is_missing_or_not_text_is_refused(tmp_path):
-    with pytest.raises(UserError, match="prompts.folder="):
-        use_folder(tmp_path / "nowhere")
+def test_a_folder_that_is_missing_not_text_or_without_prompts_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("x")
+    for folder, says in {
+        "nowhere": "does not exist",
+        "notes.txt": "is a file, not a folder",
+        "": "has no prompt file",
+    }.items():
+        with pytest.raises(UserError, match=f"^prompts.folder=.*{says}"):
+            use_folder(tmp_path / folder)
     (tmp_path / "babyai.md").write_bytes(b"\xff")
     with pytest.raises(UserError, match="babyai.md is not UTF-8 text"):
         use_folder(tmp_path)
@@ -112,6 +122,8 @@ def test_worlds_and_hashes_follow_the_files(tmp_path, capsys, monkeypatch):
     before = prompt_hash(rubric, "en")
     write(tmp_path, "judge_en.yaml", compare="Compare.")
     (tmp_path / "babyai.md").write_text("Rules.", encoding="utf-8")
+    (tmp_path / "judge_en.yaml.bak").write_text("a backup beside the file itself")
+    (tmp_path / "en").mkdir()
     use_folder(tmp_path)
     assert prompt_file(PROMPTS / "babyai.md") == tmp_path / "babyai.md"
     assert prompt_file(PROMPTS / "textcraft.md") == PROMPTS / "textcraft.md"
@@ -125,3 +137,4 @@ def test_worlds_and_hashes_follow_the_files(tmp_path, capsys, monkeypatch):
     printed = capsys.readouterr().out
     assert "judge_en.yaml: some texts\n" in printed and "missing, so ours: textcraft.md\n" in printed
     assert re.search(r"missing, so ours: judge_en.yaml: system, .*choose", printed) and "babyai.md: complete" in printed
+    assert "not read: en\nnot read: judge_en.yaml.bak\n" in printed
