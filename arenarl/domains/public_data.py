@@ -20,6 +20,7 @@ from arenarl.domains.published_records import (
     READ_FIELDS,
     TRAJECTORY_FIELDS,
     Record,
+    has_further_messages,
     has_trajectory,
     read_query,
     read_records,
@@ -218,11 +219,14 @@ def _make_splits(records: dict[str, list[Record]], domain: str, is_divided: bool
 
 
 def _describe_records(records: dict[str, list[Record]], splits: dict[str, list[Any]]) -> Iterator[str]:
-    """Yield notes on records left out, unused fields, missing SFT trajectories and the missing truth."""
+    """Yield notes on records and messages left out, unused fields, missing SFT trajectories and the missing truth."""
     kept = {"test": len(splits["test_queries"]), "rl": len(splits["rl_queries"]), "sft": len(splits.get("sft", []))}
     dropped = {split: len(records[split]) - count for split, count in kept.items()}
     if counts := [f"{count} {split}" for split, count in dropped.items() if count > 0]:
         yield f"left out: {', '.join(counts)} records whose query is already in their own or another split"
+    further = {split: sum(map(has_further_messages, records[split])) for split in ("test", "rl")}
+    if counts := [f"{count} {split}" for split, count in further.items() if count]:
+        yield f"read without the messages after the first user message: {', '.join(counts)} queries"
     fields = Counter(name for split in records.values() for record in split for name in record.fields)
     if unused := Counter({name: count for name, count in fields.items() if name not in READ_FIELDS}):
         yield f"unused fields: {_counts(unused)}"

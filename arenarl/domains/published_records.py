@@ -104,14 +104,30 @@ def _without_nulls(value: Any) -> Any:
 
 
 def read_query(record: Record, domain: str) -> Query:
-    """Return the record's query; raise UserError without a query text."""
-    chat = record.first(QUERY_FIELDS) or record.first(MESSAGE_FIELDS) or []
-    if isinstance(record.first(QUERY_FIELDS), str):
-        chat = [{"role": "user", "content": chat}]
-    text = next((message["content"] for message in _messages(chat, record.where) if message["role"] == "user"), "")
+    """Return the record's query, its first user message; raise UserError without a query text."""
+    messages = _query_messages(record)
+    text = next((message["content"] for message in messages if message["role"] == "user"), "")
     if not text:
         raise _missing(record, "query", QUERY_FIELDS + MESSAGE_FIELDS)
     return Query(record.record_id, domain, record.subtask, language_of(text), text)
+
+
+def has_further_messages(record: Record) -> bool:
+    """Return whether the query is the first of several messages. A trajectory after it does not count."""
+    roles = [message["role"] for message in _query_messages(record)]
+    return roles.count("user") > 1 or (record.first(QUERY_FIELDS) is not None and len(roles) > 1)
+
+
+def _query_messages(record: Record) -> list[dict[str, Any]]:
+    """Return the messages of the field with the query. A text is one message, unless it is a JSON list of messages."""
+    chat = record.first(QUERY_FIELDS)
+    if isinstance(chat, str):
+        parsed = _parse(chat)
+        is_chat = isinstance(parsed, list) and all(
+            isinstance(one, dict) and {"role", "from"} & set(one) for one in parsed
+        )
+        chat = parsed if parsed and is_chat else [{"role": "user", "content": chat}]
+    return _messages(chat or record.first(MESSAGE_FIELDS) or [], record.where)
 
 
 def _missing(record: Record, what: str, names: Sequence[str]) -> UserError:

@@ -216,6 +216,22 @@ def test_a_records_own_subtask_is_used_and_unused_fields_are_reported(tmp_path):
     assert any("unused fields: rubrics (1), id (1)" in note for note in public.notes)
 
 
+def test_a_prompt_may_be_a_json_string_of_messages_and_messages_after_the_query_are_counted(tmp_path):
+    chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}]
+    more = [{"role": "assistant", "content": "b?"}, {"role": "user", "content": "c"}]
+    as_text = [{"prompt": json.dumps(chat)}, {"prompt": '[{"x": 1}]'}, {"question": "[1, 2]"}, {"query": "[]"}]
+    answered = {"conversations": [{"from": "human", "value": "d"}, {"from": "gpt", "value": "e"}]}
+    write(tmp_path / "train.jsonl", [*as_text, answered])
+    write(tmp_path / "test.jsonl", [{"query": "f", "reference": "x"}])
+    public = load(tmp_path)
+    assert [query.query for query in public.splits["rl_queries"]] == ["a", '[{"x": 1}]', "[1, 2]", "[]", "d"]
+    assert not any("after the first user message" in note for note in public.notes)
+    write(tmp_path / "train.jsonl", [{"prompt": json.dumps(chat + more)}, {"messages": [*chat, *more]}, answered])
+    write(tmp_path / "test.jsonl", [{"prompt": [*chat, more[0]], "reference": "x"}])
+    note = "read without the messages after the first user message: 1 test, 2 rl queries"
+    assert note in load(tmp_path).notes
+
+
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 223371"
 BAD_CALL = {"query": "a", "messages": [{"role": "assistant", "tool_calls": ["f"]}]}
 WIZARD = {"prompt": [{"role": "wizard", "content": "a"}]}
