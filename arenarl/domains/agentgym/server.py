@@ -143,6 +143,8 @@ class AgentGymServer:
             raise ServerFault(f"/{route}: the reply is not JSON: {shown}") from error
         if isinstance(reply, dict) and "error" in reply:
             raise ServerFault(f"/{route}: {shown}")
+        if own and isinstance(reply, dict) and reply.get(self.id_field, self.number) != self.number:
+            raise ServerFault(f"/{route}: the reply is that of another environment than {self.number}: {shown}")
         return reply
 
 
@@ -243,7 +245,8 @@ class ALFWorldServer(AgentGymServer):
     async def first_observation(self, reply: Any) -> str:
         """Return the observation, and the actions that are possible at first, which are never shown again."""
         actions = _typed("available_actions", "list", await self.request("available_actions"), list)
-        return f"{await super().first_observation(reply)}\nAVAILABLE ACTIONS: {','.join(map(str, actions))}"
+        texts = [_typed("available_actions", "action", action, str, actions) for action in actions]
+        return f"{await super().first_observation(reply)}\nAVAILABLE ACTIONS: {','.join(texts)}"
 
     def read(self, name: str, arguments: dict[str, Any] | str) -> str:
         return read_whole_action(name, arguments)

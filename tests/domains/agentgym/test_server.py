@@ -90,6 +90,7 @@ def test_a_fault_restarts_the_trajectory_once_and_a_second_one_makes_it_void(tok
 STEP = {"observation": "At 1 of 2.", "reward": 1, "done": True}
 WRONG = [{"reward": value} for value in (float("nan"), float("inf"), 10**400, "1", None, [1])]
 WRONG += [{"done": value} for value in (1, "true", None)] + [{"observation": value} for value in (3, None, ["a"])]
+WRONG += [{"id": value} for value in (7, "0", None)]  # a reply for another environment
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
@@ -98,6 +99,15 @@ def test_a_field_with_a_wrong_value_makes_a_trajectory_void_and_gives_no_reward(
         server.step = lambda body: STEP | wrong
         (void,) = engine_of(tokenizer, "textcraft", url).roll_out(attempts(1))
         assert void.is_void and void.meta["crash"] and "reward" not in void.meta
+
+
+@pytest.mark.parametrize("actions", [None, "up", {"0": "up"}, ["up", None], ["up", ["down"]]])
+def test_actions_that_are_no_list_of_texts_make_a_trajectory_void(tokenizer, actions, capfd):
+    with running("alfworld") as (server, url):
+        engine = engine_of(tokenizer, "alfworld", url)
+        server.available_actions = lambda body: actions
+        (void,) = engine.roll_out(attempts(1))
+        assert void.is_void and "/available_actions: the reply has no usable" in void.meta["crash"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
