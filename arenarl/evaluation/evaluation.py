@@ -23,7 +23,7 @@ from arenarl.judges.judge import Examiner, Judge, Verdict, rubric_of
 from arenarl.judges.verifier import Verifier
 from arenarl.rollout.engine import Attempt, RolloutEngine, attempts_at
 from arenarl.training.judging import IncomingGroup, Judging
-from arenarl.trajectory import Query, Trajectory, read_turns, repeated_calls, words_of
+from arenarl.trajectory import Query, Trajectory, composed, read_turns, repeated_calls, words_of
 
 
 @dataclass(frozen=True)
@@ -335,12 +335,12 @@ def figures_of(cases: Sequence[Case], resamples: int, seed: int) -> dict[str, An
 
 def restated(query: str, answer: str) -> float:
     """Return the percentage of the answer's words that are words of the query; NaN without an answer (Appendix F).
-    A Chinese character is a word.
+    A Chinese character is a word; accents count, however they are encoded.
 
     >>> restated("Find a quiet park.", "A quiet park: Jade Park"), restated("找公园", "公园好")
     (80.0, 66.66666666666667)
     """
-    query_words, words = set(words_of(query)), words_of(answer)
+    query_words, words = set(words_of(composed(query))), words_of(composed(answer))
     return 100.0 * sum(word in query_words for word in words) / len(words) if words else math.nan
 
 

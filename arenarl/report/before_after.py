@@ -1,17 +1,18 @@
-"""A test query before and after RL, side by side (Appendix F, ArenaRL), and the accuracy of POI search (6.5, ArenaRL).
+"""A test query before and after RL, side by side (Appendix F, ArenaRL), with restatement over all queries and the
+accuracy of POI search (6.5, ArenaRL).
 
-`python -m arenarl.report RUN` writes both to case.md of a run that evaluated `sft` and `rl`, from the first sampled
+`python -m arenarl.report RUN` writes them to case.md of a run that evaluated `sft` and `rl`, from the first sampled
 trajectory of each query. A rule chooses the query: the one with the median gain in its share of won dimensions, a tie
 being half a win. Of an even number of queries it is the lower median, and equal gains keep the test set's order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from arenarl.evaluation.evaluation import StoredCase
+from arenarl.evaluation.evaluation import StoredCase, restated
 from arenarl.evaluation.parts import part_path
 from arenarl.evaluation.statistics import Resampling, mean
 from arenarl.report import markdown
@@ -34,7 +35,7 @@ def write_case(run_dir: Path, results_dir: Path) -> Path | None:
     chosen = median_gain(pairs)
     if chosen is None:
         return None
-    parts = [_side_by_side(chosen), *filter(None, [search_accuracy(pairs)])]
+    parts = [_side_by_side(chosen), *filter(None, [restatement(pairs), search_accuracy(pairs)])]
     write_text(results_dir / "case.md", "\n\n".join(parts) + "\n")
     return results_dir / "case.md"
 
@@ -52,18 +53,33 @@ def median_gain(pairs: Sequence[Pair]) -> Pair | None:
     return pairs[sorted(gains)[(len(gains) - 1) // 2][1]] if gains else None
 
 
+def restatement(pairs: Sequence[Pair]) -> str | None:
+    """Return the share of the answers' words that are words of the query, before and after RL; None without answers."""
+    if not all(any(case.trajectory.answer for case in cases) for cases in zip(*pairs, strict=True)):
+        return None
+    shares = _before_and_after(pairs, lambda case: restated(case.query.query, case.trajectory.answer))
+    return f"Restatement: {shares} % of an answer's words are words of its query, in answers to {len(pairs)} queries."
+
+
 def search_accuracy(pairs: Sequence[Pair]) -> str | None:
     """Return how often the place for a travel Search query meets every condition, before and after RL; None without."""
-    searches = [pair for pair in pairs if pair[0].query.subtask == "Search" and "constraints_met" in pair[0].figures]
+    searches = [
+        pair
+        for pair in pairs
+        if pair[0].query.subtask == "Search" and all("constraints_met" in case.figures for case in pair)
+    ]
     if not searches:
         return None
-    resampling = Resampling(["Search"] * len(searches), resamples=2000, seed=0)
-    figures = [
-        mean([100.0 * (case.figures["constraints_met"] == 100.0) for case in cases], resampling)
-        for cases in zip(*searches, strict=True)
-    ]
-    shares = " → ".join(format_figure(figure) for figure in figures)
+    shares = _before_and_after(searches, lambda case: 100.0 * (case.figures["constraints_met"] == 100.0))
     return f"POI search: the recommended place meets every condition in {shares} % of {len(searches)} Search queries."
+
+
+def _before_and_after(pairs: Sequence[Pair], value: Callable[[StoredCase], float]) -> str:
+    """Return the means of a value before and after RL, with their intervals."""
+    queries = [before.query for before, _ in pairs]
+    resampling = Resampling([query.subtask for query in queries], 2000, 0, [query.query_id for query in queries])
+    figures = (mean([value(case) for case in cases], resampling) for cases in zip(*pairs, strict=True))
+    return " → ".join(map(format_figure, figures))
 
 
 def _side_by_side(pair: Pair) -> str:

@@ -1,5 +1,7 @@
 """A query before and after RL: the rule that chooses it, the accuracy of POI search, and text that cannot be markup."""
 
+import re
+
 import pytest
 
 from arenarl.report.before_after import write_case
@@ -47,6 +49,17 @@ def test_poi_search_counts_search_queries_whose_place_meets_every_condition(tmp_
     store(tmp_path, before, after)
     text = write_case(tmp_path, tmp_path).read_text(encoding="utf-8")
     assert "meets every condition in 25.0 [0.0, 75.0] → 75.0 [25.0, 100.0] % of 4 Search queries." in text
+
+
+def test_restatement_is_over_all_answers_and_a_run_without_answers_has_none(tmp_path):
+    before = [record(0, LOST, 0.0, "one place"), record(1, LOST, 0.0, "one"), record(2, LOST, 0.0, "")]
+    after = [record(n, WON, 0.0, answer) for n, answer in enumerate(["Find one b 0", "two", "two"])]
+    store(tmp_path, before, after)
+    text = write_case(tmp_path, tmp_path).read_text(encoding="utf-8")
+    # half and all words, and an answer without words; all of them, and twice none
+    assert re.search(r"Restatement: 75\.0 \[.*\] → 33\.3 \[.*\] % .* in answers to 3 queries", text)
+    store(tmp_path, [record(0, LOST, 0.0, "")], [record(0, WON, 0.0, "")])
+    assert "Restatement" not in write_case(tmp_path, tmp_path).read_text(encoding="utf-8")
 
 
 def test_foreign_text_stays_in_its_cell_and_a_run_without_both_policies_has_no_case(tmp_path):
