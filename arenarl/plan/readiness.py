@@ -100,7 +100,7 @@ def check_judges(
         is_llm = isinstance(judge, LLMJudge)
         if isinstance(judge, EmbeddedJudge) or (is_llm and config.judge.store_only):
             continue
-        for method, (arguments, options) in _calls_of(config, stage, key, judge, query).items():
+        for method, (arguments, options) in _calls_of(config, key, judge, query).items():
             start = time.monotonic()
             if is_llm:
                 asyncio.run(_require_reply(key, judge, method, arguments, options, number))
@@ -114,7 +114,7 @@ def check_judges(
         client.take_usage()  # not of the first step
 
 
-def _calls_of(config: Config, stage: str, key: str, judge: Judge, query: Query) -> dict[str, Call]:
+def _calls_of(config: Config, key: str, judge: Judge, query: Query) -> dict[str, Call]:
     """Return the judge's methods that the stage calls, with the arguments of the first call."""
     group = _invented(query, config.rollout.group_size)
     first, second = group.trajectories[:2]
@@ -123,7 +123,8 @@ def _calls_of(config: Config, stage: str, key: str, judge: Judge, query: Query) 
     if key not in config.judge.training:
         calls = {"compare": ((query, first, second), {})}
         has_baselines = (Path(config.data.folder) / "test_baselines.jsonl").is_file()
-        return calls if stage != "rl" or has_baselines else calls | {"score": ((query, first), {})}
+        # without stored baselines, RL's curve and evaluation's first policy are scored alone
+        return calls if has_baselines else calls | {"score": ((query, first), {})}
     recorder = JudgeRecorder(judge)
     try:
         reward_invented(config, recorder, [group])

@@ -38,7 +38,7 @@ class Prompts:
 
 @pytest.fixture
 def check(tmp_path, taught):
-    def check(*overrides, url=None, limit=LIMIT):
+    def check(*overrides, url=None, limit=LIMIT, stage="rl"):
         judge = ["name=llm", "model=simulated", f"base_url={url}", "api_key_variable=null", "patience_s=0.5"]
         places = ("judge.train", "judge.eval.0") if url else ()
         data = f"data.folder={tmp_path}"  # no stored baselines, although a quickstart may have made some in this clone
@@ -48,7 +48,7 @@ def check(tmp_path, taught):
         check_readiness(config, tmp_path, queries, Prompts(config.rollout, limit))
         configs = {"judge.train": config.judge.train} | config.judge.watching | config.judge.evaluating
         judges = {key: make_judge(judge, domain, make_examiner(domain), client) for key, judge in configs.items()}
-        check_judges(config, "rl", judges, domain, queries, client)
+        check_judges(config, stage, judges, domain, queries, client)
 
     return check
 
@@ -75,6 +75,16 @@ def test_it_reports_prompts_plan_disk_and_every_llm_judge_also_the_watching_one(
               f"judge.watch.base_url={url}", "judge.watch.api_key_variable=null",
               "judge.watch_share=0.5", url=url)  # fmt: skip
     assert "judge.watch: a verdict of simulated in " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stage", ["rl", "evaluate"])
+def test_without_stored_baselines_a_judge_must_score_alone_too(check, taught, capsys, tmp_path, stage):
+    with serving(server_of(taught)) as url:
+        check(url=url, stage=stage)
+        assert capsys.readouterr().out.count("judge.eval.0: a verdict") == 2
+        (tmp_path / "test_baselines.jsonl").write_text("")
+        check(url=url, stage=stage)
+        assert capsys.readouterr().out.count("judge.eval.0: a verdict") == 1
 
 
 def test_a_judge_that_cannot_be_reached_is_a_one_line_error_though_its_replies_are_stored(check, taught, monkeypatch):
