@@ -11,7 +11,7 @@ from typing import Any
 
 from arenarl.domains.stated_facts import stands_in
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Query, read_turns
+from arenarl.trajectory import Query, composed, read_turns
 
 _EDGES = " \n\t.,;:!?\"'()*_`。，、；：！？“”‘’「」『』《》（）【】…"
 
@@ -55,12 +55,13 @@ def states_something(answer: str) -> bool:
 
 
 def plain_form(text: str) -> str:
-    """Lower-case the text; remove extra spaces, a leading article, and punctuation at both ends.
+    """Lower-case the text; compose accented letters; remove extra spaces, a leading article, and punctuation at both
+    ends.
 
     >>> plain_form(" The  Blue\\nHarbour. "), plain_form("**Paris**"), plain_form("《西湖》。")
     ('blue harbour', 'paris', '西湖')
     """
-    return re.sub(r"^(?:the|an?) ", "", " ".join(text.lower().split()).strip(_EDGES))
+    return re.sub(r"^(?:the|an?) ", "", " ".join(composed(text).lower().split()).strip(_EDGES))
 
 
 def squad_form(text: str) -> str:
@@ -76,8 +77,10 @@ def squad_form(text: str) -> str:
 def entity_recall(query: Query, messages: list[dict[str, Any]]) -> float:
     """Return the share of the query's entities that tool results name; 0 without entities.
 
-    A longer name counts for the shorter one within it: "East Kelmar" counts for "Kelmar".
+    A longer name counts for the shorter one within it: "East Kelmar" counts for "Kelmar". Accented letters count in
+    either of Unicode's forms.
     """
-    results = "\n".join(observation for turn in read_turns(messages) for observation in turn.observations).lower()
+    observations = (observation for turn in read_turns(messages) for observation in turn.observations)
+    results = composed("\n".join(observations)).lower()
     names = query.constraints.get("entities", ())
-    return sum(stands_in(name.lower(), results) for name in names) / len(names) if names else 0.0
+    return sum(stands_in(composed(name).lower(), results) for name in names) / len(names) if names else 0.0
