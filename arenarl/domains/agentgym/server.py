@@ -198,9 +198,11 @@ def _try_once(kind: type[AgentGymServer], url: str, timeout_s: float) -> None:
     thread = LoopThread("agentgym")
     try:
         thread.submit(asyncio.wait_for(_try(kind, url), timeout_s)).result()
-    except (OSError, ValueError, aiohttp.ClientError) as error:  # ValueError: an invalid address
+    except (OSError, ValueError, aiohttp.ClientError) as error:
         slow = f"no reply within {timeout_s:g} s (environment.timeout_s, at most {TRY_S:g})"
         reason = one_line(error, MOST_SHOWN) or slow
+        if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):  # their text is the address alone
+            reason = "it is not an address such as http://127.0.0.1:36001"
         remedy = "start it, or change environment.server or environment.name"
         raise UserError(f"environment.server={url} is not a working {kind.world} server: {reason}; {remedy}") from error
     finally:

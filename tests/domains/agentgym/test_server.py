@@ -163,6 +163,8 @@ def test_a_wrong_set_up_is_refused_before_work_starts(tokenizer):
         return str(error.value)
 
     assert "textcraft_server needs a server; set environment.server" in refused("textcraft", None)
+    for address in ("127.0.0.1:1", "ftp://127.0.0.1:1", "http://", "not an address", "http://127.0.0.1:99999"):
+        assert "not a working textcraft server: it is not an address such as http:" in refused("textcraft", address)
     with running("webshop") as (server, url):
         assert 'it says "ok" (status 200) instead of "TextCraft"' in refused("textcraft", url)
         assert "status 404" in refused("webshop", f"{url}/maze")
