@@ -65,12 +65,13 @@ def plain_form(text: str) -> str:
 
 
 def squad_form(text: str) -> str:
-    """Lower-case the text; remove punctuation, articles and extra spaces, as SQuAD, Search-R1 and AgentGym-RL do.
+    """Lower-case the text; remove punctuation, articles and extra spaces, as SQuAD, Search-R1 and AgentGym-RL do;
+    also compose accented letters.
 
     >>> squad_form("The  U.S.A., a\\ncountry")
     'usa country'
     """
-    letters = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    letters = "".join(letter for letter in composed(text).lower() if letter not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", letters).split())
 
 

@@ -49,7 +49,8 @@ def test_spelling_does_not_matter_and_entity_recall_counts_entities_in_tool_resu
     assert entity_recall(CLOSED, trajectory("Ann Lee of Kelmar", ["Kelmar: a town"]).messages) == 0.5
     assert entity_recall(CLOSED, trajectory("x", ["Kelmarton, Joann Lee"]).messages) == 0.0
     accented = replace(CLOSED, constraints={"answer": "Zürich", "entities": ["Zürich"]})  # one character for ü, or two
-    assert is_correct(accented.constraints, "zu\u0308rich.")
+    for comparison in ({}, {"comparison": "exact_match"}):
+        assert is_correct(accented.constraints | comparison, "zu\u0308rich.")
     assert entity_recall(accented, trajectory("x", ["In Zu\u0308rich"]).messages) == 1.0
     unnamed = Query("q", "research", "", "en", "x", {"answer": "y"})
     assert entity_recall(unnamed, trajectory("y", ["Kelmar"]).messages) == 0.0
