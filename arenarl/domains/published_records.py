@@ -112,8 +112,11 @@ def read_query(record: Record, domain: str) -> Query:
     return Query(record.record_id, domain, record.subtask, language_of(text), text)
 
 
-def has_further_messages(record: Record) -> bool:
-    """Return whether the query is the first of several messages. A trajectory after it does not count."""
+def has_further_messages(record: Record, is_sft: bool = False) -> bool:
+    """Return whether messages after the query are not read. An SFT record's `MESSAGE_FIELDS` are read as a whole; of
+    other records, a trajectory after the query does not count."""
+    if is_sft and record.first(MESSAGE_FIELDS) is not None:
+        return False
     roles = [message["role"] for message in _query_messages(record)]
     return roles.count("user") > 1 or (record.first(QUERY_FIELDS) is not None and len(roles) > 1)
 
@@ -124,7 +127,7 @@ def _query_messages(record: Record) -> list[dict[str, Any]]:
     if isinstance(chat, str):
         parsed = _parse(chat)
         is_chat = isinstance(parsed, list) and all(
-            isinstance(one, dict) and {"role", "from"} & set(one) for one in parsed
+            isinstance(one, dict) and ("role" in one or {"from", "value"} <= set(one)) for one in parsed
         )
         chat = parsed if parsed and is_chat else [{"role": "user", "content": chat}]
     return _messages(chat or record.first(MESSAGE_FIELDS) or [], record.where)

@@ -219,16 +219,20 @@ def test_a_records_own_subtask_is_used_and_unused_fields_are_reported(tmp_path):
 def test_a_prompt_may_be_a_json_string_of_messages_and_messages_after_the_query_are_counted(tmp_path):
     chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}]
     more = [{"role": "assistant", "content": "b?"}, {"role": "user", "content": "c"}]
-    as_text = [{"prompt": json.dumps(chat)}, {"prompt": '[{"x": 1}]'}, {"question": "[1, 2]"}, {"query": "[]"}]
+    texts = ['[{"x": 1}]', '[{"from": "Berlin", "to": "Paris"}]', "[1, 2]", "[]"]
+    as_text = [{"prompt": json.dumps(chat)}, *({"prompt": text} for text in texts)]
     answered = {"conversations": [{"from": "human", "value": "d"}, {"from": "gpt", "value": "e"}]}
     write(tmp_path / "train.jsonl", [*as_text, answered])
     write(tmp_path / "test.jsonl", [{"query": "f", "reference": "x"}])
     public = load(tmp_path)
-    assert [query.query for query in public.splits["rl_queries"]] == ["a", '[{"x": 1}]', "[1, 2]", "[]", "d"]
+    assert [query.query for query in public.splits["rl_queries"]] == ["a", *texts, "d"]
     assert not any("after the first user message" in note for note in public.notes)
     write(tmp_path / "train.jsonl", [{"prompt": json.dumps(chat + more)}, {"messages": [*chat, *more]}, answered])
     write(tmp_path / "test.jsonl", [{"prompt": [*chat, more[0]], "reference": "x"}])
-    note = "read without the messages after the first user message: 1 test, 2 rl queries"
+    dialogue = [{"role": "user", "content": "g"}, *more]
+    sft = [{"prompt": dialogue, "response": "h"}, {"messages": [*dialogue, more[0]]}, {"prompt": "i", "response": "j"}]
+    write(tmp_path / "sft.jsonl", sft)  # only the first loses messages
+    note = "read without the messages after the first user message: 1 test, 2 rl, 1 sft queries"
     assert note in load(tmp_path).notes
 
 
