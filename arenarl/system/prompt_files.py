@@ -31,8 +31,8 @@ def use_folder(folder: str | Path | None) -> None:
     Raises UserError for a file or a text with a name that ours do not have, for wrong placeholders, and for a folder
     without prompts."""
     global _folder
-    if folder is not None and not _checked(Path(folder)):
-        raise UserError(f"prompts.folder={folder}: has no prompt file; give your files the names of those in {PROMPTS}")
+    if folder is not None:
+        _check_folder(Path(folder))
     _folder = None if folder is None else Path(folder)
     prompt_texts.cache_clear()
 
@@ -94,9 +94,9 @@ def _entries(folder: Path) -> list[Path]:
         raise UserError(f"prompts.folder={one_line(folder)} cannot be read: {one_line(error)}; {remedy}") from error
 
 
-def _checked(folder: Path) -> list[Path]:
-    """Return the prompt files of a folder. Raises UserError if one does not fit ours of the same name, or if a file
-    has the name of one of ours, but another ending, so that it would not be read."""
+def _check_folder(folder: Path) -> None:
+    """Raise UserError for a folder without prompt files, for a file that does not fit ours of the same name, and for a
+    file with the name of one of ours, but another ending, so that it would not be read."""
     files = _files(folder)
     present = {path.stem for path in files}
     for path in _entries(folder):
@@ -104,7 +104,8 @@ def _checked(folder: Path) -> list[Path]:
         is_meant = path.suffix.lower() in _OTHER_ENDS and path.is_file() and stem not in present
         if path in files or (is_meant and stem in {ours.stem for ours in _replaceable()}):
             _check(path)
-    return files
+    if not files:
+        raise UserError(f"prompts.folder={folder} has no prompt file; give your files the names of those in {PROMPTS}")
 
 
 def _read(path: Path) -> dict[str, str]:
@@ -171,8 +172,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="List the texts for which a folder of prompts has none.")
     parser.add_argument("folder", type=Path, help="as in prompts.folder")
     folder = parser.parse_args().folder
-    files = _checked(folder)
-    gaps = missing_texts(folder)
+    use_folder(folder)
+    files, gaps = _files(folder), missing_texts(folder)
     for path in files:
         print(f"{path.name}: {'some texts' if path.name in gaps else 'complete'}")
     for path in _entries(folder):

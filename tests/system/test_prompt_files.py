@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_refused_with_file_and_name(name, texts, says, tmp_
     assert says in str(refused.value) and str(tmp_path / name) in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_folder_that_is_missing_not_text_or_without_prompts_is_refused(tmp_path):
+def test_a_folder_that_is_missing_not_text_or_without_prompts_is_refused(tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("x")
     for folder, says in {
         "nowhere": "does not exist",
@@ -86,6 +86,9 @@ def test_a_folder_that_is_missing_not_text_or_without_prompts_is_refused(tmp_pat
     }.items():
         with pytest.raises(UserError, match=f"^prompts.folder=.*{says}"):
             use_folder(tmp_path / folder)
+        monkeypatch.setattr("sys.argv", ["prompt_files", str(tmp_path / folder)])
+        with pytest.raises(UserError, match=f"^prompts.folder=.*{says}"):
+            prompt_files.main()
     (tmp_path / "babyai.md").write_bytes(b"\xff")
     with pytest.raises(UserError, match="babyai.md is not UTF-8 text"):
         use_folder(tmp_path)
