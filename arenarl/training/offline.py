@@ -124,7 +124,7 @@ class Rounds:
             say(f"{target} is damaged: {problem}; training it again from the round's last checkpoint")
         rl, steps = self.config.rl, -(-len(examples) // self.config.rl.batch_size)
         if rl.warmup_steps >= steps:
-            problem = f"none of {folder.name}'s optimizer steps ({steps}) has the full rate"
+            problem = f"none of {folder.name}'s optimizer steps ({steps}) has the full rate; lower it below {steps}"
             say(f"rl.warmup_steps={rl.warmup_steps}: {problem}")
         trainer = self.method.make_trainer(self.config, policy, list(examples), folder, self.step.engine.tokenizer)
         enable_gradient_bucket_view(trainer)

@@ -154,7 +154,7 @@ def test_a_step_has_batch_size_examples_for_any_micro_batch(monkeypatch, tmp_pat
 def test_a_round_frees_its_models_before_the_next_round_generates_and_reports_a_warm_up_beyond_its_steps(
     policy_path, tokenizer, tmp_path, monkeypatch, method, capsys
 ):
-    config = config_of(method=method, batch_size=2, warmup_steps=3, lr_scheduler="constant_with_warmup")
+    config = config_of(method=method, batch_size=2, warmup_steps=1, lr_scheduler="constant_with_warmup")
     outcomes = outcome(match(0, 1, (3, 7), (4, 5)), rewards=(1.0, 1.0, 0.0, 0.0))
     find_examples = preference_pairs if method == "dpo" else best_trajectories
     examples, models = [*find_examples(GROUP, outcomes, RLConfig(keep_from=1.0))], []
@@ -173,7 +173,7 @@ def test_a_round_frees_its_models_before_the_next_round_generates_and_reports_a_
     finally:
         gc.enable()
     assert len(models) == (2 if method == "dpo" else 1) and all(model() is None for model in models)
-    assert "rl.warmup_steps=3: none of round1's optimizer steps (1) has the full rate" in capsys.readouterr().out
+    assert "rl.warmup_steps=1: none of round1's optimizer steps (1) has the full rate" in capsys.readouterr().out
 
 
 def test_examples_are_read_up_to_the_first_damaged_line(tmp_path):
