@@ -18,7 +18,7 @@ from arenarl.tables.figures import draw
 from arenarl.tables.rows import Row, Table
 from arenarl.tables.summary import compare_all, read_found, summary_of_table
 
-ONLY_BEFORE = "before Holm's correction only"  # the interval of the difference excludes 0, but the test with it fails
+ONLY_BEFORE = "only before Holm's correction"  # the interval of the difference excludes 0, but the test with it fails
 LEVEL = "not distinguishable"  # the interval of the difference holds 0
 STANDINGS = (  # of one row of a comparison to the other, in the order of texts
     "significantly ahead", "significantly behind", f"ahead {ONLY_BEFORE}", f"behind {ONLY_BEFORE}", LEVEL

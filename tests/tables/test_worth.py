@@ -40,9 +40,9 @@ def test_the_sentence_lists_noise_levels_ahead_behind_and_neither_and_the_calls(
         "Win rates by judge noise, as a multiple of the spread within a group. Against one score per "
         "trajectory, the greedy sample's included (0.8 times its judge calls), ArenaRL is significantly ahead "
         "at 2 and 3 (+4.0 and +6.1), significantly behind at 0 (-4.5) and not distinguishable at 1 (+1.2). Against "
-        "two scores (1.6 times its calls), it is ahead before Holm's correction only at 3 (+3.0) and not "
+        "two scores (1.6 times its calls), it is ahead only before Holm's correction at 3 (+3.0) and not "
         "distinguishable at 1 and 2 (+0.0 and +0.5); `balanced` against two scores is significantly ahead at 3 (+4.4), "
-        "behind before Holm's correction only at 1 (-2.5) and not distinguishable at 2 (+0.3) (`./reproduce.sh "
+        "behind only before Holm's correction at 1 (-2.5) and not distinguishable at 2 (+0.3) (`./reproduce.sh "
         "noise_strength`, 5 seeds, **simulated**)."
     )
 
