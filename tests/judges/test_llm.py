@@ -108,7 +108,7 @@ def test_a_checklist_reply_must_answer_every_item_also_one_named_name_with_true_
 
 def test_new_rubrics_repeat_no_item_of_the_prompt_and_are_not_both_merit_and_fault(tmp_path):
     """A reply may copy an item's name, its text, or its line of the prompt, on two lines too."""
-    item, present = rubric_of(QUERY).items[0], "Cites sources."
+    item, present = rubric_of(QUERY).items[0], "Cites\nsources."
     copied = [item.name, item.description, f"{item.name}: {item.description}", "rubric_1"]
     reply = {"merits": [*copied, "Short."], "faults": [f"rubric_1:\n{present}", present, "Both.", "Vague."]}
     server = Script(json.dumps(reply), json.dumps({"merits": ["Both."], "faults": ["Both."]}))
