@@ -49,6 +49,9 @@ def test_poi_search_counts_search_queries_whose_place_meets_every_condition(tmp_
     store(tmp_path, before, after)
     text = write_case(tmp_path, tmp_path).read_text(encoding="utf-8")
     assert "meets every condition in 25.0 [0.0, 75.0] → 75.0 [25.0, 100.0] % of 4 Search queries." in text
+    del after[0]["values"]["constraints_met"]  # a query counts only if both policies have the figure
+    store(tmp_path, before, after)
+    assert "% of 3 Search queries." in write_case(tmp_path, tmp_path).read_text(encoding="utf-8")
 
 
 def test_restatement_is_over_all_answers_and_a_run_without_answers_has_none(tmp_path):
