@@ -185,7 +185,7 @@ def test_dgr_gives_net_wins_and_ranks_by_them():
 
 
 def test_an_entrant_without_a_verdict_does_not_move_the_places_of_dgr():
-    """Of four entrants, the last has no verdict: the others win 2, 1 and 0 of 3 matches, and places are 2/3 apart."""
+    """Four entrants, of which the last has no verdict. The others win 2, 1 and 0 of 3 matches; places are 2/3 apart."""
 
     class Partial(EmbeddedJudge):
         async def compare(self, query, first, second, repeat=0):

@@ -99,7 +99,7 @@ def circular_reward(
     rewards = to_array(scores_G)
     rows = [row for row, valid in enumerate(valid_G) if valid and scores_G[row] is not None]
     rewards[rows] += shorter_is_better([lengths_G[row] for row in rows], penalty)
-    return below_lowest(to_list(rewards), valid_G, lambda count: 1.0)
+    return below_lowest(to_list(rewards), valid_G, gap=1.0)
 
 
 async def by_circle(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:

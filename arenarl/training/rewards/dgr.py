@@ -27,7 +27,7 @@ def dgr_reward(net_G: Sequence[float | None], valid_G: Sequence[bool | None], en
     >>> dgr_reward([1.0, 0.0, -1.0, None, None], [True, True, True, False, None], entrants=3)
     [1.0, 0.0, -1.0, -2.0, None]
     """
-    return below_lowest(net_G, valid_G, lambda count: 2 / max(1, entrants - 1))
+    return below_lowest(net_G, valid_G, gap=2 / max(1, entrants - 1))
 
 
 async def by_net_wins(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:

@@ -18,7 +18,7 @@ def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None]
     >>> [reward and round(reward, 4) for reward in elo_reward([64.0, 0.0, None, None], [True, True, False, None])]
     [1.0, 0.3333, 0.0, None]
     """
-    return min_max(below_lowest(ratings_G, valid_G, lambda count: K))
+    return min_max(below_lowest(ratings_G, valid_G, gap=K))
 
 
 async def elo_ratings(referee: Referee, incoming: IncomingGroup) -> tuple[list[float | None], Ranking]:

@@ -5,7 +5,7 @@ statistics. So is a void trajectory, which has None in `valid_G`. Departs from t
 reward is validity, and invalid trajectories are not judged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -39,21 +39,19 @@ def zero_invalid(scores_G: Sequence[float | None], valid_G: Sequence[bool | None
     return [None if valid is None else score if valid else 0.0 for score, valid in zip(scores_G, valid_G, strict=True)]
 
 
-def below_lowest(
-    scores_G: Sequence[float | None], valid_G: Sequence[bool | None], gap: Callable[[int], float]
-) -> list[float | None]:
-    """Set the scores (G,) of invalid trajectories `gap(number of scores)` below the lowest; 0 if all are invalid.
+def below_lowest(scores_G: Sequence[float | None], valid_G: Sequence[bool | None], gap: float) -> list[float | None]:
+    """Set the scores (G,) of invalid trajectories `gap` below the lowest; 0 if all are invalid.
 
     All None if no valid trajectory has a score.
 
-    >>> below_lowest([3.0, 1.0, None, None, None], [True, True, True, False, None], gap=lambda count: 1.0 / count)
+    >>> below_lowest([3.0, 1.0, None, None, None], [True, True, True, False, None], gap=0.5)
     [3.0, 1.0, None, 0.5, None]
     """
     rows = list(zip(scores_G, valid_G, strict=True))
     known = [score for score, valid in rows if valid and score is not None]
     if any(valid_G) and not known:
         return [None] * len(rows)
-    lowest = min(known) - gap(len(known)) if known else 0.0
+    lowest = min(known) - gap if known else 0.0
     return [None if valid is None else score if valid else lowest for score, valid in rows]
 
 
