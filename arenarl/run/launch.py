@@ -6,6 +6,7 @@ Each run finds a free port by itself, so that several runs can share a machine. 
 """
 
 import logging
+import os
 import signal
 import sys
 
@@ -13,11 +14,21 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.run import parse_args, run
 
-from arenarl.system.errors import GO_ON, INTERRUPTED, LOST_CONNECTION, OUT_OF_MEMORY, explain, prepare_process, show
+from arenarl.system.errors import (
+    GO_ON,
+    INTERRUPTED,
+    LOST_CONNECTION,
+    OUT_OF_MEMORY,
+    OWNED,
+    explain,
+    prepare_process,
+    show,
+)
 
 
 def main() -> int:
     prepare_process()
+    os.environ[OWNED] = str(os.getpid())
     logging.disable(logging.ERROR)  # torchrun's messages about signals and exit codes; the line below names the cause
     try:
         run(parse_args(sys.argv[1:]))

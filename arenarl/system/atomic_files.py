@@ -18,7 +18,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from arenarl.system.errors import UserError, one_line
+from arenarl.system.errors import UserError, is_alive, one_line
 from arenarl.system.user_input import first_problem
 
 _WRITERS = itertools.count()  # numbers this process's temporary files
@@ -128,19 +128,9 @@ def _remove_leftovers(path: Path) -> None:
     """Delete temporary files for `path` that killed processes of this machine left behind."""
     name = re.compile(rf"{re.escape(path.name)}\.{re.escape(socket.gethostname())}-(\d+)-\d+\.partial")
     for beside in path.parent.iterdir():
-        if (found := name.fullmatch(beside.name)) and not _is_alive(int(found[1])):
+        if (found := name.fullmatch(beside.name)) and not is_alive(int(found[1])):
             with suppress(FileNotFoundError):  # another process may delete it at the same time
                 remove(beside)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's process
-        pass
-    return True
 
 
 def remove(path: Path) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from arenarl.system.masking import mask
 
-OWNED = "ARENARL_OWNED"  # environment variable of scripts that a command of this project starts
+OWNED = "ARENARL_OWNED"  # environment variable of a command that another started: the other's process number
 GO_ON = "the same command then resumes"
 INTERRUPTED = "interrupted; the same command resumes"
 OUT_OF_MEMORY = (
@@ -309,15 +309,31 @@ def show(text: str) -> None:
 
 
 def end_with_parent() -> None:
-    """Exit when the parent process ends, even if it was killed. Does nothing without torchrun and `OWNED`."""
+    """Exit when the parent process or the owner ends, even if it was killed. Does nothing without torchrun and `OWNED`.
 
-    def watch(parent: int) -> None:
-        while os.getppid() == parent:
+    The owner may have ended while this process was importing: its parent is then another process, that does not end.
+    """
+    parent = os.getppid()
+    owner = int(os.environ.get(OWNED, parent))
+
+    def watch() -> None:
+        while os.getppid() == parent and is_alive(owner):
             time.sleep(0.5)
         os._exit(1)
 
     if "TORCHELASTIC_RUN_ID" in os.environ or OWNED in os.environ:
-        threading.Thread(target=watch, args=(os.getppid(),), daemon=True).start()
+        threading.Thread(target=watch, daemon=True).start()
+
+
+def is_alive(process: int) -> bool:
+    """True if this machine has a process of that number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's process
+        pass
+    return True
 
 
 def end_process(line: str) -> None:

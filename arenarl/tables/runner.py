@@ -268,7 +268,7 @@ def _by_judge(judges: Sequence[JudgeConfig], figures: Sequence[dict[str, Any]]) 
 def _call(command: Sequence[str], log: Path, name: str) -> None:
     """Run a script with its output in `log`. The script also ends when this process is killed."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {OWNED: "1"}
+    environment = os.environ | {OWNED: str(os.getpid())}
     with log.open("a", encoding="utf-8") as file:
         done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, check=False)
     if done.returncode:

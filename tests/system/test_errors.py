@@ -365,6 +365,34 @@ def test_without_a_home_that_can_be_written_caches_go_to_the_runs_folder(tmp_pat
     assert not {"XDG_CACHE_HOME", "HF_HOME"} & variables_with(home).keys()
 
 
+SLOW_TO_IMPORT = """
+import sys, time
+time.sleep(float(sys.argv[1]))
+from arenarl.system.errors import end_with_parent
+end_with_parent()
+print("ready", flush=True)
+time.sleep(600)
+"""
+OWNER = f"""
+import os, subprocess, sys, time
+os.environ["ARENARL_OWNED"] = str(os.getpid())
+owned = subprocess.Popen([sys.executable, "-c", {SLOW_TO_IMPORT!r}, sys.argv[1]])
+print(owned.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("import_s", [0, 2])
+def test_a_command_ends_with_the_command_that_started_it_also_when_that_is_killed_first(import_s):
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(import_s)], stdout=subprocess.PIPE, text=True) as owner:
+        owned = psutil.Process(int(owner.stdout.readline()))
+        if not import_s:
+            assert owner.stdout.readline() == "ready\n"
+        owner.kill()
+        owner.wait()
+        owned.wait(timeout=60)
+
+
 BROKEN = """
 import sys
 from pathlib import Path
