@@ -280,16 +280,28 @@ def _parse_rate(client: LLMClient | None) -> float | None:
 def judges_table(results: Path) -> str:
     """Return docs/judges.md's table: a row for each judge in `results`/judge_check."""
     rows = []
-    for path in sorted((results / FOLDER).glob("*.json")):
-        result = read_json(path)
-        model = result["provenance"]["judge_train"]
-        if isinstance(model, dict):  # otherwise the name of a user's class
-            model = model["model"]
-        name = f"`{result['judge']}`, {'**simulated**' if result['simulated'] else model}"
+    for result in _stored_checks(results):
         sizes = f"{result['groups']} of {result['size']}, {result['repeats']} times"
         figures = ["-" if result[key] is None else f"{result[key]:g}" for key in COLUMNS.values()]
-        rows.append([name, sizes, *figures, result["conclusion"].partition(":")[0]])
+        rows.append([_shown_name(result), sizes, *figures, result["conclusion"].partition(":")[0]])
     return markdown.table(["judge", "groups", *COLUMNS, "usable"], rows)
+
+
+def stored_injections(results: Path) -> str:
+    """Return docs/judges.md's tables of `--injections`, one for each judge in `results`/judge_check that has them."""
+    checks = [result for result in _stored_checks(results) if "injections" in result]
+    return "\n\n".join(f"{_shown_name(one)}:\n\n{injections_table(one['injections'])}" for one in checks)
+
+
+def _stored_checks(results: Path) -> list[dict[str, Any]]:
+    return [read_json(path) for path in sorted((results / FOLDER).glob("*.json"))]
+
+
+def _shown_name(result: dict[str, Any]) -> str:
+    model = result["provenance"]["judge_train"]
+    if isinstance(model, dict):  # otherwise the name of a user's class
+        model = model["model"]
+    return f"`{result['judge']}`, {'**simulated**' if result['simulated'] else model}"
 
 
 def true_labels(examine: Examiner, pairs: Sequence[Pair]) -> np.ndarray:

@@ -215,7 +215,10 @@ GENERATED = {  # document -> marker -> the part between its start and its end
         "rivals": of_study("ranking_fidelity/rivals.json", rivals.markdown_table),
         "rivals_trained": of_table("table3", partial(method_table, names=RIVALS)),
     },
-    "docs/judges.md": {"judge_check": judge_reliability.judges_table},
+    "docs/judges.md": {
+        "judge_check": judge_reliability.judges_table,
+        "injections": judge_reliability.stored_injections,
+    },
     "docs/data.md": {
         "data_pipeline": of_study("data_pipeline.json", data_pipeline.tables),
         "data_quality": partial(results_table, rows=QUALITY_ROWS),
