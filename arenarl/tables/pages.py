@@ -101,16 +101,17 @@ def significant_rows(table: Table, summary: dict[str, Any]) -> str:
         f"{word} {'; '.join(rows[key])}" for at, word in places.items() if (key := f"significantly {at}") in rows
     ]
     counts = [f"{word} {len(rows[key])} more" for at, word in places.items() if (key := f"{at} {ONLY_BEFORE}") in rows]
-    before = f"Before that correction only, it is {listed(counts)}, whose interval excludes 0. " if counts else ""
+    before = f"Only before that correction, it is {listed(counts)}, whose interval excludes 0. " if counts else ""
     run, level = _run_rows(table, summary), len(rows.get(LEVEL, []))
     per_row, others = "seeds per row", f"the other {level}"
     if not _is_whole(table, run):
         per_row, others = "seeds per row; rows with fewer are not tested", f"{level} others"
+    rest = f"With these seeds, it is {LEVEL} from {others}. " if level else ""
     papers = [f"{row['label']} {_paper(row['paper'])[-1]}" for row in run if row["paper"]]
     return (
         f"{len(table.seeds)} {per_row}. After Holm's correction, {labels[table.reference]} is significantly "
-        f"{', and '.join(standings) or 'ahead of or behind no row'}. {before}With these seeds, it is {LEVEL} from "
-        f"{others}. In the paper: {'; '.join(papers)}."
+        f"{', and '.join(standings) or 'ahead of or behind no row'}. {before}{rest}"
+        f"In the paper: {'; '.join(papers)}."
     )
 
 

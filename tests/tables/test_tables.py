@@ -597,9 +597,11 @@ def test_the_standings_tell_a_lost_star_from_a_difference_that_could_be_zero():
     rows = [{"row": name, "label": row.label, "seeds": table.seeds, "paper": None} for name, row in table.rows.items()]
     assert significant_rows(table, {"rows": rows, "comparisons": comparisons}).startswith(
         "10 seeds per row. After Holm's correction, ArenaRL is significantly ahead of GRPO, score of the answer, and "
-        "behind GSPO, score of the answer. Before that correction only, it is ahead of 1 more and behind 1 more, whose "
+        "behind GSPO, score of the answer. Only before that correction, it is ahead of 1 more and behind 1 more, whose "
         "interval excludes 0. With these seeds, it is not distinguishable from the other 1."
     )
+    clear = significant_rows(table, {"rows": rows, "comparisons": comparisons[:-1]})
+    assert "interval excludes 0. In the paper: " in clear and "not distinguishable" not in clear
 
 
 def test_different_figures_of_the_same_run_in_two_tables_are_an_error_with_both_files(two_tables, tmp_path):
