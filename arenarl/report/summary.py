@@ -31,8 +31,9 @@ HEADS = {  # figure → heading with unit
     "subgoals": "subgoals %",
     "length_of_asked": "length % of asked",
     "world_reward": "world's reward",
+    "training_reward": "world's reward in training, last quarter",
 }
-DIGITS = {"world_reward": 2}  # because most environments give at most 1
+DIGITS = {"world_reward": 2, "training_reward": 2}  # because most environments give at most 1
 # success counted by pass@k → words for it
 PASSES = {"win": "beats the baseline", "constraints": "meets all constraints", "accuracy": "answers correctly"}
 STAGES = ("data", "sft", "rl", "evaluate")

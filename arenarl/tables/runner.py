@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
+from statistics import fmean
 from threading import Lock
 from typing import Any
 
@@ -221,6 +222,7 @@ def _record(run: Run, label: str) -> dict[str, Any]:
     at_k = enumerate(figures.get("pass_at_k", {}).get(run.figure, []), start=1)
     means |= {f"pass_at_{k}": value["mean"] for k, value in at_k if k > 1 and (k < 5 or k.bit_count() == 1)}
     steps = [entry for entry in training_log(config.run_dir / "rl") if "judge/calls_per_group" in entry]
+    means |= _training_reward(steps)
     dimensions = figures.get("by_dimension", {}).items()
     curve = config.run_dir / "rl" / "curve.jsonl"
     points = read_steps(curve) if curve.is_file() else ()
@@ -255,6 +257,18 @@ def _record(run: Run, label: str) -> dict[str, Any]:
             where = config.run_dir / "rl" / "watch.jsonl"
             raise _RunFailed(f"{label}: no trajectory has scores of judge.train and judge.watch ({where})")
     return record
+
+
+def _training_reward(steps: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return the world's mean reward of the trajectories of the last quarter of RL's steps, if the world gives one.
+
+    >>> _training_reward([{"rollout/world_reward": step / 8} for step in range(8)])
+    {'training_reward': 0.8125}
+    >>> _training_reward([{"loss": 0.1}])
+    {}
+    """
+    rewards = [step["rollout/world_reward"] for step in steps if "rollout/world_reward" in step]
+    return {"training_reward": round(fmean(rewards[-max(1, len(rewards) // 4) :]), 4)} if rewards else {}
 
 
 def _by_judge(judges: Sequence[JudgeConfig], figures: Sequence[dict[str, Any]]) -> dict[str, float | None]:
