@@ -242,6 +242,7 @@ def check(
     seconds = round(time.monotonic() - start)
     if client:
         client.check()
+        seconds = None if client.usage.from_store else seconds  # stored replies take no time
     if scores.failed == scores.verdicts:
         raise UserError(f"{name} gave no verdict. {client.report() if client else 'Its class logged the reason above'}")
     truth_GN = np.array([[true_quality(examine, group.query, one) for one in group.trajectories] for group in groups])

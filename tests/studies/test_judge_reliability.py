@@ -15,6 +15,7 @@ from arenarl.config.schema import JudgeConfig
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Verdict, cached_examiner
+from arenarl.judges.local_server import free_port
 from arenarl.llm.client import RunStopped, Usage
 from arenarl.studies import judge_reliability as reliability
 from arenarl.studies.judge_injections import INJECTIONS, injections_table, measure_injections
@@ -158,6 +159,7 @@ def test_a_judge_is_checked_from_the_command_line(check_judge, tmp_path, judge, 
     written = json.loads((folder / f"{name}.json").read_text())
     assert written["simulated"] is True
     assert written["parse_rate"] == (None if judge else 1)
+    assert written["seconds"] is not None
     assert (written["verdicts"], written["failed_verdicts"]) == (72, 0)
     head, _, row = reliability.judges_table(tmp_path / "runs").splitlines()
     assert head.count("|") == row.count("|") and row.endswith("| better than a coin |")
@@ -165,6 +167,17 @@ def test_a_judge_is_checked_from_the_command_line(check_judge, tmp_path, judge, 
     for judge, label in (("my_judge:Mine", "my_judge:Mine"), ({"model": "gpt-x"}, "gpt-x")):  # a user's class, an LLM
         write_json(folder / f"{name}.json", written | {"simulated": False, "provenance": {"judge_train": judge}})
         assert reliability.judges_table(tmp_path / "runs").splitlines()[-1].startswith(f"| `{name}`, {label} | ")
+
+
+def test_replies_from_the_store_are_not_timed(check_judge, tmp_path, monkeypatch):
+    port, files = free_port(), []
+    monkeypatch.setattr(reliability, "free_port", lambda: port)  # the store knows a judge by its address
+    for _ in range(2):
+        check_judge("--groups", "3", "--size", "4")
+        files.append(json.loads((tmp_path / "runs" / "judge_check" / "local_server.json").read_text()))
+    first, again = files
+    assert first.pop("seconds") is not None and again.pop("seconds") is None
+    assert first | {"provenance": None} == again | {"provenance": None}
 
 
 class Gullible:
