@@ -195,7 +195,7 @@ usage() {
   echo "  table4 | table_methods | table_research    writing; other RL methods on travel; rewards on research → results/<its name>"
   echo "  table_rates                               ArenaRL and GRPO at half and at twice the learning rate → results/table_rates"
   echo "  research_without_sft | table_retrievers    closed questions with hardly any SFT; with a dense retriever (needs sentence-transformers) → results/<its name>"
-  echo "  table_credit | table_credit_textcraft | table_rankings | table_ahead    credit per turn: ArenaFlow; GiGPO and RTMC; two more rankings; one step ahead → results/<its name>"
+  echo "  table_credit | table_credit_babyai | table_rankings | table_ahead    credit per turn: ArenaFlow; GiGPO and RTMC; two more rankings; one step ahead → results/<its name>"
   echo "  table_gaming              when a biased judge is gamed: scores, tournaments, a checklist, two judges → results/table_gaming"
   echo "  textcraft | babyai | agentgym    a world of AgentGym-RL, or both: its methods, and ArenaRL → results/textcraft, results/babyai"
   echo "  textcraft_depths | babyai_levels | sciworld | searchqa    its further columns and worlds, with SFT, GRPO, ScalingInter-RL and ArenaRL → results/<its name>"

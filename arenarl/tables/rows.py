@@ -29,7 +29,7 @@ TABLES = (
 LATER_TABLES = (
     "table4", "table_methods", "table_rates", "table_research", "turns", "turns_textcraft", "textcraft_depths",
     "babyai_levels", "sciworld", "searchqa", "table_retrievers", "research_without_sft", "table_credit",
-    "table_credit_textcraft", "table_rankings", "table_gaming", "table_ahead",
+    "table_credit_babyai", "table_rankings", "table_gaming", "table_ahead",
 )  # fmt: skip
 
 

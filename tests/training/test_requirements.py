@@ -79,10 +79,10 @@ def test_keys_that_are_read_are_accepted(sets):
 
 
 def test_groups_of_equal_rewards_are_replaced_only_if_the_method_learns_nothing_from_them():
-    check_method(load_config(CONFIGS / "agentgym" / "textcraft_rtmc.yaml", ["rl.resample_equal=2.0"]))
+    check_method(load_config(CONFIGS / "agentgym" / "babyai_rtmc.yaml", ["rl.resample_equal=2.0"]))
     dropped = r"rl.resample_equal=2 would drop groups from which rl.advantage=gigpo \(GiGPO\)"
     with pytest.raises(UserError, match=dropped):
-        check_method(load_config(CONFIGS / "agentgym" / "textcraft_gigpo.yaml", ["rl.resample_equal=2.0"]))
+        check_method(load_config(CONFIGS / "agentgym" / "babyai_gigpo.yaml", ["rl.resample_equal=2.0"]))
 
 
 def test_every_config_of_the_repository_meets_its_requirements():
