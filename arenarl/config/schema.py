@@ -489,6 +489,8 @@ class RewardConfig:
     # and new ones, as in DR Tulu's code; kept: those of them that stay, our choice
     repeats: Few = 1  # for pointwise_answer and pointwise_trajectory: calls per trajectory, averaged; a control with as
     # many calls as a tournament. Not in the papers; our choice
+    as_ranks: Bool = False  # for pointwise_answer and pointwise_trajectory: reward the ranks of the scores as a
+    # tournament's ranks are (Eq. 6, ArenaRL); tells ranks from comparisons. Not in the papers; our choice
 
 
 @dataclass

@@ -53,6 +53,7 @@ REFUSED = [  # --set, words of the error
     ("reward.entity_recall=0.5", "entity_recall=0.5 needs reward.name=correctness or"),
     ("reward.name=pointwise_trajectory reward.repeats=2 judge.train.name=llm judge.train.model=m",
      "reward.repeats=2: at judge.train.temperature=0 all replies to a prompt are equal"),
+    ("reward.as_ranks=true", "as_ranks=true needs reward.name=pointwise_answer or pointwise_trajectory, not"),
     ("group_stage.repeats=3", "group_stage.repeats=3 needs reward.name=tournament_grpo, not tournament"),
     ("reward.name=tournament_grpo group_stage.final=8", "group_stage.final=8: must be below rollout.group_size"),
     *((f"rl.method=dpo rl.{key}", f"rl.{key} needs rl.method=online, not dpo; leave it out") for key in UNREAD),

@@ -61,6 +61,21 @@ def test_rewards_follow_true_quality_identical_trajectories_share_theirs_and_inv
     assert method != "tournament" or len(same.ranking.matches) <= 4  # identical trajectories are one entrant of three
 
 
+@pytest.mark.parametrize("name", ["pointwise_answer", "pointwise_trajectory"])
+def test_scores_rewarded_by_rank_give_the_tournaments_rewards_whatever_their_distances(name):
+    config = config_of(name)
+    config.reward.as_ranks = True
+    for qualities in ([9.0, 1.0, 0.9, 5.0], [3.0, 8.0, 3.0, -5.0, 8.0, -9.0], [-1.0, -2.0], [10.0, 0.0]):
+        trajectories = [attempt(abs(quality), "answer" if quality >= 0 else "max_turns") for quality in qualities]
+        outcome = reward_group(config, trajectories)
+        ranks = midranks([max(quality, -1) for quality in qualities])
+        assert outcome.rewards_G == pytest.approx([1 - rank / (len(ranks) - 1) for rank in ranks])
+        assert outcome.judge_calls == sum(quality >= 0 for quality in qualities)
+    with_void = reward_group(config, [attempt(2.0), attempt(3.0, VOID_ENDS[0]), attempt(9.0), attempt(1.0)])
+    assert with_void.rewards_G == [0.5, None, 1.0, 0.0]
+    assert reward_group(config, [attempt(1.0), attempt(2.0)], Uniform()).rewards_G == [None, None]
+
+
 @pytest.mark.parametrize("void", [(0,), (3,), (0, 5), (1, 2, 3), (0, 2, 3), (0, 2, 3, 5), (0, 1, 2, 3, 4, 5)])
 @pytest.mark.parametrize("method", sorted(set(REWARDS) - {"correctness", "correctness_or_tournament"}))
 def test_a_void_trajectory_has_no_reward_and_does_not_change_the_other_rewards(method, void):

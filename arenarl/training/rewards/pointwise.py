@@ -10,13 +10,22 @@ from statistics import fmean
 from arenarl.config.schema import Config
 from arenarl.domains.rubrics import weighted_mean
 from arenarl.system.errors import UserError
-from arenarl.training.rewards.formulas import add_format_reward, pointwise_reward, zero_invalid
+from arenarl.tournament.ranking import midranks
+from arenarl.training.rewards.formulas import add_format_reward, below_lowest, pointwise_reward, zero_invalid
 from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, ask, scored_outcome
+from arenarl.training.rewards.tournament import rank_to_reward
 from arenarl.trajectory import Trajectory
 
 
 async def by_score(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
-    """Reward the mean of `reward.repeats` scores from 0 to 10, divided by 10; an invalid trajectory gets 0."""
+    """Reward the mean of `reward.repeats` scores from 0 to 10, divided by 10; an invalid trajectory gets 0.
+    With `reward.as_ranks`, reward the rank of this mean (Eq. 6, ArenaRL); invalid trajectories are last.
+
+    Scores of 9, 4, 7, 9 and an invalid trajectory as ranks:
+
+    >>> rank_to_reward(midranks(below_lowest([9, 4, 7, 9, None], [True, True, True, True, False], gap=1.0)))
+    [0.875, 0.25, 0.5, 0.875, 0.0]
+    """
     reward = referee.reward
 
     async def score(trajectory: Trajectory, repeat: int) -> float | None:
@@ -26,6 +35,9 @@ async def by_score(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     valid_G, replies_G = await ask(incoming, lambda one: [score(one, repeat) for repeat in range(reward.repeats)])
     known_G = [[reply for reply in replies if reply is not None] for replies in replies_G]
     scores_G = [fmean(known) if known else None for known in known_G]
+    if reward.as_ranks:
+        keys_G = [None if score is None else round(score, 6) for score in below_lowest(scores_G, valid_G, gap=1.0)]
+        return scored_outcome(rank_to_reward(midranks(keys_G)), replies_G, scores_G)
     return scored_outcome(pointwise_reward(scores_G, valid_G), replies_G, scores_G)
 
 
@@ -72,6 +84,6 @@ def _check(config: Config) -> None:
         )
 
 
-REWARD = Reward(by_score, reads=("reward.repeats",), check=_check)
+REWARD = Reward(by_score, reads=("reward.repeats", "reward.as_ranks"), check=_check)
 IMPLICIT = Reward(by_overall_score, adds_format=True)
 EXPLICIT = Reward(by_dimension, adds_format=True, has_parts=True)
