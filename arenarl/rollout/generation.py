@@ -143,6 +143,7 @@ class TransformersGenerator:
     async def _decode_while_waiting(self) -> None:
         """Decode one batch, which rows leave as their turns end, and which new requests enter before any step."""
         batch, futures = DecodingBatch(self.model, self.eos_id, self.has_logprobs), dict[int, asyncio.Future]()
+        entering: list[Waiting] = []
         try:
             while self._waiting or batch.going:
                 await self._all_tasks_wait()
@@ -154,7 +155,7 @@ class TransformersGenerator:
                 for row in batch.step() if batch.going else ():
                     futures[id(row)].set_result(row.generated)
         except Exception as error:  # every waiting trajectory must get the error, or the rollout would hang
-            for future in [*futures.values(), *(future for _, future in self._waiting)]:
+            for future in [*futures.values(), *(future for _, future in [*entering, *self._waiting])]:
                 if not future.done():
                     future.set_exception(error)
             self._waiting = []

@@ -11,7 +11,7 @@ import torch
 from peft import get_peft_model
 from policies import generate, random_requests
 from scipy.stats import chisquare
-from transformers import GenerationConfig, MambaConfig, MambaForCausalLM, Qwen3Config
+from transformers import GenerationConfig, MambaConfig, MambaForCausalLM
 
 from arenarl.rollout.generation import PerRowSampling, TransformersGenerator, TurnRequest
 from arenarl.rollout.kv_cache import BatchCache, TrajectoryCache
@@ -124,16 +124,23 @@ def test_a_turn_ends_with_its_first_end_of_turn_token_or_its_own_max_tokens(gene
         assert tokens_of(generator, [replace(request, cache=TrajectoryCache())]) == [turn[: turn.index(turn[2]) + 1]]
 
 
-def test_an_exception_of_the_model_reaches_all_requests_and_the_generator_works_again(model, tokenizer):
+@pytest.mark.parametrize("is_continuous", [False, True])
+@pytest.mark.parametrize("first_failure", [0, 1, 4])
+def test_an_exception_of_the_model_reaches_all_requests_and_the_generator_works_again(
+    model, tokenizer, is_continuous, first_failure
+):
+    """The model fails as it reads the first prompts, at the first step, or under way."""
+
     class Broken:
-        """A model that runs out of memory at every call."""
+        config, device, passes = model.config, CPU, 0
 
-        device, config = CPU, Qwen3Config(num_hidden_layers=1)
+        def __call__(self, **inputs):
+            if self.passes == first_failure:
+                raise RuntimeError("out of memory")
+            self.passes += 1
+            return model(**inputs)
 
-        def __call__(self, **_):
-            raise RuntimeError("out of memory")
-
-    generator = TransformersGenerator(model, tokenizer, batch_size=2)
+    generator = TransformersGenerator(model, tokenizer, 2, is_continuous)
     generator.model = Broken()
     errors = generate(generator, random_requests(5, 0.0), catch=True)
     assert [str(error) for error in errors] == ["out of memory"] * 5
