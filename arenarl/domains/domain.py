@@ -44,6 +44,7 @@ DOMAINS = {
 ViewKind = Literal["answer", "calls", "results"]
 Split = tuple[str, list[Any]]  # (file name, records)
 Watch = Callable[[list], Iterable]  # wraps queries while they are solved, to show the progress
+MOST_FAILURES = 10_000  # draws in a row without a new query
 
 
 def mean_of(values: Iterable[float]) -> float:
@@ -316,6 +317,27 @@ def even_counts(count: int, parts: Sequence[T]) -> list[tuple[T, int]]:
     """
     each, rest = divmod(count, len(parts))
     return [(part, each + (index < rest)) for index, part in enumerate(parts)]
+
+
+def draw_new(
+    draw: Callable[[int], Query | None], count: int, taken: set[str],
+    remedy: str = "lower data.rl_size, data.sft_size or data.test_per_subtask",
+) -> list[Query]:  # fmt: skip
+    """Return `count` queries of `draw(number)` whose texts are not in `taken`, and add the texts to it.
+
+    `draw` returns None if a draw yields no query. Raises UserError after `MOST_FAILURES` draws without a new query.
+    """
+    queries: list[Query] = []
+    failures = 0
+    while len(queries) < count:
+        query = draw(len(queries))
+        if query and query.query not in taken:
+            taken.add(query.query)
+            queries.append(query)
+            failures = 0
+        elif (failures := failures + 1) > MOST_FAILURES:
+            raise UserError(f"only {len(queries)} of {count} different queries could be drawn: {remedy}")
+    return queries
 
 
 def needs(domain: Domain, part: str, purpose: str) -> Any:

@@ -2,16 +2,21 @@
 
 import random
 from collections import Counter
+from functools import partial
 
 import pytest
 from scripts import printed_in_two_processes
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig, ResearchDataConfig, SearchConfig
+from arenarl.domains import domain as domain_module
 from arenarl.domains.domain import make_domain
 from arenarl.domains.environments import make_environment
-from arenarl.domains.research.open_queries import OPEN_SUBTASKS
-from arenarl.domains.research.questions import SUBTASK
+from arenarl.domains.research.open_queries import OPEN_SUBTASKS, make_open_queries
+from arenarl.domains.research.questions import SUBTASK, make_questions
+from arenarl.domains.travel import queries as travel
 from arenarl.domains.travel.queries import HELD_OUT
+from arenarl.domains.travel.world import build_world
+from arenarl.domains.writing import queries as writing
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Trajectory, assistant_message, assistant_text, read_turns
 
@@ -103,6 +108,25 @@ def test_a_baseline_is_the_attempt_of_median_quality():
         attempts = [domain.solve(query, environment, rng, domain.data.baseline_skill) for _ in range(3)]
         qualities = sorted(domain._quality(query, attempt) for attempt in attempts)
         assert domain._quality(query, Trajectory.from_record(baseline)) == qualities[1]
+
+
+class AllTexts(set):
+    def __contains__(self, text):
+        return True
+
+
+@pytest.mark.parametrize("name", ["travel", "writing", "closed", "open"])
+def test_a_domain_without_further_queries_ends_with_an_error_instead_of_drawing_for_ever(name, monkeypatch):
+    monkeypatch.setattr(domain_module, "MOST_FAILURES", 20)
+    domain, environment = parts_of("research")
+    make = {
+        "travel": partial(travel.make_queries, build_world(0), "Search", "en"),
+        "writing": partial(writing.make_queries, "Letter", "en"),
+        "closed": partial(make_questions, domain.corpus, environment, domain.data.research),
+        "open": partial(make_open_queries, domain.corpus),
+    }[name]
+    with pytest.raises(UserError, match=r"only 0 of 3 different queries could be drawn: .*(lower|raise) \w+\."):
+        make(count=3, seed="none", taken=AllTexts())
 
 
 def test_research_in_another_language_is_refused():

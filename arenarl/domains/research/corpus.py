@@ -173,7 +173,8 @@ def read_corpus(path: str | Path) -> Corpus:
 
 
 def read_pages(path: Path) -> dict[int, PageRecord]:
-    """Return the pages of a JSONL file by line number. Raises UserError if it is missing, or a line is not a page."""
+    """Return the pages of a JSONL file by line number.
+    Raises UserError if it is missing or empty, or a line is not a page."""
     if not path.is_file():
         how = f"name a JSONL file of pages with url, title and text{current_folder(path)}"
         raise UserError(f"{path} is not a file; {how}")
@@ -184,6 +185,8 @@ def read_pages(path: Path) -> dict[int, PageRecord]:
         except ValidationError as error:
             problem = f"{first_problem(error)}; a page needs url, title and text"
             raise UserError(f"{path}, line {number} is not a page: {problem}") from error
+    if not records:
+        raise UserError(f"{path} has no page; a page is a line with url, title and text")
     return records
 
 

@@ -7,7 +7,7 @@ Overview: a short explanation of one entity. The query names the attributes to c
 import random
 from typing import Any
 
-from arenarl.domains.domain import mean_of
+from arenarl.domains.domain import draw_new, mean_of
 from arenarl.domains.research.corpus import LINK, Corpus
 from arenarl.domains.research.facts import Entity
 from arenarl.trajectory import Query
@@ -21,21 +21,23 @@ def make_open_queries(corpus: Corpus, seed: str, count: int, taken: set[str] | N
     `constraints`: `parts`, the parts that the text asks for: an entity (its `name`, or the relation `via` that leads to
     it from the first entity) and its `attributes`; `entities`, all their names; `facts` (`url`, `attribute`, `value`,
     `sentence`) that a good report covers."""
-    rng, taken = random.Random(f"open-queries:{seed}"), set() if taken is None else taken
-    queries: list[Query] = []
-    while len(queries) < count:
-        subtask = OPEN_SUBTASKS[len(queries) % len(OPEN_SUBTASKS)]
+    rng = random.Random(f"open-queries:{seed}")
+
+    def draw_query(number: int) -> Query | None:
+        subtask = OPEN_SUBTASKS[number % len(OPEN_SUBTASKS)]
         entity = corpus.entities[rng.choice(corpus.pages).url]
-        text, parts, subjects = _DRAFTERS[subtask](corpus, entity, rng) or (None, [], [])
-        if text and text not in taken:
-            taken.add(text)
-            pairs = zip(parts, subjects, strict=True)
-            subject_facts = [subject.single[attribute] for part, subject in pairs for attribute in part["attributes"]]
-            subject_facts += [subjects[0].single[part["via"]] for part in parts if "via" in part]
-            facts = [{name: getattr(fact, name) for name in _FIELDS} for fact in dict.fromkeys(subject_facts)]
-            constraints = {"entities": [subject.name for subject in subjects], "facts": facts, "parts": parts}
-            queries.append(Query(f"{seed}-{subtask}-{len(queries):05d}", "research", subtask, "en", text, constraints))
-    return queries
+        if (draft := _DRAFTERS[subtask](corpus, entity, rng)) is None:
+            return None
+        text, parts, subjects = draft
+        pairs = zip(parts, subjects, strict=True)
+        subject_facts = [subject.single[attribute] for part, subject in pairs for attribute in part["attributes"]]
+        subject_facts += [subjects[0].single[part["via"]] for part in parts if "via" in part]
+        facts = [{name: getattr(fact, name) for name in _FIELDS} for fact in dict.fromkeys(subject_facts)]
+        constraints = {"entities": [subject.name for subject in subjects], "facts": facts, "parts": parts}
+        return Query(f"{seed}-{subtask}-{number:05d}", "research", subtask, "en", text, constraints)
+
+    remedy = "the corpus is too small; raise environment.search.corpus_size, or lower data.research.open_share"
+    return draw_new(draw_query, count, set() if taken is None else taken, remedy)
 
 
 def _draft_report(corpus: Corpus, entity: Entity, rng: random.Random) -> Draft | None:

@@ -19,20 +19,20 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from arenarl.config.command_line import parse_arguments
+from arenarl.config.command_line import at_least, parse_arguments
 from arenarl.config.schema import EnvironmentConfig, ResearchDataConfig
+from arenarl.domains.domain import draw_new
 from arenarl.domains.known_answers import is_correct
 from arenarl.domains.research.corpus import LINK, Corpus, build_corpus, read_corpus
 from arenarl.domains.research.descriptions import Description, Link, Space, ask, choose_clues, read_description, render
 from arenarl.domains.research.environment import ResearchEnvironment
 from arenarl.domains.research.facts import Clue, Fact, fuzzify, pattern_of
 from arenarl.domains.research.teacher import ResearchTools, Solver
-from arenarl.system.errors import UserError, run_cli
+from arenarl.system.errors import run_cli
 from arenarl.trajectory import Query
 
 SUBTASK = "synthetic_qa"
-_MAX_FAILURES = 2000  # attempts in a row without a new question
-_HINT = (
+_REMEDY = (
     "the corpus is too small, or data.research asks for too much; raise environment.search.corpus_size or "
     "data.research.max_tool_calls, or lower data.research.hop_weights for many entities"
 )
@@ -106,22 +106,19 @@ def make_questions(
     True if BM25 finds the root by the query's text; `description`, the content of the text as data.
     Raises UserError if the corpus yields too few."""
     rng, space, taken = random.Random(f"questions:{seed}"), Space(corpus), set() if taken is None else taken
-    queries: list[Query] = []
-    failures = 0
+
+    def draw_query(number: int) -> Query | None:
+        draft = _draw_question(space, config, rng)
+        if draft is None or draft[0] in taken:
+            return None
+        text, constraints = draft
+        calls = runner.run(calls_needed(corpus, environment, constraints, config.max_tool_calls))
+        constraints["tool_calls"] = calls
+        query = Query(f"{seed}-{SUBTASK}-{number:05d}", "research", SUBTASK, "en", text, constraints)
+        return None if calls is None else query
+
     with asyncio.Runner() as runner:
-        while len(queries) < count:
-            text, constraints = _draw_question(space, config, rng) or (None, {})
-            calls = None
-            if text and text not in taken:
-                calls = runner.run(calls_needed(corpus, environment, constraints, config.max_tool_calls))
-            if calls is not None:
-                taken.add(text)
-                query_id = f"{seed}-{SUBTASK}-{len(queries):05d}"
-                queries.append(Query(query_id, "research", SUBTASK, "en", text, constraints | {"tool_calls": calls}))
-                failures = 0
-            elif (failures := failures + 1) > _MAX_FAILURES:
-                raise UserError(f"only {len(queries)} of {count} questions could be made: {_HINT}")
-    return queries
+        return draw_new(draw_query, count, taken, _REMEDY)
 
 
 def _draw_question(space: Space, config: ResearchDataConfig, rng: random.Random) -> tuple[str, dict[str, Any]] | None:
@@ -228,7 +225,7 @@ def _print_histogram(title: str, values: list[int]) -> None:
 
 def main() -> None:
     def add_count(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--count", type=int, default=200, help="number of questions to make")
+        parser.add_argument("--count", type=at_least(1, int), default=200, help="number of questions to make")
         parser.add_argument("--show", type=int, default=8, help="number of questions to print")
 
     config, arguments = parse_arguments(__doc__, add_count)

@@ -10,6 +10,7 @@ import random
 from functools import partial
 from typing import Any
 
+from arenarl.domains.domain import draw_new
 from arenarl.domains.travel.names import CATEGORIES, PREFERENCES, TAGS
 from arenarl.domains.travel.world import World, distance_km
 from arenarl.trajectory import Query
@@ -33,15 +34,14 @@ def make_queries(world: World, subtask: str, language: str, count: int, seed: st
     """Return `count` queries of a subtask whose texts are not in `taken`, and add the texts to it."""
     rng = random.Random(f"{seed}:{subtask}:{language}")
     draw, say = _SUBTASKS[subtask]
-    queries: list[Query] = []
-    while len(queries) < count:
+
+    def draw_query(number: int) -> Query:
         wanted = draw(world, rng)
         english, chinese = say(world, wanted)
         text = chinese if language == "zh" else english
-        if text not in taken:
-            taken.add(text)
-            queries.append(Query(f"{seed}-{subtask}-{len(queries):05d}", "travel", subtask, language, text, wanted))
-    return queries
+        return Query(f"{seed}-{subtask}-{number:05d}", "travel", subtask, language, text, wanted)
+
+    return draw_new(draw_query, count, taken)
 
 
 def _draw_search(world: World, rng: random.Random) -> Constraints:

@@ -8,6 +8,7 @@ least one sentence in the tone.
 import random
 from typing import Any
 
+from arenarl.domains.domain import draw_new
 from arenarl.domains.writing.lexicon import LEXICONS, length_of
 from arenarl.trajectory import Query
 
@@ -23,15 +24,13 @@ _SHAPES = {  # subtask → numbers of sections, sentences per section, words to 
 def make_queries(subtask: str, language: str, count: int, seed: str, taken: set[str]) -> list[Query]:
     """Return `count` queries of a subtask with new texts, and add the texts to `taken`."""
     rng = random.Random(f"{seed}:{subtask}:{language}")
-    queries: list[Query] = []
-    while len(queries) < count:
+
+    def draw_query(number: int) -> Query:
         constraints = _draw(language, subtask, rng)
         text = _text(language, LEXICONS[language].kinds[subtask], constraints)
-        if text not in taken:
-            taken.add(text)
-            query_id = f"{seed}-{subtask}-{len(queries):05d}"
-            queries.append(Query(query_id, "writing", subtask, language, text, constraints))
-    return queries
+        return Query(f"{seed}-{subtask}-{number:05d}", "writing", subtask, language, text, constraints)
+
+    return draw_new(draw_query, count, taken)
 
 
 def sentences_each(query: Query) -> int:

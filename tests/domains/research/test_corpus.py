@@ -151,12 +151,15 @@ def test_invalid_pages_are_refused_with_their_line_number(tmp_path, change, erro
         read_corpus(tmp_path / "pages.jsonl")
 
 
-def test_null_counts_as_missing_and_a_missing_file_is_refused(tmp_path):
+def test_null_counts_as_missing_and_a_missing_or_empty_file_is_refused(tmp_path):
     nulls = dict.fromkeys(("kind", "aliases", "links", "facts"))
     (curie,) = read_corpus(write_pages(tmp_path / "pages.jsonl", [PAGES[0] | nulls])).entities.values()
     assert (curie.kind, curie.aliases, curie.facts) == ("subject", (), ())
     with pytest.raises(UserError, match="missing.jsonl is not a file; name a JSONL file of pages"):
         read_corpus(tmp_path / "missing.jsonl")
+    (tmp_path / "blank.jsonl").write_text("\n \n", encoding="utf-8")
+    with pytest.raises(UserError, match="blank.jsonl has no page; a page is a line with url, title and text"):
+        read_corpus(tmp_path / "blank.jsonl")
 
 
 def test_a_linked_title_inside_a_longer_word_is_not_a_relation(tmp_path):

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from arenarl.config.schema import EnvironmentConfig, ResearchDataConfig, SearchConfig
+from arenarl.domains import domain
 from arenarl.domains.research.corpus import build_corpus, read_corpus
 from arenarl.domains.research.descriptions import Description, Link, Space, ask, choose_clues, read_description, render
 from arenarl.domains.research.engines import LocalEngine
@@ -190,14 +191,15 @@ def test_the_most_selective_clues_are_chosen_unless_they_reveal_the_entity():
     assert len(choose(1, by_age)) == 1 and choose(3, by_age, "a") == choose(3, lambda clues: True) == set()
 
 
-def test_no_text_is_made_twice_and_too_small_a_corpus_is_refused():
+def test_no_text_is_made_twice_and_too_small_a_corpus_is_refused(monkeypatch):
+    monkeypatch.setattr(domain, "MOST_FAILURES", 2000)
     small = build_corpus(0, 100)
     environment = ResearchEnvironment(SearchTools(SearchConfig(), LocalEngine(small.index, "small")), "compact")
     taken = set()
     first, more = (make_questions(small, environment, PLAIN, "same", 20, taken) for _ in range(2))
     assert len({query.query for query in first + more}) == 40 == len(taken)
     one_hop = ResearchDataConfig(plain_share=1.0, hop_weights=[1.0], max_tool_calls=6)
-    with pytest.raises(UserError, match="of 100000 questions could be made: the corpus is too small"):
+    with pytest.raises(UserError, match="of 100000 different queries could be drawn: the corpus is too small"):
         make_questions(small, environment, one_hop, "all", 100_000)
 
 
