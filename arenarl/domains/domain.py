@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig
-from arenarl.domains.prepared import refuse_other_data
+from arenarl.domains.prepared import manifest_of, refuse_other_data
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.llm.client import LLMClient
 from arenarl.rollout.environment import Environment
@@ -135,7 +135,7 @@ class Domain:
     def has_own_queries(self) -> bool:
         """True if `data.folder` holds the user's own queries, without a manifest from data/prepare.py."""
         folder = Path(self.data.folder)
-        return any(folder.glob("*_queries.jsonl")) and not (folder / "manifest.json").is_file()
+        return any(folder.glob("*_queries.jsonl")) and manifest_of(folder) is None
 
     def subtasks_of(self, queries: Iterable[Query]) -> tuple[str, ...]:
         """Return the domain's subtasks, then further subtasks of the queries."""

@@ -75,10 +75,14 @@ def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -
     """
     sources = [find_source(source, config.divide) for source in config.source]
     records: dict[str, list[Record]] = {split: [] for split in SPLITS}
+    labels: set[str] = set()
     for source in sources:
         for path in source.files:
             inside = path.relative_to(source.folder)
             label = "-".join([source.label, *inside.with_suffix("").parts])
+            while label in labels:  # another source's, or that of train.jsonl beside train.parquet
+                label += "+"
+            labels.add(label)
             records[split_of(inside) or "rl"] += read_records(path, label)
     notes = list(_divide(records, domain, config)) if config.divide else []
     for split in ("test", "rl"):

@@ -37,6 +37,13 @@ def config(tmp_path, monkeypatch):
     return load_config(ROOT / "configs" / "quickstart.yaml", ["data.folder=data", "rl.groups=4"])
 
 
+def test_queries_are_your_own_unless_the_folder_has_a_manifest_of_prepared_data(config, tmp_path):
+    assert domain_of(config).has_own_queries
+    for manifest, is_own in (('{"name": "another program"}', True), ('{"splits": {}}', False)):
+        (tmp_path / "data" / "manifest.json").write_text(manifest)
+        assert domain_of(config).has_own_queries == is_own
+
+
 def test_queries_in_another_language_than_the_prompts_are_refused_or_counted(config, tmp_path, capsys):
     config.data.language = "zh"
     with pytest.raises(UserError, match=r"no query is in data.language=zh, .*; set data.language=en"):

@@ -206,6 +206,19 @@ def test_calls_of_unknown_tools_are_kept_with_their_schemas_and_counted(publishe
     assert not any("Places." in text for text in texts(None))
 
 
+def test_ids_are_unique_if_sources_or_files_have_the_same_name(tmp_path):
+    import pyarrow.parquet
+
+    for folder in ("a", "b"):
+        write(tmp_path / folder / "out" / "train.jsonl", [{"query": f"to {folder}"}])
+        write(tmp_path / folder / "out" / "test.jsonl", [{"query": f"test {folder}", "response": "There."}])
+    table = pyarrow.Table.from_pylist([{"query": "to c"}])
+    pyarrow.parquet.write_table(table, tmp_path / "a" / "out" / "train.parquet")
+    splits = load(tmp_path / "a" / "out", tmp_path / "b" / "out").splits
+    ids = [query.query_id for query in splits["rl_queries"] + splits["test_queries"]]
+    assert len(ids) == 5 == len(set(ids)) and {"out-train-00001", "out-test-00001"} < set(ids)
+
+
 def test_a_records_own_subtask_is_used_and_unused_fields_are_reported(tmp_path):
     write(tmp_path / "train.jsonl", [{"query": "a", "category": "Technical Writing"}])
     metadata = {"task_type": "direction", "rubrics": ["r"]}
