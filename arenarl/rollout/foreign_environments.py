@@ -78,7 +78,8 @@ class TRLEnvironment:
         return self._step(result)
 
     def _step(self, result: Any) -> Step:
-        return Step(str(_join_blocks(result)), done=getattr(self.inner, "done", False) is True)
+        done = getattr(self.inner, "done", False)  # maybe a bool of numpy, or a method
+        return Step(str(_join_blocks(result)), done=not callable(done) and bool(done))
 
     @contextmanager
     def _tool_errors(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import httpx
+import numpy as np
 import pytest
 from policies import Scripted, call, observations_of, think
 from pydantic import BaseModel, Field
@@ -62,7 +63,7 @@ class Game:
     async def guess(self, words: list[str], loud: bool = False) -> str:
         if "gone" in words:
             raise ConnectionError("server down")
-        self.done = "end" in words
+        self.done = np.bool_("end" in words)  # as from gymnasium's spaces
         self.reward += len(words)
         return " ".join(words).upper() if loud else " ".join(words)
 
