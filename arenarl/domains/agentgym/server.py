@@ -66,6 +66,7 @@ class AgentGymServer:
     reward_field: ClassVar[str] = "reward"
     done_field: ClassVar[str] = "done"
     full_reward: ClassVar[float] = 1.0  # the largest reward, which becomes 1
+    read = staticmethod(read_action)  # returns a call's action as AgentGym's client sends it
 
     @classmethod
     def from_config(cls, config: EnvironmentConfig, language: str, client: Any = None) -> Self:
@@ -96,10 +97,6 @@ class AgentGymServer:
     async def first_observation(self, reply: Any) -> str:
         """Return the text that AgentGym's client shows first, after the reply to /reset."""
         return field_of("reset", reply, "observation", str)
-
-    def read(self, name: str, arguments: dict[str, Any] | str) -> str:
-        """Return a call's action as AgentGym's client sends it. Raises ToolError."""
-        return read_action(name, arguments)
 
     async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
         reply = await self.request("step", {"action": self.read(name, arguments)})
@@ -214,7 +211,12 @@ async def _try(kind: type[AgentGymServer], url: str) -> None:
     if status != 200 or kind.greeting not in text:
         raise ServerFault(f'it says {one_line(text, MOST_SHOWN)} (status {status}) instead of "{kind.greeting}"')
     environment = kind(url)
-    await environment.start(0)
+    try:
+        await environment.start(0)
+    except ServerFault:  # a server keeps an environment that is not closed
+        with suppress(ServerFault):
+            await environment.close()
+        raise
     if kind.foreign_route and (await _exchange("GET", url, kind.foreign_route))[0] != 404:
         raise ServerFault(f"it has a route /{kind.foreign_route}, so it serves another world")
     await environment.close()
@@ -232,26 +234,22 @@ class BabyAIServer(AgentGymServer):
 class SciWorldServer(AgentGymServer):
     world, greeting = "sciworld", "ScienceWorld"
     reward_field, full_reward = "score", 100.0
+    read = staticmethod(read_whole_action)
 
     async def first_observation(self, reply: Any) -> str:
         return f"{field_of('reset', reply, 'task_description', str)}\n{await super().first_observation(reply)}"
-
-    def read(self, name: str, arguments: dict[str, Any] | str) -> str:
-        return read_whole_action(name, arguments)
 
 
 class ALFWorldServer(AgentGymServer):
     world, greeting = "alfworld", "AlfWorld"
     item_field, reset_body, has_close = "game", {"world_type": "Text"}, False
+    read = staticmethod(read_whole_action)
 
     async def first_observation(self, reply: Any) -> str:
         """Return the observation, and the actions that are possible at first, which are never shown again."""
         actions = _typed("available_actions", "list", await self.request("available_actions"), list)
         texts = [_typed("available_actions", "action", action, str, actions) for action in actions]
         return f"{await super().first_observation(reply)}\nAVAILABLE ACTIONS: {','.join(texts)}"
-
-    def read(self, name: str, arguments: dict[str, Any] | str) -> str:
-        return read_whole_action(name, arguments)
 
 
 class NumberedServer(AgentGymServer):
