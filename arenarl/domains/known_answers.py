@@ -24,25 +24,33 @@ _IGNORANCE = re.compile(
 
 
 def has_answer(query: Query) -> bool:
-    """Return whether the query has a known answer; raise UserError if it is not a text (a year as a number)."""
+    """Return whether the query has a known answer; raise UserError if it is blank, or a number such as a year."""
     if "answer" not in query.constraints:
         return False
     answer, aliases = query.constraints["answer"], query.constraints.get("answer_aliases", [])
-    if not isinstance(aliases, list | tuple) or not all(isinstance(known, str) for known in (answer, *aliases)):
-        raise UserError(f"query {query.query_id}: constraints.answer must be a text, answer_aliases a list of texts")
+    are_texts = isinstance(aliases, list | tuple) and all(isinstance(known, str) for known in (answer, *aliases))
+    if not are_texts or not answer.strip():
+        problem = "constraints.answer must be a text that is not blank, answer_aliases a list of texts"
+        raise UserError(f"query {query.query_id}: {problem}")
     return True
 
 
 def is_correct(constraints: dict[str, Any], answer: str) -> bool:
     """Return whether an answer equals the known answer or an alias after normalisation.
 
-    The default ignores case, spacing, a leading article, and punctuation or Markdown at both ends.
+    The default ignores case, spacing, a leading article, and punctuation or Markdown at both ends. A text of which
+    normalisation leaves nothing, such as "The The", is compared as it is. No answer is never correct.
 
     >>> is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "), is_correct({"answer": "1"}, "in 1")
     (True, False)
     """
-    form = squad_form if constraints.get("comparison") == "exact_match" else plain_form
-    return form(answer) in {form(known) for known in (constraints["answer"], *constraints.get("answer_aliases", ()))}
+    normalise = squad_form if constraints.get("comparison") == "exact_match" else plain_form
+
+    def form(text: str) -> str:
+        return normalise(text) or text.strip().lower()
+
+    known = {form(text) for text in (constraints["answer"], *constraints.get("answer_aliases", ()))}
+    return form(answer) in known - {""}
 
 
 def states_something(answer: str) -> bool:

@@ -56,6 +56,15 @@ def test_spelling_does_not_matter_and_entity_recall_counts_entities_in_tool_resu
     assert entity_recall(unnamed, trajectory("y", ["Kelmar"]).messages) == 0.0
 
 
+@pytest.mark.parametrize("comparison", [{}, {"comparison": "exact_match"}])
+@pytest.mark.parametrize("known", ["The The", "A", "!!!", "*"])
+def test_no_answer_is_never_right_although_normalisation_leaves_nothing_of_the_known_one(known, comparison):
+    constraints = {"answer": known, "answer_aliases": ["", "."]} | comparison
+    assert [is_correct(constraints, answer) for answer in ("", " ", "?", known, f" {known.lower()}\n")] == [
+        False, False, False, True, True,
+    ]  # fmt: skip
+
+
 class Flat(Truth):
     def __init__(self, score):
         self.score = score
@@ -113,11 +122,11 @@ def test_correctness_needs_known_answers_and_the_difficulty_filter_all_pass_rate
 
 @pytest.mark.parametrize("known", [
     {"answer": 1969}, {"answer": None}, {"answer": ["a"]}, {"answer_aliases": [1969]}, {"answer_aliases": None},
-    {"answer_aliases": "abc"},
+    {"answer_aliases": "abc"}, {"answer": " "},
 ])  # fmt: skip
-def test_a_known_answer_that_is_not_text_is_an_error_before_training(tmp_path, known):
+def test_a_known_answer_that_is_blank_or_no_text_is_an_error_before_training(tmp_path, known):
     write_jsonl(tmp_path / "rl_queries.jsonl", [replace(CLOSED, constraints=KNOWN | known)])
-    problem = "query c: constraints.answer must be a text, answer_aliases a list of texts"
+    problem = "query c: constraints.answer must be a text that is not blank, answer_aliases a list of texts"
     with pytest.raises(UserError, match=problem):
         training_queries_of(load_config(CONFIG, [f"data.folder={tmp_path}", "reward.name=correctness"]))
 
