@@ -28,8 +28,8 @@ from arenarl.rollout.environment import ToolError, as_written
 from arenarl.system.atomic_files import atomic_path
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
-from arenarl.system.user_input import NotText, lines_of, text_of_file
-from arenarl.trajectory import MAX_RECORD_NESTING, parse_json
+from arenarl.system.user_input import NotText, text_of_file
+from arenarl.trajectory import numbered_records
 
 FORMAT = 2  # index version; raise it when the indexed content changes
 
@@ -189,12 +189,10 @@ def _read_html(path: Path, name: str) -> list[Page]:
 
 
 def _read_jsonl(path: Path, name: str) -> Iterator[Page]:
-    for number, line in enumerate(filter(str.strip, lines_of(path, "utf-8-sig")), start=1):
-        try:
-            record = parse_json(line, MAX_RECORD_NESTING)
-            text = str(record.get("text") or record["contents"])
-        except (ValueError, AttributeError, KeyError) as error:
-            raise UserError(f"{path}, record {number}: must be a JSON object with a text; {error!r}") from error
+    for number, (line, record) in enumerate(numbered_records(path), start=1):
+        text = record.get("text") or record.get("contents") if isinstance(record, dict) else None
+        if not isinstance(text, str):
+            raise UserError(f"{path}, line {line}: must be a JSON object whose text or contents is a text")
         title = record.get("title")
         if not title:
             head, _, rest = text.partition("\n")

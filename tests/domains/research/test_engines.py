@@ -103,9 +103,10 @@ def test_concurrent_processes_share_one_index(folder, tmp_path):
 
 
 def test_a_folder_that_cannot_be_indexed_is_refused(folder, tmp_path):
-    (folder / "dump.jsonl").write_text('{"title": "no text"}\n', encoding="utf-8")
-    with pytest.raises(UserError, match="dump.jsonl, record 1: must be a JSON object with a text"):
-        open_folder(folder, 128, tmp_path / "indexes")
+    for line in ('{"title": "no text"}', '{"text": ["One.", "Two."]}', '["One."]', "One."):
+        (folder / "dump.jsonl").write_text(f"\n{line}\n", encoding="utf-8")
+        with pytest.raises(UserError, match="dump.jsonl, line 2( is not JSON|: must be a JSON object whose text)"):
+            open_folder(folder, 128, tmp_path / "indexes")
     shutil.rmtree(folder)
     folder.mkdir()
     with pytest.raises(UserError, match="holds no document; its files must end in .txt"):
