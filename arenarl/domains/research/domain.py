@@ -29,7 +29,8 @@ HERE = Path(__file__).parent
 
 class ResearchDomain(Domain):
     name = "research"
-    sources = (HERE.parent / "domain.py", HERE.parent / "known_answers.py", *sorted(HERE.glob("*.py")))
+    sources = tuple(HERE.parent / f"{file}.py" for file in ("domain", "known_answers", "stated_facts", "bm25"))
+    sources += tuple(sorted(HERE.glob("*.py")))
 
     @property
     def subtasks(self) -> tuple[str, ...]:

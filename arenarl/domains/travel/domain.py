@@ -26,7 +26,7 @@ class TravelDomain(Domain):
     name = "travel"
     subtasks = SUBTASKS
     held_out = (HELD_OUT,)
-    sources = tuple(HERE.parent / f"{file}.py" for file in ("domain", "rubrics", "stated_facts"))
+    sources = tuple(HERE.parent / f"{file}.py" for file in ("domain", "rubrics", "stated_facts", "bm25"))
     sources += tuple(sorted(HERE.glob("*.py")))
 
     @property
