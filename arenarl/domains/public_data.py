@@ -228,7 +228,7 @@ def _describe_records(records: dict[str, list[Record]], splits: dict[str, list[A
     dropped = {split: len(records[split]) - count for split, count in kept.items()}
     if counts := [f"{count} {split}" for split, count in dropped.items() if count > 0]:
         yield f"left out: {', '.join(counts)} records whose query is already in their own or another split"
-    further = {split: sum(has_further_messages(one, split == "sft") for one in records[split]) for split in kept}
+    further = {split: sum(has_further_messages(record, split == "sft") for record in records[split]) for split in kept}
     if counts := [f"{count} {split}" for split, count in further.items() if count]:
         yield f"read without the messages after the first user message: {', '.join(counts)} queries"
     fields = Counter(name for split in records.values() for record in split for name in record.fields)

@@ -127,7 +127,7 @@ def _query_messages(record: Record) -> list[dict[str, Any]]:
     if isinstance(chat, str):
         parsed = _parse(chat)
         is_chat = isinstance(parsed, list) and all(
-            isinstance(one, dict) and ("role" in one or {"from", "value"} <= set(one)) for one in parsed
+            isinstance(part, dict) and ("role" in part or {"from", "value"} <= set(part)) for part in parsed
         )
         chat = parsed if parsed and is_chat else [{"role": "user", "content": chat}]
     return _messages(chat or record.first(MESSAGE_FIELDS) or [], record.where)

@@ -78,7 +78,7 @@ class ApiRolloutEngine(RolloutEngine):
         language: str, **world: Any,
     ):  # fmt: skip
         super().__init__(None, None, make_environment, config, **world)  # text only: no generator, no tokenizer
-        self.system = default_prompt(language, bool(self.instances.kind.tools))
+        self.system = default_prompt(language, bool(self.instances.first.tools))
         self.llm, self.client = llm, client
 
     @classmethod

@@ -154,7 +154,7 @@ class RolloutEngine:
         self._has_shown_no_room = False
         self._prompts: dict[tuple[str, ...], list[int]] = {}  # by the contents of a prompt's messages
         self.instances, self.max_instances = Instances(make_environment, self._show, timeout_s), max_instances
-        tools = self.instances.kind.tools
+        tools = self.instances.first.tools
         self.action_tool = action_tool(tools) if actions == "text" else None  # the tool that an action in text calls
         self.tools = tools if schemas_in_prompt and not self.action_tool else None
         self.encoder = chat_encoder(tokenizer) if tokenizer else None
@@ -411,11 +411,11 @@ class RolloutEngine:
         observations = progress.add_observations(steps)
 
         def encode(size: int) -> list[int]:
-            shown = []
+            parts = []
             for message in observations:
-                shown.append(message | {"content": message["content"][:size]})
-                size -= len(shown[-1]["content"])
-            return self.encoder.observation_ids(shown, self.tools, bool(self.system))
+                parts.append(message | {"content": message["content"][:size]})
+                size -= len(parts[-1]["content"])
+            return self.encoder.observation_ids(parts, self.tools, bool(self.system))
 
         length = sum(len(message["content"]) for message in observations)
         room = self.config.max_tokens - progress.length

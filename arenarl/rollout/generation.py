@@ -21,7 +21,7 @@ from arenarl.system.errors import UserError, explain, one_line
 from arenarl.system.event_loops import patient_loop
 
 Result = TypeVar("Result")
-TRIED = ((9, 12), (13, 16), (11, 21))  # first token and length of the rows that try a model's cache
+TRIAL_ROWS = ((9, 12), (13, 16), (11, 21))  # first token and length of the rows that try a model's cache
 # Largest error of a cached step, as a share of the logits' standard deviation. On a CPU, right models of the tests have
 # 2e-6 and wrong ones 4e-4 or more; a GPU's convolutions have 10 bits. Our choice
 TOLERANCE = {("cpu", torch.float32): 1e-4, ("cuda", torch.float32): 2e-2}
@@ -145,14 +145,14 @@ class TransformersGenerator:
         batch, futures = DecodingBatch(self.model, self.eos_id, self.has_logprobs), dict[int, asyncio.Future]()
         entering: list[Waiting] = []
         try:
-            while self._waiting or batch.going:
+            while self._waiting or batch.active:
                 await self._all_tasks_wait()
-                for row in batch.going:
+                for row in batch.active:
                     row.is_over = futures[id(row)].done()  # cancelled
-                if entering := self._take_waiting(self.batch_size - len(batch.going)):
+                if entering := self._take_waiting(self.batch_size - len(batch.active)):
                     requests, own_futures = zip(*entering, strict=True)
                     futures |= zip(map(id, batch.enter(requests)), own_futures, strict=True)
-                for row in batch.step() if batch.going else ():
+                for row in batch.step() if batch.active else ():
                     futures[id(row)].set_result(row.generated)
         except Exception as error:  # every waiting trajectory must get the error, or the rollout would hang
             for future in [*futures.values(), *(future for _, future in [*entering, *self._waiting])]:
@@ -172,7 +172,7 @@ class TransformersGenerator:
     def _generate_batch(self, requests: list[TurnRequest]) -> list[GeneratedTurn]:
         batch = DecodingBatch(self.model, self.eos_id, self.has_logprobs)
         rows = batch.enter(requests)
-        while batch.going:
+        while batch.active:
             batch.step()
         return [row.generated for row in rows]
 
@@ -198,7 +198,7 @@ class DecodingBatch:
         self.rows: list[DecodingRow] = []
 
     @property
-    def going(self) -> list[DecodingRow]:
+    def active(self) -> list[DecodingRow]:
         return [row for row in self.rows if not row.is_over]
 
     @torch.no_grad()
@@ -237,7 +237,7 @@ class DecodingBatch:
                 if self.keeps_caches:
                     known = row.request.token_ids + row.turn[:-1]
                     row.request.cache.keep(known, self.cache.row(place, len(known)))
-        if len(self.going) <= FULL_ENOUGH * len(self.rows):
+        if len(self.active) <= FULL_ENOUGH * len(self.rows):
             self._leave()
         return ended
 
@@ -285,7 +285,7 @@ def _cache_error(model: PreTrainedModel) -> float:
     the right and has no mask, as in training.
     """
     vocabulary, device = model.config.get_text_config().vocab_size, model.device
-    rows = [[(first + 3 * place) % vocabulary for place in range(length)] for first, length in TRIED]
+    rows = [[(first + 3 * place) % vocabulary for place in range(length)] for first, length in TRIAL_ROWS]
     steps, caches, keeps_caches = [], [TrajectoryCache() for _ in rows], can_cut(model)
     for cut in (6, 1):  # number of tokens left for later
         ends = [len(row) - cut for row in rows]

@@ -31,11 +31,11 @@ class Instances:
 
     def __init__(self, make: Callable[[], Environment], report: Callable[[ToolCrash], None], timeout_s: float):
         self._make, self._report, self._timeout_s = make, report, timeout_s
-        kind = _make_first(make)
+        first = _make_first(make)
         self._thread = LoopThread("worlds", patient_loop)
-        self._outlives_rollouts = trait(kind, "shared") or trait(kind, "reusable")
-        self.kind = self._limit(kind)  # its attributes hold for all instances
-        self._idle: list[Environment] = [] if trait(kind, "shared") else [self.kind]
+        self._outlives_rollouts = trait(first, "shared") or trait(first, "reusable")
+        self.first = self._limit(first)  # its attributes hold for all instances
+        self._idle: list[Environment] = [] if trait(first, "shared") else [self.first]
         self._metrics: dict[str, list[float]] = defaultdict(list)
         # at the end of the process, at the latest
         weakref.finalize(self, _close_all, self._idle, self._thread, timeout_s)
@@ -48,8 +48,8 @@ class Instances:
         crashed instance was closed, so the number of instances does not grow. Raises ToolCrash.
         """
         try:
-            if trait(self.kind, "shared"):
-                yield self.kind
+            if trait(self.first, "shared"):
+                yield self.first
                 return
             async with self._borrow_own(is_fresh) as environment:
                 yield environment
@@ -66,7 +66,7 @@ class Instances:
         can_be_kept = False
         try:
             yield environment
-            can_be_kept = trait(self.kind, "reusable")
+            can_be_kept = trait(self.first, "reusable")
         finally:
             try:
                 for name, values in self._metrics_of(environment).items():
@@ -79,8 +79,8 @@ class Instances:
 
     def take_metrics(self) -> dict[str, list[float]]:
         """Return the values of each of the environments' metrics since the last call."""
-        if trait(self.kind, "shared"):
-            return self._metrics_of(self.kind)
+        if trait(self.first, "shared"):
+            return self._metrics_of(self.first)
         metrics, self._metrics = dict(self._metrics), defaultdict(list)
         return metrics
 

@@ -100,7 +100,7 @@ class Server:
         return replace_values(text, self._secrets)
 
 
-class World:
+class Builtin:
     """The tools of a built-in environment in this process, with the interface of `Server`."""
 
     def __init__(self, config: MCPServerConfig, key: str, world: Environment):
@@ -129,8 +129,8 @@ class Toolbox:
         self.thread = LoopThread("mcp")
         store, store_only = (ReplyStore(limits.store), limits.store_only) if limits else (None, False)
         keyed = {f"environment.mcp.{number}": config for number, config in enumerate(servers)}
-        sources: list[Server | World] = [
-            World(config, key, world_of(config.world)) if config.world else Server(config, key, store, store_only)
+        sources: list[Server | Builtin] = [
+            Builtin(config, key, world_of(config.world)) if config.world else Server(config, key, store, store_only)
             for key, config in keyed.items()
         ]
         self._servers = [source for source in sources if isinstance(source, Server)]
@@ -138,7 +138,7 @@ class Toolbox:
             self, _close_sessions, self.thread, [server.shared for server in self._servers if server.shared]
         )
         listed = self.thread.submit(_gather(source.list_tools() for source in sources)).result()
-        self._offered: dict[str, tuple[Server | World, OfferedTool]] = {}
+        self._offered: dict[str, tuple[Server | Builtin, OfferedTool]] = {}
         for key, source, tools in zip(keyed, sources, listed, strict=True):
             for tool in offered_tools(source.config, key, tools, lambda name: world_of(name).tools):
                 if first := self._offered.get(tool.name):

@@ -41,13 +41,9 @@ def action_message(text: str, tool: tuple[str, str]) -> dict[str, Any]:
     return message
 
 
-def as_text_actions(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Convert a trajectory with one tool call per turn to text actions, with the thought after `Thought:`.
-    Raises UserError if a turn has several calls, or a call with several arguments."""
-    return [_as_text_action(message) for message in messages]
-
-
-def _as_text_action(message: dict[str, Any]) -> dict[str, Any]:
+def as_text_action(message: dict[str, Any]) -> dict[str, Any]:
+    """Convert a message of a trajectory with one tool call per turn to text, with the thought after `Thought:`.
+    Raises UserError for a turn with several calls, or a call with several arguments."""
     if message["role"] == "tool":
         return {"role": "user", "content": message["content"]}
     if message["role"] != "assistant" or "actions" in message or not (calls := parse_turn(message).tool_calls):

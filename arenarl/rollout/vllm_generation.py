@@ -105,11 +105,11 @@ def load_engine(path: str, config: Config) -> Any:
         remedy = "evaluate it in a run of its own (evaluate.checkpoints)"
         raise UserError(f"{path} is another model than the first checkpoint ({', '.join(differences)}); {remedy}")
     llm.collective_rpc("reload_weights", kwargs={"weights_path": path})
-    forget(llm)
+    clear_prefix_cache(llm)
     return llm
 
 
-def forget(llm: Any) -> None:
+def clear_prefix_cache(llm: Any) -> None:
     """Clear the prefix cache of older weights. Raises RuntimeError if that fails; vLLM itself only warns."""
     if not llm.reset_prefix_cache():
         raise RuntimeError("vLLM keeps the cache of older weights, because requests are still running")

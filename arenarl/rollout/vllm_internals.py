@@ -97,8 +97,8 @@ def cached_tokens(llm: Any) -> int:
 
 
 def add_adapter(llm: Any, number: int, folder: str) -> Any:
-    """Load the adapter in a folder in place of the last one; return what a request names it by. Each `number` must be
-    new, because vLLM keeps what it loaded for one."""
+    """Load the adapter in a folder in place of the last one, and return it for requests.
+    vLLM keeps an adapter by its `number`, so each must be new."""
     from vllm.lora.request import LoRARequest
 
     adapter = LoRARequest(f"policy-{number}", number, folder)

@@ -80,7 +80,7 @@ class VLLMServer:
         """Load the weights of a hub id, or of a folder that the server can read too, and clear the prefix cache."""
         call = {"method": "reload_weights", "kwargs": {"weights_path": _absolute(policy)}}
         asyncio.run(self.request("POST", "/collective_rpc", call, _LOAD_S))
-        self.forget()
+        self.clear_prefix_cache()
 
     def require_adapters(self, lora_rank: int) -> None:
         """Raise UserError unless the server takes adapters of this rank."""
@@ -95,9 +95,9 @@ class VLLMServer:
             asyncio.run(self.request("POST", "/v1/unload_lora_adapter", {"lora_name": ADAPTER}))
         load = {"lora_name": ADAPTER, "lora_path": _absolute(folder)}
         asyncio.run(self.request("POST", "/v1/load_lora_adapter", load, _LOAD_S))
-        self.forget()
+        self.clear_prefix_cache()
 
-    def forget(self) -> None:
+    def clear_prefix_cache(self) -> None:
         """Clear the prefix cache of older weights."""
         if not asyncio.run(self.request("POST", "/reset_prefix_cache"))["success"]:
             problem = "keeps the cache of older weights, because others use it"

@@ -36,14 +36,14 @@ from arenarl.rollout.engine import RolloutEngine, longest_prompt
 from arenarl.rollout.generation import Generator, TurnRequest, run_turns
 from arenarl.rollout.policy import Limit, lora_layers, merged_weight
 from arenarl.rollout.second_process import ProcessGenerator
-from arenarl.rollout.vllm_generation import forget, open_engine
+from arenarl.rollout.vllm_generation import clear_prefix_cache, open_engine
 from arenarl.rollout.vllm_internals import add_adapter
 from arenarl.rollout.vllm_server import ADAPTER, VLLMServer
 from arenarl.system.errors import GO_ON, UserError
 from arenarl.trajectory import Query
 
 _SHARD_BYTES = 4 << 30
-PROMPTS, TOKENS = 4, 32  # queries and tokens a query in a parity check: enough for a mean, a second for 8B
+PROMPTS, TOKENS = 4, 32  # prompts of a parity check, and tokens for each: enough for a mean; 8B takes a second
 
 
 def _parts(trainer: GRPOTrainer) -> tuple[Any, ...]:
@@ -54,9 +54,9 @@ class MergedWeights(VLLMGeneration):
     """TRL's weight sync, with LoRA merged into the copies that are sent and never into the model."""
 
     is_asleep = False  # True while vLLM has no weights
-    adapter: Any = None  # with `rollout.send_adapter`: what the next requests name the last adapter by
+    adapter: Any = None  # with `rollout.send_adapter`: the last adapter, for the next requests
 
-    def rest(self) -> None:
+    def release_memory(self) -> None:
         """Release what vLLM does not need until the next sync; by default nothing."""
 
     def _iter_named_params(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -99,10 +99,10 @@ class EngineWeights(MergedWeights):
         ensure_master_addr_port()
         rows = self.config.rl.groups // accelerator.num_processes * rollout.group_size
         self.llm = open_engine(self.model.name_or_path, self.config, rows, beside_trainer=True)
-        self.rest()
+        self.release_memory()
         accelerator.wait_for_everyone()
 
-    def rest(self) -> None:
+    def release_memory(self) -> None:
         """With `rollout.vllm_sleep`, free the memory of vLLM's weights and cache for the trainer.
         Sleep level 2 discards both and keeps only the model's buffers. With `rollout.send_adapter`, the base weights
         are not sent again, so level 1 keeps them in the CPU's memory."""
@@ -121,7 +121,7 @@ class EngineWeights(MergedWeights):
                 self.adapter = add_adapter(self.llm, next(self._numbers), folder)
         else:
             super().sync_weights()
-        forget(self.llm)
+        clear_prefix_cache(self.llm)
         if self.is_asleep:
             self.llm.wake_up(tags=["kv_cache"])
             self.is_asleep = False
@@ -194,7 +194,7 @@ class BroadcastWeights(MergedWeights):
     def sync_weights(self) -> None:
         super().sync_weights()
         if self.accelerator.is_main_process:
-            self.server.forget()  # TRL requests it too, but ignores a failure
+            self.server.clear_prefix_cache()  # TRL requests it too, but ignores a failure
         self.accelerator.wait_for_everyone()
 
 
@@ -264,7 +264,7 @@ class GeneratorWeights:
         if self.first is None or step - self._last_check >= self.rollout.parity_steps:
             self._check(step)
         yield
-        self.sender.rest()
+        self.sender.release_memory()
 
     def _check(self, step: int) -> None:
         """Measure parity on every process, and log the worst result. If one process fails the check, all processes stop

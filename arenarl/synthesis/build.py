@@ -47,7 +47,7 @@ class Build:
 
     @cached_property
     def tools(self) -> dict[str, list[dict[str, Any]]]:
-        return {language: engine.instances.kind.tools for language, engine in self.engines(self.build.teacher).items()}
+        return {language: engine.instances.first.tools for language, engine in self.engines(self.build.teacher).items()}
 
     @property
     def inspector(self) -> Inspector:

@@ -25,7 +25,7 @@ import arenarl
 from arenarl.config.value_types import ActionForm
 from arenarl.rollout.chat_template import chat_encoder
 from arenarl.rollout.policy import Limit
-from arenarl.rollout.text_actions import as_text_actions
+from arenarl.rollout.text_actions import as_text_action
 from arenarl.run.marks import damage, files_beside_weights, read_mark, write_mark
 from arenarl.system.atomic_files import atomic_path, hash_files, remove, write_json
 from arenarl.system.database import json_hash
@@ -66,7 +66,7 @@ def training_texts(path: Path, actions: ActionForm = "tool_calls") -> Iterator[s
 
 
 def _in_form(messages: list[dict], actions: ActionForm) -> list[dict]:
-    return as_text_actions(messages) if actions == "text" else messages
+    return [as_text_action(message) for message in messages] if actions == "text" else messages
 
 
 def tokenize_trajectories(

@@ -20,7 +20,7 @@ import aiohttp
 
 from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.agentgym.searchqa import SETS
-from arenarl.domains.agentgym.world import HERE, TOOLS, official_items, read_action, read_whole_action
+from arenarl.domains.agentgym.world import HERE, TOOLS, item_of, official_items, read_action, read_whole_action
 from arenarl.domains.domain import Domain, Split, Watch
 from arenarl.rollout.environment import Environment, Step, check_call
 from arenarl.system.errors import MOST_SHOWN, UserError, one_line
@@ -179,14 +179,6 @@ def _typed(route: str, name: str, value: Any, kind: Any, reply: Any = None) -> A
         shown = one_line(str(value if reply is None else reply), MOST_SHOWN)
         raise ServerFault(f"/{route}: the reply has no usable {name}: {shown}")
     return value
-
-
-def item_of(query: Query) -> int:
-    """Return the query's item. Raises UserError if `constraints.item` is not a whole number from 0."""
-    item = query.constraints.get("item")
-    if type(item) is not int or item < 0:
-        raise UserError(f"query {query.query_id}: constraints.item is {item!r}; make it the item's number in AgentGym")
-    return item
 
 
 @cache

@@ -7,6 +7,7 @@ The truth replays a trajectory. It is the share of the item's subgoals that were
 actions, so it ranks trajectories to which the world gives the same reward.
 """
 
+import math
 import random
 import re
 from collections import Counter
@@ -46,11 +47,11 @@ def need_package(name: str, pinned: str) -> None:
         raise UserError(f"{name} {problem}; install the worlds of AgentGym-RL with: pip install -e .[agentgym]")
 
 
-def item_of(query: Query, count: int) -> int:
-    """Return the query's item, 0 to `count` - 1. Raises UserError if `constraints.item` is not such a number."""
+def item_of(query: Query, count: int | None = None) -> int:
+    """Return the query's item. Raises UserError unless `constraints.item` is a whole number from 0, below `count`."""
     item = query.constraints.get("item")
-    if type(item) is not int or not 0 <= item < count:
-        valid = f"{query.domain} has items from 0 to {count - 1}"
+    if type(item) is not int or not 0 <= item < (count or math.inf):
+        valid = f"{query.domain} has items from 0 to {count - 1}" if count else "make it the item's number in AgentGym"
         raise UserError(f"query {query.query_id}: constraints.item is {item!r}; {valid}")
     return item
 

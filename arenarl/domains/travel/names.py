@@ -66,4 +66,4 @@ MODES = {  # words for a mode of transport
 EVENING = "18:00"  # the start of the evening
 EVENING_WORDS = re.compile(r"evening|night|dinner|sunset|晚|夜", re.IGNORECASE)
 OF_SEVERAL = re.compile(r"for (?:two|\d)|people|[两\d]\s?人", re.IGNORECASE)  # a price for several persons
-NO_SUM = re.compile(rf"budget|预算|{OF_SEVERAL.pattern}", re.IGNORECASE)  # ... or the budget
+NO_SUM = re.compile(rf"budget|预算|{OF_SEVERAL.pattern}", re.IGNORECASE)  # such a price, or the budget

@@ -126,11 +126,11 @@ class World:
 
     def pois_within(self, center: Point, radius_km: float) -> list[tuple[float, Poi]]:
         """Return (distance in km, place) for all places within the radius, nearest first."""
-        found = []
+        pairs = []
         for city in self.cities.values():
             if distance_km(center, city.point) <= radius_km + 1.1 * CITY_RADIUS_KM:
-                found += [(distance_km(center, poi.point), poi) for poi in self.pois_in(city.key)]
-        return sorted((pair for pair in found if pair[0] <= radius_km), key=lambda pair: (pair[0], pair[1].poi_id))
+                pairs += [(distance_km(center, poi.point), poi) for poi in self.pois_in(city.key)]
+        return sorted((pair for pair in pairs if pair[0] <= radius_km), key=lambda pair: (pair[0], pair[1].poi_id))
 
     def flights(self, date: str, from_city: str, to_city: str) -> list[Journey]:
         """Return three or four direct flights by departure. `date` is YYYY-MM-DD."""
