@@ -44,7 +44,7 @@ class VLLMServer:
 
     def require(self, policy: str, dtype: str) -> None:
         """Raise UserError unless the server runs with our options and serves the policy's shape and dtype."""
-        info = self._options()["model_config"]
+        info = asyncio.run(self._options())["model_config"]
         if (mode := info["logprobs_mode"]) != "processed_logprobs":
             raise self._unfit(f"returns {mode}, not the logprobs of the sampling distribution")
         if dtype not in str(info["dtype"]):
@@ -58,7 +58,7 @@ class VLLMServer:
 
     def require_nccl(self) -> None:
         """Raise UserError unless the server was started to receive weights by NCCL."""
-        if not self._options().get("weight_transfer_config"):
+        if not asyncio.run(self._options()).get("weight_transfer_config"):
             settings = " --set rollout.backend=vllm_server --set rollout.server_sync=nccl"
             raise self._unfit("does not receive weights by NCCL", settings)
 
@@ -66,14 +66,19 @@ class VLLMServer:
         """Return an error with the problem and the command that starts a fitting server."""
         return UserError(f"the vLLM server at {self.url} {problem}; start it with: {_START}{settings}")
 
-    def _options(self) -> dict[str, Any]:
-        return asyncio.run(self.request("GET", _INFO))["vllm_config"]
+    async def _options(self) -> dict[str, Any]:
+        info = await self.request("GET", _INFO)
+        if not isinstance(info, dict) or "vllm_config" not in info:
+            raise self._foreign()
+        return info["vllm_config"]
+
+    def _foreign(self) -> UserError:
+        return UserError(f"{self.url} is not a vLLM server that can load weights; start one with: {_START}")
 
     async def has_room(self, tokens: int) -> bool:
         """Return False if the server says that so long a sequence is longer than it reads."""
         with suppress(UserError, KeyError):
-            info = await self.request("GET", _INFO)
-            return tokens <= info["vllm_config"]["model_config"]["max_model_len"]
+            return tokens <= (await self._options())["model_config"]["max_model_len"]
         return True
 
     def load(self, policy: str) -> None:
@@ -84,7 +89,7 @@ class VLLMServer:
 
     def require_adapters(self, lora_rank: int) -> None:
         """Raise UserError unless the server takes adapters of this rank."""
-        lora = self._options().get("lora_config") or {"max_lora_rank": 0}
+        lora = asyncio.run(self._options()).get("lora_config") or {"max_lora_rank": 0}
         if lora["max_lora_rank"] < lora_rank:
             settings = f" --set rollout.send_adapter=true --set policy.lora_rank={lora_rank}"
             raise self._unfit(f"does not take adapters of rank {lora_rank}", settings)
@@ -126,7 +131,7 @@ class VLLMServer:
 
     def _refusal(self, path: str, status: int, text: str) -> UserError:
         if status == 404 and path.startswith("/server_info"):
-            return UserError(f"{self.url} is not a vLLM server that can load weights; start one with: {_START}")
+            return self._foreign()
         request, reason = f"{path.split('?')[0]} ({status})", " ".join(text.split())[:300]
         kind = _Refused if status == 400 else UserError
         return kind(f"the vLLM server at {self.url} refused {request}: {reason}; {GO_ON}")
