@@ -39,7 +39,7 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
     """Return whether an answer equals the known answer or an alias after normalisation.
 
     The default ignores case, spacing, a leading article, and punctuation or Markdown at both ends. A text of which
-    normalisation leaves nothing, such as "The The", is compared as it is. No answer is never correct.
+    normalisation leaves nothing, such as "The The", is compared as it is. An empty answer is never correct.
 
     >>> is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "), is_correct({"answer": "1"}, "in 1")
     (True, False)

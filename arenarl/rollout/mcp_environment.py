@@ -21,7 +21,7 @@ from arenarl.config.schema import JudgesConfig, MCPServerConfig
 from arenarl.llm.reply_store import ReplyStore, StoredReply, reply_key
 from arenarl.rollout.environment import Environment, Schema, ToolError, check_call, observe, trait
 from arenarl.rollout.mcp_session import ServerGone, Session
-from arenarl.rollout.mcp_tools import OfferedTool, cut, offered_tools, require_success, schema_of, text_of
+from arenarl.rollout.mcp_tools import OfferedTool, cut, offered_tools, require_success, result_text, schema_of
 from arenarl.system.errors import UserError
 from arenarl.system.event_loops import InFlight, LoopThread
 from arenarl.system.masking import replace_values
@@ -86,7 +86,7 @@ class Server:
         async with self._places:
             start, reconnects = time.perf_counter(), session.reconnects
             try:
-                return self._mask(text_of(await session.call(tool, arguments)))
+                return self._mask(result_text(await session.call(tool, arguments)))
             except ToolError as error:
                 raise ToolError(self._mask(str(error))) from error.__cause__
             except ServerGone as gone:

@@ -65,7 +65,7 @@ def _by_name(tools: list[Schema]) -> dict[str, Schema]:
     return {tool["function"]["name"]: tool for tool in tools}
 
 
-def text_of(result: CallToolResult) -> str:
+def result_text(result: CallToolResult) -> str:
     """Return a result as text. Raises ToolError if the result is an error."""
     text = "\n".join(map(_content_text, result.content))
     if not result.content and result.structured_content is not None:

@@ -58,7 +58,7 @@ def test_spelling_does_not_matter_and_entity_recall_counts_entities_in_tool_resu
 
 @pytest.mark.parametrize("comparison", [{}, {"comparison": "exact_match"}])
 @pytest.mark.parametrize("known", ["The The", "A", "!!!", "*"])
-def test_no_answer_is_never_right_although_normalisation_leaves_nothing_of_the_known_one(known, comparison):
+def test_an_empty_answer_is_never_right_even_if_normalisation_leaves_nothing_of_the_known_answer(known, comparison):
     constraints = {"answer": known, "answer_aliases": ["", "."]} | comparison
     assert [is_correct(constraints, answer) for answer in ("", " ", "?", known, f" {known.lower()}\n")] == [
         False, False, False, True, True,
