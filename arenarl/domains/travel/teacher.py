@@ -126,8 +126,6 @@ def _solve_search(attempt: _Attempt) -> list[str]:
     else:
         thought = attempt.say("city", f"See which {category} the city has.", f"看看城里有哪些{kind}。")
         lines = attempt.search_city(thought, *wishes)
-    if not lines:
-        return [attempt.say("nothing found", "I found no such place.", "没有找到合适的地方。")]
 
     def count_met(line: Line) -> int:
         """Count the met constraints on price and hours."""
@@ -167,7 +165,7 @@ def _solve_days(attempt: _Attempt) -> list[str]:
     if route:
         mode = attempt.say("driving", "By car (driving):", "驾车：")
         lines.append(f"{mode} {attempt.facts(route, 'distance', 'duration')}")
-    return lines or [attempt.say("nothing found", "I found no such places.", "没有找到合适的地方。")]
+    return lines
 
 
 def _solve_compare(attempt: _Attempt) -> list[str]:
