@@ -8,6 +8,7 @@ from parts import arena_of
 
 from arenarl.config.schema import Config, JudgeConfig, RewardConfig
 from arenarl.judges.embedded import EmbeddedJudge
+from arenarl.judges.factory import AlternatingJudge
 from arenarl.system.errors import UserError
 from arenarl.system.repository import ROOT
 from arenarl.trajectory import RolloutGroup
@@ -27,11 +28,11 @@ class Silent(EmbeddedJudge):
 def reward(tmp_path, monkeypatch):
     """Return the outcome of `GROUP` by a function with this body."""
 
-    def reward(body, group=GROUP, signature="async def own(query, trajectories, judge)"):
+    def reward(body, group=GROUP, signature="async def own(query, trajectories, judge)", wrap=lambda judge: judge):
         name = f"own_reward_{abs(hash((tmp_path, body, signature)))}"
         monkeypatch.syspath_prepend(tmp_path)
         (tmp_path / f"{name}.py").write_text(f"import asyncio, math, numpy as np\n{signature}:\n    {body}\n")
-        arena = arena_of(Config(reward=RewardConfig(name=f"{name}:own")), Silent(EXACT, truth_of, 0))
+        arena = arena_of(Config(reward=RewardConfig(name=f"{name}:own")), wrap(Silent(EXACT, truth_of, 0)))
         return arena.reward_groups([RolloutGroup(QUERY, group)])[0]
 
     return reward
@@ -64,13 +65,15 @@ def test_the_tournament_in_the_docs_skips_trajectories_without_a_rank(tmp_path, 
     assert silent is None and (best, invalid) == (1.0, 0.0) and 1 > middle > low > 0
 
 
-def test_judge_calls_are_counted_and_exceptions_keep_their_traceback(reward):
+@pytest.mark.parametrize("wrap", [lambda judge: judge, lambda judge: AlternatingJudge([judge, judge], seed=0)])
+def test_judge_calls_are_counted_and_exceptions_keep_their_traceback(reward, wrap):
     outcome = reward(
-        "return [v and v.totals[0] for v in await asyncio.gather(*(judge.score(query, one) for one in trajectories))]"
+        "return [v and v.totals[0] for v in await asyncio.gather(*(judge.score(query, one) for one in trajectories))]",
+        wrap=wrap,
     )
     assert outcome.rewards_G[0] > 0 and outcome.rewards_G[1:] == [None] * 3
     assert (outcome.judge_calls, outcome.failed_calls) == (3, 2)
-    assert reward("return [len(judge.weights(query))] * 3").judge_calls == 0
+    assert reward("return [len(judge.weights(query))] * 3", wrap=wrap).judge_calls == 0
     with pytest.raises(ZeroDivisionError):
         reward("return 1 / 0")
 

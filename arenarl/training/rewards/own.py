@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import AbstractContextManager
 from typing import Any
 
-from arenarl.judges.judge import Judge
+from arenarl.judges.judge import JUDGE_CALLS, Judge
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import import_named
 from arenarl.tournament.calls import as_number
@@ -61,7 +61,7 @@ class CountedJudge:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._judge, name)
-        if not inspect.iscoroutinefunction(method):
+        if name not in JUDGE_CALLS:
             return method
 
         async def ask(*arguments: Any, **keys: Any) -> Any:
