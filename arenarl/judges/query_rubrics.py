@@ -123,10 +123,10 @@ def main() -> None:
     written = asyncio.run(write_rubrics(client, config.judge.train, missing, form))
     records = stored | {record["query_id"]: record for record in written}
     write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])
-    print(f"{len(written)} rubrics written to {path}, {len(stored)} already there")
+    print(f"{len(written)} rubrics written to {path}, {len(queries) - len(missing)} already there")
     print(client.report())
     client.check()
-    if count := len(queries) - len(records):
+    if count := len(missing) - len(written):
         remedy = "rerun the command; invalid replies are stored, so change the model or the temperature for them"
         raise UserError(f"{count} queries have no rubric: {remedy}")
 

@@ -8,12 +8,14 @@ from parts import arena_of, trainer_judge_of
 
 from arenarl.config.schema import Config, JudgeConfig, RolloutConfig
 from arenarl.domains.travel.truth import examine
+from arenarl.judges import query_rubrics
 from arenarl.judges.judge import cached_examiner
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.query_rubrics import QueryRubric, read_query_rubrics, rubric_messages, write_rubrics
 from arenarl.judges.server import RUBRIC, JudgeServer
 from arenarl.llm.json_reply import parse_reply
 from arenarl.system.errors import UserError
+from arenarl.system.repository import ROOT
 from arenarl.trajectory import Query, RolloutGroup, write_jsonl
 
 ITEM = RUBRIC["rubrics"][0]
@@ -99,6 +101,27 @@ def test_the_checklist_of_a_query_holds_its_constraints_and_is_answered_item_by_
             assert outcome.rewards_G == pytest.approx(true.rewards_G) and outcome.judge_calls == 4
             rewards |= set(outcome.rewards_G)
         assert len(rewards) > 3
+
+
+@pytest.mark.parametrize("stale", [0, 1, 3])
+def test_missing_rubrics_are_counted_beside_rubrics_of_queries_that_are_gone(
+    taught, url, tmp_path, monkeypatch, capsys, stale
+):
+    """As after a change of the data; the file keeps only rubrics of its queries."""
+    monkeypatch.chdir(tmp_path)
+    known, *rest = queries = [one.query for one in taught[:3]]
+    written = [{"query_id": query.query_id, **RUBRIC} for query in rest[:1]]
+    monkeypatch.setattr(query_rubrics, "write_rubrics", lambda *_: asyncio.sleep(0, written))
+    stored = [known.query_id, *(f"gone {number}" for number in range(stale))]
+    write_jsonl(tmp_path / "rl_queries.jsonl", queries)
+    write_jsonl(tmp_path / "rl_rubrics.jsonl", [{"query_id": name, **RUBRIC} for name in stored])
+    (tmp_path / "judge.yaml").write_text(f"name: llm\nmodel: m\nbase_url: {url}\napi_key_variable: null\n")
+    words = ["--config", str(ROOT / "configs/quickstart.yaml"), "--judge", "judge.yaml", "--set", "data.folder=."]
+    monkeypatch.setattr("sys.argv", ["query_rubrics", *words])
+    with pytest.raises(UserError, match="^1 queries have no rubric"):
+        query_rubrics.main()
+    assert "1 rubrics written to rl_rubrics.jsonl, 1 already there" in capsys.readouterr().out
+    assert list(read_query_rubrics(tmp_path / "rl_rubrics.jsonl")) == [query.query_id for query in queries[:2]]
 
 
 def test_training_needs_a_rubric_for_every_query(taught, tmp_path):
