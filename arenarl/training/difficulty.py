@@ -122,7 +122,8 @@ def measure(config: Config) -> None:
                 client.check()
             records |= {record["query_id"]: record for record in gather_object(share)}
             if is_main_process():
-                write_jsonl(path, [records[query.query_id] for query in queries if query.query_id in records])
+                first = {query.query_id: records[query.query_id] for query in queries if query.query_id in records}
+                write_jsonl(path, (first | records).values())  # runs with other rl.subtasks share the file
             bar.update(len(batch))
     if is_main_process():
         write_mark(path.parent, pass_rate_file)

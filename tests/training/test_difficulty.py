@@ -99,6 +99,17 @@ def test_measuring_resumes_after_a_kill_and_restarts_with_other_settings(config,
     assert len(set(rolled_out)) == 6
 
 
+def test_runs_with_other_queries_keep_each_others_pass_rates(config, rolled_out):
+    path = Path("data/rl_queries.jsonl")
+    every = list(read_jsonl(path))
+    for queries, measured in ((every[:4], range(4)), (every[2:], (4, 5)), (every, ())):
+        rolled_out.clear()
+        write_jsonl(path, queries)
+        difficulty.measure(config)
+        assert set(rolled_out) == {f"q{number}" for number in measured}
+    assert sorted(record["query_id"] for record in read_jsonl(config.pass_rates)) == [f"q{k}" for k in range(6)]
+
+
 @pytest.mark.parametrize(("has_answers", "words"), [
     (False, "no query with a known answer .* leave rl.difficulty.filter out"),
     (True, "more tokens than the [0-9,]+ that the model reads; shorten it"),
