@@ -1,6 +1,7 @@
 """Figures of a table, in the style of a run's figures (`report/figures.py`): every row with its interval and seeds,
 learning curves, and, for a table with an axis, the series along the axis and against their cost."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def learning_curves(curves: dict[str, list[list[dict[str, Any]]]], table: Table,
                 axes.plot(share, values.mean(axis=0), **line)
         axes.set_title(title)
         axes.set_xlabel("share of the training steps")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center")
+    _add_legend(figure)
     return figure
 
 
@@ -87,7 +88,7 @@ def curve_panels(curves: dict[str, list[list[dict[str, Any]]]], table: Table, su
     figure = Figure(figsize=(3.4 * len(panels), 3.2), layout="constrained")
     grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, rows) in zip(grid, panels.items(), strict=True):
-        for line, row in zip(LINES, rows, strict=False):
+        for row, line in _styles(rows).items():
             if row in curves:
                 share, values = _curve(curves[row], table.figure)
                 plot_seeds(axes, share, values, label=table.rows[row].label, **line)
@@ -101,44 +102,63 @@ def curve_panels(curves: dict[str, list[list[dict[str, Any]]]], table: Table, su
 
 def _curve(seeds: list[list[dict[str, Any]]], name: str) -> tuple[list[float], np.ndarray]:
     """Return the share of the training steps (points,) and a figure's curves (seeds, points) of the finished seeds."""
-    length = max(map(len, seeds))
-    whole = [points for points in seeds if len(points) == length]
+    whole = [points for points in seeds if len(points) == max(map(len, seeds))]
     values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in whole])
-    return [point["step"] / seeds[0][-1]["step"] for point in seeds[0]], values
+    return [point["step"] / whole[0][-1]["step"] for point in whole[0]], values
 
 
 def against_axis(table: Table, summary: dict[str, Any]) -> Figure:
     """Plot each figure (rows of panels) against the axis, a line for each series; bars are 95 % over seeds."""
-    figures = _panels(table, summary)
+    figures, styles = _panels(table, summary), _styles(row.series for row in table.rows.values())
     figure = Figure(figsize=(9.5, 2.8 * len(figures)), layout="constrained")
     grid = figure.subplots(len(figures), len(table.panels), sharex=True, sharey="row", squeeze=False)
     for row, (name, title) in zip(grid, figures.items(), strict=True):
         for axes, panel in zip(row, table.panels, strict=True):
-            lines = _series(table, summary, panel)
-            for number, (line, (series, points)) in enumerate(zip(LINES, lines.items(), strict=False)):
-                places = np.array(list(points)) + _SHIFT * (number - (len(lines) - 1) / 2)
+            for series, points in _series(table, summary, panel).items():
+                places = np.array(list(points)) + _SHIFT * (list(styles).index(series) - (len(styles) - 1) / 2)
                 values = [point["figures"][name] for point in points.values()]  # a single seed has no bar
-                plot_with_bars(axes, places, values, elinewidth=None, label=series, **line)
+                plot_with_bars(axes, places, values, elinewidth=None, label=series, **styles[series])
             axes.set_title(f"{title}\n{panel}" if panel else title)
     grid[0, 0].set_xticks(sorted({row.at for row in table.rows.values() if row.at is not None}))
     figure.supxlabel(table.axis, fontsize="medium")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside right center")
+    _add_legend(figure)
     return figure
 
 
 def against_cost(table: Table, summary: dict[str, Any]) -> Figure:
     """Plot true quality against a run's judge calls, a point for each row, marked by its series."""
-    figure = Figure(figsize=(9.5, 3.2), layout="constrained")
+    figure, styles = (
+        Figure(figsize=(9.5, 3.2), layout="constrained"),
+        _styles(row.series for row in table.rows.values()),
+    )
     grid = figure.subplots(1, len(table.panels), sharex=True, sharey=True, squeeze=False)[0]
     for axes, panel in zip(grid, table.panels, strict=True):
-        for line, (series, points) in zip(LINES, _series(table, summary, panel).items(), strict=False):
+        for series, points in _series(table, summary, panel).items():
             calls = [row["judge_calls"] for row in points.values()]
             quality = [row["figures"]["quality"]["mean"] for row in points.values()]
-            axes.plot(calls, quality, label=series, **line | {"linestyle": ""})
+            axes.plot(calls, quality, label=series, **styles[series] | {"linestyle": ""})
         axes.set_title(f"true quality, 0 to 10\n{panel}" if panel else "true quality, 0 to 10")
     figure.supxlabel("judge calls of a run", fontsize="medium")
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside right center")
+    _add_legend(figure)
     return figure
+
+
+def _styles(names: Iterable[str | None]) -> dict[str, dict[str, Any]]:
+    """Return a line style for each name. With more names than `LINES`, each has a colour of its own."""
+    names = list(dict.fromkeys(filter(None, names)))
+    colours = mpl.colormaps["cividis"](np.linspace(0, 0.9, len(names)))
+    if len(names) <= len(LINES):
+        return dict(zip(names, LINES, strict=False))
+    return {name: LINES[place % len(LINES)] | {"color": colours[place]} for place, name in enumerate(names)}
+
+
+def _add_legend(figure: Figure) -> None:
+    """Add a legend with each label of any panel."""
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(list(handles.values()), list(handles), loc="outside right center")
 
 
 def _series(table: Table, summary: dict[str, Any], panel: str | None) -> dict[str, dict[float, dict[str, Any]]]:

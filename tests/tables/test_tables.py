@@ -26,7 +26,7 @@ from arenarl.system.errors import UserError
 from arenarl.tables import rows as tables
 from arenarl.tables import runner
 from arenarl.tables.__main__ import main
-from arenarl.tables.figures import against_axis, against_cost
+from arenarl.tables.figures import against_axis, against_cost, learning_curves
 from arenarl.tables.pages import method_table, scale_table, significant_rows, write_tables
 from arenarl.tables.rows import LATER_TABLES, TABLES, new_seeds, read_table, runs_of
 from arenarl.tables.store import FILE, read_runs, store_run
@@ -275,6 +275,28 @@ def test_a_table_with_an_axis_draws_each_series_against_it_and_against_its_cost(
     drawn = [[len(line.get_xydata()) for line in axes.get_lines()[:1]] for axes in against_axis(table, summary).axes]
     assert drawn == [[2], [1], [2], [1]]
     assert "![axis](axis.png)\n\n![cost](cost.png)" in page_of(tmp_path / "results")
+    # more series than line styles, and the first panel lacks the first one
+    first, *others = (replace(table.rows["one"], series=f"{number}", panel="q") for number in range(7))
+    table.rows |= {
+        "one": first,
+        "other": replace(others[0], panel="p"),
+        **{f"more {row.series}": row for row in others},
+    }
+    more = [summary["rows"][0] | {"row": f"more {row.series}"} for row in others]
+    figure = against_cost(table, summary | {"rows": [*summary["rows"], *more]})
+    lines = {panel.get_title()[-1]: {line.get_label(): line for line in panel.get_lines()} for panel in figure.axes}
+    assert list(lines["q"]) == list("0123456") and list(lines["p"]) == ["1"]
+    assert {tuple(lines[panel]["1"].get_color()) for panel in "qp"} == {tuple(lines["q"]["1"].get_color())}
+    assert len({tuple(line.get_color()) for line in lines["q"].values()}) == 7
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == set("0123456")
+
+
+def test_curves_of_finished_seeds_are_drawn_whichever_seed_is_not_finished(folder):
+    points = [{"step": at, "eval/sampled/win_rate": 50.0 + at, "eval/sampled/quality": 5.0} for at in (0, 10, 20)]
+    summary = {"judge": ["simulated"], "rows": []}
+    for seeds in ([points[:2], points], [points, points[:2]]):
+        figure = learning_curves({"one": seeds}, read_table("own", folder), summary)
+        assert figure.axes[0].get_lines()[0].get_xydata().tolist() == [[0, 50], [0.5, 60], [1, 70]]
 
 
 def test_seeds_after_the_first_five_form_a_replication_table(folder, tmp_path):
