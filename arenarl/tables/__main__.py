@@ -52,7 +52,8 @@ def main() -> None:
     from arenarl.tables.runner import missing_runs, run_all
     from arenarl.tables.summary import compare_with_stored
 
-    there = {run.key for run in runs} - {run.key for run in missing_runs(runs, results)} if arguments.again else set()
+    missing = {run.key for run in missing_runs(runs, results)} if arguments.again else set()
+    there = {run.key: run.loaded.run_dir for run in runs if run.key not in missing}
     failures = run_all(runs, results, arguments.workers)
     if arguments.again:
         for name, table in tables.items():

@@ -9,7 +9,7 @@ for sampled trajectories.
 
 import json
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -278,9 +278,12 @@ def _comparisons(table: Table, found: Found, verdicts: Verdicts) -> list[dict[st
     return comparisons
 
 
-def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win_rate", there: Collection = ()) -> str:
+def compare_with_stored(
+    name: str, again: Path, stored: Path, figure: str, there: Mapping[tuple[str, str, int], Path]
+) -> str:
     """Return a line for each repeated run, which compares it with the same seed's stored run or else with the row's
-    prediction interval. `there` are the (table, row, seed) in `again` that earlier, perhaps other, code finished."""
+    prediction interval. `there` has the folders of the (table, row, seed) that earlier, perhaps other, code finished.
+    """
     table = read_json(stored / name / "table.json") or {"rows": []}
     rows = {row["row"]: row for row in table["rows"]}
     lines, stored_runs = [], read_runs(stored / name)
@@ -292,10 +295,10 @@ def compare_with_stored(name: str, again: Path, stored: Path, figure: str = "win
         elif earlier:
             line += f", stored {earlier['figures'][figure]:.4f}: "
             line += "all figures are equal" if _agree(earlier, run) else f"different{_other_cpu(earlier, run)}"
-            if (name, row, seed) in there:
+            if folder := there.get((name, row, seed)):
                 commit = run.get("provenance", {}).get("commit")
                 line += f"; not run now, but earlier at commit {commit}: to run it again, "
-                line += f"delete its line in {again / name / FILE} and {again / row}"
+                line += f"delete its line in {again / name / FILE} and {folder}"
         elif (bounds := rows.get(row, {}).get("prediction")) and bounds[0] is not None:
             where = "inside" if bounds[0] <= run["figures"][figure] <= bounds[1] else "outside"
             line += f", 95 % prediction interval {bounds[0]:.1f} to {bounds[1]:.1f}: {where}"

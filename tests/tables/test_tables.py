@@ -24,7 +24,7 @@ from arenarl.studies.signal_figures import PROPERTIES, SIGNALS
 from arenarl.system.atomic_files import read_json, write_json, write_lines
 from arenarl.system.errors import UserError
 from arenarl.tables import rows as tables
-from arenarl.tables import runner
+from arenarl.tables import runner, summary
 from arenarl.tables.__main__ import main
 from arenarl.tables.figures import against_axis, against_cost, learning_curves
 from arenarl.tables.pages import method_table, scale_table, significant_rows, write_tables
@@ -531,15 +531,29 @@ def test_again_compares_with_the_same_seed_or_with_the_prediction_interval(folde
         run_of_steps = result(run, 50.0)
         run_of_steps["settings"]["rl.steps"] = steps
         store_run(place / "own", run_of_steps)
-    *lines, other_settings = compare_with_stored("own", again, stored).splitlines()
+    *lines, other_settings = compare_with_stored("own", again, stored, "win_rate", {}).splitlines()
     assert "not compared: the stored run was run with rl.steps at 7" in other_settings
     ends = ["all figures are equal", "different", "different, perhaps because", "inside", "outside"]
     assert all(line.rpartition(": ")[2].startswith(end) for line, end in zip(lines, ends, strict=True))
     assert "the stored run had another CPU (one; this is another)" in lines[2]
-    first, *rest = compare_with_stored("own", again, stored, there={("own", "one", 0)}).splitlines()
-    there = f"delete its line in {again / 'own' / FILE} and {again / 'one'}"
-    assert f"equal; not run now, but earlier at commit None: to run it again, {there}" in first
+    there = {("own", "one", 0): Path("its/folder")}
+    first, *rest = compare_with_stored("own", again, stored, "win_rate", there).splitlines()
+    how = f"delete its line in {again / 'own' / FILE} and its/folder"
+    assert f"equal; not run now, but earlier at commit None: to run it again, {how}" in first
     assert rest[:-1] == lines[1:]
+
+
+@pytest.mark.parametrize(("table", "folder"), [("fig1", "runs/again"), ("table_ahead", "runs/again/table_ahead")])
+def test_again_names_the_folder_of_an_earlier_run_of_any_seed_and_table(table, folder, monkeypatch):
+    there = {}
+    monkeypatch.setattr(runner, "missing_runs", lambda *_: [])
+    monkeypatch.setattr(runner, "run_all", lambda *_: [])
+    monkeypatch.setattr(summary, "compare_with_stored", lambda *given: there.update(given[-1]))
+    for seed in (0, 1):
+        monkeypatch.setattr(sys, "argv", ["tables", table, "--again", "--seed", f"{seed}"])
+        main()
+    folders = [f"{folder}/{row}{'-seed1' * seed}" for _, row, seed in there]
+    assert folders and list(map(str, there.values())) == folders
 
 
 def test_the_pages_equal_what_results_render_with_all_stored_runs(tmp_path, capsys):
@@ -733,6 +747,16 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkey
     assert sorted(trained) == ["one", "one", "other", "other"]
     assert runner.run_all([run for run in runs if run.row == "one"], tmp_path / "results", 2) == []
     assert len(trained) == 4
+
+
+@pytest.mark.parametrize(("end", "expected"), [
+    ("print('no \\udcff luck', flush=True); sys.exit(2)", "row: no \ufffd luck"),
+    ("print('50 %', flush=True); os.kill(os.getpid(), 9)", "row: killed by signal 9"),
+])  # fmt: skip
+def test_a_script_that_is_killed_or_prints_other_bytes_than_utf_8_is_a_failed_run(tmp_path, end, expected):
+    start = "import os, sys; sys.stdout.reconfigure(errors='surrogateescape');"
+    with pytest.raises(runner._RunFailed, match=f"^{expected} "):
+        runner._call([sys.executable, "-c", f"{start} {end}"], tmp_path / "log.txt", "row")
 
 
 @pytest.mark.parametrize(("figure", "figures", "message"), [
