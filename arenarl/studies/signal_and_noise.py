@@ -35,7 +35,6 @@ from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError, missing, run_cli
 from arenarl.training.arena import Arena
 from arenarl.training.metrics import rank_correlation
-from arenarl.training.queries import training_queries
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_steps
 
 Order = Sequence[float | None]  # one value per trajectory; higher is better
@@ -79,10 +78,12 @@ def kept_groups(config: Config, domain: Domain) -> dict[int, list[RolloutGroup]]
     path = config.run_dir / "rl" / "groups.jsonl"
     if not path.is_file():
         raise UserError(missing(path, "; run train_rl.py with this config and rl.eval_steps above 0"))
-    queries = training_queries(domain, config.rl, config.reward.name, config.pass_rates)
-    query_of = {query.query_id: query for query in queries}
+    query_of = {query.query_id: query for query in domain.read_split("rl")}
     groups: dict[int, list[RolloutGroup]] = {}
     for record in read_steps(path):
+        if record["query_id"] not in query_of:
+            problem = f"query {record['query_id']} is not in {config.data.folder}/rl_queries.jsonl"
+            raise UserError(f"{path}: {problem}; use the data that the run was trained on")
         trajectories = list(map(Trajectory.from_record, record["trajectories"]))
         groups.setdefault(record["step"], []).append(RolloutGroup(query_of[record["query_id"]], trajectories))
     return groups

@@ -180,6 +180,19 @@ def test_without_stored_groups_or_a_truth_the_error_says_what_to_do(config_of, t
         _properties(query, [Trajectory("q7", [message], "answer")], lambda *_: None)
 
 
+def test_groups_are_found_by_the_data_whatever_the_keys_that_choose_queries(config_of):
+    """The keys of training may have changed since; without its data, the run cannot be measured."""
+    chosen = ["rl.subtasks=[Search]", "rl.difficulty.filter=true", "rl.groups=1000"]
+    assert measure(config_of(*chosen), repeats=2) == measure(config_of(), repeats=2)
+    path = Path("data/rl_queries.jsonl")
+    first, *others = read_jsonl(path)
+    write_jsonl(path, others)
+    with pytest.raises(
+        UserError, match=f"groups.jsonl: query {first['query_id']} is not in data/rl_queries.jsonl; use"
+    ):
+        measure(config_of(), repeats=2)
+
+
 def test_the_study_runs_as_a_command(config_of, tmp_path, monkeypatch, capsys):
     rows = measure(config_of(), repeats=2)
     sets = sets_of({"data.folder": "data", "rollout.group_size": SIZE, "rl.groups": 2})
