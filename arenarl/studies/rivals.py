@@ -114,6 +114,7 @@ def _play(group: Group, topology: str, matches: int, **params) -> Ranking:
 
 
 def pointwise(group: Group, calls: int) -> Scores:
+    calls = min(calls, group.point_scores.size)  # a small group has fewer than the tokens of its tournament pay for
     return group.pointwise(calls), calls, calls * TOKENS.single
 
 

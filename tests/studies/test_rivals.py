@@ -53,6 +53,15 @@ def test_a_method_makes_its_own_calls_or_stays_within_the_budget(size):
     assert 1 < methods()["RULER"].afforded(budget * TOKENS.pair, size) < budget
 
 
+@pytest.mark.parametrize("size", range(2, 17))
+def test_no_score_counts_that_was_not_drawn(size):
+    group, budget = Group(size, NOISY, 0), bracket_calls(size) * TOKENS.pair
+    group.point_scores[:] = np.arange(size * size).reshape(size, size)
+    scores, calls, _ = rivals.pointwise(group, methods()["pointwise scores"].afforded(budget, size))
+    used = [row[: calls // size + (place < calls % size)] for place, row in enumerate(group.point_scores)]
+    assert scores == [np.mean(row) for row in used] and sum(map(len, used)) == calls
+
+
 def test_scores_rank_truly_without_errors_and_less_so_with_more_noise():
     for name in ("pointwise scores", "RULER", "RULER, 2 times the noise", "TournO: mixture"):
         assert tau(name, EXACT) > 0.93  # scores are rounded
