@@ -86,7 +86,7 @@ def tournament_reward(
         prompts: Rows, completions: Rows, completion_ids: Sequence[Sequence[int]] = (), log_metric: Log | None = None,
         **_: Any,
     ) -> list[float | None]:  # fmt: skip
-        cut = [bool(turn_ends) and not {*ids[-1:]} & {*turn_ends} for ids in completion_ids]
+        cut = [not {*ids[-1:]} & {*turn_ends} for ids in completion_ids] if turn_ends else None
         groups = read_groups(prompts, completions, num_generations, language, cut)
         outcomes = await asyncio.to_thread(arena.reward_groups, groups)
         arena.learn(num_generations, [outcome.scored_calls for outcome in outcomes])
@@ -103,14 +103,15 @@ def tournament_reward(
 
 
 def read_groups(
-    prompts: Rows, completions: Rows, size: int, language: str, cut: Sequence[bool] = ()
+    prompts: Rows, completions: Rows, size: int, language: str, cut: Sequence[bool] | None = None
 ) -> list[RolloutGroup]:
-    """Return TRL's rows as rollout groups of `size`; `cut` marks truncated completions.
+    """Return TRL's rows as rollout groups of `size`; `cut` marks truncated completions, if they are known.
 
     Raises UserError if the rows are not texts or messages, or not runs of `size` rows with one prompt.
     """
-    if not len(prompts) == len(completions) == len(cut or completions):
-        ids = f" and {len(cut)} completion_ids" if cut else ""
+    are_cut = [False] * len(completions) if cut is None else cut
+    if not len(prompts) == len(completions) == len(are_cut):
+        ids = "" if cut is None else f" and {len(cut)} completion_ids"
         raise UserError(
             f"tournament_reward: {len(prompts)} prompts, {len(completions)} completions{ids}; pass one of each per row"
         )
@@ -133,7 +134,7 @@ def read_groups(
             f"tournament_reward: all prompts have {min(runs)} or more rows, not num_generations={size}: "
             "pass the trainer's num_generations, and remove duplicate prompts from the dataset"
         )
-    groups, rows = [], list(zip(completions, [*cut] or [False] * len(completions), strict=True))
+    groups, rows = [], list(zip(completions, are_cut, strict=True))
     for first in range(0, len(prompts), size):
         query = chat_query(prompts[first], language)
         groups.append(RolloutGroup(query, [chat_trajectory(query, *row) for row in rows[first : first + size]]))

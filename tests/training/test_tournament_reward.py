@@ -61,6 +61,8 @@ def test_no_verdict_gives_no_reward_and_no_answer_or_a_truncated_one_the_last_ra
     )
     whole, cut, best, empty = asyncio.run(known(prompts=[USER] * 4, **rows))
     assert best > whole > cut == empty and asyncio.run(unknown(prompts=[USER] * 4, **rows))[1] == 1.0
+    with pytest.raises(UserError, match="4 prompts, 4 completions and 0 completion_ids; pass one of each per row"):
+        asyncio.run(known(prompts=[USER] * 4, completions=rows["completions"]))
 
 
 @pytest.mark.parametrize(("text", "thought", "answer"), [
