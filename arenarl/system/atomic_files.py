@@ -34,10 +34,10 @@ def atomic_path(path: Path) -> Iterator[Path]:
     remove(partial)
     try:
         yield partial
+        partial.replace(path)
     except BaseException:
         remove(partial)
         raise
-    partial.replace(path)
 
 
 def write_text(path: Path, text: str) -> None:

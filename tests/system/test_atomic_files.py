@@ -93,6 +93,13 @@ def test_the_next_writer_deletes_leftovers_of_a_killed_process_and_nothing_else(
     assert path.read_text() == "whole" and sorted(tmp_path.iterdir()) == sorted([path, *others])
 
 
+def test_a_file_that_cannot_replace_a_folder_leaves_nothing_behind(tmp_path):
+    (tmp_path / "file.json").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_json(tmp_path / "file.json", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["file.json"]
+
+
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 
