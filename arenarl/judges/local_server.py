@@ -6,6 +6,7 @@
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
 import socket
@@ -23,7 +24,7 @@ from aiohttp import web
 
 from arenarl.config.command_line import command_line, parse_arguments, share
 from arenarl.system.database import json_hash
-from arenarl.system.errors import UserError
+from arenarl.system.errors import OWNED, UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import text_of
 
@@ -194,9 +195,12 @@ def free_port() -> int:
 def running_server(
     config: str, overrides: Sequence[str], port: int, *options: str, module: str = "arenarl.judges.server"
 ) -> Iterator[str]:
-    """Run a server in a separate process and yield its address."""
+    """Run a server in a separate process, which also ends when this one is killed, and yield its address.
+    Raises UserError if the port is in use, because another server's replies would count as this one's."""
+    if _accepts(port):
+        raise UserError(f"port {port} is in use by another program; end it, or choose another port")
     command = [sys.executable, "-m", module, *command_line(config, overrides), "--port", str(port), *options]
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, env=os.environ | {OWNED: str(os.getpid())})
     try:
         while not _accepts(port):
             if process.poll() is not None:

@@ -2,6 +2,10 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -14,8 +18,10 @@ from parts import arena_of, examiner_of
 from arenarl.config.schema import Config, GroupStageConfig, JudgeConfig, RolloutConfig
 from arenarl.evaluation.evaluation import Panel, judge_trajectories
 from arenarl.judges.embedded import EmbeddedJudge
-from arenarl.judges.local_server import FAULTS
+from arenarl.judges.local_server import FAULTS, _accepts, free_port, running_server
 from arenarl.judges.server import JudgeServer
+from arenarl.system.errors import UserError
+from arenarl.system.repository import ROOT
 from arenarl.training.rewards import REWARDS
 from arenarl.trajectory import RolloutGroup
 
@@ -155,6 +161,37 @@ def test_equal_prompts_get_equal_replies_only_at_temperature_0(taught, serve, tm
             return asyncio.run(judge.compare(one.query, one.trajectory, other.trajectory, repeat)).dimensions
 
         assert dimensions(0.0, 0) == dimensions(0.0, 1) != dimensions(0.7, 0) != dimensions(0.7, 1)
+
+
+SERVER = """
+import socket, sys
+from arenarl.system.errors import run_cli
+
+def main():
+    with socket.create_server(("127.0.0.1", int(sys.argv[-1]))) as server:
+        while True:
+            server.accept()[0].close()
+
+run_cli(main)
+"""
+
+
+def test_a_server_ends_with_a_killed_study_and_no_other_server_takes_its_place(tmp_path):
+    """Another server's replies, with other faults and errors, would be measured as this one's."""
+    (tmp_path / "small_server.py").write_text(SERVER)
+    port, paths = free_port(), os.pathsep.join([str(tmp_path), str(ROOT)])
+    study = "import time; from arenarl.judges.local_server import running_server\nwith running_server"
+    study += f"('x', (), {port}, module='small_server'): print('up', flush=True); time.sleep(600)"
+    environment = os.environ | {"PYTHONPATH": paths}
+    with subprocess.Popen([sys.executable, "-c", study], env=environment, stdout=subprocess.PIPE) as running:
+        assert running.stdout.readline() == b"up\n"
+        with pytest.raises(UserError, match=f"port {port} is in use"), running_server("x", (), port):
+            pass
+        running.kill()
+    deadline = time.monotonic() + 60
+    while _accepts(port):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_an_unknown_prompt_and_a_wrong_key_are_refused(serve, taught, tmp_path):
