@@ -19,15 +19,15 @@ def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path
     """Return the RL split without held-out subtasks (travel: M-Day) and without queries of the wrong difficulty.
 
     `rl.subtasks` replaces the default choice of subtasks, and may include held-out subtasks. Without `pass_rates`,
-    before there is a policy to measure them with, all difficulties are right. Raises UserError if a subtask is
-    unknown, the reward needs known answers that are missing, or too few queries are left.
+    before there is a policy to measure them with, all difficulties are right. Raises UserError if a subtask has no
+    queries, the reward needs known answers that are missing, or too few queries are left.
     """
     queries, path = domain.read_split("rl"), Path(domain.data.folder) / "rl_queries.jsonl"
-    known = domain.subtasks_of(queries)
     present = {query.subtask for query in queries}  # a user's data may lack subtasks of the domain
-    wanted = rl.subtasks or [subtask for subtask in known if subtask in present and subtask not in domain.held_out]
-    if unknown := sorted(set(wanted) - set(known)):
-        raise UserError(f"rl.subtasks: unknown {', '.join(unknown)}; choose from {', '.join(known)}")
+    known = [subtask for subtask in domain.subtasks_of(queries) if subtask in present]
+    wanted = rl.subtasks or [subtask for subtask in known if subtask not in domain.held_out]
+    if unknown := sorted(set(wanted) - present):
+        raise UserError(f"rl.subtasks: {path} has no query of {', '.join(unknown)}; choose from {', '.join(known)}")
     queries = [query for query in queries if query.subtask in wanted]
     unanswered = [query for query in queries if not has_answer(query)]
     if unanswered and reward in REWARDS and REWARDS[reward].needs_answers:

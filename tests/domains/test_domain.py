@@ -62,7 +62,7 @@ def test_queries_are_read_with_their_subtasks_and_those_of_another_domain_refuse
     write_jsonl(tmp_path / "rl_queries.jsonl", [query("a", "poem"), query("b", "essay"), query("c", "poem")])
     assert [query.query_id for query in training_queries_of(config_of(tmp_path))] == ["a", "b", "c"]
     assert [query.query_id for query in training_queries_of(config_of(tmp_path, subtasks=["poem"]))] == ["a", "c"]
-    with pytest.raises(UserError, match="unknown novel; choose from poem, essay"):
+    with pytest.raises(UserError, match="has no query of novel; choose from poem, essay"):
         training_queries_of(config_of(tmp_path, subtasks=["novel"]))
     for name in ("rl_queries", "test_queries"):
         write_jsonl(tmp_path / f"{name}.jsonl", [query("a"), query("b", domain="travel")])

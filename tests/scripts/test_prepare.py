@@ -85,7 +85,7 @@ def test_training_reads_the_subtasks_that_the_config_names(prepared):
     for subtask, groups, problem in (
         ("M-Day", 2, None),
         ("M-Day", 3, "fewer than rl.groups=3"),
-        ("Serch", 3, "unknown S"),
+        ("Serch", 3, "rl_queries.jsonl has no query of Serch; choose from Direction,"),
     ):
         config.rl.subtasks, config.rl.groups = [subtask], groups
         if problem is None:

@@ -99,6 +99,15 @@ def test_measuring_resumes_after_a_kill_and_restarts_with_other_settings(config,
     assert len(set(rolled_out)) == 6
 
 
+def test_a_subtask_of_the_domain_without_queries_is_refused(config):
+    """Otherwise the run would train on the other subtasks alone."""
+    config.rl.subtasks, config.rl.difficulty.filter = ["synthetic_qa", "Report"], False
+    assert len(training_queries_of(config)) == 7
+    config.rl.subtasks += ["Ideation", "Overview"]
+    with pytest.raises(UserError, match="has no query of Ideation, Overview; choose from .*Report"):
+        training_queries_of(config)
+
+
 def test_runs_with_other_queries_keep_each_others_pass_rates(config, rolled_out):
     path = Path("data/rl_queries.jsonl")
     every = list(read_jsonl(path))
