@@ -45,7 +45,7 @@ def make_judge(
 
 
 def make_training_judges(
-    config: JudgesConfig, domain: Domain, examine: Examiner | None, client: LLMClient | None = None, seed: int = 0
+    config: JudgesConfig, domain: Domain, examine: Examiner | None, client: LLMClient | None, seed: int
 ) -> dict[str, Judge]:
     """Return the judges of `judge.train` and `judge.alternates` by their keys."""
     return {
@@ -71,11 +71,7 @@ class AlternatingJudge:
 
 
 def make_judges(
-    configs: Sequence[JudgeConfig],
-    domain: Domain,
-    examine: Examiner | None,
-    client: LLMClient | None = None,
-    seed: int = 0,
+    configs: Sequence[JudgeConfig], domain: Domain, examine: Examiner | None, client: LLMClient | None, seed: int
 ) -> list[Judge]:
     """Return the judges of `judge.eval`; simulated judges have independent noise."""
     return [make_judge(config, domain, examine, client, seed, f"eval{index}") for index, config in enumerate(configs)]

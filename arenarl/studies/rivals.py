@@ -174,7 +174,7 @@ def circular(group: Group, calls: int) -> Scores:
 
 
 def has_cycle(group: Group, both_orders: bool) -> bool:
-    """Return True if the verdicts on all pairs contain a cycle, in which a trajectory beats itself over others."""
+    """Return True if the verdicts on all pairs contain a cycle: a beats b, b beats c, and c beats a."""
     lead = group.pair_scores[..., 0] - group.pair_scores[..., 1]  # of the trajectory shown first
     lead = lead - lead.T if both_orders else np.triu(lead) - np.triu(lead).T
     return bool(feedback_arcs({(i, j) for i, j in np.argwhere(lead > 0).tolist()}, range(len(lead))))

@@ -3,7 +3,7 @@
 Gains of the patches, measured as in `trl_internals`:
 
 - `prepare`: on a CPU, the head computes logits only at labels, not for prompts and observations: SFT of 8 rows takes
-0.11 s instead of 0.16 s.
+  0.11 s instead of 0.16 s.
 - `RightPaddedTrainer`: no gain on a CPU. On a GPU, attention without a mask can use a fused causal kernel and allocates
   no mask of T x T, which rows of 16,384 tokens need.
 """

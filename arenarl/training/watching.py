@@ -156,7 +156,7 @@ def make_watcher(config: Config, domain: Domain, examine: Examiner | None, folde
     return Watcher(made, share, config.seed, folder / "watch.jsonl", client)
 
 
-def watch_metrics(watched: Sequence[Watched], usage: Usage | None = None) -> dict[str, list[float]]:
+def watch_metrics(watched: Sequence[Watched], usage: Usage | None) -> dict[str, list[float]]:
     """Return the watched groups' metrics as lists of values: one per trajectory, group or call."""
     pairs = [pair for group in watched for pair in zip(group.scores, group.judged, strict=True) if None not in pair]
     metrics = {

@@ -15,8 +15,9 @@ from arenarl.training.rewards.formulas import to_array
 
 
 def standardize(rewards_G: Rewards, ddof: int = 1, eps: float = 1e-4) -> np.ndarray:
-    """Return advantages (G,): (reward - mean) / (standard deviation + `eps`); 0 without a reward or if all are equal,
-    but for float noise, which a small `eps` would turn into advantages of ±1.
+    """Return advantages (G,): (reward - mean) / (standard deviation + `eps`); 0 without a reward.
+
+    Rewards that differ by float noise alone count as equal and have 0: a small `eps` would make them ±1.
 
     The defaults are TRL's; the paper names neither.
 
