@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -176,8 +177,16 @@ run_cli(main)
 """
 
 
-def test_a_server_ends_with_a_killed_study_and_no_other_server_takes_its_place(tmp_path):
-    """Another server's replies, with other faults and errors, would be measured as this one's."""
+def test_no_other_server_takes_the_place_of_a_studys_own():
+    """Another server's replies, with other faults and errors, would be measured."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(UserError, match=f"port {port} is in use"), running_server("x", (), port):
+            pass
+
+
+@pytest.mark.slow(seconds=4)
+def test_a_server_ends_with_a_killed_study(tmp_path):
     (tmp_path / "small_server.py").write_text(SERVER)
     port, paths = free_port(), os.pathsep.join([str(tmp_path), str(ROOT)])
     study = "import time; from arenarl.judges.local_server import running_server\nwith running_server"
@@ -185,8 +194,6 @@ def test_a_server_ends_with_a_killed_study_and_no_other_server_takes_its_place(t
     environment = os.environ | {"PYTHONPATH": paths}
     with subprocess.Popen([sys.executable, "-c", study], env=environment, stdout=subprocess.PIPE) as running:
         assert running.stdout.readline() == b"up\n"
-        with pytest.raises(UserError, match=f"port {port} is in use"), running_server("x", (), port):
-            pass
         running.kill()
     deadline = time.monotonic() + 60
     while _accepts(port):
