@@ -202,6 +202,11 @@ STARS = {  # table -> all comparisons with a star, which the claims at the top a
         "research_sft research_correctness", "retriever_sft research_correctness", "retriever_correctness retriever_sft"
     ],
     "table_credit": ["rubric_checklist arenarl_centered", "evolving_rubrics rubric_checklist"],
+    "table_gaming": [
+        *(f"{row} scores" for row in ("tournament", "balanced", "scores_two_judges", "tournament_two_judges")),
+        *(f"{row} scores" for row in ("scores_unbiased", "tournament_unbiased")), "scores scores_unbiased",
+        "scores_ranks_unbiased scores", "tournament scores_ranks",
+    ],
     "table_rankings": [],
     "table_ahead": [],
     "turns": [],
@@ -226,3 +231,27 @@ def test_about_half_of_the_comparisons_with_five_seeds_need_more_for_3_points():
     needed = [int(line[3].split()[0]) for line in lines if not ten & set(line[1].split(", "))]
     require("for about half of their comparisons too few for 3 points")
     assert 0.4 <= np.mean([seeds > 5 for seeds in needed]) <= 0.6
+
+
+def test_the_figures_on_gaming():
+    def more(row, other):
+        return interval(by_seed("table_gaming", row, "quality") - by_seed("table_gaming", other, "quality"), 1)
+
+    def of(row, figure="quality", digits=1):
+        return f"{by_seed('table_gaming', row, figure).mean():.{digits}f}"
+
+    require(
+        f"scores {more('scores_unbiased', 'scores')} * points, ArenaRL {more('tournament_unbiased', 'tournament')}."
+    )
+    require(f"ArenaRL {more('tournament', 'scores')} * points, `balanced` {more('balanced', 'scores')} *.")
+    require(f"leave ArenaRL a lead of {more('tournament', 'scores_repeats')}, which is not significant.")
+    invented = [
+        of(row, "invented_facts", 0) for row in ("scores", "tournament", "scores_unbiased", "tournament_unbiased")
+    ]
+    require(
+        "{} % of the stated facts are invented and after biased tournaments {} %; without bias {} and {} %.".format(
+            *invented
+        )
+    )
+    two = [of(row) for row in ("scores_two_judges", "tournament_two_judges", "scores_unbiased", "tournament_unbiased")]
+    require("scores {}, ArenaRL {}, without bias {} and {}.".format(*two))
