@@ -234,8 +234,8 @@ def test_about_half_of_the_comparisons_with_five_seeds_need_more_for_3_points():
 
 
 def test_the_figures_on_gaming():
-    def more(row, other):
-        return interval(by_seed("table_gaming", row, "quality") - by_seed("table_gaming", other, "quality"), 1)
+    def more(row, other, digits=1):
+        return interval(by_seed("table_gaming", row, "quality") - by_seed("table_gaming", other, "quality"), digits)
 
     def of(row, figure="quality", digits=1):
         return f"{by_seed('table_gaming', row, figure).mean():.{digits}f}"
@@ -245,6 +245,9 @@ def test_the_figures_on_gaming():
     )
     require(f"ArenaRL {more('tournament', 'scores')} * points, `balanced` {more('balanced', 'scores')} *.")
     require(f"leave ArenaRL a lead of {more('tournament', 'scores_repeats')}, which is not significant.")
+    ranks = more("scores_ranks", "scores", 2), more("tournament", "scores_ranks")
+    require("rank end as low ({} more than scores), and ArenaRL keeps {} * points more than they do.".format(*ranks))
+    require(f"Without bias, it is {more('tournament_unbiased', 'scores_ranks_unbiased')} ahead of them.")
     invented = [
         of(row, "invented_facts", 0) for row in ("scores", "tournament", "scores_unbiased", "tournament_unbiased")
     ]
