@@ -311,7 +311,7 @@ def show(text: str) -> None:
 def end_with_parent() -> None:
     """Exit when the parent process or the owner ends, even if it was killed. Does nothing without torchrun and `OWNED`.
 
-    The owner may have ended while this process was importing: its parent is then another process, that does not end.
+    The owner may have ended while this process was importing: its parent is then another process, which does not end.
     """
     parent = os.getppid()
     owner = int(os.environ.get(OWNED, parent))
@@ -326,13 +326,15 @@ def end_with_parent() -> None:
 
 
 def is_alive(process: int) -> bool:
-    """True if this machine has a process of that number."""
+    """Return True if a process of that number runs on this machine. A killed process that nobody waits for does not."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
     except PermissionError:  # another user's process
         pass
+    with suppress(OSError):  # only Linux has this file
+        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
     return True
 
 
