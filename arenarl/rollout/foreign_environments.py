@@ -78,8 +78,7 @@ class TRLEnvironment:
         return self._step(result)
 
     def _step(self, result: Any) -> Step:
-        done = getattr(self.inner, "done", False)  # maybe a bool of numpy, or a method
-        return Step(str(_join_blocks(result)), done=not callable(done) and bool(done))
+        return Step(str(_join_blocks(result)), done=_is_true(getattr(self.inner, "done", False)))
 
     @contextmanager
     def _tool_errors(self) -> Iterator[None]:
@@ -91,6 +90,12 @@ class TRLEnvironment:
             if isinstance(error, OSError) or not is_call_error:
                 raise
             raise ToolError(str(error) or type(error).__name__) from error
+
+
+def _is_true(value: Any) -> bool:
+    """Return True for True, also in numpy's or torch's type; False for any other value, such as a list or a method."""
+    is_array = str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
+    return value is True or (is_array and bool(value.all()))
 
 
 def _join_blocks(result: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 import httpx
 import numpy as np
 import pytest
+import torch
 from policies import Scripted, call, observations_of, think
 from pydantic import BaseModel, Field
 
@@ -15,6 +16,7 @@ from arenarl.config.schema import EnvironmentConfig, RolloutConfig
 from arenarl.domains.environments import environment_maker, make_environment
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.environment import ToolError, check_call
+from arenarl.rollout.foreign_environments import TRLEnvironment
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
@@ -151,6 +153,17 @@ def test_the_class_of_trls_documentation_runs_unchanged(tokenizer):
     assert trajectory.messages[0]["content"].endswith("The counter is 1.")
     assert observations_of(trajectory) == [["3"], ["6"], ["Error: too large a step"], []]
     assert (trajectory.stop_reason, trajectory.meta["reward"]) == ("done", 6.0)
+
+
+@pytest.mark.parametrize(("done", "is_over"), [
+    (True, True), (np.True_, True), (np.array([True]), True), (torch.tensor(True), True),
+    (False, False), (np.False_, False), (np.array([False]), False), (["first room"], False), (3, False), ("no", False),
+])  # fmt: skip
+def test_only_a_true_done_ends_a_trajectory(done, is_over):
+    """A class may keep a list or a number of finished tasks under this name."""
+    world = TRLEnvironment(IncrementEnv())
+    world.inner.done = done
+    assert world._step("seen").done is is_over
 
 
 def test_done_and_reward_are_read_and_a_dead_server_makes_the_trajectory_void(tokenizer):
