@@ -38,8 +38,9 @@ def has_answer(query: Query) -> bool:
 def is_correct(constraints: dict[str, Any], answer: str) -> bool:
     """Return whether an answer equals the known answer or an alias after normalisation.
 
-    The default ignores case, spacing, a leading article, and punctuation or Markdown at both ends. A text of which
-    normalisation leaves nothing, such as "The The", is compared as it is. An empty answer is never correct.
+    The default ignores case, spacing, a leading article, and punctuation or Markdown at both ends. If this leaves
+    nothing of a text, articles count ("The The", "A"); if still nothing is left, punctuation counts too. An empty
+    answer is never correct.
 
     >>> is_correct({"answer": "8,400", "answer_aliases": ["8400"]}, " 8400. "), is_correct({"answer": "1"}, "in 1")
     (True, False)
@@ -47,7 +48,7 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
     normalise = squad_form if constraints.get("comparison") == "exact_match" else plain_form
 
     def form(text: str) -> str:
-        return normalise(text) or text.strip().lower()
+        return normalise(text) or " ".join(_letters(text).split()) or " ".join(composed(text).lower().split())
 
     known = {form(text) for text in (constraints["answer"], *constraints.get("answer_aliases", ()))}
     return form(answer) in known - {""}
@@ -79,8 +80,11 @@ def squad_form(text: str) -> str:
     >>> squad_form("The  U.S.A., a\\ncountry")
     'usa country'
     """
-    letters = "".join(letter for letter in composed(text).lower() if letter not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", letters).split())
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", _letters(text)).split())
+
+
+def _letters(text: str) -> str:
+    return "".join(letter for letter in composed(text).lower() if letter not in string.punctuation)
 
 
 def entity_recall(query: Query, messages: list[dict[str, Any]]) -> float:

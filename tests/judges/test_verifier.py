@@ -65,6 +65,14 @@ def test_an_empty_answer_is_never_right_even_if_normalisation_leaves_nothing_of_
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("known", "answer", "is_right"), [
+    ("A", "A.", True), ("A", '"a"', True), ("A", "the", False), ("The The", "the  the!", True),
+    ("The The", "The", False), ("?!", "? !", False), ("? !", "?  !", True),
+])  # fmt: skip
+def test_case_spaces_and_punctuation_do_not_matter_in_answers_of_articles_alone(known, answer, is_right):
+    assert is_correct({"answer": known, "comparison": "exact_match"}, answer) == is_right
+
+
 class Flat(Truth):
     def __init__(self, score):
         self.score = score
