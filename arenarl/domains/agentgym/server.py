@@ -205,8 +205,8 @@ async def _try(kind: type[AgentGymServer], url: str) -> None:
     environment = kind(url)
     try:
         await environment.start(0)
-    except ServerFault:  # a server keeps an environment that is not closed
-        with suppress(ServerFault):
+    except (OSError, aiohttp.ClientError):  # a server keeps an environment that is not closed
+        with suppress(OSError, aiohttp.ClientError):
             await environment.close()
         raise
     if kind.foreign_route and (await _exchange("GET", url, kind.foreign_route))[0] != 404:
