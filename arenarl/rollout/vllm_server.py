@@ -68,9 +68,10 @@ class VLLMServer:
 
     async def _options(self) -> dict[str, Any]:
         info = await self.request("GET", _INFO)
-        if not isinstance(info, dict) or "vllm_config" not in info:
+        options = info.get("vllm_config") if isinstance(info, dict) else None
+        if not isinstance(options, dict) or not isinstance(options.get("model_config"), dict):
             raise self._foreign()
-        return info["vllm_config"]
+        return options
 
     def _foreign(self) -> UserError:
         return UserError(f"{self.url} is not a vLLM server that can load weights; start one with: {_START}")

@@ -54,7 +54,8 @@ def test_a_missing_or_another_server_is_refused_with_the_command_that_starts_it(
     missing = "at http://127.0.0.1:1 cannot be reached .*; start it with: python -m arenarl.rollout.vllm_server"
     with pytest.raises(UserError, match=missing):
         VLLMServer("http://127.0.0.1:1").require(policy_path, "float32")
-    for replies in ({}, {"/server_info": None}, {"/server_info": {"version": "1"}}):
+    infos = (None, {"version": "1"}, {"vllm_config": "model='m'"}, {"vllm_config": {}})
+    for replies in ({}, *({"/server_info": info} for info in infos)):
         other = pytest.raises(UserError, match="is not a vLLM server that can load weights; start one with")
         with serving(replies) as (url, _), other:
             VLLMServer(url).require(policy_path, "float32")
