@@ -196,18 +196,26 @@ def running_server(
     config: str, overrides: Sequence[str], port: int, *options: str, module: str = "arenarl.judges.server"
 ) -> Iterator[str]:
     """Run a server in a separate process, which also ends when this one is killed, and yield its address.
-    Raises UserError if the port is in use, because another server's replies would count as this one's."""
+
+    Raises UserError if the port is in use, because another server's replies would count as this one's, and if the
+    server ends before the block does. That also happens if another program takes the port while the server starts.
+    """
     if _accepts(port):
         raise UserError(f"port {port} is in use by another program; end it, or choose another port")
     command = [sys.executable, "-m", module, *command_line(config, overrides), "--port", str(port), *options]
     process = subprocess.Popen(command, env=os.environ | {OWNED: str(os.getpid())})
+
+    def require_running() -> None:
+        if process.poll() is not None:
+            end = f"ended with exit code {process.returncode}"
+            raise UserError(f"the server {module} {end}; its error is printed above")
+
     try:
         while not _accepts(port):
-            if process.poll() is not None:
-                end = f"ended with exit code {process.returncode}"
-                raise UserError(f"the server {module} {end}; its error is printed above")
+            require_running()
             time.sleep(0.1)
         yield f"http://127.0.0.1:{port}/v1"
+        require_running()
     finally:
         process.terminate()
         process.wait()

@@ -18,6 +18,7 @@ from parts import arena_of, examiner_of
 
 from arenarl.config.schema import Config, GroupStageConfig, JudgeConfig, RolloutConfig
 from arenarl.evaluation.evaluation import Panel, judge_trajectories
+from arenarl.judges import local_server
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.local_server import FAULTS, _accepts, free_port, running_server
 from arenarl.judges.server import JudgeServer
@@ -183,6 +184,17 @@ def test_no_other_server_takes_the_place_of_a_studys_own():
         port = other.getsockname()[1]
         with pytest.raises(UserError, match=f"port {port} is in use"), running_server("x", (), port):
             pass
+
+
+def test_a_server_that_could_not_take_its_port_ends_the_study_that_got_anothers_replies(monkeypatch):
+    """As if another server had taken the port while this one was starting."""
+    answers = iter([False, True])
+    monkeypatch.setattr(local_server, "_accepts", lambda port: next(answers))
+    ended = subprocess.Popen([sys.executable, "-c", "raise SystemExit(2)"])
+    monkeypatch.setattr(local_server.subprocess, "Popen", lambda *_, **__: ended)
+    with pytest.raises(UserError, match="the server small_server ended with exit code 2"):
+        with running_server("x", (), 1, module="small_server"):
+            ended.wait()
 
 
 @pytest.mark.slow(seconds=4)
