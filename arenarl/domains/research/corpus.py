@@ -27,6 +27,7 @@ from arenarl.system.user_input import first_problem
 from arenarl.trajectory import numbered_records
 
 LINK = "link"  # attribute of a relation that is known by its sentence only
+LARGER = "raise environment.search.corpus_size (with a corpus of your own: add pages)"  # remedy for too few queries
 _Text = Annotated[str, Field(min_length=1)]
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[^\sa-z])|\n+")
 

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 from arenarl.domains.domain import draw_new, mean_of
-from arenarl.domains.research.corpus import LINK, Corpus
+from arenarl.domains.research.corpus import LARGER, LINK, Corpus
 from arenarl.domains.research.facts import Entity
 from arenarl.trajectory import Query
 
@@ -36,7 +36,7 @@ def make_open_queries(corpus: Corpus, seed: str, count: int, taken: set[str] | N
         constraints = {"entities": [subject.name for subject in subjects], "facts": facts, "parts": parts}
         return Query(f"{seed}-{subtask}-{number:05d}", "research", subtask, "en", text, constraints)
 
-    remedy = "the corpus is too small; raise environment.search.corpus_size, or lower data.research.open_share"
+    remedy = f"the corpus is too small; {LARGER}, or lower data.research.open_share"
     return draw_new(draw_query, count, set() if taken is None else taken, remedy)
 
 

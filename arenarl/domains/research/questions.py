@@ -23,7 +23,7 @@ from arenarl.config.command_line import at_least, parse_arguments
 from arenarl.config.schema import EnvironmentConfig, ResearchDataConfig
 from arenarl.domains.domain import draw_new
 from arenarl.domains.known_answers import is_correct
-from arenarl.domains.research.corpus import LINK, Corpus, build_corpus, read_corpus
+from arenarl.domains.research.corpus import LARGER, LINK, Corpus, build_corpus, read_corpus
 from arenarl.domains.research.descriptions import Description, Link, Space, ask, choose_clues, read_description, render
 from arenarl.domains.research.environment import ResearchEnvironment
 from arenarl.domains.research.facts import Clue, Fact, fuzzify, pattern_of
@@ -33,7 +33,7 @@ from arenarl.trajectory import Query
 
 SUBTASK = "synthetic_qa"
 _REMEDY = (
-    "the corpus is too small, or data.research asks for too much; raise environment.search.corpus_size or "
+    f"the corpus is too small, or data.research asks for too much; {LARGER} or "
     "data.research.max_tool_calls, or lower data.research.hop_weights for many entities"
 )
 
