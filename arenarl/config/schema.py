@@ -490,7 +490,8 @@ class RewardConfig:
     repeats: Few = 1  # for pointwise_answer and pointwise_trajectory: calls per trajectory, averaged; a control with as
     # many calls as a tournament. Not in the papers; our choice
     as_ranks: Bool = False  # for pointwise_answer and pointwise_trajectory: reward the ranks of the scores as a
-    # tournament's ranks are (Eq. 6, ArenaRL); tells ranks from comparisons. Not in the papers; our choice
+    # tournament's ranks are (Eq. 6, ArenaRL); a control that shows what comparisons add to ranks. Not in the papers;
+    # our choice
 
 
 @dataclass

@@ -127,10 +127,8 @@ def against_axis(table: Table, summary: dict[str, Any]) -> Figure:
 
 def against_cost(table: Table, summary: dict[str, Any]) -> Figure:
     """Plot true quality against a run's judge calls, a point for each row, marked by its series."""
-    figure, styles = (
-        Figure(figsize=(9.5, 3.2), layout="constrained"),
-        _styles(row.series for row in table.rows.values()),
-    )
+    styles = _styles(row.series for row in table.rows.values())
+    figure = Figure(figsize=(9.5, 3.2), layout="constrained")
     grid = figure.subplots(1, len(table.panels), sharex=True, sharey=True, squeeze=False)[0]
     for axes, panel in zip(grid, table.panels, strict=True):
         for series, points in _series(table, summary, panel).items():

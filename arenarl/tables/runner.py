@@ -285,7 +285,7 @@ def _call(command: Sequence[str], log: Path, name: str) -> None:
     environment = os.environ | {OWNED: str(os.getpid())}
     with log.open("a", encoding="utf-8") as file:
         done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, check=False)
-    if (code := done.returncode) < 0:  # the log ends anywhere
+    if (code := done.returncode) < 0:  # the last line of its log says nothing about that
         raise _RunFailed(f"{name}: killed by signal {-code} ({log})")
     if code:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [f"exit code {code}"]
