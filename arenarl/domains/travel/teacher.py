@@ -126,6 +126,8 @@ def _solve_search(attempt: _Attempt) -> list[str]:
     else:
         thought = attempt.say("city", f"See which {category} the city has.", f"看看城里有哪些{kind}。")
         lines = attempt.search_city(thought, *wishes)
+    if not lines:
+        return [attempt.say("nothing found", "I found no such place.", "没有找到合适的地方。")]
 
     def count_met(line: Line) -> int:
         """Count the met constraints on price and hours."""
@@ -165,7 +167,7 @@ def _solve_days(attempt: _Attempt) -> list[str]:
     if route:
         mode = attempt.say("driving", "By car (driving):", "驾车：")
         lines.append(f"{mode} {attempt.facts(route, 'distance', 'duration')}")
-    return lines
+    return lines or [attempt.say("nothing found", "I found no such places.", "没有找到合适的地方。")]
 
 
 def _solve_compare(attempt: _Attempt) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from scripts import ROOT
@@ -13,7 +14,7 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.names import EVENING
 from arenarl.domains.travel.queries import HELD_OUT, SUBTASKS, make_queries
 from arenarl.domains.travel.teacher import HABITS, Teacher
-from arenarl.domains.travel.truth import examine
+from arenarl.domains.travel.truth import examine, has_truth
 from arenarl.trajectory import Query
 
 
@@ -55,6 +56,18 @@ def test_the_skill_is_the_probability_of_each_habit(world, compact):
         assert all(set(attempt) == set(HABITS) for attempt in habits)
         for habit in HABITS:
             assert sum(attempt[habit] for attempt in habits) / 300 == pytest.approx(expected, abs=0.1)
+
+
+@pytest.mark.parametrize(("subtask", "skill", "changes"), [
+    ("Search", 1.0, {"radius_m": 10}),
+    ("1-Day", 0.0, {"categories": ["museum"], "evening": None, "from_city": None}),
+])  # fmt: skip
+def test_a_query_of_your_own_that_no_place_meets_is_answered_too(world, compact, subtask, skill, changes):
+    """judge_check also solves such queries, written by you or by an LLM; drawn queries always have a place."""
+    (query,) = make_queries(world, subtask, "en", 1, "own", set())
+    query = replace(query, constraints=query.constraints | changes)
+    solved = Teacher(world, compact).solve(query, random.Random(1), skill)
+    assert has_truth(world, query) and solved.valid and "found" in solved.answer
 
 
 README = " ".join((ROOT / "data" / "README.md").read_text(encoding="utf-8").split())
