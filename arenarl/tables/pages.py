@@ -12,7 +12,7 @@ from typing import Any
 
 from arenarl.evaluation.over_seeds import FIRST_SEEDS
 from arenarl.report import markdown
-from arenarl.report.summary import format_figure, heading, listed, read_summaries
+from arenarl.report.summary import DIGITS, format_figure, heading, listed, read_summaries
 from arenarl.system.atomic_files import read_json, write_json, write_text
 from arenarl.tables.figures import draw
 from arenarl.tables.rows import Row, Table
@@ -263,7 +263,7 @@ def _figure_column(name: str) -> Column:
 
 def _mean_columns(kind: str, names: Sequence[Any], title: Callable[[Any], str]) -> list[Column]:
     """Return a column of means for each name of a row's `kind`, such as `by_subtask`."""
-    return [(title(name), lambda row, name=name: _mean(row[kind].get(name))) for name in names]
+    return [(title(name), lambda row, name=name: _mean(row[kind].get(name), DIGITS.get(name, 1))) for name in names]
 
 
 def _minus_reference(table: Table, summary: dict[str, Any]) -> Column:
@@ -361,8 +361,8 @@ def _figure(figure: dict[str, Any] | None, digits: int = 1) -> str:
     return format_figure(figure, digits) if figure and figure["mean"] is not None else "not run"
 
 
-def _mean(figure: dict[str, Any] | None) -> str:
-    return f"{figure['mean']:.1f}" if figure else "-"
+def _mean(figure: dict[str, Any] | None, digits: int = 1) -> str:
+    return f"{figure['mean']:.{digits}f}" if figure else "-"
 
 
 def _difference(table: Table, figures: dict[str, Any]) -> str:
