@@ -202,12 +202,15 @@ def test_a_worlds_visits_have_the_state_before_each_turn():
         assert len(domain.visits(group.query, trajectory.messages)) == len(read_turns(trajectory.messages))
 
 
+IN_TEXTCRAFT = ["environment.name=textcraft", "environment.domain=textcraft", "data.subtasks=[depth 1, depth 2]"]
+
+
 @pytest.mark.parametrize("name", ["gigpo", "gigpo_mean", "rtmc"])
 def test_state_credit_equals_hand_worked_values_for_each_token(name):
     domain, group = textcraft_group()
     rewards = [1.0, 0.0, None, 0.5, 0.0, 1.0]
     sets = ["rl.state_norm=none"] if name == "gigpo_mean" else []
-    config = load_config(CONFIGS / "agentgym" / f"textcraft_{name.partition('_')[0]}.yaml", sets)
+    config = load_config(CONFIGS / "agentgym" / f"babyai_{name.partition('_')[0]}.yaml", [*IN_TEXTCRAFT, *sets])
     visits = [domain.visits(group.query, one.messages) for one in group.trajectories]
     turns = [(row, turn) for row, of_row in enumerate(visits) for turn in range(len(of_row))]
     known = [(row, turn) for row, turn in turns if rewards[row] is not None]
@@ -259,6 +262,6 @@ def test_a_trajectory_whose_world_crashed_is_not_replayed(name, monkeypatch):
     group.trajectories[0] = replace(group.trajectories[0], messages=messages, stop_reason="tool_crash")
     world, act = type(domain.replay_world()), type(domain.replay_world()).act
     monkeypatch.setattr(world, "act", lambda self, action: 1 / (action != "crash") and act(self, action))
-    config = load_config(CONFIGS / "agentgym" / f"textcraft_{name}.yaml")
+    config = load_config(CONFIGS / "agentgym" / f"babyai_{name}.yaml", IN_TEXTCRAFT)
     found, _ = turn_advantages(config, group, [None, 1.0, 0.0], torch.ones(3, 4, dtype=torch.long))
     assert not found[0].any() and found.isfinite().all()
