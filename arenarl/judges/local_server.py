@@ -24,7 +24,7 @@ from aiohttp import web
 
 from arenarl.config.command_line import command_line, parse_arguments, share
 from arenarl.system.database import json_hash
-from arenarl.system.errors import OWNED, UserError
+from arenarl.system.errors import UserError, owned
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import text_of
 
@@ -203,7 +203,7 @@ def running_server(
     if _accepts(port):
         raise UserError(f"port {port} is in use by another program; end it, or choose another port")
     command = [sys.executable, "-m", module, *command_line(config, overrides), "--port", str(port), *options]
-    process = subprocess.Popen(command, env=os.environ | {OWNED: str(os.getpid())})
+    process = subprocess.Popen(command, env=os.environ | owned())
 
     def require_running() -> None:
         if process.poll() is not None:

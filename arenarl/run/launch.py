@@ -19,8 +19,8 @@ from arenarl.system.errors import (
     INTERRUPTED,
     LOST_CONNECTION,
     OUT_OF_MEMORY,
-    OWNED,
     explain,
+    owned,
     prepare_process,
     show,
 )
@@ -28,7 +28,7 @@ from arenarl.system.errors import (
 
 def main() -> int:
     prepare_process()
-    os.environ[OWNED] = str(os.getpid())
+    os.environ |= owned()
     logging.disable(logging.ERROR)  # torchrun's messages about signals and exit codes; the line below names the cause
     try:
         run(parse_args(sys.argv[1:]))

@@ -19,7 +19,7 @@ from typing import Any
 
 from arenarl.config.command_line import as_overrides, command_line
 from arenarl.system.atomic_files import read_json
-from arenarl.system.errors import OWNED
+from arenarl.system.errors import owned
 from arenarl.system.repository import ROOT
 
 Figures = dict[str, Any]
@@ -118,8 +118,8 @@ def _environment(has_gpu: bool) -> dict[str, str]:
     always = {
         "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "WANDB_MODE": "disabled", "HF_HUB_OFFLINE": "1",
         "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false", "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(Path(".model").resolve()), OWNED: str(os.getpid()),
-    }  # fmt: skip
+        "PIP_FIND_LINKS": str(Path(".model").resolve()),
+    } | owned()  # fmt: skip
     if has_gpu:  # only the first: transformers would use all of them in one process
         always["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
         return os.environ | always

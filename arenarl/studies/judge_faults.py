@@ -21,7 +21,7 @@ from arenarl.config.command_line import as_overrides, at_least, command_line, pa
 from arenarl.config.load import load_config
 from arenarl.judges.local_server import free_port, running_server
 from arenarl.system.atomic_files import read_json
-from arenarl.system.errors import OWNED, UserError, run_cli
+from arenarl.system.errors import UserError, owned, run_cli
 from arenarl.system.repository import ROOT
 from arenarl.trajectory import read_jsonl
 
@@ -39,7 +39,7 @@ def train(config: str, name: str, init_run: str, steps: int, port: int, override
         "judge.train.timeout_s": 0.5, "judge.concurrency": 16, "judge.store": str(FOLDER / f"{name}.sqlite"),
     }  # fmt: skip
     words = command_line(config, [*overrides, *as_overrides(keys)])
-    environment = os.environ | {OWNED: str(os.getpid())}  # it ends when this process is killed
+    environment = os.environ | owned()  # it ends when this process is killed
     done = subprocess.run([sys.executable, str(ROOT / "train_rl.py"), *words], env=environment, check=False)
     if done.returncode:
         raise UserError(f"training {name} ended with exit code {done.returncode}; its error is printed above")

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from arenarl.system.masking import mask
 
-OWNED = "ARENARL_OWNED"  # environment variable of a command that another started: the other's process number
+_OWNED = "ARENARL_OWNED"  # environment variable of a command that another started: the other's process number
 GO_ON = "the same command then resumes"
 INTERRUPTED = "interrupted; the same command resumes"
 OUT_OF_MEMORY = (
@@ -309,20 +309,25 @@ def show(text: str) -> None:
 
 
 def end_with_parent() -> None:
-    """Exit when the parent process or the owner ends, even if it was killed. Does nothing without torchrun and `OWNED`.
+    """Exit when the parent process or the owner ends, even if it was killed. Does nothing without torchrun and `owned`.
 
     The owner may have ended while this process was importing: its parent is then another process, which does not end.
     """
     parent = os.getppid()
-    owner = int(os.environ.get(OWNED, parent))
+    owner = int(os.environ.get(_OWNED, parent))
 
     def watch() -> None:
         while os.getppid() == parent and is_alive(owner):
             time.sleep(0.5)
         os._exit(1)
 
-    if "TORCHELASTIC_RUN_ID" in os.environ or OWNED in os.environ:
+    if "TORCHELASTIC_RUN_ID" in os.environ or _OWNED in os.environ:
         threading.Thread(target=watch, daemon=True).start()
+
+
+def owned() -> dict[str, str]:
+    """Return what a command needs in its environment to end when this process ends, even if it is killed."""
+    return {_OWNED: str(os.getpid())}
 
 
 def is_alive(process: int) -> bool:

@@ -102,7 +102,8 @@ def curve_panels(curves: dict[str, list[list[dict[str, Any]]]], table: Table, su
 
 def _curve(seeds: list[list[dict[str, Any]]], name: str) -> tuple[list[float], np.ndarray]:
     """Return the share of the training steps (points,) and a figure's curves (seeds, points) of the finished seeds."""
-    whole = [points for points in seeds if len(points) == max(map(len, seeds))]
+    length = max(map(len, seeds))
+    whole = [points for points in seeds if len(points) == length]
     values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in whole])
     return [point["step"] / whole[0][-1]["step"] for point in whole[0]], values
 

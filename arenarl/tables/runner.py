@@ -26,7 +26,7 @@ from arenarl.report.provenance import cpu
 from arenarl.report.summary import heading
 from arenarl.report.watching import watched_series
 from arenarl.system.atomic_files import hash_files, read_json
-from arenarl.system.errors import OWNED
+from arenarl.system.errors import owned
 from arenarl.system.progress import Bar, say
 from arenarl.tables.rows import Run
 from arenarl.tables.store import (
@@ -282,7 +282,7 @@ def _by_judge(judges: Sequence[JudgeConfig], figures: Sequence[dict[str, Any]]) 
 def _call(command: Sequence[str], log: Path, name: str) -> None:
     """Run a script with its output in `log`. The script also ends when this process is killed."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {OWNED: str(os.getpid())}
+    environment = os.environ | owned()
     with log.open("a", encoding="utf-8") as file:
         done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, check=False)
     if (code := done.returncode) < 0:  # the last line of its log says nothing about that

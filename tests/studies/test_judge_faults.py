@@ -6,7 +6,7 @@ import pytest
 
 from arenarl.studies import judge_faults
 from arenarl.studies.judge_faults import invented_scores, main
-from arenarl.system.errors import OWNED, UserError
+from arenarl.system.errors import UserError
 from arenarl.system.repository import ROOT
 
 
@@ -28,7 +28,7 @@ def test_training_ends_with_a_killed_study_and_its_failure_is_named(tmp_path, mo
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="training some ended with exit code 3"):
         judge_faults.train(str(ROOT / "configs/quickstart.yaml"), "some", "quickstart", 2, 1, [])
-    assert given["env"][OWNED] == str(os.getpid())
+    assert given["env"]["ARENARL_OWNED"] == str(os.getpid())
 
 
 @pytest.mark.parametrize(("option", "value"), [("--steps", "0"), ("--faults", "30")])
