@@ -28,7 +28,7 @@ from arenarl.system.event_loops import LoopThread
 from arenarl.system.progress import say
 from arenarl.trajectory import Query, parse_json
 
-CONNECT_S = 30.0  # seconds to connect to a server
+CONNECT_S = 30.0  # most seconds to connect to a server, and for the /close of an environment whose trial failed
 TRY_S = 300.0  # most seconds for the environment that is tried at the start, and the default of AgentGym's clients
 MOST_BYTES = 2**26  # of a reply; WebArena's has data besides the observation
 _LOST_PAGE = re.compile(r"Error: Env \d+ is dead|\d*|\[Errno 32\] Broken pipe")  # WebArena's observation of a lost one
@@ -205,9 +205,9 @@ async def _try(kind: type[AgentGymServer], url: str) -> None:
     environment = kind(url)
     try:
         await environment.start(0)
-    except (OSError, aiohttp.ClientError):  # a server keeps an environment that is not closed
+    except (OSError, aiohttp.ClientError, asyncio.CancelledError):  # a server keeps an environment that is not closed
         with suppress(OSError, aiohttp.ClientError):
-            await environment.close()
+            await asyncio.wait_for(environment.close(), CONNECT_S)
         raise
     if kind.foreign_route and (await _exchange("GET", url, kind.foreign_route))[0] != 404:
         raise ServerFault(f"it has a route /{kind.foreign_route}, so it serves another world")

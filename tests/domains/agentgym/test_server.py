@@ -178,9 +178,10 @@ def test_a_wrong_set_up_is_refused_before_work_starts(tokenizer):
         assert "/create: the reply is not JSON: [[" in refused("textcraft", url)
         assert "/create: the reply is not text in UTF-8" in refused("textcraft", url)
         assert "no reply within 0.5 s (environment.timeout_s" in refused("textcraft", url, timeout_s=0.5)
-        server.faults = {"reset": ["status", "close"]}
+        server.faults = {"reset": ["status", "close", "hang"]}
         assert "/reset: status 500" in refused("textcraft", url) and not server.worlds  # closed again
         assert "Server disconnected" in refused("textcraft", url) and not server.worlds
+        assert "no reply within 0.5 s" in refused("textcraft", url, timeout_s=0.5) and not server.worlds
     with running("webshop") as (server, url):
         server.reset = lambda body: ["a random item", None]  # as AgentGym's does without its own field
         assert "serves another world" in refused("sqlgym", url)
