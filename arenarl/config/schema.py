@@ -419,8 +419,8 @@ class JudgesConfig:
     store_only: Bool = False  # read replies only from the store, without key and calls; a missing reply stops the run
     max_calls: PositiveInt | None = None  # maximum paid calls of a run, over all stages and restarts; then it saves a
     # checkpoint and stops; null: no limit
-    max_cost: PositiveFloat | None = None  # maximum cost by price_in and price_out; then the run saves a checkpoint and
-    # stops; null: no limit
+    max_cost: PositiveFloat | None = None  # cost by price_in and price_out at which the run saves a checkpoint and
+    # stops; calls under way, at most `concurrency`, still end and may exceed it; null: no limit
     max_failure_share: Share = 0.2  # maximum share of failed verdicts among the last 200; above it the run saves a
     # checkpoint and stops
 

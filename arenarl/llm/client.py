@@ -8,6 +8,7 @@ spent budget, no reply for `patience_s`, too many failures. Then no further call
 """
 
 import asyncio
+import atexit
 import json
 import os
 import random
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -50,6 +52,7 @@ Reader = Callable[[str], Read]  # raises ValueError
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _SILENCE_S = 30.0  # seconds without a usable reply until a line says so
+_QUIET_S = 2.0  # seconds for which `close` waits without a line
 WINDOW, FEWEST = 200, 50  # the failure share covers the last WINDOW verdicts, and needs FEWEST of them
 _RETRIED_STATUS = (408, 409, 429)  # besides all statuses from 500
 _REFUSES_ALL = (401, 402, 403, 404, 405, 407, 410)  # a wrong key, account, path or proxy: all other calls fail too
@@ -61,6 +64,13 @@ _NO_MONEY = re.compile(
 
 
 _metered: ContextVar[list[Usage] | None] = ContextVar("metered", default=None)
+_clients: WeakSet["LLMClient"] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_clients):
+        client.close()
 
 
 @contextmanager
@@ -152,6 +162,7 @@ class LLMClient:
         self._last_error = self.last_failure = ""
         self._is_silence_reported = self._is_last_unreadable = False
         self._thread = LoopThread("llm-client", on_end=self.transport.close)
+        _clients.add(self)
 
     async def ask(
         self, llm: LLMConfig, messages: Messages, reply_type: type[Parsed], retry: str, repeat: int = 0, about: str = ""
@@ -191,19 +202,36 @@ class LLMClient:
         """Return the result of `take_usage` as a line for the terminal."""
         usage, spent = self.take_usage()
         cached = f" ({usage.tokens_cached:,} from the API's cache)" if usage.tokens_cached else ""
-        tokens = f"{usage.tokens_in:,} tokens in{cached}, {usage.tokens_out:,} out, cost {usage.cost:.2f}"
+        tokens = f"{usage.tokens_in:,} tokens in{cached}, {usage.tokens_out:,} out, cost {_price(usage.cost)}"
         if usage.unknown_tokens:
             tokens += f"; {usage.unknown_tokens:,} replies without a token count, charged the maximum possible cost"
         counts = f"{usage.calls:,} paid for ({tokens}), {usage.from_store:,} replies from the store"
         last = f" (the last: {self.last_failure})" if usage.failed else ""
-        so_far = f"{run_of(self.stage)} so far: {spent.calls:,} calls, cost {spent.cost:.2f}"
+        so_far = f"{run_of(self.stage)} so far: {spent.calls:,} calls, cost {_price(spent.cost)}"
         return f"LLM calls: {counts}, {usage.failed:,} verdicts failed{last}; {so_far}"
 
     def bill(self) -> str:
         """Return what the run has paid over all stages and restarts as a line for the terminal."""
         spent = self.take_usage()[1]
-        paid = f"{spent.calls:,} calls, {spent.tokens_in:,} tokens in, {spent.tokens_out:,} out, cost {spent.cost:.2f}"
+        tokens = f"{spent.tokens_in:,} tokens in, {spent.tokens_out:,} out"
+        paid = f"{spent.calls:,} calls, {tokens}, cost {_price(spent.cost)}"
         return f"bill of {run_of(self.stage)}, all stages and restarts: {paid}"
+
+    def close(self) -> None:
+        """Start no further call, and wait for the calls under way, so that their replies are stored and counted.
+        Ctrl-C ends the wait. Python's exit calls it too."""
+
+        async def finish() -> None:
+            self._stop("the run has ended")
+            if not (calls := self._in_flight.tasks):
+                return
+            _, pending = await asyncio.wait(calls, timeout=_QUIET_S)
+            if pending:
+                say(f"LLM calls: waiting for {len(pending)} calls that the API may charge; Ctrl-C to leave")
+                await asyncio.wait(pending)
+
+        with suppress(KeyboardInterrupt):
+            self._thread.submit(finish()).result()
 
     def check(self) -> None:
         """Raise RunStopped if `stop_reason` is set. All verdicts after it are missing."""
@@ -425,9 +453,9 @@ class LLMClient:
         if not self.store.reserve(self.stage, self.limits.max_calls, self.limits.max_cost):
             spent = self.store.spent(self.stage)
             limit = "max_calls" if spent.calls >= (self.limits.max_calls or float("inf")) else "max_cost"
-            paid = f"{run_of(self.stage)} has paid for {spent.calls} calls, cost {spent.cost:.2f}"
-            used = f"judge.{limit}={getattr(self.limits, limit)} is used up: {paid}"
-            self._stop(f"{used} over all its stages and starts; raise judge.{limit}")
+            paid = f"{spent.calls} calls, with those under way, cost so far {_price(spent.cost)}"
+            used = f"judge.{limit}={getattr(self.limits, limit)} is used up: {run_of(self.stage)} has made {paid}"
+            self._stop(f"{used}, over all its stages and starts; raise judge.{limit}")
         return not self.stop_reason
 
     def _count(self, is_failure: bool) -> None:
@@ -509,12 +537,24 @@ def _check_machines(limits: JudgesConfig) -> None:
 
 @contextmanager
 def billed(client: LLMClient | None) -> Iterator[None]:
-    """Print the run's bill when the `with` block ends, also after an error; on the main process only."""
+    """Close the client when the `with` block ends, also after an error, and print the run's bill on the main
+    process."""
     try:
         yield
     finally:
-        if client and is_main_process():
-            print(client.bill(), flush=True)
+        if client:
+            client.close()
+            if is_main_process():
+                print(client.bill(), flush=True)
+
+
+def _price(cost: float) -> str:
+    """Return a cost with two decimals, or with two digits if it is smaller.
+
+    >>> _price(12.3), _price(0.00123), _price(0.0)
+    ('12.30', '0.0012', '0.00')
+    """
+    return f"{cost:.2g}" if 0 < cost < 0.01 else f"{cost:.2f}"
 
 
 def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:

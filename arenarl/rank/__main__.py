@@ -99,6 +99,7 @@ def _rank(arguments: argparse.Namespace) -> None:
     finally:
         out.close()
         if ranker.client:
+            ranker.client.close()
             print(ranker.client.report(), flush=True)
     _conclude(arguments, candidates, ranker)
 

@@ -87,7 +87,8 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
     if judge.name != "llm":
         return judge.name
     rubric = domain_rubric(make_domain(config.environment, config.data).name, config.data.language)
-    query_rubrics = {"query_rubrics": hash_files([Path(judge.query_rubrics)])[:12]} if judge.query_rubrics else {}
+    rubrics = Path(judge.query_rubrics or "")
+    query_rubrics = {"query_rubrics": hash_files([rubrics])[:12]} if rubrics.is_file() else {}  # its reader reports it
     more = [*["turns"] * judge.name_turns, *["propose"] * (config.reward.name == "evolving_rubrics")]
     return _model_provenance(judge, prompt_hash(rubric, config.data.language, more)) | query_rubrics
 

@@ -170,6 +170,11 @@ class InFlight(Generic[Result]):
     def __contains__(self, key: Hashable) -> bool:
         return key in self._tasks
 
+    @property
+    def tasks(self) -> list[asyncio.Task[Result]]:
+        """The running tasks."""
+        return list(self._tasks.values())
+
     async def get(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Return the result of the key's running task, or else of a new task from `make`.
 

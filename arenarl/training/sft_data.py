@@ -88,15 +88,20 @@ def tokenize_trajectories(
     """
 
     def rows() -> Iterator[dict[str, Any]]:
-        has_label = False
+        has_label, lengths = False, []
         for record in read_trajectories(path):
             messages = with_system_prompt(_in_form(record["messages"], actions), system)
             row = tokenize(tokenizer, messages, tools and (record["tools"] or tools), max_length)
             first_label = next((place for place, label in enumerate(row["labels"]) if label != IGNORED), _NO_LABEL)
             has_label = has_label or first_label != _NO_LABEL
+            lengths.append(row["length"])
             yield row | {"first_label": first_label}
         if not has_label:
-            cause = "the chat template marks none, or sft.max_length cuts them all"
+            cause = "the chat template marks none (docs/chat_templates.md)"
+            if lengths and max(lengths) > max_length:
+                sizes = f"{min(lengths)} to {max(lengths)} tokens{', with the schemas of all tools' if tools else ''}"
+                remedy = "raise it, and policy.scratch.max_positions of a policy from scratch"
+                cause = f"sft.max_length={max_length} cuts them off, as trajectories have {sizes}; {remedy}"
             raise UserError(f"{path}: no assistant token to train on: {cause}")
 
     if store is None:

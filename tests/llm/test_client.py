@@ -273,7 +273,10 @@ def test_the_budget_stops_the_run_after_exactly_the_permitted_calls(tmp_path):
         client = client_of(tmp_path, max_calls=7)
         replies = ask_all(client, llm(url), repeats=range(20))
         assert sum(reply is not None for reply in replies) == len(script.requests) == 7
-        assert "judge.max_calls=7 is used up: run has paid for 7 calls" in client.stop_reason
+        assert (
+            "judge.max_calls=7 is used up: run has made 7 calls, with those under way, cost so far 0.00, over"
+            in client.stop_reason
+        )
         assert client.stop_reason.endswith("; raise judge.max_calls")
         again = client_of(tmp_path, max_calls=7)
         assert ask(again, llm(url), 0) == 5 and ask(again, llm(url), 99) is None and again.stop_reason

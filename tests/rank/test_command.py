@@ -1,12 +1,15 @@
 """The command `arenarl rank` against real judge servers: faults, kills, budgets, malformed lines, what it writes."""
 
+import asyncio
 import json
 import random
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 from judge_servers import answering, completion, raw, serving, write_judge
@@ -160,6 +163,34 @@ def test_a_spent_budget_stops_in_one_line_and_a_higher_one_goes_on(folder):
         assert all(None not in line["ranks"] for line in read("ranked.jsonl"))  # no rank is missing for want of money
         main(command("--max-calls", "72"))
     assert len(read("ranked.jsonl")) == 12
+
+
+LIBRARY = """
+import asyncio
+from arenarl.rank import Ranker
+ranker = Ranker("judge.yaml", rubric="a high number", topology="round_robin", run="rank", max_calls=30)
+asyncio.run(ranker.rank_all([("Prompt", [f"{first}", f"{second}"]) for first in range(9) for second in range(9)]))
+"""
+
+
+@pytest.mark.parametrize("words", [["-m", "arenarl", "rank", *command("--max-calls", "30")], ["-c", LIBRARY]])
+def test_calls_under_way_when_the_budget_is_spent_are_counted_and_stored(folder, words):
+    write_candidates(folder / "candidates.jsonl", 12, 3)
+    requests = []
+
+    async def reply(request):
+        requests.append(await request.json())
+        await asyncio.sleep(random.uniform(0.0, 0.5))
+        return score(requests[-1]["messages"][1]["content"], 0)
+
+    with serving(answering(reply)) as url:
+        write_judge(folder, url, **PRICES)
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60)
+    assert "judge.max_calls=30 is used up" in done.stderr and len(requests) == 30
+    with closing(sqlite3.connect("runs/replies.sqlite")) as store:
+        assert store.execute("SELECT (SELECT count(*) FROM replies), sum(calls) FROM spent").fetchone() == (30, 30)
+    if "rank" in words:
+        assert re.search(r"LLM calls: 30 paid for .* so far: 30 calls, cost 0.03", done.stdout)
 
 
 def test_a_judge_that_was_mended_after_unreadable_replies_needs_another_store_as_the_error_says(folder):

@@ -38,6 +38,8 @@ def test_a_judge_with_query_rubrics_and_data_have_the_hashes_of_their_files(tmp_
         config = load_config(CONFIGS / "quickstart.yaml", [f"judge.train.{key}" for key in llm])
         judges.append(provenance(config)["judge_train"])
     assert judges[0]["prompt"] == judges[1]["prompt"] and judges[0]["query_rubrics"] != judges[1]["query_rubrics"]
+    (tmp_path / "rubrics.jsonl").unlink()  # the judge reports it: commands without the judge go on
+    assert "query_rubrics" not in provenance(config)["judge_train"]
     (tmp_path / "test_queries.jsonl").write_text("{}\n")
     record = provenance(load_config(CONFIGS / "quickstart.yaml", [f"data.folder={tmp_path}"]))
     assert record["data_sha256"] == {"test_queries": hash_files([tmp_path / "test_queries.jsonl"])}

@@ -270,7 +270,7 @@ def test_llm_judges_are_paid_once_stop_at_their_budget_and_never_leak_the_key(fo
     with running_server(CONFIG, [f"data.folder={work / 'data'}"], port, "--log", str(log)):
         outputs.append(run(work, "train_rl.py", **zero3, **options, **{"judge.max_calls": 60}))
         assert outputs[-1].returncode != 0
-        assert "judge.max_calls=60 is used up: llm has paid for 60 calls" in outputs[-1].stderr
+        assert "judge.max_calls=60 is used up: llm has made 60 calls" in outputs[-1].stderr
         stopped = work / "runs" / "llm" / "rl"
         assert "saved runs/llm/rl/checkpoint-" in outputs[-1].stderr
         assert list(stopped.glob("checkpoint-*/trainer_state.json"))

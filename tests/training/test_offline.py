@@ -258,7 +258,7 @@ def test_a_spent_budget_stops_the_rounds_and_keeps_no_step_without_verdicts(fold
     rl = tmp_path / "runs/dpo/rl"
     with running_server(CONFIG, [f"data.folder={data}"], port):
         stopped = run(tmp_path, "train_rl.py", **options, judge__max_calls=45)
-        assert stopped.returncode == 2 and "judge.max_calls=45 is used up: dpo has paid for 45 calls" in stopped.stderr
+        assert stopped.returncode == 2 and "judge.max_calls=45 is used up: dpo has made 45 calls" in stopped.stderr
         before = (rl / "round1/examples.jsonl").read_text()
         run_well(tmp_path, "train_rl.py", **options)
     after = (rl / "round1/examples.jsonl").read_text()

@@ -139,12 +139,14 @@ def test_a_turn_that_spells_a_control_token_has_one_end(token, tokenizer):
 
 
 def test_without_an_assistant_token_to_train_on_data_are_refused(sft_path, policy_path, tokenizer):
-    with pytest.raises(UserError, match=r"sft\.max_length"):
+    lengths = tokenize_trajectories(sft_path, tokenizer, None, 4096)["length"]
+    sizes = f"have {min(lengths)} to {max(lengths)} tokens; raise it"
+    with pytest.raises(UserError, match=f"sft.max_length=5 cuts them off, as trajectories {sizes}"):
         tokenize_trajectories(sft_path, tokenizer, None, 5)
     unmarked = load_tokenizer(policy_path)
     for mark in ("{%- generation %}", "{%- endgeneration %}"):
         unmarked.chat_template = unmarked.chat_template.replace(mark, "")
-    with pytest.raises(UserError, match="no assistant token to train on"):
+    with pytest.raises(UserError, match="no assistant token to train on: the chat template marks none"):
         tokenize_trajectories(sft_path, unmarked, None, 4096)
 
 
