@@ -188,7 +188,7 @@ def over(old: Any, new: Any) -> Any:
 def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
     file = file_named(path)
     if not os.path.exists(file):
-        raise UserError(missing(path, _nearest(str(path), _shipped_files())))
+        raise UserError(missing(path, "".join(f"; did you mean {name}?" for name in _near_files(str(path)))))
     try:
         values = read_yaml(text_of_file(file))
     except ValueError as error:
@@ -214,8 +214,8 @@ def _read_base(source: Source, base: Any, derived: list[Path]) -> list[tuple[Sou
         raise UserError(f"{source.where}: base must be the path of a YAML, not {one_line(base)}")
     path = source.folder / _home(base, source.where)
     if source.is_file and not os.path.exists(file_named(path)):
-        near = _matches(base.lstrip("./"), _shipped_files())
-        hint = "".join(f"; did you mean {os.path.relpath(ROOT / name, source.folder)}?" for name in near)
+        near = [os.path.relpath(ROOT / name, source.folder) for name in _near_files(base)]
+        hint = "".join(f"; did you mean {name}?" for name in near)
         rule = "the path is relative to the YAML that names it"
         raise UserError(f"{source.where}: base={one_line(base)} does not exist; {rule}{hint}")
     return _read_layers(path, derived)
@@ -248,16 +248,17 @@ def _read_override(override: str) -> dict[str, Any]:
 
 
 def _nearest(name: str, known: list[str], prefix: str = "") -> str:
-    if matches := _matches(name, known):
+    """Return a suggestion of the known key closest to `name`, or else some known keys, the closest first."""
+    if matches := difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5):
         return f"; did you mean {prefix}{matches[0]}?"
-    return f"; known: {', '.join(sorted(known)[:20])}{', …' * (len(known) > 20)}"
+    closest = sorted(known, key=lambda key: difflib.SequenceMatcher(None, name[:200], key).ratio(), reverse=True)
+    return f"; known: {', '.join(closest[:20])}{', …' * (len(known) > 20)}"
 
 
-def _matches(name: str, known: list[str]) -> list[str]:
-    """Return the known name closest to `name`, as a list that is empty if none is close."""
-    return difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5)
-
-
-def _shipped_files() -> list[str]:
-    """Return the paths of this project's YAMLs, as a config names them."""
-    return [str(path.relative_to(ROOT)) for path in CONFIGS.rglob("*.yaml")]
+def _near_files(path: str) -> list[str]:
+    """Return the path of this project's YAML whose name is closest to that of `path`, as a config names it.
+    The list is empty if no name is close."""
+    files = {str(file.relative_to(ROOT)): file.stem for file in CONFIGS.rglob("*.yaml")}
+    stems = difflib.get_close_matches(Path(path).stem[:200], sorted(set(files.values())), n=1)
+    named = [file for file, stem in files.items() if stem in stems]
+    return difflib.get_close_matches(path[-200:], sorted(named), n=1, cutoff=0.0)

@@ -65,15 +65,14 @@ REWARDS = (
 )  # fmt: skip
 
 
-def _choice(names: Collection[str], kind: str = "Class") -> tuple[AfterValidator, WithJsonSchema]:
-    """Accept one of the names, or the import path of a user's class or function."""
+def _choice(names: Collection[str], kind: str = "Class", hint: str = "") -> tuple[AfterValidator, WithJsonSchema]:
+    """Accept one of the names, or the import path of a user's class or function. `hint` ends the error."""
     form, own = re.compile(_CLASS), f"package.module:{kind}"
 
     def check(text: str) -> str:
         if text not in names and not form.fullmatch(text):
-            raise ValueError(
-                f"choose {', '.join(names)}, or a {kind.lower()} of your own as {own}{did_you_mean(text, names)}"
-            )
+            near = did_you_mean(text, names)
+            raise ValueError(f"choose {', '.join(names)}, or a {kind.lower()} of your own as {own}{near}{hint}")
         return text
 
     return AfterValidator(check), WithJsonSchema({"enum": [*names, own]})
@@ -111,12 +110,12 @@ def _refuse_secret(text: str) -> str:
 VariableName = Annotated[Text, _pattern(r"[A-Za-z_][A-Za-z0-9_]*", _VARIABLE_RULE), AfterValidator(_refuse_secret)]
 # a field of a judge's reply, which pydantic forbids to begin with model_
 DimensionName = Annotated[str, _pattern(r"(?!model_)[A-Za-z]\w{0,60}", "must be a word, such as answer_clarity")]
-JudgeName = Annotated[Text, *_choice(("embedded", "llm"))]
+JudgeName = Annotated[Text, *_choice(("embedded", "llm"), hint="; for a model, set base to a file of configs/judges")]
 EnvironmentName = Annotated[Text, *_choice((
     "travel", "research", "textcraft", "babyai", "sciworld", "textcraft_server", "babyai_server", "sciworld_server",
     "alfworld_server", "searchqa_server", "webarena_server", "webshop_server", "sqlgym_server", "mcp", "none",
 ))]  # fmt: skip
-TopologyName = Annotated[Text, *_choice(TOPOLOGIES)]
+TopologyName = Annotated[Text, *_choice(TOPOLOGIES, hint="; the group stage is reward.name=tournament_grpo")]
 RewardName = Annotated[Text, *_choice(REWARDS, "function")]
 OwnFunction = Annotated[Text, _pattern(_CLASS, "must be a function of your own as package.module:function")]
 _DOMAINS = (

@@ -12,7 +12,7 @@ from arenarl.judges.judge import Judge
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.own import OwnJudge
 from arenarl.llm.client import LLMClient, open_client
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, did_you_mean
 from arenarl.system.repository import CONFIGS
 
 
@@ -26,8 +26,15 @@ def judge_keys(caller: str, judge: str | Path | Judge, rubric: str | Path | None
                 f"{caller}: judge={str(judge)!r:.100} is not a file: to take your own class, write a YAML file with "
                 f"the line name: {judge!s:.100} and pass the file, or pass an instance in Python"
             )
-        is_name = path.name == str(judge) and not path.suffix
-        return {"train": {"base": str(CONFIGS / "judges" / f"{path}.yaml" if is_name else path)}}
+        if path.name != str(judge) or path.suffix:
+            return {"train": {"base": str(path)}}
+        names = sorted(file.stem for file in (CONFIGS / "judges").glob("*.yaml"))
+        if path.name not in names:
+            raise UserError(
+                f"{caller}: judge={path.name:.100} is unknown{did_you_mean(path.name, names)}; choose a YAML file "
+                f"or a name of configs/judges: {', '.join(names)}"
+            )
+        return {"train": {"base": str(CONFIGS / "judges" / f"{path}.yaml")}}
     if isinstance(judge, type) or not hasattr(judge, "compare"):
         raise UserError(
             f"{caller}: judge={judge!r:.100} is not a judge: pass a name from configs/judges, "

@@ -186,7 +186,7 @@ def test_a_missing_file_or_base_names_the_nearest_relative_to_its_yaml(monkeypat
         with pytest.raises(UserError, match="run.yaml: base=nowhere.yaml does not exist"):
             run.write_text(text % "nowhere.yaml")
             load_config("run.yaml")
-    with pytest.raises(UserError, match="nowhere.yaml does not exist; known: ") as error:
+    with pytest.raises(UserError, match="nowhere.yaml does not exist ") as error:
         load_config("nowhere.yaml")
     assert str(error.value).endswith(f"(the current folder is {tmp_path})")
 
@@ -247,7 +247,9 @@ STAGE = "reward.name=tournament_grpo"
     (["rl.warmup_steps=3"], "rl.warmup_steps=3: needs rl.lr_scheduler=constant_with_warmup, not constant"),
     (["rl.warmup_steps=500", "rl.lr_scheduler=linear"], "rl.warmup_steps=500: must be below rl.steps"),
     (["judge.train.name=embeded"],
-     "judge.train.name=embeded: choose embedded, llm, or a class of your own as package.module:Class"),
+     "own as package.module:Class; did you mean embedded?; for a model, set base to a file of configs/judges"),
+    (["tournament.topology=group_stage"], "; the group stage is reward.name=tournament_grpo"),
+    (["rl.lr=1"], "unknown key rl.lr; known: lr_scheduler, "),
     (["judge.train.api_key_variable=sk-1234"],
      "judge.train.api_key_variable: must be the name of an environment variable, not its value"),
     (["policy.model=1.50"], "policy.model=1.5: must be text; what looks like a number or a truth value needs quotes"),

@@ -104,7 +104,7 @@ def test_rows_that_are_not_whole_groups_are_refused(rows, words):
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    ({"judge": "opnai"}, "opnai.yaml does not exist; did you mean configs/judges/openai.yaml"),
+    ({"judge": "opnai"}, "judge=opnai is unknown; did you mean openai"),
     ({"judge": "embedded"}, "works only in this project's own worlds"),
     ({"judge": "configs/judges/vllm.yaml", "topology": "knockout"}, "tournament.topology=knockout"),
     ({"judge": "vllm", "topolgy": "swiss"}, "did you mean tournament.topology?"),
