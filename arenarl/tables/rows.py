@@ -212,7 +212,7 @@ def runs_of(
     # a user's table has its own folders: its rows may have a shipped row's name and other settings
     place = folder if name in TABLES else f"{folder}/{name}"
     cold_start = table.cold_start_set | last
-    sft = load_config(table.cold_start, as_overrides(cold_start))
+    sft = _load(name, "the cold start", table.cold_start, cold_start)
     chosen = [row for row in table.rows if table.rows[row].is_run and (not rows or row in rows)]
     policy_of = {row: table.rows[row].policy_of or row for row in chosen}
     needed = dict.fromkeys((*chosen, *policy_of.values()))
@@ -221,7 +221,7 @@ def runs_of(
     of_run = {row: {"name": f"{place}/{row}", "rl.init_run": sft.name} for row in configs}
     changes = {row: of_table | table.rows[row].set | last | of_run[row] for row in configs}
     # loaded once for all seeds, because loading is slow
-    loaded = {row: load_config(config, as_overrides(changes[row])) for row, config in configs.items()}
+    loaded = {row: _load(name, f"row {row}", config, changes[row]) for row, config in configs.items()}
     for row, config in loaded.items():
         check_method(config)
         if "sampled" not in config.evaluate.decodings:
@@ -245,6 +245,13 @@ def runs_of(
             parts = (config, sft_of_seed, options, trained, training, start)
             runs.append(Run(name, row, seed, configs[row], *parts, checkpoint, table.figure, table.measure))
     return runs
+
+
+def _load(name: str, part: str, config: str, changes: dict[str, Any]) -> Config:
+    try:
+        return load_config(config, as_overrides(changes))
+    except UserError as error:
+        raise UserError(f"{FOLDER / name}.yaml, {part}: {error}") from error
 
 
 def new_seeds(name: str, table: Table, seeds: list[int]) -> str:

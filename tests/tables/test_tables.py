@@ -156,6 +156,13 @@ def test_an_unknown_table_row_or_seed_is_refused_with_the_known_ones(folder):
             read_table(name)
     with pytest.raises(UserError, match="has no row swis; known: one, other, closed"):
         runs_of("own", read_table("own", folder), ["swis"], [])
+    table = read_table("own", folder)
+    table.rows["other"].set["rl.stepz"] = 4
+    with pytest.raises(UserError, match=r"own.yaml, row other: .*unknown key rl.stepz; did you mean rl.steps\?"):
+        runs_of("own", table, [], [])
+    table.cold_start_set["sft.epochs"] = "many"
+    with pytest.raises(UserError, match="own.yaml, the cold start: .*sft.epochs=many: must be a valid number"):
+        runs_of("own", table, ["one"], [])
     with pytest.raises(UserError, match="row closed has only the paper's figures; there is nothing to run"):
         runs_of("own", read_table("own", folder), ["one", "closed"], [])
     with pytest.raises(UserError, match="seed -1: must be from 0"):
