@@ -26,22 +26,23 @@ function drawItem(set, row, item, view, actions) {
 
 function drawStandings(set, item, view, actions) {
   const ranks = item.tournaments[0].ranks;
+  const hasTruth = item.entrants.some((entrant) => entrant.quality != null);
   const order = [...item.entrants.keys()].sort((a, b) => (ranks[a] ?? Infinity) - (ranks[b] ?? Infinity) || a - b);
   const chooser = (index, side, sign) => el('button', { type: 'button', class: 'side-button', 'aria-pressed': String(view[side] === index),
     'aria-label': `${item.entrants[index].name} on the ${side}`, onclick: () => actions.show(side, index) }, sign);
   const rows = order.map((index) => {
     const entrant = item.entrants[index];
     const twin = entrant.same_as !== index && el('span', { class: 'quiet twin' }, ` = ${item.entrants[entrant.same_as].name}`);
-    return el('tr', {}, figure(ranks[index] == null ? '–' : String(ranks[index] + 1)),
+    return el('tr', {}, figure(ranks[index] == null ? '–' : String(ranks[index])),
       el('th', { scope: 'row' }, el('kbd', { class: 'quiet' }, String(index + 1)), ` ${entrant.name}`, twin),
-      figure(number(entrant.quality)),
+      hasTruth && figure(number(entrant.quality)),
       set.isTraining ? figure(number(entrant.reward, 2)) : el('td', {}, index > 0 && mark(view.outcomes[index])),
       el('td', {}, STOPS[entrant.stop_reason]),
       el('td', {}, chooser(index, 'left', 'L'), chooser(index, 'right', 'R')));
   });
   return el('section', {},
-    el('p', { class: 'caption' }, 'Ranks by the ', el('span', { class: 'label' }, set.judge), item.entrants.every((entrant) => entrant.quality == null) ? '.' : '; quality is noise-free, 0 to 10.'),
-    table('standings', 'Standings', ['rank', 'trajectory', 'quality', set.isTraining ? set.value : 'baseline', 'ended', 'show'].map((text) => head(text)), rows));
+    el('p', { class: 'caption' }, 'Ranks by the ', el('span', { class: 'label' }, set.judge), hasTruth ? ', 0 is best; quality is noise-free, 0 to 10.' : ', 0 is best.'),
+    table('standings', 'Standings', ['rank', 'trajectory', ...(hasTruth ? ['quality'] : []), set.isTraining ? set.value : 'baseline', 'ended', 'show'].map((text) => head(text)), rows));
 }
 
 function drawComparison([left, right]) {

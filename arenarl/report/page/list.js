@@ -6,9 +6,9 @@ const MARKS = {
 };
 
 const OTHER_SIGNS = {
-  '1.5': 'equal ranks: their mean', '= name': 'the same trajectory, which plays once', '+4': 'and four identical ones',
+  '0.5': 'equal ranks: their mean; 0 is best', '= name': 'the same trajectory, which plays once', '+4': 'and four identical ones',
   'L R': 'show it on the left, on the right',
-  '▸': 'advances in the bracket', '–': 'no value', bold: 'the higher of two scores',
+  '18.00': 'in a match: the sum over both orders', '▸': 'advances in the bracket', '–': 'no value', bold: 'the higher of two scores',
 };
 
 // The legend of all signs, in the help.
@@ -39,6 +39,7 @@ function drawFilters(set, view, change) {
   const distinct = (key) => [...new Set(set.rows.map((row) => row[key]))];
   const put = (key) => (value) => change({ [key]: value });
   const putEntrant = (key) => (value) => change({ [key]: value === '' ? null : Number(value) });
+  const hasTruth = set.rows.some((row) => row.qualities[0] != null);  // all orders but the first compare true qualities
   const outcomes = [['', 'anything'], ...Object.entries(MARKS).map(([key, [sign, text]]) => [key, `${sign} ${text}`])];
   const entrants = set.names.map((name, index) => [String(index), name]);
   const search = el('input', { id: 'search', type: 'search', value: view.text, placeholder: 'words, or an id', 'aria-keyshortcuts': '/',
@@ -48,12 +49,12 @@ function drawFilters(set, view, change) {
   byId('filters').replaceChildren(...[
     el('label', { class: 'wide' }, el('span', {}, 'search'), search),
     el('label', { class: 'wide check' }, inside, ' also in thoughts, tool calls, results and answers'),
-    choices('subtask', view.subtask, any(distinct('subtask'), 'all'), put('subtask'), { id: 'subtask' }),
+    distinct('subtask').length > 1 && choices('subtask', view.subtask, any(distinct('subtask'), 'all'), put('subtask'), { id: 'subtask' }),
     set.rows[0]?.step != null && choices('step', view.step, any(distinct('step'), 'all'), put('step'), { id: 'step' }),
     !set.isTraining && choices('left', view.left, entrants, putEntrant('left'), { id: 'left' }),
     !set.isTraining && choices('right', view.right ?? '', [['', 'nothing'], ...entrants], putEntrant('right'), { id: 'right' }),
     !set.isTraining && choices('left is', view.outcome, outcomes, put('outcome'), { id: 'outcome' }),
-    choices('order', view.order, Object.entries(ordersOf(set)).map(([key, [text]]) => [key, text]), put('order'), { id: 'order' }),
+    hasTruth && choices('order', view.order, Object.entries(ordersOf(set)).map(([key, [text]]) => [key, text]), put('order'), { id: 'order' }),
   ].filter(Boolean));
 }
 
