@@ -16,9 +16,9 @@ from arenarl.system.errors import UserError, did_you_mean
 from arenarl.system.repository import CONFIGS
 
 
-def judge_keys(caller: str, judge: str | Path | Judge, rubric: str | Path | None) -> dict[str, Any]:
+def judge_keys(caller: str, judge: str | Path | Judge) -> dict[str, Any]:
     """Return the judge's part of the config's section `judge`.
-    Raises UserError, starting with `caller`, for an invalid judge and for an instance with a rubric."""
+    Raises UserError, starting with `caller`, for an invalid judge."""
     if isinstance(judge, str | Path):
         path = Path(judge)
         if ":" in path.name and not path.exists():
@@ -40,7 +40,6 @@ def judge_keys(caller: str, judge: str | Path | Judge, rubric: str | Path | None
             f"{caller}: judge={judge!r:.100} is not a judge: pass a name from configs/judges, "
             "or an instance with an async method compare"
         )
-    _check_own_rubric(caller, rubric)
     return {}
 
 
@@ -54,6 +53,7 @@ def open_judge(
     work.
     """
     if not isinstance(judge, str | Path):
+        _check_own(caller, rubric, section)
         return OwnJudge(judge, type(judge).__name__), None
     config = section.train
     if config.name == "embedded":
@@ -66,15 +66,18 @@ def open_judge(
             f"{caller}: judge.query_rubrics needs queries with ids, which prompts lack; pass rubric as words or a file"
         )
     if config.name != "llm":
-        _check_own_rubric(caller, rubric)
+        _check_own(caller, rubric, section)
         return OwnJudge.of(config), None
     client, chosen = open_client([config], section, stage), _rubric(caller, rubric, language)
     return LLMJudge(config, client, lambda query: chosen), client
 
 
-def _check_own_rubric(caller: str, rubric: str | Path | None) -> None:
+def _check_own(caller: str, rubric: str | Path | None, section: JudgesConfig) -> None:
+    """Raise UserError for options that an own judge would ignore."""
     if rubric is not None:
         raise UserError(f"{caller}: your own judge contains its rubric; leave rubric out")
+    if section.max_calls is not None or section.max_cost is not None:
+        raise UserError(f"{caller}: max_calls and max_cost do not limit your own judge's calls; leave them out")
 
 
 def _rubric(caller: str, rubric: str | Path | None, language: str) -> Rubric:

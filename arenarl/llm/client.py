@@ -455,7 +455,7 @@ class LLMClient:
             limit = "max_calls" if spent.calls >= (self.limits.max_calls or float("inf")) else "max_cost"
             paid = f"{spent.calls} calls, with those under way, cost so far {_price(spent.cost)}"
             used = f"judge.{limit}={getattr(self.limits, limit)} is used up: {run_of(self.stage)} has made {paid}"
-            self._stop(f"{used}, over all its stages and starts; raise judge.{limit}")
+            self._stop(f"{used}, over all its stages and starts; raise judge.{limit}, or name another run")
         return not self.stop_reason
 
     def _count(self, is_failure: bool) -> None:

@@ -134,8 +134,7 @@ def estimate_lines(ranker: Ranker, candidates: Candidates, max_cost: float | Non
     """Return the estimate of calls, tokens and cost as a line, and a warning if it exceeds `max_cost`.
     Prompts are built for at most `_ESTIMATED` groups, spread over the file, and scaled by the number of groups."""
     if not ranker.client:
-        why = f"because {ranker.judge_name} is your own class and may call anything"
-        return [f"estimate: none, {why}; --max-calls and --max-cost do not limit it"]
+        return [f"estimate: none, because {ranker.judge_name} is your own class and may call anything"]
     every = -(-candidates.count // _ESTIMATED)
     sample = [group for number, group in enumerate(candidates) if number % every == 0]
     config, usages = ranker.judge.config, []

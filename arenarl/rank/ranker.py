@@ -113,7 +113,7 @@ class Ranker:
     ):
         limits = {"max_calls": max_calls, "max_cost": max_cost, "max_failure_share": max_failure_share}
         limits |= {"concurrency": concurrency, "store": str(store), "store_only": store_only}
-        keys = {"name": run, "judge": judge_keys("rank", judge, rubric) | limits}
+        keys = {"name": run, "judge": judge_keys("rank", judge) | limits}
         section = config_of_keys(keys, "rank").judge
         _check_topology(topology, params)
         self.language, self.topology, self.seed, self.params = language, topology, seed, params

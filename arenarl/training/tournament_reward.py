@@ -72,7 +72,7 @@ def tournament_reward(
     """
     limits = {"max_calls": max_calls, "max_cost": max_cost, "max_failure_share": max_failure_share}
     limits |= {"concurrency": concurrency, "store": str(store)}
-    judges = judge_keys("tournament_reward", judge, rubric) | limits
+    judges = judge_keys("tournament_reward", judge) | limits
     rollout = {"group_size": num_generations}
     keys = {"name": run, "rollout": rollout, "judge": judges, "tournament": tournament}
     config = config_of_keys(keys, "tournament_reward")

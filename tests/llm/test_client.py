@@ -277,7 +277,7 @@ def test_the_budget_stops_the_run_after_exactly_the_permitted_calls(tmp_path):
             "judge.max_calls=7 is used up: run has made 7 calls, with those under way, cost so far 0.00, over"
             in client.stop_reason
         )
-        assert client.stop_reason.endswith("; raise judge.max_calls")
+        assert client.stop_reason.endswith("; raise judge.max_calls, or name another run")
         again = client_of(tmp_path, max_calls=7)
         assert ask(again, llm(url), 0) == 5 and ask(again, llm(url), 99) is None and again.stop_reason
         dear = client_of(tmp_path, stage="dear", max_cost=0.03)

@@ -116,6 +116,7 @@ def test_rows_that_are_not_whole_groups_are_refused(rows, words):
     ({"judge": "vllm", "rubric": "configs/quickstart.yaml"}, "configs/quickstart.yaml is not a rubric"),
     ({"judge": "openai"}, "set the environment variable OPENAI_API_KEY"),
     ({"judge": Number(), "rubric": "kind"}, "your own judge contains its rubric"),
+    ({"judge": Number(), "max_cost": 9.0}, "max_calls and max_cost do not limit your own judge's calls"),
     ({"judge": Number}, "or an instance with an async method compare"),
     ({"judge": None}, "judge=None is not a judge: pass a name from configs/judges"),
 ])  # fmt: skip
