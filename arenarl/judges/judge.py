@@ -27,12 +27,13 @@ Examiner = Callable[[Query, Trajectory | View], Truth | None]
 @dataclass(frozen=True)
 class Verdict:
     """The scores of one judge call: per trajectory, in the order shown, a dict of dimension -> 0..10.
+    `total` turns such a dict into one score, 0..10; usually it is `Rubric.total`.
 
     With the judge's `name_turns`, a comparison also has the numbers, from 1, of each trajectory's pivotal turns.
     """
 
     dimensions: tuple[dict[str, float], ...]
-    total: Callable[[Mapping[str, float]], float]  # scores by dimension -> total 0..10, usually `Rubric.total`
+    total: Callable[[Mapping[str, float]], float]
     reason: str = ""  # one sentence, if the judge was asked for one (`judge.train.explain`)
     pivotal_turns: tuple[tuple[int, ...], ...] = ()
 
