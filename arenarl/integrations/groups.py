@@ -1,6 +1,7 @@
 """Groups of other trainers: split conversations with one prompt, and give every trajectory a number as its reward."""
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from arenarl.rank import RankedGroup
@@ -9,22 +10,24 @@ Messages = Sequence[dict[str, Any]]
 
 
 def split_chats(chats: Sequence[Messages]) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
-    """Return the messages before the first turn of the model, and what follows in each conversation.
+    """Return the messages before the model's first turn, and what follows in each conversation.
 
-    Raises ValueError if the conversations have different prompts.
+    A dialogue that all conversations share, up to a user's message, belongs to the prompt. Raises ValueError if the
+    conversations have different prompts.
 
     >>> user, yes, no = ({"role": role, "content": text} for role, text in
     ...                  [("user", "?"), ("assistant", "yes"), ("assistant", "no")])
     >>> split_chats([[user, yes], [user, no]]) == ([user], [[yes], [no]])
     True
+    >>> split_chats([[user, no, user, yes], [user, no, user, no]]) == ([user, no, user], [[yes], [no]])
+    True
     """
-    lengths = [
-        next((n for n, message in enumerate(chat) if message["role"] == "assistant"), len(chat)) for chat in chats
-    ]
-    prompts = [list(chat[:length]) for chat, length in zip(chats, lengths, strict=True)]
-    if any(prompt != prompts[0] for prompt in prompts):
+    start = next((n for n, message in enumerate(chats[0]) if message["role"] == "assistant"), len(chats[0]))
+    shared = list(takewhile(lambda step: all(message == step[0] for message in step), zip(*chats, strict=False)))
+    if len(shared) < start or any(message["role"] != "assistant" for chat in chats for message in chat[start:][:1]):
         raise ValueError("the conversations of a group must share their prompt: the messages before the model's first")
-    return prompts[0], [list(chat[length:]) for chat, length in zip(chats, lengths, strict=True)]
+    start = max([start, *(n for n, (message, *_) in enumerate(shared, start=1) if message["role"] == "user")])
+    return list(chats[0][:start]), [list(chat[start:]) for chat in chats]
 
 
 def neutral_rewards(ranked: RankedGroup) -> list[float]:

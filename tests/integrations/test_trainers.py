@@ -18,6 +18,7 @@ import pytest
 from judge_servers import Script, by_prompt, completion, serving
 from shared_groups import GROUPS, OPTIONS, RANKS, REWARDS, judge_file, ranking
 
+from arenarl.integrations.groups import split_chats
 from arenarl.system.errors import UserError
 from arenarl.trajectory.chats import chat_query, chat_trajectory
 
@@ -63,6 +64,24 @@ def test_rank_groups_gives_these_ranks_and_rewards(tmp_path):
         ranked = asyncio.run(ranker.rank_all(GROUPS))
     assert [group.ranks for group in ranked] == RANKS
     assert [group.rewards for group in ranked] == [pytest.approx(rewards) for rewards in REWARDS]
+
+
+def test_earlier_turns_of_a_dialogue_belong_to_the_prompt_and_tool_calls_to_the_candidate():
+    """Otherwise a judge sees the first question beside answers to the last one."""
+
+    def chat(*turns):
+        return [{"role": role, "content": text} for role, text in turns]
+
+    history = chat(("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello"), ("user", "2 + 2?"))
+    answers = [chat(("assistant", "4")), chat(("assistant", "5")), []]
+    assert split_chats([history + answer for answer in answers]) == (history, answers)
+    query, look = chat(("user", "Tea?")), chat(("assistant", ""), ("tool", "Assam"))
+    attempts = [[*look, *chat(("assistant", name))] for name in ("Assam", "Water")]
+    assert split_chats([query + attempt for attempt in attempts]) == (query, attempts)
+    others = [[*query, *attempts[0]], [*query, *query, *attempts[0]], [*chat(("user", "Coffee?")), *attempts[0]]]
+    for pair in ((others[0], others[1]), (others[1], others[0]), (others[0], others[2])):
+        with pytest.raises(ValueError, match="must share their prompt"):
+            split_chats(pair)
 
 
 def test_trl(tmp_path):
