@@ -142,7 +142,7 @@ def evaluate_policy(
     seed: int,
 ) -> list[Case]:
     """Roll out every query once at `temperature` (0: greedy), and judge it."""
-    return fill_unjudged(roll_out_and_judge(engine, attempts_at(queries, temperature, seed), baselines, panel))
+    return roll_out_and_judge(engine, attempts_at(queries, temperature, seed), baselines, panel)
 
 
 def roll_out_and_judge(
@@ -155,8 +155,7 @@ def roll_out_and_judge(
 ) -> list[Case]:
     """Roll out the attempts, and judge each trajectory from its end on, in a thread, while others are generated.
 
-    Pass the cases of each policy and decoding to `fill_unjudged`. Trajectories lose their token lists. `tick` is called
-    as each ends. Errors of judges abort the rollout.
+    Trajectories lose their token lists. `tick` is called as each ends. Errors of judges abort the rollout.
     """
 
     async def judge(incoming: IncomingGroup) -> Case:
@@ -192,11 +191,12 @@ def judge_trajectories(
         pairs = zip(queries, trajectories, strict=True)
         return await asyncio.gather(*(_judge_case(*pair, baselines, panel, has_stand_ins) for pair in pairs))
 
-    return fill_unjudged(asyncio.run(judge_all()))
+    return asyncio.run(judge_all())
 
 
 def fill_unjudged(cases: list[Case]) -> list[Case]:
-    """Give cases without judging outcomes only in the dimensions that the judges score in other cases."""
+    """Give cases without judging outcomes only in the dimensions that the judges score in other cases.
+    `cases` are all cases of a policy and decoding: a process's share may have no judged case."""
     if judged := [case.outcomes for case in cases if case.calls]:
         scored = np.where(np.isfinite(judged).any(axis=0), 0.0, math.nan)
         for case in cases:
@@ -253,9 +253,9 @@ def _outcomes(first: Verdict | None, second: Verdict | None, names: Sequence[str
 
 
 def gather_cases(queries: Sequence[Query], share: Sequence[Case]) -> list[Case]:
-    """Return the cases of all processes, in the order of `queries`. Call it on all processes."""
+    """Return the cases of all processes, in the order of `queries`, after `fill_unjudged`. Call it on all processes."""
     by_id = {case.query.query_id: case for case in gather_object(list(share))}
-    return [by_id[query.query_id] for query in queries]
+    return fill_unjudged([by_id[query.query_id] for query in queries])
 
 
 def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], examine: Examiner | None) -> list[Case]:

@@ -74,6 +74,8 @@ def within(case: Case, turns: int) -> Case:
     trajectory = replace(case.trajectory, messages=messages[: starts[turns]], stop_reason="max_turns")
     if case.score is not None:
         return replace(case, trajectory=trajectory, score=0.0)
+    if not case.calls and np.isnan(case.outcomes).all():  # the baseline is void
+        return replace(case, trajectory=trajectory)
     outcome = 0.0 if case.is_unopposed else -1.0
     return replace(case, trajectory=trajectory, outcomes=unjudged(case.outcomes, outcome), calls=[])
 
@@ -105,13 +107,12 @@ def estimates(passed: np.ndarray, k: int) -> np.ndarray:
 
 
 def _wins(case: Case) -> list[float]:
-    """Return 1 for a win, by judge; NaN without a baseline, or if baseline or trajectory is void."""
-    if not case.trajectory.valid and not case.trajectory.is_void and case.score is None:
-        return [0.0] * len(case.outcomes)
-    if case.is_unopposed:
-        return [1.0] * len(case.outcomes)
-    leads = case.leads or [None] * len(case.outcomes)
-    return [float("nan") if lead is None else float(lead > 0) for lead in leads]
+    """Return 1 for a win, 0 for a tie or a loss, by judge; NaN without a verdict, without a baseline, or if baseline
+    or trajectory is void."""
+    if case.calls:
+        return [float("nan") if lead is None else float(lead > 0) for lead in case.leads]
+    # not judged: the trajectory or the stand-in is invalid, so all dimensions have one outcome, or none has any
+    return [float("nan") if np.isnan(judged).all() else float(np.nanmax(judged) > 0) for judged in case.outcomes]
 
 
 def _passes(name: str, case: Case) -> list[float]:

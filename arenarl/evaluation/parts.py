@@ -20,7 +20,7 @@ from arenarl.config.schema import Config, LLMConfig, SearchConfig
 from arenarl.evaluation.evaluation import (
     Case,
     Panel,
-    fill_unjudged,
+    StoredCase,
     gather_cases,
     judge_trajectories,
     roll_out_and_judge,
@@ -138,6 +138,16 @@ def part_path(folder: Path, name: str, decoding: str, sample: int, turns: int | 
     return folder / f"{name}_{decoding}{''.join(endings)}.jsonl"
 
 
+def read_cases(path: Path) -> list[StoredCase]:
+    """Read the cases of a part, to compare runs.
+    Raises UserError if the file is missing, damaged, or of an earlier version."""
+    try:
+        return list(map(StoredCase.from_record, read_jsonl(path)))
+    except (UserError, LookupError) as error:
+        problem = "is missing, incomplete, or was written by an earlier version"
+        raise UserError(f"{path} {problem}; run evaluate.py again, which reuses the trajectories") from error
+
+
 def run_parts(
     config: Config,
     parts: Parts,
@@ -184,7 +194,7 @@ def run_parts(
             for number, key in enumerate(keys):
                 part = parts[key]
                 of_part = share[number * len(mine) : (number + 1) * len(mine)]
-                cases = gather_cases(queries, fill_unjudged(of_part))
+                cases = gather_cases(queries, of_part)
                 tested.by_turns.setdefault(key[:2], {}).setdefault(key[3], []).append(cases)
                 if not tested.baselines:  # no baselines are stored: use the first part's trajectories
                     tested.baselines = {case.query.query_id: case.trajectory for case in cases}
@@ -273,7 +283,7 @@ def _add_code(module: str, root: Path, files: set[Path]) -> None:
 
 def _imports(module: str, file: Path) -> Iterator[str]:
     """Yield the names of modules that a module may import; `from a import b` yields `a` and `a.b`."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

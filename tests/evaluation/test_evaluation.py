@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from arenarl.config.schema import Config
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.truth import TravelTruth
-from arenarl.evaluation.evaluation import Case, Panel, judge_trajectories, summarize
+from arenarl.evaluation.evaluation import Case, Panel, gather_cases, judge_trajectories, summarize
 from arenarl.evaluation.inference_scaling import pass_at_k, within
 from arenarl.evaluation.playoffs import play_offs
 from arenarl.judges.judge import Verdict
@@ -114,11 +114,17 @@ def test_neither_a_void_baseline_nor_a_dimension_that_a_judge_never_scores_gives
     judged = judge_trajectories([one.query for one in cases], trajectories, baselines, Panel([Paths()], None))
     assert np.isnan(judged[0].outcomes).all() and judged[1].outcomes[0, 0] == 1
     assert summarize(judged[:1], 0, 0)["win_rate"]["mean"] is None
+    invalid = replace(judged[0], trajectory=replace(judged[0].trajectory, stop_reason="no_answer"))
+    for without in (judged[0], invalid, within(judged[0], 0)):
+        assert pass_at_k([[without], [without]], 0, 0)["win"][0]["mean"] is None
     # Otherwise each dimension that the judge skips would add a zero to the mean win rate.
     cases = [case(number, number % 2 == 0, np.ones((1, DIMENSIONS))) for number in range(10)]
     trajectories = [replace(one.trajectory, meta={"turns": 2}) for one in cases]
     baselines = {one.query.query_id: one.trajectory for one in cases}
-    judged = judge_trajectories([one.query for one in cases], trajectories, baselines, Panel([Paths()], None))
+    queries, parts = [one.query for one in cases], []
+    for share in (slice(0, None, 2), slice(1, None, 2)):  # of two processes; the second one's trajectories are invalid
+        parts += judge_trajectories(queries[share], trajectories[share], baselines, Panel([Paths()], None))
+    judged = gather_cases(queries, parts)
     assert summarize(judged, 0, 0)["win_rate"]["mean"] == 50 and summarize(judged, 0, 0)["missing_verdicts"] == 0
     cut = [within(one, 0) for one in judged]
     assert [np.isfinite(one.outcomes).sum() for one in cut] == [1] * 10
@@ -140,7 +146,7 @@ def test_an_invalid_stand_in_loses_unjudged_to_valid_trajectories_in_every_figur
         trajectory.messages[1]["content"] = "<answer>\nother\n</answer>"
     trajectories = [replace(one.trajectory, meta={"turns": 2}) for one in cases]
     panel, queries = Panel([Paths()], None, is_own=True), [one.query for one in cases]
-    judged = judge_trajectories(queries, trajectories, standing, panel, has_stand_ins=True)
+    judged = gather_cases(queries, judge_trajectories(queries, trajectories, standing, panel, has_stand_ins=True))
     assert [one.outcomes[0, 0] for one in judged] == [1, 1, -1, 0]
     assert [bool(one.calls) for one in judged] == [True, False, False, False]
     assert all(np.isnan(one.outcomes[0, 1:]).all() for one in judged)  # the judge scores one dimension

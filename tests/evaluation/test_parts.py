@@ -112,6 +112,8 @@ def test_own_code_is_a_package_or_else_the_imported_modules(own, tmp_path):
     )
     assert [path.name for path in own_code(["pack.world:NoTools"])] == ["__init__.py", "lazy.py", "world.py"]
     assert own_code(["travel", "arenarl.rollout.environment:NoTools"]) == []
+    (tmp_path / "folder/old.py").write_bytes("# coding: latin-1\nclass World:\n    town = 'Köln'\n".encode("latin-1"))
+    assert [path.name for path in own_code(["folder.old:World"])] == ["old.py"]
 
 
 def test_a_new_temperature_budget_or_document_needs_new_trajectories_and_a_new_judge_does_not(tmp_path):
