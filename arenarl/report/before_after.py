@@ -13,24 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.evaluation.evaluation import StoredCase, restated
-from arenarl.evaluation.parts import part_path
+from arenarl.evaluation.parts import part_path, read_cases
 from arenarl.evaluation.statistics import Resampling, mean
 from arenarl.report import markdown
 from arenarl.report.summary import format_figure
 from arenarl.system.atomic_files import to_json, write_text
-from arenarl.system.errors import printable_lines
-from arenarl.trajectory import read_jsonl, read_turns
+from arenarl.system.errors import UserError, printable_lines
+from arenarl.trajectory import read_turns
 
 Pair = tuple[StoredCase, StoredCase]  # a query's case before RL and after it
 POLICIES = ("sft", "rl")
 
 
 def write_case(run_dir: Path, results_dir: Path) -> Path | None:
-    """Write case.md and return its path; None if the run lacks one of both policies, or no query has two verdicts."""
+    """Write case.md and return its path; None if the run lacks one of both policies, or no query has two verdicts.
+    Raises UserError if the files come from different evaluations, or from an earlier version."""
     paths = [part_path(run_dir / "evaluate", policy, "sampled", 0) for policy in POLICIES]
     if not all(path.is_file() for path in paths):
         return None
-    before, after = ([StoredCase.from_record(record) for record in read_jsonl(path)] for path in paths)
+    before, after = map(read_cases, paths)
+    if [case.query for case in before] != [case.query for case in after]:
+        raise UserError(f"{paths[0]} and {paths[1].name} come from different evaluations; run evaluate.py again")
     pairs = list(zip(before, after, strict=True))
     chosen = median_gain(pairs)
     if chosen is None:

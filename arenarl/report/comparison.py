@@ -22,7 +22,7 @@ from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.evaluation.evaluation import Case, StoredCase, figures_of
 from arenarl.evaluation.over_seeds import paired_difference
-from arenarl.evaluation.parts import part_path
+from arenarl.evaluation.parts import part_path, read_cases
 from arenarl.report.conclusion import folders_of
 from arenarl.report.figures import STYLE, Curve, draw_curves, read_curves, save_figure
 from arenarl.report.page import cell_of, embedded_figure, html_table, judge_label, read_evaluated, render
@@ -61,15 +61,9 @@ class EvaluatedRun:
         return {policy: self._read_cases(*policy.rsplit(" ", 1)) for policy in policies_of(self.summary)}
 
     def _read_cases(self, name: str, decoding: str) -> list[StoredCase]:
-        cases = []
-        for sample in [number for stored, number in self.config.evaluate.attempts if stored == decoding]:
-            path = part_path(self.folder / "evaluate", name, decoding, sample)
-            try:
-                cases += map(StoredCase.from_record, read_jsonl(path))
-            except (UserError, LookupError) as error:
-                problem = "is missing, incomplete, or was written by an earlier version"
-                raise UserError(f"{path} {problem}; run evaluate.py again, which reuses the trajectories") from error
-        return cases
+        samples = [number for stored, number in self.config.evaluate.attempts if stored == decoding]
+        paths = [part_path(self.folder / "evaluate", name, decoding, sample) for sample in samples]
+        return [case for path in paths for case in read_cases(path)]
 
     @cached_property
     def queries(self) -> dict[str, tuple[str, str]]:
@@ -263,7 +257,7 @@ def _curves(columns: Sequence[Column]) -> Curves:
     for column in columns:
         of_seeds = read_curves([run.folder for run in column])
         is_alike = all(_curve_settings(run.trained) == _curve_settings(first) for run in column)
-        if is_alike and all(of_seeds) and len(of_seeds) == len(column):
+        if is_alike and len(of_seeds) == len(column):
             curves[_label(column)] = of_seeds, first.evaluate.decodings[0]
     return curves if len(curves) > 1 else {}
 

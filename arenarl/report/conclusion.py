@@ -18,11 +18,12 @@ def meaning(summary: dict[str, Any]) -> list[str]:
     figures = summary["rl"].get("sampled") or summary["rl"]["greedy"]
     # the length of a pass@k curve is the number of samples per query
     queries = math.ceil(figures["cases"] / max(map(len, figures.get("pass_at_k", {}).values()), default=1))
-    judge = "the judge is simulated" if summary["judge"] == "simulated" else "a language model judged"
+    is_simulated = summary["judge"] == "simulated"
+    judge = "and the judge is simulated" if is_simulated else f"judged by {summary['judge']}"
     limits = "the intervals say nothing about other seeds (--set seed=1) or other judges"
     return [
         "RL after SFT: " + "; ".join(f"{decoding} {_change(summary, decoding)}" for decoding in summary["rl"]) + ".",
-        f"One seed, {queries} test queries, and {judge}: {limits}.",
+        f"One seed, {queries} test queries, {judge}: {limits}.",
     ]
 
 
@@ -55,7 +56,8 @@ def folders_of(run: str) -> tuple[Path, Path]:
             raise UserError(f"{run} is not a folder in {runs}; give a run's name, or its folder in runs/")
         folder = folder.resolve().relative_to(runs)
     config = Path("runs") / folder / "evaluate" / "config.yaml"
-    results = read_yaml(config.read_text(encoding="utf-8"))["results"] if config.is_file() else "runs"
+    settings = read_yaml(config.read_text(encoding="utf-8")) if config.is_file() else None
+    results = (settings or {}).get("results", "runs")  # earlier versions lack the key
     return Path("runs") / folder, Path(results) / folder
 
 

@@ -336,7 +336,9 @@ def save_figure(figure: Figure, path: Path) -> Path:
 
 
 def read_curves(run_dirs: Sequence[Path]) -> list[Curve]:
-    """Return the first run's curve, and the curves of all other runs that have the same steps."""
+    """Return the first run's curve, and the curves of all other runs that have the same steps; empty without a point
+    of the first run."""
     paths = [run_dir / "rl" / "curve.jsonl" for run_dir in run_dirs]
-    curves = [list(read_steps(path)) for path in paths if path.is_file()] if paths[0].is_file() else []
-    return [curve for curve in curves if [point["step"] for point in curve] == [point["step"] for point in curves[0]]]
+    first, *others = [list(read_steps(path)) if path.is_file() else [] for path in paths]
+    steps = [point["step"] for point in first]
+    return [first, *(curve for curve in others if [point["step"] for point in curve] == steps)] if first else []

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from arenarl.report.before_after import write_case
+from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, Trajectory, prompt_messages, write_jsonl
 from arenarl.trajectory.messages import assistant_message
 
@@ -74,3 +75,14 @@ def test_foreign_text_stays_in_its_cell_and_a_run_without_both_policies_has_no_c
     turn = next(line for line in lines if line.startswith("| turn 1 |"))
     assert turn.count("|") == 4 and not any(sign in turn for sign in ("<img", "<!--", "[link]", "`"))
     assert "a &#124; b<br>" in turn and turn.count("**") == 4
+
+
+def test_cases_of_two_evaluations_or_of_an_earlier_version_are_refused(tmp_path):
+    three = [record(number, LOST, 0.0) for number in range(3)]
+    for after in (three[:2], [*three[:2], record(3, WON, 0.0)]):
+        store(tmp_path, three, after)
+        with pytest.raises(UserError, match="come from different evaluations; run evaluate.py again"):
+            write_case(tmp_path, tmp_path)
+    store(tmp_path, three, [{key: value for key, value in one.items() if key != "outcomes"} for one in three])
+    with pytest.raises(UserError, match="written by an earlier version; run evaluate.py again"):
+        write_case(tmp_path, tmp_path)

@@ -22,3 +22,10 @@ def test_without_an_interval_no_difference_is_claimed():
     figures = {name: {"win_rate": {"mean": mean, "ci": [None, None]}, "cases": 2} for name, mean in means.items()}
     summary = {name: {"sampled": values} for name, values in figures.items()} | {"judge": "simulated"}
     assert "37.5 → 50.0 % (no interval: one query a subtask)" in meaning(summary)[0]
+
+
+def test_the_conclusion_names_the_judge():
+    summary = {name: {"sampled": {"cases": 4, "win_rate": WINS}} for name in ("sft", "rl")}
+    judges = {judge: meaning(summary | {"judge": judge})[1] for judge in ("simulated", "library:Librarian")}
+    assert "4 test queries, and the judge is simulated: the intervals" in judges["simulated"]
+    assert "4 test queries, judged by library:Librarian: the intervals" in judges["library:Librarian"]

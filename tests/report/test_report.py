@@ -150,6 +150,34 @@ def test_a_run_without_evaluation_is_refused(tmp_path):
         write_page(tmp_path / "runs" / "x", tmp_path / "results" / "x")
 
 
+def lines(path, change):
+    write_jsonl(path, change(list(read_jsonl(path))))
+
+
+def without(key):
+    return lambda records: [{name: value for name, value in record.items() if name != key} for record in records]
+
+
+@pytest.mark.parametrize(("damage", "error"), [
+    (lambda run, folder: lines(folder / "sft_sampled.jsonl", lambda records: records[:2]), "different evaluations"),
+    (lambda run, folder: lines(folder / "tournaments.jsonl", lambda records: records[1:]), "different evaluations"),
+    (lambda run, folder: lines(folder / "rl_greedy.jsonl", without("findings")), "rl_greedy.jsonl .* earlier version"),
+    (lambda run, folder: (folder / "rl_greedy.jsonl").unlink(), "rl_greedy.jsonl is missing or damaged"),
+    (lambda run, folder: write_json(run.results / "summary.json", {"run": "small"}), "summary.json .* earlier version"),
+])  # fmt: skip
+def test_files_of_several_evaluations_or_versions_are_refused(small_run, undrawn, damage, error):
+    """As after a kill while the evaluation is repeated with other data."""
+    damage(small_run, small_run.dir / "evaluate")
+    with pytest.raises(UserError, match=f"{error}.*; run evaluate.py again"):
+        small_run.page()
+
+
+def test_a_curve_whose_first_point_a_kill_cut_off_is_left_out(small_run, undrawn):
+    path = small_run.dir / "rl" / "curve.jsonl"
+    path.write_text(path.read_text()[:40])
+    assert "Learning curves" not in small_run.page()
+
+
 @pytest.mark.parametrize("results", ["results", "runs", "elsewhere"])
 def test_a_run_is_found_by_name_and_by_folder_and_other_folders_are_refused(tmp_path, monkeypatch, results):
     """A name may have several parts; the evaluation's config names the folder of the results."""
@@ -158,6 +186,8 @@ def test_a_run_is_found_by_name_and_by_folder_and_other_folders_are_refused(tmp_
     names = "tables/one runs/tables/one ./runs/tables/one/ {}/runs/tables/one runs/x/../tables/one".split()
     for name in names:
         assert folders_of(name.format(tmp_path)) == (Path("runs/tables/one"), Path(results, "tables/one"))
+    write_text(tmp_path / "runs/old/evaluate/config.yaml", "name: old\n")  # of an earlier version
+    assert folders_of("old") == (Path("runs/old"), Path("runs/old"))
     for folder in ("/tmp", "../one", "runs/../one"):
         with pytest.raises(UserError, match="is not a folder in"):
             folders_of(folder)

@@ -17,7 +17,7 @@ from typing import Any
 
 from arenarl.config.load import load_config
 from arenarl.report import summary as tables
-from arenarl.report.page.data import compress, evaluated_items, pack, sample_name, training_items
+from arenarl.report.page.data import RERUN, compress, evaluated_items, pack, sample_name, training_items
 from arenarl.report.summary import (
     PASSES,
     baseline_name,
@@ -35,6 +35,7 @@ from arenarl.system.yaml_text import read_yaml
 from arenarl.trajectory import read_jsonl, read_steps
 
 HERE = Path(__file__).parent
+_KEYS = {"run", "seed", "judge", "seconds", "checkpoints", "provenance"}  # of a summary
 SCRIPTS = ("dom.js", "store.js", "list.js", "tournament.js", "item.js", "app.js")
 
 
@@ -52,11 +53,14 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
 
 
 def read_evaluated(run_dir: Path, results_dir: Path) -> dict[str, Any]:
-    """Return the summary of a run. Raises UserError if the run has not been evaluated."""
+    """Return the summary of a run.
+    Raises UserError if the run has not been evaluated, or was evaluated by an earlier version."""
     summary = read_json(results_dir / "summary.json", dict[str, Any], "rerun evaluate.py")
     if summary is None or not (run_dir / "evaluate" / "tournaments.jsonl").is_file():
         how = f"run: python evaluate.py --config <its YAML>{current_folder(run_dir)}"
         raise UserError(f"{run_dir} has not been evaluated; {how}")
+    if not (_KEYS <= summary.keys() and "judge_is_simulated" in summary["provenance"]):
+        raise UserError(f"{results_dir / 'summary.json'} was written by an earlier version; {RERUN}")
     return summary
 
 

@@ -19,26 +19,41 @@ from arenarl.tournament.ranking import Match
 from arenarl.tournament.schedules import Place
 from arenarl.trajectory import Trajectory, read_jsonl, read_steps, read_turns
 
+RERUN = "run evaluate.py again, which reuses the trajectories"
 BLOCK_CHARACTERS = 250_000  # JSON per block: opens in a few milliseconds and compresses well
 
 Item = dict[str, Any]
 
 
 def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
-    """Yield the test queries of runs/<run>/evaluate; the first entrant is the stored baseline, or its stand-in."""
-    files = [list(read_jsonl(folder / f"{name.replace(' ', '_')}.jsonl")) for name in entrants]
+    """Yield the test queries of runs/<run>/evaluate; the first entrant is the stored baseline, or its stand-in.
+    Raises UserError if the files come from different evaluations, or from an earlier version."""
+    files = [_read(folder / f"{name.replace(' ', '_')}.jsonl", {"query_id", "findings"}) for name in entrants]
     by_query: dict[str, list[dict]] = {}
-    for record in read_jsonl(folder / "tournaments.jsonl"):
+    for record in _read(folder / "tournaments.jsonl", {"query_id", "entrants"}):
         by_query.setdefault(record["query_id"], []).append(record)
+    is_one = all(record["entrants"] == entrants for records in by_query.values() for record in records)
+    if not is_one or any([record["query_id"] for record in file] != list(by_query) for file in files):
+        raise UserError(f"{folder}: the files come from different evaluations; {RERUN}")
     for records in zip(*files, strict=True):
         tournaments = by_query[records[0]["query_id"]]
-        if any(record["entrants"] != entrants for record in tournaments):
-            raise UserError(f"{folder}: the files come from different evaluations; run evaluate.py again")
         pairs = zip(entrants, records, strict=True)
         trajectories = [{"name": name, **trajectory_data(record), **record["findings"]} for name, record in pairs]
         judges = [f"judge {record['judge'] + 1}" if len(tournaments) > 1 else "" for record in tournaments]
         results = [tournament_data(*pair, pair[0]["topology"]) for pair in zip(tournaments, judges, strict=True)]
         yield {**_heading(records[0]), "entrants": trajectories, "tournaments": results}
+
+
+def _read(path: Path, keys: set[str]) -> list[dict[str, Any]]:
+    """Read a file of the evaluation. Raises UserError if it is missing or damaged, or a record lacks one of the keys,
+    as in a file of an earlier version."""
+    try:
+        records = list(read_jsonl(path))
+    except UserError as error:
+        raise UserError(f"{path} is missing or damaged; {RERUN}") from error
+    if any(not keys <= record.keys() for record in records):
+        raise UserError(f"{path} was written by an earlier version; {RERUN}")
+    return records
 
 
 def training_items(path: Path, topology: str) -> Iterator[Item]:
