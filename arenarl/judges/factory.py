@@ -109,9 +109,9 @@ def refuse_without_checklist(reward: str, judge: Judge, queries: Sequence[Query]
 
 def _query_rubrics(path: Path, domain: Domain) -> Callable[[Query], Rubric]:
     """Return a function from a query to its written rubric. Raises UserError if an RL query has none."""
-    rubrics = read_query_rubrics(path)
-    missing = [query.query_id for query in domain.read_split("rl") if query.query_id not in rubrics]
-    if missing:
+    queries = domain.read_split("rl")
+    rubrics = read_query_rubrics(path, queries)
+    if missing := [query.query_id for query in queries if query.query_id not in rubrics]:
         command = "python -m arenarl.judges.query_rubrics"
         raise UserError(f"{path} lacks {len(missing)} rubrics, first {missing[0]}; write them with {command}")
 

@@ -161,7 +161,7 @@ def serve(
     make: Callable[..., LocalServer], description: str, port: int, shares: Mapping[str, tuple[float, str]] | None = None
 ) -> None:
     """Parse the command line and serve `make(config, **options)` until a signal ends it. `shares` are further options
-    with values from 0 to 1: name → (default, help). Raises UserError if the port is unusable."""
+    with values from 0 to 1: name → (default, help). Raises UserError if the port or the log cannot be used."""
 
     def add_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--port", type=int, default=port)
@@ -175,13 +175,17 @@ def serve(
     config, arguments = parse_arguments(description, add_options)
     options = {name: getattr(arguments, name) for name in ("faults", "kinds", "delay_s", "hang_s", *(shares or ()))}
     if arguments.log:
-        file = arguments.log.open("w", buffering=1, encoding="utf-8")
+        try:
+            file = arguments.log.open("w", buffering=1, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"--log {arguments.log} cannot be written: {error.strerror}") from error
         options["log"] = lambda line: file.write(json.dumps(line) + "\n")
     server = make(config, **options)
     try:
         web.run_app(server.app(), host="127.0.0.1", port=arguments.port, print=None, handle_signals=True)
-    except OSError as error:
-        raise UserError(f"port {arguments.port} cannot be used: {error.strerror}; choose another --port") from error
+    except (OSError, OverflowError) as error:  # OverflowError: a number that no port has
+        problem = getattr(error, "strerror", error)
+        raise UserError(f"port {arguments.port} cannot be used: {problem}; choose another --port") from error
 
 
 def free_port() -> int:

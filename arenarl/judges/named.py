@@ -3,6 +3,7 @@
 The judge is a name in configs/judges, a YAML file of that form, or an instance of the user's own class.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -87,4 +88,7 @@ def _rubric(caller: str, rubric: str | Path | None, language: str) -> Rubric:
         return read_rubric(RUBRICS / f"writing_{language}.yaml")
     if isinstance(rubric, Path) or rubric.endswith((".yaml", ".yml")):
         return read_rubric(Path(rubric))
+    if os.path.isfile(rubric):  # unlike Path.is_file, accepts a text of any length
+        problem = f"rubric={rubric} is a file, but not a YAML like those in configs/rubrics"
+        raise UserError(f"{caller}: {problem}; write it as YAML, or pass its words")
     return rubric_in_words(rubric)

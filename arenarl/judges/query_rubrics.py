@@ -4,8 +4,8 @@
 
 The file is <data.folder>/rl_rubrics.jsonl; set `judge.train.query_rubrics` to it. With --checklist, each item is met or
 not met (Rubrics as Rewards), for `reward.name: rubric_checklist`, and the file is rl_checklists.jsonl. Queries with a
-rubric in the file are skipped. An invalid rubric is requested once more; if the second reply is invalid too, the query
-has no rubric.
+rubric in the file are skipped, unless their text has changed. An invalid rubric is requested once more; if the second
+reply is invalid too, the query has no rubric.
 """
 
 import argparse
@@ -78,17 +78,24 @@ async def write_rubrics(
     async def write(query: Query) -> dict[str, Any] | None:
         again = prompt_texts("rubric", query.language)["again"]
         rubric = await client.ask(llm, rubric_messages(query, form), FORMS[form], again, about=query.query_id)
-        return rubric and {"query_id": query.query_id, "model": llm.model, **rubric.model_dump()}
+        about = {"query_id": query.query_id, "query": query.query, "model": llm.model}
+        return rubric and about | rubric.model_dump()
 
     return [record for record in await asyncio.gather(*map(write, queries)) if record]
 
 
-def read_query_rubrics(path: Path) -> dict[str, Rubric]:
+def read_query_rubrics(path: Path, queries: Sequence[Query]) -> dict[str, Rubric]:
     """Return rubrics or checklists by query id, with items item_1, … weighted by Eq. 13, Tournament-GRPO.
-    Raises UserError for a line that is not a rubric."""
-    rubrics = {}
+
+    The rubric of a query whose text has changed since is left out; files of earlier versions do not hold the text.
+    Raises UserError for a line that is not a rubric.
+    """
+    rubrics, texts = {}, {query.query_id: query.query for query in queries}
     for number, record in numbered_records(path):
         try:
+            text = texts.get(record["query_id"])
+            if text is not None and record.get("query", text) != text:
+                continue
             form = "checklist" if "checklist" in record else "rubrics"
             items = getattr(FORMS[form].model_validate(record), form)
             items = tuple(
@@ -116,8 +123,8 @@ def main() -> None:
     queries = read_queries(Path(config.data.folder) / "rl_queries.jsonl")
     stored = {}
     if path.is_file():
-        read_query_rubrics(path)  # rejects wrong lines before any call is paid for
-        stored = {record["query_id"]: record for record in read_jsonl(path)}
+        known = read_query_rubrics(path, queries)  # rejects wrong lines before any call is paid for
+        stored = {record["query_id"]: record for record in read_jsonl(path) if record["query_id"] in known}
     client = open_client(config.llms_of("rubrics"), config.judge, f"{config.run_name}/rubrics")
     missing = [query for query in queries if query.query_id not in stored]
     written = asyncio.run(write_rubrics(client, config.judge.train, missing, form))

@@ -47,7 +47,7 @@ def test_a_reply_or_a_line_that_is_not_a_rubric_is_an_error(tmp_path):
     for line in ("null", "5", "[]", '"x"', "{}", *records):
         (tmp_path / "rubrics.jsonl").write_text(f"{line}\n")
         with pytest.raises(UserError, match=r"rubrics.jsonl, line 1 is not a rubric"):
-            read_query_rubrics(tmp_path / "rubrics.jsonl")
+            read_query_rubrics(tmp_path / "rubrics.jsonl", [])
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -64,7 +64,7 @@ def test_rubrics_are_written_once_read_back_and_used_by_all_methods(taught, url,
     assert len(records) >= 15 and client.take_usage()[0].calls >= 20
     assert asyncio.run(write_rubrics(client, llm, queries)) == records and client.take_usage()[0].calls == 0
     write_jsonl(tmp_path / "rubrics.jsonl", records)
-    rubrics = read_query_rubrics(tmp_path / "rubrics.jsonl")
+    rubrics = read_query_rubrics(tmp_path / "rubrics.jsonl", queries)
     one = next(one for one in taught if one.query.query_id in rubrics)
     assert rubrics[one.query.query_id].weights == {"item_1": 3, "item_2": 3, "item_3": 2, "item_4": 1, "item_5": 1}
     judge = LLMJudge(llm, client, lambda query: rubrics[query.query_id])
@@ -86,7 +86,7 @@ def test_the_checklist_of_a_query_holds_its_constraints_and_is_answered_item_by_
         client, llm = client_of(tmp_path), judge_of(url, None).config
         records = asyncio.run(write_rubrics(client, llm, [one.query for one in taught[:40:4]], "checklist"))
         write_jsonl(tmp_path / "checklists.jsonl", records)
-        rubrics = read_query_rubrics(tmp_path / "checklists.jsonl")
+        rubrics = read_query_rubrics(tmp_path / "checklists.jsonl", [])
         assert len(rubrics) == 10
         judge, embedded = LLMJudge(llm, client, lambda query: rubrics[query.query_id]), server.judge
         config = Config(rollout=RolloutConfig(group_size=4))
@@ -107,21 +107,22 @@ def test_the_checklist_of_a_query_holds_its_constraints_and_is_answered_item_by_
 def test_missing_rubrics_are_counted_beside_rubrics_of_queries_that_are_gone(
     taught, url, tmp_path, monkeypatch, capsys, stale
 ):
-    """As after a change of the data; the file keeps only rubrics of its queries."""
+    """As after a change of the data; the file keeps only rubrics of its queries, as they are worded now."""
     monkeypatch.chdir(tmp_path)
     known, *rest = queries = [one.query for one in taught[:3]]
-    written = [{"query_id": query.query_id, **RUBRIC} for query in rest[:1]]
+    written = [{"query_id": query.query_id, "query": query.query, **RUBRIC} for query in rest[:1]]
     monkeypatch.setattr(query_rubrics, "write_rubrics", lambda *_: asyncio.sleep(0, written))
     stored = [known.query_id, *(f"gone {number}" for number in range(stale))]
     write_jsonl(tmp_path / "rl_queries.jsonl", queries)
-    write_jsonl(tmp_path / "rl_rubrics.jsonl", [{"query_id": name, **RUBRIC} for name in stored])
+    old = [{"query_id": query.query_id, "query": "as it was", **RUBRIC} for query in rest]
+    write_jsonl(tmp_path / "rl_rubrics.jsonl", [*({"query_id": name, **RUBRIC} for name in stored), *old])
     (tmp_path / "judge.yaml").write_text(f"name: llm\nmodel: m\nbase_url: {url}\napi_key_variable: null\n")
     words = ["--config", str(ROOT / "configs/quickstart.yaml"), "--judge", "judge.yaml", "--set", "data.folder=."]
     monkeypatch.setattr("sys.argv", ["query_rubrics", *words])
     with pytest.raises(UserError, match="^1 queries have no rubric"):
         query_rubrics.main()
     assert "1 rubrics written to rl_rubrics.jsonl, 1 already there" in capsys.readouterr().out
-    assert list(read_query_rubrics(tmp_path / "rl_rubrics.jsonl")) == [query.query_id for query in queries[:2]]
+    assert list(read_query_rubrics(tmp_path / "rl_rubrics.jsonl", queries)) == [query.query_id for query in queries[:2]]
 
 
 def test_training_needs_a_rubric_for_every_query(taught, tmp_path):
@@ -132,7 +133,11 @@ def test_training_needs_a_rubric_for_every_query(taught, tmp_path):
     judge = JudgeConfig(name="llm", model="m", query_rubrics=str(tmp_path / "rubrics.jsonl"))
     with pytest.raises(UserError, match="lacks 2 rubrics"):
         trainer_judge_of(config, judge)
-    write_jsonl(tmp_path / "rubrics.jsonl", [{"query_id": one.query.query_id, **RUBRIC} for one in taught[:3]])
+    records = [{"query_id": one.query.query_id, "query": one.query.query, **RUBRIC} for one in taught[:3]]
+    write_jsonl(tmp_path / "rubrics.jsonl", [records[0] | {"query": "before it was reworded"}, *records[1:]])
+    with pytest.raises(UserError, match=f"lacks 1 rubrics, first {taught[0].query.query_id}"):
+        trainer_judge_of(config, judge)
+    write_jsonl(tmp_path / "rubrics.jsonl", records)
     complete, other = trainer_judge_of(config, judge), taught[3]
     # for example a test query of judge_check
     with pytest.raises(UserError, match=f"has no rubric for query {other.query.query_id}"):

@@ -178,6 +178,17 @@ run_cli(main)
 """
 
 
+@pytest.mark.parametrize(("option", "error"), [
+    ("--port=99999", "port 99999 cannot be used: .*; choose another --port"),
+    ("--log=nowhere/log.jsonl", "--log nowhere/log.jsonl cannot be written: No such file"),
+])  # fmt: skip
+def test_a_port_or_a_log_that_cannot_be_used_is_named(monkeypatch, tmp_path, option, error):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["server", "--config", str(ROOT / "configs/quickstart.yaml"), option])
+    with pytest.raises(UserError, match=error):
+        local_server.serve(lambda config, **options: JudgeServer({}, None, EXACT, **options), "A server.", 1)
+
+
 def test_no_other_server_takes_the_place_of_a_studys_own():
     """Another server's replies, with other faults and errors, would be measured."""
     with socket.create_server(("127.0.0.1", 0)) as other:

@@ -85,6 +85,15 @@ def test_invalid_arguments_are_refused_in_one_line(options, words):
     assert words in str(refused.value) and "\n" not in str(refused.value)
 
 
+def test_a_file_of_criteria_that_is_not_yaml_is_refused_and_a_long_rubric_in_words_is_none(tmp_path, monkeypatch):
+    """Its name would be the criteria."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "criteria.txt").write_text("true and short")
+    with pytest.raises(UserError, match="rubric=criteria.txt is a file, but not a YAML.*or pass its words"):
+        Ranker("vllm", rubric="criteria.txt")
+    assert Ranker("vllm", rubric="true " * 2000).judge.rubric(None).names == ("quality",)
+
+
 @pytest.mark.parametrize(("prompt", "candidates", "words"), [
     ("?", [], "at least one entry"), ("?", "ab", "must be a list"), ("?", [1], "candidate 0 must be a text"),
     ([{"content": "x"}], ["a"], "the prompt must be"),
