@@ -26,7 +26,7 @@ from arenarl.evaluation.parts import part_path, read_cases
 from arenarl.report.conclusion import folders_of
 from arenarl.report.figures import STYLE, Curve, draw_curves, read_curves, save_figure
 from arenarl.report.page import cell_of, embedded_figure, html_table, judge_label, read_evaluated, render
-from arenarl.report.summary import DIGITS, heading, listed, policies_of, print_rows
+from arenarl.report.summary import DIGITS, format_figure, heading, listed, policies_of, print_rows
 from arenarl.run.settings import CALL_KEYS, differences, settings_of, without
 from arenarl.system.atomic_files import write_text
 from arenarl.system.errors import UserError
@@ -206,7 +206,7 @@ def _rows(columns: Sequence[Column], policy: str) -> list[list[str]]:
         digits = DIGITS.get(name, 1)
         means = [_mean([(of_run.get(name) or {}).get("mean") for of_run in column]) for column in values]
         if means[0] is not None:
-            signed = [_signed(of_column.get(name), digits) for of_column in by_column]
+            signed = [format_figure(of_column.get(name), digits, sign="+") for of_column in by_column]
             rows.append([heading(name), *(_plain(mean, digits) for mean in means), *signed])
     return rows
 
@@ -241,14 +241,6 @@ def _over_seeds(first: Column, column: Column, policy: str) -> dict[str, Any]:
             difference = paired_difference([[figure["mean"] for figure in each] for each in figures])
             by_figure[name] = {"mean": difference["difference"], "ci": difference["ci"]}
     return by_figure
-
-
-def _signed(figure: dict[str, Any] | None, digits: int) -> str:
-    if figure is None or figure["mean"] is None:
-        return "-"
-    low, high = figure["ci"]
-    interval = "" if low is None else f" [{low:+.{digits}f}, {high:+.{digits}f}]"
-    return f"{figure['mean']:+.{digits}f}{interval}"
 
 
 def _curves(columns: Sequence[Column]) -> Curves:

@@ -191,14 +191,21 @@ def pass_rows(policies: dict[str, dict[str, Any]]) -> list[list[str]]:
     return [["", *(f"pass@{k} %" for k in ks)], *rows]
 
 
-def format_figure(figure: dict[str, Any] | None, digits: int = 1, cases: int | None = None) -> str:
+def format_figure(
+    figure: dict[str, Any] | None, digits: int = 1, cases: int | None = None, sign: str = "", scale: float = 1
+) -> str:
     """Return `mean [low, high]`; a dash without a figure or without cases.
-    With `cases`, add the figure's own number of cases, `(n=…)`, if it is another number."""
+
+    With `cases`, add the figure's own number of cases, `(n=…)`, if it is another number. With the sign "+", positive
+    numbers have a sign too. All numbers are multiplied by `scale`.
+    """
     if figure is None or figure["mean"] is None:
         return "-"
-    (low, high), n = figure["ci"], figure.get("n")
-    interval = "" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]"
-    return f"{figure['mean']:.{digits}f}{interval}" + ("" if None in (n, cases) or n == cases else f" (n={n})")
+    mean, low, high = (
+        number if number is None else f"{scale * number:{sign}.{digits}f}" for number in (figure["mean"], *figure["ci"])
+    )
+    interval, n = "" if low is None else f" [{low}, {high}]", figure.get("n")
+    return f"{mean}{interval}" + ("" if None in (n, cases) or n == cases else f" (n={n})")
 
 
 def policy_rows(policies: dict[str, dict[str, Any]], cell: Callable[..., str] = format_figure) -> list[list[str]]:

@@ -17,6 +17,7 @@ import numpy as np
 from arenarl.evaluation.statistics import Resampling, mean, rounded, wilson
 from arenarl.judges.judge import Judge
 from arenarl.report import markdown
+from arenarl.report.summary import format_figure
 from arenarl.trajectory import Query, Trajectory
 
 INJECTIONS = {  # all of one length, which alone sways some judges
@@ -86,17 +87,7 @@ def injections_table(result: dict[str, dict[str, Any]]) -> str:
         if figures["pairs"]:
             low, high = (100 * bound for bound in figures["moved_ci"])
             moved, gain = f"{100 * figures['moved']:.0f} % [{low:.0f}, {high:.0f}]", f"{figures['gain']:+.2f}"
-        moved_more = _difference(figures.get("moved_more"), 100, 0)
-        gain_more = _difference(figures.get("gain_more"), 1, 2)
+        moved_more = format_figure(figures.get("moved_more"), 0, sign="+", scale=100)
+        gain_more = format_figure(figures.get("gain_more"), 2, sign="+")
         lines.append([kind, str(figures["pairs"]), moved, moved_more, gain, gain_more])
     return markdown.table(columns, lines)
-
-
-def _difference(figure: dict[str, Any] | None, scale: float, digits: int) -> str:
-    """Return a figure with its interval, if it has one (over several queries)."""
-    if figure is None or figure["mean"] is None:
-        return "-"
-    value, *bounds = (
-        bound if bound is None else f"{scale * bound:+.{digits}f}" for bound in (figure["mean"], *figure["ci"])
-    )
-    return value if None in bounds else f"{value} [{', '.join(bounds)}]"

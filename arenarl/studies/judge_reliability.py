@@ -89,21 +89,30 @@ class Scores:
 
 def teacher_groups(config: Config, count: int, size: int) -> list[RolloutGroup]:
     """Return groups of different attempts, of all skills, at test queries from all subtasks.
-    A query without `size` different attempts is left out."""
+
+    A query without `size` different attempts is left out, and so is a user's own query without a truth, or without a
+    key that the teacher reads. Raises UserError if no query is left.
+    """
     domain = make_domain(config.environment, config.data)
     environment = make_environment(config.environment, config.data.language)
     solve = needs(domain, "solve", "makes the attempts to judge")
-    queries = domain.spread_over_subtasks(domain.read_test_set()[0], count)
 
     def attempts(query: Query) -> list[Trajectory]:
         rng = random.Random(stable_seed("judge check", query.query_id))
         different: dict[str, Trajectory] = {}
         for index in range(20 * size):
-            attempt = solve(query, environment, rng, skill=index % size / size)
+            try:
+                attempt = solve(query, environment, rng, skill=index % size / size)
+            except LookupError:  # a user's own query, without a key that the teacher reads
+                return []
             different.setdefault(repr(attempt.messages), attempt)
         return list(different.values())[:size]
 
-    groups = [RolloutGroup(query, attempts(query)) for query in queries]
+    known = list(filter(domain.has_truth, domain.read_test_set()[0]))
+    groups = [RolloutGroup(query, attempts(query)) for query in domain.spread_over_subtasks(known, count)]
+    if not any(group.trajectories for group in groups):
+        remedy = "take the config of an embedded world with prepared data, such as configs/quickstart.yaml"
+        raise UserError(f"the scripted teacher cannot solve the test queries of {config.data.folder}; {remedy}")
     if not (full := [group for group in groups if len(group.trajectories) == size]):
         raise UserError(f"no query has {size} different attempts; take a smaller --size or more --groups")
     return full

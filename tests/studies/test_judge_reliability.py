@@ -11,6 +11,7 @@ import pytest
 from judge_servers import Script, serving
 from vllm_replies import too_long
 
+from arenarl.config.load import load_config
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
@@ -23,7 +24,7 @@ from arenarl.studies.judge_reliability import Scores, conclusion, findings, judg
 from arenarl.system.atomic_files import write_json
 from arenarl.system.errors import UserError
 from arenarl.system.repository import ROOT
-from arenarl.trajectory import RolloutGroup, write_jsonl
+from arenarl.trajectory import Query, RolloutGroup, write_jsonl
 
 RNG = np.random.default_rng(0)
 TRUTH = RNG.uniform(0, 10, (50, 8))
@@ -93,6 +94,16 @@ def test_without_noise_the_embedded_judge_agrees_with_the_truth_on_each_pair_of_
         group = RolloutGroup(taught[0].query, [one.trajectory for one in taught[:size]])
         pairs = neighbours(group)
         assert len(pairs) == count == len({frozenset((id(one), id(other))) for _, one, other in pairs})
+
+
+def test_queries_that_the_teacher_cannot_solve_are_left_out_or_refused(taught, tmp_path):
+    config = load_config("configs/quickstart.yaml", [f"data.folder={tmp_path}"])
+    own = [Query(name, "travel", subtask, "en", f"Find {name}.") for name, subtask in (("tea", "Search"), ("x", "own"))]
+    write_jsonl(tmp_path / "test_queries.jsonl", [*own, taught[0].query])
+    assert [group.query for group in reliability.teacher_groups(config, 9, 2)] == [taught[0].query]
+    write_jsonl(tmp_path / "test_queries.jsonl", own)
+    with pytest.raises(UserError, match=f"the scripted teacher cannot solve the test queries of {tmp_path}; take"):
+        reliability.teacher_groups(config, 9, 2)
 
 
 def test_labels_are_read_from_a_file(taught, tmp_path):
