@@ -87,6 +87,7 @@ def respond(responses: Sequence[Response], make_engine: Callable[[], RolloutEngi
     with Bar(f"{title}: responses", len(responses), len(responses) - len(missing)) as bar:
 
         def keep(index: int, trajectory: Trajectory) -> None:
+            trajectory.drop_tokens()
             missing[index].trajectory = trajectory
             missing[index].write()
             bar.update()

@@ -189,16 +189,17 @@ def entry_of(task: Task, responses: Sequence[Response], judge: JudgeConfig, conf
             verdicts[response.number].append(response.verdict)
     scored = [Scored(task.items[number], of_item) for number, of_item in verdicts.items()]
     items = len({response.number for response in responses})
-    void = sum(response.trajectory.is_void for response in responses)
+    ended = [response for response in responses if not response.trajectory.is_void]
+    void = len(responses) - len(ended)
     return {
         "figures": task.benchmark.figures(scored, Intervals(config.evaluate.bootstrap, config.seed)),
         "items": len(scored),
         "of_items": task.total,
         "sample": task.sample,
         "repeats": task.benchmark.repeats,
-        "failed": sum(response.verdict is None for response in responses) - void,
+        "failed": sum(response.verdict is None for response in ended),
         "void": void,
-        "empty": sum(not response.text.strip() for response in responses) - void,
+        "empty": sum(not response.text.strip() for response in ended),
         "cut": sum(response.trajectory.stop_reason == "max_tokens" for response in responses),
         "judge": {"model": judge.model, "base_url": judge.base_url, "temperature": judge.temperature},
         "official_judge": {"models": list(task.benchmark.judges), "temperature": task.benchmark.judge_temperature},

@@ -25,17 +25,18 @@ LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", 
 
 
 def commit(tree: Path = ROOT) -> str | None:
-    """Return the working tree's commit, with `-dirty` if tracked files differ from it; None outside git or without a
-    git executable. Changes in results/ do not count, because no run reads them."""
+    """Return the working tree's commit, with `-dirty` if tracked files differ from it; None without a git executable,
+    and if git does not track `tree`, as in an environment inside another project's repository. Changes in results/ do
+    not count, because no run reads them."""
 
     def git(*arguments: str) -> str:
         command = ["git", *arguments]
         return subprocess.run(command, cwd=tree, capture_output=True, encoding="utf-8", check=False).stdout.strip()
 
-    if shutil.which("git") is None:
+    if shutil.which("git") is None or not git("ls-files", "--", "."):
         return None
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ":(top)", ":(top,exclude)results")
-    return git("describe", "--always") + ("-dirty" if changed else "") or None
+    return (git("describe", "--always") + ("-dirty" if changed else "")) or None
 
 
 def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:

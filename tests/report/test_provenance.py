@@ -64,6 +64,8 @@ def test_changes_in_results_do_not_make_the_commit_dirty(tmp_path):
     assert commit(tmp_path) == clean
     code.write_text("2")
     assert commit(tmp_path) == f"{clean}-dirty"
+    (tmp_path / ".venv").mkdir()
+    assert commit(tmp_path / ".venv") is None  # an installed package; the repository is of another project
 
 
 def test_without_git_and_without_packages_that_a_run_does_not_need_provenance_is_written(monkeypatch):
