@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import copy
 import random
+from pathlib import Path
 from statistics import fmean
 
 import torch
@@ -28,6 +29,7 @@ from arenarl.domains.environments import make_environment
 from arenarl.judges.factory import make_judge
 from arenarl.judges.judge import make_examiner, true_quality
 from arenarl.rollout.environment import ToolError
+from arenarl.system.errors import run_cli
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Trajectory, assistant_message, parse_turn, prompt_messages, tool_message
 
@@ -40,6 +42,8 @@ def main() -> None:
     arguments = parser.parse_args()
     config = configure(arguments.config)
     path, steps = arguments.policy or config.sft_policy, arguments.steps or config.rl.steps
+    if not Path(path).is_dir():
+        parser.error(f"the folder {path} does not exist; first run: ./reproduce.sh data && ./reproduce.sh sft")
 
     torch.manual_seed(config.seed)
     torch.set_num_threads(config.threads or torch.get_num_threads())
@@ -291,4 +295,4 @@ def clipped_loss(policy_BT, old_BT, reference_BT, own_BT, advantages_B, settings
 
 
 if __name__ == "__main__":
-    main()
+    run_cli(main, goes_on=False)

@@ -33,6 +33,13 @@ def page():
     return module
 
 
+def test_without_the_sft_policy_the_page_names_the_commands_that_make_it(page, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["one_page", "--policy", "nowhere"])
+    with pytest.raises(SystemExit):
+        page.main()
+    assert "the folder nowhere does not exist; first run: ./reproduce.sh data" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("step", [0.25, 4.0], ids=["few ties", "many ties"])
 def test_ranks_rewards_and_advantages_are_the_tournaments(page, taught, step):
     domain = make_domain(Config().environment, Config().data)
