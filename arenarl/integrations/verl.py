@@ -39,9 +39,12 @@ class TournamentRewardManager(RewardManagerBase):
         super().__init__(config, tokenizer, compute_score)
         self.size = config.actor_rollout_ref.rollout.n
         if config.reward.num_workers != 1:
-            raise UserError(f"reward.num_workers is {config.reward.num_workers}; samples only meet with 1")
+            raise UserError(
+                f"reward.num_workers={config.reward.num_workers}: set it to 1, so that all samples of a prompt meet"
+            )
         if config.data.train_batch_size * self.size > _CALLS:
-            raise UserError(f"data.train_batch_size * rollout.n exceeds {_CALLS}, the samples that can wait for others")
+            problem = f"exceeds {_CALLS}, the number of samples that can wait at once"
+            raise UserError(f"data.train_batch_size * rollout.n {problem}; lower one of them")
         if config.trainer.test_freq > 0 or config.trainer.val_before_train:
             problem = "verl would validate with ranks inside a group, whose mean is always the same"
             raise UserError(f"{problem}; set trainer.test_freq=-1 and trainer.val_before_train=False")

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from arenarl.judges.local_server import Reply
 from arenarl.system.seeds import stable_seed
 
-Reply = dict[str, Any] | list[dict[str, Any]] | str
 _SIX = ("Relevance", "Accuracy", "Coherence", "Clarity", "Breadth and Depth", "Reading Experience")
 _CORRECT = re.compile(
     r"^\s*(?:\[correct_answer\]|\[正确答案\]|Gold target|CONTEXT):[ \t]*(?:\n\| )?(\S.*)", re.MULTILINE

@@ -102,9 +102,9 @@ class EmbeddedJudge:
     async def propose_rubrics(
         self, query: Query, trajectories: Sequence[Trajectory], rubrics: Sequence[str], repeat: int = 0
     ) -> dict[str, float]:
-        """Return `PROPOSED` new rubrics, merits or faults by lot. With probability `irrelevant_rate`, a rubric is about
-        nothing; else it names a score on a dimension that some of the trajectories reach and others do not, as long as
-        there is such a score without a rubric."""
+        """Return at most `PROPOSED` new rubrics, merits or faults by lot. With probability `irrelevant_rate`, a rubric
+        is about nothing. Otherwise it names a score on a dimension that only some of the trajectories reach; if all
+        such scores have a rubric, it is left out."""
         views, rate = self.views(*trajectories), 0.0 if self.config.noise == "none" else self.config.irrelevant_rate
         rng = self._rng(query.query_id, ("propose_rubrics", repeat), list(map(_text, views)))
         pairs = [
@@ -127,7 +127,7 @@ class EmbeddedJudge:
         return new
 
     def _meets(self, query: Query, view: View, rubric: str) -> bool:
-        """Return whether the view meets a rubric; by lot, drawn once per answer, for a text that names no score."""
+        """Return whether the view meets a rubric. For a text that names no score, a lot decides, fixed per answer."""
         match = _RELEVANT.fullmatch(rubric)
         if match and (score := self._truth(query, view).get(match[1])) is not None:
             return (score >= float(match[3])) == (match[2] == "at least")

@@ -2,10 +2,10 @@
 
     python -m arenarl.report --compare quickstart round-robin
 
-Runs of one name and the same settings with several seeds form one column. The interval of a difference covers what was
-drawn more than once. With one run a column, test queries are resampled, in both runs at once (`evaluation.statistics`).
-With several seeds, differences are paired by seed, and the interval is Student's t over seeds
-(`evaluation.over_seeds`). Runs whose test queries, baselines or judges differ are refused.
+Runs of one name and the same settings with several seeds form one column. With one run per column, the interval of a
+difference is over test queries, which are resampled in both runs at once (`evaluation.statistics`). With several seeds,
+differences are paired by seed, and the interval is Student's t over seeds (`evaluation.over_seeds`). Runs whose test
+queries, baselines or judges differ are refused.
 """
 
 from collections.abc import Sequence
@@ -120,7 +120,8 @@ def compare(names: Sequence[str]) -> Comparison:
     columns = _columns(runs)
     for column in columns[1:]:
         _refuse_unpaired(columns[0], column)
-    policies = _policies(columns)
+    others = set().union(*(column[0].cases for column in columns[1:]))
+    policies = [policy for policy in columns[0][0].cases if policy in others]
     shared = [policy for policy in policies if _is_shared(columns, policy)]
     tables = {policy: _rows(columns, policy) for policy in policies if policy not in shared}
     curves = _curves(columns)
@@ -179,11 +180,6 @@ def _refuse_unpaired(first: Column, column: Column) -> None:
     if max(len(first), len(column)) > 1 and _seeds(first) != _seeds(column):
         seeds = " and ".join(f"{_label(each)} has {listed(map(str, _seeds(each)))}" for each in (column, first))
         raise UserError(f"several seeds are compared seed by seed, but {seeds}; name runs of the same seeds")
-
-
-def _policies(columns: Sequence[Column]) -> list[str]:
-    """Return the policies of the first column that another column has too."""
-    return [policy for policy in columns[0][0].cases if any(policy in column[0].cases for column in columns[1:])]
 
 
 def _is_shared(columns: Sequence[Column], policy: str) -> bool:

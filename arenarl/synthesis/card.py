@@ -23,14 +23,14 @@ def write_card(
     shared = [list(row.values()) for row in split["shared"]]
     parts = [
         f"# {config.environment.domain}, built by `data/build.py`",
-        "Written by models in the stages of Section 5, ArenaRL. "
-        "Which licence their terms allow is for who built it to state here.",
-        "## Who made it", _table(["part", "model", "at"], models),
-        "## What there is", _table(["split", "queries", "by subtask and language"], contents),
-        "## What became of the queries", _table(["", "queries"], drawn),
-        "## What inspection found", inspection_table(inspected["rounds"]), f"Dropped for: {inspected['dropped for']}.",
+        "Written by models in the stages of Section 5, ArenaRL. State here which licence the models' terms allow.",
+        "## Models", _table(["part", "model", "at"], models),
+        "## Splits", _table(["split", "queries", "by subtask and language"], contents),
+        "## Outcome of the queries", _table(["", "queries"], drawn),
+        "## Outcome of the inspection",
+        inspection_table(inspected["rounds"]), f"Dropped for: {inspected['dropped for']}.",
         f"{solved['baselines']} stored baselines; dropped for: {dropped_baselines}.",
-        "## What splits share",
+        "## Shared by splits",
         f"No query is nearly one of another split: {len(split['leaks'])} were left out. "
         "Names in the queries' constraints:",
         _table(list(split["shared"][0]), shared),

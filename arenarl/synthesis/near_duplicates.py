@@ -1,7 +1,7 @@
 """Find near-duplicate texts by their shared words and word pairs, exactly, without hashing or sampling.
 
-Each Chinese character counts as a word. A similar text lacks only few of a text's words and pairs, so it has most of
-its rarest ones. The rarest ones are counted in all texts at once. Only texts that could still be similar are compared.
+Each Chinese character counts as a word. Similar texts share most words and pairs, the rarest included. So a lookup
+first counts, in all texts at once, how many of the rarest they share, and compares only texts that may be similar.
 """
 
 from array import array

@@ -71,8 +71,8 @@ def _read(path: Path) -> Iterator[tuple[int, _Seed]]:
             problem = f'{first_problem(error)}; write {{"query": …, "subtask": …}}'
             raise UserError(f"{path}, line {number} is not a seed query: {problem}") from error
         except ValueError as error:
-            problem = f"{json_problem(error)}; correct it, or rename a text file to another suffix than {path.suffix}"
-            raise UserError(f"{path}, line {number} is not JSON: {problem}") from error
+            how = 'write one object a line, {"query": …}, or, in a .txt file, one query a line'
+            raise UserError(f"{path}, line {number} is not JSON: {json_problem(error)}; {how}") from error
 
 
 def _is_json(line: str) -> bool:

@@ -1,10 +1,10 @@
 """The replies of the local server's roles to the prompts of `prompts`: right, except for a given share of mistakes.
 
-Generators, refiner and extractor use the pool of the world's queries. The inspector uses only the prompt: from the
-domain's truth it takes only whether the shown tool results contain the answer's facts, which any reader can see.
-Teacher and rewriter play the domain's scripted teacher, one turn per request. The first request of a conversation draws
-a plan for the whole attempt. A reply is the plan's first turn whose calls the conversation lacks, so a role can also
-continue a conversation that another role began.
+Generators, refiner and extractor use the pool of the world's queries. The inspector uses what a reader of the prompt
+can see: of the domain's truth, only whether the tool results contain the answer's facts. Teacher and rewriter play the
+domain's scripted teacher, one turn per request. The first request of a conversation draws a plan for the whole attempt.
+A reply is the plan's first turn whose calls the conversation lacks, so a role can also continue a conversation that
+another role began.
 """
 
 import json

@@ -88,11 +88,7 @@ class DGR(RoundRobin):
     Draws and failed matches add no arc. A perfect judge gives the true order."""
 
     def standings(self, results: Results) -> list[Standing | None]:
-        score = net_wins(won_matches(results), self.lots)
+        won = {pair for pair, scores in results.items() if scores and outcome(scores) > 0}
+        score = net_wins(won, self.lots)
         judged = {i for (i, _), scores in results.items() if scores}
         return [Standing.of_score(score[i]) if i in judged else None for i in range(self.size)]
-
-
-def won_matches(results: Results) -> set[Arc]:
-    """Return (winner, loser) of each match that is not drawn."""
-    return {pair for pair, scores in results.items() if scores and outcome(scores) > 0}

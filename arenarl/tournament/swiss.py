@@ -59,7 +59,7 @@ class Swiss(Topology):
 
     def _closest_pairs(self, results: Results) -> list[tuple[int, int]]:
         """Pair entrants that have not met, as many as possible with equal points, from the most points down.
-        With an odd size, a bye is one more entrant of the lowest group, which all that had a bye have met."""
+        With an odd size, the bye is a further entrant of the lowest group; entrants that had a bye have met it."""
         points, byes, bye = self._points(results), self._byes(results), self.size
         groups = [[i for i in self.lots if points[i] == total] for total in sorted(set(points), reverse=True)]
         met = results.keys() | {(i, bye) for i in byes}
@@ -71,8 +71,9 @@ class Swiss(Topology):
 
 
 def _pairs(down: list[int], groups: list[list[int]], met: set[tuple[int, int]]) -> list[tuple[int, int]] | None:
-    """Return a complete pairing of `down`, the entrants without an opponent in the groups above, and `groups`, or None.
-    As few entrants as possible move down from the first group, then from the second, and so on."""
+    """Pair all entrants of `down` and `groups`; return None if that is impossible.
+    `down` are entrants without an opponent in the groups above. As few entrants as possible move down from the first
+    group, then from the second, and so on."""
     if not groups:
         return []
     group = down + groups[0]
@@ -87,8 +88,8 @@ def _pairs(down: list[int], groups: list[list[int]], met: set[tuple[int, int]]) 
 
 def _pair_strangers(group: list[int], met: set[tuple[int, int]]) -> list[tuple[int, int]] | None:
     """Return the first pairing of a whole group without a rematch, None if there is none.
-    The first entrant takes the next stranger, and so on. If the last ones have met, the choice before is taken back."""
-    pairs: list[tuple[int, int, int]] = []  # with the place of the second entrant among those that were free
+    Each entrant takes the next free entrant that it has not met. If there is none, the search undoes its last pair."""
+    pairs: list[tuple[int, int, int]] = []  # (first, second, the second's place in `free`)
     free, start = group, 1
     while free:
         place = next((k for k in range(start, len(free)) if (free[0], free[k]) not in met), None)

@@ -230,7 +230,7 @@ def test_verl_ranks_the_samples_of_a_prompt_when_they_have_met(tmp_path, capsys)
         assert asyncio.run(late()) == [0.0, 1.0, 0.5, 0.5]
         printed = capsys.readouterr().out
         assert "3 of 4 samples of 0 came within 0.5 s" in printed and "a sample of 0 came after" in printed
-        wrong = {"reward.num_workers=2": "only meet with 1", "data.train_batch_size=1024": "exceeds 1000"}
+        wrong = {"reward.num_workers=2": "set it to 1", "data.train_batch_size=1024": "exceeds 1000"}
         wrong |= {"trainer.test_freq=5": "would validate", "+reward.reward_kwargs.topologi=anchor": "topologi"}
         for override, problem in wrong.items():
             with pytest.raises(UserError, match=problem):

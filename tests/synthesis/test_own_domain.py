@@ -129,4 +129,4 @@ def test_a_domain_without_tools_is_built_with_two_roles(tmp_path, monkeypatch):
     build(tmp_path, models, ("teacher",), **keys)
     assert len(list(read_jsonl(tmp_path / "built" / "sft.jsonl"))) == 6
     assert set(models.requests) == {"generator", "teacher"}
-    assert "inspection" not in (tmp_path / "built" / "README.md").read_text().split("## What there is")[0]
+    assert "inspection" not in (tmp_path / "built" / "README.md").read_text().split("## Splits")[0]

@@ -36,6 +36,7 @@ def test_json_lines_and_plain_lines_are_read_alike(tmp_path):
 
 @pytest.mark.parametrize(("text", "subtasks", "message"), [
     ('{"query": "Find a park."}\n{"query": ', (), "line 2 is not JSON"),
+    ('[\n{"query": "Find a park."}\n]', (), 'line 1 is not JSON: Expecting value at character 3; write one object'),
     ('{"query": "Find a park."}\n["Find a park."]', (), "line 2 is not a seed query"),
     ('{"query": "Find a park."}\n{"question": "Find a cafe."}', (), "line 2 is not a seed query"),
     ('{"query": "Find a park."}\n{"query": "Find a cafe.", "lang": "en"}', (), "line 2 is not a seed query: lang"),
