@@ -5,6 +5,7 @@ embedded judge scores by the truth, and evaluation reports it without noise. A d
 metrics; its judges are LLMs or your own. Classes of one domain are imported only when `make_domain` needs them.
 """
 
+import json
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -291,12 +292,14 @@ def checked_truth(domain: Domain, query: Query, truth: Any) -> Truth:
 
 
 def check_truth(domain: Domain, query: Query, messages: list[dict[str, Any]]) -> None:
-    """Raise UserError, also for an error in its code, if a user's own domain has no sound truth about a trajectory."""
+    """Raise UserError, also for an error in its code, if a user's own domain has no sound truth about a trajectory.
+    Evaluation stores the findings as JSON, after it has generated the trajectories."""
     if not domain.is_own or domain.examine is None:
         return
     try:
         if domain.has_truth(query):
-            checked_truth(domain, query, domain.examine(query, messages))
+            truth = checked_truth(domain, query, domain.examine(query, messages))
+            json.dumps([truth.findings(), list(truth.passes()), [float(value) for value in truth.figures().values()]])
     except UserError:
         raise
     except Exception as error:

@@ -26,11 +26,11 @@ from arenarl.evaluation.parts import part_path, read_cases
 from arenarl.report.conclusion import folders_of
 from arenarl.report.figures import STYLE, Curve, draw_curves, read_curves, save_figure
 from arenarl.report.page import cell_of, embedded_figure, html_table, judge_label, read_evaluated, render
+from arenarl.report.page.data import read_evaluated_lines
 from arenarl.report.summary import DIGITS, format_figure, heading, listed, policies_of, print_rows
 from arenarl.run.settings import CALL_KEYS, differences, settings_of, without
 from arenarl.system.atomic_files import write_text
 from arenarl.system.errors import UserError
-from arenarl.trajectory import read_jsonl
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class EvaluatedRun:
     @cached_property
     def baselines(self) -> dict[str, list[dict[str, Any]]]:
         """The messages of each query's baseline."""
-        records = read_jsonl(self.folder / "evaluate" / "baseline.jsonl")
+        records = read_evaluated_lines(self.folder / "evaluate" / "baseline.jsonl", {"query_id", "messages"})
         return {record["query_id"]: record["messages"] for record in records}
 
     @property

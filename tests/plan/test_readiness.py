@@ -189,6 +189,12 @@ class Raising(TravelDomain):
     def examine(self, query, messages):
         return {}["x"]
 
+class Unstorable(TravelDomain):
+    def examine(self, query, messages):
+        truth = super().examine(query, messages)
+        truth.findings = lambda: {"places": {"a park"}}
+        return truth
+
 class NoTruth(TravelDomain):
     def examine(self, query, messages):
         return 7.0
@@ -210,6 +216,7 @@ class NoDomain:
     (["environment.domain=own_parts:Text"], "scores path_breadth '7'"),
     (["environment.domain=own_parts:Unknown"], "must score the rubric's dimensions"),
     (["environment.domain=own_parts:Raising"], "its truth about an invented answer .* KeyError"),
+    (["environment.domain=own_parts:Unstorable"], "its truth about an invented answer .* not JSON serializable"),
     (["environment.domain=own_parts:NoTruth"], "must return a Truth"),
     (["environment.domain=own_parts:Nameless"], "set its attribute name"),
     (["environment.domain=own_parts:NoDomain"], "must be a subclass of"),

@@ -152,6 +152,7 @@ def other_policies(folder):
     # of an earlier version
     (records("rl_greedy", lambda record: {key: record[key] for key in record if key != "values"}), INCOMPLETE),
     (lambda folder: (folder / "evaluate" / "rl_greedy.jsonl").unlink(), INCOMPLETE),
+    (lambda folder: (folder / "evaluate" / "baseline.jsonl").unlink(), "baseline.jsonl is missing .* evaluate.py"),
     (lambda folder: (folder / "summary.json").unlink(), "two has not been evaluated; run: python evaluate.py"),
     (shutil.rmtree, "two has not been evaluated"),
 ])  # fmt: skip

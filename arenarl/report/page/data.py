@@ -28,9 +28,11 @@ Item = dict[str, Any]
 def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
     """Yield the test queries of runs/<run>/evaluate; the first entrant is the stored baseline, or its stand-in.
     Raises UserError if the files come from different evaluations, or from an earlier version."""
-    files = [_read(folder / f"{name.replace(' ', '_')}.jsonl", {"query_id", "findings"}) for name in entrants]
+    files = [
+        read_evaluated_lines(folder / f"{name.replace(' ', '_')}.jsonl", {"query_id", "findings"}) for name in entrants
+    ]
     by_query: dict[str, list[dict]] = {}
-    for record in _read(folder / "tournaments.jsonl", {"query_id", "entrants"}):
+    for record in read_evaluated_lines(folder / "tournaments.jsonl", {"query_id", "entrants"}):
         by_query.setdefault(record["query_id"], []).append(record)
     is_one = all(record["entrants"] == entrants for records in by_query.values() for record in records)
     if not is_one or any([record["query_id"] for record in file] != list(by_query) for file in files):
@@ -44,7 +46,7 @@ def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
         yield {**_heading(records[0]), "entrants": trajectories, "tournaments": results}
 
 
-def _read(path: Path, keys: set[str]) -> list[dict[str, Any]]:
+def read_evaluated_lines(path: Path, keys: set[str]) -> list[dict[str, Any]]:
     """Read a file of the evaluation. Raises UserError if it is missing or damaged, or a record lacks one of the keys,
     as in a file of an earlier version."""
     try:
