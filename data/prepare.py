@@ -146,7 +146,8 @@ def check_disjoint(folder: Path) -> None:
     """Raise UserError if a query is in two splits; case and spacing do not matter."""
     test, rl = (read_queries(folder / f"{split}_queries.jsonl") for split in ("test", "rl"))
     trajectories = read_trajectories(folder / "sft.jsonl") if (folder / "sft.jsonl").is_file() else []
-    sft = {same_query(trajectory["messages"][0]["content"]) for trajectory in trajectories}
+    openings = ((m["content"] for m in trajectory["messages"] if m["role"] == "user") for trajectory in trajectories)
+    sft = {same_query(next(opening, "")) for opening in openings}  # a system message may precede the query
     texts = [{same_query(query.query) for query in queries} for queries in (test, rl)]
     # items of a world may share a text but not a task
     shares_texts = any(len(unique) < len(queries) for unique, queries in zip(texts, (test, rl), strict=True))

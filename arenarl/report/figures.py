@@ -90,10 +90,10 @@ def _figures(run_dirs: Sequence[Path], summary: dict[str, Any]) -> Iterator[tupl
         caption = f"Effect of more turns and samples at test time; wins are over {baseline}. {bars}"
         yield "inference_scaling", draw_panels(panels, is_log=True), caption
     log = training_log(run_dirs[0] / "rl")
-    if any(name in entry for entry in log for name in TRAINING):
+    if any(_logged(log, name) for name in TRAINING):
         caption = f"Training. Rewards from ranks have a mean of ½ by construction. {smoothed}"
         yield "training_curves", training_curves(log), caption
-    if any("true/quality_spread" in entry for entry in log):
+    if _logged(log, "true/quality_spread"):
         trainer = "simulated judge" if summary["provenance"]["judge_is_simulated"] else "model judge"
         caption = f"Spread of true quality within a group, and the noise of the {trainer}. {smoothed}"
         yield "noise_against_spread", noise_against_spread(log, trainer), caption
@@ -251,8 +251,7 @@ def plot_with_bars(
 
 def training_curves(log: Sequence[dict[str, Any]]) -> Figure:
     """Draw the metrics in `TRAINING` that the log has, a panel each."""
-    points = {name: [(entry["step"], entry[name]) for entry in log if name in entry] for name in TRAINING}
-    points = {name: of_metric for name, of_metric in points.items() if of_metric}
+    points = {name: of_metric for name in TRAINING if (of_metric := _logged(log, name))}
     figure, panels = _panels(len(points))
     for axes, (name, of_metric) in zip(panels, points.items(), strict=True):
         _plot_smoothed(axes, of_metric, label=name, **LINES[0])
@@ -271,7 +270,7 @@ def noise_against_spread(log: Sequence[dict[str, Any]], judge: str) -> Figure:
         "judge/sigma_shared": "noise shared by a call's two scores",
     }
     for (key, label), line in zip(names.items(), LINES, strict=False):
-        if points := [(entry["step"], entry[key]) for entry in log if key in entry]:
+        if points := _logged(log, key):
             _plot_smoothed(axes, points, label=label, **line)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("optimizer step")
@@ -296,6 +295,11 @@ def watching_judge(points: Points) -> Figure:
     for axes in panels:
         axes.set_xlabel("optimizer step")
     return figure
+
+
+def _logged(log: Sequence[dict[str, Any]], name: str) -> list[tuple[float, float]]:
+    """Return (step, value) of a metric. Steps without a finite value, which JSON lacks, are left out."""
+    return [(entry["step"], entry[name]) for entry in log if entry.get(name) is not None]
 
 
 def _plot_smoothed(axes: Axes, points: Sequence[tuple[float, float]], label: str, **line: Any) -> None:

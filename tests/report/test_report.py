@@ -19,7 +19,7 @@ from parts import arena_of
 from arenarl.config.load import config_to_yaml, load_config
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.report.__main__ import folders_of
-from arenarl.report.figures import draw_figures, training_log
+from arenarl.report.figures import draw_figures, noise_against_spread, training_curves, training_log
 from arenarl.report.page import write_page
 from arenarl.report.page.data import pack, training_items
 from arenarl.report.summary import print_table, summary_of_run
@@ -255,6 +255,15 @@ def test_bands_are_intervals_of_one_seed_or_the_range_of_several(run, undrawn, t
     assert list(draw_figures([run.dir, other], summary, tmp_path / "unfinished")) == captions
     append_step(other / "rl" / "curve.jsonl", 2, [Run.point(2, shift=3.0)])
     assert "Mean of 2 seeds" in list(draw_figures([run.dir, other], summary, tmp_path / "two"))[0]
+
+
+def test_a_logged_metric_may_lack_finite_values(tmp_path):
+    """A gradient norm of NaN is null in metrics.jsonl."""
+    log = [{"step": step, "kl": None, "grad_norm": value} for step, value in ((1, 1.0), (2, None), (3, 2.0))]
+    (axes,) = training_curves(log).axes
+    assert axes.lines[0].get_xdata().tolist() == [1, 3] and axes.get_title() == "gradient norm"
+    (axes,) = noise_against_spread([{"step": 1, "judge/sigma_noise": None}], "judge").axes
+    assert not axes.lines
 
 
 @pytest.mark.filterwarnings("ignore:Glyph", "ignore:Matplotlib currently does not support")  # fonts lack characters

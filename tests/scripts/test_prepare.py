@@ -154,6 +154,12 @@ def test_a_query_in_two_splits_is_refused_whatever_its_case_and_spacing(prepare,
     write_jsonl(tmp_path / "rl_queries.jsonl", [shared, *rl[1:]])
     with pytest.raises(UserError, match="test and RL share 1 queries"):
         prepare.module.check_disjoint(tmp_path)
+    write_jsonl(tmp_path / "rl_queries.jsonl", rl)
+    chat = [("system", "Be brief."), ("user", test[0].query), ("assistant", "<answer>\nx\n</answer>")]
+    messages = [{"role": role, "content": text} for role, text in chat]
+    write_jsonl(tmp_path / "sft.jsonl", [{"messages": messages}])
+    with pytest.raises(UserError, match="test and SFT share 1 queries"):
+        prepare.module.check_disjoint(tmp_path)
 
 
 def test_items_of_an_environment_may_have_the_same_text(prepare_script, monkeypatch, capsys, tmp_path):
