@@ -71,7 +71,18 @@ def main(words: list[str] | None = None) -> None:
     arguments = parser.parse_args(words)
     if not arguments.out and not arguments.estimate:
         parser.error("--out is missing: name the file for the ranks, or take --estimate")
+    _refuse_shared_files(arguments)
     _rank(arguments)
+
+
+def _refuse_shared_files(arguments: argparse.Namespace) -> None:
+    """Raise UserError if two options name one file: the later result would replace the earlier one."""
+    options = {"candidates": arguments.candidates, "--out": arguments.out, "--pairs": arguments.pairs}
+    options |= {"--best": arguments.best, "--report": arguments.report}
+    option_of: dict[Path, str] = {}
+    for option, path in options.items():
+        if path and (other := option_of.setdefault(path.resolve(), option)) != option:
+            raise UserError(f"{option} {path} is also the file of {other}, which would be lost; name another file")
 
 
 def _rank(arguments: argparse.Namespace) -> None:

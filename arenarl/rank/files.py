@@ -55,8 +55,10 @@ class Candidates:
 
 
 def read_candidates(path: Path, language: str, skip_malformed: bool = False) -> Candidates:
-    """Check every line of a file of candidates. Raises UserError if the file cannot be read, has no well-formed line,
-    or has a malformed one that must not be skipped."""
+    """Check every line of a file of candidates. Raises UserError if the file cannot be read more than once, has no
+    well-formed line, or has a malformed one that must not be skipped."""
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would be empty at the second reading
+        raise UserError(f"{path} is a pipe or device, which can be read only once; save the candidates in a file")
     skipped: dict[int, str] = {}
     count, digest = 0, hashlib.sha256()
     for number, text in _numbered(path):
@@ -121,6 +123,8 @@ class RankFile:
 
     def __init__(self, path: Path, run: str):
         self.path, self.run = path, run
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UserError(f"{path} is a pipe or device, but finished lines are read again; choose a file for --out")
         path.parent.mkdir(parents=True, exist_ok=True)
         self.last_line = self.done = 0
         self._file = path.open("ab")

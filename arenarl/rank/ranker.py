@@ -28,6 +28,7 @@ from arenarl.system.seeds import stable_seed
 from arenarl.tournament import play_tournament
 from arenarl.tournament.group_stage import GroupStage, GroupStageRanking
 from arenarl.tournament.mixed_model import quality_from_calls
+from arenarl.tournament.play import check_call_options
 from arenarl.tournament.ranking import Match, Ranking, scored_calls
 from arenarl.tournament.schedules import check_parameters
 from arenarl.tournament.topologies import build_topology, resolve_ranking
@@ -231,8 +232,10 @@ def read_group(prompt: Chat, candidates: Sequence[Chat], language: str) -> tuple
 
 def _check_topology(name: str, params: dict[str, Any]) -> None:
     """Raise UserError for a topology or parameters that cannot work."""
-    own = {key: value for key, value in params.items() if key not in ("bidirectional", "ranking", "timeout_s")}
+    of_calls = {key: value for key, value in params.items() if key in ("bidirectional", "timeout_s")}
+    own = {key: value for key, value in params.items() if key not in ("ranking", *of_calls)}
     try:
+        check_call_options(**of_calls)
         resolve_ranking(name, params.get("ranking"))
         if name == "group_stage":
             check_parameters(name, [field.name for field in fields(GroupStage)], own)

@@ -79,10 +79,7 @@ async def play_tournament(
     length, or a `compare` that is not async.
     """
     check_type("group_size", group_size, int)
-    check_type("bidirectional", bidirectional, bool)
-    check_type("timeout_s", timeout_s, float | None)
-    if timeout_s is not None and timeout_s <= 0:
-        raise ValueError(f"timeout_s={timeout_s}: must be above 0, or None")
+    check_call_options(bidirectional, timeout_s)
     ranking = resolve_ranking(topology, ranking)
     members = group_entrants(group_size, entrants, valid_G)
     slots = limit or nullcontext()
@@ -113,6 +110,14 @@ async def play_tournament(
     first: dict[int | None, int] = {entrant: trajectories[0] for entrant, trajectories in enumerate(members)}
     bracket = [[Place(*map(first.get, place)) for place in places] for places in schedule.bracket(results)]
     return Ranking(*rank_trajectories(group_size, members, standings), matches, bracket)
+
+
+def check_call_options(bidirectional: bool = True, timeout_s: float | None = None) -> None:
+    """Raise ValueError for options of `play_tournament`'s judge calls that cannot work."""
+    check_type("bidirectional", bidirectional, bool)
+    check_type("timeout_s", timeout_s, float | None)
+    if timeout_s is not None and timeout_s <= 0:
+        raise ValueError(f"timeout_s={timeout_s}: must be above 0, or None")
 
 
 async def _play(

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import os
 import random
 import re
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 
@@ -126,6 +128,29 @@ def test_set_takes_nothing_but_parameters_of_the_topology(folder, text):
     write_candidates(folder / "candidates.jsonl", 1, 2)
     with pytest.raises(UserError, match=f"--set {text}: "):
         main([*command(), "--set", text])
+
+
+@pytest.mark.parametrize(("option", "name", "other"), [
+    ("--pairs", "candidates.jsonl", "candidates"), ("--out", "./candidates.jsonl", "candidates"),
+    ("--best", "ranked.jsonl", "--out"), ("--report", "link.html", "--out"),
+])  # fmt: skip
+def test_a_result_does_not_replace_the_candidates_or_another_result(folder, option, name, other):
+    write_candidates(folder / "candidates.jsonl", 1, 2)
+    (folder / "link.html").symlink_to(folder / "ranked.jsonl")
+    content = (folder / "candidates.jsonl").read_bytes()
+    with pytest.raises(UserError, match=rf"{option} {name.removeprefix('./')} is also the file of {other}, which"):
+        main(command(option, name))
+    assert (folder / "candidates.jsonl").read_bytes() == content
+
+
+def test_candidates_and_ranks_are_files_because_they_are_read_again(folder):
+    """The second reading of a pipe is empty: every group would be missing, without an error."""
+    os.mkfifo(folder / "pipe")
+    threading.Thread(target=lambda: write_candidates(folder / "pipe", 1, 2), daemon=True).start()
+    with pytest.raises(UserError, match="pipe is a pipe or device, which can be read only once; save the candidates"):
+        main(["pipe", "--judge", "judge.yaml", "--estimate"])
+    with pytest.raises(UserError, match="pipe is a pipe or device, but finished lines are read again; choose a file"):
+        RankFile(folder / "pipe", "run")
 
 
 def test_malformed_lines_are_named_and_skipped_on_request(folder, capsys):

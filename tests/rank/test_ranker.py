@@ -78,6 +78,9 @@ def test_a_judge_that_fails_too_often_stops_the_ranking_and_an_error_of_our_own_
     ({"ranking": "scores", "topology": "group_stage"}, "ranking of group_stage"),
     ({"concurrency": 0}, "judge.concurrency=0"),
     ({"rubric": "kind"}, "leave rubric out"),
+    ({"bidirectional": "no"}, "bidirectional='no': must be true or false"),
+    ({"timeout_s": "soon"}, "timeout_s='soon': must be a finite number"),
+    ({"timeout_s": -3}, "timeout_s=-3: must be above 0"),
 ])  # fmt: skip
 def test_invalid_arguments_are_refused_in_one_line(options, words):
     with pytest.raises(UserError) as refused:
