@@ -65,12 +65,16 @@ def start_record(
         splits += ("rl_queries",)
     data = {f"{name}.jsonl": hashes.get(name) for name in splits}
     data["the system prompt"] = provenance.get("system_prompt")
-    if stage == "rl" and isinstance(judge := provenance.get("judge_train"), dict):  # an LLM
-        data["judge.train's prompts and rubric"] = judge["prompt"]
+    if stage == "rl":
+        judges = [provenance.get("judge_train"), *provenance.get("judge_alternates", ())]
+        for key, judge in zip(config.judge.training, judges, strict=False):  # a finished stage has no provenance
+            if isinstance(judge, dict):  # an LLM
+                data[f"{key}'s prompts and rubric"] = judge["prompt"]
     data |= {f"prompts.folder's {name}": sha256 for name, sha256 in provenance.get("prompts", {}).items()}
     if query_ids:
         data["RL's queries (pass rates)"] = json_hash(query_ids)
-    for name in (getattr(config, stage).deepspeed, config.judge.train.query_rubrics if stage == "rl" else None):
+    query_rubrics = [judge.query_rubrics for judge in config.judge.training.values()] if stage == "rl" else []
+    for name in (getattr(config, stage).deepspeed, *query_rubrics):
         if name and (file := file_named(name)).is_file():
             data[name] = sha256(file)
     weights = hash_weights(policy) if policy else None
@@ -167,6 +171,10 @@ def refuse_cut_weights(folder: Path, is_downloaded: bool = False) -> None:
         if missing and not is_downloaded:
             raise UserError(f"{index} names {missing[0]}, which does not exist; {how}")
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]):
+        if not path.is_file():  # a link whose target was deleted, or a folder
+            if is_downloaded:
+                continue
+            raise UserError(f"{path} is not a file, or a link to a file that does not exist; {how}")
         try:
             if path.suffix == ".safetensors":
                 with safe_open(path, "numpy"):  # reads the header, and compares it with the file's size

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from dataclasses import asdict
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from scripts import run
 
-from arenarl.config.schema import Config
+from arenarl.config.schema import Config, JudgeConfig
 from arenarl.run.marks import any_file, damage, policy_file, refuse_damaged_policy, write_mark
 from arenarl.run.settings import has_begun
 from arenarl.run.weights import hash_weights, refuse_cut_weights, refuse_other_start, refuse_other_starts, start_record
@@ -28,11 +29,12 @@ def replace(path, value):
         os.utime(path, ns=(later, later))
 
 
-def keep_start(folder, policy, **provenance):
+def keep_start(folder, policy, config=None, **provenance):
     """Start RL in its folder as `start_stage` does."""
-    now = start_record(Config(), "rl", provenance, policy)
+    config = config or Config()
+    now = start_record(config, "rl", provenance, policy)
     if has_begun(folder):
-        refuse_other_start(folder, Config(), now, is_finished=(folder / "timing.json").is_file())
+        refuse_other_start(folder, config, now, is_finished=(folder / "timing.json").is_file())
     else:
         write_json(folder / "start.json", asdict(now))
 
@@ -104,6 +106,22 @@ def test_rl_does_not_resume_with_another_tokenizer_template_model_config_or_judg
         keep_start(rl, sft, judge_train={"prompt": "a hash"})
 
 
+def test_rl_does_not_resume_with_other_prompts_or_query_rubrics_of_an_alternate_judge(places, tmp_path):
+    sft, rl = places
+    rubrics, config = tmp_path / "rubrics.jsonl", Config()
+    rubrics.write_text("{}")
+    config.judge.alternates = [JudgeConfig(), JudgeConfig(name="llm", model="m", query_rubrics=str(rubrics))]
+    start = partial(keep_start, rl, sft, config, judge_train="embedded")
+    start(judge_alternates=["embedded", {"prompt": "a hash"}])
+    (rl / "checkpoint-5").mkdir()
+    start(judge_alternates=["embedded", {"prompt": "a hash"}])
+    with pytest.raises(UserError, match="other content of judge.alternates.1's prompts and rubric; restore it"):
+        start(judge_alternates=["embedded", {"prompt": "another hash"}])
+    rubrics.write_text("{ }")
+    with pytest.raises(UserError, match="other content of .*rubrics.jsonl; restore it"):
+        start(judge_alternates=["embedded", {"prompt": "a hash"}])
+
+
 @pytest.mark.parametrize("record", [None, '{"policy": "x", "weights": "y"}', "{", "[1]", '{"policy": 1}', "null"])
 def test_work_with_an_unknown_start_is_refused_unless_it_is_finished(places, record, capsys):
     """Versions before start records stored the weights alone, or nothing."""
@@ -165,6 +183,13 @@ def test_weights_that_are_cut_off_or_missing_are_refused(tmp_path):
     (tmp_path / "model-1.safetensors").unlink()
     refuse_cut_weights(tmp_path, is_downloaded=True)
     with pytest.raises(UserError, match="index.json names model-1.safetensors, which does not exist; restore it"):
+        refuse_cut_weights(tmp_path)
+
+
+def test_weights_behind_a_link_without_a_target_are_refused(tmp_path):
+    (tmp_path / "model.safetensors").symlink_to(tmp_path / "deleted")
+    refuse_cut_weights(tmp_path, is_downloaded=True)  # downloaded again
+    with pytest.raises(UserError, match="model.safetensors is not a file, or a link to a file that does not exist"):
         refuse_cut_weights(tmp_path)
 
 
