@@ -7,10 +7,11 @@ tests/plan/test_memory.py measures its parts on a small model. GB are 1e9 bytes.
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 
 from arenarl.config.schema import PolicyConfig
 from arenarl.report import markdown
-from arenarl.system.errors import UserError
+from arenarl.system.errors import UserError, one_line
 
 BF16, FP32, INDEX = 2, 4, 8  # bytes
 ADAM = 2  # moments
@@ -101,8 +102,10 @@ def _shape_in(model: str) -> Shape:
     from transformers import AutoConfig  # only here: it takes seconds
 
     try:
-        config = AutoConfig.from_pretrained(model, local_files_only=True).get_text_config()
-    except (OSError, ValueError) as error:
+        config = AutoConfig.from_pretrained(model, local_files_only=True, trust_remote_code=False).get_text_config()
+    except Exception as error:  # transformers raises many types for a damaged config.json
+        if Path(model, "config.json").is_file():
+            raise UserError(f"{model}/config.json cannot be used ({one_line(error)}); restore it") from error
         raise UserError(
             f"the shape of {model} is not known; name a folder with its config.json, or one of {', '.join(SHAPES)}"
         ) from error

@@ -122,6 +122,16 @@ def test_the_shape_of_a_local_folder_is_read_if_it_is_a_dense_decoder(tmp_path):
             shape_of(PolicyConfig(model=str(tmp_path / name)))
 
 
+@pytest.mark.parametrize("text", [
+    "{", "[]", '{"model_type": "qwen3", "num_hidden_layers": "4"}', '{"model_type": "qwen3", "dtype": "float7"}',
+    '{"model_type": "mine", "auto_map": {"AutoConfig": "configuration.Mine"}}',
+])  # fmt: skip
+def test_a_config_that_cannot_be_used_is_named_with_the_reason(tmp_path, text):
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=rf"{tmp_path}/config.json cannot be used \(.+\); restore it"):
+        shape_of(PolicyConfig(model=str(tmp_path)))
+
+
 @pytest.mark.parametrize("kind", [(Qwen2Config, Qwen2ForCausalLM), (LlamaConfig, LlamaForCausalLM)])
 def test_other_dense_decoders_are_counted_up_to_biases_and_norms(tmp_path, kind):
     config, model = kind
