@@ -10,10 +10,10 @@ dies, unlike an NCCL broadcast. Without a shared disk, `rollout.server_sync: ncc
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from transformers import AutoConfig
@@ -24,12 +24,13 @@ from arenarl.rollout.generation import GeneratedTurn, TurnRequest
 from arenarl.rollout.policy import NoRoom, load_tokenizer, require_model
 from arenarl.rollout.vllm_generation import longest, lora_options, sampling_of, shape_differences
 from arenarl.rollout.vllm_internals import disable_onednn_packing, require_vllm, run_server
-from arenarl.system.errors import GO_ON, UserError, run_cli
+from arenarl.system.errors import GO_ON, UserError, one_line, run_cli
 
 _TURN_S, _LOAD_S, _REQUEST_S = 3600.0, 1800.0, 30.0  # timeouts: of a turn, of loading weights, of other requests
 ADAPTER = "policy"  # the name of the adapter that the server has
 _START = "python -m arenarl.rollout.vllm_server --config <the run's YAML>"
 _INFO = "/server_info?config_format=json"
+Read = TypeVar("Read")
 
 
 class _Refused(UserError):
@@ -45,6 +46,8 @@ class VLLMServer:
     def require(self, policy: str, dtype: str) -> None:
         """Raise UserError unless the server runs with our options and serves the policy's shape and dtype."""
         info = asyncio.run(self._options())["model_config"]
+        if not info.keys() >= {"logprobs_mode", "dtype", "model"}:
+            raise self._foreign()
         if (mode := info["logprobs_mode"]) != "processed_logprobs":
             raise self._unfit(f"returns {mode}, not the logprobs of the sampling distribution")
         if dtype not in str(info["dtype"]):
@@ -97,7 +100,8 @@ class VLLMServer:
 
     def load_adapter(self, folder: str) -> None:
         """Load the adapter in a folder that the server can read too, in place of the last one, even of another run."""
-        if any(model["id"] == ADAPTER for model in asyncio.run(self.request("GET", "/v1/models"))["data"]):
+        models = self.request("GET", "/v1/models", read=lambda reply: [model["id"] for model in reply["data"]])
+        if ADAPTER in asyncio.run(models):
             asyncio.run(self.request("POST", "/v1/unload_lora_adapter", {"lora_name": ADAPTER}))
         load = {"lora_name": ADAPTER, "lora_path": _absolute(folder)}
         asyncio.run(self.request("POST", "/v1/load_lora_adapter", load, _LOAD_S))
@@ -105,15 +109,16 @@ class VLLMServer:
 
     def clear_prefix_cache(self) -> None:
         """Clear the prefix cache of older weights."""
-        if not asyncio.run(self.request("POST", "/reset_prefix_cache"))["success"]:
+        if not asyncio.run(self.request("POST", "/reset_prefix_cache", read=lambda reply: reply["success"])):
             problem = "keeps the cache of older weights, because others use it"
             raise UserError(f"the vLLM server at {self.url} {problem}; start a server for this run alone")
 
     async def request(
-        self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = _REQUEST_S
-    ) -> Any:
-        """Return the reply's JSON, or None for an empty reply or a text. Each request opens a new connection, because
-        idle connections may close."""
+        self, method: str, path: str, body: dict[str, Any] | None = None, timeout_s: float = _REQUEST_S,
+        read: Callable[[Any], Read] = lambda reply: reply,
+    ) -> Read:  # fmt: skip
+        """Return `read(reply)`; the reply is JSON, or None for an empty reply or a text. Each request opens a new
+        connection, because idle connections may close."""
         import aiohttp  # only this back end needs it
 
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_REQUEST_S)
@@ -124,11 +129,13 @@ class VLLMServer:
                     if reply.status != 200:
                         raise self._refusal(path, reply.status, await reply.text())
                     is_json = reply.content_type == "application/json" and await reply.read()
-                    return await reply.json() if is_json else None
+                    return read(await reply.json() if is_json else None)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             is_late = isinstance(error, TimeoutError)
             problem = f"did not answer within {timeout_s:.0f} s" if is_late else f"cannot be reached ({error})"
             raise self._unfit(problem, f"; {GO_ON}") from error
+        except (ValueError, LookupError, TypeError) as error:  # not JSON, or without the keys that `read` reads
+            raise self._unfit(f"sent an unreadable reply to {path} ({one_line(repr(error))})") from error
 
     def _refusal(self, path: str, status: int, text: str) -> UserError:
         if status == 404 and path.startswith("/server_info"):
@@ -153,7 +160,7 @@ class ServerGenerator:
         body = {"prompt": request.token_ids, "return_token_ids": True, **sampling_of(request, self.eos_id)}
         body |= {"model": self.adapter} if self.adapter else {}
         try:
-            choice = (await self.server.request("POST", "/v1/completions", body, _TURN_S))["choices"][0]
+            turn = await self.server.request("POST", "/v1/completions", body, _TURN_S, _read_turn)
         except _Refused as error:
             prompt, most = len(request.token_ids), request.max_tokens
             if await self.server.has_room(prompt + most):
@@ -161,9 +168,17 @@ class ServerGenerator:
             both = f"a prompt of {prompt:,} tokens and a turn of {most:,}"
             remedy = "lower rollout.max_tokens, or start it with a larger --max-model-len"
             raise NoRoom(f"{both} are more than the vLLM server at {self.server.url} reads; {remedy}") from error
-        if choice["finish_reason"] == "abort":  # a part of a turn, with status 200
+        if turn is None:
             raise UserError(f"the vLLM server at {self.server.url} aborted a turn; {GO_ON}")
-        return GeneratedTurn(choice["token_ids"], choice["logprobs"]["token_logprobs"])
+        return turn
+
+
+def _read_turn(reply: Any) -> GeneratedTurn | None:
+    """Return the turn of a completion; None if the server aborted it, which has status 200 too."""
+    choice = reply["choices"][0]
+    if choice["finish_reason"] == "abort":
+        return None
+    return GeneratedTurn(choice["token_ids"], choice["logprobs"]["token_logprobs"])
 
 
 def serve_arguments(config: Config, more: Sequence[str] = ()) -> list[str]:

@@ -8,7 +8,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import judge_servers
 import pytest
+from aiohttp import web
 from vllm_servers import serving
 
 from arenarl.config.load import load_config
@@ -54,11 +56,30 @@ def test_a_missing_or_another_server_is_refused_with_the_command_that_starts_it(
     missing = "at http://127.0.0.1:1 cannot be reached .*; start it with: python -m arenarl.rollout.vllm_server"
     with pytest.raises(UserError, match=missing):
         VLLMServer("http://127.0.0.1:1").require(policy_path, "float32")
-    infos = (None, {"version": "1"}, {"vllm_config": "model='m'"}, {"vllm_config": {}})
+    older = {"vllm_config": {"model_config": {"model": "m"}}}
+    infos = (None, {"version": "1"}, {"vllm_config": "model='m'"}, {"vllm_config": {}}, older)
     for replies in ({}, *({"/server_info": info} for info in infos)):
         other = pytest.raises(UserError, match="is not a vLLM server that can load weights; start one with")
         with serving(replies) as (url, _), other:
             VLLMServer(url).require(policy_path, "float32")
+
+
+@pytest.mark.parametrize("body", ["{", "[]", "null", "", '{"choices": []}', '{"choices": [{"finish_reason": "stop"}]}'])
+def test_a_reply_that_is_not_what_vllm_sends_is_an_error_in_one_line(body):
+    async def answer(_):
+        return web.Response(text=body, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    with judge_servers.serving(app) as v1:
+        url = v1.removesuffix("/v1")
+        for path, call in (
+            ("/v1/completions", lambda: generate(url)),
+            ("/reset_prefix_cache", VLLMServer(url).clear_prefix_cache),
+        ):
+            words = f"the vLLM server at {url} sent an unreadable reply to {path} .*; start it with: "
+            with pytest.raises(UserError, match=words):
+                call()
 
 
 def test_a_server_that_cannot_receive_weights_by_nccl_is_refused(policy_path, tmp_path):
@@ -123,7 +144,7 @@ def test_an_aborted_or_refused_turn_is_an_error_in_one_line():
 def test_a_prompt_that_is_too_long_for_the_server_has_no_room(monkeypatch, status, length, is_room):
     server = VLLMServer("http://127.0.0.1:1")
 
-    async def request(method, path, *_):
+    async def request(method, path, *_, **__):
         if path == "/v1/completions":
             raise server._refusal(path, status, "This model's maximum context length is 4 tokens.")
         return {"vllm_config": {"model_config": {"max_model_len": length} if length else {}}}
