@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pkgutil import resolve_name
 from typing import Any
 
@@ -59,7 +60,8 @@ class Workers:
 def main() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process
     function = resolve_name(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    with suppress(ValueError, OSError):  # macOS and a lower limit of the shell refuse it; the timer still holds
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     while True:
         try:
             timeout_s, arguments = pickle.load(sys.stdin.buffer)
