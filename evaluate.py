@@ -44,6 +44,8 @@ def check_arguments(arguments: Namespace, config: Config, processes: int) -> Non
     query, items = arguments.query, arguments.items
     if query is not None and not query.strip():
         raise UserError("--query is empty; write the query in quotes, or leave the option out to use the test set")
+    if query is not None and arguments.benchmark:
+        raise UserError("--query and --benchmark exclude each other; leave one of them out")
     if query is not None and config.rollout.backend == "vllm" and processes > 1:
         raise UserError("--query runs on one process with rollout.backend=vllm; use python instead of torchrun")
     if items is not None and (items < 1 or not arguments.benchmark):

@@ -218,9 +218,13 @@ def test_figures_verified_by_an_llm_are_not_called_noise_free(verifier, part, ca
     assert part in table(capsys, figures, **verifier)
 
 
-@pytest.mark.parametrize("empty", ["", " \n"])
-def test_an_empty_query_is_refused(empty):
+@pytest.mark.parametrize(("query", "benchmark", "words"), [
+    ("", None, "--query is empty; write the query in quotes, or leave the option out"),
+    (" \n", None, "--query is empty; write the query in quotes, or leave the option out"),
+    ("A cafe?", ["simpleqa"], "--query and --benchmark exclude each other; leave one of them out"),
+])  # fmt: skip
+def test_an_empty_query_and_a_query_beside_a_benchmark_are_refused(query, benchmark, words):
     from evaluate import check_arguments
 
-    with pytest.raises(UserError, match="--query is empty; write the query in quotes, or leave the option out"):
-        check_arguments(Namespace(query=empty, benchmark=None, items=None, seed=None), Config(), processes=1)
+    with pytest.raises(UserError, match=words):
+        check_arguments(Namespace(query=query, benchmark=benchmark, items=None, seed=None), Config(), processes=1)
