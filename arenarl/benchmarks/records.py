@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from arenarl.system.errors import UserError, missing, one_line
-from arenarl.system.user_input import check_zip, first_problem, lines_of
+from arenarl.system.user_input import check_zip, first_problem, lines_of, text_of_file
 from arenarl.trajectory import MAX_RECORD_NESTING, composed, is_blank, json_problem, parse_json, storable
 
 
@@ -96,12 +96,12 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
         case ".xlsx":
             yield from _xlsx_rows(path)
         case ".json":
-            rows = _parse("".join(lines_of(path, "utf-8-sig")), str(path))
+            rows = _parse(text_of_file(path), str(path))
             if not isinstance(rows, list):
                 raise UserError(f"{path} is not a list of records; take this benchmark's file")
             yield from ((f"record {number}", row) for number, row in enumerate(rows, start=1))
         case _:
-            for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
+            for number, line in enumerate(lines_of(path), start=1):
                 if line.strip():
                     yield f"line {number}", _parse(line, f"{path}, line {number}")
 
@@ -116,7 +116,7 @@ def _parse(text: str, where: str) -> Any:
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
     before = csv.field_size_limit(_LARGEST_FIELD)
-    reader = csv.DictReader(io.StringIO("".join(lines_of(path, "utf-8-sig")), newline=""), strict=True)
+    reader = csv.DictReader(io.StringIO(text_of_file(path), newline=""), strict=True)
     try:
         for row in reader:
             yield f"line {reader.line_num}", _filled_cells(row.items())

@@ -80,7 +80,7 @@ def read_candidates(path: Path, language: str, skip_malformed: bool = False) -> 
 
 def _numbered(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line number, text) for each line that is not blank."""
-    return ((number, text) for number, text in enumerate(lines_of(path, "utf-8-sig"), start=1) if text.strip())
+    return ((number, text) for number, text in enumerate(lines_of(path), start=1) if text.strip())
 
 
 def _read_line(number: int, text: str) -> Group:

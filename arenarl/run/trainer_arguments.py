@@ -4,6 +4,7 @@ ZeRO-3 divides parameters, gradients and optimizer states among the processes (A
 once per phase. The saved model is always whole.
 """
 
+import codecs
 import importlib
 import json
 import os
@@ -65,6 +66,8 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         how = "start from ds_config.json"
         raise UserError(f"{key}={path} is not a DeepSpeed JSON with zero_optimization: {error}; {how}") from error
+    if Path(file).read_bytes().startswith(codecs.BOM_UTF8):
+        raise UserError(f"{key}={path} begins with a byte order mark, which DeepSpeed refuses; save it without")
     if zero.get("stage") == 3 and not zero.get("stage3_gather_16bit_weights_on_model_save"):
         how = "set stage3_gather_16bit_weights_on_model_save to true in zero_optimization"
         raise UserError(f"{path}: the policy could not be saved whole; {how}")

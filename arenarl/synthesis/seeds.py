@@ -59,7 +59,7 @@ def read_seeds(path: Path, subtasks: Sequence[str], origin: str = SEED) -> list[
 
 def _read(path: Path) -> Iterator[tuple[int, _Seed]]:
     is_json = path.suffix.lower() in (".jsonl", ".json")
-    for number, line in enumerate(lines_of(path, "utf-8-sig"), start=1):
+    for number, line in enumerate(lines_of(path), start=1):
         if not line.strip():
             continue
         if not is_json and _is_json(line):

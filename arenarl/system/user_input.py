@@ -22,11 +22,14 @@ class NotText(UserError):
     """Error for a file that is not UTF-8."""
 
 
-def lines_of(path: Path, encoding: str = "utf-8", may_be_cut: bool = False) -> Iterator[str]:
-    """Yield the file's lines. With `may_be_cut`, a last line that ends inside a character is left out.
-    Raises UserError if the file is missing, a folder or unreadable, and NotText if it is not UTF-8."""
+def lines_of(path: Path, may_be_cut: bool = False) -> Iterator[str]:
+    """Yield the file's lines, without the byte order mark with which Windows programs begin a file.
+
+    With `may_be_cut`, a last line that ends inside a character is left out. Raises UserError if the file is missing, a
+    folder or unreadable, and NotText if it is not UTF-8.
+    """
     try:
-        with path.open(encoding=encoding) as file:
+        with path.open(encoding="utf-8-sig") as file:
             yield from file
     except UnicodeDecodeError as error:
         if may_be_cut and error.reason == "unexpected end of data":  # Python's words for the end of the file only
@@ -53,9 +56,9 @@ def home_path(path: str) -> str:
     return expanded
 
 
-def text_of_file(path: Path, encoding: str = "utf-8") -> str:
+def text_of_file(path: Path) -> str:
     """Return the file's text. Raises like `lines_of`."""
-    return "".join(lines_of(path, encoding))
+    return "".join(lines_of(path))
 
 
 def check_zip(path: Path, largest: int) -> None:

@@ -72,7 +72,7 @@ def numbered_records(path: Path, may_be_cut: bool = False) -> Iterator[tuple[int
     With `may_be_cut`, a last line without its end is left out."""
     if not path.exists():
         raise UserError(missing(path, f"; {how_to_get(path)}"))
-    for number, line in enumerate(lines_of(path, "utf-8-sig", may_be_cut), start=1):
+    for number, line in enumerate(lines_of(path, may_be_cut), start=1):
         try:
             if line.strip():
                 yield number, parse_json(line, MAX_RECORD_NESTING)

@@ -42,6 +42,15 @@ def test_a_path_that_is_not_a_text_file_is_a_one_line_error(tmp_path, make, read
     assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_the_byte_order_mark_of_windows_programs_is_not_part_of_a_text(tmp_path):
+    """It would be the first character of a system prompt, and no JSON begins with it. DeepSpeed reads its own file."""
+    (tmp_path / "prompt.txt").write_text("Plan.\r\nThen answer.\r\n", encoding="utf-8-sig", newline="")
+    assert text_of_file(tmp_path / "prompt.txt") == "Plan.\nThen answer.\n"
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}}', encoding="utf-8-sig")
+    with pytest.raises(UserError, match="ds.json begins with a byte order mark, which DeepSpeed refuses"):
+        check_deepspeed("rl.deepspeed", str(tmp_path / "ds.json"), "train_rl.py", is_check=True)
+
+
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "file/below"])
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 def test_an_impossible_file_name_is_a_one_line_error(tmp_path, name, read):

@@ -178,7 +178,7 @@ def read_documents(folder: Path, empty: list[Path]) -> Iterator[Page]:
 
 def _read_text(path: Path, name: str) -> list[Page]:
     """Read a text or Markdown file; the title of a Markdown file is its first heading."""
-    text, is_markdown = text_of_file(path, "utf-8-sig"), path.suffix.lower() != ".txt"
+    text, is_markdown = text_of_file(path), path.suffix.lower() != ".txt"
     headings = (line.lstrip("#").strip() for line in text.splitlines() if is_markdown and line.startswith("#"))
     return [Page(name, next(filter(None, headings), path.stem), text)]
 
