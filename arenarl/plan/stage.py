@@ -142,7 +142,7 @@ class Stage:
         if self.vllm_share and vllm_cache(shape, self.vllm_share, engine) < longest:  # vLLM refuses to start
             taken = f"its weights with a cache of {longest:,} tokens take {gb(vllm_part(shape, engine, longest))}"
             problems.append(f"vLLM has {gb(self.vllm_share)} GB, and {taken}")
-        if self.name != "sft" and rollout.backend != "transformers" and rollout.max_tokens >= shape.positions:
+        if self.name != "sft" and rollout.max_tokens >= shape.positions:
             room = f"no room in the {shape.positions:,} tokens that the model reads"
             problems.append(f"rollout.max_tokens={rollout.max_tokens} leaves a prompt {room}")
         try:

@@ -112,10 +112,10 @@ def test_misfits_of_a_stage(name, overrides, options, misfits):
     assert stage(name, *overrides, **options).misfits == misfits
 
 
-def test_a_budget_without_room_for_a_prompt_is_a_misfit_only_with_vllm():
+def test_a_budget_without_room_for_a_prompt_is_a_misfit_of_stages_with_rollouts():
     for name, backend in (("rl", "vllm"), ("evaluate", "vllm_server"), ("sft", "vllm"), ("rl", "transformers")):
         one = stage(name, "rollout.max_tokens=32768", f"rollout.backend={backend}")
-        assert (NO_ROOM in one.misfits) == (name != "sft" and backend != "transformers")
+        assert (NO_ROOM in one.misfits) == (name != "sft")
 
 
 def test_a_gpu_decodes_a_steps_trajectories_or_what_the_cache_of_its_engine_holds():
