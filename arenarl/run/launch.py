@@ -20,6 +20,7 @@ from arenarl.system.errors import (
     LOST_CONNECTION,
     OUT_OF_MEMORY,
     explain,
+    one_line,
     owned,
     prepare_process,
     show,
@@ -39,6 +40,9 @@ def main() -> int:
     except (SignalException, KeyboardInterrupt):
         show(INTERRUPTED)
         return 130
+    except ValueError as error:  # torchrun's refusal of an option
+        show(f"error: torchrun: {one_line(error)}")
+        return 2
     except Exception as error:
         if (line := explain(error)) is None:
             raise

@@ -66,6 +66,12 @@ def test_accelerate_reads_its_configs(name, machines, processes):
     assert machines == 1 or place == ("10.0.0.1", 3, 29500)
 
 
+def test_an_option_that_torchrun_refuses_is_an_error_in_one_line():
+    done = start(sys.executable, "-m", "arenarl.run.launch", "--nproc_per_node", "gpu", "train_sft.py")
+    _, error = done.communicate(timeout=100)
+    assert (done.returncode, error) == (2, "error: torchrun: Cuda is not available.\n")
+
+
 @pytest.mark.slow(seconds=11)
 def test_accelerate_really_starts_its_processes(probe):
     command = [
