@@ -118,14 +118,18 @@ def _describe(problem: Any, sources: dict[str, str]) -> str:
     path = [str(part) for part in problem["loc"] if part != "[key]"]  # pydantic's mark for an invalid key of a mapping
     keys = [".".join(path[:end]) for end in range(len(path), -1, -1)]
     kind, value = problem["type"], problem["input"]
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     is_hidden = kind == "missing" or "[key]" in problem["loc"] or not _SECRET.isdisjoint(path)
     words = _WORDS.get(kind, "").format(**problem.get("ctx", {}))
     words = words or problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     if kind == "literal_error" and isinstance(value, str):
         words += did_you_mean(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
     where = next(sources[key] for key in keys if key in sources)
-    return f"{where}: {one_line(keys[0] if is_hidden else f'{keys[0]}={text}')}: {words}"
+    return f"{where}: {one_line(keys[0] if is_hidden else f'{keys[0]}={_as_yaml(value)}')}: {words}"
+
+
+def _as_yaml(value: Any) -> str:
+    """Return a value as it stands in a YAML: text without quotes, null, true."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def config_to_yaml(config: Config) -> str:
@@ -153,7 +157,9 @@ def _set_keys(old: Any, new: Any, hint: Any, source: Source, sources: dict[str, 
         kinds = {list: "list of sections", dict: "mapping from names to sections"}
         kind = "section" if item is None else kinds[get_origin(hint)]
         spaced = _SPACE if isinstance(new, str) and re.match(r"[\w.]+:\S", new) else ""
-        raise UserError(f"{source.where}: {key} is a {kind} with keys of its own, not {one_line(new)}{spaced}")
+        raise UserError(
+            f"{source.where}: {key} is a {kind} with keys of its own, not {one_line(_as_yaml(new))}{spaced}"
+        )
     if key and item is None and "base" in new:
         old = {}
         for base_source, base in _read_base(source, new["base"], []):
@@ -211,7 +217,7 @@ def _read_layers(path: Path, derived: list[Path]) -> list[tuple[Source, dict[str
 
 def _read_base(source: Source, base: Any, derived: list[Path]) -> list[tuple[Source, dict[str, Any]]]:
     if not isinstance(base, str):
-        raise UserError(f"{source.where}: base must be the path of a YAML, not {one_line(base)}")
+        raise UserError(f"{source.where}: base must be the path of a YAML, not {one_line(_as_yaml(base))}")
     path = source.folder / _home(base, source.where)
     if source.is_file and not os.path.exists(file_named(path)):
         near = [os.path.relpath(ROOT / name, source.folder) for name in _near_files(base)]

@@ -7,7 +7,7 @@ text, chat messages and turns. `records`: JSONL files. `text`: untrusted JSON an
 # ruff: noqa: F401, I001 - imported for the other packages
 from arenarl.trajectory.messages import (
     ACTION_BEGINS, ToolCall, Turn, answer_message, answer_of, answer_text, assistant_message, assistant_text,
-    call_messages, calls_of, given_calls, last_answer, messages_of, native_call, native_calls, parse_turn, read_turns,
+    call_messages, calls_of, last_answer, messages_of, native_call, native_calls, parse_turn, read_turns,
     repeated_calls, reply_message, tool_message, with_system_prompt,
 )  # fmt: skip
 from arenarl.trajectory.records import (
@@ -18,4 +18,4 @@ from arenarl.trajectory.text import (
     MAX_NESTING, MAX_RECORD_NESTING, composed, harmless, is_blank, json_problem, language_of, parse_json, same_query,
     storable, text_of, words_of,
 )  # fmt: skip
-from arenarl.trajectory.vocabulary import VALID_ENDS, Query, RolloutGroup, StopReason, Trajectory, prompt_messages
+from arenarl.trajectory.vocabulary import VALID_ENDS, Query, RolloutGroup, Trajectory, prompt_messages

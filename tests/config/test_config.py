@@ -212,6 +212,14 @@ def test_a_malformed_override_is_refused(refuse, override):
     assert override.split("=")[0] in refuse("", override)
 
 
+@pytest.mark.parametrize(("text", "part"), [
+    ("rl:", "rl is a section with keys of its own, not null"), ("rl: true", "of its own, not true"),
+    ('judge: {train: ["a"]}', 'of its own, not ["a"]'), ("judge: {train: {base: null}}", "path of a YAML, not null"),
+])  # fmt: skip
+def test_errors_name_a_wrong_value_as_it_stands_in_a_yaml(refuse, text, part):
+    assert refuse(text).endswith(part)
+
+
 @pytest.mark.parametrize("item", ["{sigma_call: fast}", "3", "{rounding: .nan}"])
 def test_a_mistake_in_an_item_of_a_list_is_refused_by_its_full_path(refuse, item):
     for arguments in (("", f"judge.eval=[{{}}, {item}]"), (f"judge: {{eval: [{{}}, {item}]}}",)):
