@@ -56,6 +56,10 @@ _FAILURES = (  # numbers of OSErrors, pattern of library messages for errors wit
     ([errno.EROFS], None, f"the file system is read-only; run from a copy in a folder you can write to; {GO_ON}"),
     ([errno.EISDIR], None, "is a folder, but a file is needed; move the folder, or name a file"),
     ([errno.ENOTDIR], None, "is a file, but a folder is needed; move the file, or name a folder"),
+    ([errno.EEXIST], None, "is a file, or a link whose target is missing, but a folder is needed; move it, or restore "
+     "its target"),
+    ([errno.EIO, errno.ESTALE], None,
+     f"the disk, the network file system or the terminal does not respond any more; check it; {GO_ON}"),
     ([errno.ENAMETOOLONG], None, "the name is longer than the file system allows; use a shorter one"),
     ([], r"\[enforce fail at inline_container|PytorchStreamWriter failed",
      f"a checkpoint could not be written, most likely because the disk is full; free some space; {GO_ON}"),

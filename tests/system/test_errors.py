@@ -240,6 +240,8 @@ MANY_FILES = (
     (Exception("No space left on device (os error 28)"), FULL_DISK),  # tokenizers
     (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), FULL_DISK),
     (OSError(errno.EMFILE, "Too many open files", "runs/x"), f"runs/x: {MANY_FILES}"),
+    (OSError(errno.ESTALE, "Stale file handle", "runs/x"),
+     f"runs/x: the disk, the network file system or the terminal does not respond any more; check it; {GO_ON}"),
     (SafetensorError("Error while serializing: I/O error: Too many open files (os error 24)"), MANY_FILES),
     (DistNetworkError("The server socket has failed to listen. code: -98, name: EADDRINUSE"),
      "the port is in use by another run; leave MASTER_PORT unset or set it to a free port"),
@@ -253,6 +255,14 @@ MANY_FILES = (
 ])  # fmt: skip
 def test_an_error_that_the_user_can_fix_has_a_line_and_a_bug_has_none(error, line):
     assert explain(error) == (line and f"error: {line}")
+
+
+def test_a_folder_behind_a_link_without_a_target_has_a_line(tmp_path):
+    """As runs/ on a disk that is not mounted."""
+    (tmp_path / "runs").symlink_to(tmp_path / "disk")
+    with pytest.raises(FileExistsError) as caught:
+        (tmp_path / "runs" / "quickstart").mkdir(parents=True, exist_ok=True)
+    assert explain(caught.value).startswith(f"error: {tmp_path}/runs: is a file, or a link whose target is missing")
 
 
 BUGS = st.sampled_from([KeyError, ValueError, TypeError, LookupError, NotImplementedError, RecursionError])
