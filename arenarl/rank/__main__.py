@@ -62,7 +62,8 @@ def main(words: list[str] | None = None) -> None:
     default = signature(Ranker).parameters["max_failure_share"].default
     failures = f"stop above this share of failed verdicts, from 0 to 1 (default: {default})"
     parser.add_argument("--max-failure-share", type=share, default=default, help=failures)
-    parser.add_argument("--store", default="runs/replies.sqlite", help="file or PostgreSQL URL that keeps every reply")
+    parser.add_argument("--store", default="runs/replies.sqlite",
+                        help="file or PostgreSQL URL that keeps every reply; judge.store in messages")  # fmt: skip
     parser.add_argument("--estimate", action="store_true", help="only print calls, tokens and cost; needs no key")
     parser.add_argument("--skip-malformed", action="store_true", help="leave malformed lines out")
     parser.add_argument("--pairs", type=Path, help="also write preference pairs in TRL's form, for DPO")

@@ -73,7 +73,7 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
         raise UserError(f"{path}: the policy could not be saved whole; {how}")
     if "RANK" not in os.environ and not is_check:
         how = f"start it with torchrun --nproc_per_node 2 {script} …, or --set {key}=null for one process"
-        raise UserError(f"ZeRO-3 needs a launcher; {how}")
+        raise UserError(f"{key}={path} needs a launcher; {how}")
     return zero.get("stage", 0)
 
 
