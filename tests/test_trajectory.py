@@ -324,6 +324,7 @@ def test_an_unusable_split_is_refused_with_its_file(tmp_path, text, message):
 @pytest.mark.parametrize("odd", [{"meta": "x"}, *({"messages": messages} for messages in (
     [], [{"role": "assistant", "content": "x", "actions": "z"}], [{"role": "system", "content": "x"}],
     [{"role": "assistant", "content": "x", "actions": [{"name": "a"}]}], [{"role": "user", "content": 3}],
+    [{"role": "assistant", "content": "x", "actions": [{"name": ["a"], "arguments": {}}]}],
 ))])  # fmt: skip
 def test_a_trajectory_with_malformed_messages_meta_or_actions_is_refused(tmp_path, odd):
     path = tmp_path / "sft.jsonl"

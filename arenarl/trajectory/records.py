@@ -144,8 +144,10 @@ def _read_message(message: dict[str, Any]) -> dict[str, Any]:
     content, actions = message.get("content"), message.get("actions") or []
     is_text = isinstance(content, str | list | None)
     _require(is_text, f"the content of a message of role {message['role']} must be text")
-    have_both = are_objects(actions, lambda action: action.keys() == {"name", "arguments"})
-    _require(have_both, "actions must be a list of objects with name and arguments")
+    have_both = are_objects(
+        actions, lambda action: action.keys() == {"name", "arguments"} and isinstance(action["name"], str)
+    )
+    _require(have_both, "actions must be a list of objects with name, a text, and arguments")
     if message["role"] != "assistant" or "actions" in message:
         return message | {"content": text_of(content)}
     return reply_message(message, given_calls(message))
