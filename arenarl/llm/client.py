@@ -75,8 +75,10 @@ def _close_all() -> None:
 
 @contextmanager
 def metered() -> Iterator[list[Usage]]:
-    """Yield a list that receives the usage of each call that is paid for inside the `with` block, also by tasks that
-    are created there."""
+    """Yield a list that receives the usage of each call that is paid for inside the `with` block.
+
+    Calls of tasks that are created inside the block count too.
+    """
     paid: list[Usage] = []
     token = _metered.set(paid)
     try:
@@ -508,9 +510,11 @@ def usage_metrics(usage: Usage, spent: Usage) -> dict[str, float]:
 def open_client(
     llms: Iterable[LLMConfig], limits: JudgesConfig, stage: str, folder: Path | None = None
 ) -> LLMClient | None:
-    """Open one client for all LLMs in `llms`; return None if there are none. `folder` receives a log of all replies.
-    Raises UserError if the environment variable of an API key is not set, or if several machines cannot share the
-    budget."""
+    """Open one client for all LLMs in `llms`; return None if there are none.
+
+    A file in `folder` receives a log of all replies. Raises UserError if the environment variable of an API key is not
+    set, or if several machines cannot share the budget.
+    """
     llms = [llm for llm in llms if llm.name == "llm"]
     if not llms:
         return None

@@ -55,7 +55,7 @@ def ends_with_an_object(text: str) -> bool:
 
 
 def without_thinking(text: str) -> str:
-    """Return the text after the thinking, and before thinking that has no end."""
+    """Return the text after the last `</think>`, up to a `<think>` that is never closed."""
     return text.rpartition("</think>")[2].partition("<think>")[0]
 
 

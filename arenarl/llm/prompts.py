@@ -85,7 +85,7 @@ def quotable(text: str) -> str:
 
 
 def _joiner(match: re.Match) -> str:
-    """Return a joiner unchanged if the spelling needs it; remove any other invisible character."""
+    """Return a joiner that the spelling needs, and "" for any other invisible character."""
     before = match.string[match.start() - 1 : match.start()]
     is_joined = before and (unicodedata.bidirectional(before) == "AL" or unicodedata.combining(before) == 9)
     return match[0] if match[0] in _JOINERS and is_joined else ""

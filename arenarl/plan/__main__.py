@@ -3,11 +3,11 @@
     python -m arenarl.plan --config configs/travel/rl_arenarl_qwen3_8b.yaml --gpus 8 [--memory 80] [--stage rl]
         [--set key=value ...]
 
-prints each stage's GPU memory by part, its tokens, hours and calls, what its LLMs cost, and "fits", or "does not fit"
-with the reason and changes that would make it fit. Beside RL's hours are those of the fastest settings that fit: how
-much of a GPU vLLM takes, how many trajectories are decoded at once, or one step ahead with a vLLM server. A line says
-if training would not start on GPUs. The exit code is 0 if everything fits, 3 if not, and 2 for an invalid config. All
-numbers are upper bounds, except the typical cost.
+prints each stage's GPU memory by part, its tokens, hours and calls, the cost of its LLMs, and "fits", or "does not fit"
+with the reason and changes that would make it fit. The column "with the best settings" has RL's hours with the fastest
+values of `SETTINGS` that fit, such as vLLM's share of a GPU. The column "one step ahead" has the hours with
+`rl.steps_ahead: 1` and a vLLM server. A line says if training would not start on GPUs. The exit code is 0 if everything
+fits, 3 if not, and 2 for an invalid config. All numbers are upper bounds, except the typical cost.
 """
 
 import argparse

@@ -137,9 +137,11 @@ def reward_invented(config: Config, judge: Judge, groups: Sequence[RolloutGroup]
 
 
 def tokens_per_call(config: Config) -> float | None:
-    """Return the mean number of tokens that an LLM in place of `judge.train` would read and write in a call for a
-    reward; None without calls, without trajectories to size prompts by, and for a user's reward that fails on invented
-    ones."""
+    """Return the mean number of tokens per judge call of the reward, if `judge.train` were an LLM.
+
+    None if the reward makes no calls, if no trajectory is stored to size prompts by, or if a user's reward fails on
+    invented trajectories.
+    """
     client = CountingClient()
     groups = [group_of_copies(query, one, config.rollout.group_size) for query, one in _samples(config).items()]
     try:
@@ -157,7 +159,7 @@ def most_calls(config: Config) -> int:
     if is_outcome and not config.reward.tournament_if_equal:
         return 0
     has_fixed_calls = ":" in tournament.topology or tournament.topology in _COUNTED
-    if not (is_outcome or reward and reward.plays_topology) or has_fixed_calls:  # the same number for every group
+    if not (is_outcome or reward and reward.plays_topology) or has_fixed_calls:  # count one group's: all have as many
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = CountingClient()
         query = Query("", make_domain(config.environment, config.data).name, "", "en", "")
@@ -168,7 +170,10 @@ def most_calls(config: Config) -> int:
 
 
 def judge_calls(config: Config, stage: str) -> dict[str, int]:
-    """Return the most calls of a stage by use, over all judges of `judge.eval`; a watching judge's vary around it."""
+    """Return the maximum calls of a stage by use, over all judges of `judge.eval`.
+
+    The number for the watching judge is a mean, because its groups are drawn.
+    """
     both_orders = 2 * len(config.judge.eval)
     if stage == "rl":
         calls = {
@@ -192,8 +197,11 @@ def _count_watched(config: Config, is_most: bool) -> float:
 
 
 def count_attempts(config: Config) -> int:
-    """Return the number of an evaluation's trajectories per policy and query: in a world that ends trajectories, each
-    budget of turns has its own. Classes of another form than ours (TRL's, OpenEnv's) are counted as such worlds."""
+    """Return the number of trajectories per policy and query of an evaluation.
+
+    In a world that ends trajectories, each turn budget has trajectories of its own. Classes of another form than ours
+    (TRL's, OpenEnv's) are counted as such worlds.
+    """
     attempts, budgets = len(config.evaluate.attempts), len(config.evaluate.max_turns or ())
     if budgets < 2:
         return attempts

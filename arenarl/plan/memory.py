@@ -187,7 +187,7 @@ def generation(shape: Shape, rows: int, tokens: int) -> dict[str, int]:
     return {
         "key-value caches": kept,
         "their copies in a batch": kept,
-        "reading what is new": max(min(rows * tokens, ENCODED_AT_ONCE), tokens) * read,
+        "encoding new tokens": max(min(rows * tokens, ENCODED_AT_ONCE), tokens) * read,
     }
 
 

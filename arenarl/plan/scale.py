@@ -96,7 +96,7 @@ def sequence_table() -> str:
         "activations, no checkpointing": lambda tokens: activations(shape, tokens, False),
         "activations, every layer checkpointed": lambda tokens: activations(shape, tokens, True),
         f"logits, whole: {shape.vocabulary:,} x tokens, bfloat16": lambda n: shape.width * shape.vocabulary * n,
-        "the same in float32, of which a plain loss keeps one": lambda tokens: FP32 * shape.vocabulary * tokens,
+        "logits in float32; a plain loss keeps one copy": lambda tokens: FP32 * shape.vocabulary * tokens,
         "output head in tiles, as TRL 1.16 does it": lambda tokens: head_memory(shape, tokens),
         "key-value cache of one trajectory": lambda tokens: kv_bytes(shape) * tokens,
     }

@@ -73,8 +73,10 @@ class Stage:
 
     @property
     def rows(self) -> int:
-        """Trajectories that a GPU generates at once: its share of a training step's, or of an evaluation's. These are
-        one for each test query, with vLLM all of a policy."""
+        """Trajectories that a GPU generates at once: its share of a training step or of an evaluation.
+
+        An evaluation generates one trajectory per test query at once; with vLLM, all trajectories of a policy.
+        """
         rl, rollout = self.config.rl, self.config.rollout
         if self.name == "rl":
             rows = rl.groups * rollout.group_size // self.gpus

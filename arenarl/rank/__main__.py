@@ -160,7 +160,7 @@ def estimate_lines(ranker: Ranker, candidates: Candidates, max_cost: float | Non
 
 
 def _most_calls(ranker: Ranker, ranked: RankedGroup) -> int:
-    """Return the most calls that the ranking of a group can take, whatever the judge replies."""
+    """Return the maximum calls of a group's ranking, whatever the judge replies."""
     entrants = {entrant for match in ranked.matches for entrant in (match.i, match.j)}  # identical ones enter once
     both_orders = paper_calls(ranker.topology, len(entrants)) or 0
     return max(ranked.calls, both_orders if ranker.params.get("bidirectional", True) else both_orders // 2)

@@ -56,7 +56,7 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _paths(folder: Path, is_part: Callable[[str], bool]) -> dict[str, Path]:
-    """Return, by path in the folder, its files for which `is_part` is true, except its mark and hidden files."""
+    """Return the folder's files for which `is_part` is true, by their path in it, without its mark and hidden files."""
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     hidden = {name for name in paths if name.startswith(".") or "/." in name}  # other programs leave them
     return {name: paths[name] for name in sorted(paths.keys() - hidden - {MARK}) if is_part(name)}

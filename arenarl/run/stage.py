@@ -66,7 +66,7 @@ def start_stage(
 
 
 def _keep_start(folder: Path, start: StartRecord) -> None:
-    """Write the start record of a stage that took no step. Restart the stage if it had another record."""
+    """Write the start record of a stage that took no step. If it had another record, delete that start's files."""
     before = None
     with suppress(UserError):  # damaged: replaced below
         before = read_start(folder)

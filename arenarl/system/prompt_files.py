@@ -57,7 +57,7 @@ def prompt_hashes() -> dict[str, str]:
 
 
 def missing_texts(folder: Path) -> dict[str, list[str]]:
-    """Return file -> the texts that the folder lacks; for a world's rules, the file's name alone."""
+    """Return the names of the texts that the folder lacks, by file. For a world's rules, that is the file's name."""
     files, gaps = {path.name: path for path in _files(folder)}, {}
     for ours in _replaceable():
         own_names = _names(files[ours.name]) if ours.name in files else ()
@@ -95,8 +95,10 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise UserError for a folder without prompt files, for a file that does not fit ours of the same name, and for a
-    file with the name of one of ours, but another ending, so that it would not be read."""
+    """Raise UserError for a folder without prompt files, and for a file that does not fit ours of the same name.
+
+    A file with the name of one of ours and a wrong ending, such as .txt, is refused too: it would not be read.
+    """
     files = _files(folder)
     present = {path.stem for path in files}
     for path in _entries(folder):
@@ -105,7 +107,7 @@ def _check_folder(folder: Path) -> None:
         if path in files or (is_meant and stem in {ours.stem for ours in _replaceable()}):
             _check(path)
     if not files:
-        raise UserError(f"prompts.folder={folder} has no prompt file; give your files the names of those in {PROMPTS}")
+        raise UserError(f"prompts.folder={folder} has no prompt file; name your files as in {PROMPTS}")
 
 
 def _read(path: Path) -> dict[str, str]:

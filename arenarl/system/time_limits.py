@@ -43,8 +43,11 @@ _call: _Call | None = None
 
 
 def run_within(seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a function. Raises TookTooLong. Only the main thread handles signals: a call in another thread, or inside
-    a limited call, has no limit of its own. Compiled code that runs on after twice the limit ends the process."""
+    """Return `function(*arguments)`. Raises TookTooLong after `seconds`.
+
+    Only the main thread handles signals: a call in another thread, or inside a limited call, has no limit of its own.
+    If compiled code is still running a minute after twice the limit, the process ends.
+    """
     global _call
     if _call or current_thread() is not main_thread():
         return function(*arguments)
@@ -73,8 +76,10 @@ def run_within(seconds: float, function: Callable[..., Any], *arguments: Any) ->
 
 
 async def await_within(seconds: float, awaitable: Awaitable[Any]) -> Any:
-    """Await in the caller's task. Raises TookTooLong after a cancellation; an awaitable that ignores the cancellation
-    is closed after as many seconds again."""
+    """Await in the caller's task. After `seconds`, cancel the awaitable and raise TookTooLong.
+
+    An awaitable that ignores the cancellation is closed after as many seconds again.
+    """
     loop = asyncio.get_running_loop()
 
     async def result() -> Any:
@@ -145,8 +150,10 @@ def _start_watchdog() -> None:
 
 
 def _watch() -> None:
-    """End the process if compiled code keeps the main thread from handling the timer's signal. Counts its own seconds,
-    so a process that was suspended for long goes on."""
+    """End the process if compiled code keeps the main thread from handling the timer's signal.
+
+    The watchdog counts its own seconds, so a process that was suspended for long goes on.
+    """
     watched, waited_s = None, 0
     while True:
         time.sleep(1)

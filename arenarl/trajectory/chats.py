@@ -39,7 +39,7 @@ def check_chat(name: str, chat: Any) -> None:
 
 
 def chat_query(prompt: Chat, language: str) -> Query:
-    """Return a prompt as the judge's query: its text, its only message, or all messages, each with its role."""
+    """Return a prompt as the judge's query. A prompt of several messages becomes their texts, each after its role."""
     if isinstance(prompt, str):
         text = prompt
     else:
@@ -49,7 +49,7 @@ def chat_query(prompt: Chat, language: str) -> Query:
 
 
 def chat_trajectory(query: Query, completion: Chat, is_cut: bool = False) -> Trajectory:
-    """Return a completion, a text or messages, as a trajectory whose answer is the last text unless it was cut.
+    """Return a completion, a text or messages, as a trajectory. Its answer is the last text, unless that was cut.
 
     >>> chat_trajectory(Query("q", "", "", "en", "?"), "<think>hm</think>Yes.").answer
     'Yes.'

@@ -84,7 +84,7 @@ def numbered_records(path: Path, may_be_cut: bool = False) -> Iterator[tuple[int
 
 
 def how_to_get(path: Path) -> str:
-    """Return what to do about a missing file of a data folder, by who made its other files."""
+    """Return how to get a missing file of a data folder. That depends on the program that made its other files."""
     folder, others = path.parent, [name for name in SPLIT_FILES if (path.parent / f"{name}.jsonl").is_file()]
     if (folder / "build.json").is_file():
         return "finish the folder with: python data/build.py --config <the YAML that built it>"
