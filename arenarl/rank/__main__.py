@@ -72,6 +72,8 @@ def main(words: list[str] | None = None) -> None:
     arguments = parser.parse_args(words)
     if not arguments.out and not arguments.estimate:
         parser.error("--out is missing: name the file for the ranks, or take --estimate")
+    if arguments.pairs and arguments.topology == "group_stage":
+        parser.error("--pairs needs matches of two candidates, which group_stage lacks; choose another --topology")
     _refuse_shared_files(arguments)
     _rank(arguments)
 
@@ -185,8 +187,7 @@ def _conclude(arguments: argparse.Namespace, candidates: Candidates, ranker: Ran
               "not be read come from the store again, unless --store names another file")  # fmt: skip
     for path, lines in ((arguments.pairs, preference_pairs), (arguments.best, best_candidates)):
         if path:
-            write_lines(path, lines(pairs()))
-            print(f"written: {path}")
+            print(f"written: {path}, {write_lines(path, lines(pairs())):,} lines")
     if arguments.report:
         from arenarl.rank.page import write_page
 

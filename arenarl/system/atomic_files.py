@@ -49,11 +49,14 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, to_json(value, indent=2) + "\n")
 
 
-def write_lines(path: Path, records: Iterable[Any]) -> None:
-    """Write one JSON line per record."""
+def write_lines(path: Path, records: Iterable[Any]) -> int:
+    """Write one JSON line per record. Return the number of records."""
+    count = 0
     with atomic_path(path) as partial, partial.open("w", encoding="utf-8") as file:
         for record in records:
             file.write(to_json(record) + "\n")
+            count += 1
+    return count
 
 
 def append_lines(path: Path, records: Iterable[Any]) -> None:

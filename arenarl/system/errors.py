@@ -58,6 +58,7 @@ _FAILURES = (  # numbers of OSErrors, pattern of library messages for errors wit
     ([errno.ENOTDIR], None, "is a file, but a folder is needed; move the file, or name a folder"),
     ([errno.EEXIST], None, "is a file, or a link whose target is missing, but a folder is needed; move it, or restore "
      "its target"),
+    ([errno.ENOLCK], None, f"the file system gives no locks; run in a folder on another one; {GO_ON}"),
     ([errno.EIO, errno.ESTALE], None,
      f"the disk, the network file system or the terminal does not respond any more; check it; {GO_ON}"),
     ([errno.ENAMETOOLONG], None, "the name is longer than the file system allows; use a shorter one"),

@@ -94,6 +94,7 @@ def test_a_faulty_server_leaves_true_ranks_in_order_and_pairs_winners_and_a_page
         assert line["calls"] == 12 and line["paid_calls"] >= 12 and line["cost"] > 0
     assert "estimate: about 360 LLM calls" in printed and "written: ranked.jsonl, 30 groups, 360 verdicts" in printed
     assert all(int(pair["chosen"]) > int(pair["rejected"]) for pair in read("pairs.jsonl"))
+    assert f"written: pairs.jsonl, {len(read('pairs.jsonl'))} lines" in printed
     assert len(read("pairs.jsonl")) >= 6 * len(whole) and len(read("best.jsonl")) == 30
     page = (folder / "page.html").read_text()
     assert "Prompts <small>30</small>" in page and "<script" in page
@@ -141,6 +142,12 @@ def test_a_result_does_not_replace_the_candidates_or_another_result(folder, opti
     with pytest.raises(UserError, match=rf"{option} {name.removeprefix('./')} is also the file of {other}, which"):
         main(command(option, name))
     assert (folder / "candidates.jsonl").read_bytes() == content
+
+
+def test_a_topology_without_matches_gives_no_pairs(folder, capsys):
+    with pytest.raises(SystemExit):
+        main(["candidates.jsonl", "--out", "ranked.jsonl", "--topology", "group_stage", "--pairs", "pairs.jsonl"])
+    assert "--pairs needs matches of two candidates, which group_stage lacks" in capsys.readouterr().err
 
 
 def test_candidates_and_ranks_are_files_because_they_are_read_again(folder):
