@@ -24,7 +24,7 @@ Chat = str | Sequence[Message]
 
 
 def check_chat(name: str, chat: Any) -> None:
-    """Raise ValueError, with `name`, unless `chat` is a text, or a list of messages with a role."""
+    """Raise ValueError, with `name`, unless `chat` is a text, or a list of messages with roles and OpenAI's content."""
     if isinstance(chat, str):
         return
     problem = f"{name} must be a text or a list of messages"
@@ -33,6 +33,10 @@ def check_chat(name: str, chat: Any) -> None:
     for message in chat:
         if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
             raise ValueError(f"{problem}; one message has no role: {message!r:.100}")
+        if not isinstance(content := message.get("content"), str | list | None):  # it would count as no text
+            raise ValueError(
+                f"{problem}; one message's content is neither a text nor a list of parts: {content!r:.100}"
+            )
         calls = message.get("tool_calls") or []
         if not are_objects(calls, lambda call: isinstance(call.get("function") or {}, dict)):
             raise ValueError(f"{problem}; one message has tool_calls that are not OpenAI's: {calls!r:.100}")

@@ -100,6 +100,7 @@ def test_a_file_of_criteria_that_is_not_yaml_is_refused_and_a_long_rubric_in_wor
 @pytest.mark.parametrize(("prompt", "candidates", "words"), [
     ("?", [], "at least one entry"), ("?", "ab", "must be a list"), ("?", [1], "candidate 0 must be a text"),
     ([{"content": "x"}], ["a"], "the prompt must be"),
+    ("?", [[{"role": "assistant", "content": {"text": "x"}}]], "candidate 0 must be .*content is neither a text nor a"),
 ])  # fmt: skip
 def test_prompts_and_candidates_of_another_form_are_refused(prompt, candidates, words):
     with pytest.raises(ValueError, match=words):
