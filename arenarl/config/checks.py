@@ -329,6 +329,8 @@ def _check_llms(config: Config) -> None:
             raise UserError(f"{ignored} would be ignored: {key}.name is embedded, which calls no model; {how}")
         if llm.name == "llm" and not llm.model:
             raise UserError(f"{key}.model is missing; name the model, or set {key}.base to a file of configs/judges")
+        if llm.extra_body.get("stream"):
+            raise UserError(f"{key}.extra_body.stream: replies are read whole, not as a stream; leave it out")
         if llm.name == "llm" and judge.max_cost is not None and None in (llm.price_in, llm.price_out):
             raise UserError(f"judge.max_cost needs {key}.price_in and {key}.price_out; set both beside its model")
 
