@@ -321,6 +321,8 @@ def _check_llms(config: Config) -> None:
             raise UserError(f"{key}.name_turns must be {needed}, as in judge.train: set it to {needed}")
     for key, llm in _llm_sections(config):
         _check_address(f"{key}.base_url", llm.base_url)
+        if (llm.base_url or "").rstrip("/").endswith("/chat/completions"):
+            raise UserError(f"{key}.base_url: leave /chat/completions out; each call adds it to the API's address")
         if llm.name != "llm" and key.startswith("evaluate.api."):
             raise UserError(f"{key} is not an LLM; set its name to llm, and model and base_url as in configs/policies")
         if llm.name == "embedded" and (llm.model or llm.base_url):

@@ -293,6 +293,7 @@ STAGE = "reward.name=tournament_grpo"
     (["data.research.rephraser.name=llm"], "data.research.rephraser.model is missing"),
     (["build.generators=[{}, {model: x}]"], "build.generators.1.model would be ignored"),
     (["judge.train={name: llm}"], "judge.train.model is missing"),
+    (["judge.train={name: llm, model: m, base_url: http://h/v1/chat/completions/}"], "base_url: leave /chat/complet"),
     (["judge.train={name: llm, model: m, extra_body: {stream: true}}"], "extra_body.stream: replies are read whole"),
     (["judge.train={name: llm, model: m}", "judge.max_cost=1"],
      "judge.max_cost needs judge.train.price_in and judge.train.price_out"),
