@@ -307,7 +307,8 @@ def test_a_missing_file_is_to_be_made_as_the_others_of_its_folder_were(tmp_path)
     ("\n{broken\n", r"line 2 is not JSON: [^\d]* at character 2"),
     ('{"query_id": "q", "domain": "d", "language": "en", "query": "x"}',
      "line 1 is not a valid query: subtask Field required"),
-    *(("\n".join(json.dumps(asdict(QUERY) | same) for same in ({}, other)), f"same {key}; each must be unique")
+    *(("\n".join(json.dumps(asdict(QUERY) | same) for same in ({}, other)),
+       f"lines 1 and 2 have the same {key}; each must be unique")
       for key, other in (("query_id", {"query": "another"}), ("query and constraints", {"query_id": "q2"}))),
     ("\n".join(json.dumps(asdict(QUERY) | {"query_id": form, "query": normalize(form, "A café?"),
                                            "constraints": {"near": normalize(form, "Café")}}) for form in FORMS),

@@ -95,18 +95,20 @@ def how_to_get(path: Path) -> str:
 
 def read_queries(path: Path) -> list[Query]:
     """Read the queries of a split. Raises UserError for an empty file, an invalid record, or a duplicate id or task."""
-    queries = []
+    queries: dict[int, Query] = {}  # by line
     for number, record in numbered_records(path):
         try:
-            queries.append(_QUERY.validate_python(record))
+            queries[number] = _QUERY.validate_python(record)
         except ValidationError as error:
             raise UserError(f"{path}, line {number} is not a valid query: {first_problem(error)}; {_HELP}") from error
     if not queries:
         raise UserError(f"{path} has no query; {_HELP}")
     for key, attribute in {"query_id": "query_id", "query and constraints": "task"}.items():
-        if len({getattr(query, attribute) for query in queries}) < len(queries):
-            raise UserError(f"{path}: two queries have the same {key}; each must be unique")
-    return queries
+        line_of: dict[str, int] = {}
+        for number, query in queries.items():
+            if (first := line_of.setdefault(getattr(query, attribute), number)) != number:
+                raise UserError(f"{path}: lines {first} and {number} have the same {key}; each must be unique")
+    return list(queries.values())
 
 
 def read_trajectories(path: Path) -> Iterator[dict[str, Any]]:
