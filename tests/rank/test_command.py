@@ -144,6 +144,16 @@ def test_a_result_does_not_replace_the_candidates_or_another_result(folder, opti
     assert (folder / "candidates.jsonl").read_bytes() == content
 
 
+def test_the_best_candidate_has_an_answer(folder):
+    lines = [{"prompt": "p", "candidates": candidates} for candidates in (["", " "], ["", "1"])]
+    (folder / "candidates.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with serving(judging()[0]) as url:
+        write_judge(folder, url, **PRICES)
+        main(command("--best", "best.jsonl"))
+    assert [line["ranks"] for line in read("ranked.jsonl")] == [[0.5, 0.5], [1.0, 0.0]]
+    assert read("best.jsonl") == [{"prompt": "p", "completion": "1"}]
+
+
 def test_a_topology_without_matches_gives_no_pairs(folder, capsys):
     with pytest.raises(SystemExit):
         main(["candidates.jsonl", "--out", "ranked.jsonl", "--topology", "group_stage", "--pairs", "pairs.jsonl"])
