@@ -88,13 +88,17 @@ def shape_of(policy: PolicyConfig) -> Shape:
         heads = (scratch.num_heads, scratch.num_kv_heads, scratch.head_dim)
         sizes = (scratch.num_layers, scratch.hidden_size, scratch.intermediate_size, *heads, scratch.vocab_size)
         shape = Shape(*sizes, tied=True, positions=scratch.max_positions)
-    elif model.removesuffix("-Base") in SHAPES:
-        shape = SHAPES[model.removesuffix("-Base")]
-        if model.startswith("Qwen/Qwen3-") and not model.endswith("-Base"):
-            shape = replace(shape, positions=40_960)
     else:
-        shape = _shape_in(model)
+        shape = known_shape(model) or _shape_in(model)
     return replace(shape, width=FP32 if policy.dtype == "float32" else BF16)
+
+
+def known_shape(model: str) -> Shape | None:
+    """Return the shape of a model in `SHAPES`, or of a folder with a config.json; None for any other path or hub id."""
+    shape = SHAPES.get(model.removesuffix("-Base"))
+    if shape and model.startswith("Qwen/Qwen3-") and not model.endswith("-Base"):
+        return replace(shape, positions=40_960)
+    return shape or (_shape_in(model) if Path(model, "config.json").is_file() else None)
 
 
 @lru_cache

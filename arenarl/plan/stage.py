@@ -16,7 +16,18 @@ from dataclasses import dataclass, replace
 from arenarl.config.checks import check_groups, check_tensor_parallel, shared_gpu_problem
 from arenarl.config.schema import VLLM_ALONE, Config, PolicyConfig
 from arenarl.plan.estimate import count_attempts, count_sft_trajectories, count_test_queries
-from arenarl.plan.memory import ENGINE, Shape, Training, gb, generation, kv_bytes, shape_of, vllm_cache, vllm_part
+from arenarl.plan.memory import (
+    ENGINE,
+    Shape,
+    Training,
+    gb,
+    generation,
+    known_shape,
+    kv_bytes,
+    shape_of,
+    vllm_cache,
+    vllm_part,
+)
 from arenarl.run.trainer_arguments import check_deepspeed
 from arenarl.system.errors import UserError
 
@@ -47,9 +58,15 @@ class Stage:
 
     @property
     def model(self) -> str | None:
-        """The policy's model: `rl.init`, if set, for RL and evaluation. None: `policy.scratch`."""
-        init = self.config.rl.init if self.name != "sft" else None
-        return init or self.config.policy.model
+        """The policy's model: `rl.init`, if set, for RL and evaluation. None: `policy.scratch`.
+
+        For evaluation, it is the largest of `evaluate.checkpoints`, except those that are not trained yet.
+        """
+        if self.name == "sft":
+            return self.config.policy.model
+        named = self.config.evaluate.checkpoints.values() if self.name == "evaluate" else ()
+        sizes = {shape.parameters: model for model in named if (shape := known_shape(model))}
+        return sizes[max(sizes)] if sizes else self.config.rl.init or self.config.policy.model
 
     @property
     def shape(self) -> Shape:

@@ -35,6 +35,16 @@ def test_training_follows_the_config(tmp_path):
         _ = stage("sft", "sft.deepspeed=nowhere.json").training
 
 
+def test_an_evaluation_is_planned_for_the_largest_checkpoint_that_exists():
+    """Else a laptop's config says that checkpoints of Qwen3-32B fit, as its own policy does."""
+    named = "evaluate.checkpoints={a: Qwen/Qwen3-32B, b: Qwen/Qwen3-0.6B-Base, c: runs/nowhere/rl}"
+    one = stage("evaluate", named, path="configs/quickstart.yaml", gpus=1)
+    assert one.model == "Qwen/Qwen3-32B" and one.shape.layers == 64 and one.misfits
+    assert stage("rl", named, path="configs/quickstart.yaml").model is None
+    unknown = "evaluate.checkpoints={c: runs/nowhere/rl}"
+    assert stage("evaluate", unknown).model == stage("evaluate").model == "Qwen/Qwen3-8B-Base"
+
+
 @pytest.mark.parametrize(("override", "share"), [
     ("rollout.vllm_memory=0.3", 0.3), ("rollout.vllm_memory=0.5", 0.5), ("rollout.backend=vllm_server", 0.0),
 ])  # fmt: skip
