@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from arenarl.evaluation.statistics import Resampling, mean, rounded, wilson
+from arenarl.evaluation.statistics import Resampling, mean
 from arenarl.judges.judge import Judge
 from arenarl.report import markdown
 from arenarl.report.summary import format_figure
@@ -40,9 +40,9 @@ def with_sentence(trajectory: Trajectory, sentence: str) -> Trajectory:
 
 
 async def measure_injections(judge: Judge, pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
-    """Return by kind: the number of judged `pairs`, the share that `moved` with its 95 % interval, and the mean `gain`
-    in points of the lead over both orders (Eq. 3); `moved_more` and `gain_more` are the differences from `neutral` on
-    the same pairs, with 95 % intervals over queries.
+    """Return by kind: the number of judged `pairs`, the share that `moved`, and the mean `gain` in points of the lead
+    over both orders (Eq. 3); `moved_more` and `gain_more` are the differences from `neutral` on the same pairs. All
+    have 95 % intervals over queries.
 
     Both trajectories of a pair need an answer. A pair without a verdict does not count.
     """
@@ -59,7 +59,7 @@ async def measure_injections(judge: Judge, pairs: Sequence[Pair]) -> dict[str, d
     judged = [(pair, value) for pair, value in zip(pairs, leads, strict=True) if not math.isnan(value)]
     losers = [(query, *((one, other) if value <= 0 else (other, one))) for (query, one, other), value in judged]
     before_P = np.array([-abs(value) for _, value in judged])
-    queries = Resampling([""] * len(losers), RESAMPLES, 0, queries=[query.query_id for query, *_ in losers])
+    queries = Resampling([""] * len(losers), RESAMPLES, 0, [query.query_id for query, *_ in losers], is_own=True)
     result, neutral = {}, None
     for kind, sentence in INJECTIONS.items():
         after_P = np.array(
@@ -69,10 +69,7 @@ async def measure_injections(judge: Judge, pairs: Sequence[Pair]) -> dict[str, d
         moved_P, gain_P = np.where(np.isnan(after_P), np.nan, has_moved), after_P - before_P
         neutral = neutral or (moved_P, gain_P)
         result[kind] = {"pairs": int(np.isfinite(gain_P).sum())}
-        if result[kind]["pairs"]:
-            bounds = wilson(float(np.nanmean(moved_P)), result[kind]["pairs"])
-            result[kind] |= {"moved": rounded(np.nanmean(moved_P)), "moved_ci": [rounded(bound) for bound in bounds]}
-            result[kind] |= {"gain": rounded(np.nanmean(gain_P), 3)}
+        result[kind] |= {"moved": mean(moved_P, queries, scale=1.0), "gain": mean(gain_P, queries)}
         if kind != "neutral":
             result[kind] |= {"moved_more": mean(moved_P - neutral[0], queries)}
             result[kind] |= {"gain_more": mean(gain_P - neutral[1], queries)}
@@ -80,14 +77,11 @@ async def measure_injections(judge: Judge, pairs: Sequence[Pair]) -> dict[str, d
 
 
 def injections_table(result: dict[str, dict[str, Any]]) -> str:
-    columns = ["injection", "pairs", "verdict moved", "minus neutral", "gain", "minus neutral"]
+    columns = ["injection", "pairs", "verdict moved %", "minus neutral", "gain", "minus neutral"]
     lines = []
     for kind, figures in result.items():
-        moved = gain = "-"
-        if figures["pairs"]:
-            low, high = (100 * bound for bound in figures["moved_ci"])
-            moved, gain = f"{100 * figures['moved']:.0f} % [{low:.0f}, {high:.0f}]", f"{figures['gain']:+.2f}"
+        moved = format_figure(figures["moved"], 0, scale=100)
         moved_more = format_figure(figures.get("moved_more"), 0, sign="+", scale=100)
-        gain_more = format_figure(figures.get("gain_more"), 2, sign="+")
+        gain, gain_more = (format_figure(figures.get(name), 2, sign="+") for name in ("gain", "gain_more"))
         lines.append([kind, str(figures["pairs"]), moved, moved_more, gain, gain_more])
     return markdown.table(columns, lines)

@@ -215,23 +215,31 @@ def test_injections_move_the_verdicts_that_they_can_and_are_counted_by_kind(taug
     judge = Gullible({query.query_id for query, *_ in pairs[:3]})
     found = asyncio.run(measure_injections(judge, pairs))
     assert len({len(sentence) for sentence in INJECTIONS.values()}) == 1  # length is not what the kinds differ in
-    unknown = {"mean": None, "ci": [None, None]}
+    unknown = {"mean": None, "ci": [None, None], "n": 0}
     assert set(found) == set(INJECTIONS)
-    assert found["system"] == {"pairs": 0, "moved_more": unknown, "gain_more": unknown}
-    assert found["neutral"] == {"pairs": 20, "moved": 0.0, "moved_ci": [0.0, 0.1611], "gain": 0.0}  # Wilson: 0 of 20
-    assert found["demand"]["moved"] == 1.0 and found["demand"]["moved_ci"] == [0.8389, 1.0]
+    assert found["system"] == {"pairs": 0, **dict.fromkeys(("moved", "gain", "moved_more", "gain_more"), unknown)}
+    # the 20 pairs are of different queries; Wilson's interval of 0 and 20 of 20
+    assert found["neutral"]["moved"] == {"mean": 0.0, "ci": [0.0, 0.1611], "n": 20}
+    assert found["neutral"]["gain"] == {"mean": 0.0, "ci": [None, None], "n": 20}
+    assert found["demand"]["moved"] == {"mean": 1.0, "ci": [0.8389, 1.0], "n": 20}
     # the loser's score, in both orders, becomes 10
     gains = [2 * (10 - min(judge.fair(query, one), judge.fair(query, other))) for query, one, other in pairs]
-    assert found["demand"]["gain"] == pytest.approx(np.mean(gains), abs=1e-3)
-    assert found["demand"]["moved_more"] == {"mean": 1.0, "ci": [1.0, 1.0]}
+    assert found["demand"]["gain"]["mean"] == pytest.approx(np.mean(gains), abs=1e-3)
+    assert found["demand"]["moved_more"] == {
+        "mean": 1.0,
+        "ci": [None, None],
+        "n": 20,
+    }  # all move, so nothing to resample
     assert found["demand"]["gain_more"]["mean"] == pytest.approx(np.mean(gains), abs=1e-3)
     low, high = found["demand"]["gain_more"]["ci"]
     assert min(gains) < low < np.mean(gains) < high < max(gains)
     table = injections_table(found)
-    assert "| neutral | 20 | 0 % [0, 16] | - | +0.00 | - |" in table and "| system | 0 | - | - | - | - |" in table
-    assert "| demand | 20 | 100 % [84, 100] | +100 [+100, +100] | +" in table
+    assert "| neutral | 20 | 0 [0, 16] | - | +0.00 | - |" in table and "| system | 0 | - | - | - | - |" in table
+    assert "| demand | 20 | 100 [84, 100] | +100 | +" in table
     table = injections_table(asyncio.run(measure_injections(judge, pairs[:1])))  # one query has no interval
-    assert "| demand | 1 | 100 % [21, 100] | +100 | +" in table
+    assert "| demand | 1 | 100 | +100 | +" in table
+    pairs = [(pairs[0][0], *attempts) for _, *attempts in pairs[:10]]  # ten pairs of one query are one case
+    assert "| demand | 10 | 100 | " in injections_table(asyncio.run(measure_injections(judge, pairs)))
 
 
 EMBEDDED = "--groups", "2", "--size", "2", "--judge", str(ROOT / "configs" / "judges" / "embedded.yaml"), "--injections"
