@@ -244,6 +244,8 @@ def _convert(files: Path, folder: Path) -> None:
 
 def save_dequantised(files: Path, folder: Path) -> None:
     """Save the model of `_convert`, which starts this function in its process."""
+    import gguf  # noqa: F401 - transformers imports it: its absence is one line here, which names the extra
+
     place, file = str((files / _SMOLLM2).parent), (files / _SMOLLM2).name
     tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=file)
     tokenizer.eos_token = tokenizer.pad_token = "<|im_end|>"

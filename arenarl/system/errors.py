@@ -75,7 +75,7 @@ _FAILURES = (  # numbers of OSErrors, pattern of library messages for errors wit
 )  # fmt: skip
 _EXTRAS = {  # extra of pyproject.toml -> modules that it brings
     "train": (
-        "accelerate", "bm25s", "datasets", "deepspeed", "httpx", "huggingface_hub", "jinja2", "matplotlib",
+        "accelerate", "bm25s", "datasets", "deepspeed", "gguf", "httpx", "huggingface_hub", "jinja2", "matplotlib",
         "peft", "pyarrow", "safetensors", "scipy", "statsmodels", "tokenizers", "torch", "trafilatura", "transformers",
         "trl", "wandb",
     ),
