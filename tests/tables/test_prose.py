@@ -202,6 +202,7 @@ STARS = {  # table -> all comparisons with a star, which the claims at the top a
         "research_sft research_correctness", "retriever_sft research_correctness", "retriever_correctness retriever_sft"
     ],
     "table_credit": ["rubric_checklist arenarl_centered", "evolving_rubrics rubric_checklist"],
+    "table_credit_babyai": ["credit_sft credit_grpo"],
     "table_gaming": [
         *(f"{row} scores" for row in ("tournament", "balanced", "scores_two_judges", "tournament_two_judges")),
         *(f"{row} scores" for row in ("scores_unbiased", "tournament_unbiased")), "scores scores_unbiased",
@@ -231,6 +232,16 @@ def test_about_half_of_the_comparisons_with_five_seeds_need_more_for_3_points():
     needed = [int(line[3].split()[0]) for line in lines if not ten & set(line[1].split(", "))]
     require("for about half of their comparisons too few for 3 points")
     assert 0.4 <= np.mean([seeds > 5 for seeds in needed]) <= 0.6
+
+
+def test_the_figures_on_credit_by_state():
+    def more(row, other):
+        pair = (by_seed("table_credit_babyai", one, "success") for one in (row, other))
+        return interval(np.subtract(*pair), 1)
+
+    require(f"raises success by {more('credit_grpo', 'credit_sft')} * points.")
+    state = more("credit_gigpo", "credit_grpo"), more("credit_rtmc", "credit_grpo")
+    require("GiGPO {}, RTMC {} points, although".format(*state))
 
 
 def test_the_figures_on_gaming():
