@@ -13,6 +13,7 @@ import json
 import os
 import random
 import re
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -67,8 +68,13 @@ _metered: ContextVar[list[Usage] | None] = ContextVar("metered", default=None)
 _clients: WeakSet["LLMClient"] = WeakSet()
 
 
+os.register_at_fork(after_in_child=_clients.clear)  # a child lacks the clients' threads, so `close` would hang
+
+
 @atexit.register
 def _close_all() -> None:
+    if _clients:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # `run_cli` ignores Ctrl-C, which must end the wait
     for client in list(_clients):
         client.close()
 
@@ -229,9 +235,11 @@ class LLMClient:
                 return
             _, pending = await asyncio.wait(calls, timeout=_QUIET_S)
             if pending:
-                say(f"LLM calls: waiting for {len(pending)} calls that the API may charge; Ctrl-C to leave")
+                sent = min(len(pending), share_of(self.limits.concurrency))  # the others wait for a slot and then end
+                say(f"LLM calls: waiting for {sent} calls that the API may charge; Ctrl-C to leave")
                 await asyncio.wait(pending)
 
+        _clients.discard(self)  # Python's exit must not wait again after Ctrl-C
         with suppress(KeyboardInterrupt):
             self._thread.submit(finish()).result()
 

@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -232,6 +233,39 @@ def test_calls_under_way_when_the_budget_is_spent_are_counted_and_stored(folder,
         assert store.execute("SELECT (SELECT count(*) FROM replies), sum(calls) FROM spent").fetchone() == (30, 30)
     if "rank" in words:
         assert re.search(r"LLM calls: 30 paid for .* so far: 30 calls, cost 0.03", done.stdout)
+
+
+UNDER_RUN_CLI = f"""
+from arenarl.system.errors import run_cli
+def main():
+    exec({LIBRARY.replace("max_calls=30", "concurrency=1")!r}, {{}})
+run_cli(main)
+"""
+
+
+@pytest.mark.parametrize("words", [["-m", "arenarl", "rank", *command("--concurrency", "1")], ["-c", UNDER_RUN_CLI]])
+def test_a_second_ctrl_c_leaves_a_call_without_a_reply(folder, words):
+    write_candidates(folder / "candidates.jsonl", 2, 3)
+    with socket.create_server(("127.0.0.1", 0)) as server:  # never replies
+        write_judge(folder, f"http://127.0.0.1:{server.getsockname()[1]}/v1")
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with subprocess.Popen([sys.executable, *words], **options) as process:
+            connection, _ = server.accept()
+            connection.recv(1)  # a request is under way
+            process.send_signal(signal.SIGINT)
+            assert any(
+                "waiting for 1 calls that the API may charge; Ctrl-C to leave" in line for line in process.stdout
+            )
+            process.send_signal(signal.SIGINT)
+            rest, _ = process.communicate(timeout=60)  # below the call's timeout_s
+    assert process.returncode == 130 and "waiting for" not in rest and "Traceback" not in rest
+
+
+def test_a_forked_process_ends_without_the_client_s_thread(folder):
+    fork = "import os\nif child := os.fork(): os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    write_judge(folder, "http://127.0.0.1:9/v1")
+    script = LIBRARY.replace("asyncio.run", f"{fork}\nelse: os.sys.exit(7)\nasyncio.run")
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 7
 
 
 def test_a_judge_that_was_mended_after_unreadable_replies_needs_another_store_as_the_error_says(folder):
