@@ -235,7 +235,7 @@ def _check_topology(name: str, params: dict[str, Any]) -> None:
     of_calls = {key: value for key, value in params.items() if key in ("bidirectional", "timeout_s")}
     own = {key: value for key, value in params.items() if key not in ("ranking", *of_calls)}
     try:
-        check_call_options(**of_calls)
+        check_call_options(name, **of_calls)
         resolve_ranking(name, params.get("ranking"))
         if name == "group_stage":
             check_parameters(name, [field.name for field in fields(GroupStage)], own)

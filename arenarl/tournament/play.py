@@ -79,7 +79,7 @@ async def play_tournament(
     length, or a `compare` that is not async.
     """
     check_type("group_size", group_size, int)
-    check_call_options(bidirectional, timeout_s)
+    check_call_options(topology, bidirectional, timeout_s)
     ranking = resolve_ranking(topology, ranking)
     members = group_entrants(group_size, entrants, valid_G)
     slots = limit or nullcontext()
@@ -112,9 +112,11 @@ async def play_tournament(
     return Ranking(*rank_trajectories(group_size, members, standings), matches, bracket)
 
 
-def check_call_options(bidirectional: bool = True, timeout_s: float | None = None) -> None:
+def check_call_options(topology: str, bidirectional: bool = True, timeout_s: float | None = None) -> None:
     """Raise ValueError for options of `play_tournament`'s judge calls that cannot work."""
     check_type("bidirectional", bidirectional, bool)
+    if topology == "group_stage" and not bidirectional:
+        raise ValueError("bidirectional=false: group_stage shows each group once, in one order; leave it out")
     check_type("timeout_s", timeout_s, float | None)
     if timeout_s is not None and timeout_s <= 0:
         raise ValueError(f"timeout_s={timeout_s}: must be above 0, or None")

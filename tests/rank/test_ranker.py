@@ -79,6 +79,7 @@ def test_a_judge_that_fails_too_often_stops_the_ranking_and_an_error_of_our_own_
     ({"concurrency": 0}, "judge.concurrency=0"),
     ({"rubric": "kind"}, "leave rubric out"),
     ({"bidirectional": "no"}, "bidirectional='no': must be true or false"),
+    ({"topology": "group_stage", "bidirectional": False}, "bidirectional=false: group_stage shows each group once"),
     ({"timeout_s": "soon"}, "timeout_s='soon': must be a finite number"),
     ({"timeout_s": -3}, "timeout_s=-3: must be above 0"),
 ])  # fmt: skip
