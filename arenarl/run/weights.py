@@ -24,6 +24,7 @@ from arenarl.system.repository import file_named
 from arenarl.system.yaml_text import read_yaml
 
 START = "start.json"
+_OWN_PROMPT = "prompts.folder's "
 _SPLITS = {"sft": ("sft",), "rl": ("rl_queries", "test_queries", "test_baselines")}  # stage -> splits that it reads
 
 
@@ -47,9 +48,13 @@ class StartRecord:
 
     def changed_content(self, now: "StartRecord") -> list[str]:
         """Return the names of files and prompts whose content differs from `now`.
-        Both must be records of this version, which hold all hashes."""
+
+        Both must hold `files` and `data`. Earlier versions did not hash the prompts and query_rubrics of
+        judge.alternates: a name that this record lacks counts only if it is a file of prompts.folder, which was added.
+        """
         files = [f"{now.policy}/{name}" for name in _different(self.files, now.files)]
-        return files + _different(self.data, now.data)
+        known = {name: sha256 for name, sha256 in now.data.items() if name in self.data or name.startswith(_OWN_PROMPT)}
+        return files + _different(self.data, known)
 
 
 def _different(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -70,7 +75,7 @@ def start_record(
         for key, judge in zip(config.judge.training, judges, strict=False):  # a finished stage has no provenance
             if isinstance(judge, dict):  # an LLM
                 data[f"{key}'s prompts and rubric"] = judge["prompt"]
-    data |= {f"prompts.folder's {name}": sha256 for name, sha256 in provenance.get("prompts", {}).items()}
+    data |= {_OWN_PROMPT + name: sha256 for name, sha256 in provenance.get("prompts", {}).items()}
     if query_ids:
         data["RL's queries (pass rates)"] = json_hash(query_ids)
     query_rubrics = [judge.query_rubrics for judge in config.judge.training.values()] if stage == "rl" else []

@@ -120,6 +120,12 @@ def test_rl_does_not_resume_with_other_prompts_or_query_rubrics_of_an_alternate_
     rubrics.write_text("{ }")
     with pytest.raises(UserError, match="other content of .*rubrics.jsonl; restore it"):
         start(judge_alternates=["embedded", {"prompt": "a hash"}])
+    record = json.loads((rl / "start.json").read_text())  # as earlier versions wrote it
+    del record["data"]["judge.alternates.1's prompts and rubric"], record["data"][str(rubrics)]
+    (rl / "start.json").write_text(json.dumps(record))
+    start(judge_alternates=["embedded", {"prompt": "a hash"}])
+    with pytest.raises(UserError, match="other content of prompts.folder's judge.yaml; restore it"):
+        start(judge_alternates=["embedded", {"prompt": "a hash"}], prompts={"judge.yaml": "a hash"})
 
 
 @pytest.mark.parametrize("record", [None, '{"policy": "x", "weights": "y"}', "{", "[1]", '{"policy": 1}', "null"])
