@@ -98,7 +98,7 @@ def tokenize_trajectories(
             yield row | {"first_label": first_label}
         if not has_label:
             cause = "the chat template marks none (docs/chat_templates.md)"
-            if lengths and max(lengths) > max_length:
+            if lengths and min(lengths) > max_length:  # a whole trajectory has a label if the template marks any
                 sizes = f"{min(lengths)} to {max(lengths)} tokens{', with the schemas of all tools' if tools else ''}"
                 remedy = "raise it, and policy.scratch.max_positions of a policy from scratch"
                 cause = f"sft.max_length={max_length} cuts them off, as trajectories have {sizes}; {remedy}"

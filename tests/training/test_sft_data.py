@@ -146,8 +146,9 @@ def test_without_an_assistant_token_to_train_on_data_are_refused(sft_path, polic
     unmarked = load_tokenizer(policy_path)
     for mark in ("{%- generation %}", "{%- endgeneration %}"):
         unmarked.chat_template = unmarked.chat_template.replace(mark, "")
-    with pytest.raises(UserError, match="no assistant token to train on: the chat template marks none"):
-        tokenize_trajectories(sft_path, unmarked, None, 4096)
+    for max_length in (4096, min(lengths)):  # longer ones are cut, but the cut is not the cause
+        with pytest.raises(UserError, match="no assistant token to train on: the chat template marks none"):
+            tokenize_trajectories(sft_path, unmarked, None, max_length)
 
 
 def test_lengths_that_cannot_be_trained_are_refused_and_cut_trajectories_are_reported(sft_path, tokenizer, capsys):
