@@ -104,6 +104,8 @@ def teacher_groups(config: Config, count: int, size: int) -> list[RolloutGroup]:
             try:
                 attempt = solve(query, environment, rng, skill=index % size / size)
             except LookupError:  # a user's own query, without a key that the teacher reads
+                if domain.is_own:  # an error in the user's own teacher
+                    raise
                 return []
             different.setdefault(repr(attempt.messages), attempt)
         return list(different.values())[:size]

@@ -13,6 +13,7 @@ from vllm_replies import too_long
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import JudgeConfig
+from arenarl.domains.travel.domain import TravelDomain
 from arenarl.domains.travel.truth import examine
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Verdict, cached_examiner
@@ -96,6 +97,13 @@ def test_without_noise_the_embedded_judge_agrees_with_the_truth_on_each_pair_of_
         assert len(pairs) == count == len({frozenset((id(one), id(other))) for _, one, other in pairs})
 
 
+class OwnTravel(TravelDomain):
+    """A user's own domain with an error in its teacher."""
+
+    def solve(self, query, environment, rng, skill):
+        raise KeyError("a bug")
+
+
 def test_queries_that_the_teacher_cannot_solve_are_left_out_or_refused(taught, tmp_path):
     config = load_config("configs/quickstart.yaml", [f"data.folder={tmp_path}"])
     own = [Query(name, "travel", subtask, "en", f"Find {name}.") for name, subtask in (("tea", "Search"), ("x", "own"))]
@@ -103,6 +111,10 @@ def test_queries_that_the_teacher_cannot_solve_are_left_out_or_refused(taught, t
     assert [group.query for group in reliability.teacher_groups(config, 9, 2)] == [taught[0].query]
     write_jsonl(tmp_path / "test_queries.jsonl", own)
     with pytest.raises(UserError, match=f"the scripted teacher cannot solve the test queries of {tmp_path}; take"):
+        reliability.teacher_groups(config, 9, 2)
+    write_jsonl(tmp_path / "test_queries.jsonl", [taught[0].query])
+    config.environment.domain = f"{__name__}:OwnTravel"
+    with pytest.raises(KeyError, match="a bug"):  # hidden, the user could not find it
         reliability.teacher_groups(config, 9, 2)
 
 
