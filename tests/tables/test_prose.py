@@ -206,7 +206,7 @@ STARS = {  # table -> all comparisons with a star, which the claims at the top a
     "table_gaming": [
         *(f"{row} scores" for row in ("tournament", "balanced", "scores_two_judges", "tournament_two_judges")),
         *(f"{row} scores" for row in ("scores_unbiased", "tournament_unbiased")), "scores scores_unbiased",
-        "scores_ranks_unbiased scores",
+        "scores_ranks_unbiased scores", "scores_no_call_noise scores",
     ],
     "table_rankings": [],
     "table_ahead": [],
@@ -259,6 +259,8 @@ def test_the_figures_on_gaming():
     ranks = more("scores_ranks", "scores", 2), more("tournament", "scores_ranks")
     require("rank end as low ({} more than scores), and ArenaRL keeps {} points more than they do.".format(*ranks))
     require(f"Without bias, it is {more('tournament_unbiased', 'scores_ranks_unbiased')} ahead of them.")
+    alone = more("scores_no_call_noise", "scores"), more("tournament_no_call_noise", "scores_no_call_noise")
+    require("scores keep {} * points more, and ArenaRL is no longer ahead of them ({}).".format(*alone))
     invented = [
         of(row, "invented_facts", 0) for row in ("scores", "tournament", "scores_unbiased", "tournament_unbiased")
     ]
