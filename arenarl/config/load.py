@@ -194,7 +194,7 @@ def over(old: Any, new: Any) -> Any:
 def _read_yaml(path: Path) -> tuple[Source, dict[str, Any]]:
     file = file_named(path)
     if not os.path.exists(file):
-        raise UserError(missing(path, "".join(f"; did you mean {name}?" for name in _near_files(str(path)))))
+        raise UserError(missing(path, _like_file(str(path))))
     try:
         values = read_yaml(text_of_file(file))
     except ValueError as error:
@@ -220,10 +220,9 @@ def _read_base(source: Source, base: Any, derived: list[Path]) -> list[tuple[Sou
         raise UserError(f"{source.where}: base must be the path of a YAML, not {one_line(_as_yaml(base))}")
     path = source.folder / _home(base, source.where)
     if source.is_file and not os.path.exists(file_named(path)):
-        near = [os.path.relpath(ROOT / name, source.folder) for name in _near_files(base)]
-        hint = "".join(f"; did you mean {name}?" for name in near)
         rule = "the path is relative to the YAML that names it"
-        raise UserError(f"{source.where}: base={one_line(base)} does not exist; {rule}{hint}")
+        near = _like_file(base, source.folder)
+        raise UserError(f"{source.where}: base={one_line(base)} does not exist; {rule}{near}")
     return _read_layers(path, derived)
 
 
@@ -261,10 +260,11 @@ def _nearest(name: str, known: list[str], prefix: str = "") -> str:
     return f"; known: {', '.join(closest[:20])}{', …' * (len(known) > 20)}"
 
 
-def _near_files(path: str) -> list[str]:
-    """Return the path of this project's YAML whose name is closest to that of `path`, as a config names it.
-    The list is empty if no name is close."""
+def _like_file(path: str, folder: Path = ROOT) -> str:
+    """Return a suggestion of this project's YAML whose name is closest to that of `path`, "" if none is close.
+    The suggested path is relative to `folder`."""
     files = {str(file.relative_to(ROOT)): file.stem for file in CONFIGS.rglob("*.yaml")}
     stems = difflib.get_close_matches(Path(path).stem[:200], sorted(set(files.values())), n=1)
-    named = [file for file, stem in files.items() if stem in stems]
-    return difflib.get_close_matches(path[-200:], sorted(named), n=1, cutoff=0.0)
+    named = sorted(file for file, stem in files.items() if stem in stems)
+    matches = difflib.get_close_matches(path[-200:], named, n=1, cutoff=0.0)
+    return "".join(f"; did you mean {os.path.relpath(ROOT / match, folder)}?" for match in matches)

@@ -194,7 +194,7 @@ def judge_trajectories(
     return asyncio.run(judge_all())
 
 
-def fill_unjudged(cases: list[Case]) -> list[Case]:
+def _fill_unjudged(cases: list[Case]) -> list[Case]:
     """Give cases without judging outcomes only in the dimensions that the judges score in other cases.
     `cases` are all cases of a policy and decoding: a process's share may have no judged case."""
     if judged := [case.outcomes for case in cases if case.calls]:
@@ -253,9 +253,10 @@ def _outcomes(first: Verdict | None, second: Verdict | None, names: Sequence[str
 
 
 def gather_cases(queries: Sequence[Query], share: Sequence[Case]) -> list[Case]:
-    """Return the cases of all processes, in the order of `queries`, after `fill_unjudged`. Call it on all processes."""
+    """Return the cases of all processes, in the order of `queries`, after `_fill_unjudged`.
+    Call it on all processes."""
     by_id = {case.query.query_id: case for case in gather_object(list(share))}
-    return fill_unjudged([by_id[query.query_id] for query in queries])
+    return _fill_unjudged([by_id[query.query_id] for query in queries])
 
 
 def baseline_cases(queries: Sequence[Query], baselines: dict[str, Trajectory], examine: Examiner | None) -> list[Case]:

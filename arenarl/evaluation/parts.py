@@ -35,7 +35,7 @@ from arenarl.run.processes import own_share
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import as_stored, hash_files, read_json, write_json
 from arenarl.system.database import json_hash
-from arenarl.system.errors import UserError
+from arenarl.system.errors import EVALUATE_AGAIN, UserError
 from arenarl.system.progress import Bar, is_main_process, process_count, say
 from arenarl.system.prompt_files import PROMPTS, prompt_file
 from arenarl.system.seeds import stable_seed
@@ -144,8 +144,9 @@ def read_cases(path: Path) -> list[StoredCase]:
     try:
         return list(map(StoredCase.from_record, read_jsonl(path)))
     except (UserError, LookupError) as error:
-        problem = "is missing, incomplete, or was written by an earlier version"
-        raise UserError(f"{path} {problem}; run evaluate.py again, which reuses the trajectories") from error
+        raise UserError(
+            f"{path} is missing, incomplete, or was written by an earlier version; {EVALUATE_AGAIN}"
+        ) from error
 
 
 def run_parts(

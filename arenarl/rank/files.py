@@ -57,7 +57,7 @@ class Candidates:
 def read_candidates(path: Path, language: str, skip_malformed: bool = False) -> Candidates:
     """Check every line of a file of candidates. Raises UserError if the file cannot be read more than once, has no
     well-formed line, or has a malformed one that must not be skipped."""
-    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would be empty at the second reading
+    if _is_stream(path):
         raise UserError(f"{path} is a pipe or device, which can be read only once; save the candidates in a file")
     skipped: dict[int, str] = {}
     count, digest = 0, hashlib.sha256()
@@ -76,6 +76,11 @@ def read_candidates(path: Path, language: str, skip_malformed: bool = False) -> 
     if not count:
         raise UserError(f"{path} has no line of candidates; docs/ranking.md describes the format")
     return Candidates(path, skipped, count, digest.hexdigest())
+
+
+def _is_stream(path: Path) -> bool:
+    """Return True for a pipe or a device, which would be empty at the second reading."""
+    return path.exists() and not (path.is_file() or path.is_dir())
 
 
 def _numbered(path: Path) -> Iterator[tuple[int, str]]:
@@ -123,7 +128,7 @@ class RankFile:
 
     def __init__(self, path: Path, run: str):
         self.path, self.run = path, run
-        if path.exists() and not (path.is_file() or path.is_dir()):
+        if _is_stream(path):
             raise UserError(f"{path} is a pipe or device, but finished lines are read again; choose a file for --out")
         path.parent.mkdir(parents=True, exist_ok=True)
         self.last_line = self.done = 0

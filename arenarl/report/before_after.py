@@ -18,7 +18,7 @@ from arenarl.evaluation.statistics import Resampling, mean
 from arenarl.report import markdown
 from arenarl.report.summary import format_figure
 from arenarl.system.atomic_files import to_json, write_text
-from arenarl.system.errors import UserError, printable_lines
+from arenarl.system.errors import EVALUATE_AGAIN, UserError, printable_lines
 from arenarl.trajectory import read_turns
 
 Pair = tuple[StoredCase, StoredCase]  # a query's case before RL and after it
@@ -33,7 +33,7 @@ def write_case(run_dir: Path, results_dir: Path) -> Path | None:
         return None
     before, after = map(read_cases, paths)
     if [case.query for case in before] != [case.query for case in after]:
-        raise UserError(f"{paths[0]} and {paths[1].name} come from different evaluations; run evaluate.py again")
+        raise UserError(f"{paths[0]} and {paths[1].name} come from different evaluations; {EVALUATE_AGAIN}")
     pairs = list(zip(before, after, strict=True))
     chosen = median_gain(pairs)
     if chosen is None:

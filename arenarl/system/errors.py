@@ -27,6 +27,7 @@ from arenarl.system.masking import mask
 
 _OWNED = "ARENARL_OWNED"  # environment variable of a command that another started: the other's process number
 GO_ON = "the same command then resumes"
+EVALUATE_AGAIN = "run evaluate.py again, which reuses the trajectories"
 INTERRUPTED = "interrupted; the same command resumes"
 OUT_OF_MEMORY = (
     f"memory ran out; lower rl.micro_batch_size, sft.batch_size or rollout.batch_size, or close other programs; {GO_ON}"

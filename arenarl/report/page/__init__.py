@@ -17,7 +17,7 @@ from typing import Any
 
 from arenarl.config.load import load_config
 from arenarl.report import summary as tables
-from arenarl.report.page.data import RERUN, compress, evaluated_items, pack, sample_name, training_items
+from arenarl.report.page.data import compress, evaluated_items, pack, sample_name, training_items
 from arenarl.report.summary import (
     PASSES,
     baseline_name,
@@ -29,7 +29,7 @@ from arenarl.report.summary import (
 )
 from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import read_json, to_json, write_text
-from arenarl.system.errors import UserError, current_folder
+from arenarl.system.errors import EVALUATE_AGAIN, UserError, current_folder
 from arenarl.system.progress import say
 from arenarl.system.yaml_text import read_yaml
 from arenarl.trajectory import read_jsonl, read_steps
@@ -60,7 +60,7 @@ def read_evaluated(run_dir: Path, results_dir: Path) -> dict[str, Any]:
         how = f"run: python evaluate.py --config <its YAML>{current_folder(run_dir)}"
         raise UserError(f"{run_dir} has not been evaluated; {how}")
     if not (_KEYS <= summary.keys() and "judge_is_simulated" in summary["provenance"]):
-        raise UserError(f"{results_dir / 'summary.json'} was written by an earlier version; {RERUN}")
+        raise UserError(f"{results_dir / 'summary.json'} was written by an earlier version; {EVALUATE_AGAIN}")
     return summary
 
 

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.system.atomic_files import to_json
-from arenarl.system.errors import UserError
+from arenarl.system.errors import EVALUATE_AGAIN, UserError
 from arenarl.tournament.ranking import Match
 from arenarl.tournament.schedules import Place
 from arenarl.trajectory import Trajectory, read_jsonl, read_steps, read_turns
 
-RERUN = "run evaluate.py again, which reuses the trajectories"
 BLOCK_CHARACTERS = 250_000  # JSON per block: opens in a few milliseconds and compresses well
 
 Item = dict[str, Any]
@@ -36,7 +35,7 @@ def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
         by_query.setdefault(record["query_id"], []).append(record)
     is_one = all(record["entrants"] == entrants for records in by_query.values() for record in records)
     if not is_one or any([record["query_id"] for record in file] != list(by_query) for file in files):
-        raise UserError(f"{folder}: the files come from different evaluations; {RERUN}")
+        raise UserError(f"{folder}: the files come from different evaluations; {EVALUATE_AGAIN}")
     for records in zip(*files, strict=True):
         tournaments = by_query[records[0]["query_id"]]
         pairs = zip(entrants, records, strict=True)
@@ -52,9 +51,9 @@ def read_evaluated_lines(path: Path, keys: set[str]) -> list[dict[str, Any]]:
     try:
         records = list(read_jsonl(path))
     except UserError as error:
-        raise UserError(f"{path} is missing or damaged; {RERUN}") from error
+        raise UserError(f"{path} is missing or damaged; {EVALUATE_AGAIN}") from error
     if any(not keys <= record.keys() for record in records):
-        raise UserError(f"{path} was written by an earlier version; {RERUN}")
+        raise UserError(f"{path} was written by an earlier version; {EVALUATE_AGAIN}")
     return records
 
 
