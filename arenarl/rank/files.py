@@ -184,14 +184,8 @@ def preference_pairs(groups: Iterable[tuple[Group, dict[str, Any]]]) -> Iterator
 
 
 def best_candidates(groups: Iterable[tuple[Group, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Yield the best candidate of each ranked group, in TRL's form (`prompt`, `completion`).
-
-    A group in which no candidate has an answer is left out: all its ranks are equal.
-    """
+    """Yield the best candidate of each group that has one, in TRL's form (`prompt`, `completion`)."""
     for group, record in groups:
-        if record["best"] is None:
-            continue
-        best = group.candidates[record["best"]]
-        _, (trajectory,) = read_group(group.prompt, [best], language="en")
-        if trajectory.valid:
-            yield {"prompt": group.in_form("user", group.prompt), "completion": group.in_form("assistant", best)}
+        if (best := record["best"]) is not None:
+            completion = group.in_form("assistant", group.candidates[best])
+            yield {"prompt": group.in_form("user", group.prompt), "completion": completion}

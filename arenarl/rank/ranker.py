@@ -47,6 +47,7 @@ class RankedGroup:
     qualities: list[float | None]  # expected score of one call, 0 to 10, from all scores; points for a group stage
     cost: float  # of the calls that were paid for; replies from the store are free
     paid_calls: int
+    has_answer: list[bool]  # a candidate without an answer is not judged
 
     @property
     def ranks(self) -> list[float | None]:
@@ -72,8 +73,8 @@ class RankedGroup:
 
     @property
     def best(self) -> int | None:
-        """The candidate with the best rank, the first of equal ones; None if no candidate is ranked."""
-        ranked = [(rank, g) for g, rank in enumerate(self.ranks) if rank is not None]
+        """The candidate with the best rank, the first of equal ones; None if no candidate with an answer is ranked."""
+        ranked = [(rank, g) for g, rank in enumerate(self.ranks) if rank is not None and self.has_answer[g]]
         return min(ranked)[1] if ranked else None
 
 
@@ -179,6 +180,7 @@ class Ranker:
             return None if positions is None else [indices[position] for position in positions]
 
         texts = [repr(candidate.messages) for candidate in candidates]
+        has_answer = [candidate.valid for candidate in candidates]
         with metered() as calls:
             ranking = await play_tournament(
                 self.topology,
@@ -186,7 +188,7 @@ class Ranker:
                 choose if self.topology == "group_stage" else compare,
                 seed=stable_seed(self.seed, query.query_id),
                 entrants=texts,
-                valid_G=[candidate.valid for candidate in candidates],
+                valid_G=has_answer,
                 limit=self._limit(),
                 failures=TimeoutError,  # a judge returns None for a missing verdict; any other error is a bug
                 **self.params,
@@ -201,7 +203,7 @@ class Ranker:
             played = quality_from_calls(len(candidates), scored_calls(ranking.matches))
             qualities = [played[texts.index(text)] for text in texts]  # only the first of identical candidates plays
         paid = sum(calls, start=Usage())
-        return RankedGroup(ranking, qualities, paid.cost, paid.calls)
+        return RankedGroup(ranking, qualities, paid.cost, paid.calls, has_answer)
 
 
 async def rank_group(

@@ -151,7 +151,7 @@ def test_the_best_candidate_has_an_answer(folder):
     with serving(judging()[0]) as url:
         write_judge(folder, url, **PRICES)
         main(command("--best", "best.jsonl"))
-    assert [line["ranks"] for line in read("ranked.jsonl")] == [[0.5, 0.5], [1.0, 0.0]]
+    assert [(line["ranks"], line["best"]) for line in read("ranked.jsonl")] == [([0.5, 0.5], None), ([1.0, 0.0], 1)]
     assert read("best.jsonl") == [{"prompt": "p", "completion": "1"}]
 
 
