@@ -17,8 +17,7 @@ from arenarl.llm.client import LLMClient
 from arenarl.rollout.backends import make_policy_engine
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.system_prompt import system_prompt
-from arenarl.system.atomic_files import as_stored, read_json, write_json
-from arenarl.system.database import json_hash
+from arenarl.system.atomic_files import as_stored, json_hash, read_json, write_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import Bar, say
 from arenarl.trajectory import Trajectory

@@ -33,8 +33,7 @@ from arenarl.rollout.engine import Attempt, RolloutEngine, attempts_at
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.processes import own_share
 from arenarl.run.weights import hash_weights
-from arenarl.system.atomic_files import as_stored, hash_files, read_json, write_json
-from arenarl.system.database import json_hash
+from arenarl.system.atomic_files import as_stored, hash_files, json_hash, read_json, write_json
 from arenarl.system.errors import EVALUATE_AGAIN, UserError
 from arenarl.system.progress import Bar, is_main_process, process_count, say
 from arenarl.system.prompt_files import PROMPTS, prompt_file

@@ -16,6 +16,7 @@ from arenarl.judges.query_rubrics import read_query_rubrics
 from arenarl.llm.client import LLMClient
 from arenarl.rollout.environment import trait
 from arenarl.system.errors import UserError
+from arenarl.system.repository import file_named
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query
 
@@ -33,7 +34,7 @@ def make_judge(
     """Return the judge of a config. The simulated judge's noise depends on `seed` and `purpose`.
     Raises UserError if the judge's class cannot be imported, or the simulated judge finds no truth in the domain."""
     if config.name == "llm":
-        rubric = _query_rubrics(Path(config.query_rubrics), domain) if config.query_rubrics else rubric_of
+        rubric = _query_rubrics(file_named(config.query_rubrics), domain) if config.query_rubrics else rubric_of
         return LLMJudge(config, client, rubric)
     if config.name == "embedded":
         if domain.data.source:

@@ -23,7 +23,7 @@ from typing import Any
 from aiohttp import web
 
 from arenarl.config.command_line import command_line, parse_arguments, share
-from arenarl.system.database import json_hash
+from arenarl.system.atomic_files import json_hash
 from arenarl.system.errors import UserError, owned
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import text_of

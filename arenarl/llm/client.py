@@ -30,7 +30,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.llm.json_reply import ends_with_an_object, parse_reply
-from arenarl.llm.reply_store import ReplyStore, StoredReply, Usage, reply_key, run_of
+from arenarl.llm.reply_store import ReplyStore, StoredReply, Usage, cost_text, reply_key, run_of
 from arenarl.llm.transport import (
     OPENAI_URL,
     APIConnectionError,
@@ -40,7 +40,8 @@ from arenarl.llm.transport import (
     Transport,
     retry_after_s,
 )
-from arenarl.system.database import is_url, json_hash
+from arenarl.system.atomic_files import json_hash
+from arenarl.system.database import is_url
 from arenarl.system.errors import MOST_SHOWN, UserError, one_line
 from arenarl.system.event_loops import InFlight, LoopThread
 from arenarl.system.progress import is_main_process, machine_count, process_rank, say, say_once, share_of
@@ -210,19 +211,19 @@ class LLMClient:
         """Return the result of `take_usage` as a line for the terminal."""
         usage, spent = self.take_usage()
         cached = f" ({usage.tokens_cached:,} from the API's cache)" if usage.tokens_cached else ""
-        tokens = f"{usage.tokens_in:,} tokens in{cached}, {usage.tokens_out:,} out, cost {_price(usage.cost)}"
+        tokens = f"{usage.tokens_in:,} tokens in{cached}, {usage.tokens_out:,} out, cost {cost_text(usage.cost)}"
         if usage.unknown_tokens:
             tokens += f"; {usage.unknown_tokens:,} replies without a token count, charged the maximum possible cost"
         counts = f"{usage.calls:,} paid for ({tokens}), {usage.from_store:,} replies from the store"
         last = f" (the last: {self.last_failure})" if usage.failed else ""
-        so_far = f"{run_of(self.stage)} so far: {spent.calls:,} calls, cost {_price(spent.cost)}"
+        so_far = f"{run_of(self.stage)} so far: {spent.calls:,} calls, cost {cost_text(spent.cost)}"
         return f"LLM calls: {counts}, {usage.failed:,} verdicts failed{last}; {so_far}"
 
     def bill(self) -> str:
         """Return what the run has paid over all stages and restarts as a line for the terminal."""
         spent = self.take_usage()[1]
         tokens = f"{spent.tokens_in:,} tokens in, {spent.tokens_out:,} out"
-        paid = f"{spent.calls:,} calls, {tokens}, cost {_price(spent.cost)}"
+        paid = f"{spent.calls:,} calls, {tokens}, cost {cost_text(spent.cost)}"
         return f"bill of {run_of(self.stage)}, all stages and restarts: {paid}"
 
     def close(self) -> None:
@@ -463,7 +464,7 @@ class LLMClient:
         if not self.store.reserve(self.stage, self.limits.max_calls, self.limits.max_cost):
             spent = self.store.spent(self.stage)
             limit = "max_calls" if spent.calls >= (self.limits.max_calls or float("inf")) else "max_cost"
-            paid = f"{spent.calls} calls, with those under way, cost so far {_price(spent.cost)}"
+            paid = f"{spent.calls} calls, with those under way, cost so far {cost_text(spent.cost)}"
             used = f"judge.{limit}={getattr(self.limits, limit)} is used up: {run_of(self.stage)} has made {paid}"
             self._stop(f"{used}, over all its stages and starts; raise judge.{limit}, or name another run")
         return not self.stop_reason
@@ -558,15 +559,6 @@ def billed(client: LLMClient | None) -> Iterator[None]:
             client.close()
             if is_main_process():
                 print(client.bill(), flush=True)
-
-
-def _price(cost: float) -> str:
-    """Return a cost with two decimals, or with two digits if it is smaller.
-
-    >>> _price(12.3), _price(0.00123), _price(0.0)
-    ('12.30', '0.0012', '0.00')
-    """
-    return f"{cost:.2g}" if 0 < cost < 0.01 else f"{cost:.2f}"
 
 
 def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:

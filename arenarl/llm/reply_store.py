@@ -12,8 +12,9 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
+from arenarl.system.atomic_files import json_hash
 from arenarl.system.counters import Summable
-from arenarl.system.database import json_hash, open_database
+from arenarl.system.database import open_database
 from arenarl.system.progress import say
 
 T = TypeVar("T")
@@ -53,6 +54,15 @@ class Usage(Summable):
     tokens_cached: int = 0  # of `tokens_in`, read from the API's cache
     unknown_tokens: int = 0  # replies without a believable token count; charged the maximum possible cost
     cost: float = 0.0
+
+
+def cost_text(cost: float) -> str:
+    """Return a cost with two decimals, or with two digits if it is smaller.
+
+    >>> cost_text(1234.5), cost_text(0.00123), cost_text(0.0)
+    ('1,234.50', '0.0012', '0.00')
+    """
+    return f"{cost:.2g}" if 0 < cost < 0.01 else f"{cost:,.2f}"
 
 
 def reply_key(base_url: str, request: dict[str, Any], repeat: int) -> str:

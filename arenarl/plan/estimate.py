@@ -24,6 +24,7 @@ from arenarl.judges.judge import JUDGE_CALLS, Judge
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import Message, Usage
+from arenarl.llm.reply_store import cost_text
 from arenarl.rollout.environment import trait
 from arenarl.rollout.instances import temporary_environment
 from arenarl.system.errors import UserError
@@ -349,7 +350,7 @@ def describe_estimate(
     if limit is not None and most.cost > limit:
         is_too_low = typical is not None and typical.cost > limit
         kind, end = ("typical", "will") if is_too_low else ("highest possible", "may")
-        cost = f"the {kind} cost of {what}, {(typical if is_too_low else most).cost:,.2f}"
+        cost = f"the {kind} cost of {what}, {cost_text((typical if is_too_low else most).cost)}"
         how = f"the run {end} stop early; raise {option}, or take a cheaper judge"
         setting = f"{option}{' ' if option.startswith('--') else '='}{limit:g}"
         lines.append(f"warning: {setting} is below {cost}: {how}")
@@ -358,8 +359,7 @@ def describe_estimate(
 
 def _in_words(usage: Usage, has_prices: bool) -> str:
     tokens = f"{_in_millions(usage.tokens_in)} tokens in, {_in_millions(usage.tokens_out)} out"
-    cost = f"{usage.cost:,.2f}" if usage.cost >= 0.01 else f"{usage.cost:.1g}"
-    return f"{usage.calls:,} LLM calls, {tokens}" + (f", cost {cost}" if has_prices else "")
+    return f"{usage.calls:,} LLM calls, {tokens}" + (f", cost {cost_text(usage.cost)}" if has_prices else "")
 
 
 def _in_millions(count: float) -> str:

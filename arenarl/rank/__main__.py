@@ -28,8 +28,7 @@ from arenarl.rank.files import (
     to_record,
 )  # fmt: skip
 from arenarl.rank.ranker import RankedGroup, Ranker
-from arenarl.system.atomic_files import write_lines
-from arenarl.system.database import json_hash
+from arenarl.system.atomic_files import json_hash, write_lines
 from arenarl.system.errors import UserError, run_cli
 from arenarl.system.progress import Bar
 from arenarl.system.yaml_text import read_yaml

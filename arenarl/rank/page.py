@@ -5,6 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from arenarl.llm.reply_store import cost_text
 from arenarl.rank.files import Group
 from arenarl.rank.ranker import read_group
 from arenarl.report.page import html_table, render
@@ -24,7 +25,7 @@ def write_page(path: Path, title: str, ranked: Iterable[Ranked], language: str, 
         ["verdicts", f"{totals['calls']:,}"],
         ["verdicts that are missing", f"{totals['failed_calls']:,}"],
         ["calls that were paid for", f"{totals['paid_calls']:,}"],
-        ["cost", f"{sum(record['cost'] for _, record in lines):,.2f}"],
+        ["cost", cost_text(sum(record["cost"] for _, record in lines))],
     ]
     groups = {"key": "prompts", "title": "Prompts", "isTraining": True, "value": "estimate", "judge": judge,
               "names": [_name(g) for g in range(size)], "left": 0, "right": None,

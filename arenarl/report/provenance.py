@@ -19,7 +19,7 @@ from arenarl.judges.prompts import prompt_hash
 from arenarl.rollout.system_prompt import default_prompt, prompt_name, system_prompt
 from arenarl.system.atomic_files import hash_files
 from arenarl.system.prompt_files import prompt_hashes
-from arenarl.system.repository import ROOT
+from arenarl.system.repository import ROOT, file_named
 
 LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", "datasets", "aiohttp", "wandb")
 
@@ -88,7 +88,7 @@ def _judge_provenance(config: Config, judge: JudgeConfig) -> str | dict[str, Any
     if judge.name != "llm":
         return judge.name
     rubric = domain_rubric(make_domain(config.environment, config.data).name, config.data.language)
-    rubrics = Path(judge.query_rubrics or "")
+    rubrics = file_named(judge.query_rubrics or "")
     query_rubrics = {"query_rubrics": hash_files([rubrics])[:12]} if rubrics.is_file() else {}  # its reader reports it
     more = [*["turns"] * judge.name_turns, *["propose"] * (config.reward.name == "evolving_rubrics")]
     return _model_provenance(judge, prompt_hash(rubric, config.data.language, more)) | query_rubrics

@@ -12,8 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from arenarl.system.atomic_files import hash_files, read_json, write_json
-from arenarl.system.database import json_hash
+from arenarl.system.atomic_files import hash_files, json_hash, read_json, write_json
 from arenarl.system.errors import UserError
 
 MARK = "whole.json"

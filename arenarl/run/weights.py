@@ -16,8 +16,7 @@ from arenarl.config.load import config_to_yaml
 from arenarl.config.schema import Config
 from arenarl.run.marks import MARK, files_beside_weights, sha256
 from arenarl.run.settings import other_settings
-from arenarl.system.atomic_files import hash_files, read_json
-from arenarl.system.database import json_hash
+from arenarl.system.atomic_files import hash_files, json_hash, read_json
 from arenarl.system.errors import UserError, one_line
 from arenarl.system.progress import say
 from arenarl.system.repository import file_named

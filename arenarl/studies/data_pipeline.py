@@ -31,8 +31,7 @@ from arenarl.synthesis.card import inspection_table
 from arenarl.synthesis.inspection import Inspected, Inspector
 from arenarl.synthesis.server import running_roles
 from arenarl.synthesis.stages import STAGES, run
-from arenarl.system.atomic_files import read_json, write_json, write_text
-from arenarl.system.database import json_hash
+from arenarl.system.atomic_files import json_hash, read_json, write_json, write_text
 from arenarl.system.errors import UserError, run_cli
 from arenarl.trajectory import Query, Trajectory, read_jsonl
 

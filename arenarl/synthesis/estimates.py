@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from arenarl.config.schema import LLMConfig
 from arenarl.domains.domain import even_counts
+from arenarl.llm.reply_store import cost_text
 from arenarl.synthesis.build import Build, tokens_of
 from arenarl.trajectory import read_jsonl
 
@@ -69,5 +70,5 @@ def summary(estimate: Sequence[Calls]) -> str:
         tokens += round(count * (tokens_in + tokens_out))
         cost += llm.cost(round(count * tokens_in), round(count * tokens_out))
         has_prices &= llm.price_in is not None and llm.price_out is not None
-    price = f"cost about {cost:.2f}" if has_prices else "cost unknown: set price_in and price_out"
+    price = f"cost about {cost_text(cost)}" if has_prices else "cost unknown: set price_in and price_out"
     return f"about {sum(calls.count for calls in paid):,} calls, {tokens:,} tokens, {price}"

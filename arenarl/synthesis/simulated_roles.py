@@ -21,7 +21,7 @@ from arenarl.judges.prompts import read_view
 from arenarl.llm.prompts import Message
 from arenarl.synthesis.prompts import DIMENSIONS, read_sections
 from arenarl.synthesis.query_pool import QueryPool
-from arenarl.system.database import json_hash
+from arenarl.system.atomic_files import json_hash
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, ToolCall, Trajectory, Turn, language_of, text_of
 from arenarl.trajectory.messages import assistant_text, messages_of, native_calls, parse_turn, read_turns, reply_message

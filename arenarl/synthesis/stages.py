@@ -13,6 +13,7 @@ from typing import Any
 
 from arenarl.config.schema import Config
 from arenarl.judges.factory import make_judge
+from arenarl.llm.reply_store import cost_text
 from arenarl.synthesis import estimates
 from arenarl.synthesis.build import BUILT, Build
 from arenarl.synthesis.card import write_card
@@ -21,8 +22,7 @@ from arenarl.synthesis.prompts import Cell
 from arenarl.synthesis.queries import TEST_SEED, QueryDrawer
 from arenarl.synthesis.splits import shared_entities, without_leaks
 from arenarl.synthesis.trajectories import Teacher
-from arenarl.system.atomic_files import hash_files, read_json, write_json
-from arenarl.system.database import json_hash
+from arenarl.system.atomic_files import hash_files, json_hash, read_json, write_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 from arenarl.trajectory import SPLIT_FILES, Query, Trajectory, read_jsonl, read_queries, write_jsonl
@@ -74,7 +74,8 @@ def run(config: Config, wanted: Sequence[str]) -> Build:
 
 def _run_stage(build: Build, name: str, stage: Stage, made_by: str) -> dict[str, Any]:
     spent = build.client.store.spent(build.client.stage)
-    say(f"{name}: {estimates.summary(stage.estimate(build))}; so far {spent.calls:,} calls, cost {spent.cost:.2f}")
+    before = f"so far {spent.calls:,} calls, cost {cost_text(spent.cost)}"
+    say(f"{name}: {estimates.summary(stage.estimate(build))}; {before}")
     started = time.monotonic()
     counts = stage.run(build)
     build.client.check()

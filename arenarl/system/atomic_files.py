@@ -126,6 +126,11 @@ def hash_files(paths: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
+def json_hash(value: Any) -> str:
+    """Return the sha256 of a JSON value, independent of the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
 def _remove_leftovers(path: Path) -> None:
     """Delete temporary files for `path` that killed processes of this machine left behind."""
     name = re.compile(rf"{re.escape(path.name)}\.{re.escape(socket.gethostname())}-(\d+)-\d+\.partial")

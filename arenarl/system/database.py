@@ -4,8 +4,6 @@ A sqlite file serves the processes of one machine. Several machines must not sha
 sqlite's locks may not hold; they share a PostgreSQL server. Callers write one SQL text for both, with `:named` values.
 """
 
-import hashlib
-import json
 import re
 import sqlite3
 import time
@@ -189,8 +187,3 @@ class PostgreSQL:
     def _failure(self, error: Exception) -> UserError:
         password = "; set PGPASSWORD, or write the password to ~/.pgpass" if "password" in str(error) else ""
         return UserError(f"cannot use {self._url}: {error}; check {self._key} and the server{password}")
-
-
-def json_hash(value: Any) -> str:
-    """Return the sha256 of a JSON value, independent of the order of its keys."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -22,8 +22,7 @@ from arenarl.run.marks import MARK, damage, policy_file
 from arenarl.run.processes import enable_gradient_bucket_view, join_processes, own_share
 from arenarl.run.timing import Stopwatch
 from arenarl.run.tracking import log
-from arenarl.system.atomic_files import as_stored, remove
-from arenarl.system.database import json_hash
+from arenarl.system.atomic_files import as_stored, json_hash, remove
 from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process, say
 from arenarl.tournament.mixed_model import JudgeVariances

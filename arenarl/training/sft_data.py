@@ -27,8 +27,7 @@ from arenarl.rollout.chat_template import chat_encoder
 from arenarl.rollout.policy import Limit
 from arenarl.rollout.text_actions import as_text_action
 from arenarl.run.marks import damage, files_beside_weights, read_mark, write_mark
-from arenarl.system.atomic_files import atomic_path, hash_files, remove, write_json
-from arenarl.system.database import json_hash
+from arenarl.system.atomic_files import atomic_path, hash_files, json_hash, remove, write_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import is_main_process, say
 from arenarl.trajectory import assistant_text, harmless, read_trajectories, read_turns, with_system_prompt

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from arenarl.system.database import json_hash
+from arenarl.system.atomic_files import json_hash
 from arenarl.trajectory.messages import (
     answer_text,
     are_objects,

@@ -31,7 +31,8 @@ from arenarl.llm.client import LLMClient
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import prompt_texts, quoted
 from arenarl.rollout.environment import ToolError
-from arenarl.system.database import json_hash, open_database
+from arenarl.system.atomic_files import json_hash
+from arenarl.system.database import open_database
 from arenarl.system.event_loops import InFlight, LoopThread
 
 T = TypeVar("T")
