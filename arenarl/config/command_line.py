@@ -34,13 +34,15 @@ def refuse_overrides_without_config(parser: argparse.ArgumentParser, arguments: 
         parser.error("--set changes a key of a config; name the config with --config")
 
 
-def at_least(least: float, number: type) -> Callable[[str], float]:
-    """Return an argparse type: a finite number that is at least `least`."""
+def at_least(least: float, number: type, most: float = math.inf) -> Callable[[str], float]:
+    """Return an argparse type: a finite number that is at least `least` and at most `most`."""
 
     def read(text: str) -> float:
         value = number(text)
         if not least <= value < math.inf:
             raise argparse.ArgumentTypeError(f"{text}: must be at least {least}")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text}: must be at most {most}")
         return value
 
     read.__name__ = number.__name__  # argparse names the type in its error

@@ -30,13 +30,13 @@ from arenarl.system.repository import CONFIGS
 from arenarl.training.requirements import check_method
 
 DOES_NOT_FIT = 3
-HARDWARE_OPTIONS = {  # field of Hardware -> option, its minimum, help text
-    "memory_gb": ("--memory", 1e-3, "memory of one GPU, in GB"),
-    "tflops": ("--tflops", 1e-3, "bfloat16 TFLOPS of one GPU"),
-    "bandwidth_tb_s": ("--bandwidth", 1e-3, "memory bandwidth of one GPU, in TB/s"),
-    "utilisation": ("--utilisation", 1e-3, "share of the TFLOPS that training achieves"),
-    "bandwidth_share": ("--bandwidth-share", 1e-3, "share of the bandwidth that decoding achieves"),
-    "layer_ms": ("--layer-ms", 0, "milliseconds a layer and token without vLLM"),
+HARDWARE_OPTIONS = {  # field of Hardware -> option, its minimum and maximum, help text
+    "memory_gb": ("--memory", 1e-3, math.inf, "memory of one GPU, in GB"),
+    "tflops": ("--tflops", 1e-3, math.inf, "bfloat16 TFLOPS of one GPU"),
+    "bandwidth_tb_s": ("--bandwidth", 1e-3, math.inf, "memory bandwidth of one GPU, in TB/s"),
+    "utilisation": ("--utilisation", 1e-3, 1, "share of the TFLOPS that training achieves"),
+    "bandwidth_share": ("--bandwidth-share", 1e-3, 1, "share of the bandwidth that decoding achieves"),
+    "layer_ms": ("--layer-ms", 0, math.inf, "milliseconds a layer and token without vLLM"),
 }
 ZERO3 = str(CONFIGS / "launch" / "zero3_gpu.json")
 POWERS = [64, 32, 16, 8, 4, 2, 1]
@@ -49,7 +49,7 @@ COLUMNS = [
     "at most", "million tokens", "hours", "with the best settings", "one step ahead", "decoded at once on a GPU",
     "judge calls",
 ]  # fmt: skip
-CHANGES = {  # key -> values to try; smallest changes of a run first; `gpus` is not a config key
+CHANGES = {  # key -> values to try; smallest changes of a run first, shares by distance; `gpus` is not a config key
     "policy.gradient_checkpointing": [True],
     "sft.batch_size": POWERS,
     "rl.micro_batch_size": POWERS,
@@ -126,10 +126,19 @@ def remedies(stage: Stage) -> list[str]:
     found: dict[tuple[str, ...], str] = {}
     for keys in chain(combinations(CHANGES, 1), combinations(CHANGES, 2)):
         if len(found) < 3 and not any(set(enough) <= set(keys) for enough in found):
-            changes = (dict(zip(keys, values, strict=True)) for values in product(*(CHANGES[key] for key in keys)))
+            values_to_try = product(*(_values(stage, key) for key in keys))
+            changes = (dict(zip(keys, values, strict=True)) for values in values_to_try)
             if change := next((change for change in changes if _changed(stage, change)), None):
                 found[keys] = " with ".join(as_overrides(change))
     return list(found.values())
+
+
+def _values(stage: Stage, key: str) -> list[Any]:
+    """Return the values of `CHANGES` to try for a key. vLLM's share changes as little as possible: with less memory it
+    decodes fewer trajectories at once."""
+    if key != "rollout.vllm_memory":
+        return CHANGES[key]
+    return sorted(SHARES, key=lambda share: abs(share - stage.config.rollout.vllm_memory))
 
 
 def _changed(stage: Stage, change: dict[str, Any]) -> Stage | None:
@@ -150,8 +159,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=at_least(1, int), default=1, help="number of GPUs, with one process each")
     several = {"nargs": "+", "choices": STAGES, "default": list(STAGES)}
     parser.add_argument("--stage", help="stages to plan (default: all)", **several)
-    for name, (flag, least, about) in HARDWARE_OPTIONS.items():
-        kind = at_least(least, float)
+    for name, (flag, least, most, about) in HARDWARE_OPTIONS.items():
+        kind = at_least(least, float, most)
         parser.add_argument(flag, dest=name, metavar="N", type=kind, default=getattr(Hardware, name), help=about)
 
 

@@ -45,6 +45,9 @@ BESIDE = ["--stage", "rl", "--set", "rollout.vllm_sleep=false", "--set", "rollou
     ([QWEN3_8B, *BESIDE, "8"], 0, ["| rl | 419.4 | 66.3 | 49.9 (rollout.vllm_memory=0.5) | - | 5 |"]),
     ([QWEN3_8B, *BESIDE, "4"], 3,
      ["| rl | 419.4 | 132.7 | 104.8 (rollout.vllm_sleep=true rollout.vllm_memory=0.4) | - | 5 |"]),
+    # the same share, the closest that fits, is the advice
+    ([QWEN3_8B, "--gpus", "4", "--stage", "rl"], 3,
+     ["| 95.8 | 104.8 (rollout.vllm_memory=0.4) | - | 22 |", "(it would with rollout.vllm_memory=0.4, or gpus=8, or "]),
     # with a server, one step ahead has its own column, because it changes what the policy learns from
     ([*SERVER, "seed=0"], 0, ["| rl | 419.4 | 49.9 | 49.9 | 33.8 |"]),
     ([*SERVER, "rl.steps_ahead=1"], 0, ["| rl | 419.4 | 33.8 | 33.8 | 33.8 |"]),
@@ -111,7 +114,8 @@ def test_every_config_fits_the_gpus_that_it_names(command):
 
 
 @pytest.mark.parametrize(
-    "option", ["--gpus 0", "--gpus two", "--tflops 0", "--memory -5", "--bandwidth nan", "--layer-ms -1"]
+    "option",
+    ["--gpus 0", "--gpus two", "--tflops 0", "--memory -5", "--bandwidth nan", "--layer-ms -1", "--utilisation 1.1"],
 )
 def test_impossible_hardware_is_refused(command, option):
     assert command(QWEN3_8B, *option.split()) == (2, "")
