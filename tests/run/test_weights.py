@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from scripts import run
 
-from arenarl.config.schema import Config, JudgeConfig
+from arenarl.config.schema import Config, JudgeConfig, RewardConfig
 from arenarl.run.marks import any_file, damage, policy_file, refuse_damaged_policy, write_mark
 from arenarl.run.settings import has_begun
 from arenarl.run.weights import hash_weights, refuse_cut_weights, refuse_other_start, refuse_other_starts, start_record
@@ -126,6 +126,30 @@ def test_rl_does_not_resume_with_other_prompts_or_query_rubrics_of_an_alternate_
     start(judge_alternates=["embedded", {"prompt": "a hash"}])
     with pytest.raises(UserError, match="other content of prompts.folder's judge.yaml; restore it"):
         start(judge_alternates=["embedded", {"prompt": "a hash"}], prompts={"judge.yaml": "a hash"})
+
+
+def test_a_change_of_own_code_is_reported_and_does_not_stop_rl(places, tmp_path, monkeypatch, capsys):
+    sft, rl = places
+    monkeypatch.syspath_prepend(tmp_path)
+    code = tmp_path / "own_of_a_run.py"
+    code.write_text("def reward(query, trajectories, judge): return [1.0]\n", encoding="utf-8")
+    config = Config(reward=RewardConfig(name="own_of_a_run:reward"))
+    keep_start(rl, sft, config)
+    (rl / "curve.jsonl").touch()
+    keep_start(rl, sft, config)
+    assert capsys.readouterr().out == ""
+    code.write_text("def reward(query, trajectories, judge): return [2.0]\n", encoding="utf-8")
+    os.utime(code, ns=(1, 1))
+    for _ in ("in progress", "finished"):
+        keep_start(rl, sft, config)
+        assert "earlier version of the code of own_of_a_run:reward; to train with the new" in capsys.readouterr().out
+        (rl / "timing.json").touch()
+    record = json.loads((rl / "start.json").read_text(encoding="utf-8"))
+    del record["data"]["the code of own_of_a_run:reward"]  # a run that an earlier version started
+    write_json(rl / "start.json", record)
+    keep_start(rl, sft, config)
+    assert capsys.readouterr().out == ""
+    assert not any(name.startswith("the code of") for name in start_record(Config(), "rl", {}, sft).data)
 
 
 @pytest.mark.parametrize("record", [None, '{"policy": "x", "weights": "y"}', "{", "[1]", '{"policy": 1}', "null"])
