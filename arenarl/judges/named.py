@@ -31,6 +31,7 @@ def judge_keys(caller: str, judge: str | Path | Judge) -> dict[str, Any]:
             return {"train": {"base": str(path)}}
         names = sorted(file.stem for file in (CONFIGS / "judges").glob("*.yaml"))
         if path.name not in names:
+            names.remove("embedded")  # `open_judge` refuses it
             raise UserError(
                 f"{caller}: judge={path.name:.100} is unknown{did_you_mean(path.name, names)}; choose a YAML file "
                 f"or a name of configs/judges: {', '.join(names)}"

@@ -105,6 +105,7 @@ def test_rows_that_are_not_whole_groups_are_refused(rows, words):
 
 @pytest.mark.parametrize(("arguments", "words"), [
     ({"judge": "opnai"}, "judge=opnai is unknown; did you mean openai"),
+    ({"judge": "nobody"}, "configs/judges: claude_sonnet, local_server, openai"),  # without embedded, refused below
     ({"judge": "embedded"}, "works only in this project's own worlds"),
     ({"judge": "configs/judges/vllm.yaml", "topology": "knockout"}, "tournament.topology=knockout"),
     ({"judge": "vllm", "topolgy": "swiss"}, "did you mean tournament.topology?"),
