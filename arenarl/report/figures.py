@@ -115,10 +115,12 @@ def learning_curves(curves: Sequence[Curve], judge: str) -> tuple[Figure, str]:
 
 
 def draw_curves(lines: dict[str, tuple[Sequence[Curve], str]], judge: str) -> Figure:
-    """Draw a panel for each figure of the curves. `lines` maps a label to the curves of its seeds, and a decoding."""
+    """Draw a panel for each figure of the curves that has a value in any of them, as the win rate has none without
+    stored baselines. `lines` maps a label to the curves of its seeds, and a decoding."""
     curves, decoding = next(iter(lines.values()))
     keys = dict.fromkeys(key for points in curves for point in points for key in point)
     names = [key.rpartition("/")[2] for key in keys if key.startswith(f"eval/{decoding}/")]
+    names = [name for name in names if _has_values(lines, name)] or names
     figure, panels = _panels(len(names))
     for axes, name in zip(panels, names, strict=True):
         for k, (label, (curves, decoding)) in enumerate(lines.items()):
@@ -126,6 +128,11 @@ def draw_curves(lines: dict[str, tuple[Sequence[Curve], str]], judge: str) -> Fi
         axes.set_title(PANELS[name].format(judge=judge) if name in PANELS else drawable(name))
     panels[0].legend()
     return figure
+
+
+def _has_values(lines: dict[str, tuple[Sequence[Curve], str]], name: str) -> bool:
+    points = [(point, decoding) for curves, decoding in lines.values() for points in curves for point in points]
+    return any(point.get(f"eval/{decoding}/{name}") is not None for point, decoding in points)
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:

@@ -19,7 +19,7 @@ from parts import arena_of
 from arenarl.config.load import config_to_yaml, load_config
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.report.__main__ import folders_of
-from arenarl.report.figures import draw_figures, noise_against_spread, training_curves, training_log
+from arenarl.report.figures import draw_curves, draw_figures, noise_against_spread, training_curves, training_log
 from arenarl.report.page import write_page
 from arenarl.report.page.data import pack, training_items
 from arenarl.report.summary import print_table, summary_of_run
@@ -255,6 +255,17 @@ def test_bands_are_intervals_of_one_seed_or_the_range_of_several(run, undrawn, t
     assert list(draw_figures([run.dir, other], summary, tmp_path / "unfinished")) == captions
     append_step(other / "rl" / "curve.jsonl", 2, [Run.point(2, shift=3.0)])
     assert "Mean of 2 seeds" in list(draw_figures([run.dir, other], summary, tmp_path / "two"))[0]
+
+
+@pytest.mark.parametrize(("win_rates", "panels"), [
+    ((None, None), ["score"]), ((None, 40.0), ["win rate, own judge, %", "score"])])  # fmt: skip
+def test_a_figure_without_any_value_has_no_panel_among_the_learning_curves(win_rates, panels):
+    points = [
+        {"step": step, "eval/sampled/win_rate": win_rate, "eval/sampled/score": 5.0}
+        for step, win_rate in enumerate(win_rates)
+    ]
+    figure = draw_curves({"sampled": ([points], "sampled")}, "own judge")
+    assert [axes.get_title() for axes in figure.axes] == panels
 
 
 def test_a_logged_metric_may_lack_finite_values(tmp_path):
