@@ -16,7 +16,7 @@ def write_card(
 ) -> None:
     """Write the card from the counts of each stage and the queries of each split."""
     inspected, split, solved = counts["inspect"], counts["split"], counts["trajectories"]
-    dropped_baselines = solved.get("baselines dropped for", "unknown")  # older builds did not inspect them
+    dropped_baselines = solved.get("baselines dropped for", "unknown")  # older builds did not check baselines
     models = [[role, llm.model, llm.base_url or "OpenAI"] for role, llm in _roles(config) if llm.name == "llm"]
     contents = [[name, len(queries), _by_cell(queries)] for name, queries in splits.items()]
     drawn = [[name, count] for name, count in counts["queries"].items() if isinstance(count, int)]

@@ -55,7 +55,7 @@ class Inspected:
 
 @dataclass(frozen=True)
 class Inspector:
-    """Finds the problems of a trajectory by rules and by an LLM, unless that is `embedded`."""
+    """Finds the problems of a trajectory by rules, and by an LLM unless its name is `embedded`."""
 
     llm: LLMConfig
     client: LLMClient
@@ -63,7 +63,7 @@ class Inspector:
     tools: Mapping[str, Sequence[dict[str, Any]]]  # by language
 
     async def problems(self, query: Query, trajectory: Trajectory) -> list[Problem]:
-        """Return the rules' problems, else the LLM's: a paid call only if the rules find nothing."""
+        """Return the rules' problems. Only if there are none, call the LLM and return its problems."""
         return self.by_rules(query, trajectory) or await self.by_llm(query, trajectory)
 
     def by_rules(self, query: Query, trajectory: Trajectory) -> list[Problem]:
@@ -84,7 +84,7 @@ class Inspector:
 class Rewrite(Attempt):
     """An attempt that starts with turns of an earlier attempt."""
 
-    kept: tuple[dict[str, Any], ...] = ()  # their assistant messages
+    kept: tuple[dict[str, Any], ...] = ()  # assistant messages of the kept turns
     problems: tuple[str, ...] = ()  # problems of the dropped turns
 
 

@@ -1,7 +1,7 @@
 """Find near-duplicate texts by their shared words and word pairs, exactly, without hashing or sampling.
 
-Each Chinese character counts as a word. Similar texts share most words and pairs, the rarest included. So a lookup
-first counts, in all texts at once, how many of the rarest they share, and compares only texts that may be similar.
+Each Chinese character counts as a word. Similar texts share most words and pairs, also the rarest. So a lookup first
+counts how many of the rarest ones each text shares, and then compares only texts that may be similar.
 """
 
 from array import array

@@ -1,9 +1,9 @@
 """Stage `queries`: generators write many queries from seeds, and a second model refines them (Section 5, stages I and
 II).
 
-Every candidate, seeds included, takes the same steps: drop repeats and near-repeats, drop other languages, refine, drop
-what the tools cannot serve, extract constraints if the domain has a form for them. Dropped candidates are counted by
-reason. The order of candidates is fixed, so stored replies give the same queries again.
+Seeds and generated texts take the same steps: drop near-repeats, refine, drop what the tools cannot serve, extract
+constraints if the domain has a form for them. Only generated and refined texts are dropped for another language.
+Dropped candidates are counted by reason. Their order is fixed, so stored replies give the same queries again.
 """
 
 import asyncio
@@ -84,8 +84,8 @@ class QueryDrawer:
         return self.drawn
 
     async def _generate(self, cell: Cell, missing: int, seeds: Sequence[Candidate], number: int) -> list[Candidate]:
-        """Return the candidates of one round, from all generators one after the other. The examples are seeds of the
-        cell, else of its subtask, else all seeds."""
+        """Return the candidates of one round. Its calls run together and go to the generators in turn. The examples are
+        seeds of the cell, else of its subtask, else all seeds."""
         size, generators = self.build.queries_per_call, self.build.generators
         of_cell = [seed for seed in seeds if seed.cell == cell]
         of_cell = of_cell or [seed for seed in seeds if seed.cell.subtask == cell.subtask] or list(seeds)

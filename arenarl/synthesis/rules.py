@@ -101,7 +101,7 @@ def _different_languages(query: Query, answer: str) -> tuple[str, str] | None:
 
 
 def _chinese_share(text: str) -> float | None:
-    """Return the share of Chinese characters among them and Latin words; None if the text is too short."""
+    """Return Chinese characters / (Chinese characters + Latin words); None if the text is too short."""
     chinese, latin = len(_HAN.findall(text)), len(_WORD.findall(text))
     return chinese / (chinese + latin) if chinese + latin >= _FEWEST_WORDS else None
 

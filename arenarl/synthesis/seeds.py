@@ -76,7 +76,7 @@ def _read(path: Path) -> Iterator[tuple[int, _Seed]]:
 
 
 def _is_json(line: str) -> bool:
-    """Return True for a JSON object or list, also with a comma at its end, and for one of its brackets alone.
+    """Return True for a JSON object or list, maybe with a comma after it, and for a single bracket of one.
 
     >>> [_is_json(line) for line in ('{"query": "x"},', "[", "[Find a park]", "Find {parks}")]
     [True, True, False, False]

@@ -1,8 +1,8 @@
 """The replies of the local server's roles to the prompts of `prompts`: right, except for a given share of mistakes.
 
-Generators, refiner and extractor use the pool of the world's queries. The inspector uses what a reader of the prompt
-can see: of the domain's truth, only whether the tool results contain the answer's facts. Teacher and rewriter play the
-domain's scripted teacher, one turn per request. The first request of a conversation draws a plan for the whole attempt.
+Generators, refiner and extractor use the pool of the world's queries. The inspector sees only what the prompt contains,
+and whether tool results contain the answer's facts, from the domain's truth. Teacher and rewriter play the domain's
+scripted teacher, one turn per request. The first request of a conversation draws a plan for the whole attempt.
 A reply is the plan's first turn whose calls the conversation lacks, so a role can also continue a conversation that
 another role began.
 """
@@ -41,7 +41,7 @@ class SimulatedRoles:
     pool: QueryPool
     examine: Examiner
     seed: int
-    mistakes: float  # share of bad queries; a quarter of it: refusals of generators, mistakes of refiner and extractor
+    mistakes: float  # share of bad queries; a quarter of it is the share of refused calls and of wrong other replies
     inspector_error: float  # share of an inspection's verdicts that are reversed
 
     def reply(self, role: str, model: str, messages: Sequence[Message], repeat: int) -> Reply:
@@ -139,8 +139,8 @@ class Plan:
 class SimulatedTeacher:
     """Teacher and rewriter, which play `solve`, the domain's scripted teacher.
 
-    The teacher's skill is 1 - `mistakes`. It refuses with a tenth of this chance and repeats a call with half of it.
-    The rewriter's skill is 0 with half of it, else 1.
+    The teacher's skill is 1 - `mistakes`. It refuses with probability `mistakes` / 10 and repeats a call with
+    probability `mistakes` / 2. The rewriter's skill is 0 with probability `mistakes` / 2, else 1.
     """
 
     def __init__(self, pool: QueryPool, solve: Solve, seed: int, mistakes: float):

@@ -86,7 +86,7 @@ def without_leaks(
 
 
 def shared_entities(splits: Mapping[str, Sequence[Query]]) -> list[dict[str, Any]]:
-    """Return, for pairs of splits, the number of names that their constraints share, and of queries with such names."""
+    """Return, for pairs of splits, how many names they share, and how many queries of the first split have one."""
     names = {split: [set(entities(query.constraints)) for query in queries] for split, queries in splits.items()}
     rows = []
     for split, other in (("test", "sft"), ("test", "rl"), ("rl", "sft")):

@@ -22,7 +22,7 @@ from arenarl.tournament.play import play_tournament
 from arenarl.trajectory import Query, Trajectory, with_system_prompt
 
 Wanted = Literal["best", "median"]
-_TOPOLOGIES = {"best": "seeded_single_elimination", "median": "round_robin"}  # only this ranks the middle well
+_TOPOLOGIES = {"best": "seeded_single_elimination", "median": "round_robin"}  # only round_robin ranks the middle well
 
 
 @dataclass(frozen=True)
