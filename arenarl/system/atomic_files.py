@@ -60,7 +60,7 @@ def write_lines(path: Path, records: Iterable[Any]) -> int:
 
 
 def append_lines(path: Path, records: Iterable[Any]) -> None:
-    """Append one JSON line per record. A kill may leave a part of the lines, of the last one only its beginning."""
+    """Append one JSON line per record. A kill may leave only the first lines, and the last of these cut off."""
     with path.open("a", encoding="utf-8") as file:
         file.write("".join(to_json(record) + "\n" for record in records))
 
@@ -68,8 +68,8 @@ def append_lines(path: Path, records: Iterable[Any]) -> None:
 def read_json(path: Path, form: Any = None, remedy: str = "restore it, or delete it") -> Any | None:
     """Return the content of a JSON file, None if the file does not exist.
 
-    `form` is the type of the content, such as a dataclass, of which an instance is then returned; None for any content.
-    Raises UserError, with `remedy`, if the file is not JSON or its content has another form.
+    `form` is the type of the content; for a dataclass, an instance is returned. None accepts any content. Raises
+    UserError, with `remedy`, if the file is not JSON or its content has another form.
     """
     if not path.exists():
         return None

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from arenarl.system.masking import mask
 
-_OWNED = "ARENARL_OWNED"  # environment variable of a command that another started: the other's process number
+_OWNED = "ARENARL_OWNED"  # environment variable of a started command: the process number of its starter
 GO_ON = "the same command then resumes"
 EVALUATE_AGAIN = "run evaluate.py again, which reuses the trajectories"
 INTERRUPTED = "interrupted; the same command resumes"
@@ -195,7 +195,7 @@ def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
 
 
 def _reader_is_gone() -> bool:
-    """Return True if stdout has no reader, and redirect stdout to nowhere then, so that Python's exit can flush it."""
+    """Return True if stdout has no reader. Then also redirect stdout to nowhere, so that Python's exit can flush it."""
     try:
         sys.stdout.flush()
         return False
@@ -252,8 +252,8 @@ def raise_open_file_limit() -> None:
 def explain(error: BaseException) -> str | None:
     """Return one line that says what to change, or None if the error is a bug.
 
-    Looks at the error and at the errors that it was raised from (`raise … from …`). A bug that occurs while another
-    error is handled stays a bug.
+    Checks the error and the errors that it was raised from (`raise … from …`). A bug in the handler of another error
+    stays a bug.
     """
     cause: BaseException | None = error
     seen: set[int] = set()
@@ -315,9 +315,9 @@ def show(text: str) -> None:
 
 
 def end_with_parent() -> None:
-    """Exit when the parent process or the owner ends, even if it was killed. Does nothing without torchrun and `owned`.
+    """Exit when the parent process or the owner ends, even if it was killed. Only under torchrun or with `owned`.
 
-    The owner may have ended while this process was importing: its parent is then another process, which does not end.
+    If the owner ended while this process was importing, the parent is now another process, which does not end.
     """
     parent = os.getppid()
     owner = int(os.environ.get(_OWNED, parent))
@@ -337,7 +337,7 @@ def owned() -> dict[str, str]:
 
 
 def is_alive(process: int) -> bool:
-    """Return True if a process of that number runs on this machine. A killed process that nobody waits for does not."""
+    """Return True if a process with this number runs on this machine. Zombies do not count."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -17,7 +17,7 @@ _ANSWER_S = 5.0  # a loop that takes longer to run an empty coroutine is blocked
 
 
 def mark_error_read(task: asyncio.Task) -> None:
-    """Keep asyncio from logging the error of a task that ended without a waiter; a callback for finished tasks."""
+    """Callback for finished tasks: stop asyncio from logging an error that no waiter has read."""
     if not task.cancelled():
         task.exception()
 
@@ -43,7 +43,7 @@ class DaemonThreads(ThreadPoolExecutor):
 
 
 def patient_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop that can close although a call in one of its threads never returns."""
+    """Return an event loop that can close even if a call in one of its threads never returns."""
     loop = asyncio.new_event_loop()
     loop.set_default_executor(DaemonThreads())
     return loop

@@ -1,8 +1,8 @@
 """One rule for what is secret, by name and by form, for configs, environment variables and messages.
 
 A config never holds a key: `config.checks` refuses a value in which `secret_in` finds one, because configs are written
-to the run folder and to W&B. `mask` removes the values of variables with key-like names, of variables that a config
-names, and whatever has the form of a key. Error lines, tracebacks and API errors pass through it.
+to the run folder and to W&B. `mask` removes the values of variables that have key-like names or that a config names,
+and all text with the form of a key. Error lines, tracebacks and API errors pass through it.
 """
 
 import os
@@ -87,7 +87,7 @@ def _is_value(name: str, text: str) -> bool:
 
 
 def is_random(text: str) -> bool:
-    """True for a long word that changes between letters and digits as names do not.
+    """True for a long word that changes between letters and digits more often than names do.
 
     >>> is_random("9f8e7d6c5b4a3f2e1d0c"), is_random("OPENAI_API_KEY_OF_TEAM_2"), is_random("modelcontextprotocol2025")
     (True, False, False)

@@ -43,7 +43,7 @@ class Package:
             done = subprocess.run(pip, capture_output=True, encoding="utf-8", errors="replace", check=False)
             if done.returncode:
                 reason = (done.stderr.strip() or f"pip ended with {done.returncode}").splitlines()[-1]
-                is_absent = reason.endswith("No module named pip")  # as in environments that uv made
+                is_absent = reason.endswith("No module named pip")  # as in environments that uv makes
                 how = f"run {sys.executable} -m ensurepip" if is_absent else "check the network and pip's index"
                 problem = f"cannot be downloaded ({reason.removeprefix('ERROR: ')})"
                 other = "name a local folder or a hub id instead"

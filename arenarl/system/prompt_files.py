@@ -39,14 +39,14 @@ def use_folder(folder: str | Path | None) -> None:
 
 @lru_cache
 def prompt_texts(name: str, language: str) -> dict[str, str]:
-    """Return the texts of <name>_<language>.yaml, or the English ones if we have no such file; the user's first."""
+    """Return the texts of <name>_<language>.yaml, else of the English file; the user's texts replace ours."""
     file = f"{name}_{language}.yaml" if (PROMPTS / f"{name}_{language}.yaml").is_file() else f"{name}_en.yaml"
     own = _folder / file if _folder else None
     return _read(PROMPTS / file) | (_read(own) if own and own.is_file() else {})
 
 
 def prompt_file(path: Path) -> Path:
-    """Return the user's file in place of one of ours, such as the rules of a world; any other path as it is."""
+    """Return the user's file that replaces one of ours, such as a world's rules; return any other path unchanged."""
     own = _folder / path.name if _folder else None
     return own if own and own.is_file() and path.resolve().parent == PROMPTS.resolve() else path
 
@@ -57,7 +57,7 @@ def prompt_hashes() -> dict[str, str]:
 
 
 def missing_texts(folder: Path) -> dict[str, list[str]]:
-    """Return the names of the texts that the folder lacks, by file. For a world's rules, that is the file's name."""
+    """Return the names of the texts that the folder lacks, by file. The text of a world's rules has the file's name."""
     files, gaps = {path.name: path for path in _files(folder)}, {}
     for ours in _replaceable():
         own_names = _names(files[ours.name]) if ours.name in files else ()
@@ -141,7 +141,7 @@ def _check(path: Path) -> None:
 
 
 def _misfit(text: str, ours: str) -> str:
-    """Return what is wrong with the placeholders of a text, or "". A text without placeholders may hold any brace."""
+    """Return the problem of a text's placeholders, or "". A text without placeholders may hold any brace."""
     names = set(_NAME.findall(ours))
     if not names:
         return ""
@@ -182,7 +182,7 @@ def main() -> None:
         if path not in files:
             print(f"not read: {one_line(path.name)}")
     for file, names in gaps.items():
-        print("missing, so ours:", file if names == [file] else f"{file}: {', '.join(names)}")
+        print("missing, ours is used:", file if names == [file] else f"{file}: {', '.join(names)}")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from typing import Any
 
 from arenarl.system.errors import end_process
 
-_TICKS = 10  # a limit is counted in tenths: generation that blocks the event loop, however long, counts as one tenth
-_PATIENT_INTERRUPTS = 5  # one a second, for clean-up; later ones also hit outside handlers of all exceptions
+_TICKS = 10  # per limit: generation that blocks the event loop, however long, counts as one tick
+_PATIENT_INTERRUPTS = 5  # one per second, time for clean-up; later ones repeat at each line, past any handler
 _EXTRA_S = 60.0  # beyond twice its limit, for compiled code that cannot be interrupted, until the process ends
 
 

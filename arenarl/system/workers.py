@@ -38,7 +38,7 @@ class Workers:
         try:
             worker = self._idle.pop()
         except IndexError:
-            # With a process group of its own, Ctrl-C does not reach the worker; it ends when its input closes
+            # The worker has its own process group, so Ctrl-C does not reach it; it ends when its input closes
             worker = subprocess.Popen(
                 self._command, cwd=SOURCES, process_group=0,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

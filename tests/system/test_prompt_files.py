@@ -138,6 +138,7 @@ def test_worlds_and_hashes_follow_the_files(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["x", str(tmp_path)])
     prompt_files.main()
     printed = capsys.readouterr().out
-    assert "judge_en.yaml: some texts\n" in printed and "missing, so ours: textcraft.md\n" in printed
-    assert re.search(r"missing, so ours: judge_en.yaml: system, .*choose", printed) and "babyai.md: complete" in printed
+    assert "judge_en.yaml: some texts\n" in printed and "missing, ours is used: textcraft.md\n" in printed
+    assert re.search(r"missing, ours is used: judge_en.yaml: system, .*choose", printed)
+    assert "babyai.md: complete" in printed
     assert "not read: en\nnot read: judge_en.yaml.bak\n" in printed
