@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an error that the user can fix as one line, such as a package of an extra that is not installed."""
+    """Print one line for an error that the user can fix, such as a missing package of an extra."""
     from arenarl.system.errors import explain, show
 
     if line := explain(error):

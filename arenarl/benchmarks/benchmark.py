@@ -1,7 +1,7 @@
 """The interface of a benchmark: official items, the judge's prompt for a response, and the formula for its figures.
 
 A verdict holds the numbers found for one response, and other values for its record. A failed verdict is None: it is
-counted and enters no figure. A figure is {"mean": …, "ci": [low, high]} with the 95 % interval over resampled items.
+counted but part of no figure. A figure is {"mean": …, "ci": [low, high]} with the 95 % interval over resampled items.
 """
 
 import math
@@ -25,7 +25,7 @@ Figure = dict[str, Any]
 
 
 class Ask(Protocol):
-    """Sends messages to the judge and returns what `read` makes of the reply's text; None if no reply can be read.
+    """Sends messages to the judge and returns `read(text)` of its reply; None if no reply can be read.
 
     `read` raises ValueError for an unreadable reply. It may be the type of a JSON reply: `judge.reply_format` then
     applies, except to the official judge, for which the official code demands no form.
@@ -109,7 +109,7 @@ class Benchmark:
         ]
 
     def item(self, record: Any, number: int, file: Path) -> Item:
-        """Return the item of a record, which has this number in its file, from 0."""
+        """Return the item of a record; `number` counts the records of `file` from 0."""
         raise NotImplementedError
 
     def default_path(self) -> Path | None:

@@ -1,7 +1,7 @@
 """Judge prompts: official ones from the user's copy or an installed package, else configs/prompts/benchmarks_en.yaml.
 
 This repository holds no official text. The texts are in other projects' Python files, which are parsed at run time and
-never imported. A figure names its prompt and is labelled if that is ours.
+never imported. A figure names its prompt, and has a label if the prompt is ours.
 """
 
 import ast
@@ -124,7 +124,7 @@ def _text_in(file: Path, name: str) -> str | None:
 
 
 def _literal(node: ast.expr) -> str | None:
-    """Return the text of a string or an f-string, whose insertions become 0, with an optional .strip()."""
+    """Return the text of a string or f-string, also with .strip(); inserted values become 0. None for other code."""
     match node:
         case ast.Constant(value=str(text)):
             return text

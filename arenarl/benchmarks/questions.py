@@ -59,7 +59,7 @@ class BrowseComp(HiddenQuestions):
     """Accuracy, and calibration error in 10 bins as in inspect-evals: only the lowest bin includes its lower end.
 
     The judge also extracts the stated confidence; without a number it is 100. The reference code compares "correct:
-    yes" with "yes", which marks all answers as wrong; here the word after the colon counts.
+    yes" with "yes", so it marks all answers as wrong; here the word after the colon counts.
     """
 
     name, title, size = "browsecomp", "BrowseComp", 1266

@@ -46,7 +46,7 @@ class _Criterion(Record):
 
 
 def _any_weight(of: Any) -> Any:
-    """Return the criteria, or the dimensions' weights. Raises ValueError if all weights are 0."""
+    """Return criteria, or weights by dimension, unchanged. Raises ValueError if all weights are 0."""
     weights = of.values() if isinstance(of, dict) else [criterion.weight for criterion in of]
     if not any(weights):
         raise ValueError("has only weights of 0")

@@ -64,7 +64,7 @@ def read_records(path: Path, record_type: type[R], unique: str | None = None) ->
         except ValidationError as error:
             names = ", ".join(map(str, [*row][:8] if isinstance(row, dict) else [])) or "no fields"
             problem = f"{first_problem(error)} (the record has {names})"
-            raise UserError(f"{path}, {place}: {problem}; take this benchmark's whole file") from error
+            raise UserError(f"{path}, {place}: {problem}; use the complete file of this benchmark") from error
         value = composed(getattr(record, unique)) if unique else place
         if value in records:
             raise UserError(f"{path}, {place}: {unique} is the same as in {records[value][0]}; remove one record")

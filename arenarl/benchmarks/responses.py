@@ -79,7 +79,7 @@ class Response:
 
 
 def respond(responses: Sequence[Response], make_engine: Callable[[], RolloutEngine], title: str) -> None:
-    """Load or generate the trajectory of each response; the engine is made only if one is missing."""
+    """Load or generate the trajectory of each response; make the engine only if a trajectory is missing."""
     for response in responses:
         response.read()
     missing = [response for response in responses if response.trajectory is None]
