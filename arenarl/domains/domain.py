@@ -85,7 +85,7 @@ class Truth:
         return {}
 
     def information(self) -> float:
-        """Return how much of what the query needs the tool results hold: a turn that raises it is pivotal."""
+        """Return how much of the needed information the tool results hold. A turn that raises it is pivotal."""
         return sum(self.dimensions().values())
 
 
@@ -160,9 +160,9 @@ class Domain:
         return queries
 
     def _check_language(self, path: Path, queries: Sequence[Query]) -> None:
-        """Raise UserError if no query states `data.language`; print a line if some, or all texts, are in another.
+        """Raise UserError if no query states `data.language`; print a line if some do not, or if no text is in it.
 
-        All languages but zh have the English prompts and tools.
+        Only zh has its own prompts and tools; all other languages have the English ones.
         """
         wanted = self.data.language
         others = sum((query.language == "zh") != (wanted == "zh") for query in queries)
@@ -198,7 +198,7 @@ class Domain:
         return queries, baselines
 
     def _draw_splits(self, environment: Environment, watch: Watch, make: Callable[..., list[Query]]) -> Iterator[Split]:
-        """Draw the queries of all splits (Table 1), spread evenly over the subtasks; return `make_splits` of them.
+        """Draw the queries of all splits (Table 1), spread evenly over the subtasks; return `make_splits` with them.
 
         `make(subtask=…, count=…, seed=…)` draws queries. SFT gets none of the held-out subtasks.
         """
@@ -308,7 +308,7 @@ def check_truth(domain: Domain, query: Query, messages: list[dict[str, Any]]) ->
 
 
 def median_of(trajectories: Sequence[Trajectory], quality: Sequence[float]) -> Trajectory:
-    """Return the trajectory of median quality: the first of equals, the better of two in the middle."""
+    """Return the trajectory of median quality, or the better of the two in the middle. Equal ones keep their order."""
     return trajectories[sorted(range(len(trajectories)), key=lambda index: quality[index])[len(trajectories) // 2]]
 
 

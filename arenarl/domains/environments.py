@@ -37,7 +37,7 @@ ENVIRONMENTS = {
 
 
 def environment_class(name: str) -> Any:
-    """Import what `environment.name` names, one of ENVIRONMENTS or package.module:Class; raise UserError on failure."""
+    """Import the class of `environment.name`: one of ENVIRONMENTS, or package.module:Class. Raises UserError."""
     return import_named(ENVIRONMENTS.get(name, name), "environment.name")
 
 

@@ -64,7 +64,7 @@ def _deciding_settings(*pairs: tuple[dict[str, Any], dict[str, Any]], splits: Co
 
 
 def _may_be_copies(old: list[str], hashes: list[str | None], new: list[str]) -> bool:
-    """Return whether the sources may be the same data: equal names, or a local folder on either side.
+    """Return True if the sources may be the same data: each pair has equal names, or one of the two is local.
 
     A folder may be a clone of a hub data set, or lie at another path on another machine.
     """

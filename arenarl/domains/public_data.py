@@ -67,7 +67,7 @@ class Source:
 
 
 def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -> PublicData:
-    """Read all sources into splits; each query is in one split only: the first of test, RL and SFT.
+    """Read all sources into splits. A query of several splits stays in the first of test, RL and SFT.
 
     `domain` has the rubric that judges the queries. Calls of tools that are not in `tools` are kept, and counted in a
     note. With `divide`, records of files not named after tests or SFT are divided. A UserError names the source, or the
@@ -80,7 +80,7 @@ def read_public_data(config: DataConfig, domain: str, tools: Sequence[Schema]) -
         for path in source.files:
             inside = path.relative_to(source.folder)
             label = "-".join([source.label, *inside.with_suffix("").parts])
-            while label in labels:  # another source's, or that of train.jsonl beside train.parquet
+            while label in labels:  # a label of another source, or of train.jsonl beside train.parquet
                 label += "+"
             labels.add(label)
             records[split_of(inside) or "rl"] += read_records(path, label)
@@ -192,7 +192,7 @@ def _divide(records: dict[str, list[Record]], domain: str, config: DataConfig) -
 
 
 def _make_splits(records: dict[str, list[Record]], domain: str, is_divided: bool) -> dict[str, list[Any]]:
-    """Return the splits by file name. A query is in the first of test, RL and SFT that has it.
+    """Return the splits by file name. A query of several splits stays in the first of test, RL and SFT.
 
     SFT keeps all trajectories of a query. Divided queries without any trajectory have no stored baselines.
     """

@@ -1,8 +1,8 @@
 """Convert a line of a published data set into a query and a trajectory.
 
-Files are JSONL or Parquet. Accepted are OpenAI's chat messages (native tool calls, or Qwen3's in the text), ShareGPT's
-conversations, and plain text. The package `trajectory` parses the messages, so they have the form of rollouts. An
-error names the file, the line and the fix.
+Files are JSONL or Parquet. They hold OpenAI's chat messages (native tool calls, or Qwen3's in the text), ShareGPT's
+conversations, or plain text. The package `trajectory` parses the messages, so they have the form of rollouts. An error
+names the file, the line and the fix.
 """
 
 import json

@@ -128,7 +128,7 @@ def read_rubric(path: Path) -> Rubric:
 
 
 def rubric_in_words(words: str) -> Rubric:
-    """Return a rubric with one dimension, `quality`, described by the words; raise UserError if they are empty."""
+    """Return a rubric whose only dimension, `quality`, has these words as description; UserError if there are none."""
     if not words.strip():
         raise UserError("a rubric in words must say what a good answer is")
     return Rubric((Item("quality", "answer", 1.0, words.strip()),), {"answer": 1.0})

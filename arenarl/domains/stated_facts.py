@@ -245,7 +245,7 @@ def _slack(kind: str, match: re.Match, value: Any) -> float:
 
 
 def _clock_of_shared(match: re.Match) -> str:
-    """Give the start of a range the half of the day of its end; if the start would then be later, the other half."""
+    """Give the start of a range the am or pm of its end; the other one if the start would then be after the end."""
     if not 1 <= int(match[1]) <= 12:
         return match.group()
     start, end = (60 * (int(match[at]) % 12) + int(match[at + 1] or 0) for at in (1, 3))

@@ -81,7 +81,7 @@ class BabyAIEnvironment(World):
 
     @property
     def signature(self) -> Hashable:
-        """Add the met parts of the mission: of two things to go to, either may be the one that is left."""
+        """The state and the met parts of the mission: equal states may have different parts left."""
         return super().signature, self._mission.met_parts(self._level.instrs)
 
     def best_action(self) -> tuple[str, str]:

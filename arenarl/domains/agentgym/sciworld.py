@@ -31,7 +31,7 @@ from arenarl.trajectory import Query, Trajectory
 
 
 class Task(NamedTuple):
-    """A task with its number of variations: the first `train` are for training, those from `test` on for tests."""
+    """A task with its number of variations: below `train` for training, from `test` on for tests."""
 
     name: str
     subtask: str  # column of AgentGym-RL's table
@@ -87,7 +87,7 @@ def items_of(part: str) -> dict[Task, list[int]]:
     return {task: [first + index for index in task.part(part)] for task, first in zip(TASKS, _FIRST, strict=False)}
 
 
-MAX_MOVES = 100  # end of AgentGym's worlds; the first look around counts 1, waiting 11
+MAX_MOVES = 100  # AgentGym's limit; the first look around counts as 1 move, waiting as 11
 PATIENCE_S = 120  # without an answer for this long, a game counts as crashed
 NOT_UNDERSTOOD = ("No known action matches that input.", "Ambiguous request:")
 NEEDLESS = ("look around", "inventory", "examine everything")
@@ -233,7 +233,7 @@ class SciWorldEnvironment:
 
 @dataclass(frozen=True)
 class SciWorldProgress(Progress):
-    """Progress in points of the score."""
+    """Counts from the replay of one trajectory; a subgoal is a point of the game's score, 0 to 100."""
 
     is_unseen: bool = False  # the item is in the official test list and not in the official training list
 

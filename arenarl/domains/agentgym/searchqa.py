@@ -25,7 +25,7 @@ from arenarl.trajectory import Query, Trajectory, prompt_messages, read_jsonl, s
 from arenarl.trajectory.messages import answer_message, call_messages, calls_of, last_answer, read_turns
 
 HERE = Path(__file__).parent
-# folder -> (column of the paper's table, test items, AgentGym's number of the first question, counted through the sets)
+# folder -> (column of the paper's table, test items, number of its first question in AgentGym's count over all sets)
 SETS = {
     "nq": ("NQ", 50, 0),
     "triviaqa": ("TriviaQA", 50, 3610),

@@ -30,8 +30,8 @@ from arenarl.trajectory import Query, parse_json
 
 CONNECT_S = 30.0  # most seconds to connect to a server, and for the /close of an environment whose trial failed
 TRY_S = 300.0  # most seconds for the environment that is tried at the start, and the default of AgentGym's clients
-MOST_BYTES = 2**26  # of a reply; WebArena's has data besides the observation
-_LOST_PAGE = re.compile(r"Error: Env \d+ is dead|\d*|\[Errno 32\] Broken pipe")  # WebArena's observation of a lost one
+MOST_BYTES = 2**26  # of a reply; WebArena's replies have data besides the observation
+_LOST_PAGE = re.compile(r"Error: Env \d+ is dead|\d*|\[Errno 32\] Broken pipe")  # WebArena: the environment is lost
 
 
 class ServerFault(ConnectionError):
@@ -43,9 +43,9 @@ _owners: WeakValueDictionary[tuple[str, int], "AgentGymServer"] = WeakValueDicti
 
 
 class AgentGymServer:
-    """An `Environment` that has an environment of the server for itself, and resets it for every trajectory.
+    """An `Environment` that uses one environment of the server alone, and resets it for every trajectory.
 
-    The class attributes describe a server. These are TextCraft's, and most others' too.
+    The class attributes describe a server. The values here fit TextCraft's server and most others.
     """
 
     tools = TOOLS
@@ -60,7 +60,7 @@ class AgentGymServer:
     create_body: ClassVar[dict[str, Any]] = {}
     reset_body: ClassVar[dict[str, Any]] = {}  # besides environment and item
     has_close: ClassVar[bool] = True
-    foreign_route: ClassVar[str | None] = None  # of a server that would take this world's requests for its own
+    foreign_route: ClassVar[str | None] = None  # of another world's server, which would accept the same requests
     # fields of the reply to /step
     observation_field: ClassVar[str] = "observation"
     reward_field: ClassVar[str] = "reward"
@@ -238,7 +238,7 @@ class ALFWorldServer(AgentGymServer):
     read = staticmethod(read_whole_action)
 
     async def first_observation(self, reply: Any) -> str:
-        """Return the observation, and the actions that are possible at first, which are never shown again."""
+        """Return the observation and the first possible actions; later replies to /step do not list actions."""
         actions = _typed("available_actions", "list", await self.request("available_actions"), list)
         texts = [_typed("available_actions", "action", action, str, actions) for action in actions]
         return f"{await super().first_observation(reply)}\nAVAILABLE ACTIONS: {','.join(texts)}"
@@ -276,7 +276,7 @@ class WebArenaServer(NumberedServer):
         return f"```{super().read(name, arguments).strip('` ')}```"
 
     async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
-        """Take an action. Before the end the server's reward only says that the action could be carried out."""
+        """Take an action. Until the end, the server's reward only means that the action could be carried out."""
         step = await super().call(name, arguments)
         self.reward *= step.done
         return step

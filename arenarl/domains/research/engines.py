@@ -150,7 +150,7 @@ def fingerprint(folder: Path, chunk_tokens: int) -> str:
 
 
 def documents(folder: Path) -> list[Path]:
-    """Return the readable files below a folder, by name, without hidden files and links to other folders."""
+    """Return the readable files below a folder, sorted by path, without hidden files and linked folders."""
     return sorted(path for path in _visible_files(folder) if path.suffix.lower() in READERS)
 
 

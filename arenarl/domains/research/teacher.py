@@ -132,7 +132,7 @@ class Solver:
                 yield url
 
     async def _fits(self, node: Description, url: str, known: Description | None = None) -> bool:
-        """Return True if an entity meets the description. Skip the child `known` if the link on its page led here."""
+        """Return True if an entity fits the description. Skip the child `known` if its own page has the link."""
         kind = self.corpus.entities[url].kind
         if (node.noun, kind) not in self.corpus.kinds:  # the name alone reveals the kind: a town is not a novel
             return False

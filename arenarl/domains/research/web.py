@@ -87,7 +87,7 @@ def _targets(ip: IPv4Address | IPv6Address) -> list[IPv4Address | IPv6Address]:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """Return a host's addresses, IPv4 first. A number is read as the C library does: 2130706433 is 127.0.0.1."""
+    """Return a host's addresses, IPv4 first. Numbers are read as in the C library: 2130706433 is 127.0.0.1."""
     infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     infos.sort(key=lambda info: info[0] != socket.AF_INET)
     return list(dict.fromkeys(address[0] for *_, address in infos))

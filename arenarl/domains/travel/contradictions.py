@@ -2,7 +2,7 @@
 
 The inspection of training data uses them; the judge uses `truth`, which checks against the world. An answer is read for
 prices, hours, distances, durations, flight and train numbers, stops and kinds of place, in English and Chinese. An
-ambiguous text is not a contradiction: one of several prices within the limit is enough.
+ambiguous text does not contradict: of several prices, a single one within the limit is enough.
 """
 
 import re

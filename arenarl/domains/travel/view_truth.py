@@ -1,9 +1,9 @@
 """The truth about a travel view without tool results: the answer alone, or thoughts, calls and answer.
 
-Sections 3.2 and 3.3 of ArenaRL define these views. Known are the city and kind of every named place, the form of flight
-and train numbers, and the facts that each tool returns. The prices, opening hours, distances, durations, tags and
-journeys in the answer count as true, and each call as successful. A constraint without a statement in the answer is
-None; without the place or journey it is False.
+Sections 3.2 and 3.3 of ArenaRL define these views. The checks know the city and kind of every named place, the form of
+flight and train numbers, and the facts that each tool returns. The prices, opening hours, distances, durations, tags
+and journeys in the answer count as true, and each call as successful. A constraint without a statement in the answer
+is None; without the place or journey it is False.
 """
 
 import json
@@ -128,7 +128,7 @@ class _View:
         return any(_TAG_WORDS[tag].search(line.text) for line in self.lines_about.get(about, [])) or None
 
     def is_in_evening(self, about: str) -> bool | None:
-        """Return whether the visit is in the evening, by its clock time, otherwise by a word; None without both."""
+        """Return whether the visit is in the evening: by its clock time, else by a word; None if it has neither."""
         if clock := self.clock(about):
             return clock >= EVENING
         return any(EVENING_WORDS.search(line.text) for line in self.lines_about[about]) or None
@@ -250,7 +250,7 @@ def _examine_direction(view: _View) -> None:
 
 
 def _minutes_by(view: _View, mode: str | None) -> float | None:
-    """Return the first duration stated in a line with this mode, else in a line without any mode; None without one."""
+    """Return the first duration in a line with this mode, else in a line without any mode; None if there is none."""
     stated: dict[str | None, float] = {}
     for line in view.answer:
         for minutes in (float(value) for kind, value in line.facts if kind == "duration"):

@@ -43,7 +43,7 @@ Leg = tuple[str, City, City]  # (date, start, end)
 
 @dataclass(frozen=True, slots=True)
 class Poi:
-    """A place. `tags` holds one or two of PREFERENCES; "cheap", "late" and "top" compare within city and category."""
+    """A place. `tags`: one or two of PREFERENCES; "cheap", "late" and "top" hold among its city's places of a kind."""
 
     poi_id: str
     name_en: str

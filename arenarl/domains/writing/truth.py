@@ -148,7 +148,7 @@ def _order(headings: list[int]) -> float:
 
 
 def _facts(text: str, facts: list[str], language: str) -> float:
-    """Return the number of given facts in the text, divided by the larger number of given and of stated facts."""
+    """Return the number of given facts in the text / max(number of given facts, number of stated facts)."""
     patterns = [kind.pattern for kind in LEXICONS[language].facts]
     stated = {fact.lower() for pattern in patterns for fact in re.findall(pattern, text, re.IGNORECASE)}
     right = sum(fact.lower() in stated for fact in facts)
