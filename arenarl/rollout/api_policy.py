@@ -34,7 +34,7 @@ class ApiProgress(Progress):
 
     @property
     def length(self) -> int:
-        """Number of tokens after the prompt, at least the policy's own: APIs drop earlier thoughts from the prompt."""
+        """Number of tokens after the prompt; at least the policy's own, because APIs drop earlier thoughts."""
         return max(self.own_tokens, self.all_tokens - self.prompt_tokens)
 
     @property
@@ -134,7 +134,7 @@ class ApiRolloutEngine(RolloutEngine):
         return message.get("finish_reason") != "length" and progress.length <= self.config.max_tokens
 
     def repeat_turn(self, progress: ApiProgress, message: dict[str, Any], turn_number: int) -> None:
-        """Append an existing turn in place of a reply, without thoughts and signatures that only its model reads."""
+        """Append an existing turn in place of a reply, without thoughts and signatures, which only its model reads."""
         functions = [call["function"] for call in message.get("tool_calls", [])]
         calls = [(f"call_{turn_number}_{number}", ToolCall(**call)) for number, call in enumerate(functions)]
         progress.messages.append(message)

@@ -308,7 +308,7 @@ def _misfit(error: ValidationError, root: Schema) -> Misfit:
         return Misfit(place, f"must be one of {', '.join(map(str, error.validator_value))}", error.instance)
     if error.validator in ("type", "anyOf", "oneOf") and types and _type_of(error.instance) not in types:
         return Misfit(place, f"must be {_in_words(types)}", error.instance)
-    value = repr(error.instance)  # jsonschema puts it before the reason, however long it is
+    value = repr(error.instance)  # jsonschema puts the whole value before the reason, at any length
     message = error.message.replace(value, as_written(error.instance)) if len(value) > MAX_WRITTEN else error.message
     return Misfit(place, f"does not fit: {message}")
 

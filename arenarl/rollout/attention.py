@@ -1,8 +1,8 @@
 """Attention where transformers' own is slow or needs much memory; the results are equal up to rounding.
 
-On a CPU with a mask, transformers copies keys and values for every query head that shares them, because a GPU's fast
-kernels cannot share them there. A CPU's kernel can, and the copies cost most of a small policy's decoding step. On a
-GPU, decoding needs no copies either: the query heads that share keys become the queries of one head.
+With a mask, transformers copies keys and values for every query head that shares them, because a GPU's fast kernels
+cannot share them with a mask. A CPU's kernel can, and the copies take most of a small policy's decoding step. On a GPU,
+decoding needs no copies either: the query heads that share keys become the queries of one head.
 
 On a GPU without a mask, transformers shares keys and values. In float32 only torch's plain kernel can do that, and it
 stores all T² scores of every head. Copies, of T vectors a head, allow a fused kernel.

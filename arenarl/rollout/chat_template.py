@@ -25,7 +25,7 @@ from arenarl.system.progress import say, say_once
 from arenarl.trajectory.text import storable
 
 DOCS = "docs/chat_templates.md"
-LEAST_ROOM = 1024  # tokens; far more than a word that is cut in two can have
+LEAST_ROOM = 1024  # tokens; far more than a word has that the cut splits
 _CHATML = ("<|im_start|>", "<|im_end|>")  # around each message in Qwen3's training template
 _MARKER = re.compile(r"{%-?\s*generation\b")  # starts the policy's own tokens in a template
 _QUERY = {"role": "user", "content": "what is asked"}
@@ -137,7 +137,7 @@ def turn_end(tokenizer: PreTrainedTokenizerBase, template: str) -> str | None:
 
 
 class ChatEncoder:
-    """Encodes conversations by the tokenizer's chat template, for SFT, rollouts and evaluation alike.
+    """Encodes conversations by the tokenizer's chat template, for SFT, rollouts and evaluation.
 
     Tools that the template does not show are written into the system message. Untrusted text (queries, observations,
     tools) gets a blank inside each control token: a special token, an added token such as <think>, or one of the
@@ -283,7 +283,7 @@ class ChatEncoder:
         """Break the control tokens that the tokenizer reads in the text, in any spelling that it normalises."""
         attempt = 0
         while spans := self._spans(text, control):
-            # some normalisers remove the blanks: after three attempts the tokens go
+            # some normalisers remove the blanks: after three attempts, remove the tokens
             for start, end in reversed(spans):
                 text = text[:start] + (_broken(text[start:end]) if attempt < 3 else "") + text[end:]
             attempt += 1
@@ -296,7 +296,7 @@ class ChatEncoder:
         return [span for token, span in tokens if token in control and self._spells(text[slice(*span)], token)]
 
     def _spells(self, text: str, token: int) -> bool:
-        """Return True if the text spells the token. The unknown token also stands for characters that have none."""
+        """Return True if the text spells the token. The unknown token also stands for characters without a token."""
         if token != self.tokenizer.unk_token_id:
             return True
         return self.tokenizer.unk_token.lower() in unicodedata.normalize("NFKC", text).lower()
@@ -321,8 +321,8 @@ class ChatEncoder:
 def bounded_ids(encode: Callable[[int], list[int]], length: int, room: int) -> list[int]:
     """Return the tokens of a text of `length` characters, or of a part of it that has far more than `room` tokens.
 
-    `encode` returns the tokens of a part with so many characters. So a text that cannot fit is never tokenised whole.
-    The part has more than twice as many tokens as fit, because the rest of the text can change the tokens at the cut.
+    `encode(size)` returns the tokens of the first `size` characters. So a text that cannot fit is never tokenised
+    whole. The part has more than twice the tokens that fit, because the rest of the text can change tokens at the cut.
     """
     room = max(room, LEAST_ROOM)
     size = 2 * room

@@ -133,8 +133,8 @@ class RolloutEngine:
 
     `system` is the system prompt, if any. `max_instances` bounds the environments in use at once; None means no bound.
     `timeout_s` limits each call of an environment's method.
-    `limit`, if set, is the policy's longest sequence. If a query leaves no room in it for `max_tokens`, the first
-    rollout is refused; later, and after a long first observation, the trajectory is void.
+    `limit`, if set, is the policy's longest sequence. If a query's prompt leaves too little of it for `max_tokens`, the
+    first rollout raises NoRoom; in later rollouts, and after a long first observation, the trajectory is void.
     """
 
     limit: Limit | None = None
@@ -264,8 +264,8 @@ class RolloutEngine:
         return progress.end(query.query_id, stop_reason)
 
     def _end_without_room(self, progress: Progress | None, query: Query, error: NoRoom) -> Trajectory:
-        """Return a trajectory without room for its next turn. The first one is printed.
-        Before its first turn it is void. Later, its own turns took the room: it ran out of tokens."""
+        """Return a trajectory without room for its next turn, and print the first one.
+        Before its first turn it is void. Later it ends for lack of tokens, which its own turns took."""
         if not self._has_shown_no_room:
             self._has_shown_no_room = True
             ends = "such a trajectory is void (rollout/no_room_rate), or after its first turn ends for lack of tokens"
@@ -405,8 +405,8 @@ class RolloutEngine:
     def _append_observations(self, progress: Progress, steps: list[Step]) -> None:
         """Append the template's tokens between two assistant turns: the observations and the next turn's start.
 
-        If the observations cannot fit, only a part of them is tokenised, which cannot fit either. The trajectory then
-        ends before its next turn, and drops these tokens.
+        Of observations that cannot fit, only a part is tokenised, which is also too long. The trajectory then ends
+        before its next turn, and drops these tokens.
         """
         observations = progress.add_observations(steps)
 

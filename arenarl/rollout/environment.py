@@ -42,7 +42,7 @@ class Environment(Protocol):
     async. An attribute that an environment lacks has the default below.
     """
 
-    tools: list[Schema]  # JSON schemas in OpenAI's function form, ready for a chat template
+    tools: list[Schema]  # JSON schemas in OpenAI's function form, as chat templates take them
     shared: bool = False  # one instance serves all trajectories at once; it keeps no state between calls
     reusable: bool = False  # `reset` restores the initial state, so an instance serves several trajectories in turn
     # False: the world ends a trajectory. Running out of turns is then valid, and a turn without a call gets an error.
@@ -58,7 +58,7 @@ class Environment(Protocol):
         """Run a tool call and return its observation. Raises ToolError for a call that cannot run."""
 
     def score(self) -> float | None:
-        """Return the trajectory's reward at its end, in place of the sum of its steps' rewards."""
+        """Return the trajectory's reward at its end, which replaces the sum of its steps' rewards."""
 
     def take_metrics(self) -> dict[str, list[float]]:
         """Return the values of each metric since the last call; the log takes their mean."""

@@ -28,7 +28,7 @@ from arenarl.trajectory import Query, text_of
 _NO_TOOLS = ("reset", "get_reward", "close")
 _CALL_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AssertionError)
 _HIDDEN_FIELDS = {"done", "reward", "metadata"}
-# what a client of openenv 0.10 raises for a refused action
+# the error of openenv 0.10's clients for a refused action
 _REFUSED_ACTION = re.compile(r"Server error: (.*) \(code: (?:EXECUTION|VALIDATION)_ERROR\)", re.DOTALL)
 
 

@@ -135,13 +135,13 @@ class TransformersGenerator:
             future.set_result(turn)
 
     def _take_waiting(self, most: int) -> list[Waiting]:
-        """Remove and return at most so many requests; skip cancelled ones."""
+        """Remove and return at most `most` requests; skip cancelled ones."""
         waiting = [(request, future) for request, future in self._waiting if not future.done()]
         taken, self._waiting = waiting[:most], waiting[most:]
         return taken
 
     async def _decode_while_waiting(self) -> None:
-        """Decode one batch, which rows leave as their turns end, and which new requests enter before any step."""
+        """Decode one batch. Rows leave it after their turn's end, and new requests can enter before each step."""
         batch, futures = DecodingBatch(self.model, self.eos_id, self.has_logprobs), dict[int, asyncio.Future]()
         entering: list[Waiting] = []
         try:
@@ -190,8 +190,8 @@ class DecodingRow:
 
 
 class DecodingBatch:
-    """Rows that are generated together, token by token. Rows that are over leave it when new ones enter, or when at
-    least a quarter of the rows are over, because each change copies the caches."""
+    """Rows that are generated together, token by token. Finished rows leave when new rows enter, or when at least a
+    quarter of the rows are finished, because each change copies the caches."""
 
     def __init__(self, model: PreTrainedModel, eos_id: int, has_logprobs: bool = False):
         self.model, self.eos_id, self.has_logprobs, self.keeps_caches = model, eos_id, has_logprobs, can_cut(model)

@@ -21,7 +21,7 @@ from arenarl.system.event_loops import LoopThread, patient_loop
 from arenarl.system.time_limits import TookTooLong, await_within, run_within
 
 _TRAITS = ("shared", "reusable", "needs_answer", "may_stop", "one_call_a_turn")
-_CLOSE_S = 5.0  # beyond twice the time limit, until an instance that does not close is left alone
+_CLOSE_S = 5.0  # an instance has this time beyond twice the time limit to close; then the next one is closed
 
 
 class Instances:
@@ -37,7 +37,7 @@ class Instances:
         self.first = self._limit(first)  # its attributes hold for all instances
         self._idle: list[Environment] = [] if trait(first, "shared") else [self.first]
         self._metrics: dict[str, list[float]] = defaultdict(list)
-        # at the end of the process, at the latest
+        # at the latest, close them at the end of the process
         weakref.finalize(self, _close_all, self._idle, self._thread, timeout_s)
 
     @asynccontextmanager
@@ -163,7 +163,7 @@ async def _close(environment: Environment, report: Callable[[ToolCrash], None]) 
 
 
 def _close_all(environments: list[Environment], thread: LoopThread, timeout_s: float) -> None:
-    """Close the environments in turn in a thread. One that does not close is left to the end of the process."""
+    """Close the environments in turn in a thread. An environment that does not close stays until the process ends."""
     while environments:
         closing = thread.submit(_close(environments.pop(), lambda crash: show(str(crash))))
         # the garbage collector may run this in the thread itself: it must not wait there

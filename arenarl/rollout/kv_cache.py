@@ -111,7 +111,7 @@ def _read(
 
 
 def plain_output(model: PreTrainedModel) -> dict[str, bool]:
-    """Return options that replace a checkpoint's own: the loss of router logits takes no cache."""
+    """Return model options that replace the checkpoint's: without router logits, whose loss works with no cache."""
     has_router = getattr(model.config.get_text_config(), "output_router_logits", None) is not None
     return {"return_dict": True} | ({"output_router_logits": False} if has_router else {})
 

@@ -62,7 +62,7 @@ class Server:
 
     async def call(self, sessions: Sessions, tool: str, arguments: dict[str, Any]) -> str:
         """Return a call's text: from the store, from an equal call in progress, or from the server.
-        Raises ToolError or ServerGone."""
+        Raises ToolError, ServerGone, and with judge.store_only UserError for a call that the store lacks."""
         if self._store is None:
             return await self._send(self.shared or sessions.setdefault(self, Session(self.config)), tool, arguments)
         world = {"variables": self._world} if self._world else {}

@@ -24,7 +24,7 @@ from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
 from arenarl.system.event_loops import InFlight, mark_error_read
 
-_MAX_BYTES = 64 * 2**20  # of a response's unpacked body, or of an event in a stream of events
+_MAX_BYTES = 64 * 2**20  # limit of a response's unpacked body, or of one event in a stream of events
 _PIECE_BYTES = 2**20  # of unpacked data at once
 _MAX_PAGES = 100  # maximum pages of a list of tools
 _STDERR_LENGTH = 2000  # characters of a server's stderr to keep, from its end
@@ -241,7 +241,7 @@ class Session:
 
 
 def _first_error(error: BaseException) -> BaseException:
-    """Return the first exception of a group, because a client's tasks end together."""
+    """Return the first exception of a group: a client's tasks end together, so one error ends them all."""
     return _first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 

@@ -227,8 +227,8 @@ def _convert(files: Path, folder: Path) -> None:
 
     This runs in a separate process without a process group, because any process of the launcher may be the first to
     need the model. In a group, transformers saves on rank 0 only, and under ZeRO-3 it needs all processes to load
-    weights. The process is not multiprocessing's: that would run the caller's script again, up to this call, and wait
-    for the caller's lock.
+    weights. A process of multiprocessing would run the caller's script again up to this call, and wait for the
+    caller's lock.
     """
     # without the launcher's variables, which would send the error to its file
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC_")}
@@ -244,7 +244,7 @@ def _convert(files: Path, folder: Path) -> None:
 
 def save_dequantised(files: Path, folder: Path) -> None:
     """Save the model of `_convert`, which starts this function in its process."""
-    import gguf  # noqa: F401 - transformers imports it: its absence is one line here, which names the extra
+    import gguf  # noqa: F401 - transformers needs it: if it is missing, the error here names the extra in one line
 
     place, file = str((files / _SMOLLM2).parent), (files / _SMOLLM2).name
     tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=file)
@@ -252,7 +252,7 @@ def save_dequantised(files: Path, folder: Path) -> None:
     tokenizer.clean_up_tokenization_spaces = False  # no effect for BPE, but True prints a warning at every start
     loaded = AutoModelForCausalLM.from_pretrained(place, gguf_file=file, dtype=torch.float32)
     config = loaded.config
-    del config.quantization_config  # a model loaded as quantised cannot be saved; a copy with its weights can
+    del config.quantization_config  # a model that was loaded quantised cannot be saved; its copy below can
     config.eos_token_id = config.pad_token_id = tokenizer.eos_token_id
     model = AutoModelForCausalLM.from_config(config)
     model.load_state_dict(loaded.state_dict())
@@ -278,11 +278,11 @@ def load_model(path: str, dtype: str | torch.dtype) -> PreTrainedModel:
 
 @contextmanager
 def _refused_files(what: str, path: str) -> Iterator[None]:
-    """Raise UserError for any error of transformers about a model's files: its types are as various as the files."""
+    """Raise UserError for any error of transformers about a model's files: these errors have many types."""
     try:
         yield
     except Exception as error:
-        if explain(error):  # has a line of its own, such as too little memory
+        if explain(error):  # has its own line, such as too little memory
             raise
         if os.path.isdir(path):
             problem = f"the {what} in {path} cannot be loaded"

