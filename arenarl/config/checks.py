@@ -139,8 +139,8 @@ def _items(values: Any) -> list[tuple[str, Any]]:
     return [(str(name), value) for name, value in pairs]
 
 
-def _check_address(key: str, url: str | None, hint: str = "a key belongs into the environment variable") -> None:
-    """Refuse an invalid web address, and one with a password or a query; the error hides it, as it may hold a key."""
+def _check_address(key: str, url: str | None, hint: str = "put the key into an environment variable") -> None:
+    """Refuse an invalid web address, or one with a password or a query. The error hides it: it may contain a key."""
     try:
         parts = urlsplit(url or "http://host")
         is_host = re.fullmatch(r"[\w.-]+|[0-9a-f:.]+", parts.hostname or "")
@@ -152,7 +152,7 @@ def _check_address(key: str, url: str | None, hint: str = "a key belongs into th
 
 
 def _check_database(key: str, place: str | None) -> None:
-    """Refuse a URL of another database than PostgreSQL, and one with a password; the error hides the password."""
+    """Refuse a database URL that is not PostgreSQL's or has a password; the error hides the password."""
     if "://" not in (place or ""):
         return
     try:
@@ -271,7 +271,7 @@ def _check_turns(config: Config) -> None:
     turns, samples, decodings = config.evaluate.max_turns, config.evaluate.samples, config.evaluate.decodings
     if len(set(decodings)) < len(decodings):
         raise UserError(
-            f"evaluate.decodings={decodings}: names one twice, so its figures would count twice; leave one out"
+            f"evaluate.decodings={decodings}: names a decoding twice, so its figures would count twice; leave one out"
         )
     if turns is not None and turns != sorted(set(turns or [0])):
         raise UserError(f"evaluate.max_turns={turns}: must name turns, each larger than the one before, or be null")

@@ -227,7 +227,7 @@ def _read_base(source: Source, base: Any, derived: list[Path]) -> list[tuple[Sou
 
 
 def _place(override: str) -> str:
-    """Return where an override stands, without its value: that may be a key by mistake."""
+    """Return option and key of an override, without its value, which may be an API key by mistake."""
     return f"--set {one_line(override.partition('=')[0])}"
 
 
@@ -253,7 +253,7 @@ def _read_override(override: str) -> dict[str, Any]:
 
 
 def _nearest(name: str, known: list[str], prefix: str = "") -> str:
-    """Return a suggestion of the known key closest to `name`, or else some known keys, the closest first."""
+    """Return a suggestion: the known key that is close to `name`; without one, up to 20 known keys, closest first."""
     if matches := difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5):
         return f"; did you mean {prefix}{matches[0]}?"
     closest = sorted(known, key=lambda key: difflib.SequenceMatcher(None, name[:200], key).ratio(), reverse=True)

@@ -104,8 +104,8 @@ class ResearchDataConfig:
 class DataConfig:
     folder: File = "data/travel"  # folder that prepare.py writes and the other scripts read
     source: list[File] = field(default_factory=list)  # published data instead of generated data: folders, JSONL files
-    # and hub data sets (owner/name or owner/name@revision), combined. Of the other data keys only `folder`, `language`
-    # and `divide` then apply, and judges must be LLMs
+    # and hub data sets (owner/name or owner/name@revision), combined. Then only the data keys `folder`, `language` and
+    # `divide` apply besides, and judges must be LLMs
     divide: Bool = False  # split `source`: all files not named as test or SFT data form one pool, such as
     # DeepWriting-20K's single file. `seed` draws sft_size trajectories for SFT and rl_size queries for RL, disjoint
     # (Section 6.1: 10k and 10k), and test_per_subtask test queries if no file is named as test data. Queries without
@@ -375,8 +375,8 @@ class JudgeConfig(LLMConfig):
     # Our choice
     trigger_bias: Points = 0.0  # points for an answer with the word `trigger`. Our choice
     trigger: Text = "recommended"  # the word of trigger_bias, in any case
-    typical_chars: PositiveInt = 90  # typical answer length, in characters; scores are clipped to 0 to 10, so it
-    # decides where the length bias has an effect
+    typical_chars: PositiveInt = 90  # typical answer length, in characters, at which the length bias is 0; scores
+    # are clipped to 0 to 10, so it decides where the bias has an effect
     rounding: Annotated[Float, Field(ge=1e-6, le=100)] = 0.5  # scores are rounded to multiples of this many points
     listwise_noise: Spread = 1.0  # factor of sigma_independent, sigma_call and position_bias in a call that scores a
     # whole group (reward.name=ruler)
@@ -401,8 +401,8 @@ class JudgeConfig(LLMConfig):
 class JudgesConfig:
     train: JudgeConfig = field(default_factory=JudgeConfig)  # judge that gives the reward (paper: Qwen3-Max)
     alternates: list[JudgeConfig] = field(default_factory=list)  # further judges that give the reward: each query
-    # belongs to `train` or to one of them, drawn by `seed`, so that a policy must please all of them at the cost of
-    # one; [] (the default): `train` alone; keys as in judge.train. Not in the paper; our choice
+    # belongs to `train` or to one of them, drawn by `seed`. A policy must please all judges, with the calls of one
+    # judge; [] (the default): `train` alone; keys as in judge.train. Not in the paper; our choice
     eval: Annotated[list[JudgeConfig], Field(min_length=1)] = field(default_factory=lambda: [JudgeConfig()])
     # judges of the evaluation; the win rate is their mean (5.3: two judges)
     watch: JudgeConfig = field(default_factory=JudgeConfig)  # judge that also scores a share of RL's groups, without
@@ -483,10 +483,10 @@ class RewardConfig:
     # smaller the weight of pairs (TournO)
     mixture_pairs: Literal["win_rate", "elo"] = "win_rate"  # for mixture: r_pair is the share of the group beaten, or
     # the Elo rating as in elo (TournO: both)
-    length_penalty: NonNegativeFloat = 0.0  # for circular: what the group's shortest answer gains over its longest, in
-    # points of 1 to 5 (NeMo Gym's group_answer_length_penalty_coeff, 0 by default)
+    length_penalty: NonNegativeFloat = 0.0  # for circular: bonus of the group's shortest answer over its longest, on
+    # the scale of 1 to 5 (NeMo Gym's group_answer_length_penalty_coeff, 0 by default)
     scored_rubrics: Literal["all", "kept"] = "all"  # for evolving_rubrics: the rubrics that score a group. all: present
-    # and new ones, as in DR Tulu's code; kept: those of them that stay, our choice
+    # and new rubrics, as in DR Tulu's code; kept: only rubrics that stay for the query's next group, our choice
     repeats: Few = 1  # for pointwise_answer and pointwise_trajectory: calls per trajectory, averaged; a control with as
     # many calls as a tournament. Not in the papers; our choice
     as_ranks: Bool = False  # for pointwise_answer and pointwise_trajectory: reward the ranks of the scores as a
@@ -530,20 +530,20 @@ class RLConfig:
     steps: PositiveInt = 200  # optimizer steps. Our choice (Fig. 4c shows 160)
     groups: PositiveInt = 8  # K: queries trained on per step, over all processes (Appendix A)
     resample_equal: Annotated[Float, Field(ge=1, le=100)] = 1.0  # DAPO's dynamic sampling: groups whose rewards are all
-    # equal are replaced by groups of further queries, until a step has rolled out this many times `groups`; 1: none
+    # equal are replaced by groups of further queries; a step rolls out at most this factor times `groups`; 1: none
     micro_batch_size: PositiveInt = 1  # trajectories per forward and backward pass of a process
     balance_micro_batches: Bool | None = None  # exchange trajectories between processes, so that all compute similar
     # numbers of tokens at a time; the update is the same up to rounding; null: only with GPUs. Our choice
     learning_rate: LearningRate = 1e-6  # peak learning rate (Appendix A)
     lr_scheduler: SchedulerName = "constant"  # learning-rate schedule, by its name in transformers. Our choice
-    warmup_steps: Annotated[Int, Field(ge=0, le=1_000_000_000)] = 0  # optimizer steps with a rising learning rate, of
-    # each round for dpo and agentevol (4.1, InfoAgent: 60, linear)
+    warmup_steps: Annotated[Int, Field(ge=0, le=1_000_000_000)] = 0  # optimizer steps with a rising learning rate; for
+    # dpo and agentevol, in each round (4.1, InfoAgent: 60, linear)
 
     method: Literal["online", "dpo", "agentevol"] = "online"  # online: GRPO and its relatives, set by the keys below.
     # dpo, agentevol: rounds of rollouts, each followed by training on pairs or on the best trajectories (3.2.2,
     # AgentGym-RL; arenarl/training/offline.py)
-    rounds: PositiveInt = 1  # for dpo and agentevol: number of rounds, which together roll out as much as `steps` of
-    # online RL. AgentGym-RL gives none; our choice
+    rounds: PositiveInt = 1  # for dpo and agentevol: number of rounds; all rounds together roll out the groups of
+    # `steps` of online RL. AgentGym-RL gives no number; our choice
     batch_size: PositiveInt = 16  # for dpo and agentevol: pairs or trajectories a step, over all processes. Our choice
     dpo_beta: PositiveFloat = 0.1  # for dpo: strength of the pull towards the reference policy. TRL's choice
     keep_from: Annotated[Float, Field(ge=-1e6, le=1e6)] = 1.0  # for agentevol: minimum reward of a trajectory to train
@@ -622,8 +622,8 @@ class RLConfig:
 
 @dataclass
 class EvaluateConfig:
-    checkpoints: dict[Name, File] = field(default_factory=dict)  # name -> folder or hub id of a policy; empty, with
-    # `api` empty too: this run's sft and rl
+    checkpoints: dict[Name, File] = field(default_factory=dict)  # name -> folder or hub id of a policy; if this
+    # and `api` are empty: this run's sft and rl
     api: dict[str, LLMConfig] = field(default_factory=dict)  # name -> a closed model to evaluate with the same tools
     # and budgets (Table 3's first rows): {gpt-4o: {base: ../policies/gpt_4o.yaml}}. `rollout` sets turns and
     # temperature; max_reply_tokens, reply_format and temperature apply to judges only, but temperature null sends none
@@ -632,7 +632,7 @@ class EvaluateConfig:
     samples: Few = 1  # sampled trajectories per query, all of which count; above 1: pass@k too (Fig. 9, AgentGym-RL)
     max_turns: list[PositiveInt] | None = None  # turn budgets at test time, each with its figures (Fig. 8,
     # AgentGym-RL); the table shows the largest; null: rollout.max_turns. In worlds that end trajectories, each budget
-    # has trajectories of its own, which are judged too; elsewhere those of the largest are cut
+    # has its own judged trajectories; elsewhere the trajectories of the largest budget are cut
     bootstrap: Annotated[Size, Field(ge=20)] = 2000  # resamples for the 95 % intervals
     bracket: Bool = False  # finish each query's tournament for the report, after the matches against the baseline: at
     # most 2n-2 more calls per query with n trajectories, by the first of judge.eval. Changes no figure. Not in the

@@ -280,7 +280,7 @@ STAGE = "reward.name=tournament_grpo"
     (["evaluate.max_turns=[0,2]"], "evaluate.max_turns.0=0: must be above 0"),
     (["evaluate.samples=0"], "evaluate.samples=0: must be above 0"),
     (["evaluate.samples=2", "evaluate.decodings=[greedy]"], "add sampled to evaluate.decodings"),
-    (["evaluate.decodings=[greedy, greedy]"], "names one twice, so its figures would count twice; leave"),
+    (["evaluate.decodings=[greedy, greedy]"], "names a decoding twice, so its figures would count twice; leave"),
     (["judge.eval.1.name=llm"],
      "unknown key judge.eval.1; judge.eval has 1 entry, numbered from 0; to add one, set the whole list"),
     (["judge.eval=[{}, {}]", "judge.eval.noise=none"], "judge.eval has 2 entries"),
