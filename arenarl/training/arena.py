@@ -79,8 +79,8 @@ class Arena:
         self, group_size: int, calls_by_group: Sequence[Sequence[tuple[int, int, float, float]]],
         rubrics: Iterable[tuple[str, dict[str, float] | None]] = (),
     ) -> None:  # fmt: skip
-        """Update the judge's variances with a step's scored calls, in the batch's order of groups, and the evolving
-        rubrics with those that each query keeps."""
+        """Update the judge's variances with a step's scored calls, in the batch's order of groups. Also update the
+        evolving rubrics with the rubrics that each query keeps."""
         for calls in calls_by_group:
             self.referee.variances.observe(group_size, calls)
         self.referee.rubrics |= {query_id: kept for query_id, kept in rubrics if kept is not None}

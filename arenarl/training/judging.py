@@ -32,7 +32,7 @@ class IncomingGroup:
         self.calls: list[tuple[float, float]] = []  # perf_counter at start and end of each judge call
         self._trajectories: list[Future[Trajectory]] = [Future() for _ in range(size)]
         for trajectory in self._trajectories:
-            # a running future cannot be cancelled: the rollout sets its result even if judging ended early
+            # running futures cannot be cancelled, so the rollout can set their results even if judging ended early
             trajectory.set_running_or_notify_cancel()
 
     @classmethod
@@ -74,7 +74,7 @@ class Judging(Generic[Outcome]):
         self._judge = judge
         self._outcomes: Future[list[Outcome]] = Future()
         self.ended: float | None = None  # perf_counter at the end of the last group's judging
-        # daemon: after a failed rollout the thread waits for ever, and must not keep the process alive
+        # daemon: after a failed rollout the thread waits forever, and must not keep the process alive
         Thread(target=self._run, name="judging", daemon=True).start()
 
     def _run(self) -> None:
@@ -137,7 +137,7 @@ class EarlyCalls:
                 self._under_way[pair] = task
 
     async def compare(self, i: int, j: int) -> Any:
-        """Return the reply for rows i and j; it may come from a call about identical trajectories."""
+        """Return the reply for rows i and j; the call may have shown identical trajectories instead."""
         return await (self._under_way.get((self.entered[i], self.entered[j])) or self.ask(i, j))
 
 

@@ -67,7 +67,7 @@ def judge_metrics(outcomes: Sequence[GroupOutcome]) -> dict[str, list[float]]:
 
 
 def _distinct(groups: Sequence[RolloutGroup], key: Callable[[Trajectory], Hashable]) -> list[float]:
-    """Share of distinct keys in each group. Void trajectories, and groups with only void trajectories, are left out."""
+    """Share of distinct keys in each group, without void trajectories. Groups that are all void are left out."""
     keys = [[key(trajectory) for trajectory in group.trajectories if not trajectory.is_void] for group in groups]
     return [len(set(of_group)) / len(of_group) for of_group in keys if of_group]
 

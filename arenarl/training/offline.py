@@ -144,7 +144,7 @@ def _signed(record: dict[str, Any]) -> dict[str, Any]:
 def _read_examples(path: Path, steps: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Return the stored steps of a round, in order, up to the first damaged line.
 
-    The main process deletes that line, later ones and later rounds: their records are written in the order of steps.
+    The main process deletes that line, later lines and later rounds, because records must be in the order of steps.
     """
     done: dict[int, dict[str, Any]] = {}
     is_damaged = False

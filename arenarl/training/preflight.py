@@ -145,7 +145,7 @@ def _check_optimizer(config: Config, stage: str, arguments: Namespace) -> None:
 
 def main() -> None:
     config, arguments = parse_arguments(
-        __doc__, lambda parser: parser.add_argument("--processes", type=int, default=1, help="RL's number of processes")
+        __doc__, lambda parser: parser.add_argument("--processes", type=int, default=1, help="number of RL's processes")
     )
     check_method(config)
     check_groups(config, arguments.processes)

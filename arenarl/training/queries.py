@@ -18,8 +18,8 @@ from arenarl.trajectory import Query, read_jsonl
 def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path | None) -> list[Query]:
     """Return the RL split without held-out subtasks (travel: M-Day) and without queries of the wrong difficulty.
 
-    `rl.subtasks` replaces the default choice of subtasks, and may include held-out subtasks. Without `pass_rates`,
-    before there is a policy to measure them with, all difficulties are right. Raises UserError if a subtask has no
+    `rl.subtasks` replaces the default choice of subtasks, and may include held-out subtasks. Without `pass_rates`, as
+    before the policy that measures them exists, all difficulties are right. Raises UserError if a subtask has no
     queries, the reward needs known answers that are missing, or too few queries are left.
     """
     queries, path = domain.read_split("rl"), Path(domain.data.folder) / "rl_queries.jsonl"

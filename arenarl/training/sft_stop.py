@@ -20,7 +20,7 @@ from arenarl.system.seeds import stable_seed
 from arenarl.training.queries import training_queries
 from arenarl.training.sft_internals import lent_model
 
-TRIED = 200  # trajectories per check: the standard error of the valid share is at most 3.5 points
+TRIED = 200  # trajectories per check; the standard error of the valid share is at most 3.5 points
 
 
 class StopAtValid(TrainerCallback):

@@ -168,7 +168,7 @@ class TrainingStep:
             batch.stop = str(error)
 
     def _replace_equal(self, batch: Batch) -> None:
-        """Replace groups of equal rewards, round by round, until none or no query is left.
+        """Replace groups of equal rewards, round by round, until no such group or no further query is left.
 
         The further queries are drawn by seed and step from the queries that the step does not have yet, at most
         `rl.resample_equal - 1` times `rl.groups`. All processes take part in every round.
@@ -193,8 +193,8 @@ class TrainingStep:
             self._roll_out_round(batch, further)
 
     def take(self, batch: Batch) -> None:
-        """Make a batch the current step's. Raises RunStopped, on all processes, if an LLM client has stopped or a
-        service behind the tools refuses all calls."""
+        """Set the current step's batch. Raises RunStopped, on all processes, if an LLM client has stopped or a service
+        behind the tools refuses all calls."""
         self.stop_together(batch.stop)
         self.batch = batch
 

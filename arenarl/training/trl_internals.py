@@ -103,7 +103,7 @@ class OwnTokensTrainer(GRPOTrainer):
         super().__init__(**options)
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Any]:
-        """Return TRL's micro-batch. After a rollout, balance the micro-batches of each update if asked to."""
+        """Return TRL's micro-batch. After a rollout, balance each update's micro-batches if the config says so."""
         before = self._buffered_inputs
         inputs = super()._prepare_inputs(generation_batch)
         if not self.balances_micro_batches or self._buffered_inputs is before:

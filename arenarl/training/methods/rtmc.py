@@ -1,9 +1,9 @@
 """RTMC (arXiv 2604.11037): the advantage of a turn is Q(s, a) - V(s), means over the group's rollouts that share them.
 
 `rl.advantage: rtmc`. Q(s, a) is the mean reward of the rollouts that take the action a in the state s. V(s) is the mean
-reward of the rollouts that visit s. A rollout counts once in each. So credit falls on the turns at which rollouts part.
-A turn has advantage 0 if all rollouts in its state take its action, also if only one rollout visits the state. If
-rollouts never meet again, a rollout's advantages add up to its reward less the group's mean. States are exact: the
+reward of the rollouts that visit s. A rollout counts once in each. So only turns where rollouts part get credit: a turn
+has advantage 0 if all rollouts in its state take its action, also if only one rollout visits the state. If rollouts
+never meet again, a rollout's advantages add up to its reward less the group's mean. States are exact: the
 world replays the trajectory. The paper is known from its abstract and notes alone: V(s) and the absence of a prior are
 our reconstruction.
 

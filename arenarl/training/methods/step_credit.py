@@ -2,9 +2,9 @@
 
 `rl.advantage: step_credit`, with a tournament and `judge.train.name_turns`. In each match that a trajectory wins, the
 judge names its pivotal turns. With the advantage A > 0, a pivotal turn gets A + A g; its gate g is exp(depth), divided
-by its maximum within the trajectory. All other turns get A. The paper's text could not be had, so two keys choose
-between readings of it (our reconstruction). `rl.credit_depth` says what the depth is: a round, or the turn's number.
-`rl.credit_orders` says which turns count if the two orders of a match name different ones.
+by its maximum within the trajectory. All other turns get A. The paper's text was not available, so two keys choose
+between readings of its notes (our reconstruction). `rl.credit_depth`: the depth is a round, or the turn's number.
+`rl.credit_orders`: which turns count if the two orders of a match name different turns.
 
 A turn named in round 0 and another in round 2, at A = .5 and at A = -.5:
 

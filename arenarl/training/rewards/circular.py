@@ -74,7 +74,7 @@ def mean_scores(calls: Iterable[tuple[int, int, float, float]], size: int) -> li
 
 
 def shorter_is_better(lengths_V: Sequence[int], penalty: float) -> np.ndarray:
-    """Return what each answer (V,) gains by its length: `penalty` times its place between longest and shortest, less
+    """Return each answer's bonus (V,) for its length: `penalty` times its place from longest (0) to shortest (1), less
     the mean place.
 
     >>> shorter_is_better([100, 200, 300], penalty=0.5).tolist()
@@ -90,7 +90,7 @@ def shorter_is_better(lengths_V: Sequence[int], penalty: float) -> np.ndarray:
 def circular_reward(
     scores_G: Sequence[float | None], valid_G: Sequence[bool | None], lengths_G: Sequence[int], penalty: float = 0.0
 ) -> list[float | None]:
-    """Return rewards (G,): score plus gain by length; an invalid trajectory is a point below the lowest, 0 if all are
+    """Return rewards (G,): score plus bonus for length; an invalid trajectory is a point below the lowest, 0 if all are
     invalid. All None if no valid trajectory has a score.
 
     >>> circular_reward([4.0, 2.0, None, None], [True, True, False, None], [9, 3, 1, 1], penalty=1.0)

@@ -113,7 +113,7 @@ def valid_of(trajectories: Sequence[Trajectory]) -> list[bool | None]:
 
 
 def first_rows(trajectories: Sequence[Trajectory]) -> list[int | None]:
-    """Return the first valid row with equal messages (G,), as which a trajectory is judged; None for invalid ones."""
+    """Return each row's first valid row with equal messages (G,), which is judged for it; None if it is invalid."""
     first: dict[str, int] = {}
     return [
         first.setdefault(repr(trajectory.messages), row) if trajectory.valid else None
