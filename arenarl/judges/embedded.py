@@ -102,9 +102,9 @@ class EmbeddedJudge:
     async def propose_rubrics(
         self, query: Query, trajectories: Sequence[Trajectory], rubrics: Sequence[str], repeat: int = 0
     ) -> dict[str, float]:
-        """Return at most `PROPOSED` new rubrics, merits or faults by lot. With probability `irrelevant_rate`, a rubric
-        is about nothing. Otherwise it names a score on a dimension that only some of the trajectories reach; if all
-        such scores have a rubric, it is left out."""
+        """Return at most `PROPOSED` new rubrics, each at random a merit or a fault. With probability `irrelevant_rate`,
+        a rubric is about nothing. Otherwise it names a score on a dimension that only some of the trajectories reach;
+        if all such scores have a rubric, it is left out."""
         views, rate = self.views(*trajectories), 0.0 if self.config.noise == "none" else self.config.irrelevant_rate
         rng = self._rng(query.query_id, ("propose_rubrics", repeat), list(map(_text, views)))
         pairs = [
@@ -127,7 +127,7 @@ class EmbeddedJudge:
         return new
 
     def _meets(self, query: Query, view: View, rubric: str) -> bool:
-        """Return whether the view meets a rubric. For a text that names no score, a lot decides, fixed per answer."""
+        """Return whether the view meets a rubric. Without a known score in it, a hash of rubric and answer decides."""
         match = _RELEVANT.fullmatch(rubric)
         if match and (score := self._truth(query, view).get(match[1])) is not None:
             return (score >= float(match[3])) == (match[2] == "at least")
@@ -218,7 +218,7 @@ def surface_bias(answer: str, config: JudgeConfig) -> float:
     >>> surface_bias("# Plan\\n- a park\\nThis is perfect.\\nBye.", judge), surface_bias("Recommended: a park.", judge)
     (2.0, 0.5)
     """
-    if not (config.praise_bias or config.format_bias or config.trigger_bias):  # spare the search
+    if not (config.praise_bias or config.format_bias or config.trigger_bias):  # skip the search
         return 0.0
     lines = [line for line in answer.splitlines() if line.strip()]
     share = sum(bool(_FORMATTED.match(line)) for line in lines) / len(lines) if lines else 0.0

@@ -44,7 +44,7 @@ class Verdict:
 
 
 class Judge(Protocol):
-    """The interface of judges. Each async method is one judge call; it returns None if it gets no verdict.
+    """The interface of judges. Each async method is one judge call; it returns None without a verdict.
     A class may leave out methods that its runs do not call. `repeat` distinguishes calls with equal arguments."""
 
     def __init__(self, config: JudgeConfig):
@@ -98,7 +98,7 @@ class Judge(Protocol):
     async def propose_rubrics(
         self, query: Query, trajectories: Sequence[Trajectory], rubrics: Sequence[str], repeat: int = 0
     ) -> dict[str, float] | None:
-        """Return new rubrics in view of a group and its `rubrics`: text → 1 for a merit, -1 for a fault (RLER)."""
+        """Return new rubrics for a group that has `rubrics`: text → 1 for a merit, -1 for a fault (RLER)."""
         return None
 
 

@@ -167,8 +167,8 @@ class LLMJudge:
     async def propose_rubrics(
         self, query: Query, trajectories: Sequence[Trajectory], rubrics: Sequence[str], repeat: int = 0
     ) -> dict[str, float] | None:
-        """Show the checklist and the present rubrics as the prompt's rubric. Leave out sentences that repeat one of
-        its items, by name or text, and sentences that the reply calls both a merit and a fault."""
+        """Show the checklist and the present rubrics as the prompt's rubric. Leave out new sentences that repeat the
+        name or text of its items, and sentences that the reply calls both a merit and a fault."""
         present = self._rubric_with(query, rubrics)
         reply = Reply("propose", '{"merits": ["<one sentence>"], "faults": ["<one sentence>"]}')
         verdict = await self._ask(query, trajectories, reply, NewRubrics, repeat, present)

@@ -199,10 +199,10 @@ def free_port() -> int:
 def running_server(
     config: str, overrides: Sequence[str], port: int, *options: str, module: str = "arenarl.judges.server"
 ) -> Iterator[str]:
-    """Run a server in a separate process, which also ends when this one is killed, and yield its address.
+    """Run a server in a separate process, which ends with this process, also after a kill; yield its address.
 
-    Raises UserError if the port is in use, because another server's replies would count as this one's, and if the
-    server ends before the block does. That also happens if another program takes the port while the server starts.
+    Raises UserError if the port is in use, because another server's replies would count as this server's. Also raises
+    it if the server ends before the block, as when another program takes the port while the server starts.
     """
     if _accepts(port):
         raise UserError(f"port {port} is in use by another program; end it, or choose another port")

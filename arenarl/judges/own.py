@@ -81,7 +81,7 @@ class OwnJudge:
     async def check_items(
         self, query: Query, trajectory: Trajectory, repeat: int = 0, rubrics: Sequence[str] = ()
     ) -> dict[str, bool] | None:
-        items, more = [*self.checklist(query), *rubrics], [rubrics] if rubrics else []  # a class may not take rubrics
+        items, more = [*self.checklist(query), *rubrics], [rubrics] if rubrics else []  # a class may lack `rubrics`
         return await self._ask(lambda reply: _answers(reply, items), "check_items", query, trajectory, repeat, *more)
 
     async def propose_rubrics(
@@ -90,7 +90,7 @@ class OwnJudge:
         return await self._ask(_new_rubrics, "propose_rubrics", query, trajectories, rubrics, repeat)
 
     async def require(self, key: str, method: str, *arguments: Any, **options: Any) -> None:
-        """Make one call for the config's `key`.
+        """Make one call of the judge at the config's `key`.
         Raises UserError if the class lacks the method, the call gives no verdict, or a dimension is unknown."""
         if not self._defines(method):
             how = f"define its method {method} (docs/judges.md)"

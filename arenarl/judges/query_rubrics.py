@@ -87,7 +87,7 @@ async def write_rubrics(
 def read_query_rubrics(path: Path, queries: Sequence[Query]) -> dict[str, Rubric]:
     """Return rubrics or checklists by query id, with items item_1, … weighted by Eq. 13, Tournament-GRPO.
 
-    The rubric of a query whose text has changed since is left out; files of earlier versions do not hold the text.
+    The rubric of a query whose text has changed is left out; files of earlier versions do not hold the text.
     Raises UserError for a line that is not a rubric.
     """
     rubrics, texts = {}, {query.query_id: query.query for query in queries}
@@ -112,7 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--config", required=True, help="YAML of the run whose RL queries get rubrics")
     parser.add_argument("--judge", required=True, help="a file in configs/judges: the LLM that writes the rubrics")
-    parser.add_argument("--checklist", action="store_true", help="write checklists: items that an answer meets or not")
+    parser.add_argument("--checklist", action="store_true", help="write checklists, whose items are met or not")
     add_overrides(parser)
     arguments = parser.parse_args()
     config = configure(arguments.config, [f"judge.train.base={arguments.judge}", *arguments.overrides])

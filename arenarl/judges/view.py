@@ -1,7 +1,7 @@
 """Views: the part of a trajectory that a judge sees (Sections 3.2 and 3.3, ArenaRL).
 
 A view shows the answer; or thoughts, tool calls and answer; or the whole trajectory. The LLM judge renders its prompt
-from views, the simulated judge examines views. Neither reads anything else of a trajectory.
+from views, the simulated judge examines views. Both read nothing else of a trajectory.
 """
 
 import json

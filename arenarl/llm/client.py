@@ -53,8 +53,8 @@ Read = TypeVar("Read")
 Reader = Callable[[str], Read]  # raises ValueError
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
-_SILENCE_S = 30.0  # seconds without a usable reply until a line says so
-_QUIET_S = 2.0  # seconds for which `close` waits without a line
+_SILENCE_S = 30.0  # seconds without a usable reply after which a line is printed
+_QUIET_S = 2.0  # seconds that `close` waits before it prints a line
 WINDOW, FEWEST = 200, 50  # the failure share covers the last WINDOW verdicts, and needs FEWEST of them
 _RETRIED_STATUS = (408, 409, 429)  # besides all statuses from 500
 _REFUSES_ALL = (401, 402, 403, 404, 405, 407, 410)  # a wrong key, account, path or proxy: all other calls fail too
@@ -310,7 +310,7 @@ class LLMClient:
             self._stop(f"judge.store_only: {self.limits.store} lacks a reply of {llm.model}; {remedy}")
         if self.stop_reason:
             return NoReply(self.stop_reason)
-        # if the caller stops waiting, the paid call continues and its reply goes to the store
+        # if the caller stops waiting, the paid call continues, and its reply is stored
         return await self._in_flight.get(key, lambda: self._call(llm, request, key, read))
 
     async def _call(
@@ -336,7 +336,7 @@ class LLMClient:
                     # random, so that not all calls return at once
                     wait_s = self._pause_after(llm, error, pause_s * random.uniform(1.0, 1.5))
                     reason = self._last_error
-                    keeps_slot = status == 429  # another call in this slot would get the same status
+                    keeps_slot = status == 429  # any other call in this slot would get the same status
                 else:
                     self._last_reply_at, self._is_silence_reported = time.monotonic(), False
                     self._working.add(_target(llm))
@@ -435,7 +435,7 @@ class LLMClient:
         self, llm: LLMConfig, request: dict[str, Any], key: str, completion: Completion, text: str
     ) -> StoredReply:
         tokens_in, tokens_out = completion.tokens or (None, None)
-        # the count does not show a cut if the server's own limit is lower, or if it counts nothing
+        # the count does not show a cut if the server's own limit is lower, or if the server does not count
         if completion.finish_reason == "length":
             tokens_out = max(tokens_out or 0, request[llm.token_limit_name])
         text, model = map(self.transport.without_keys, (text, completion.model or llm.model))
@@ -534,7 +534,7 @@ def open_client(
 
 
 def _check_machines(limits: JudgesConfig) -> None:
-    """Refuse a limit that would hold once for each of several machines; without a limit, print that they share no
+    """Refuse a limit that each of several machines would apply alone. Without a limit, print that they share no
     replies."""
     if (machines := machine_count()) == 1 or is_url(limits.store):
         return

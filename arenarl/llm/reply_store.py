@@ -88,12 +88,12 @@ class ReplyStore:
         self._stages: set[str] = set()  # stages with a row in `spent`
 
     def transaction(self, work: Callable[[], T]) -> T:
-        """Make all changes of `work` one transaction: a killed process leaves all of them or none. `work` may run again
-        after a lost connection, and must change nothing but the store."""
+        """Make all changes of `work` in one transaction: a killed process leaves all or none of them. `work` may run
+        again after a lost connection, so it must change nothing but the store."""
         return self._db.transaction(work)
 
     def get(self, key: str) -> StoredReply | None:
-        """Return a stored reply. Deletes a reply that was changed; replies of earlier versions have no hash."""
+        """Return a stored reply, or None. Deletes a changed reply; replies of earlier versions have no hash."""
         columns = "text, model, tokens_in, tokens_out, sha256"
         select = f"SELECT {columns} FROM replies LEFT JOIN hashes ON hashes.key = replies.key WHERE replies.key = :key"
         rows = self._db.execute(select, {"key": key}).fetchall()
@@ -107,7 +107,7 @@ class ReplyStore:
         return None
 
     def put(self, key: str, reply: StoredReply) -> StoredReply:
-        """Store a reply and return the stored one: the first writer wins, so another process's reply may be returned.
+        """Store a reply and return the stored reply. The first writer wins, so it may be another process's reply.
         A character that PostgreSQL cannot store, NUL, is replaced by U+FFFD."""
         text, model = (part.replace("\0", "\ufffd") for part in (reply.text, reply.model))
         reply = replace(reply, text=text, model=model)

@@ -38,7 +38,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 _ABORTED = ("abort", "error")  # finish reasons of an unfinished reply: from vLLM, SGLang and gateways
 _MAX_TOKENS = 10_000_000  # read or written in one call; a larger count is not believed
 _MAX_ERROR_CHARS = 500  # shown of an API's error
-_MAX_READ_CHARS = 20_000  # read of an API's error; far more than are shown, as secrets in it are cut out
+_MAX_READ_CHARS = 20_000  # read of an API's error; more than are shown, because secrets are cut out first
 _ERROR_NAMES = {
     400: "BadRequestError", 401: "AuthenticationError", 403: "PermissionDeniedError", 404: "NotFoundError",
     409: "ConflictError", 422: "UnprocessableEntityError", 429: "RateLimitError",
@@ -147,7 +147,7 @@ class Transport:
         return replace_values(text, dict.fromkeys(self.keys.values(), "***"))
 
     def describe(self, error: Exception) -> str:
-        """Return the error as text that a file can hold, without API keys; of a long text, the beginning."""
+        """Return the error as text that a file can hold, without API keys. A long text loses its end."""
         if isinstance(error, TimeoutError):
             return "no reply in time"
         text = str(error) if isinstance(error, APIStatusError) else f"{type(error).__name__}: {error}"
@@ -200,7 +200,7 @@ async def _read(response: "aiohttp.ClientResponse") -> bytes:
 
 def _certificates() -> ssl.SSLContext:
     """Trust the certificates of SSL_CERT_FILE, or of SSL_CERT_DIR, or else of the system and of certifi."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # unlike the default context, accepts what many companies issue
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the default context refuses certificates of many companies
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if not (file or folder):
         context.load_default_certs()
@@ -242,7 +242,7 @@ def _proxied_host(llm: LLMConfig) -> str | None:
 
 
 def _proxy_of(url: str) -> str | None:
-    """Return the proxy for an address. Raises UserError for a wrong variable, also if this address does not need it."""
+    """Return the proxy for an address, or None. Raises UserError for a wrong variable, even if no proxy is needed."""
     parts, proxies = urlsplit(url), {}
     for scheme, proxy in getproxies().items():
         if scheme in ("http", "https", "all"):
