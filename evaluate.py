@@ -1,5 +1,5 @@
-"""Evaluation of checkpoints on the test set, sampled and greedy, against stored baselines (Section 5.3) or, without
-them, against the first checkpoint.
+"""Evaluation of checkpoints on the test set, sampled and greedy, against stored baselines (Section 5.3). If none are
+stored, the first checkpoint is the baseline.
 
     python evaluate.py --config configs/quickstart.yaml
     torchrun --nproc_per_node 8 evaluate.py --config configs/travel/rl_arenarl_qwen3_8b.yaml
@@ -51,7 +51,7 @@ def check_arguments(arguments: Namespace, config: Config, processes: int) -> Non
     if items is not None and (items < 1 or not arguments.benchmark):
         raise UserError("--items needs --benchmark and a number of at least 1; add --benchmark or omit --items")
     if arguments.seed is not None and items is None:
-        raise UserError("--seed needs --items, which it draws; add --items, or set the run's seed with --set seed=")
+        raise UserError("--seed draws the sample of --items; add --items, or set the run's seed with --set seed=")
 
 
 def preflight(config: Config, arguments: Namespace) -> dict[str, str | LLMConfig]:

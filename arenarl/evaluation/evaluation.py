@@ -45,7 +45,7 @@ class Case:
     - `outcomes`: (judges, dimensions); 1 if the policy beats the baseline over both orders, 0 for a tie, -1 for a loss,
       NaN without a verdict, without a baseline, or if the trajectory or the baseline is void.
     - `calls`: the two verdicts of each judge, first with the trajectory shown first, then with the baseline shown
-      first; empty for an invalid trajectory.
+      first; empty if the two were not compared.
     - `score`: without a baseline, the mean of the judges' scores of the trajectory alone, 0 to 10; 0 if it is invalid,
       NaN without a verdict or if it is void.
     - `is_unopposed`: the baseline is an invalid stand-in, which loses to a valid trajectory without being judged.
@@ -89,7 +89,7 @@ class Case:
 
     @property
     def leads(self) -> list[float | None]:
-        """For each judge, the policy's total minus the baseline's over both orders, or None if a verdict is missing."""
+        """For each judge, the policy's totals of both orders minus the baseline's, or None if a verdict is missing."""
         totals = [None if None in pair else (*pair[0].totals, *pair[1].totals[::-1]) for pair in self.calls]
         return [None if four is None else round(four[0] - four[1] + four[2] - four[3], 6) for four in totals]
 
@@ -153,7 +153,7 @@ def roll_out_and_judge(
     has_stand_ins: bool = False,
     tick: Callable[[], None] = lambda: None,
 ) -> list[Case]:
-    """Roll out the attempts, and judge each trajectory from its end on, in a thread, while others are generated.
+    """Roll out the attempts, and judge each finished trajectory in a thread, while others are generated.
 
     Trajectories lose their token lists. `tick` is called as each ends. Errors of judges abort the rollout.
     """
@@ -195,7 +195,7 @@ def judge_trajectories(
 
 
 def _fill_unjudged(cases: list[Case]) -> list[Case]:
-    """Give cases without judging outcomes only in the dimensions that the judges score in other cases.
+    """Limit the outcomes of unjudged cases to the dimensions that the judges score in other cases.
     `cases` are all cases of a policy and decoding: a process's share may have no judged case."""
     if judged := [case.outcomes for case in cases if case.calls]:
         scored = np.where(np.isfinite(judged).any(axis=0), 0.0, math.nan)

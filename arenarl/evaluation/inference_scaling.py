@@ -3,8 +3,7 @@
 Adds to the figures of `evaluation.summarize` if `evaluate.samples` or `evaluate.max_turns` is set. A policy does not
 see its budget, so a trajectory with fewer turns is the beginning of a longer one. Each trajectory is rolled out and
 judged once, with the largest budget, and cut here. In worlds that end trajectories, the beginning would be valid, with
-a reward that was never measured. There each budget has trajectories of its own (`rollout_budgets`), from the same
-seeds.
+a reward that was never measured. There each budget has its own trajectories (`rollout_budgets`), from the same seeds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from arenarl.rollout.instances import temporary_environment
 
 
 def rollout_budgets(config: Config, make_environment: Callable[[], Environment]) -> list[int]:
-    """Return the turn budgets with trajectories of their own, the largest first."""
+    """Return the turn budgets that need separate trajectories, the largest first."""
     budgets = config.evaluate.max_turns or []
     if len(budgets) > 1:
         with temporary_environment(make_environment) as environment:
@@ -40,8 +39,8 @@ def scaling_figures(
 ) -> dict[str, Any]:
     """Return `pass_at_k` for several samples, and `by_turns`, the curve's figures and pass@k for each budget.
 
-    `samples` holds the cases of each sample, in the order of the queries; `rolled` the same for each budget that has
-    trajectories of its own. For the other budgets, `samples` are cut.
+    `samples` holds the cases of each sample, in the order of the queries. `rolled` holds such samples for each budget
+    with separate trajectories. For the other budgets, `samples` are cut.
     """
     figures: dict[str, Any] = {}
     if len(samples) > 1:

@@ -77,7 +77,7 @@ def onset_of_gaming(
     at = np.arange(steps)
 
     def onsets(weights_RS: np.ndarray) -> np.ndarray:
-        """Return the onset (R,) of each weighting of the seeds, `steps` where there is none."""
+        """Return the onset (R,) for each row of seed weights; `steps` if there is none."""
         training_RT, watching_RT = weights_RS @ training, weights_RS @ watching
         rises_from_RT = np.stack([training_RT[:, step:] @ (at[step:] - at[step:].mean()) > ROUNDING for step in at], 1)
         best_R, onset_R = np.full(len(weights_RS), np.inf), np.full(len(weights_RS), steps)
@@ -94,7 +94,7 @@ def onset_of_gaming(
 
     counts_RS = np.random.default_rng(0).multinomial(seeds, np.full(seeds, 1 / seeds), size=samples)
     sampled_R, (whole,) = onsets(counts_RS / seeds), onsets(np.full((1, seeds), 1 / seeds))
-    # a bound is one sample's onset, never a mean of an onset and of none
+    # a bound is one sample's onset, never a mean over samples with and without an onset
     low, high = np.quantile(sampled_R, [0.025, 0.975], method="inverted_cdf").tolist()
     share = float(np.mean(sampled_R < steps))
     is_found = share >= 0.95 and whole < steps

@@ -63,7 +63,7 @@ class Part:
         self.trajectories = self._read() if cases.is_file() else None
 
     def _read(self) -> list[Trajectory] | None:
-        """Return the stored trajectories; None, with a line, if a file is damaged."""
+        """Return the stored trajectories. None if they are missing or out of date, or, with a line, damaged."""
         try:
             stored = read_json(self.path, _Fingerprint)
             if stored is None or stored.fingerprint != self.fingerprint:
@@ -120,7 +120,7 @@ class Tested:
 
 def read_parts(config: Config, policies: Mapping[str, str | LLMConfig], folder: Path, budgets: Sequence[int]) -> Parts:
     """Return the parts of an evaluation, with their stored trajectories if these are up to date.
-    `budgets` of turns have trajectories of their own, the largest first."""
+    `budgets` of turns have separate trajectories; the largest comes first."""
     parts: dict[Key, Part] = {}
     for name, policy in policies.items():
         for turns in budgets:

@@ -127,8 +127,8 @@ def shown_figures(figures: dict[str, Any]) -> list[str]:
 
 
 def _figure(statistic, resampling: Resampling, counted: np.ndarray, scale: float | None) -> dict[str, Any]:
-    """Return the figure; for a user's own data also `n`, the number of `counted` cases, and instead of an interval of
-    width 0 Wilson's interval of a share of `scale`, or none."""
+    """Return the figure. For a user's own data, add `n`, the number of `counted` cases. Also replace an interval of
+    width 0: by Wilson's interval if the figure is a share of `scale`, else by none."""
     figure = _stratified(statistic, resampling)
     if not resampling.is_own:
         return figure
@@ -136,7 +136,7 @@ def _figure(statistic, resampling: Resampling, counted: np.ndarray, scale: float
     if low is not None and low == high:
         pairs = {(resampling.strata[case], resampling.places[case]) for case in np.flatnonzero(counted)}
         sizes = Counter(stratum for stratum, _ in pairs).values()
-        # as many queries of one stratum would give a mean over strata the same variance
+        # effective number: a mean over so many queries has the variance of this mean over strata
         size = len(sizes) ** 2 / sum(1 / size for size in sizes)
         low, high = wilson(value / scale, size) if scale and value <= scale else (math.nan, math.nan)
         low, high = (rounded(bound * (scale or 1.0)) for bound in (low, high))
