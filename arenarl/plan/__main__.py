@@ -83,7 +83,7 @@ def main() -> None:
     for line in chain.from_iterable(estimate_lines(config, stage.name) for stage in stages):
         print(line)
     for refusal in (stage.refusal for stage in stages if stage.refusal):
-        print(f"only without GPUs: {refusal}")
+        print(f"starts only without GPUs: {refusal}")
     is_fitting = True
     for stage in stages:
         if misfits := stage.misfits:
@@ -110,8 +110,8 @@ def row_of(stage: Stage) -> list[str]:
 
 
 def best_settings(stage: Stage) -> tuple[dict[str, Any], float]:
-    """Return the changes of `SETTINGS` that make RL fastest, and its hours with them. Without a change that fits and is
-    faster, and for other stages, return no change and the stage's hours."""
+    """Return the changes of `SETTINGS` that make RL fastest, and its hours with them. Return no change and the stage's
+    hours if no change fits and is faster, and for other stages."""
     settings = SETTINGS.get(stage.config.rollout.backend, {}) if stage.name == "rl" else {}
     changes = (dict(zip(settings, values, strict=True)) for values in product(*settings.values()))
     hours_of = [(change, changed.hours) for change in changes if settings and (changed := _changed(stage, change))]

@@ -1,7 +1,7 @@
 """Estimate a stage's LLM calls before it starts, with tokens and cost by the config's prices, typical and at most.
 
 The calls are counted by playing a group's tournament with random scores, the tokens by building its prompts. A typical
-trajectory is a stored baseline, or one of the teacher's before the data is prepared; a typical reply does not think. At
+trajectory is a stored baseline, or before the data is prepared a teacher's trajectory; typical replies do not think. At
 most, each trajectory fills `rollout.max_tokens` and each reply `max_reply_tokens`. Replies that are requested once more
 and the LLMs behind tools are not included.
 """
@@ -160,7 +160,7 @@ def most_calls(config: Config) -> int:
     if is_outcome and not config.reward.tournament_if_equal:
         return 0
     has_fixed_calls = ":" in tournament.topology or tournament.topology in _COUNTED
-    if not (is_outcome or reward and reward.plays_topology) or has_fixed_calls:  # count one group's: all have as many
+    if not (is_outcome or reward and reward.plays_topology) or has_fixed_calls:  # all groups have equally many calls
         trajectory = Trajectory("", [{"role": "assistant", "content": "<answer>\n\n</answer>"}], "answer")
         client = CountingClient()
         query = Query("", make_domain(config.environment, config.data).name, "", "en", "")
@@ -200,8 +200,8 @@ def _count_watched(config: Config, is_most: bool) -> float:
 def count_attempts(config: Config) -> int:
     """Return the number of trajectories per policy and query of an evaluation.
 
-    In a world that ends trajectories, each turn budget has trajectories of its own. Classes of another form than ours
-    (TRL's, OpenEnv's) are counted as such worlds.
+    In a world that ends trajectories, each turn budget has its own trajectories. Classes that do not follow our
+    interface (TRL's, OpenEnv's) are counted as such worlds.
     """
     attempts, budgets = len(config.evaluate.attempts), len(config.evaluate.max_turns or ())
     if budgets < 2:
@@ -340,7 +340,7 @@ def describe_estimate(
     title: str, what: str, typical: Usage | None, most: Usage, llms: Collection[LLMConfig], option: str,
     limit: float | None,
 ) -> list[str]:  # fmt: skip
-    """Return an estimate as a line, and a warning where the cost of `what` exceeds the `limit` that `option` sets."""
+    """Return an estimate as a line, and a warning if the cost of `what` exceeds the `limit` that `option` sets."""
     has_prices = all(None not in (llm.price_in, llm.price_out) for llm in llms)
     about = "none, because no baselines are stored, which are needed for prompt sizes"
     about = f"about {_in_words(typical, has_prices)}" if typical else about

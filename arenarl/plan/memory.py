@@ -52,7 +52,7 @@ class Shape:
 
     @property
     def table_parameters(self) -> int:
-        """Parameters of the embedding; an untied output head has as many."""
+        """Parameters of the embedding; an untied output head has the same number."""
         return self.vocabulary * self.hidden
 
     @property

@@ -90,7 +90,7 @@ def check_judges(
     RL asks at each start. Evaluation takes replies from the store, so that a rerun makes no call. The embedded judge is
     not asked. `judge.store_only` skips all LLMs, because it forbids calls.
 
-    Raises UserError for the first that gives none, and for a truth of a user's own domain that is not sound.
+    Raises UserError for the first judge or LLM without a reply, and for an unsound truth of a user's own domain.
     """
     query, number = queries[0], time.time_ns() if stage == "rl" else 0
     check_truth(domain, query, _invented(query, 2).trajectories[0].messages)
@@ -111,7 +111,7 @@ def check_judges(
             print(f"{key}: a verdict of {what} in {time.monotonic() - start:.1f} s")
     if client and not config.judge.store_only:
         _check_other_llms(config, stage, queries, client, number)
-        client.take_usage()  # not of the first step
+        client.take_usage()  # so that it does not count in the first step
 
 
 def _calls_of(config: Config, key: str, judge: Judge, query: Query) -> dict[str, Call]:

@@ -90,7 +90,7 @@ class Stage:
 
     @property
     def rows(self) -> int:
-        """Trajectories that a GPU generates at once: its share of a training step or of an evaluation.
+        """Trajectories that a GPU generates at once: the GPU's share of a training step or of an evaluation.
 
         An evaluation generates one trajectory per test query at once; with vLLM, all trajectories of a policy.
         """
@@ -193,7 +193,7 @@ class Stage:
 
     @property
     def decoding_seconds(self) -> float:
-        """Decoding time per trajectory: its share of its batch's time."""
+        """Decoding time per trajectory: the batch's time divided by its number of trajectories."""
         shape, gpu = self.shape, self.gpu
         read = decoding_bytes(shape, self.length, self.at_once) / (gpu.bandwidth_tb_s * 1e12 * gpu.bandwidth_share)
         started = self.length * shape.layers * gpu.layer_ms / 1e3 / self.at_once

@@ -2,8 +2,8 @@
 
     arenarl rank candidates.jsonl --judge openai --rubric "true and short" --out ranked.jsonl
 
-Candidates are lines {"prompt": …, "candidates": [text, …]}; chats are possible for both. The ranks come line by line
-in the same order. The same command goes on where a killed one stopped, and pays for no call twice.
+Candidates are lines {"prompt": …, "candidates": [text, …]}; both texts can be chats. The ranks come line by line in the
+same order. After a kill, the same command continues, and pays for no call twice.
 """
 
 import argparse
@@ -45,24 +45,24 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--judge", default="openai", help="a name in configs/judges, or a YAML of that form")
     parser.add_argument("--rubric", help="the criteria in words, or a YAML as in configs/rubrics")
     parser.add_argument("--language", default="en", choices=("en", "zh"), help="language of the judge's prompt")
-    parser.add_argument("--topology", default="seeded_single_elimination", help="who meets whom: docs/tournament.md")
+    parser.add_argument("--topology", default="seeded_single_elimination", help="match schedule: docs/tournament.md")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="params",
                         help="a parameter of the topology, such as matches=3n; may be repeated")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--concurrency", type=at_least(1, int), default=64, help="calls at the same time")
     parser.add_argument(
-        "--max-calls", type=at_least(1, int), help="budget in calls, restarts included; judge.max_calls in messages"
+        "--max-calls", type=at_least(1, int), help="budget in calls, restarts included; messages name judge.max_calls"
     )
     parser.add_argument(
         "--max-cost",
         type=at_least(0, float),
-        help="budget by the judge's prices, restarts included; judge.max_cost in messages",
+        help="budget by the judge's prices, restarts included; messages name judge.max_cost",
     )
     default = signature(Ranker).parameters["max_failure_share"].default
     failures = f"stop above this share of failed verdicts, from 0 to 1 (default: {default})"
     parser.add_argument("--max-failure-share", type=share, default=default, help=failures)
     parser.add_argument("--store", default="runs/replies.sqlite",
-                        help="file or PostgreSQL URL that keeps every reply; judge.store in messages")  # fmt: skip
+                        help="file or PostgreSQL URL that keeps every reply; messages name judge.store")  # fmt: skip
     parser.add_argument("--estimate", action="store_true", help="only print calls, tokens and cost; needs no key")
     parser.add_argument("--skip-malformed", action="store_true", help="leave malformed lines out")
     parser.add_argument("--pairs", type=Path, help="also write preference pairs in TRL's form, for DPO")

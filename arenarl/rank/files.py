@@ -1,7 +1,7 @@
 """JSONL files of candidates and of their ranks.
 
 A line of candidates has `prompt` (a text) or `messages` (a chat), `candidates` (texts or chats), and maybe an `id`. A
-line of ranks has the number of that line, and what the ranking found. Ranks are appended in the order of the
+line of ranks has the number of that line, and the results of the ranking. Ranks are appended in the order of the
 candidates, so a killed command leaves a file that the same command completes.
 """
 
@@ -21,7 +21,7 @@ from arenarl.trajectory import MAX_RECORD_NESTING, json_problem, parse_json, sto
 from arenarl.trajectory.chats import Chat
 
 _SHOWN = 5  # malformed lines in one message
-_START = b'{"line": '  # of a line of ranks
+_START = b'{"line": '  # first bytes of a line of ranks
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class RankFile:
         self._file.truncate(self._read_finished())
 
     def _read_finished(self) -> int:
-        """Read the finished lines and return their bytes; a killed command may have left a part of one more."""
+        """Read the finished lines and return their number of bytes; after a kill, a part of a line may follow them."""
         size = 0
         with self.path.open("rb") as lines:
             for text in lines:

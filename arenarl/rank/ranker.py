@@ -5,7 +5,7 @@
     ranked.ranks        # [0.0, 1.0]
 
 A prompt and a candidate are texts or lists of OpenAI's messages, tool calls included. Candidates without an answer are
-not judged and share the last rank. Candidate 0 is the anchor of topologies that seed by one.
+not judged and share the last rank. Candidate 0 is the anchor of topologies that have one.
 """
 
 import asyncio
@@ -145,7 +145,7 @@ class Ranker:
         return {"judge": judge, "topology": self.topology, "seed": self.seed, "params": self.params}
 
     def with_judge(self, judge: Judge) -> "Ranker":
-        """Return a ranker with the same topology and another judge, without a client of its own."""
+        """Return a ranker with the same topology and another judge; it has no client."""
         other = copy(self)
         other.judge, other.client = judge, None
         return other
@@ -164,7 +164,7 @@ class Ranker:
         return await asyncio.gather(*(self._rank(*group) for group in read))
 
     def _limit(self) -> asyncio.Semaphore | None:
-        """Return this event loop's limit on calls of an own judge; an LLM client has one of its own."""
+        """Return this event loop's limit on calls of an own judge; None for an LLM client, which has its own limit."""
         if self.client:
             return None
         return self._limits.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.concurrency))

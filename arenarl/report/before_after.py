@@ -2,8 +2,8 @@
 accuracy of POI search (6.5, ArenaRL).
 
 `python -m arenarl.report RUN` writes them to case.md of a run that evaluated `sft` and `rl`, from the first sampled
-trajectory of each query. A rule chooses the query: the one with the median gain in its share of won dimensions, a tie
-being half a win. Of an even number of queries it is the lower median, and equal gains keep the test set's order.
+trajectory of each query. A rule chooses the query with the median gain in its share of won dimensions; a tie is half a
+win. For an even number of queries it is the lower median, and equal gains keep the test set's order.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ def restatement(pairs: Sequence[Pair]) -> str | None:
 
 
 def search_accuracy(pairs: Sequence[Pair]) -> str | None:
-    """Return how often the place for a travel Search query meets every condition, before and after RL; None without."""
+    """Return how often the answer's place meets all conditions of a travel Search query, before and after RL."""
     searches = [
         pair
         for pair in pairs
@@ -107,7 +107,7 @@ def _turn(turn: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return text for a cell of a Markdown table: nothing in it is markup."""
+    """Return text for a cell of a Markdown table, with all markup escaped."""
     text = escape(printable_lines(text.strip()), quote=False)
     for sign in "\\`*_|[]":
         text = text.replace(sign, f"&#{ord(sign)};")

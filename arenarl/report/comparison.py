@@ -51,7 +51,7 @@ class EvaluatedRun:
 
     @cached_property
     def trained(self) -> Config:
-        """The config of RL; without RL in this run, that of evaluation."""
+        """The config of RL; without RL in this run, the config of evaluation."""
         path = self.folder / "rl" / "config.yaml"
         return load_config(path) if path.is_file() else self.config
 
@@ -147,7 +147,7 @@ def _refuse_unlike(first: EvaluatedRun, run: EvaluatedRun) -> None:
 
 
 def _columns(runs: Sequence[EvaluatedRun]) -> list[Column]:
-    """Group the runs that differ only in their seed; if all runs do, each is a column."""
+    """Group the runs that differ only in their seed. If all runs differ only in their seed, each run is a column."""
     columns: list[Column] = []
     for run in runs:
         column = next((column for column in columns if _settings(column[0]) == _settings(run)), None)
@@ -172,7 +172,7 @@ def _seeds(column: Column) -> list[int]:
 
 def _label(column: Column) -> str:
     (run, *more) = column
-    # of a single run the folder, because a copy in another folder has the same name in its config
+    # a single run has its folder as label, because a copy in another folder has the same name in its config
     return f"{run.config.name} ({len(column)} seeds)" if more else str(run.folder.relative_to("runs"))
 
 

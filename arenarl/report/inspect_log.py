@@ -1,8 +1,8 @@
 """An evaluation as a log of Inspect (inspect-ai), for `inspect view`: messages, calls, scores and figures.
 
 The log is written without inspect-ai; tests/report/test_inspect_log.py reads it back with version 0.3.285. One log has
-all checkpoints and decodings: they start a sample's id, the epoch is the number of the query's sample, and each has an
-entry among the results.
+all checkpoints and decodings: they begin a sample's id, and each has an entry among the results. The epoch is the
+number of the query's sample.
 """
 
 import math

@@ -1,5 +1,5 @@
-"""Provenance of a result: what a reader needs to understand it later. Every stage writes it to its folder, evaluation
-also to runs/<run>/summary.json."""
+"""Provenance of a result: how it was made. Every stage writes it to its folder, evaluation also to
+runs/<run>/summary.json."""
 
 import platform
 import re
@@ -25,9 +25,9 @@ LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft", "deepspeed", 
 
 
 def commit(tree: Path = ROOT) -> str | None:
-    """Return the working tree's commit, with `-dirty` if tracked files differ from it; None without a git executable,
-    and if git does not track `tree`, as in an environment inside another project's repository. Changes in results/ do
-    not count, because no run reads them."""
+    """Return the working tree's commit, with `-dirty` if tracked files differ from it. Changes in results/ do not
+    count, because no run reads them. None without git, and if git does not track `tree`, as in an environment inside
+    another project's repository."""
 
     def git(*arguments: str) -> str:
         command = ["git", *arguments]

@@ -132,7 +132,7 @@ def print_rows(rows: list[list[str]]) -> None:
 
 
 def baseline_name(summary: dict[str, Any]) -> str:
-    """Return what the policies are compared with: the stored baseline, or the policy that stands in for it."""
+    """Return the opponent of the policies: the stored baseline, or the policy that replaces it."""
     return f"`{summary['reference']}`" if "reference" in summary else "the stored baseline"
 
 
@@ -196,7 +196,7 @@ def format_figure(
 ) -> str:
     """Return `mean [low, high]`; a dash without a figure or without cases.
 
-    With `cases`, add the figure's own number of cases, `(n=…)`, if it is another number. With the sign "+", positive
+    With `cases`, add the figure's own number of cases, `(n=…)`, if it differs from `cases`. With the sign "+", positive
     numbers have a sign too. All numbers are multiplied by `scale`.
     """
     if figure is None or figure["mean"] is None:

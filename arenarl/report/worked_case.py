@@ -76,7 +76,7 @@ def _parts(record: dict[str, Any]) -> list[str]:
 
 
 def _reward_columns(record: dict[str, Any], trajectories: Sequence[Trajectory]) -> dict[str, Points]:
-    """Return the columns of Table 8, Tournament-GRPO; without its parts of the reward for other tournaments."""
+    """Return the columns of Table 8, Tournament-GRPO. For other tournaments, leave out the parts of its reward."""
     columns: dict[str, Points] = {"raw tournament score": record["ranking"]["scores_G"]}
     if "group_calls" in record["ranking"]:
         valid_G = valid_of(trajectories)

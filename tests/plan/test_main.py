@@ -77,7 +77,7 @@ def test_the_plan_neither_suggests_nor_hides_what_training_refuses(command, monk
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     with pytest.raises(UserError) as error:
         require_sync(load_config(ahead[0]).rollout, steps_ahead=1)
-    assert refusal == f"only without GPUs: {error.value}"
+    assert refusal == f"starts only without GPUs: {error.value}"
 
 
 @pytest.mark.parametrize("card", [Hardware(), Hardware(tflops=989, bandwidth_tb_s=3.35)], ids=["H20", "H100"])

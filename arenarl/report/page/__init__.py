@@ -144,7 +144,7 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
     others = [f"{in_words(verified)} rest on {summary['verifier']}'s verdicts"] if verified else []
     others += ["the reward comes from the environment"] if "world_reward" in columns else []
     answers = [f"{PASSES['accuracy']} by {summary['verifier']}'s verdicts"] if verified else []
-    # only a truth is without noise
+    # only a truth has no noise
     rest = ["the rest is noise-free"] if any("quality" in values for values in policies.values()) else []
 
     def by_judge(figures: str, exceptions: list[str]) -> str:
@@ -193,7 +193,7 @@ def _cell(figure: dict[str, Any] | None, digits: int = 1, cases: int | None = No
 
 
 def cell_of(text: str) -> str:
-    """Return a formatted figure as HTML, with a quiet interval."""
+    """Return a formatted figure as HTML, with its interval in a lighter style."""
     mean, _, interval = text.partition(" ")
     return f'{mean}<span class="interval">{interval}</span>' if interval else mean
 

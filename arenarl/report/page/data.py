@@ -157,5 +157,5 @@ def pack(items: Iterator[Item]) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def compress(text: str) -> str:
-    """Return the text as gzip in Base64, which HTML cannot misread; without a time stamp, for equal bytes."""
+    """Return the text as gzip in Base64, which is safe in HTML; without a time stamp, so that bytes repeat."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
