@@ -2,8 +2,8 @@
 
 The trainer writes a checkpoint file by file, on several processes. A checkpoint is complete once all processes are done
 and its mark exists, which holds the hash of every file. A thread hashes the files while training continues. It then
-deletes older checkpoints, so after the first, a complete checkpoint always exists. transformers' own rotation is off:
-it deletes earlier, and any folder called checkpoint-….
+deletes older checkpoints, so after the first one, a complete checkpoint always exists. transformers' own rotation is
+off: it deletes too early, and deletes any folder called checkpoint-….
 """
 
 import atexit
@@ -38,8 +38,8 @@ def last_checkpoint(folder: Path, shared: str = "") -> str | None:
     """Return the newest complete checkpoint that equals its mark. Call it on all processes.
 
     Deletes incomplete checkpoints, and renames damaged checkpoints that are newer than the result. `shared` names data
-    that the processes divide among them: with another number of processes some of it would be used twice or never.
-    Raises UserError for that, and if all complete checkpoints are damaged.
+    that the processes divide among them. Raises UserError if it is set and the number of processes has changed, because
+    some data would be used twice or never, and if all complete checkpoints are damaged.
     """
     _register_cpu_0()
     finish_marks()

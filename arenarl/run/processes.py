@@ -25,8 +25,7 @@ T = TypeVar("T")
 def join_processes(config: Config) -> None:
     """Join the process group, if there is one, and choose this process's GPU. Call it before loading a model.
 
-    Raises UserError if processes would share a GPU, or a vLLM server (each process would load its own checkpoints into
-    it).
+    Raises UserError if processes would share a GPU, or a vLLM server, into which each would load its own checkpoints.
     """
     check_launch()
     # on a machine without GPUs, cpu=True is needed to find the other processes

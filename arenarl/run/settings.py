@@ -30,7 +30,7 @@ _WORK = ("checkpoint-*", "*.safetensors", "pytorch_model*.bin", "curve.jsonl", "
 
 
 def has_begun(folder: Path) -> bool:
-    """True if a stage's folder holds work. A check, a typo or a kill before the first step leaves none."""
+    """True if a stage's folder holds work. After a check, a typo or a kill before the first step it holds none."""
     return any(any(folder.glob(pattern)) for pattern in _WORK)
 
 

@@ -104,7 +104,7 @@ def _lock(folder: Path) -> None:
 
 
 def is_done(folder: Path) -> bool:
-    """True, with a printed line, if a training stage has finished. Raises UserError if its policy is damaged."""
+    """Return True, and print a line, if a training stage has finished. Raises UserError if its policy is damaged."""
     if _has_finished(folder):
         if is_main_process():
             refuse_damaged_policy(folder)

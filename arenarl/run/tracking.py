@@ -38,7 +38,7 @@ class _Id:
 
 
 def mode(wandb: WandbConfig) -> str:
-    """Return W&B's mode. `auto` means WANDB_MODE if set, else online with a login, else offline; it never asks.
+    """Return W&B's mode. `auto` means WANDB_MODE if set, else online with a login, else offline, without a question.
 
     Without the package, `auto` means disabled. WANDB_DISABLED disables every mode. Raises UserError for an unknown
     value of either variable.
@@ -113,12 +113,12 @@ def start_tracking(config: Config, folder: Path) -> None:
         settings = wandb.Settings(x_transaction_log_flush_interval=FLUSH_EVERY_S)
         try:
             start(mode=mode(config.wandb), settings=settings)
-        except (wandb.Error, ValueError) as error:  # no network, a refused key, or one that cannot be a key
+        except (wandb.Error, ValueError) as error:  # no network, or a refused or malformed key
             wandb.teardown()  # its service still holds the run
             say(f"W&B: {one_line(error)}; this stage is logged offline, and `wandb sync` can upload it later")
             start(mode="offline", settings=settings)
     except (wandb.Error, ValueError) as error:
-        how = "correct the environment variable WANDB_… that it means, or set wandb.mode=disabled"
+        how = "correct the environment variable WANDB_… that the error names, or set wandb.mode=disabled"
         raise UserError(f"W&B cannot start: {one_line(error)}; {how}") from error
 
 

@@ -25,7 +25,7 @@ Arguments = TypeVar("Arguments", bound="TrainingArguments")
 
 BFLOAT16_LOSES = 512  # a bfloat16 weight more than this many times larger than its update does not change
 MOST_WEIGHTS = 0.02  # standard deviation of initial weights in transformers
-LONGEST_WAIT_S = 6 * 3600  # a process waits this long for the others, then the run fails. Our choice
+LONGEST_WAIT_S = 6 * 3600  # longest wait of a process for the other processes; then the run fails. Our choice
 
 
 def common_arguments(config: Config, folder: Path, use_cpu: bool) -> dict[str, Any]:

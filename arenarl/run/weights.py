@@ -1,7 +1,7 @@
 """The start record of SFT and RL (`start.json`): hashes of all inputs that decide the trained policy.
 
-A stage resumes only from the inputs that it started from. Otherwise RL would continue with another reference policy,
-tokenizer or data, and evaluation would compare it with a start that it never had. This module also hashes weights, and
+A stage resumes only with the inputs of its start. Otherwise RL would continue with another reference policy, tokenizer
+or data, and evaluation would compare its policy with the wrong starting policy. This module also hashes weights, and
 refuses weights files that are damaged.
 """
 
@@ -43,7 +43,7 @@ class StartRecord:
     """All inputs of a stage. Earlier versions stored only `policy` and `weights`."""
 
     policy: str | None  # folder or hub id; None for a policy from scratch
-    weights: str | None  # hash, or the hub id
+    weights: str | None  # hash of the weights, or the hub id
     # hashes of the policy's config, tokenizer, chat template and code; for a hub id, its revision
     files: dict[str, str] | None = None
     data: dict[str, str | None] | None = None  # hashes of the splits and of files that the config names
@@ -52,8 +52,8 @@ class StartRecord:
     def changed_content(self, now: "StartRecord") -> list[str]:
         """Return the names of files and prompts whose content differs from `now`.
 
-        Both must hold `files` and `data`. Earlier versions did not hash the prompts and query_rubrics of
-        judge.alternates: a name that this record lacks counts only if it is a file of prompts.folder, which was added.
+        Both must hold `files` and `data`. A name that this record lacks counts only if it is a new file of
+        prompts.folder, because earlier versions did not hash the prompts and query_rubrics of judge.alternates.
         """
         files = [f"{now.policy}/{name}" for name in _different(self.files, now.files)]
         known = {name: sha256 for name, sha256 in now.data.items() if name in self.data or name.startswith(_OWN_PROMPT)}

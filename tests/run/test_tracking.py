@@ -163,7 +163,7 @@ def test_variables_of_wandb_are_followed_and_a_misspelt_value_is_refused(tmp_pat
 
 @pytest.mark.slow(seconds=6)
 @pytest.mark.parametrize(("variable", "run_id", "message"), [
-    ("WANDB_BASE_URL", "a", r"W&B cannot start: .*; correct the environment variable WANDB_… that it means, or set"),
+    ("WANDB_BASE_URL", "a", r"W&B cannot start: .*; correct the environment variable WANDB_… that the error names"),
     ("WANDB_NOTEBOOK_NAME", "a/b", r"wandb.json is damaged .*; restore it, or delete it: the stage then continues"),
 ])  # fmt: skip
 def test_settings_and_ids_that_wandb_refuses_end_in_one_line(tmp_path, monkeypatch, variable, run_id, message):
