@@ -2,7 +2,7 @@
 
     python -m arenarl.studies.bench_client [--concurrency 256 1024] [--calls 4096] [--rounds 3]
 
-Both send the same requests, a judge's prompts of `--prompt_chars`. A process of its own replies after `--delay_s` with
+Both send the same requests, a judge's prompts of `--prompt_chars`. A separate process replies after `--delay_s` with
 the scores of two agents; its CPU does not count. Plain aiohttp returns the text of the reply. Our client also hashes
 each request, looks it up in the reply store, reserves and charges the budget, parses the scores, and stores the reply.
 The rounds of both alternate in one process, and the figures are medians. The goal: at most 2.5 times the CPU with 256
@@ -117,7 +117,7 @@ async def call_with_client(llm: LLMConfig, prompts: list[list[Message]], concurr
 
 
 def measure(calls: Coroutine[Any, Any, None]) -> tuple[float, float]:
-    """Return (seconds of CPU, seconds) of the calls."""
+    """Make the calls; return (CPU seconds, seconds)."""
     cpu, wall = process_time(), perf_counter()
     asyncio.run(calls)
     return process_time() - cpu, perf_counter() - wall

@@ -15,9 +15,9 @@ requests its rewards:
     least wait = least time from E to the end of judging if each call begins as early as possible
     wait       = seconds that the step really waited after E
 
-`judge_hidden_possible` = (total - least wait) / total: the share of the judging that can be hidden at all.
-`judge_hidden_share` = (total - wait) / (total - least wait): how much of that share was hidden. The time of our own
-code counts as wait. Perhaps no scheduler reaches the least times.
+`judge_hidden_possible` = (total - least wait) / total: the share of the judging that can be hidden at most.
+`judge_hidden_share` = (total - wait) / (total - least wait): the hidden part of this share. The time of our own code
+counts as wait. Perhaps no scheduler reaches the least times.
 """
 
 import asyncio
@@ -210,9 +210,8 @@ def least_end_s(
 ) -> float:
     """Return a time before which no scheduler can end all calls, if trajectory g of group k ends at `ended[k][g]`.
 
-    The calls that cannot start before `t` need `delay_s` for every `concurrency` of them, from `t` on. If each is
-    followed by a chain of `after` later calls, these add `after` times `delay_s`. The bound is the maximum over all
-    `t` and `after`.
+    From `t` on, the calls that cannot start earlier need `delay_s` for every `concurrency` calls. If a chain of `after`
+    later calls follows each of them, these add `after` times `delay_s`. The bound is the maximum over `t` and `after`.
     """
     is_sure = surely_meets(topology) != "nobody"
     calls: list[tuple[float, int]] = []  # (earliest start, length of the chain after it)

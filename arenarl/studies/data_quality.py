@@ -1,4 +1,4 @@
-"""The data of two SFT policies: trajectories that passed inspection, and as many straight from the teacher.
+"""The data of two SFT policies: trajectories that passed inspection, and equally many without inspection.
 
 Run: `./reproduce.sh data_quality`, which trains and evaluates both policies. Queries and teacher are the local
 server's, all simulated. The test queries, their baselines and RL's queries are the quickstart's; neither SFT set

@@ -6,9 +6,9 @@ results/gpu/<card>.json is rewritten after every part, so a kill keeps the figur
 is recorded with its traceback, or with its command's exit code and the end of its log, and the next part starts. Every
 part has a time limit, and `--minutes` limits all parts together. Nothing is downloaded.
 
-The same command resumes: parts that ended well are kept, unless the code, Python or a library has changed since;
-`--again` repeats them. `--short` takes the smallest sizes, also without a GPU. Its figures do not measure speed, so
-they go to runs/gpu_check, not to results/.
+The same command resumes: successful parts are kept, unless the code, Python or a library has changed since; `--again`
+repeats them. `--short` takes the smallest sizes, also without a GPU. Its figures do not measure speed, so they go to
+runs/gpu_check, not to results/.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from arenarl.system.repository import ROOT
 
 FOLDER = Path("results/gpu")
 WORK = Path("runs/gpu_check")
-LEAST_S = 15.0  # a part does not start with less time left. Our choice
+LEAST_S = 15.0  # least time left for a part to start. Our choice
 CARD = "import torch; print(torch.cuda.get_device_name(0) if torch.cuda.is_available() else '')"
 
 
@@ -155,7 +155,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--short", action="store_true", help=smallest)
     names = [part.name for part in PARTS]
     parser.add_argument("--parts", nargs="+", choices=names, metavar="NAME", help="run only these parts")
-    parser.add_argument("--again", action="store_true", help="repeat parts that ended well before")
+    parser.add_argument("--again", action="store_true", help="repeat parts that have succeeded")
     return parser.parse_args()
 
 

@@ -80,7 +80,7 @@ class Workplace:
         return self.run(self.script(script, **options))
 
     def begin(self, command: list[str], folder: Path | None = None) -> subprocess.Popen:
-        """Start a command in its own session. It ends when this process is killed."""
+        """Start a command in its own session. The command ends when this process is killed."""
         where = {"cwd": folder or self.folder, "env": _environment(self.has_gpu)}
         with self.log.open("a", encoding="utf-8") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **where)

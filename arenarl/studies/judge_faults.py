@@ -39,7 +39,7 @@ def train(config: str, name: str, init_run: str, steps: int, port: int, override
         "judge.train.timeout_s": 0.5, "judge.concurrency": 16, "judge.store": str(FOLDER / f"{name}.sqlite"),
     }  # fmt: skip
     words = command_line(config, [*overrides, *as_overrides(keys)])
-    environment = os.environ | owned()  # it ends when this process is killed
+    environment = os.environ | owned()  # the script ends when this process is killed
     done = subprocess.run([sys.executable, str(ROOT / "train_rl.py"), *words], env=environment, check=False)
     if done.returncode:
         raise UserError(f"training {name} ended with exit code {done.returncode}; its error is printed above")
@@ -83,7 +83,7 @@ def main() -> None:
         "invented_scores": invented_scores(used, served),
         "failed_verdicts": int(sum(step.get("judge/failed_verdicts", 0) for step in steps)),
         "throughput_ratio": round(seconds / seconds_without, 2),
-        # without the verdict that each start of RL asks for
+        # without the verdict of the judge check at each start of RL
         "calls_on_rerun": int(
             sum(step[name] for step in again for name in ("judge/paid_calls", "judge/retries") if name in step)
         ),

@@ -202,8 +202,8 @@ def findings(scores: Scores, truth_GN: np.ndarray, length_GN: np.ndarray, labels
 def conclusion(found: dict[str, Any], max_failure_share: float) -> str:
     """Return whether a run can use the judge, and why.
 
-    Enough calls must give a verdict. Where judge and label both name a winner, the judge must be right more often than
-    a coin: a one-sided binomial test at 5 %, rough because a group's pairs share trajectories. Our choice.
+    Enough calls must give a verdict. Where judge and label both name a winner, the judge must be right in more than
+    half of the pairs: a one-sided binomial test at 5 %, rough because a group's pairs share trajectories. Our choice.
     """
     if found["failed_verdicts"] > max_failure_share * found["verdicts"]:
         share = f"{found['failed_verdicts'] / found['verdicts']:.0%} failed"
@@ -328,7 +328,7 @@ def main() -> None:
     parser.add_argument("--config", required=True, help="the run's YAML, for its test queries and environment")
     parser.add_argument("--judge", help="a file in configs/judges (default: the simulated judge behind a local server)")
     parser.add_argument("--labels", type=Path, help="JSONL of labelled pairs")
-    parser.add_argument("--injections", action="store_true", help="also ask for high scores in the losers' answers")
+    parser.add_argument("--injections", action="store_true", help="also let losers' answers ask for high scores")
     parser.add_argument("--groups", type=at_least(1, int), default=25)
     parser.add_argument("--size", type=at_least(2, int), default=8, help="trajectories per group")
     parser.add_argument("--repeats", type=at_least(2, int), default=4)

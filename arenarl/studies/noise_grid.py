@@ -111,7 +111,7 @@ def draw(grid: Row) -> Figure:
 
 
 def _heatmap(panel: Axes, cells: list[list[Row]], limit: float) -> AxesImage:
-    """Draw differences as colours, and in hundredths as numbers: grey where the interval holds 0."""
+    """Draw differences as colours, and as numbers in hundredths, which are grey where the interval contains 0."""
     values = np.array([[row["difference"] for row in line] for line in cells])
     for (y, x), value in np.ndenumerate(values):
         low, high = cells[y][x]["ci"]

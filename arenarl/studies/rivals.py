@@ -182,7 +182,7 @@ def has_cycle(group: Group, both_orders: bool) -> bool:
 
 def checklist(by: str) -> Rank:
     """Rank by the share of checklist items that are met; the judge flips answers at random.
-    `by` names what is as reliable as a pointwise score: the answer to one "item", or the share of the "whole"."""
+    By `by`, the answer to one "item", or the share of the "whole" checklist, is as reliable as a pointwise score."""
 
     def rank(group: Group, calls: int) -> Scores:
         size = len(group.quality_G)

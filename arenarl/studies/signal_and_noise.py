@@ -3,9 +3,8 @@
     python -m arenarl.studies.signal_and_noise --config configs/quickstart.yaml
 
 Reads the groups that train_rl.py stored, every `rl.eval_steps` steps from the SFT policy on. The training judge scores
-each valid trajectory several times, and plays the config's tournament, whatever the run's reward was. Kendall's tau
-within the group shows whether scores and ranks follow the true quality or something else; that needs the embedded
-world.
+each valid trajectory several times, and plays the config's tournament, for any reward of the run. In the embedded
+world, Kendall's tau within the group shows whether scores and ranks follow the true quality or something else.
 
 Writes runs/<run>/discrimination.json and a figure. The paper shows one query; here figures are over all groups of a
 step.
@@ -110,8 +109,8 @@ class Judged:
     def signals(self, quality_V: list[float]) -> dict[str, list[Order]]:
         """Return the orders (V,) of each signal: one for each round, or only one.
 
-        `as_many_calls` uses the tournament's number of calls, but at least one round and at most all rounds. It has an
-        order for every round to start from. Trajectories with the same messages share their calls, as in a tournament.
+        `as_many_calls` uses the tournament's number of calls, but at least one round and at most all rounds. It has one
+        order for each round at which it can start. Trajectories with equal messages share calls, as in a tournament.
         """
         whole, answer = self.points.values()
         first, copies_V = self.distinct()

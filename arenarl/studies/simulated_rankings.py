@@ -60,7 +60,7 @@ class Noise:
 
     independent: float = 0.5  # drawn for every score
     shared: float = 0.0  # drawn once per call, for all trajectories shown
-    sticking: float = 0.0  # drawn once per trajectory: repeated calls do not average it out
+    sticking: float = 0.0  # drawn once per trajectory, so repeated calls do not average it out
     position: float = 0.3
     length: float = 0.0  # points for a standard deviation of length
 
@@ -212,7 +212,7 @@ def format_taus(rows: Mapping[Any, Row], keys: Iterable[Any]) -> str:
 
 
 def study_parser(about: str, of: str, sizes: Sequence[int] = ()) -> argparse.ArgumentParser:
-    """Return the options that all studies of simulated groups share; `--sizes` exists only with default `sizes`."""
+    """Return the options that all studies of simulated groups share; with default `sizes` also `--sizes`."""
     parser = argparse.ArgumentParser(description=about.split("\n\n")[0])
     parser.add_argument("--groups", type=at_least(2, int), default=300, help=of)
     parser.add_argument("--seed", type=int, default=0)

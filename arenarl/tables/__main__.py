@@ -37,7 +37,7 @@ def main() -> None:
     results = Path("runs") / folder if folder != "tables" else Path("results")
     unknown = [row for row in arguments.rows if not any(row in table.rows for table in tables.values())]
     if len(tables) > 1 and unknown:
-        raise UserError(f"none of {', '.join(names)} has a row {unknown[0]}; configs/tables lists the rows")
+        raise UserError(f"no row {unknown[0]} in {', '.join(names)}; configs/tables lists the rows")
     runs = []
     for name, table in tables.items():
         rows = [row for row in arguments.rows if row in table.rows or len(tables) == 1]

@@ -101,7 +101,7 @@ def curve_panels(curves: dict[str, list[list[dict[str, Any]]]], table: Table, su
 
 
 def _curve(seeds: list[list[dict[str, Any]]], name: str) -> tuple[list[float], np.ndarray]:
-    """Return the share of the training steps (points,) and a figure's curves (seeds, points) of the finished seeds."""
+    """Return x (points,), the share of the training steps, and a metric's curves (seeds, points) of finished seeds."""
     length = max(map(len, seeds))
     whole = [points for points in seeds if len(points) == length]
     values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in whole])

@@ -79,7 +79,7 @@ def _is_whole(table: Table, rows: Sequence[dict[str, Any]]) -> bool:
 
 
 def standing(figures: dict[str, Any], of_second: bool = False) -> str:
-    """Return how the first row of a comparison stands to the second, or the second to the first."""
+    """Return in words how the first row of a comparison compares with the second; `of_second` swaps them."""
     where = "ahead" if (figures["difference"] > 0) != of_second else "behind"
     if figures["is_beyond_chance"]:
         return f"significantly {where}"
@@ -88,8 +88,8 @@ def standing(figures: dict[str, Any], of_second: bool = False) -> str:
 
 
 def significant_rows(table: Table, summary: dict[str, Any]) -> str:
-    """Return sentences: from which rows with all seeds the reference differs, after Holm's correction or only before
-    it; the paper's figures."""
+    """Return sentences on the rows with all seeds from which the reference differs, after Holm's correction or only
+    before it, and on the paper's figures."""
     labels = {row["row"]: row["label"] for row in summary["rows"]}
     rows: dict[str, list[str]] = {}
     for figures in summary["comparisons"]:
@@ -232,7 +232,7 @@ def scale_table(table: Table) -> str:
 
 
 def _scale_options(name: str, row: Row) -> str:
-    """Return a row's options at scale. If they change a config without a name, they get a name and a start: the
+    """Return a row's options at scale. If they change a config without naming the run, add a name and a start: the
     paper-scale SFT policy, unless the row has another start."""
     if "--set" not in row.at_scale or "--set name=" in row.at_scale:
         return row.at_scale

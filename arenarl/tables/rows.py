@@ -255,7 +255,7 @@ def _load(name: str, part: str, config: str, changes: dict[str, Any]) -> Config:
 
 
 def new_seeds(name: str, table: Table, seeds: list[int]) -> str:
-    """Return a line on the seeds that the table does not list, else "". Such seeds get a cold start of their own."""
+    """Return a line on the seeds that the table does not list, else "". Such seeds get their own cold start."""
     if not (new := [str(seed) for seed in seeds if seed not in table.seeds]):
         return ""
     how = f"to count it, add it to seeds in {FOLDER / name}.yaml; to stay with the table's, stop and leave --seed out"

@@ -3,7 +3,7 @@
 The three scripts run as subprocesses and resume by themselves. A run is finished when `store` has it. A finished run of
 another table with the same settings is copied if it ran on this kind of CPU, from the SFT policy in runs/. All rows of
 a table and seed must start from the same SFT policy, so each run stores the hash of its weights, and a row with another
-one is refused.
+hash is refused.
 """
 
 import json
@@ -77,8 +77,8 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
 
 
 def _unique(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs without repeats, seed by seed. Of runs with equal settings, keep one that measures more, and one
-    that trains its policy itself, because the record of another lacks the cost of training."""
+    """Return the runs without repeats, seed by seed. Of runs with equal settings, prefer the run that measures more,
+    then the run that trains its policy itself, because other records lack the cost of training."""
     best_last = sorted(runs, key=lambda run: (run.measure is not None, run.trains))
     by_settings = {json.dumps(run.settings, sort_keys=True): run for run in best_last}
     return sorted((run for run in runs if run in by_settings.values()), key=lambda run: run.seed)
@@ -285,7 +285,7 @@ def _call(command: Sequence[str], log: Path, name: str) -> None:
     environment = os.environ | owned()
     with log.open("a", encoding="utf-8") as file:
         done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, check=False)
-    if (code := done.returncode) < 0:  # the last line of its log says nothing about that
+    if (code := done.returncode) < 0:  # a signal, which the last line of the log does not name
         raise _RunFailed(f"{name}: killed by signal {-code} ({log})")
     if code:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [f"exit code {code}"]

@@ -44,8 +44,8 @@ def read_found(name: str, table: Table, results: Path, folder: str = "tables", q
     """Return the table's finished runs by row and seed.
 
     Two kinds of runs are left out, with a line in the log: runs of seeds that the table does not list, and runs whose
-    settings differ from their row's current settings. Seeds added after results were seen would sooner or later make a
-    chance difference significant. Raises UserError if rows of one seed started from different SFT policies.
+    settings differ from their row's current settings. Seeds that are added after a look at the results would at some
+    point make a random difference significant. Raises UserError if rows of a seed started from different SFT policies.
     """
     runs = runs_of(name, table, [], table.seeds, folder, quick)
     settings = {(run.row, run.seed): json.loads(json.dumps(run.settings)) for run in runs}
@@ -184,7 +184,7 @@ def _mean_if_all(values: Sequence[float | None]) -> dict[str, Any] | None:
 
 
 def _curve_points(runs: Sequence[dict[str, Any]], table: Table) -> dict[int, dict[str, Any]]:
-    """Return the table's figure on the curve's queries at each of `curve_steps` that a run reached."""
+    """Return step -> the table's figure in the curve, mean over seeds, for each of `curve_steps` that a run reached."""
     points, figure = [point for run in runs for point in run["curve"]], f"eval/sampled/{table.figure}"
     values = {step: [point[figure] for point in points if point["step"] == step] for step in table.curve_steps}
     return {step: mean_over_seeds(of_step) for step, of_step in values.items() if of_step}
