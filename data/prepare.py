@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def prepare_alone(domain: Domain, config: Config, folder: Path, settings: dict) -> dict:
-    """Prepare the data under a lock, because runs share it; skip it if another process did the same meanwhile."""
+    """Prepare the data under a lock, because runs share it; do nothing if another process prepared it meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / ".lock"):
         return read_manifest(folder, settings) or prepare(domain, config, folder, settings)
@@ -147,7 +147,7 @@ def check_disjoint(folder: Path) -> None:
     test, rl = (read_queries(folder / f"{split}_queries.jsonl") for split in ("test", "rl"))
     trajectories = read_trajectories(folder / "sft.jsonl") if (folder / "sft.jsonl").is_file() else []
     openings = ((m["content"] for m in trajectory["messages"] if m["role"] == "user") for trajectory in trajectories)
-    sft = {same_query(next(opening, "")) for opening in openings}  # a system message may precede the query
+    sft = {same_query(next(opening, "")) for opening in openings}  # a system message may come before the query
     texts = [{same_query(query.query) for query in queries} for queries in (test, rl)]
     # items of a world may share a text but not a task
     shares_texts = any(len(unique) < len(queries) for unique, queries in zip(texts, (test, rl), strict=True))

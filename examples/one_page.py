@@ -131,7 +131,7 @@ def generate_turns(policy, tokenizer, trajectories, settings, greedy) -> list[li
 
 
 def take_turn(tokenizer, world, trajectory, turn_ids, settings) -> None:
-    """Append a generated turn and what its tool calls return; set `stop_reason` if the turn ends the trajectory."""
+    """Append a generated turn and the results of its tool calls; set `stop_reason` if it ends the trajectory."""
     extend(trajectory, turn_ids, is_own=True)
     is_whole = turn_ids[-1] == tokenizer.eos_token_id
     message = assistant_message(tokenizer.decode(turn_ids[:-1] if is_whole else turn_ids))

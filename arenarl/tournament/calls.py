@@ -49,7 +49,7 @@ async def attempt(
 def as_number(value: Any) -> float | None:
     """Return a real number as a float; None for a bool, for anything else, and if the float is not finite.
 
-    numpy's small types compare with a bound in their own range, so the conversion comes first.
+    The conversion comes before the check, because numpy's small types would convert the bound to their own range.
 
     >>> as_number(3), as_number(True), as_number("3"), as_number(10**400), as_number(float("nan"))
     (3.0, None, None, None, None)

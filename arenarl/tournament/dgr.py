@@ -67,7 +67,7 @@ def _greedy_order(arcs: set[Arc], entrants: list[int]) -> list[int]:
 
 
 def net_wins(arcs: Collection[Arc], entrants: Sequence[int]) -> dict[int, float]:
-    """Return wins minus losses, over the number of opponents, in -1 to 1, after the feedback arcs are removed.
+    """Return (wins - losses) / number of opponents, -1 to 1, after the feedback arcs are removed.
 
     0 beats 3 and is in a cycle with 1 and 2, whose arc (2, 0) is removed:
 

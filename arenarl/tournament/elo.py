@@ -1,8 +1,8 @@
 """TournO's batched Elo as a topology: play the pairs with the least certain outcome, and update ratings.
 
 Differs from TournO: both orders are judged (Eq. 3, ArenaRL), a draw is half a win, and no pair is judged twice. The
-budget of matches is always spent, even if ratings settle early. Uncertainty falls with the matches of either entrant,
-where TournO counts the meetings of the pair. Elo ratings depend on the order of the matches; the Bradley-Terry
+budget of matches is always spent, even if ratings settle early. A pair's uncertainty falls with all matches of either
+entrant; TournO counts the meetings of the pair. Elo ratings depend on the order of the matches; the Bradley-Terry
 estimate from the same outcomes does not.
 """
 

@@ -77,7 +77,7 @@ class GroupStage:
     def group_sizes(self, size: int) -> list[int]:
         """Return the sizes of as few groups as possible, as even as possible.
 
-        If even groups would not exceed `winners`, groups are filled one after the other.
+        If no even group would have more than `winners` entrants, groups are filled one after the other instead.
 
         >>> [GroupStage(group=4, winners=2).group_sizes(size) for size in (8, 9)]
         [[4, 4], [3, 3, 3]]

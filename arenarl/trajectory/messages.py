@@ -15,7 +15,7 @@ from typing import Any
 from arenarl.trajectory.text import MAX_NESTING, harmless, parse_json, storable, text_of
 
 _THOUGHT = re.compile(r"^\s*<think>\n?(.*?)\n?</think>\s*", re.DOTALL)
-# An action in text begins a line; elsewhere in a line "Action:" is only mentioned.
+# An action in text begins a line; "Action:" inside a line is not an action.
 ACTION_BEGINS = re.compile(r"^[ \t]*(?:Action:|\*\*Action:\*\*)", re.MULTILINE)
 _CALL_BEGINS, _CALL_ENDS = "<tool_call>", "</tool_call>"
 _ANSWER = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
@@ -179,7 +179,7 @@ def messages_of(turns: Iterable[Turn]) -> list[dict[str, Any]]:
 
 
 def with_system_prompt(messages: list[dict[str, Any]], system: str | None) -> list[dict[str, Any]]:
-    """Return the messages with `system` as their system message, or with none; their own is dropped."""
+    """Return the messages with `system` in place of their own system message; without one if it is None."""
     head = [{"role": "system", "content": system}] if system else []
     return head + (messages[1:] if messages[0]["role"] == "system" else messages)
 

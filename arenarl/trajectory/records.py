@@ -28,7 +28,7 @@ def write_jsonl(path: Path, records: Iterable[Any]) -> None:
 
 
 def append_step(path: Path, step: float, records: Iterable[dict[str, Any]]) -> None:
-    """Append the records of an optimizer step; each has a `step`. Records of this step or a later one are replaced.
+    """Append the records of an optimizer step; each has a `step`. They replace records of this and later steps.
 
     The first call of a process reads and rewrites the file. Later calls only append lines, unless they replace records
     or another process has changed the file. A kill may leave a part of the lines, which the resumed run replaces.

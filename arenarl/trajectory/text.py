@@ -16,8 +16,8 @@ MAX_RECORD_NESTING = 100  # depth of brackets in a record that holds tool calls
 def harmless(observation: str) -> str:
     """Break Qwen3's control tokens and our tags in an observation by a blank after "<".
 
-    Tool results are untrusted: a web page with whole control tokens could end its own message and speak as the policy.
-    Breaking the text works for every tokenizer, and the judge reads what the policy reads.
+    Tool results are untrusted: a web page with whole control tokens could end its own message and pose as the policy.
+    Broken tokens are safe for every tokenizer, and the judge reads the same text as the policy.
     """
     return storable(_CONTROL.sub("< ", observation))
 

@@ -89,7 +89,7 @@ class Trajectory:
 
     @property
     def is_void(self) -> bool:
-        """True if one of `VOID_ENDS` ended it: neither judged nor scored, and only included in counts of these."""
+        """True if one of `VOID_ENDS` ended it: it is neither judged nor scored, only counted by its stop reason."""
         return self.stop_reason in VOID_ENDS
 
     @property

@@ -34,11 +34,11 @@ class Catalogue:
                 return f"{title}, shelf {shelf}"
             if values.get("title") == title:
                 return f"copies: {copies}"
-        raise ToolError("nothing found")  # the policy sees it, and may try again
+        raise ToolError("nothing found")  # the policy sees this text and can try again
 
 
 class Librarian(Judge):
-    """Scores from 0 to 10 for each dimension of the rubric. It looks the facts up, so it needs no language model."""
+    """Score each dimension of the rubric from 0 to 10, by the catalogue's facts and without a language model."""
 
     def __init__(self, config=None):
         self.rubric = domain_rubric("library", "en")

@@ -8,7 +8,7 @@ from library import BOOKS, Catalogue
 
 
 def solve(query, rng):
-    """Return the messages of one trajectory. Half of them skip the copies, and a third are wordy."""
+    """Return the messages of one trajectory. Half of the trajectories omit the copies, and 30 % are wordy."""
     topic = next(topic for topic in BOOKS if topic in query)
     catalogue, (title, shelf, copies) = Catalogue(None, "en"), BOOKS[topic]
     messages = [{"role": "user", "content": query}]
