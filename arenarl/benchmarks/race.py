@@ -119,7 +119,7 @@ class RACE(Benchmark):
             by_prompt.append(records)
             if missing := next((task for task in tasks if composed(task.prompt) not in records), None):
                 problem = f"no record has the prompt of id {missing.id} in {tasks_file}"
-                raise UserError(f"{file}: {problem}; take both from one version of the benchmark")
+                raise UserError(f"{file}: {problem}; use one version of the benchmark for both")
         criteria, references = by_prompt
         items = []
         for task in tasks:

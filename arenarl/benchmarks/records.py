@@ -98,7 +98,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
         case ".json":
             rows = _parse(text_of_file(path), str(path))
             if not isinstance(rows, list):
-                raise UserError(f"{path} is not a list of records; take this benchmark's file")
+                raise UserError(f"{path} is not a list of records; use this benchmark's file")
             yield from ((f"record {number}", row) for number, row in enumerate(rows, start=1))
         case _:
             for number, line in enumerate(lines_of(path), start=1):
@@ -145,7 +145,7 @@ def _xlsx_rows(path: Path) -> Iterator[tuple[str, Any]]:
             for number, row in enumerate(rows, start=2):
                 cells += max(1, len(row))
                 if cells > _MOST_CELLS:
-                    raise UserError(f"{path}, line {number}: the sheet has too many cells; take the official file")
+                    raise UserError(f"{path}, line {number}: the sheet has too many cells; use the official file")
                 if filled := _filled_cells(zip(head, row, strict=False)):
                     yield f"line {number}", filled
     except (UserError, MemoryError):

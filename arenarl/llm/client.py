@@ -543,7 +543,7 @@ def _check_machines(limits: JudgesConfig) -> None:
     for key in ("max_calls", "max_cost"):
         if (limit := getattr(limits, key)) is not None:
             raise UserError(
-                f"judge.{key}={limit}: {place}, so each could spend as much; {remedy}, or leave the limit out"
+                f"judge.{key}={limit}: {place}, so each could spend the whole limit; {remedy}, or leave the limit out"
             )
     say_once(f"{place}: limits hold per machine, and each pays for its own replies; to share them, {remedy}")
 

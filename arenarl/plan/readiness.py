@@ -60,7 +60,7 @@ def check_readiness(
         gpus = f"{stage.gpus} GPU{'s' * (stage.gpus > 1)} of {stage.gpu.memory_gb:g} GB"
         report(f"plan for {gpus}: {'; '.join(stage.misfits) or 'fits'}; for other GPUs: python -m arenarl.plan")
         if stage.refusal:
-            report(f"only without GPUs: {stage.refusal}")
+            report(f"starts only without GPUs: {stage.refusal}")
     report(_check_disk(stage, folder))
 
 

@@ -182,8 +182,8 @@ def _conclude(arguments: argparse.Namespace, candidates: Candidates, ranker: Ran
     if unranked:
         lines = ", ".join(map(str, unranked[:_SHOWN])) + (", …" if len(unranked) > _SHOWN else "")
         print(f"{len(unranked):,} groups have candidates without a rank (null), because verdicts are missing: "
-              f"lines {lines}. To repeat calls that had no reply, remove {arguments.out} and rerun; replies that could "
-              "not be read come from the store again, unless --store names another file")  # fmt: skip
+              f"lines {lines}. To repeat calls without a reply, remove {arguments.out} and rerun; to repeat unreadable "
+              "replies, which the store keeps, also name another --store")  # fmt: skip
     for path, lines in ((arguments.pairs, preference_pairs), (arguments.best, best_candidates)):
         if path:
             print(f"written: {path}, {write_lines(path, lines(pairs())):,} lines")

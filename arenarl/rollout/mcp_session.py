@@ -204,7 +204,7 @@ class Session:
         self._connecting: InFlight[None] = InFlight()
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
-        """Run a tool call. In a shared session, a call that fails is repeated once, after a reconnect.
+        """Run a tool call. If the server of a shared session is gone, reconnect and repeat the call once.
         Raises ToolError as `Connection.call` does, ServerGone if the server dies again or does not start."""
         connection = await self._open_connection()
         try:

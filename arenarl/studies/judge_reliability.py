@@ -247,7 +247,7 @@ def check(
         labels_P = true_labels(examine, pairs)
     answered = [pair for pair in pairs if all(one.answer for one in pair[1:])]
     if injects and not answered:
-        raise UserError("--injections adds a sentence to answers, and no pair has two; leave it out")
+        raise UserError("no pair has two answers, to which --injections adds a sentence; leave it out")
     judge, start = make_judge(config.judge.train, domain, examine, client, config.seed), time.monotonic()
     scores = asyncio.run(judge_all(judge, groups, pairs, repeats))
     seconds = round(time.monotonic() - start)

@@ -82,7 +82,7 @@ def check_zip(path: Path, largest: int) -> None:
     if any(member.flag_bits & _ENCRYPTED for member in members):
         raise UserError(f"{path} is encrypted with a password; save it without one")
     if (size := sum(member.file_size for member in members)) > largest:
-        raise UserError(f"{path} unpacks to {size:,} bytes, more than {largest:,}; take the official file")
+        raise UserError(f"{path} unpacks to {size:,} bytes, more than {largest:,}; use the official file")
 
 
 def _add_current_folder() -> None:

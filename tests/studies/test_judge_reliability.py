@@ -273,7 +273,7 @@ def test_injections_leave_out_pairs_without_two_answers(check_judge, taught, tmp
     assert [second.messages for *_, second in injected] == [other["messages"]]
     write_jsonl(tmp_path / "labels.jsonl", [pair | {"second": unanswered}])
     monkeypatch.setattr(reliability, "judge_all", None)  # the error comes before any call
-    with pytest.raises(UserError, match="--injections adds a sentence to answers, and no pair has two; leave it out"):
+    with pytest.raises(UserError, match="no pair has two answers, to which --injections adds a sentence; leave it out"):
         check_judge(*EMBEDDED, "--labels", "labels.jsonl")
 
 

@@ -76,7 +76,7 @@ class Solver:
         return url if url in results else None
 
     async def facts(self, url: str, attribute: str) -> list[Fact]:
-        """Return the page's facts with this attribute. Open the page if none was read yet."""
+        """Return the page's known facts with this attribute. Without one, the habit `read` opens the page first."""
         if self.habits["read"] and all(fact.attribute != attribute for fact in self.known[url]):
             await self._open_once(url)
         return [fact for fact in self.known[url] if fact.attribute == attribute]

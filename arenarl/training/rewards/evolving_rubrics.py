@@ -1,5 +1,5 @@
 """Evolving rubrics (RLER; DR Tulu, arXiv 2511.19399): score a group by its query's checklist and by rubrics that the
-judge writes in view of the group.
+judge writes for the group.
 
 One call per group shows all answers and the query's present rubrics, and returns new ones: merits, with the weight 1,
 and faults, with the weight -1. One call per trajectory then checks the checklist and all rubrics. Rubrics without
