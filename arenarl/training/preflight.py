@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from arenarl.config.checks import check_groups
 from arenarl.config.command_line import parse_arguments
-from arenarl.config.schema import Config
+from arenarl.config.schema import Config, RLConfig
 from arenarl.domains.prepared import manifest_of, refuse_other_data
 from arenarl.run.trainer_arguments import check_deepspeed, refuse_lost_updates
 from arenarl.system.errors import UserError, missing, run_cli
@@ -95,11 +95,16 @@ def preflight_sft(config: Config, arguments: Namespace, provenance: Provenance) 
     refuse_other_data(config.data, config.environment, "sft")
     _check_optimizer(config, "sft", arguments)
 
+    from arenarl.domains.domain import make_domain
     from arenarl.rollout.backends import require_template
     from arenarl.rollout.policy import load_tokenizer, require_model, require_trainable
     from arenarl.rollout.system_prompt import keep_system_prompt
     from arenarl.run.stage import is_done, start_stage
+    from arenarl.training.queries import training_queries
 
+    # after SFT, RL would refuse them; a config without RL's keys is for SFT alone
+    if config.rl != RLConfig() and (data.parent / "rl_queries.jsonl").is_file():
+        training_queries(make_domain(config.environment, config.data), config.rl, config.reward.name, None)
     model = config.policy.model
     policy = require_trainable(require_model(model), config.policy) if model else None
     if policy:

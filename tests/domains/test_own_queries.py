@@ -1,6 +1,7 @@
 """A user's own queries, without constraints and baselines: no truth, and LLM judges."""
 
 import asyncio
+from argparse import Namespace
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from parts import domain_of, examiner_of, trainer_judge_of, training_queries_of
 from scripts import ROOT
 
 from arenarl.config.load import load_config
-from arenarl.config.schema import JudgeConfig
+from arenarl.config.schema import JudgeConfig, RLConfig
 from arenarl.judges.factory import refuse_without_truth
 from arenarl.judges.judge import true_quality
 from arenarl.judges.llm import LLMJudge
@@ -18,7 +19,7 @@ from arenarl.judges.server import JudgeServer
 from arenarl.plan.estimate import count_test_queries, print_estimate
 from arenarl.system.errors import UserError
 from arenarl.training.metrics import group_records, outcome_metrics
-from arenarl.training.preflight import _check_answers
+from arenarl.training.preflight import _check_answers, preflight_sft
 from arenarl.training.rewards.group import GroupOutcome
 from arenarl.training.sft_data import warn_of_untaught
 from arenarl.trajectory import RolloutGroup, read_jsonl, write_jsonl
@@ -76,6 +77,22 @@ def test_sft_trajectories_without_an_answer_are_refused_or_counted(config, tmp_p
         assert (what in capsys.readouterr().out) == (outcome == "counted")
     config.environment = world  # it ends its trajectories itself
     _check_answers(config, path)
+
+
+def test_rl_keys_that_the_queries_cannot_meet_are_refused_before_sft(config, tmp_path):
+    answer = {"role": "assistant", "content": "<answer>\nWarm clothes.\n</answer>"}
+    write_jsonl(tmp_path / "data" / "sft.jsonl", [{"messages": [{"role": "user", "content": "?"}, answer]}])
+
+    def check():
+        assert preflight_sft(config, Namespace(check=True), lambda *_: {}) is None
+
+    check()
+    for change, words in ({"groups": 5}, "fewer than rl.groups=5"), ({"subtasks": ["hiking"]}, "no query of hiking"):
+        config.rl = replace(config.rl, **change)
+        with pytest.raises(UserError, match=words):
+            check()
+    config.rl, config.name = RLConfig(), "sft-alone"  # is not refused, although rl.groups is 8 by default
+    check()
 
 
 def test_own_queries_are_read_with_their_subtask_and_the_plan_needs_baselines(config, capsys):
