@@ -37,11 +37,10 @@ def main() -> None:
     )
     from arenarl.rollout.system_prompt import system_prompt
     from arenarl.run.checkpoints import CheckpointMarker, TrainingBar, last_checkpoint
-    from arenarl.run.processes import enable_gradient_bucket_view
     from arenarl.run.timing import timed
     from arenarl.run.tracking import start_tracking
     from arenarl.training import sft_data
-    from arenarl.training.sft_internals import RightPaddedTrainer
+    from arenarl.training.sft_internals import RightPaddedTrainer, prepare_gradients
 
     data, actions = Path(config.data.folder) / "sft.jsonl", config.environment.actions
     start_tracking(config, folder)
@@ -74,7 +73,7 @@ def main() -> None:
             callbacks=[CheckpointMarker(stopwatch)],
             peft_config=lora_config(config.policy.lora_rank),
         )
-        enable_gradient_bucket_view(trainer)
+        prepare_gradients(trainer)
         bar = TrainingBar("sft")
         bar.attach(trainer)
         if config.sft.stop_at_valid is not None:

@@ -304,6 +304,19 @@ def lora_config(rank: int) -> "LoraConfig | None":
     return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM") if rank else None
 
 
+def freeze_unread_parts(model: PreTrainedModel) -> None:
+    """Freeze the parts of a model, and LoRA's adapters in them, that read images or sounds.
+    Text gives them no gradient, for which several processes (DDP) would wait."""
+    from peft import PeftModel
+
+    base = model.get_base_model() if isinstance(model, PeftModel) else model
+    if base.config.get_text_config() is base.config:
+        return
+    read = {id(weights) for part in (base.get_decoder(), base.get_output_embeddings()) for weights in part.parameters()}
+    for weights in base.parameters():
+        weights.requires_grad_(weights.requires_grad and id(weights) in read)
+
+
 def lora_layers(model: "PeftModel") -> "dict[str, LoraLayer]":
     """Return the linear layers that LoRA adapts, by their names in the base model."""
     from peft.tuners.lora import LoraLayer

@@ -6,7 +6,7 @@ In evaluation and difficulty each process takes a share of the queries; in train
 import os
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 from accelerate import PartialState
@@ -15,9 +15,6 @@ from arenarl.config.schema import Config
 from arenarl.run.trainer_arguments import LONGEST_WAIT_S
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count
-
-if TYPE_CHECKING:
-    from transformers import Trainer
 
 T = TypeVar("T")
 
@@ -53,8 +50,3 @@ def own_share(queries: Sequence[T]) -> Sequence[T]:
     """Return this process's share of the queries, or of any sequence in the order of the queries."""
     state = PartialState()
     return queries[state.process_index :: state.num_processes]
-
-
-def enable_gradient_bucket_view(trainer: "Trainer") -> None:
-    """Let DDP store gradients inside its averaging buckets: saves four bytes per parameter, changes no value."""
-    trainer.accelerator.ddp_handler.gradient_as_bucket_view = True

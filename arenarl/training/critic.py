@@ -13,7 +13,7 @@ from accelerate.utils import broadcast
 from transformers import TrainerCallback
 
 from arenarl.config.schema import PolicyConfig, RLConfig
-from arenarl.rollout.policy import load_model, lora_config
+from arenarl.rollout.policy import freeze_unread_parts, load_model, lora_config
 from arenarl.run.checkpoints import checkpoint_folder
 from arenarl.training.trl_internals import Rows
 
@@ -66,8 +66,9 @@ class Critic(TrainerCallback):
             (squared / 2).backward()
             error += squared.detach()
         tokens = self.accelerator.reduce(rows.own_BT.sum()).clamp(min=1)
-        for parameter in self.trained:
-            parameter.grad = self.accelerator.reduce(parameter.grad) / tokens
+        for parameter in self.trained:  # no gradient: an adapter of a layer that is never called, as Jamba's dt_proj
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            parameter.grad = self.accelerator.reduce(gradient) / tokens
         torch.nn.utils.clip_grad_norm_(self.trained, self.rl.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -102,11 +103,13 @@ def _with_value_head(path: str, policy: PolicyConfig) -> torch.nn.Module:
     model.set_output_embeddings(head)
     if policy.gradient_checkpointing:
         model.gradient_checkpointing_enable()
-    if not policy.lora_rank:
-        return model
-    from peft import get_peft_model
+    if policy.lora_rank:
+        from peft import get_peft_model
 
-    return get_peft_model(model, replace(lora_config(policy.lora_rank), modules_to_save=["lm_head"]))
+        name = next(name for name, module in model.named_modules() if module is head)  # lm_head in most architectures
+        model = get_peft_model(model, replace(lora_config(policy.lora_rank), modules_to_save=[name]))
+    freeze_unread_parts(model)
+    return model
 
 
 def mean_of(values_BT: torch.Tensor, own_BT: torch.Tensor, accelerator: Accelerator) -> torch.Tensor:

@@ -19,7 +19,7 @@ from arenarl.config.schema import Config
 from arenarl.rollout.policy import load_to_generate, save_policy
 from arenarl.run.checkpoints import CheckpointMarker, TrainingBar, last_checkpoint
 from arenarl.run.marks import MARK, damage, policy_file
-from arenarl.run.processes import enable_gradient_bucket_view, join_processes, own_share
+from arenarl.run.processes import join_processes, own_share
 from arenarl.run.timing import Stopwatch
 from arenarl.run.tracking import log
 from arenarl.system.atomic_files import as_stored, json_hash, remove
@@ -28,6 +28,7 @@ from arenarl.system.progress import is_main_process, say
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.methods import offline_method
 from arenarl.training.methods.method import Example
+from arenarl.training.sft_internals import prepare_gradients
 from arenarl.training.step import TrainingStep
 from arenarl.training.trl_adapter import prompt_dataset
 from arenarl.trajectory import Query, RolloutGroup, append_step, read_jsonl, write_jsonl
@@ -126,7 +127,7 @@ class Rounds:
             problem = f"none of {folder.name}'s optimizer steps ({steps}) has the full rate; lower it below {steps}"
             say(f"rl.warmup_steps={rl.warmup_steps}: {problem}")
         trainer = self.method.make_trainer(self.config, policy, list(examples), folder, self.step.engine.tokenizer)
-        enable_gradient_bucket_view(trainer)
+        prepare_gradients(trainer)
         trainer.add_callback(CheckpointMarker(self.stopwatch))
         self.bar.attach(trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))

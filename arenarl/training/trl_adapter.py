@@ -23,7 +23,6 @@ from arenarl.rollout.policy import lora_config
 from arenarl.rollout.weight_sync import GeneratorWeights
 from arenarl.run.checkpoints import checkpoint_folder, finish_marks
 from arenarl.run.marks import MARK
-from arenarl.run.processes import enable_gradient_bucket_view
 from arenarl.run.trainer_arguments import clip_norm, common_arguments, deepspeed_file, on_one_gpu, start_deepspeed
 from arenarl.system.errors import UserError
 from arenarl.system.progress import process_count, say
@@ -31,6 +30,7 @@ from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.arena import Arena
 from arenarl.training.methods import online_method
+from arenarl.training.sft_internals import prepare_gradients
 from arenarl.training.step import TrainingStep
 from arenarl.training.trl_internals import OwnTokensTrainer, generating, save_checkpoint, step_metrics
 from arenarl.trajectory import Query
@@ -58,7 +58,7 @@ def make_trainer(
         trainer.advantages = make_advantages(trainer, policy, config, lambda: step.batch.judged())
     balanced = config.rl.balance_micro_batches
     trainer.balances_micro_batches = torch.cuda.is_available() if balanced is None else balanced
-    enable_gradient_bucket_view(trainer)
+    prepare_gradients(trainer)
     between_steps.trainer = trainer
     if config.rollout.backend != "transformers" or config.rl.steps_ahead:
         trainer.generator_weights = GeneratorWeights(trainer, step.engine, queries, config, step.wait)

@@ -23,6 +23,7 @@ from arenarl.config.schema import PolicyConfig
 from arenarl.rollout import policy
 from arenarl.rollout.environment import check_tools
 from arenarl.rollout.policy import (
+    freeze_unread_parts,
     load_model,
     load_tokenizer,
     lora_config,
@@ -37,6 +38,21 @@ from arenarl.trajectory import assistant_text
 
 PROPERTIES = {f"argument_{n}": {"type": "string"} for n in range(200)}
 TOOLS = [{"function": {"name": "find", "parameters": {"properties": PROPERTIES}}}]
+
+
+@pytest.mark.parametrize("lora_rank", [0, 2])
+@pytest.mark.parametrize("make", [tiny_models.qwen3_5, tiny_models.gemma3])
+def test_exactly_the_parts_of_a_multimodal_model_that_read_text_are_trained(make, lora_rank):
+    """DDP stops at a weight that is trained but gets no gradient."""
+    model = tiny_models.build(make())
+    model = get_peft_model(model, lora_config(lora_rank)) if lora_rank else model
+    before = {name for name, weights in model.named_parameters() if weights.requires_grad}
+    ids = torch.arange(5, 25)[None]
+    model(input_ids=ids, labels=ids).loss.backward()
+    with_gradient = {name for name, weights in model.named_parameters() if weights.grad is not None}
+    freeze_unread_parts(model)
+    assert {name for name, weights in model.named_parameters() if weights.requires_grad} == with_gradient
+    assert with_gradient < before
 
 
 def test_a_vocabulary_without_room_for_the_tools_json_is_refused_with_the_minimum():

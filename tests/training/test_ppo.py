@@ -12,12 +12,14 @@ import torch
 from accelerate import Accelerator
 from methods import REWARDS, loss_by_hand
 from scripts import ENVIRONMENT
+from transformers import GPTNeoXJapaneseConfig
 
 from arenarl.config.load import load_config
-from arenarl.config.schema import PolicyConfig
+from arenarl.config.schema import PolicyConfig, RLConfig
 from arenarl.plan.stage import Stage
-from arenarl.training.critic import FILE, _with_value_head, whiten
+from arenarl.training.critic import FILE, Critic, whiten
 from arenarl.training.methods.ppo import generalized_advantages
+from arenarl.training.trl_internals import Rows
 
 PPO = "methods/ppo"
 
@@ -146,13 +148,24 @@ def test_with_lora_the_critic_trains_adapters_and_its_whole_head_in_float32(ppo,
     assert critic.model.get_base_model().lm_head.modules_to_save["default"].weight.abs().max() > 0
 
 
+def gpt_neox_japanese():
+    """Return a config of a model whose output embedding is not called lm_head."""
+    sizes = {key: value for key, value in tiny_models.SMALL.items() if "key_value" not in key}
+    return GPTNeoXJapaneseConfig(**sizes, architectures=["GPTNeoXJapaneseForCausalLM"])
+
+
 @pytest.mark.parametrize("lora_rank", [0, 2])
-@pytest.mark.parametrize("make", [tiny_models.qwen3_5, tiny_models.gemma3])
-def test_the_critic_of_a_multimodal_model_gives_one_value_per_token(make, lora_rank, tmp_path):
+@pytest.mark.parametrize("make", [tiny_models.qwen3_5, tiny_models.gemma3, gpt_neox_japanese])
+def test_the_critic_of_another_architecture_learns_one_value_per_token(make, lora_rank, tmp_path):
     tiny_models.build(make()).save_pretrained(tmp_path)
-    critic = _with_value_head(str(tmp_path), PolicyConfig(dtype="float32", lora_rank=lora_rank))
-    values = critic(input_ids=torch.arange(10, 40)[None]).logits
-    assert values.shape == (1, 30, 1) and not values.any() and values.requires_grad
+    config, rl = PolicyConfig(dtype="float32", lora_rank=lora_rank), RLConfig(critic_learning_rate=1e-2)
+    critic, own = Critic(str(tmp_path), config, rl, Accelerator(cpu=True)), torch.ones(2, 8, dtype=torch.long)
+    unused = torch.nn.Parameter(torch.ones(3))  # as an adapter of a layer that is never called
+    critic.trained.append(unused)
+    rows = Rows(torch.arange(10, 34).view(2, 12), torch.ones(2, 12, dtype=torch.long), own)
+    assert critic.values(rows).shape == own.shape and not critic.values(rows).any()
+    errors = [critic.fit(rows, own.float()) for _ in range(4)]
+    assert errors == sorted(errors, reverse=True) and errors[-1] < 0.9 and unused.tolist() == [1, 1, 1]
 
 
 def test_the_plan_counts_the_critic():
