@@ -23,7 +23,7 @@ from arenarl.trajectory import Query, parse_json
 
 # A schema with one of these keys may allow arguments that its properties do not list.
 _NAMES_MORE = {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"}
-_LARGEST_REWARD = 1e15  # so that squares of rewards are finite in float32
+LARGEST_REWARD = 1e15  # so that squares of rewards are finite in float32
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ def sum_of_rewards(rewards: Iterable[float]) -> float:
 
 
 def _finite_reward(reward: Any) -> float:
-    if not abs(reward) <= _LARGEST_REWARD:
-        raise ValueError(f"the reward {reward} is not finite, or beyond ±{_LARGEST_REWARD:g}")
+    if not abs(reward) <= LARGEST_REWARD:
+        raise ValueError(f"the reward {reward} is not finite, or beyond ±{LARGEST_REWARD:g}")
     return float(reward)
 
 

@@ -79,11 +79,12 @@ def test_judge_calls_are_counted_and_exceptions_keep_their_traceback(reward, wra
 
 
 @pytest.mark.parametrize("wrong", [
-    "[1.0]", "[1, 2, math.nan]", "[1, 2, math.inf]", "[True, False, True]", "['1', 2, 3]", "None", "3", "'abc'",
+    "[1.0]", "[1, 2, math.nan]", "[1, 2, math.inf]", "[1, 2, -1e30]", "[True, False, True]", "['1', 2, 3]", "None",
+    "3", "'abc'",
     "[[1]] * 3", "{0: 1.0, 1: .5, 2: 0.0}", "{1.0, .5, .2}", "b'abc'", "{0: 1, 1: 2, 2: 3}.keys()",
 ])  # fmt: skip
 def test_a_wrong_return_value_stops_the_run_with_one_line(reward, wrong):
-    words = "must return a finite number or None for each of the 3 trajectories; for query q it returned"
+    words = r"must return a number within ±1e\+15, or None, for each of the 3 trajectories; for query q it returned"
     with pytest.raises(UserError, match=words) as caught:
         reward(f"return {wrong}")
     assert "\n" not in str(caught.value)

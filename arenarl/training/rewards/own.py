@@ -1,4 +1,5 @@
-"""A user's own reward function, which must return a finite number or None for each trajectory.
+"""A user's own reward function, which must return a number or None for each trajectory. Like an environment's rewards,
+numbers beyond ±1e15 are refused: as float32, their squares are infinite, and all advantages of the group would be 0.
 
 Any other return value stops the run with a one-line error. An exception in the function keeps its traceback.
 """
@@ -9,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from arenarl.judges.judge import JUDGE_CALLS, Judge
+from arenarl.rollout.environment import LARGEST_REWARD
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import import_named
 from arenarl.tournament.calls import as_number
@@ -39,11 +41,12 @@ def own_reward(name: str) -> Reward:
         result = await result if inspect.isawaitable(result) else result
         is_sequence = isinstance(result, Iterable) and not isinstance(result, _NOT_REWARDS)
         rewards = list(result) if is_sequence else [result]
-        are_finite = all(reward is None or as_number(reward) is not None for reward in rewards)
-        if len(rewards) != len(sound) or not are_finite:
+        numbers = [as_number(reward) for reward in rewards if reward is not None]
+        are_usable = all(number is not None and abs(number) <= LARGEST_REWARD for number in numbers)
+        if len(rewards) != len(sound) or not are_usable:
             raise UserError(
-                f"reward.name={name} must return a finite number or None for each of the {len(sound)} trajectories; "
-                f"for query {incoming.query.query_id} it returned {result!r:.200}"
+                f"reward.name={name} must return a number within ±{LARGEST_REWARD:g}, or None, for each of the "
+                f"{len(sound)} trajectories; for query {incoming.query.query_id} it returned {result!r:.200}"
             )
         next_reward = iter([None if reward is None else float(reward) for reward in rewards])
         rewards_G = [None if trajectory.is_void else next(next_reward) for trajectory in trajectories]
