@@ -11,6 +11,7 @@ all trajectories are sampled.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from itertools import groupby
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def tournament_reward(
     max_calls: int | None = None,
     max_cost: float | None = None,
     max_failure_share: float = 0.2,
-    turn_ends: Collection[int] = (),
+    turn_ends: Collection[int | None] = (),
     **tournament: Any,
 ) -> RewardFunction:
     """Return an async reward function for TRL: 1 for the first of a group, 0 for the last, None if it has no rank.
@@ -62,8 +63,8 @@ def tournament_reward(
             configs/rubrics/writing_<language>.yaml.
         language: language of the judge's prompt, en or zh.
         concurrency, store, max_calls, max_cost, max_failure_share: as under `judge` in docs/config.md.
-        turn_ends: token ids that end a complete completion: the tokenizer's `eos_token_id` and `pad_token_id`. Without
-            them, completions truncated at `max_completion_length` are judged as they are.
+        turn_ends: token ids that end a complete completion: the tokenizer's `eos_token_id` and `pad_token_id`, which
+            may be None. Without them, completions truncated at `max_completion_length` are judged as they are.
         tournament: keys as under `tournament` in docs/config.md, such as `topology`.
 
     Raises:
@@ -80,13 +81,13 @@ def tournament_reward(
     made, client = open_judge("tournament_reward", judge, rubric, language, config.judge, f"{config.name}/reward")
     verifier = Verifier(config.judge.verifier, client)
     arena = Arena(made, config.reward, config.tournament, config.group_stage, verifier, seed)
-    verdicts = VerdictWatch(max_failure_share)
+    verdicts, ends = VerdictWatch(max_failure_share), _token_ids(turn_ends)
 
     async def reward(
         prompts: Rows, completions: Rows, completion_ids: Sequence[Sequence[int]] = (), log_metric: Log | None = None,
         **_: Any,
     ) -> list[float | None]:  # fmt: skip
-        cut = [not {*ids[-1:]} & {*turn_ends} for ids in completion_ids] if turn_ends else None
+        cut = [not {*ids[-1:]} & ends for ids in completion_ids] if ends else None
         groups = read_groups(prompts, completions, num_generations, language, cut)
         outcomes = await asyncio.to_thread(arena.reward_groups, groups)
         arena.learn(num_generations, [outcome.scored_calls for outcome in outcomes])
@@ -100,6 +101,16 @@ def tournament_reward(
 
     reward.__name__ = "tournament"
     return reward
+
+
+def _token_ids(turn_ends: Any) -> set[int]:
+    """Return the token ids without None. Raises UserError for other values, which would mark all completions as cut."""
+    given = list(turn_ends) if isinstance(turn_ends, Collection) else [turn_ends]
+    ids = [end for end in given if end is not None]
+    if not all(isinstance(end, Integral) for end in ids) or (isinstance(turn_ends, Collection) and given and not ids):
+        how = "pass {tokenizer.eos_token_id, tokenizer.pad_token_id}"
+        raise UserError(f"tournament_reward: turn_ends={turn_ends!r:.100} must hold token ids; {how}")
+    return set(ids)
 
 
 def read_groups(

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -57,12 +58,27 @@ def test_no_verdict_gives_no_reward_and_no_answer_or_a_truncated_one_the_last_ra
     assert silent is None and high > low > empty == calling
     rows = {"completions": [reply(text) for text in "3978"], "completion_ids": [[5, 1], [5, 6], [5, 0], []]}
     known, unknown = (
-        tournament_reward(Number(), num_generations=4, topology="round_robin", turn_ends=ends) for ends in ({0, 1}, ())
+        tournament_reward(Number(), num_generations=4, topology="round_robin", turn_ends=ends)
+        for ends in ({0, 1, None}, ())  # a tokenizer without a padding token has None
     )
     whole, cut, best, empty = asyncio.run(known(prompts=[USER] * 4, **rows))
     assert best > whole > cut == empty and asyncio.run(unknown(prompts=[USER] * 4, **rows))[1] == 1.0
     with pytest.raises(UserError, match="4 prompts, 4 completions and 0 completion_ids; pass one of each per row"):
         asyncio.run(known(prompts=[USER] * 4, completions=rows["completions"]))
+
+
+@pytest.mark.parametrize("ends", [0, np.array([0])])
+def test_a_single_token_id_ends_turns_too(ends):
+    function = tournament_reward(Number(), num_generations=2, turn_ends=ends)
+    rows = {"prompts": ["q"] * 2, "completions": ["3", "9"], "completion_ids": [[5, 0], [5, 6]]}
+    assert asyncio.run(function(**rows)) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("ends", ["</s>", {"<|im_end|>"}, {None}, [[1]], 1.5])
+def test_turn_ends_without_token_ids_are_refused_before_the_training(ends):
+    """They would mark every completion as cut, so that all rewards are equal."""
+    with pytest.raises(UserError, match="must hold token ids; pass {tokenizer.eos_token_id, tokenizer.pad_token_id}"):
+        tournament_reward(Number(), num_generations=2, turn_ends=ends)
 
 
 @pytest.mark.parametrize(("text", "thought", "answer"), [
