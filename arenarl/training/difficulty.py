@@ -25,11 +25,11 @@ from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.marks import MARK, damage, write_mark
 from arenarl.run.settings import settings_of
 from arenarl.run.weights import hash_weights
-from arenarl.system.atomic_files import read_json, write_json
+from arenarl.system.atomic_files import json_hash, read_json, write_json
 from arenarl.system.errors import UserError, keep_tracebacks, run_cli
 from arenarl.system.progress import Bar, is_main_process, say
 from arenarl.system.seeds import stable_seed
-from arenarl.trajectory import Query, read_jsonl, write_jsonl
+from arenarl.trajectory import Query, write_jsonl
 
 if TYPE_CHECKING:
     from arenarl.rollout.engine import RolloutEngine
@@ -40,7 +40,8 @@ BATCH = 64  # queries per write of the file
 def pass_rates(
     engine: "RolloutEngine", verifier: Verifier, queries: Sequence[Query], config: Config
 ) -> list[dict[str, Any]]:
-    """Return a record per query: `query_id` and `pass_rate`, None where a verdict is missing."""
+    """Return a record per query: `query_id`, the hash of its `task`, and `pass_rate`, None where a verdict is
+    missing."""
     from arenarl.rollout.engine import Attempt
 
     samples = config.rl.difficulty.samples
@@ -58,7 +59,10 @@ def pass_rates(
     verdicts = asyncio.run(verify())
     by_query = [verdicts[index : index + samples] for index in range(0, len(verdicts), samples)]
     rates = [None if None in of_query else sum(of_query) / samples for of_query in by_query]
-    return [{"query_id": query.query_id, "pass_rate": rate} for query, rate in zip(queries, rates, strict=True)]
+    return [
+        {"query_id": query.query_id, "task": json_hash(query.task), "pass_rate": rate}
+        for query, rate in zip(queries, rates, strict=True)
+    ]
 
 
 def rate_settings(config: Config, policy: str) -> dict[str, Any]:
@@ -83,7 +87,7 @@ def measure(config: Config) -> None:
     from arenarl.rollout.policy import require_model
     from arenarl.run.processes import join_processes, own_share
     from arenarl.run.stage import fix_randomness
-    from arenarl.training.queries import pass_rate_file, training_queries
+    from arenarl.training.queries import pass_rate_file, read_rates, training_queries
 
     difficulty, path = config.rl.difficulty, config.pass_rates
     join_processes(config)
@@ -101,7 +105,7 @@ def measure(config: Config) -> None:
     if problem := damage(path.parent, pass_rate_file):
         say(f"{path.parent} is damaged: {problem}; measuring all pass rates again")
         is_current = False
-    records = {record["query_id"]: record for record in read_jsonl(path)} if is_current and path.is_file() else {}
+    records = read_rates(path, queries) if is_current else {}
     fix_randomness(config)
     PartialState().wait_for_everyone()  # all processes have read the file
     if is_main_process():

@@ -1,5 +1,6 @@
 """Select the queries that RL trains on."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from arenarl.domains.domain import Domain
 from arenarl.domains.known_answers import has_answer
 from arenarl.run.marks import damage
 from arenarl.run.weights import hash_weights
-from arenarl.system.atomic_files import read_json
+from arenarl.system.atomic_files import json_hash, read_json
 from arenarl.system.errors import UserError, one_line
 from arenarl.system.progress import is_main_process
 from arenarl.training.rewards import REWARDS
@@ -56,7 +57,7 @@ def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Pa
     if problem := damage(path.parent, pass_rate_file):
         how = "restore it, or run python -m arenarl.training.difficulty again"
         raise UserError(f"rl.difficulty.filter: {path.parent} is damaged: {problem}; {how}")
-    rates = _read_rates(path) if path.is_file() else {}
+    rates = {query_id: record["pass_rate"] for query_id, record in read_rates(path, queries).items()}
     closed = [query.query_id for query in queries if has_answer(query)]
     if missing := [query_id for query_id in closed if query_id not in rates]:
         raise UserError(
@@ -68,17 +69,22 @@ def of_right_difficulty(queries: list[Query], bounds: DifficultyConfig, path: Pa
     return [query for query in queries if not has_answer(query) or query.query_id in kept]
 
 
-def _read_rates(path: Path) -> dict[str, float | None]:
-    """Return the pass rates by query; None where a verdict is missing. Raises UserError for a line without a rate."""
-    rates = {}
-    for record in read_jsonl(path):
+def read_rates(path: Path, queries: Sequence[Query]) -> dict[str, dict[str, Any]]:
+    """Return the file's records by query: `query_id`, `pass_rate`, None where a verdict is missing, and `task`, which
+    files of earlier versions lack.
+
+    The record of a query whose task has changed since is left out. Raises UserError for a line without a rate.
+    """
+    records, tasks = {}, {query.query_id: json_hash(query.task) for query in queries}
+    for record in read_jsonl(path) if path.is_file() else ():
         match record:
             case {"query_id": str(query_id), "pass_rate": None | int() | float() as rate} if 0 <= (rate or 0) <= 1:
-                rates[query_id] = rate
+                if query_id not in tasks or record.get("task", tasks[query_id]) == tasks[query_id]:
+                    records[query_id] = record
             case _:
                 what = f"{one_line(record)} is not an object with query_id and a pass_rate from 0 to 1, or null"
                 raise UserError(f"{path}: {what}; correct it, or run python -m arenarl.training.difficulty")
-    return rates
+    return records
 
 
 def pass_rate_file(name: str) -> bool:

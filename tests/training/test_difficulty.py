@@ -119,6 +119,24 @@ def test_runs_with_other_queries_keep_each_others_pass_rates(config, rolled_out)
     assert sorted(record["query_id"] for record in read_jsonl(config.pass_rates)) == [f"q{k}" for k in range(6)]
 
 
+@pytest.mark.parametrize("change", [{"query": "Another question?"}, {"constraints": KNOWN | {"answer": "z"}}])
+def test_a_query_whose_question_or_answer_has_changed_is_measured_again(config, rolled_out, change):
+    difficulty.measure(config)
+    config.rl.difficulty.filter = True
+    path = Path("data/rl_queries.jsonl")
+    write_jsonl(path, [{**record, **(change if record["query_id"] == "q2" else {})} for record in read_jsonl(path)])
+    with pytest.raises(UserError, match="lacks 1 of 6 pass rates; run python -m arenarl.training.difficulty"):
+        training_queries_of(config)
+    rolled_out.clear()
+    difficulty.measure(config)
+    assert set(rolled_out) == {"q2"}
+    assert len(training_queries_of(config)) == 3 + ("query" in change)  # no sample has the new answer
+    records = [{key: record[key] for key in ("query_id", "pass_rate")} for record in read_jsonl(config.pass_rates)]
+    (config.pass_rates.parent / "whole.json").unlink()
+    write_jsonl(config.pass_rates, records)  # as an earlier version wrote them
+    assert training_queries_of(config)
+
+
 @pytest.mark.parametrize(("has_answers", "words"), [
     (False, "no query with a known answer .* leave rl.difficulty.filter out"),
     (True, "more tokens than the [0-9,]+ that the model reads; shorten it"),
