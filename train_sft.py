@@ -40,7 +40,7 @@ def main() -> None:
     from arenarl.run.timing import timed
     from arenarl.run.tracking import start_tracking
     from arenarl.training import sft_data
-    from arenarl.training.sft_internals import RightPaddedTrainer, prepare_gradients
+    from arenarl.training.sft_internals import RightPaddedTrainer, prepare_training
 
     data, actions = Path(config.data.folder) / "sft.jsonl", config.environment.actions
     start_tracking(config, folder)
@@ -73,7 +73,7 @@ def main() -> None:
             callbacks=[CheckpointMarker(stopwatch)],
             peft_config=lora_config(config.policy.lora_rank),
         )
-        prepare_gradients(trainer)
+        prepare_training(trainer)
         bar = TrainingBar("sft")
         bar.attach(trainer)
         if config.sft.stop_at_valid is not None:

@@ -28,7 +28,7 @@ from arenarl.system.progress import is_main_process, say
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.methods import offline_method
 from arenarl.training.methods.method import Example
-from arenarl.training.sft_internals import prepare_gradients
+from arenarl.training.sft_internals import prepare_training
 from arenarl.training.step import TrainingStep
 from arenarl.training.trl_adapter import prompt_dataset
 from arenarl.trajectory import Query, RolloutGroup, append_step, read_jsonl, write_jsonl
@@ -127,7 +127,7 @@ class Rounds:
             problem = f"none of {folder.name}'s optimizer steps ({steps}) has the full rate; lower it below {steps}"
             say(f"rl.warmup_steps={rl.warmup_steps}: {problem}")
         trainer = self.method.make_trainer(self.config, policy, list(examples), folder, self.step.engine.tokenizer)
-        prepare_gradients(trainer)
+        prepare_training(trainer)
         trainer.add_callback(CheckpointMarker(self.stopwatch))
         self.bar.attach(trainer)
         trainer.train(resume_from_checkpoint=last_checkpoint(folder))

@@ -30,7 +30,7 @@ from arenarl.system.seeds import stable_seed
 from arenarl.tournament.mixed_model import JudgeVariances
 from arenarl.training.arena import Arena
 from arenarl.training.methods import online_method
-from arenarl.training.sft_internals import prepare_gradients
+from arenarl.training.sft_internals import prepare_training
 from arenarl.training.step import TrainingStep
 from arenarl.training.trl_internals import OwnTokensTrainer, generating, save_checkpoint, step_metrics
 from arenarl.trajectory import Query
@@ -58,7 +58,7 @@ def make_trainer(
         trainer.advantages = make_advantages(trainer, policy, config, lambda: step.batch.judged())
     balanced = config.rl.balance_micro_batches
     trainer.balances_micro_batches = torch.cuda.is_available() if balanced is None else balanced
-    prepare_gradients(trainer)
+    prepare_training(trainer)
     between_steps.trainer = trainer
     if config.rollout.backend != "transformers" or config.rl.steps_ahead:
         trainer.generator_weights = GeneratorWeights(trainer, step.engine, queries, config, step.wait)

@@ -158,13 +158,13 @@ def test_a_round_frees_its_models_before_the_next_round_generates_and_reports_a_
     outcomes = outcome(match(0, 1, (3, 7), (4, 5)), rewards=(1.0, 1.0, 0.0, 0.0))
     find_examples = preference_pairs if method == "dpo" else best_trajectories
     examples, models = [*find_examples(GROUP, outcomes, RLConfig(keep_from=1.0))], []
-    prepare_gradients = offline.prepare_gradients
+    prepare_training = offline.prepare_training
 
     def record_models(trainer):
         models.extend(weakref.ref(model) for model in (trainer.model, getattr(trainer, "ref_model", None)) if model)
-        prepare_gradients(trainer)
+        prepare_training(trainer)
 
-    monkeypatch.setattr(offline, "prepare_gradients", record_models)
+    monkeypatch.setattr(offline, "prepare_training", record_models)
     step = SimpleNamespace(folder=tmp_path, engine=SimpleNamespace(tokenizer=tokenizer))
     rounds = offline.Rounds(config, step, None, Stopwatch(tmp_path), TrainingBar("rl"))
     gc.disable()  # no automatic collection

@@ -3,10 +3,13 @@ overridden part fails here with instructions."""
 
 import hashlib
 import inspect
+from contextlib import nullcontext
 from types import MethodType
 
 import pytest
+import tiny_models
 import torch
+import transformers
 from datasets import Dataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,7 +22,7 @@ from arenarl.rollout.policy import load_tokenizer, lora_config
 from arenarl.system.errors import UserError
 from arenarl.training import sft_internals, trl_internals
 from arenarl.training.sft_data import tokenize_trajectories
-from arenarl.training.sft_internals import RightPaddedTrainer
+from arenarl.training.sft_internals import RightPaddedTrainer, prepare_training
 from arenarl.training.trl_internals import OwnTokensTrainer, Rows
 
 KEYS = ("loss", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens")
@@ -171,6 +174,35 @@ def test_a_step_without_an_env_mask_equals_trl_s(trainer):
         ours = trainer._get_per_token_logps_and_entropies(*arguments)
         theirs = GRPOTrainer._get_per_token_logps_and_entropies(trainer, *arguments)
     assert torch.equal(ours[0], theirs[0])
+
+
+SMALL, RECURRENT = tiny_models.SMALL, {"block_types": ["recurrent", "attention"], "attention_window_size": 8}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("kind", "config", "words"), [
+    (transformers.Qwen3ForCausalLM, SMALL, ""), (transformers.Gemma2ForCausalLM, SMALL, ""),  # a cap of logits
+    (transformers.CohereForCausalLM, SMALL, ""), (transformers.GraniteForCausalLM, SMALL | {"logits_scaling": 8.0}, ""),
+    (transformers.RecurrentGemmaForCausalLM, SMALL | RECURRENT, "has other log-probabilities in training"),
+    (transformers.BertLMHeadModel, SMALL | {"is_decoder": True}, "has other log-probabilities in training"),
+    (transformers.Llama4ForCausalLM, SMALL | {"num_local_experts": 2, "intermediate_size_mlp": 32},
+     "fails in TRL's head .*last_hidden_state"),
+])  # fmt: skip
+def test_a_model_is_trained_only_if_trl_s_head_has_its_logits(kind, config, words, dtype, tmp_path, tokenizer):
+    torch.manual_seed(0)
+    model = kind(kind.config_class(**config)).to(dtype)
+    with torch.no_grad():
+        model.get_output_embeddings().weight.normal_()  # logits of untrained models are too small for a cap
+    rows = Dataset.from_list([{"input_ids": [5, 6, 7], "labels": [5, 6, 7]}])
+    options = {"max_steps": 1, "dataset_kwargs": {"skip_prepare_dataset": True}, "save_strategy": "no"}
+    arguments = SFTConfig(str(tmp_path), use_cpu=True, bf16=False, report_to=[], **options)
+    trainer = RightPaddedTrainer(model=model, args=arguments, train_dataset=rows, processing_class=tokenizer)
+    prepare_training(trainer)
+    model.train()
+    state = torch.random.get_rng_state()
+    with pytest.raises(UserError, match=f"{kind.__name__} {words}") if words else nullcontext():
+        trainer.callback_handler.on_train_begin(trainer.args, trainer.state, trainer.control)
+    assert model.training and torch.random.get_rng_state().equal(state)
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4], ids=["whole", "LoRA"])
