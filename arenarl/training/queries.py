@@ -41,8 +41,9 @@ def training_queries(domain: Domain, rl: RLConfig, reward: str, pass_rates: Path
     if is_filtered:
         queries = of_right_difficulty(queries, rl.difficulty, pass_rates)
     if len(queries) < rl.groups:
+        held_out = ", ".join(domain.held_out)
         raise UserError(
-            f"{path} has {len(queries)} queries of {', '.join(wanted)}"
+            f"{path} has {len(queries)} queries of {', '.join(wanted) or f'other subtasks than {held_out}, held out'}"
             f"{' of the right difficulty' * is_filtered}, fewer than rl.groups={rl.groups}; "
             "change rl.subtasks, rl.difficulty or rl.groups, or prepare more data"
         )

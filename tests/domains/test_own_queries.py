@@ -3,6 +3,7 @@
 import asyncio
 from argparse import Namespace
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from groups import attempt
@@ -106,6 +107,10 @@ def test_own_queries_are_read_with_their_subtask_and_the_plan_needs_baselines(co
     assert "estimate for rl: none, because no baselines are stored" in capsys.readouterr().out
     config.rl.groups = 5
     with pytest.raises(UserError, match="rl_queries.jsonl has 4 queries of packing, fewer than rl.groups=5"):
+        training_queries_of(config)
+    path = Path(config.data.folder) / "rl_queries.jsonl"
+    write_jsonl(path, [record | {"subtask": "M-Day"} for record in read_jsonl(path)])
+    with pytest.raises(UserError, match="has 0 queries of other subtasks than M-Day, held out, fewer than rl.groups=5"):
         training_queries_of(config)
 
 
