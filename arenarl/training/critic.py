@@ -38,6 +38,7 @@ class Critic(TrainerCallback):
     def __init__(self, path: str, policy: PolicyConfig, rl: RLConfig, accelerator: Accelerator):
         self.rl, self.accelerator = rl, accelerator
         self.model = _with_value_head(path, policy).to(accelerator.device).train()
+        self.base = self.model.get_base_model() if policy.lora_rank else self.model
         self.trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         for parameter in self.trained:  # LoRA starts at random, and TRL seeds each process differently
             parameter.data = broadcast(parameter.data)
@@ -77,7 +78,8 @@ class Critic(TrainerCallback):
     def _values(self, rows: Rows) -> torch.Tensor:
         token_ids, _, places = rows.unpadded()
         with self.accelerator.autocast():
-            values = self.model(input_ids=token_ids).logits[..., 0]
+            hidden = self.base.base_model(input_ids=token_ids).last_hidden_state
+            values = self.base.get_output_embeddings()(hidden)[..., 0]  # without the scale or cap of logits
         return values.float().gather(1, places) * rows.own_BT
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 from methods import REWARDS, loss_by_hand
 from scripts import ENVIRONMENT
-from transformers import GPTNeoXJapaneseConfig
+from transformers import CohereConfig, Gemma2Config, GPTNeoXJapaneseConfig
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import PolicyConfig, RLConfig
@@ -154,8 +154,17 @@ def gpt_neox_japanese():
     return GPTNeoXJapaneseConfig(**sizes, architectures=["GPTNeoXJapaneseForCausalLM"])
 
 
+def gemma2():
+    """Return a config of a model that caps its logits, in practice far above the values of this test."""
+    return Gemma2Config(**tiny_models.SMALL, final_logit_softcapping=0.05, architectures=["Gemma2ForCausalLM"])
+
+
+def cohere():
+    return CohereConfig(**tiny_models.SMALL, logit_scale=0.01, architectures=["CohereForCausalLM"])
+
+
 @pytest.mark.parametrize("lora_rank", [0, 2])
-@pytest.mark.parametrize("make", [tiny_models.qwen3_5, tiny_models.gemma3, gpt_neox_japanese])
+@pytest.mark.parametrize("make", [tiny_models.qwen3_5, tiny_models.gemma3, gpt_neox_japanese, gemma2, cohere])
 def test_the_critic_of_another_architecture_learns_one_value_per_token(make, lora_rank, tmp_path):
     tiny_models.build(make()).save_pretrained(tmp_path)
     config, rl = PolicyConfig(dtype="float32", lora_rank=lora_rank), RLConfig(critic_learning_rate=1e-2)
