@@ -148,13 +148,23 @@ class Domain:
         return [query for turn in zip_longest(*by_subtask) for query in turn if query][:count]
 
     def read_split(self, name: str) -> list[Query]:
-        """Read `<data.folder>/<name>_queries.jsonl`; raise UserError for queries of another domain or config."""
+        """Read `<data.folder>/<name>_queries.jsonl`.
+
+        Raises UserError for queries of another domain or config, and for a language without a sound rubric. Test
+        queries have one table, so the rubrics of all their languages must have the same dimensions.
+        """
         refuse_other_data(self.data, self.environment, name)
         path = Path(self.data.folder) / f"{name}_queries.jsonl"
         queries = read_queries(path)
         if other := next((query for query in queries if query.domain != self.name), None):
             what = f"query {other.query_id} is of the domain {other.domain}, but environment.domain is {self.name}"
             raise UserError(f"{path}: {what}; change one of them")
+        languages = dict.fromkeys(query.language for query in queries)
+        rubrics = {domain_rubric(self.name, language).names: language for language in languages}
+        if name == "test" and len(rubrics) > 1:
+            what = "; ".join(f"{language}: {', '.join(names)}" for names, language in rubrics.items())
+            how = "give them the same dimensions in the same order, or test one language"
+            raise UserError(f"{path}: the rubrics of its languages have different dimensions ({what}); {how}")
         if self.has_own_queries or self.data.source:
             self._check_language(path, queries)
         return queries

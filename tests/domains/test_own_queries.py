@@ -13,6 +13,7 @@ from scripts import ROOT
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import JudgeConfig, RLConfig
+from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.factory import refuse_without_truth
 from arenarl.judges.judge import true_quality
 from arenarl.judges.llm import LLMJudge
@@ -61,6 +62,33 @@ def test_queries_in_another_language_than_the_prompts_are_refused_or_counted(con
     write_jsonl(tmp_path / "data" / "test_baselines.jsonl", [attempt(1.0).to_record() | {"query_id": "0"}])
     with pytest.raises(UserError, match="3 test queries have no baseline, first 1; add them, or delete the file"):
         domain_of(config).read_test_set()
+
+
+def test_the_rubrics_of_all_languages_are_read_at_once_and_a_test_sets_have_the_same_dimensions(config, tmp_path):
+    """The statistics number the dimensions, so another order would mix them up in silence."""
+    rubrics = tmp_path / "configs" / "rubrics"
+    rubrics.mkdir(parents=True)
+    config.environment.domain = "cooking"
+    for split in ("rl", "test"):
+        path = tmp_path / "data" / f"{split}_queries.jsonl"
+        records = [record | {"domain": "cooking"} for record in read_jsonl(path)]
+        write_jsonl(path, [*records[1:], records[0] | {"language": "zh"}])
+
+    def read(split, **texts):
+        for language, dimensions in texts.items():
+            (rubrics / f"cooking_{language}.yaml").write_text(f"answer: {{weight: 1, dimensions: {dimensions}}}")
+        domain_rubric.cache_clear()
+        return domain_of(config).read_split(split)
+
+    assert len(read("test", en="{hot: It is hot, quick: It is quick}")) == 4  # English replaces the missing language
+    assert len(read("test", zh="{hot: 热, quick: 快}")) == 4
+    for other in ("{hot: 热}", "{quick: 快, hot: 热}"):
+        with pytest.raises(UserError, match=r"test_queries.jsonl: the rubrics .* dimensions \(en: hot, quick; zh: "):
+            read("test", zh=other)
+        assert len(read("rl", zh=other)) == 4
+    for split in ("rl", "test"):
+        with pytest.raises(UserError, match="cooking_zh.yaml is not a rubric"):
+            read(split, zh="{}")
 
 
 @pytest.mark.parametrize(("answered", "outcome"), [(0, "refused"), (1, "refused"), (2, "counted"), (4, "")])
