@@ -12,7 +12,7 @@ from pathlib import Path
 
 from arenarl.config.command_line import at_least
 from arenarl.system.errors import UserError, run_cli
-from arenarl.tables.rows import LATER_TABLES, TABLES, new_seeds, read_table, runs_of
+from arenarl.tables.rows import FOLDER, LATER_TABLES, TABLES, new_seeds, read_table, runs_of
 
 
 def main() -> None:
@@ -40,13 +40,16 @@ def main() -> None:
         raise UserError(f"no row {unknown[0]} in {', '.join(names)}; configs/tables lists the rows")
     runs = []
     for name, table in tables.items():
+        if arguments.quick and not table.quick.seeds:
+            how = "add quick: {seeds: [0], set: {rl.steps: 4}}, with the keys that make a run short"
+            raise UserError(f"{FOLDER / name}.yaml has no seeds for --quick; {how}")
         rows = [row for row in arguments.rows if row in table.rows or len(tables) == 1]
         if rows or not arguments.rows:
             runs += runs_of(name, table, rows, arguments.seeds, folder, arguments.quick)
             if line := new_seeds(name, table, arguments.seeds):
                 print(line, flush=True)
     if not runs:
-        raise UserError(f"{', '.join(names)}: nothing to run; name a --seed")
+        raise UserError(f"{', '.join(names)}: nothing to run; give a row a config")
 
     from arenarl.tables.pages import write_tables  # imported here because these load scipy and matplotlib
     from arenarl.tables.runner import missing_runs, run_all

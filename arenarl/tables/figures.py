@@ -101,10 +101,11 @@ def curve_panels(curves: dict[str, list[list[dict[str, Any]]]], table: Table, su
 
 
 def _curve(seeds: list[list[dict[str, Any]]], name: str) -> tuple[list[float], np.ndarray]:
-    """Return x (points,), the share of the training steps, and a metric's curves (seeds, points) of finished seeds."""
+    """Return x (points,), the share of the training steps, and a metric's curves (seeds, points) of finished seeds.
+    A point without the metric is NaN: without stored baselines, a curve has no win rates."""
     length = max(map(len, seeds))
     whole = [points for points in seeds if len(points) == length]
-    values = np.array([[point[f"eval/sampled/{name}"] for point in points] for points in whole])
+    values = np.array([[point.get(f"eval/sampled/{name}") for point in points] for points in whole], dtype=float)
     return [point["step"] / whole[0][-1]["step"] for point in whole[0]], values
 
 

@@ -7,6 +7,7 @@ several tables have is run once.
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +32,7 @@ LATER_TABLES = (
     "babyai_levels", "sciworld", "searchqa", "table_retrievers", "research_without_sft", "table_credit",
     "table_credit_babyai", "table_rankings", "table_gaming", "table_ahead",
 )  # fmt: skip
+_KEY_OF_MEASURE = {"discrimination": "rl.eval_steps", "onset": "judge.watch_share"}  # 0: there is nothing to measure
 
 
 @dataclass
@@ -147,7 +149,7 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
     that do not fit together."""
     path = folder / f"{name}.yaml"
     if path not in folder.glob("*.yaml"):
-        raise UserError(f"there is no table {name} in {folder}; known: {', '.join(TABLES)}")
+        raise UserError(f"there is no table {name} in {folder}; known: {', '.join((*TABLES, *LATER_TABLES))}")
     table = load(Table, {}, path)
     if problem := next(_problems(table), None):
         raise UserError(f"{path}: {problem}")
@@ -179,8 +181,8 @@ def _problems(table: Table) -> Iterator[str]:
             yield f"row {name} has a real_run, but the table has no real_model; set both or neither"
         if row.policy_of and row.config is None:
             yield f"row {name} has policy_of, but no config, so nothing would be run; name the YAML to evaluate with"
-        elif row.policy_of and (table.measure or row.checkpoint == "sft"):
-            yield f"row {name} trains nothing: policy_of goes with neither checkpoint: sft nor measure; leave one out"
+        elif sum(map(bool, (row.policy_of, row.checkpoint == "sft", table.measure))) > 1:
+            yield f"row {name} trains nothing: policy_of, checkpoint: sft and measure exclude each other; leave one out"
         elif row.policy_of and not _trains(table.rows.get(row.policy_of)):
             trained = ", ".join(other for other in table.rows if _trains(table.rows[other]))
             yield f"row {name}: policy_of is {row.policy_of}, which trains no policy; name one of {trained}"
@@ -226,10 +228,10 @@ def runs_of(
         check_method(config)
         if "sampled" not in config.evaluate.decodings:
             raise UserError(f"{name}, row {row}: evaluate.decodings lacks sampled; a table's figures need it")
-        if table.measure == "onset" and not config.judge.watch_share:
-            raise UserError(f"{name}, row {row}: measure: onset needs judge.watch_share above 0")
+        if table.measure and not attrgetter(key := _KEY_OF_MEASURE[table.measure])(config):
+            raise UserError(f"{name}, row {row}: measure: {table.measure} needs {key} above 0")
     runs = []
-    for seed in seeds or (table.quick.seeds if quick else table.seeds):
+    for seed in dict.fromkeys(seeds or (table.quick.seeds if quick else table.seeds)):
         start = command_line(table.cold_start, as_overrides(cold_start | {"seed": seed}))
         sft_of_seed = replace(sft, seed=seed)
         of_seed = {row: replace(config, seed=seed) for row, config in loaded.items()}

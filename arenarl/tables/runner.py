@@ -26,7 +26,7 @@ from arenarl.report.provenance import cpu
 from arenarl.report.summary import heading
 from arenarl.report.watching import watched_series
 from arenarl.system.atomic_files import hash_files, read_json
-from arenarl.system.errors import owned
+from arenarl.system.errors import UserError, owned
 from arenarl.system.progress import Bar, say
 from arenarl.tables.rows import Run
 from arenarl.tables.store import (
@@ -250,7 +250,10 @@ def _record(run: Run, label: str) -> dict[str, Any]:
     if run.measure == "discrimination":
         from arenarl.studies.signal_and_noise import measure  # imported here because it loads torch
 
-        record["discrimination"] = measure(config)
+        try:
+            record["discrimination"] = measure(config)
+        except UserError as error:  # the other runs go on
+            raise _RunFailed(f"{label}: {error}") from error
     elif run.measure == "onset":
         record["onset"] = watched_series(config.run_dir / "rl")
         if not record["onset"]["step"]:

@@ -139,8 +139,9 @@ def table_with(keys="", row=""):
     (table_with("curve_panels: {M: [x, y]}"), "curve_panels, M: unknown row y"),
     (table_with(row=", policy_of: x"), "row x: policy_of is x, which trains no policy; name one of"),
     (table_with(row=", policy_of: y"), "row x: policy_of is y, which trains no policy"),
-    (table_with(row=", policy_of: x, checkpoint: sft"), "policy_of goes with neither checkpoint: sft nor measure"),
-    (table_with("measure: onset", row=", policy_of: x"), "policy_of goes with neither"),
+    (table_with(row=", policy_of: x, checkpoint: sft"), "row x trains nothing: policy_of, checkpoint: sft and measure"),
+    (table_with("measure: onset", row=", policy_of: x"), "and measure exclude each other; leave one out"),
+    (table_with("measure: discrimination", row=", checkpoint: sft"), "and measure exclude each other; leave one out"),
     (TABLE.replace("{x:", "{y: {label: Y, policy_of: x}, x:"), "row y has policy_of, but no config, so nothing would"),
 ])  # fmt: skip
 def test_a_table_that_cannot_work_is_refused_in_one_line(text, message, tmp_path):
@@ -152,7 +153,7 @@ def test_a_table_that_cannot_work_is_refused_in_one_line(text, message, tmp_path
 
 def test_an_unknown_table_row_or_seed_is_refused_with_the_known_ones(folder):
     for name in ("table9", "../quickstart", "", "x" * 300):
-        with pytest.raises(UserError, match="known: table2"):
+        with pytest.raises(UserError, match="known: table2, .*, table_ahead"):
             read_table(name)
     with pytest.raises(UserError, match="has no row swis; known: one, other, closed"):
         runs_of("own", read_table("own", folder), ["swis"], [])
@@ -218,6 +219,22 @@ def test_a_step_that_no_curve_reached_is_left_open(folder, tmp_path, drawn):
     page = page_of(tmp_path / "results")
     assert "curve, step 20 % | curve, step 160 % |" in page and "| 50.0 | - |" in page
     assert "![curve_panels](curve_panels.png)" in page and (tmp_path / "results" / "own" / "curve_panels.svg").is_file()
+
+
+@pytest.mark.parametrize("win_rates", [(None, None), (None, 50.0), ()])
+def test_a_curve_without_the_tables_figure_stays_empty(folder, tmp_path, drawn, win_rates):
+    """As in RL on queries without stored baselines; a figure may also be missing at single steps."""
+    change(folder, add="curve_steps: [20, 160]\ncurve_panels: {M: [one, other]}")
+    for run in runs_of("own", read_table("own", folder), [], [0]):
+        found = result(run, 50.0)
+        for point, win_rate in zip(found["curve"], win_rates or ("", ""), strict=True):
+            point["eval/sampled/win_rate"] = win_rate
+            if not win_rates:
+                del point["eval/sampled/win_rate"]
+        store_run(tmp_path / run.table, found)
+    write(folder, tmp_path)
+    assert f"| {'50.0' if 50.0 in win_rates else '-'} | - |\n" in page_of(tmp_path)
+    assert (tmp_path / "own" / "curves.svg").is_file() and (tmp_path / "own" / "curve_panels.svg").is_file()
 
 
 def test_a_table_has_means_intervals_and_significant_differences(folder, tmp_path, drawn):
@@ -756,6 +773,31 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkey
     assert len(trained) == 4
 
 
+def test_a_seed_that_is_named_twice_runs_once(folder):
+    table = change(folder, ("seeds: [0, 1, 2]", "seeds: [0, 1, 0]"))
+    assert [run.seed for run in runs_of("own", table, ["one"], [])] == [0, 1]
+    assert [run.seed for run in runs_of("own", table, ["one"], [5, 5])] == [5]
+
+
+def test_a_measure_that_fails_is_a_failed_run_and_one_without_groups_is_refused_before_the_work(
+    folder, tmp_path, monkeypatch
+):
+    def measure(config):
+        raise UserError("no groups")
+
+    monkeypatch.setattr("arenarl.studies.signal_and_noise.measure", measure)
+    monkeypatch.setattr(runner, "_call", lambda *_: None)
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
+    runs = runs_of("own", change(folder, add="measure: discrimination"), ["one"], [0, 1])
+    for run in runs:
+        write_json(run.loaded.results_dir / "summary.json", summary_with(50.0))
+    failures = runner.run_all(runs, tmp_path / "results", workers=1)
+    assert failures == ["one, seed 0: no groups", "one, seed 1: no groups"]
+    with pytest.raises(UserError, match="own, row one: measure: discrimination needs rl.eval_steps above 0"):
+        runs_of("own", change(folder, add="set: {rl.eval_steps: 0}"), [], [])
+
+
 @pytest.mark.parametrize(("end", "expected"), [
     ("print('no \\udcff luck', flush=True); sys.exit(2)", "row: no \ufffd luck"),
     ("print('50 %', flush=True); os.kill(os.getpid(), 9)", "row: killed by signal 9"),
@@ -1060,6 +1102,15 @@ def test_the_page_of_a_smoke_test_says_so_and_names_its_command(folder, tmp_path
     whole, quick = page_of(tmp_path / "results"), page_of(tmp_path / "quick")
     assert "./reproduce.sh own`; do" in whole and "own --again" in whole and "smoke test" not in whole
     assert "./reproduce.sh own --quick`; do" in quick and "own --again" not in quick and "A smoke test: " in quick
+
+
+def test_a_smoke_test_without_seeds_is_refused_with_the_lines_to_add(folder, monkeypatch):
+    """With `--seed` it would run, and then not count the seed."""
+    monkeypatch.setattr("arenarl.tables.__main__.read_table", lambda name: read_table(name, folder))
+    for words in ([], ["--seed", "0"]):
+        monkeypatch.setattr(sys, "argv", ["tables", "own", "--quick", *words])
+        with pytest.raises(UserError, match=r"own.yaml has no seeds for --quick; add quick: {seeds: \[0\], set: "):
+            main()
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
