@@ -6,7 +6,9 @@ from pathlib import Path
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+    """Return a table. A bar or a line end within a cell does not end it."""
+    cells = [[" ".join(cell.splitlines()).replace("|", "\\|") for cell in row] for row in [head, *rows]]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [cells[0], ["---"] * len(head), *cells[1:]])
 
 
 def fill_in(document: Path, tables: Mapping[str, str]) -> None:

@@ -142,7 +142,7 @@ def _card_table(record: Figures) -> str:
         run_on = [part[key] for key in ("date", "commit") if key in part]
         if "origin" in part and part["origin"]["versions"]:
             run_on.append(f"torch {part['origin']['versions']['torch']}")
-        text = (figures or reason or "-").replace("|", "\\|")
+        text = figures or reason or "-"
         rows.append([name, part["status"], format_value(part.get("seconds")), text, ", ".join(run_on) or "-"])
     return f"**{record['card']}**:\n\n{markdown.table(['part', 'outcome', 'seconds', 'figures', 'run on'], rows)}"
 

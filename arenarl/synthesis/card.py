@@ -63,4 +63,4 @@ def _by_cell(queries: Sequence[Query]) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    return markdown.table(list(head), [[str(value).replace("|", "\\|") for value in row] for row in rows])
+    return markdown.table(list(head), [list(map(str, row)) for row in rows])

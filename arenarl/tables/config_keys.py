@@ -92,7 +92,7 @@ def _meaning(field: ast.AnnAssign, comments: dict[int, tuple[str, bool]]) -> str
     while line in comments and comments[line][1]:
         texts.append(comments[line][0])
         line += 1
-    return " ".join(texts).replace("|", "\\|").replace("<", "\\<")  # without a backslash, <name> would be HTML
+    return " ".join(texts).replace("<", "\\<")  # without a backslash, <name> would be HTML
 
 
 def _comments(source: str) -> dict[int, tuple[str, bool]]:
