@@ -28,8 +28,6 @@ def _serve(name: str) -> None:
     add_overrides(parser)
     arguments = parser.parse_args()
     refuse_overrides_without_config(parser, arguments)
-    if not 0 <= (arguments.port or 0) < 2**16:
-        parser.error(f"--port {arguments.port}: a port is a number from 0 to 65535")
     if arguments.config:
         own = [f"environment.name={name}", "environment.mcp=[]"]  # the run itself may use this server
         config = configure(arguments.config, [*arguments.overrides, *own])

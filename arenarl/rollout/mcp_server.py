@@ -10,7 +10,7 @@ from mcp.server.stdio import stdio_server
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations
 
 from arenarl.rollout.environment import Environment, step
-from arenarl.system.errors import show
+from arenarl.system.errors import UserError, show
 
 
 def server_of(environment: Environment, name: str) -> Server[Any]:
@@ -34,7 +34,7 @@ def server_of(environment: Environment, name: str) -> Server[Any]:
 
 def serve(server: Server[Any], port: int | None) -> None:
     """Serve over stdin and stdout until the client exits, or over HTTP until the process ends; port 0 takes a free one.
-    Messages go to stderr, because stdout belongs to the client."""
+    Messages go to stderr, because stdout belongs to the client. Raises UserError if the port cannot be used."""
     asyncio.run(_serve_pipe(server) if port is None else _serve_http(server, port))
 
 
@@ -47,8 +47,12 @@ async def _serve_http(server: Server[Any], port: int) -> None:
     # asyncio sets TCP_NODELAY, which sends replies without delay, only if the socket names the protocol
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", port))
-        listening.listen(1024)  # before the address is printed
+        try:
+            listening.bind(("127.0.0.1", port))
+            listening.listen(1024)  # before the address is printed
+        except (OSError, OverflowError) as error:  # OverflowError: a number that no port has
+            problem = getattr(error, "strerror", error)
+            raise UserError(f"port {port} cannot be used: {problem}; choose another --port") from error
         app = server.streamable_http_app(json_response=True, stateless_http=True)
         show(f"{server.name}: http://127.0.0.1:{listening.getsockname()[1]}/mcp")
         await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[listening])

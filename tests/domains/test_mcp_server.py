@@ -1,6 +1,7 @@
 """Our worlds as MCP servers: called by the SDK's client, and in RL whose tools come from a server."""
 
 import asyncio
+import socket
 import sys
 from dataclasses import replace
 
@@ -19,8 +20,10 @@ from arenarl.config.load import load_config  # noqa: E402
 from arenarl.config.schema import Config, MCPServerConfig  # noqa: E402
 from arenarl.domains.environments import make_environment  # noqa: E402
 from arenarl.rollout.engine import RolloutEngine  # noqa: E402
-from arenarl.rollout.environment import observe  # noqa: E402
+from arenarl.rollout.environment import NoTools, observe  # noqa: E402
 from arenarl.rollout.generation import GeneratedTurn  # noqa: E402
+from arenarl.rollout.mcp_server import serve, server_of  # noqa: E402
+from arenarl.system.errors import UserError  # noqa: E402
 from arenarl.training.trl_adapter import make_trainer  # noqa: E402
 
 CALLS = {
@@ -72,6 +75,15 @@ def test_a_client_gets_a_worlds_tools_and_results(name, is_http, has_config, mon
         assert content.text == asyncio.run(observe(local, tool, arguments))
         assert result.is_error == content.text.startswith("Error")
     assert {result.is_error for result in results} == {True, False}
+
+
+def test_a_port_that_cannot_be_used_is_refused_in_one_line():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        for port in (taken.getsockname()[1], -1, 2**16):
+            with pytest.raises(UserError, match=f"^port {port} cannot be used: .*; choose another --port$"):
+                serve(server_of(NoTools(), "none"), port)
 
 
 class Playback:
