@@ -4,7 +4,6 @@
 # After a kill or interrupt at any moment, the same command resumes.
 set -euo pipefail
 cd "$(dirname "$0")"
-CONFIG=${CONFIG:-configs/quickstart.yaml}
 PROCESSES=${PROCESSES:-}  # `variables` knows how many GPUs there are
 
 check() { python -m arenarl.training.preflight --config "$CONFIG" --processes "$PROCESSES" "$@" > /dev/null; }
@@ -31,7 +30,7 @@ bench()     { python -m arenarl.studies.bench_training --config "$CONFIG" "$@"; 
 bench_client() { python -m arenarl.studies.bench_client "$@"; }
 bench_ahead() { python -m arenarl.studies.bench_ahead --config "$CONFIG" "$@"; }
 gpu_check() { python -m arenarl.studies.gpu_check "$@"; }
-data_pipeline() { CONFIG=configs/data/local.yaml; python -m arenarl.studies.data_pipeline --config "$CONFIG" "$@"; }
+data_pipeline() { python -m arenarl.studies.data_pipeline --config "$CONFIG" "$@"; }
 fidelity() {
   case "${1:-}" in
     --grid) python -m arenarl.studies.noise_grid "${@:2}" ;;
@@ -219,9 +218,13 @@ usage() {
 
 stage=${1:-}
 case "$stage" in
-  research | writing) CONFIG=configs/$stage/quickstart.yaml ;;
-  writing_length) CONFIG=configs/writing/quickstart_length.yaml ;;
+  research | writing) CONFIG=${CONFIG:-configs/$stage/quickstart.yaml} ;;
+  writing_length) CONFIG=${CONFIG:-configs/writing/quickstart_length.yaml} ;;
+  data_pipeline) CONFIG=${CONFIG:-configs/data/local.yaml} ;;
+  baselines | real_model | data_quality)
+    [[ -z "${CONFIG:-}" && "$*" != *[\ =]name=* ]] || fail "$stage makes several runs, each with its own YAML and name; leave out CONFIG and name" ;;
 esac
+CONFIG=${CONFIG:-configs/quickstart.yaml}
 case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
   all) shift; environment; tables all "$@" ;;

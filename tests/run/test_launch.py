@@ -114,6 +114,16 @@ def test_reproduce_sh_starts_at_most_one_process_per_gpu_by_default(tmp_path, gp
     assert output == f"{'cpu' if gpus == '0' else ''} {command}\n"
 
 
+@pytest.mark.parametrize("stage", ["baselines", "real_model", "data_quality"])
+def test_a_stage_of_several_runs_refuses_a_config_and_a_name_that_they_would_share(stage, tmp_path):
+    shutil.copy(ROOT / "reproduce.sh", tmp_path)
+    for words, config in ((["--set", "name=x"], {}), (["--set=name=x"], {}), ([], {"CONFIG": "mine.yaml"})):
+        command, variables = ["./reproduce.sh", stage, "--set", "seed=1", *words], os.environ | config
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert done.stderr.startswith(f"error: {stage} makes several runs, each with its own YAML and name; leave out")
+
+
 @pytest.mark.parametrize("name", ["ds_config.json", "configs/launch/zero3_gpu.json"])
 def test_deepspeed_reads_its_configs_once_the_trainer_has_filled_them_in(name, tmp_path):
     from deepspeed.runtime.config import DeepSpeedConfig
