@@ -96,6 +96,7 @@ class BabyAIDomain(WorldDomain):
     world = BabyAIEnvironment
     columns = {"GoTo": 55, "Pickup": 15, "AOD": 5, "Find": 5, "Room": 5, "SLoc": 5}
     train_count = 810
+    item_count = ITEMS
 
     def column(self, item: int) -> str:
         if item % 40 + 1 not in COLUMN or not 0 <= item < ITEMS:

@@ -247,6 +247,7 @@ class SciWorldDomain(WorldDomain):
     world = Game
     columns = COLUMNS
     train_count = TRAIN_COUNT
+    item_count = ITEMS
     has_leak = True  # 61 items
 
     def __init__(self, environment: EnvironmentConfig, data: DataConfig):

@@ -20,8 +20,16 @@ import aiohttp
 
 from arenarl.config.schema import EnvironmentConfig
 from arenarl.domains.agentgym.searchqa import SETS
-from arenarl.domains.agentgym.world import HERE, TOOLS, item_of, official_items, read_action, read_whole_action
-from arenarl.domains.domain import Domain, Split, Watch
+from arenarl.domains.agentgym.world import (
+    HERE,
+    TOOLS,
+    ItemDomain,
+    item_of,
+    official_items,
+    read_action,
+    read_whole_action,
+)
+from arenarl.domains.domain import Split, Watch
 from arenarl.rollout.environment import Environment, Step, check_call
 from arenarl.system.errors import MOST_SHOWN, UserError, one_line
 from arenarl.system.event_loops import LoopThread
@@ -301,25 +309,17 @@ class SQLGymServer(NumberedServer):
     foreign_route = "instruction_text"  # WebShop's server starts a random item when the item's field is unknown
 
 
-class ServerDomain(Domain):
+class ServerDomain(ItemDomain):
     """Items of a world that runs on a server. The tasks are on the server only, so the domain has no truth and no
     teacher."""
 
     name = "agentgym"
-    compares_splits = True
     sources = (HERE / "server.py", HERE / "world.py")
 
     @property
     def subtasks(self) -> tuple[str, ...]:
         """The world's name, the only subtask of the queries that `splits` makes."""
         return (self.environment.name.removesuffix("_server"),)
-
-    def read_split(self, name: str) -> list[Query]:
-        """Read the queries. Raises UserError also for a query without an item, which would fail only in its rollout."""
-        queries = super().read_split(name)
-        for query in queries:
-            item_of(query)
-        return queries
 
     def splits(self, environment: Environment, watch: Watch = iter, client: Any = None) -> Iterator[Split]:
         """Yield test and RL queries from AgentGym-RL's item lists, at most `data.test_per_subtask` and `data.rl_size`.

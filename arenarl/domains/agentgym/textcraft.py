@@ -70,6 +70,10 @@ class TextCraftDomain(WorldDomain):
 
         return goals()
 
+    @property
+    def item_count(self) -> int:
+        return len(self._goals)
+
     def column(self, item: int) -> str:
         if not 0 <= item < len(self._goals):
             last = f"textcraft_{len(self._goals) - 1}"

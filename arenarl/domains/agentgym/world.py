@@ -216,14 +216,32 @@ class Progress(Truth):
         return float(self.reached)
 
 
-class WorldDomain(Domain):
+class ItemDomain(Domain):
+    """Base class of domains whose queries are numbered items of a world."""
+
+    compares_splits = True
+
+    @property
+    def item_count(self) -> int | None:
+        """The number of items that the world has; None if only its server knows it."""
+        return None
+
+    def read_split(self, name: str) -> list[Query]:
+        """Read the queries. Raises UserError also for a query without a valid item, which would fail only in its
+        rollout."""
+        queries, count = super().read_split(name), self.item_count
+        for query in queries:
+            item_of(query, count)
+        return queries
+
+
+class WorldDomain(ItemDomain):
     """Base class of the worlds' domains: items become queries. A subclass defines the table's columns and the items."""
 
     world: ClassVar[type[World]]
     columns: ClassVar[dict[str, int]]  # test items of each column of the paper's table
     train_count: ClassVar[int]
     has_leak: ClassVar[bool] = False  # AgentGym-RL's test and training lists share items
-    compares_splits = True
     sources = (HERE.parent / "domain.py", HERE.parent / "rubrics.py", *sorted(HERE.glob("*.py")))
 
     @property

@@ -21,7 +21,7 @@ from arenarl.domains.environments import environment_maker
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.environment import ToolError
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Query, ToolCall, Turn, read_turns
+from arenarl.trajectory import Query, ToolCall, Turn, read_turns, write_jsonl
 
 
 def write_items(folder, world, test, train):
@@ -186,3 +186,18 @@ def test_two_replays_of_any_actions_agree(name, seed, odd):
     assert truth.reached == truth.needed or not truth.success
     assert truth.useful + truth.refused <= truth.actions <= len(actions)
     assert all(0 <= score <= 10 for score in truth.dimensions().values())
+
+
+@pytest.mark.parametrize(("world", "last"), [("textcraft", 543), ("babyai", 999_999), ("sciworld", 4638)])
+def test_own_queries_without_a_valid_item_are_refused_when_they_are_read(world, last, tmp_path):
+    """Otherwise the first rollout of such a query would end the run, perhaps hours later."""
+    domain = world_domain(world, folder=str(tmp_path))
+    for constraints in ({"item": last}, {"item": last + 1}, {"item": "3"}, {}):
+        write_jsonl(tmp_path / "rl_queries.jsonl", [Query("mine", world, "", "en", "Do it.", constraints)])
+        if constraints == {"item": last}:
+            assert domain.read_split("rl")[0].constraints == constraints
+        else:
+            with pytest.raises(
+                UserError, match=f"query mine: constraints.item is .*; {world} has items from 0 to {last}"
+            ):
+                domain.read_split("rl")
