@@ -14,14 +14,13 @@ import os
 import shutil
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.rollout.environment import Step, ToolError, check_call, tool_schema
+from arenarl.domains.agentgym.world import TOOLS, need_package
+from arenarl.rollout.environment import Step, ToolError, check_call
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
@@ -38,19 +37,13 @@ class BrowserGymEnvironment:
     The constructor raises UserError if BrowserGym or a browser is missing.
     """
 
-    tools = [
-        tool_schema(
-            "act",
-            "Does one action in the world.",
-            {"action": {"type": "string", "description": "in the words of the rules"}},
-        )
-    ]
+    tools = TOOLS
     reusable = True
     needs_answer = False
     one_call_a_turn = True
 
     def __init__(self, config: EnvironmentConfig, language: str):
-        need_package("browsergym-core", "0.14.3", INSTALL)
+        need_package("browsergym-core", "0.14.3", f"it with: {INSTALL}")
         if not _has_browser() and shutil.which("chromium") is None:
             raise UserError("BrowserGym needs a browser: playwright install chromium, or Debian's package chromium")
         self._process = ProcessPoolExecutor(1, get_context("spawn"))
@@ -81,18 +74,6 @@ class BrowserGymEnvironment:
         self._process.shutdown()
 
 
-@cache
-def need_package(name: str, pinned: str, how: str) -> None:
-    """Raise UserError if the package is missing or of another version."""
-    try:
-        installed = version(name)
-    except PackageNotFoundError:
-        installed = None
-    if installed != pinned:
-        what = f"is {installed}, not {pinned}" if installed else "is not installed"
-        raise UserError(f"{name} {what}; install it with: {how}")
-
-
 _open: list[Any] = []  # BrowserGym's environment, in the browser's process
 
 
@@ -105,7 +86,7 @@ def _begin(task: str, seed: int | None) -> str:
     except ImportError as error:
         raise UserError(f"{task}: {error}; pip install --no-deps browsergym-{family}==0.14.3") from error
     except Exception as error:  # WebArena's package downloads data on import
-        raise UserError(f"{task}: browsergym-{family} could not be loaded: {_one_line(error)}") from error
+        raise UserError(f"{task}: browsergym-{family} could not be loaded: {error}") from error
     import gymnasium
 
     try:
@@ -115,7 +96,7 @@ def _begin(task: str, seed: int | None) -> str:
     try:
         state, _ = _open[0].reset(seed=seed)
     except AssertionError as error:  # a server's address is not set
-        raise UserError(f"{task}: {_one_line(error)}") from error
+        raise UserError(f"{task}: {error}") from error
     return f"{state['goal']}\n{_observation(state)}"
 
 
@@ -138,10 +119,6 @@ def _observation(state: dict[str, Any]) -> str:
     return error + (page if len(page) <= LONGEST else f"{page[:LONGEST]}\n… {len(page) - LONGEST} characters more")
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 def _has_browser() -> bool:
     folder = os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or PLAYWRIGHTS
     return folder == "0" or any(Path(folder).glob("chromium-*"))  # 0: inside the playwright package
@@ -150,7 +127,7 @@ def _has_browser() -> bool:
 def _prepare(family: str) -> None:
     """Point MiniWoB to its package's pages unless MINIWOB_URL is set, and Playwright to Debian's Chromium if needed."""
     if family == "miniwob" and not os.environ.get("MINIWOB_URL"):
-        need_package("miniwob", "1.1.0", "pip install miniwob==1.1.0")
+        need_package("miniwob", "1.1.0", "it with: pip install miniwob==1.1.0")
         import miniwob
 
         os.environ["MINIWOB_URL"] = (Path(miniwob.__file__).parent / "html" / "miniwob").as_uri() + "/"

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from arenarl.config.schema import EnvironmentConfig
+from arenarl.domains.agentgym import world
 from arenarl.domains.environments import environment_maker
 from arenarl.rollout.environment import ToolCrash, step
 from arenarl.system.errors import UserError
@@ -103,10 +104,10 @@ def test_webarena_without_servers_or_data_is_a_one_line_error(environment, has_d
 
 def test_a_missing_package_or_browser_is_a_one_line_error(monkeypatch):
     monkeypatch.setattr(browsergym_world, "need_package", browsergym_world.need_package.__wrapped__)
-    monkeypatch.setattr(browsergym_world, "version", lambda name: "0.1.0")
+    monkeypatch.setattr(world, "version", lambda name: "0.1.0")
     with pytest.raises(UserError, match="browsergym-core is 0.1.0, not 0.14.3; .* pip install"):
         make()
-    monkeypatch.setattr(browsergym_world, "version", lambda name: "0.14.3")
+    monkeypatch.setattr(world, "version", lambda name: "0.14.3")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", "no/such/folder")
     with pytest.raises(UserError, match="BrowserGym needs a browser: playwright install chromium"):

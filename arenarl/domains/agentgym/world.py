@@ -36,7 +36,9 @@ TOOLS = [tool_schema("act", "Does one action in the world.", {"action": _ACTION}
 
 
 @cache
-def need_package(name: str, pinned: str) -> None:
+def need_package(
+    name: str, pinned: str, how: str = "the worlds of AgentGym-RL with: pip install -e .[agentgym]"
+) -> None:
     """Raise UserError if the package is missing, or has another version, because its items may differ."""
     try:
         installed = version(name)
@@ -44,7 +46,7 @@ def need_package(name: str, pinned: str) -> None:
         installed = None
     if installed != pinned:
         problem = f"is {installed}, not {pinned}" if installed else "is not installed"
-        raise UserError(f"{name} {problem}; install the worlds of AgentGym-RL with: pip install -e .[agentgym]")
+        raise UserError(f"{name} {problem}; install {how}")
 
 
 def item_of(query: Query, count: int | None = None) -> int:
@@ -220,11 +222,7 @@ class ItemDomain(Domain):
     """Base class of domains whose queries are numbered items of a world."""
 
     compares_splits = True
-
-    @property
-    def item_count(self) -> int | None:
-        """The number of items that the world has; None if only its server knows it."""
-        return None
+    item_count: int | None = None  # items of the world; None: only its server knows
 
     def read_split(self, name: str) -> list[Query]:
         """Read the queries. Raises UserError also for a query without a valid item, which would fail only in its
