@@ -102,7 +102,7 @@ def prepare(domain: Domain, config: Config, folder: Path, settings: dict) -> dic
     for name, records in public.splits.items() if public else generate(domain, config):
         path = folder / f"{name}.jsonl"
         write_jsonl(path, records)
-        splits[name] = {"records": len(records), "sha256": file_hash(path)}
+        splits[name] = {"records": len(records), "sha256": hash_files([path])}
     if public or not domain.compares_splits:
         check_disjoint(folder)
     manifest = {**settings, "origin": public.origin if public else "generated", "splits": splits}
@@ -169,7 +169,7 @@ def refuse_changed(folder: Path) -> None:
         if path.stem not in splits:
             how = "name another data.folder, or add the file to data.source to prepare it"
             raise UserError(f"{path} was not made by this script; {how}")
-        if file_hash(path) != splits[path.stem]["sha256"]:
+        if hash_files([path]) != splits[path.stem]["sha256"]:
             raise UserError(f"{path} was changed after this script made it; delete it, or name another data.folder")
 
 
@@ -178,12 +178,8 @@ def read_manifest(folder: Path, settings: dict) -> dict | None:
     manifest = manifest_of(folder) or {"splits": {}}
     hashes = {folder / f"{name}.jsonl": split["sha256"] for name, split in manifest["splits"].items()}
     is_same = all(manifest.get(key) == value for key, value in settings.items())
-    is_same = is_same and all(file.is_file() and file_hash(file) == sha256 for file, sha256 in hashes.items())
+    is_same = is_same and all(file.is_file() and hash_files([file]) == sha256 for file, sha256 in hashes.items())
     return manifest if is_same else None
-
-
-def file_hash(path: Path) -> str:
-    return hash_files([path])
 
 
 if __name__ == "__main__":

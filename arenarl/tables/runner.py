@@ -25,7 +25,7 @@ from arenarl.report.figures import training_log
 from arenarl.report.provenance import cpu
 from arenarl.report.summary import heading
 from arenarl.report.watching import watched_series
-from arenarl.system.atomic_files import hash_files, read_json
+from arenarl.system.atomic_files import as_stored, hash_files, read_json
 from arenarl.system.errors import UserError, owned
 from arenarl.system.progress import Bar, say
 from arenarl.tables.rows import Run
@@ -146,7 +146,7 @@ def _mixed_policies(run: Run, results: Path, sha256: str | None, pending: Collec
 
 def _is_finished(run: Run, stored: Stored) -> bool:
     earlier = stored.get((run.row, run.seed))
-    if earlier is None or earlier["settings"] != json.loads(json.dumps(run.settings)):
+    if earlier is None or earlier["settings"] != as_stored(run.settings):
         return False
     return run.figure in earlier["figures"] and (run.measure is None or run.measure in earlier)
 

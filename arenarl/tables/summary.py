@@ -7,7 +7,6 @@ comparisons. So a comparison that several tables make has one difference and one
 for sampled trajectories.
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ from arenarl.evaluation.over_seeds import (
 )
 from arenarl.report.summary import heading
 from arenarl.studies.signal_figures import step_figures
-from arenarl.system.atomic_files import read_json
+from arenarl.system.atomic_files import as_stored, read_json
 from arenarl.system.errors import UserError
 from arenarl.system.progress import say
 from arenarl.tables.rows import Row, Table, runs_of
@@ -48,7 +47,7 @@ def read_found(name: str, table: Table, results: Path, folder: str = "tables", q
     point make a random difference significant. Raises UserError if rows of a seed started from different SFT policies.
     """
     runs = runs_of(name, table, [], table.seeds, folder, quick)
-    settings = {(run.row, run.seed): json.loads(json.dumps(run.settings)) for run in runs}
+    settings = {(run.row, run.seed): as_stored(run.settings) for run in runs}
     found: Found = {row: {} for row in table.rows}
     for (row, seed), run in read_runs(results / name).items():
         if row not in table.rows:

@@ -59,7 +59,7 @@ def test_the_script_writes_the_splits_and_a_manifest_with_their_counts_and_hashe
     manifest = json.loads((folder / "manifest.json").read_text())
     for name, count in names.items():
         assert len(list(read_jsonl(folder / f"{name}.jsonl"))) == count
-        sha256 = prepare.module.file_hash(folder / f"{name}.jsonl")
+        sha256 = prepare.module.hash_files([folder / f"{name}.jsonl"])
         assert manifest["splits"][name] == {"records": count, "sha256": sha256}
         assert manifest["splits"][name]["sha256"][:16] in output
     assert manifest["data"]["sft_size"] == 9 and manifest["environment"]["results"] == "compact"
