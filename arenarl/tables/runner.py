@@ -53,8 +53,14 @@ _PREPARING = Lock()  # seeds share their data
 
 
 def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
-    """Finish all runs. Return a line for each failure after all others have ended."""
+    """Finish all runs. Log each failure at once, and return a line for each after all others have ended."""
     failures: dict[tuple[int, str], str] = {}
+
+    def fail(run: Run, problem: str) -> None:
+        if problem not in failures.values():  # a failed cold start fails many runs
+            say(problem)
+        failures[run.seed, run.row] = problem
+
     missing = missing_runs(runs, results)
     pending = {run.key for run in missing}
     with Bar("runs", len(runs), len(runs) - len(missing)) as bar:
@@ -62,18 +68,18 @@ def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
             try:
                 record = future.result()
             except _RunFailed as error:
-                failures[run.seed, run.row] = str(error)
+                fail(run, str(error))
                 continue
             sharing = [other for other in missing if other.settings == run.settings]
             for other in sharing:
                 if problem := _mixed_policies(other, results, sft_hash_of(record), pending):
-                    failures[other.seed, other.row] = problem
+                    fail(other, problem)
                 else:
                     store_run(results / other.table, record | {"row": other.row, "config": other.config})
             figure = f"{heading(run.figure)} {record['figures'][run.figure]:.1f}"
             say(f"{run.row}, seed {run.seed}: {figure} after {record['seconds']['total']:.0f} s")
             bar.update(len(sharing))
-    return list(dict.fromkeys(failures[key] for key in sorted(failures)))  # a failed cold start fails many runs
+    return list(dict.fromkeys(failures[key] for key in sorted(failures)))
 
 
 def _unique(runs: Sequence[Run]) -> list[Run]:

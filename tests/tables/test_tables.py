@@ -750,7 +750,7 @@ def test_a_new_run_updates_the_pages_of_other_tables_with_the_same_comparison(tw
     assert "claims name, here: `one` minus `other`. All" in page_of(tmp_path, "second")
 
 
-def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkeypatch):
+def test_a_run_that_fails_is_named_at_once_and_the_others_go_on(folder, tmp_path, monkeypatch, capsys):
     """One script that fails for one row replaces the real ones; `.ci/run` runs a real table."""
     text = "import sys\nprint('error: no luck')\nsys.exit('swiss' in ' '.join(sys.argv))\n"
     (tmp_path / "fails.py").write_text(text, encoding="utf-8")
@@ -768,6 +768,8 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(folder, tmp_path, monkey
     runs = runs_of("own", read_table("own", folder), [], [0, 1])
     failures = runner.run_all(runs, tmp_path / "results", workers=2)
     assert failures == [f"other, seed {seed}: error: no luck ({tmp_path / 'other.txt'})" for seed in (0, 1)]
+    shown = capsys.readouterr().out
+    assert all(shown.count(failure) == 1 for failure in failures)
     assert sorted(trained) == ["one", "one", "other", "other"]
     assert runner.run_all([run for run in runs if run.row == "one"], tmp_path / "results", 2) == []
     assert len(trained) == 4
