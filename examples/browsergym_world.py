@@ -19,15 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.agentgym.world import TOOLS, need_package
-from arenarl.rollout.environment import Step, ToolError, check_call
+from arenarl.domains.agentgym.world import TOOLS, need_package, read_whole_action
+from arenarl.rollout.environment import Step
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query
 
 # --no-deps, because its dependencies pin an older lxml
 INSTALL = "pip install --no-deps browsergym-core==0.14.3 && pip install playwright==1.44 beautifulsoup4 pyparsing"
 LONGEST = 20_000  # characters of a page in an observation. Our choice
-LONGEST_ACTION = 300  # characters
 PLAYWRIGHTS = Path.home() / ".cache" / "ms-playwright"  # the target of `playwright install chromium`
 
 
@@ -57,10 +56,7 @@ class BrowserGymEnvironment:
         return await self._run(_begin, task, seed)
 
     async def call(self, name: str, arguments: dict[str, Any] | str) -> Step:
-        action = check_call(self.tools, name, arguments)["action"].strip()
-        if len(action) > LONGEST_ACTION:
-            raise ToolError(f"an action has at most {LONGEST_ACTION} characters.")
-        return await self._run(_act, action)
+        return await self._run(_act, read_whole_action(name, arguments))
 
     async def _run(self, function: Any, *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._process, function, *arguments)
