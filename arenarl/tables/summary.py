@@ -183,7 +183,7 @@ def _mean_if_all(values: Sequence[float | None]) -> dict[str, Any] | None:
 
 
 def _curve_points(runs: Sequence[dict[str, Any]], table: Table) -> dict[int, dict[str, Any]]:
-    """Return step -> the table's figure in the curve, mean over seeds, for each of `curve_steps` at which a run has it."""
+    """Return step -> the figure in the curve, mean over seeds, for each of `curve_steps` at which a run has it."""
     points, figure = [point for run in runs for point in run["curve"]], f"eval/sampled/{table.figure}"
     points = [point for point in points if point.get(figure) is not None]
     values = {step: [point[figure] for point in points if point["step"] == step] for step in table.curve_steps}
