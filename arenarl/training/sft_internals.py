@@ -26,9 +26,10 @@ from arenarl.rollout.policy import freeze_unread_parts
 from arenarl.system.errors import UserError, explain, one_line
 
 WRITTEN_FOR = "1.16"  # TRL's version
-# Largest error of TRL's head, as a share of the logits' standard deviation. Right heads have at most .004 in bfloat16,
-# wrong ones .9 or more with weights of usual size. Our choice
-TOLERANCE = 0.03
+# Largest error of TRL's head, as a share of the logits' standard deviation. Wrong heads have .9 or more with weights of
+# usual size. Right heads have at most .004 in bfloat16 on a CPU; where a GPU rounds the two passes differently, a
+# pretrained model's logits of 30 can differ by .05 of it (computed, not measured). Our choice
+TOLERANCE = 0.3
 
 
 def prepare() -> None:
