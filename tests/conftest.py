@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -183,3 +184,19 @@ def prepare_script(tmp_path, monkeypatch) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def own_modules(tmp_path, monkeypatch):
+    """Return `write(modules)`, which writes a user's modules into a folder on the import path."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+
+    def write(modules):
+        for name, text in modules.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+
+    yield write
+    for name in set(sys.modules) - before:
+        del sys.modules[name]

@@ -6,9 +6,7 @@ trajectories are reused until their policy, queries or settings change. Verdicts
 with LLM replies from the store, so that changing a judge, a truth or a table needs no generation.
 """
 
-import ast
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
@@ -35,10 +33,10 @@ from arenarl.run.processes import own_share
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import as_stored, hash_files, json_hash, read_json, write_json
 from arenarl.system.errors import EVALUATE_AGAIN, UserError
+from arenarl.system.own_code import own_code
 from arenarl.system.progress import Bar, is_main_process, process_count, say
 from arenarl.system.prompt_files import PROMPTS, prompt_file
 from arenarl.system.seeds import stable_seed
-from arenarl.system.user_input import import_named
 from arenarl.trajectory import Query, Trajectory, read_jsonl, write_jsonl
 
 # Version of what this project's code generates. Raise it with every change after which the same policy, query and
@@ -255,38 +253,3 @@ def _search_fingerprint(search: SearchConfig) -> list[str]:
     from arenarl.domains.research import engines  # loads trafilatura
 
     return [engines.fingerprint(Path(search.folder), search.search_chunk_tokens)]
-
-
-def own_code(names: Iterable[str]) -> list[Path]:
-    """Return the source files of a user's classes and functions: a package, or a module and its imports beside it."""
-    files: set[Path] = set()
-    for module in (name.partition(":")[0] for name in names if ":" in name and import_named(name, "environment")):
-        if origin := sys.modules[module].__file__:  # None for built-in modules
-            file = Path(origin)
-            _add_code(module, file.parents[module.count(".") + (file.stem == "__init__")], files)
-    return sorted(files)
-
-
-def _add_code(module: str, root: Path, files: set[Path]) -> None:
-    """Add the files of a module below `root` and of its imports below `root`; a package is added whole."""
-    top, file = root / module.partition(".")[0], root.joinpath(*module.split(".")).with_suffix(".py")
-    if top.name == "arenarl" or file in files:
-        return
-    if (top / "__init__.py").is_file():
-        files |= set(top.rglob("*.py"))
-    elif file.is_file():
-        files.add(file)
-        if "site-packages" not in file.parts:
-            for used in _imports(module, file):
-                _add_code(used, root, files)
-
-
-def _imports(module: str, file: Path) -> Iterator[str]:
-    """Yield the names of modules that a module may import; `from a import b` yields `a` and `a.b`."""
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            package = module.split(".")[: -node.level] if node.level else []
-            origin = ".".join([*package, *filter(None, [node.module])])
-            yield from (origin, *(f"{origin}.{alias.name}" for alias in node.names))

@@ -5,9 +5,8 @@ or data, and evaluation would compare its policy with the wrong starting policy.
 refuses weights files that are damaged.
 """
 
-import re
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -19,15 +18,13 @@ from arenarl.run.marks import MARK, files_beside_weights, sha256
 from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import hash_files, json_hash, read_json
 from arenarl.system.errors import UserError, one_line
+from arenarl.system.own_code import OWN_CODE, code_hashes
 from arenarl.system.progress import say
 from arenarl.system.repository import file_named
-from arenarl.system.user_input import module_file
 from arenarl.system.yaml_text import read_yaml
 
 START = "start.json"
 _OWN_PROMPT = "prompts.folder's "
-_OWN_CODE = "the code of "
-_IMPORT_PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _SPLITS = {"sft": ("sft",), "rl": ("rl_queries", "test_queries", "test_baselines")}  # stage -> splits that it reads
 
 
@@ -57,12 +54,12 @@ class StartRecord:
         """
         files = [f"{now.policy}/{name}" for name in _different(self.files, now.files)]
         known = {name: sha256 for name, sha256 in now.data.items() if name in self.data or name.startswith(_OWN_PROMPT)}
-        return files + [name for name in _different(self.data, known) if not name.startswith(_OWN_CODE)]
+        return files + [name for name in _different(self.data, known) if not name.startswith(OWN_CODE)]
 
-    def changed_code(self, now: "StartRecord") -> list[str]:
-        """Return the user's own functions and classes whose module differs from `now`."""
-        code = [name for name in self.data or {} if name.startswith(_OWN_CODE) and name in (now.data or {})]
-        return [name for name in code if self.data[name] != now.data[name]]
+    def changed_code(self, settings: Any) -> list[str]:
+        """Return the user's own functions and classes in the settings of a config whose code has changed since."""
+        now = code_hashes(settings)
+        return [name for name, sha256 in now.items() if (self.data or {}).get(name, sha256) != sha256]
 
 
 def _different(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -91,22 +88,11 @@ def start_record(
         if name and (file := file_named(name)).is_file():
             data[name] = sha256(file)
     settings = read_yaml(config_to_yaml(config))
-    for name in _import_paths(settings) if stage == "rl" else ():
-        if file := module_file(name):
-            data[_OWN_CODE + name] = sha256(file)
+    if stage == "rl":
+        data |= code_hashes(settings)
     weights = hash_weights(policy) if policy else None
     files = _hash_beside_weights(policy) if policy else {}
     return StartRecord(policy, weights, files, data, settings)
-
-
-def _import_paths(settings: Any) -> Iterator[str]:
-    """Yield each value of the form package.module:Class, a user's own function or class."""
-    if isinstance(settings, str):
-        if _IMPORT_PATH.fullmatch(settings):
-            yield settings
-    elif isinstance(settings, dict | list):
-        for value in settings.values() if isinstance(settings, dict) else settings:
-            yield from _import_paths(value)
 
 
 def _hash_beside_weights(policy: str) -> dict[str, str]:
@@ -153,7 +139,7 @@ def refuse_other_start(folder: Path, config: Config, now: StartRecord, is_finish
     if record.weights != now.weights:
         how = f"delete {folder} to train it from these, or give this run another `name`"
         raise UserError(f"{folder} was trained from other weights than {now.policy} has now; {how}")
-    if names := record.changed_code(now):  # no error: a mended crash may resume
+    if names := record.changed_code(now.settings):  # no error: a mended crash may resume
         earlier = f"has trained with an earlier version of {', '.join(names)}"
         say(f"{folder} {earlier}; to train with the new one alone, delete it, or give this run another `name`")
     if not is_finished and (names := record.changed_content(now)):

@@ -4,8 +4,6 @@ import os
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -85,14 +83,15 @@ def check_zip(path: Path, largest: int) -> None:
         raise UserError(f"{path} unpacks to {size:,} bytes, more than {largest:,}; use the official file")
 
 
-def _add_current_folder() -> None:
+def add_current_folder() -> None:
+    """Let Python import modules of the current folder."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # last, so that no file there replaces an installed module
 
 
 def import_named(name: str, key: str, kind: str = "Class") -> Any:
     """Import the object that the config's `key` names as `package.module:Class` (or another kind). Raises UserError."""
-    _add_current_folder()
+    add_current_folder()
     try:
         return resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
@@ -102,16 +101,6 @@ def import_named(name: str, key: str, kind: str = "Class") -> Any:
             f"{key}: {name} cannot be imported ({error}); name a {kind.lower()} as package.module:{kind} from a module "
             "that is in the current folder, beside the scripts, installed, or on PYTHONPATH"
         ) from error
-
-
-def module_file(name: str) -> Path | None:
-    """Return the source file of the module in `package.module:Class`, without importing it; None if it has none."""
-    _add_current_folder()
-    with suppress(Exception):  # of a package that the module belongs to: import_named reports it
-        spec = find_spec(name.partition(":")[0])
-        if spec and spec.has_location and spec.origin and spec.origin.endswith(".py"):
-            return Path(spec.origin)
-    return None
 
 
 def first_problem(error: "ValidationError") -> str:

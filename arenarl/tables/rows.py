@@ -19,6 +19,7 @@ from arenarl.config.schema import Config
 from arenarl.config.value_types import Bool, Float, Line, Name, PositiveInt, Seed, Text
 from arenarl.run.settings import settings_of
 from arenarl.system.errors import UserError
+from arenarl.system.own_code import code_hashes
 from arenarl.training.requirements import check_method
 
 FOLDER = Path("configs/tables")
@@ -134,14 +135,16 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """All settings that the figures depend on: keys that differ from their defaults, without names of folders.
-        Settings of the SFT and of the RL that made the policy are included if they differ from the run's own."""
+        Settings of the SFT and of the RL that made the policy are included if they differ from the run's own, and the
+        hash of the user's own code."""
         settings = dict(_changes(asdict(self.loaded), asdict(Config())))
         for stage, config, prefix in (("sft", self.start, "cold_start"), ("rl", self.trained, "trained")):
             changes = _changes(settings_of(stage, config), settings_of(stage, self.loaded))
             settings |= {f"{prefix}.{key}": value for key, value in changes}
         names = ("name", "results")
         kept = {key: value for key, value in settings.items() if key not in names and not key.startswith("wandb.")}
-        return kept | {"evaluate.checkpoints": self.checkpoint}
+        code = {name: sha256[:12] for name, sha256 in code_hashes([asdict(self.loaded), asdict(self.trained)]).items()}
+        return kept | code | {"evaluate.checkpoints": self.checkpoint}
 
 
 def read_table(name: str, folder: Path = FOLDER) -> Table:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from threading import Lock
@@ -25,6 +26,7 @@ from arenarl.report.figures import training_log
 from arenarl.report.provenance import cpu
 from arenarl.report.summary import heading
 from arenarl.report.watching import watched_series
+from arenarl.run.weights import read_start
 from arenarl.system.atomic_files import as_stored, hash_files, read_json
 from arenarl.system.errors import UserError, owned
 from arenarl.system.progress import Bar, say
@@ -203,6 +205,7 @@ def _train_and_evaluate(
     if not run.trains and (config.run_dir / "rl").exists():
         problem = "holds RL that the row no longer has, whose curve, calls and seconds would count as the row's"
         raise _RunFailed(f"{label}: {config.run_dir / 'rl'} {problem}; delete it")
+    _refuse_changed_code(run, label)
     log = config.run_dir / "log.txt"
     say(f"{label}: begins; log: {log}")
     if run.checkpoint == "rl":
@@ -210,6 +213,17 @@ def _train_and_evaluate(
     _call([sys.executable, "evaluate.py", *run.options], log, label)
     record = _record(run, label)
     return record | {"provenance": record["provenance"] | {SFT_HASH: sft_hash}}
+
+
+def _refuse_changed_code(run: Run, label: str) -> None:
+    """Refuse RL that began with other code of the user: the scripts resume it, to repair a crash."""
+    folder = run.trained.run_dir / "rl"
+    try:
+        start = read_start(folder)
+    except UserError as error:
+        raise _RunFailed(f"{label}: {error}") from error
+    if start and (names := start.changed_code(asdict(run.trained))):
+        raise _RunFailed(f"{label}: {folder} was trained with an earlier version of {', '.join(names)}; delete it")
 
 
 def _record(run: Run, label: str) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import hashlib
 import json
 import pickle
 import random
-import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +16,10 @@ from policies import Scripted, call, think
 from arenarl.config.schema import Config, EnvironmentConfig, EvaluateConfig, RolloutConfig, SearchConfig
 from arenarl.domains.environments import environment_maker
 from arenarl.evaluation.evaluation import Case, Panel, roll_out_and_judge
-from arenarl.evaluation.parts import GENERATION, Part, fingerprint, own_code, run_parts
+from arenarl.evaluation.parts import GENERATION, Part, fingerprint, run_parts
 from arenarl.judges.judge import Verdict, rubric_of
 from arenarl.rollout.engine import RolloutEngine, attempts_at
+from arenarl.system.own_code import own_code
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory, read_jsonl
 
@@ -48,22 +48,6 @@ SCRIPTS = {  # world -> query -> turns: valid and invalid tool calls, answers of
 }  # fmt: skip
 
 
-@pytest.fixture
-def own(tmp_path, monkeypatch):
-    """Return `write(modules)`, which writes a user's modules into a folder on the import path."""
-    monkeypatch.syspath_prepend(tmp_path)
-    before = set(sys.modules)
-
-    def write(modules):
-        for name, text in modules.items():
-            (tmp_path / name).parent.mkdir(exist_ok=True)
-            (tmp_path / name).write_text(text)
-
-    yield write
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
-
-
 def test_generation_is_unchanged_until_its_version_is_raised(tokenizer):
     """Hashes prompts, parsing, tools and stops for a policy with fixed turns. If it fails after a change of generation,
     raise GENERATION in arenarl/evaluation/parts.py, and store version and hash in generation.json."""
@@ -83,37 +67,19 @@ def test_generation_is_unchanged_until_its_version_is_raised(tokenizer):
 
 
 @pytest.mark.parametrize("edited", ["own.py", "helper.py", "deeper.py", "late.py"])
-def test_an_edit_of_the_users_environment_or_of_its_imports_discards_trajectories(own, tmp_path, edited):
+def test_an_edit_of_the_users_environment_or_of_its_imports_discards_trajectories(own_modules, tmp_path, edited):
     """A folder named like an installed package lies beside it; one import is inside a function."""
     (tmp_path / "mcp").mkdir()
     texts = {"own.py": "import helper\n\nclass Own:\n    def call(self):\n        from late import x\n",
              "helper.py": "from deeper import two\n", "late.py": "x = 1\n", "unused.py": "x = 1\n",
              "deeper.py": "from pathlib import Path\n\ntwo = [2]\n"}  # fmt: skip
-    own(texts)
+    own_modules(texts)
     config = Config(environment=EnvironmentConfig(name="own:Own"))
     before = fingerprint(config, "nowhere")
-    own({"unused.py": "x = 2\n"})
+    own_modules({"unused.py": "x = 2\n"})
     assert fingerprint(config, "nowhere") == before and len(own_code(["own:Own", "travel"])) == 4
-    own({edited: texts[edited] + "# edited\n"})
+    own_modules({edited: texts[edited] + "# edited\n"})
     assert fingerprint(config, "nowhere") != before != fingerprint(Config(), "nowhere")
-
-
-def test_own_code_is_a_package_or_else_the_imported_modules(own, tmp_path):
-    own({"folder/world.py": "from . import rules\nfrom arenarl import trajectory\n\nclass World:\n    pass\n",
-         "folder/rules.py": "from folder.cities import CITIES\n", "folder/cities.py": "CITIES = []\n",
-         "folder/other.py": ""})  # fmt: skip
-    assert [path.name for path in own_code(["folder.world:World"])] == ["cities.py", "rules.py", "world.py"]
-    own(
-        {
-            "pack/__init__.py": "",
-            "pack/world.py": "from arenarl.rollout.environment import NoTools\n",
-            "pack/lazy.py": "",
-        }
-    )
-    assert [path.name for path in own_code(["pack.world:NoTools"])] == ["__init__.py", "lazy.py", "world.py"]
-    assert own_code(["travel", "arenarl.rollout.environment:NoTools"]) == []
-    (tmp_path / "folder/old.py").write_bytes("# coding: latin-1\nclass World:\n    town = 'Köln'\n".encode("latin-1"))
-    assert [path.name for path in own_code(["folder.old:World"])] == ["old.py"]
 
 
 def test_a_new_temperature_budget_or_document_needs_new_trajectories_and_a_new_judge_does_not(tmp_path):

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from arenarl.domains.rubrics import domain_rubric
 from arenarl.domains.travel.queries import SUBTASKS
 from arenarl.evaluation.over_seeds import beyond_chance, mean_over_seeds
 from arenarl.report.summary import HEADS
+from arenarl.run.weights import start_record
 from arenarl.studies.signal_figures import PROPERTIES, SIGNALS
 from arenarl.system.atomic_files import read_json, write_json, write_lines
 from arenarl.system.errors import UserError
@@ -926,6 +927,33 @@ def test_the_training_of_another_row_or_of_earlier_settings_does_not_count_as_a_
     assert [failure.partition(",")[0] for failure in failures] == ["crossed", "sft"]
     assert all("rl holds RL that the row no longer has" in failure for failure in failures)
     assert list(read_runs(tmp_path / "results" / "own")) == [("one", 0), ("twin", 0)]
+
+
+def test_a_row_with_changed_code_of_the_user_is_another_row_whose_earlier_rl_is_refused(folder, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    code, module = tmp_path / "own_of_a_row.py", "own_of_a_row:reward"
+    code.write_text("def reward(query, trajectories, judge): return [1.0]\n", encoding="utf-8")
+    table = read_table("own", folder)
+    table.rows["one"] = replace(table.rows["one"], set={"reward.name": module})
+    [before] = runs_of("own", table, ["one"], [0])
+    rl, earlier = before.loaded.run_dir / "rl", before.settings
+    write_json(rl / "start.json", asdict(start_record(before.loaded, "rl", {}, None)))
+    code.write_text("def reward(query, trajectories, judge): return [2.0]\n", encoding="utf-8")
+    [now] = runs_of("own", table, ["one"], [0])
+    changed = {key for key in now.settings if now.settings[key] != earlier[key]}
+    assert changed == {f"the code of {module}"}
+
+    monkeypatch.setattr(runner, "_call", lambda *_: None)
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
+    write_json(now.loaded.results_dir / "summary.json", summary_with(50.0))
+    [failure] = runner.run_all([now], tmp_path / "results", workers=1)
+    assert failure.endswith(f"rl was trained with an earlier version of the code of {module}; delete it")
+    (rl / "start.json").write_text("{", encoding="utf-8")
+    [failure] = runner.run_all([now], tmp_path / "results", workers=1)
+    assert failure.startswith("one, seed 0: ") and "start.json is damaged" in failure
+    shutil.rmtree(rl)
+    assert runner.run_all([now], tmp_path / "results", workers=1) == []
 
 
 def test_our_figures_name_subtasks_figures_or_criteria_of_the_tables_domain():
