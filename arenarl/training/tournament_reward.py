@@ -21,6 +21,7 @@ from arenarl.judges.named import judge_keys, open_judge
 from arenarl.judges.verifier import Verifier
 from arenarl.llm.client import LLMClient, usage_metrics
 from arenarl.system.errors import UserError
+from arenarl.system.progress import say_once
 from arenarl.training.arena import Arena
 from arenarl.training.metrics import judge_metrics
 from arenarl.training.requirements import check_method
@@ -88,6 +89,9 @@ def tournament_reward(
         **_: Any,
     ) -> list[float | None]:  # fmt: skip
         cut = [not {*ids[-1:]} & ends for ids in completion_ids] if ends else None
+        if cut and all(cut):
+            problem = "every completion of a step is truncated, so all its rewards are equal"
+            say_once(f"tournament_reward: {problem}; raise max_completion_length, or check turn_ends")
         groups = read_groups(prompts, completions, num_generations, language, cut)
         outcomes = await asyncio.to_thread(arena.reward_groups, groups)
         arena.learn(num_generations, [outcome.scored_calls for outcome in outcomes])

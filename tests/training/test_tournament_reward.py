@@ -21,6 +21,7 @@ from arenarl import tournament_reward
 from arenarl.judges.prompts import read_prompt
 from arenarl.llm.client import RunStopped
 from arenarl.system.errors import UserError
+from arenarl.system.progress import say_once
 from arenarl.system.repository import ROOT
 from arenarl.training.tournament_reward import read_groups
 from arenarl.trajectory.chats import chat_query, chat_trajectory
@@ -72,6 +73,15 @@ def test_a_single_token_id_ends_turns_too(ends):
     function = tournament_reward(Number(), num_generations=2, turn_ends=ends)
     rows = {"prompts": ["q"] * 2, "completions": ["3", "9"], "completion_ids": [[5, 0], [5, 6]]}
     assert asyncio.run(function(**rows)) == [1.0, 0.0]
+
+
+def test_a_step_of_truncated_completions_is_reported_once(capsys):
+    say_once.cache_clear()
+    function = tournament_reward(Number(), num_generations=2, turn_ends={0})
+    for first in ([5, 0], [5, 6], [5, 6]):
+        rows = {"prompts": ["q"] * 2, "completions": ["3", "9"], "completion_ids": [first, [5, 6]]}
+        asyncio.run(function(**rows))
+    assert capsys.readouterr().out.count("every completion of a step is truncated") == 1
 
 
 @pytest.mark.parametrize("ends", ["</s>", {"<|im_end|>"}, {None}, [[1]], 1.5])
