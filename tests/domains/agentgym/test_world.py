@@ -201,3 +201,12 @@ def test_own_queries_without_a_valid_item_are_refused_when_they_are_read(world, 
                 UserError, match=f"query mine: constraints.item is .*; {world} has items from 0 to {last}"
             ):
                 domain.read_split("rl")
+
+
+@pytest.mark.parametrize("tools", ["my_world:Craft", "mcp"])
+def test_a_users_own_world_or_tools_need_no_item(tools, tmp_path):
+    domain = world_domain("textcraft", folder=str(tmp_path))
+    domain.environment.name = tools
+    write_jsonl(tmp_path / "rl_queries.jsonl", [Query("mine", "textcraft", "", "en", "Do it.", {})])
+    (query,) = domain.read_split("rl")
+    assert not domain.has_truth(query)
