@@ -4,7 +4,7 @@ overridden part fails here with instructions."""
 import hashlib
 import inspect
 from contextlib import nullcontext
-from types import MethodType
+from types import MethodType, SimpleNamespace
 
 import pytest
 import tiny_models
@@ -22,7 +22,7 @@ from arenarl.rollout.policy import load_tokenizer, lora_config
 from arenarl.system.errors import UserError
 from arenarl.training import sft_internals, trl_internals
 from arenarl.training.sft_data import tokenize_trajectories
-from arenarl.training.sft_internals import RightPaddedTrainer, prepare_training
+from arenarl.training.sft_internals import HeadTrial, RightPaddedTrainer, prepare_training
 from arenarl.training.trl_internals import OwnTokensTrainer, Rows
 
 KEYS = ("loss", "grad_norm", "entropy", "mean_token_accuracy", "num_tokens")
@@ -203,6 +203,16 @@ def test_a_model_is_trained_only_if_trl_s_head_has_its_logits(kind, config, word
     with pytest.raises(UserError, match=f"{kind.__name__} {words}") if words else nullcontext():
         trainer.callback_handler.on_train_begin(trainer.args, trainer.state, trainer.control)
     assert model.training and torch.random.get_rng_state().equal(state)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-6])
+def test_a_model_whose_output_embedding_starts_near_0_is_trained(scale):
+    """The error is a share of the spread of logits, which is 0 there."""
+    model = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SMALL, tie_word_embeddings=False))
+    with torch.no_grad():
+        model.lm_head.weight.mul_(scale)
+    utils.add_fused_lm_head(model)
+    HeadTrial(SimpleNamespace(model=model)).on_train_begin(None, None, None)
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4], ids=["whole", "LoRA"])
