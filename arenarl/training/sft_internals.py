@@ -10,11 +10,13 @@ Gains of the patches, measured as in `trl_internals`:
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import torch
-from transformers import Trainer, TrainerCallback
+from peft import PeftModel
+from transformers import PreTrainedModel, Trainer, TrainerCallback
 from trl import SFTTrainer
 from trl.models import unwrap_model_for_generation
 from trl.trainer import utils
@@ -22,7 +24,7 @@ from trl.trainer import utils
 from arenarl.rollout.attention import prepare_attention
 from arenarl.rollout.engine import RolloutEngine
 from arenarl.rollout.kv_cache import plain_output
-from arenarl.rollout.policy import freeze_unread_parts
+from arenarl.rollout.policy import freeze_unread_parts, load_model
 from arenarl.system.errors import UserError, explain, one_line
 
 WRITTEN_FOR = "1.16"  # TRL's version
@@ -66,11 +68,22 @@ class RightPaddedTrainer(SFTTrainer):
 
 
 def prepare_training(trainer: Trainer) -> None:
-    """Freeze the parts that read no text, try TRL's head before the first step, and let DDP store gradients inside its
-    averaging buckets, which saves four bytes per parameter and changes no value."""
+    """Freeze the parts that read no text, try TRL's head before the first step, load all weights on resuming, and let
+    DDP store gradients inside its averaging buckets, which saves four bytes per parameter and changes no value."""
     freeze_unread_parts(trainer.model)
+    if not isinstance(trainer.model, PeftModel):
+        trainer._load_from_checkpoint = partial(load_weights, trainer.model)
     trainer.callback_handler.callbacks.insert(0, HeadTrial(trainer))  # before the first evaluation
     trainer.accelerator.ddp_handler.gradient_as_bucket_view = True
+
+
+def load_weights(model: PreTrainedModel, folder: str) -> None:
+    """Load a checkpoint's weights as other stages do.
+
+    transformers' trainer skips weights that have another name in the file than in the model, as those of Gemma 3 and of
+    the experts of Qwen3-MoE and Mixtral. DeepSpeed loads its own files.
+    """
+    model.load_state_dict(load_model(folder, model.dtype).state_dict())
 
 
 class HeadTrial(TrainerCallback):

@@ -37,6 +37,7 @@ PRIVATE = {  # sha256 of the sources that trl_internals and sft_internals overri
     DPOTrainer._prepare_dataset: "35e349e8e826",
     DPOTrainer.compute_loss: "c453890e84be",
     Trainer._save_checkpoint: "a9111e30faa9",
+    Trainer._load_from_checkpoint: "4711d0506786",
     utils.add_fused_lm_head: "422d009f04b6",
     chunked_logprob._use_triton: "f0510984e05a",
 }
@@ -213,6 +214,32 @@ def test_a_model_whose_output_embedding_starts_near_0_is_trained(scale):
         model.lm_head.weight.mul_(scale)
     utils.add_fused_lm_head(model)
     HeadTrial(SimpleNamespace(model=model)).on_train_begin(None, None, None)
+
+
+def experts():
+    """Return a config of a mixture of experts, whose weights are merged on loading."""
+    sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    return transformers.Qwen3MoeConfig(**SMALL, **sizes, architectures=["Qwen3MoeForCausalLM"])
+
+
+@pytest.mark.parametrize("make", [tiny_models.gemma3, tiny_models.qwen3_5, experts])
+@pytest.mark.parametrize("lora_rank", [0, 2])
+def test_training_resumes_with_all_weights_whatever_their_names_in_the_file(make, lora_rank, tmp_path, tokenizer):
+    rows = [list(range(start, start + 4)) for start in range(5, 9)]
+    data = Dataset.from_list([{"input_ids": row, "labels": row} for row in rows])
+
+    def train(checkpoint=None):
+        torch.manual_seed(0)
+        options = {"max_steps": 2, "save_steps": 1, "dataset_kwargs": {"skip_prepare_dataset": True}}
+        arguments = SFTConfig(str(tmp_path), use_cpu=True, bf16=False, report_to=[], learning_rate=1e-2, **options)
+        parts = {"train_dataset": data, "processing_class": tokenizer, "peft_config": lora_config(lora_rank)}
+        trainer = RightPaddedTrainer(model=tiny_models.build(make()), args=arguments, **parts)
+        prepare_training(trainer)
+        trainer.train(resume_from_checkpoint=checkpoint)
+        return [weights.detach().clone() for weights in trainer.model.parameters()]
+
+    whole, resumed = train(), train(str(tmp_path / "checkpoint-1"))
+    assert all(map(torch.equal, whole, resumed))
 
 
 @pytest.mark.parametrize("lora_rank", [0, 4], ids=["whole", "LoRA"])
