@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from accelerate import DistributedType
 from peft import PeftModel
 from transformers import PreTrainedModel, Trainer, TrainerCallback
 from trl import SFTTrainer
@@ -68,9 +69,13 @@ class RightPaddedTrainer(SFTTrainer):
 
 
 def prepare_training(trainer: Trainer) -> None:
-    """Freeze the parts that read no text, try TRL's head before the first step, load all weights on resuming, and let
-    DDP store gradients inside its averaging buckets, which saves four bytes per parameter and changes no value."""
-    freeze_unread_parts(trainer.model)
+    """Try TRL's head before the first step, load all weights on resuming, and prepare for DDP.
+
+    DDP would wait for gradients of parts that read no text, so they are frozen. It stores gradients inside its
+    averaging buckets, which saves four bytes per parameter and changes no value.
+    """
+    if trainer.accelerator.distributed_type not in (DistributedType.NO, DistributedType.DEEPSPEED):
+        freeze_unread_parts(trainer.model)  # only then: the optimizers of earlier checkpoints have them
     if not isinstance(trainer.model, PeftModel):
         trainer._load_from_checkpoint = partial(load_weights, trainer.model)
     trainer.callback_handler.callbacks.insert(0, HeadTrial(trainer))  # before the first evaluation
