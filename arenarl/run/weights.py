@@ -6,7 +6,7 @@ refuses weights files that are damaged.
 """
 
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -56,10 +56,10 @@ class StartRecord:
         known = {name: sha256 for name, sha256 in now.data.items() if name in self.data or name.startswith(_OWN_PROMPT)}
         return files + [name for name in _different(self.data, known) if not name.startswith(OWN_CODE)]
 
-    def changed_code(self, settings: Any) -> list[str]:
-        """Return the user's own functions and classes in the settings of a config whose code has changed since."""
-        now = code_hashes(settings)
-        return [name for name, sha256 in now.items() if (self.data or {}).get(name, sha256) != sha256]
+    def changed_code(self, now: Mapping[str, str | None]) -> list[str]:
+        """Return the user's own functions and classes whose code differs from `now`, hashes by name as in `data`."""
+        code = {name: sha256 for name, sha256 in now.items() if name.startswith(OWN_CODE)}
+        return [name for name, sha256 in code.items() if (self.data or {}).get(name, sha256) != sha256]
 
 
 def _different(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -139,7 +139,7 @@ def refuse_other_start(folder: Path, config: Config, now: StartRecord, is_finish
     if record.weights != now.weights:
         how = f"delete {folder} to train it from these, or give this run another `name`"
         raise UserError(f"{folder} was trained from other weights than {now.policy} has now; {how}")
-    if names := record.changed_code(now.settings):  # no error: a mended crash may resume
+    if names := record.changed_code(now.data):  # no error: a mended crash may resume
         earlier = f"has trained with an earlier version of {', '.join(names)}"
         say(f"{folder} {earlier}; to train with the new one alone, delete it, or give this run another `name`")
     if not is_finished and (names := record.changed_content(now)):

@@ -32,7 +32,7 @@ def own_code(names: Iterable[str]) -> list[Path]:
     add_current_folder()
     files: set[Path] = set()
     for module in (name.partition(":")[0] for name in names if ":" in name):
-        with suppress(Exception):  # an error of a package that is imported to find its module
+        with suppress(Exception):  # importing the code reports its errors
             if (spec := find_spec(module)) and spec.has_location:
                 file = Path(spec.origin)
                 _add_code(module, file.parents[module.count(".") + (file.stem == "__init__")], files)

@@ -143,7 +143,7 @@ class Run:
             settings |= {f"{prefix}.{key}": value for key, value in changes}
         names = ("name", "results")
         kept = {key: value for key, value in settings.items() if key not in names and not key.startswith("wandb.")}
-        code = {name: sha256[:12] for name, sha256 in code_hashes([asdict(self.loaded), asdict(self.trained)]).items()}
+        code = {name: sha256[:12] for name, sha256 in code_hashes(kept).items()}
         return kept | code | {"evaluate.checkpoints": self.checkpoint}
 
 
@@ -152,7 +152,7 @@ def read_table(name: str, folder: Path = FOLDER) -> Table:
     that do not fit together."""
     path = folder / f"{name}.yaml"
     if path not in folder.glob("*.yaml"):
-        raise UserError(f"there is no table {name} in {folder}; known: {', '.join((*TABLES, *LATER_TABLES))}")
+        raise UserError(f"{path} does not exist; choose one of the tables {', '.join((*TABLES, *LATER_TABLES))}")
     table = load(Table, {}, path)
     if problem := next(_problems(table), None):
         raise UserError(f"{path}: {problem}")

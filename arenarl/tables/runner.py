@@ -29,6 +29,7 @@ from arenarl.report.watching import watched_series
 from arenarl.run.weights import read_start
 from arenarl.system.atomic_files import as_stored, hash_files, read_json
 from arenarl.system.errors import UserError, owned
+from arenarl.system.own_code import code_hashes
 from arenarl.system.progress import Bar, say
 from arenarl.tables.rows import Run
 from arenarl.tables.store import (
@@ -222,7 +223,7 @@ def _refuse_changed_code(run: Run, label: str) -> None:
         start = read_start(folder)
     except UserError as error:
         raise _RunFailed(f"{label}: {error}") from error
-    if start and (names := start.changed_code(asdict(run.trained))):
+    if start and (names := start.changed_code(code_hashes(asdict(run.trained)))):
         raise _RunFailed(f"{label}: {folder} was trained with an earlier version of {', '.join(names)}; delete it")
 
 

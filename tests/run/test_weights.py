@@ -128,18 +128,15 @@ def test_rl_does_not_resume_with_other_prompts_or_query_rubrics_of_an_alternate_
         start(judge_alternates=["embedded", {"prompt": "a hash"}], prompts={"judge.yaml": "a hash"})
 
 
-def test_a_change_of_own_code_is_reported_and_does_not_stop_rl(places, tmp_path, monkeypatch, capsys):
+def test_a_change_of_own_code_is_reported_and_does_not_stop_rl(places, own_modules, capsys):
     sft, rl = places
-    monkeypatch.syspath_prepend(tmp_path)
-    code = tmp_path / "own_of_a_run.py"
-    code.write_text("def reward(query, trajectories, judge): return [1.0]\n", encoding="utf-8")
+    own_modules({"own_of_a_run.py": "def reward(query, trajectories, judge): return [1.0]\n"})
     config = Config(reward=RewardConfig(name="own_of_a_run:reward"))
     keep_start(rl, sft, config)
     (rl / "curve.jsonl").touch()
     keep_start(rl, sft, config)
     assert capsys.readouterr().out == ""
-    code.write_text("def reward(query, trajectories, judge): return [2.0]\n", encoding="utf-8")
-    os.utime(code, ns=(1, 1))
+    own_modules({"own_of_a_run.py": "def reward(query, trajectories, judge): return [2.0]\n"})
     for _ in ("in progress", "finished"):
         keep_start(rl, sft, config)
         assert "earlier version of the code of own_of_a_run:reward; to train with the new" in capsys.readouterr().out

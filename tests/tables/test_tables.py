@@ -154,7 +154,7 @@ def test_a_table_that_cannot_work_is_refused_in_one_line(text, message, tmp_path
 
 def test_an_unknown_table_row_or_seed_is_refused_with_the_known_ones(folder):
     for name in ("table9", "../quickstart", "", "x" * 300):
-        with pytest.raises(UserError, match="known: table2, .*, table_ahead"):
+        with pytest.raises(UserError, match="does not exist; choose one of the tables table2, .*, table_ahead"):
             read_table(name)
     with pytest.raises(UserError, match="has no row swis; known: one, other, closed"):
         runs_of("own", read_table("own", folder), ["swis"], [])
@@ -929,17 +929,18 @@ def test_the_training_of_another_row_or_of_earlier_settings_does_not_count_as_a_
     assert list(read_runs(tmp_path / "results" / "own")) == [("one", 0), ("twin", 0)]
 
 
-def test_a_row_with_changed_code_of_the_user_is_another_row_whose_earlier_rl_is_refused(folder, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
+def test_a_row_with_changed_code_of_the_user_is_another_row_whose_earlier_rl_is_refused(
+    folder, own_modules, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    code, module = tmp_path / "own_of_a_row.py", "own_of_a_row:reward"
-    code.write_text("def reward(query, trajectories, judge): return [1.0]\n", encoding="utf-8")
+    module = "own_of_a_row:reward"
+    own_modules({"own_of_a_row.py": "def reward(query, trajectories, judge): return [1.0]\n"})
     table = read_table("own", folder)
     table.rows["one"] = replace(table.rows["one"], set={"reward.name": module})
     [before] = runs_of("own", table, ["one"], [0])
     rl, earlier = before.loaded.run_dir / "rl", before.settings
     write_json(rl / "start.json", asdict(start_record(before.loaded, "rl", {}, None)))
-    code.write_text("def reward(query, trajectories, judge): return [2.0]\n", encoding="utf-8")
+    own_modules({"own_of_a_row.py": "def reward(query, trajectories, judge): return [2.0]\n"})
     [now] = runs_of("own", table, ["one"], [0])
     changed = {key for key in now.settings if now.settings[key] != earlier[key]}
     assert changed == {f"the code of {module}"}
