@@ -239,7 +239,7 @@ class SimpleQA(Benchmark):
         return Item(str(number), record.problem, "en", {"answer": record.answer})
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        """Grade a response; the official editions have different names for known answer and response."""
+        """Grade a response; None without a grade. The editions have different names for known answer and response."""
         fields = {"question": item.query, "instructions": prompts.texts.get("instructions", "")}
         fields |= dict.fromkeys(("target", "criterion"), item.fields["answer"])
         fields |= dict.fromkeys(("predicted_answer", "answer"), response)

@@ -129,7 +129,7 @@ class RACE(Benchmark):
         return items
 
     async def judge(self, item: Item, response: str, prompts: Prompts, ask: Ask) -> Verdict | None:
-        """Score a response. An empty response scores 0; the official code leaves it out."""
+        """Score a response; None without a score. An empty response scores 0; the official code leaves it out."""
         if not response.strip():
             return dict.fromkeys(("score", *DIMENSIONS), 0.0)
         cleaning = prompts.messages("clean", item.language, article=response)

@@ -109,7 +109,8 @@ def _check_steps_ahead(rollout: RolloutConfig, rl: RLConfig) -> None:
 
 
 def check_secrets(values: Any, key: str = "") -> None:
-    """Refuse API keys and passwords in a config's plain values: they are written to the run folder and to W&B."""
+    """Refuse API keys and passwords in a config's plain values: they are written to the run folder and to W&B.
+    Raises UserError with the key that holds one."""
     name, place = key.rpartition(".")[2], None
     if name == "command":
         place = key if is_secret_command(values or ()) else None

@@ -50,7 +50,7 @@ def at_least(least: float, number: type, most: float = math.inf) -> Callable[[st
 
 
 def share(text: str) -> float:
-    """Parse an option's value from 0 to 1."""
+    """Parse an option's value from 0 to 1. Raises ValueError, which argparse reports."""
     if not 0 <= float(text) <= 1:
         raise ValueError(text)
     return float(text)

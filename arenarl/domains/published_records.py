@@ -205,7 +205,7 @@ def _with_calls(text: str) -> str:
 
 
 def tools_of(record: Record) -> list[Schema]:
-    """Return the schemas of the trajectory's tools, from a list or a JSON string."""
+    """Return the schemas of the trajectory's tools, from a list or a JSON string. Raises UserError for others."""
     tools = record.fields.get("tools") or []
     tools = _parse(tools) if isinstance(tools, str) else tools
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):

@@ -78,7 +78,7 @@ class EmbeddedJudge:
         return self._scores(query, trajectories, OVERALL, (_LISTWISE, repeat))
 
     def checklist(self, query: Query) -> dict[str, float]:
-        """Return the query's constraints, with equal weights."""
+        """Return the query's constraints, with equal weights. Raises UserError for a query without constraints."""
         (empty,) = self.views(Trajectory(query.query_id, [], "no_answer"))
         if not (items := self._examine(query, empty).checklist()):
             problem = f"query {query.query_id} has no constraints for a checklist"

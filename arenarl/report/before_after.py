@@ -65,7 +65,8 @@ def restatement(pairs: Sequence[Pair]) -> str | None:
 
 
 def search_accuracy(pairs: Sequence[Pair]) -> str | None:
-    """Return how often the answer's place meets all conditions of a travel Search query, before and after RL."""
+    """Return how often the answer's place meets all conditions of a travel Search query, before and after RL;
+    None without such queries."""
     searches = [
         pair
         for pair in pairs

@@ -49,7 +49,8 @@ def _verdict(low: float | None, high: float | None, new_low: float | None, new_h
 
 
 def folders_of(run: str) -> tuple[Path, Path]:
-    """Return the folder of a run, which is given by name or folder, and the folder of its evaluation's results."""
+    """Return the folder of a run, which is given by name or folder, and the folder of its evaluation's results.
+    Raises UserError for a folder outside runs/."""
     runs, folder = Path("runs").resolve(), Path(run)
     if folder.is_absolute() or folder.parts[:1] in (("runs",), ("..",)):
         if not folder.resolve().is_relative_to(runs):

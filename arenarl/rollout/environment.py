@@ -58,7 +58,7 @@ class Environment(Protocol):
         """Run a tool call and return its observation. Raises ToolError for a call that cannot run."""
 
     def score(self) -> float | None:
-        """Return the trajectory's reward at its end, which replaces the sum of its steps' rewards."""
+        """Return the trajectory's reward at its end, which replaces its steps' sum. None: the sum stays."""
 
     def take_metrics(self) -> dict[str, list[float]]:
         """Return the values of each metric since the last call; the log takes their mean."""
@@ -135,7 +135,7 @@ def plain_text(text: str) -> str:
 
 
 async def final_score(environment: Environment) -> float | None:
-    """Return the environment's score for a trajectory that has ended. Raises ToolCrash."""
+    """Return the environment's score for a trajectory that has ended, None if it gives none. Raises ToolCrash."""
     with wrap_crashes():
         score = await maybe_await(environment.score())
         return None if score is None else _finite_reward(score)

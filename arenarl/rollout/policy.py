@@ -407,7 +407,8 @@ def scratch_config(
 
 
 def train_tokenizer(texts: Iterable[str], tools: list[dict], vocab_size: int) -> PreTrainedTokenizerBase:
-    """Train a byte-level BPE tokenizer on SFT's texts; Qwen3's control tokens and the tools' JSON are added tokens."""
+    """Train a byte-level BPE tokenizer on SFT's texts; Qwen3's control tokens and the tools' JSON are added tokens.
+    Raises UserError if `vocab_size` has no room for bytes and added tokens."""
     from trl.chat_template_utils import qwen3_training_chat_template
 
     scaffolds = _scaffolds(tools)

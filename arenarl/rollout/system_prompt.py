@@ -120,5 +120,5 @@ def default_prompt(language: str, has_tools: bool = True) -> str:
 
 
 def prompt_name(text: str | None) -> str | None:
-    """Return a short hash of a prompt, stored with every result."""
+    """Return a short hash of a prompt, stored with every result; None without a prompt."""
     return text and hashlib.sha256(text.encode()).hexdigest()[:12]

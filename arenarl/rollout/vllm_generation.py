@@ -243,7 +243,8 @@ class SharedVLLMGenerator(VLLMGenerator):
                 self._message.aborted.append(name)
 
     async def serve(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run the coroutine and step the engine until all processes are done; they call it together."""
+        """Run the coroutine and step the engine until all processes are done; they call it together.
+        Raises UserError if the processes of an engine sampled different tokens."""
         work, engine = asyncio.ensure_future(coroutine), self.llm.llm_engine
         while True:
             await asyncio.sleep(0 if engine.has_unfinished_requests() else IDLE_S)

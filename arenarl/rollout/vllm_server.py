@@ -108,7 +108,7 @@ class VLLMServer:
         self.clear_prefix_cache()
 
     def clear_prefix_cache(self) -> None:
-        """Clear the prefix cache of older weights."""
+        """Clear the prefix cache of older weights. Raises UserError if the server still uses it."""
         if not asyncio.run(self.request("POST", "/reset_prefix_cache", read=lambda reply: reply["success"])):
             problem = "keeps the cache of older weights, because others use it"
             raise UserError(f"the vLLM server at {self.url} {problem}; start a server for this run alone")
@@ -118,7 +118,7 @@ class VLLMServer:
         read: Callable[[Any], Read] = lambda reply: reply,
     ) -> Read:  # fmt: skip
         """Return `read(reply)`; the reply is JSON, or None for an empty reply or a text. Each request opens a new
-        connection, because idle connections may close."""
+        connection, because idle connections may close. Raises UserError if no readable reply arrives in time."""
         import aiohttp  # only this back end needs it
 
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_REQUEST_S)

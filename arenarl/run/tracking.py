@@ -80,7 +80,8 @@ def reporters(wandb: WandbConfig) -> list[str]:
 
 
 def start_tracking(config: Config, folder: Path) -> None:
-    """Start or continue the W&B run of the stage in `folder`. Call it before the trainer, which would start its own."""
+    """Start or continue the W&B run of the stage in `folder`. Call it before the trainer, which would start its own.
+    Raises UserError for a damaged id of the run, and if W&B refuses to start."""
     if not is_main_process():
         return
     if not reporters(config.wandb):

@@ -111,7 +111,8 @@ def read_start(folder: Path) -> StartRecord | None:
 
 
 def start_hash(folder: Path) -> str | None:
-    """Return the hash of the record of the stage that writes checkpoints into `folder`, its own or a round's."""
+    """Return the hash of the record of the stage that writes checkpoints into `folder`, its own or a round's.
+    None without a record."""
     record = read_start(folder) or (read_start(folder.parent) if folder.name.startswith("round") else None)
     return json_hash(asdict(record)) if record else None
 

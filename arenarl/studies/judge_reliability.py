@@ -128,7 +128,8 @@ def neighbours(group: RolloutGroup) -> list[Pair]:
 
 
 def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
-    """Return labelled pairs and their labels: 1 if the first is better, 0 for a tie, -1 if the second is."""
+    """Return labelled pairs and their labels (P,): 1 if the first is better, 0 for a tie, -1 if the second is.
+    Raises UserError with file and line for a record that is not a labelled pair."""
     pairs, labels, keys = [], [], f"query, first, second and a label of {', '.join(OUTCOMES)}"
     for number, record in numbered_records(path):
         try:

@@ -73,7 +73,7 @@ def measure(config: Config, repeats: int = 5) -> list[dict[str, Any]]:
 
 
 def kept_groups(config: Config, domain: Domain) -> dict[int, list[RolloutGroup]]:
-    """Return the run's stored groups by optimizer step."""
+    """Return the run's stored groups by optimizer step. Raises UserError without groups, or for other data."""
     path = config.run_dir / "rl" / "groups.jsonl"
     if not path.is_file():
         raise UserError(missing(path, "; run train_rl.py with this config and rl.eval_steps above 0"))

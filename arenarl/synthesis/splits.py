@@ -24,7 +24,8 @@ Quotas = dict[str, Counter[Cell]]  # by split
 
 
 def quotas_of(subtasks: Sequence[str], held_out: Sequence[str], build: BuildConfig, data: DataConfig) -> Quotas:
-    """Return the wanted queries of each split, subtask and language. `build.spare` makes up for dropped SFT queries."""
+    """Return the wanted queries of each split, subtask and language. `build.spare` makes up for dropped SFT queries.
+    Raises UserError if no subtask is left for SFT."""
     languages = build.languages or [data.language]
     sft_subtasks = [subtask for subtask in subtasks if subtask not in held_out]
     if not sft_subtasks:

@@ -24,7 +24,7 @@ Compare = Callable[[int, int], Awaitable[tuple | None]]
 
 
 def run_tournament(topology: str, group_size: int, compare: Compare, seed: int = 0, **params) -> Ranking:
-    """Run `play_tournament` for a caller without an event loop.
+    """Run `play_tournament` for a caller without an event loop. Raises RuntimeError inside one.
 
     >>> async def compare(i, j):
     ...     return 10 - i, 10 - j

@@ -149,7 +149,8 @@ def midranks(keys_G: Sequence[Any | None]) -> list[float | None]:
 
 
 def group_entrants(group_size: int, keys: Sequence[Hashable] | None, valid_G: Sequence[bool] | None) -> list[list[int]]:
-    """Group the valid trajectories into entrants: identical trajectories together, ordered by their first index."""
+    """Group the valid trajectories into entrants: identical trajectories together, ordered by their first index.
+    Raises ValueError for an empty group, and for arguments of another length than the group."""
     if group_size < 1:
         raise ValueError(f"a tournament needs group_size >= 1, not {group_size}")
     for name, values in (("entrants", keys), ("valid_G", valid_G)):

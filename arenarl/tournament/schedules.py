@@ -211,7 +211,7 @@ def _pairs_at(offset: int, size: int) -> Iterable[tuple[int, int]]:
 
 
 def parse_budget(matches: int | str, size: int) -> int:
-    """Return the number of matches for a group of `size`, at most one per pair.
+    """Return the number of matches for a group of `size`, at most one per pair. Raises ValueError for no such formula.
 
     >>> parse_budget("2n-2", 16), parse_budget("n/2", 7), parse_budget("3n/2 + 1", 8), parse_budget(20, 4)
     (30, 3, 13, 6)

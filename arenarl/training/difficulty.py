@@ -79,7 +79,7 @@ def rate_settings(config: Config, policy: str) -> dict[str, Any]:
 
 
 def measure(config: Config) -> None:
-    """Measure the missing pass rates, and print how many queries are kept."""
+    """Measure the missing pass rates, and print how many queries are kept. Raises UserError if none has an answer."""
     from accelerate import PartialState  # after the arguments are parsed: torch and transformers load for seconds
     from accelerate.utils import gather_object
 

@@ -104,7 +104,8 @@ class TrainingStep:
         self.boundary_s: dict[str, float]  # seconds between two steps: to sync weights, to wait for a batch
 
     def rollout_func(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
-        """Return token ids and the masks of the policy's tokens. `prompts` are query ids, each N times in a row."""
+        """Return token ids and the masks of the policy's tokens. `prompts` are query ids, each N times in a row.
+        Raises RuntimeError if TRL splits groups."""
         size = self.config.rollout.group_size
         query_ids = prompts[::size]
         if [query_id for query_id in query_ids for _ in range(size)] != list(prompts):

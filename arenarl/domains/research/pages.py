@@ -84,6 +84,6 @@ async def read_html_in_worker(html: bytes, url: str, charset: str | None, timeou
 
 
 def read_fields(html: bytes, url: str, charset: str | None) -> tuple[str, ...] | None:
-    """Return the fields of `read_html`'s page: the work of a worker."""
+    """Return the fields of `read_html`'s page, None without one. Runs in a worker process."""
     page = read_html(html, url, charset)
     return page and astuple(page)

@@ -99,7 +99,7 @@ class Line:
 
     @property
     def poi(self) -> Poi | None:
-        """The first place."""
+        """The first place; None without one."""
         return self.pois[0] if self.pois else None
 
     @property

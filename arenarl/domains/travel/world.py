@@ -110,11 +110,11 @@ class World:
         }
 
     def find_poi(self, name: str) -> Poi | None:
-        """Return the place with this English or Chinese name; case and outer spaces do not matter."""
+        """Return the place with this English or Chinese name, or None; case and outer spaces do not matter."""
         return self._by_name.get(name.strip().lower())
 
     def find_city(self, name: str) -> City | None:
-        """Return the city with this English or Chinese name; Xian, xi'an, 西安 and 西安市 are the same."""
+        """Return the city with this English or Chinese name, or None; Xian, xi'an, 西安 and 西安市 are the same."""
         return self._by_city_name.get(name.strip().lower().replace("'", "").replace("’", ""))
 
     def city_name(self, city: str, language: str) -> str:

@@ -110,7 +110,7 @@ def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict
 
 def judge_label(is_simulated: bool) -> str:
     """Return how pages name the judge of a run."""
-    return "simulated judge" if is_simulated else "model judge"
+    return "simulated judge" if is_simulated else "judge"
 
 
 def _other_seeds(run_dir: Path) -> list[Path]:

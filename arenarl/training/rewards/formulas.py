@@ -14,6 +14,7 @@ def pointwise_reward(
     scores_G: Sequence[float | None], valid_G: Sequence[bool | None] | None = None
 ) -> list[float | None]:
     """Return rewards (G,) in [0, 1] from judge scores in 0–10: None stays None, an invalid trajectory gets 0.
+    Raises ValueError for a score outside 0–10.
 
     >>> pointwise_reward([7.5, None, 9.0], valid_G=[True, True, False])
     [0.75, None, 0.0]
