@@ -75,10 +75,11 @@ def render(view: View, max_text_chars: int, max_result_chars: int) -> tuple[str,
         blocks.append(f"## Turn {number}")
         if turn.thought:
             blocks.append(f"[thought]\n{quoted(turn.thought, max_text_chars)}")
+        results = [f"[result]\n{quoted(observation, max_result_chars)}" for observation in turn.observations]
         for index, call in enumerate(turn.tool_calls):
             blocks.append(f"[call]\n{quoted(json.dumps(asdict(call), ensure_ascii=False), max_text_chars)}")
-            if index < len(turn.observations):
-                blocks.append(f"[result]\n{quoted(turn.observations[index], max_result_chars)}")
+            blocks += results[index : index + 1]
+        blocks += results[len(turn.tool_calls) :]
         if turn.answer is not None:
             blocks.append(f"[answer]\n{quoted(turn.answer, max_text_chars)}")
     return tuple(blocks)

@@ -36,7 +36,7 @@ from arenarl.training.rewards.group import Tally
 from arenarl.training.rewards.tournament import rank_to_reward
 from arenarl.training.validity import VerdictWatch
 from arenarl.trajectory import Query, Trajectory
-from arenarl.trajectory.chats import Chat, chat_query, chat_trajectory, check_chat
+from arenarl.trajectory.chats import ROLES, Chat, chat_query, chat_trajectory, check_chat
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def read_group(prompt: Chat, candidates: Sequence[Chat], language: str) -> tuple
     if isinstance(candidates, str) or not isinstance(candidates, Sequence) or not candidates:
         raise ValueError("candidates must be a list of texts, or of lists of messages, with at least one entry")
     for number, candidate in enumerate(candidates):
-        check_chat(f"candidate {number}", candidate)
+        check_chat(f"candidate {number}", candidate, ROLES)
     query = chat_query(prompt, language)
     return query, [chat_trajectory(query, candidate) for candidate in candidates]
 

@@ -28,7 +28,7 @@ from arenarl.training.requirements import check_method
 from arenarl.training.rewards.group import GroupOutcome
 from arenarl.training.validity import VerdictWatch
 from arenarl.trajectory import RolloutGroup
-from arenarl.trajectory.chats import Chat, chat_query, chat_trajectory, check_chat
+from arenarl.trajectory.chats import ROLES, Chat, chat_query, chat_trajectory, check_chat
 
 Rows = Sequence[Chat]  # TRL's prompts or completions: texts or chats
 Log = Callable[[str, float], None]
@@ -130,10 +130,10 @@ def read_groups(
         raise UserError(
             f"tournament_reward: {len(prompts)} prompts, {len(completions)} completions{ids}; pass one of each per row"
         )
-    for name, rows in (("prompt", prompts), ("completion", completions)):
+    for name, rows, roles in (("prompt", prompts, None), ("completion", completions, ROLES)):
         for number, row in enumerate(rows):
             try:
-                check_chat(f"the {name} of row {number}", row)
+                check_chat(f"the {name} of row {number}", row, roles)
             except ValueError as error:
                 raise UserError(f"tournament_reward: {error}") from error
     runs = [len(list(run)) for _, run in groupby(prompts)]

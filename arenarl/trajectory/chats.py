@@ -3,15 +3,16 @@
 A prompt or a completion is a text, or a list of OpenAI's messages.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, replace
+from itertools import groupby
 from typing import Any
 
 from arenarl.system.atomic_files import json_hash
 from arenarl.trajectory.messages import (
     answer_text,
-    are_objects,
-    native_calls,
+    given_calls,
     parse_turn,
     reply_message,
     tool_message,
@@ -21,10 +22,12 @@ from arenarl.trajectory.vocabulary import Query, Trajectory
 
 Message = dict[str, Any]
 Chat = str | Sequence[Message]
+ROLES = ("system", "developer", "user", "assistant", "tool")  # of a completion's messages; others would not be shown
 
 
-def check_chat(name: str, chat: Any) -> None:
-    """Raise ValueError, with `name`, unless `chat` is a text, or a list of messages with roles and OpenAI's content."""
+def check_chat(name: str, chat: Any, roles: Collection[str] | None = None) -> None:
+    """Raise ValueError, with `name`, unless `chat` is a text, or a list of OpenAI's messages. With `roles`, a message
+    must have one of them. Anything that a judge would not be shown is refused: images, other forms of tool calls."""
     if isinstance(chat, str):
         return
     problem = f"{name} must be a text or a list of messages"
@@ -33,33 +36,55 @@ def check_chat(name: str, chat: Any) -> None:
     for message in chat:
         if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
             raise ValueError(f"{problem}; one message has no role: {message!r:.100}")
-        if not isinstance(content := message.get("content"), str | list | None):  # it would count as no text
+        if roles and message["role"] not in roles:
+            raise ValueError(f"{name}: a message has the role {message['role']!r:.100}; use one of {', '.join(roles)}")
+        if not isinstance(content := message.get("content"), str | list | None):
             raise ValueError(
                 f"{problem}; one message's content is neither a text nor a list of parts: {content!r:.100}"
             )
-        calls = message.get("tool_calls") or []
-        if not are_objects(calls, lambda call: isinstance(call.get("function") or {}, dict)):
-            raise ValueError(f"{problem}; one message has tool_calls that are not OpenAI's: {calls!r:.100}")
+        for part in content if isinstance(content, list) else ():
+            if not (isinstance(part, dict) and isinstance(part.get("text"), str)):
+                raise ValueError(
+                    f"{name}: a part of a message's content has no text, so a judge cannot be shown it: {part!r:.100}; "
+                    "write tool calls and results in OpenAI's form (tool_calls, role tool), and leave other parts out"
+                )
+        try:
+            given_calls(message)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}, as in OpenAI's messages: {message['tool_calls']!r:.100}") from None
+        if message.get("function_call"):
+            raise ValueError(f"{name}: a message has function_call, OpenAI's old form; write tool_calls instead")
 
 
 def chat_query(prompt: Chat, language: str) -> Query:
-    """Return a prompt as the judge's query. A prompt of several messages becomes their texts, each after its role."""
+    """Return a prompt as the judge's query. A prompt of several messages becomes their texts and tool calls, each
+    message after its role."""
     if isinstance(prompt, str):
         text = prompt
     else:
-        messages = [(message["role"], text_of(message.get("content"))) for message in prompt]
+        messages = [(message["role"], _with_calls(message)) for message in prompt]
         text = messages[0][1] if len(messages) == 1 else "\n\n".join(f"{role}: {text}" for role, text in messages)
     return Query(json_hash(prompt)[:16], "", "", language, text)
 
 
+def _with_calls(message: Message) -> str:
+    calls = [json.dumps(asdict(call), ensure_ascii=False) for call in given_calls(message)]
+    return "\n".join(filter(None, [text_of(message.get("content")), *calls]))
+
+
 def chat_trajectory(query: Query, completion: Chat, is_cut: bool = False) -> Trajectory:
     """Return a completion, a text or messages, as a trajectory. Its answer is the last text, unless that was cut.
+    Earlier texts of the model become thoughts, so that a judge sees them beside calls, results and users' messages.
 
     >>> chat_trajectory(Query("q", "", "", "en", "?"), "<think>hm</think>Yes.").answer
     'Yes.'
     """
     chat = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
-    messages = [_message(message) for message in chat]
+    messages = [_message(message) for message in _in_call_order(chat)]
+    for message in messages[:-1]:
+        if message["role"] == "assistant" and not parse_turn(message).tool_calls:
+            thoughts = filter(None, [message["reasoning_content"], message["content"]])
+            message |= {"reasoning_content": "\n\n".join(thoughts), "content": ""}
     last = parse_turn(messages[-1]) if messages and messages[-1]["role"] == "assistant" else None
     if last is None or last.tool_calls:
         return Trajectory(query.query_id, messages, "max_turns")
@@ -68,11 +93,26 @@ def chat_trajectory(query: Query, completion: Chat, is_cut: bool = False) -> Tra
     return trajectory if trajectory.answer else replace(trajectory, stop_reason="no_answer")
 
 
+def _in_call_order(chat: Sequence[Message]) -> list[Message]:
+    """Return the messages with the results of parallel tool calls in the order of the calls, by `tool_call_id`."""
+    messages: list[Message] = []
+    ids: list[Any] = []
+    for are_results, run in groupby(chat, lambda message: message["role"] == "tool"):
+        run = list(run)
+        if are_results:
+            places = [message.get("tool_call_id") for message in run]
+            places = [ids.index(place) if place in ids else len(ids) for place in places]
+            run = [message for _, message in sorted(zip(places, run, strict=True), key=lambda pair: pair[0])]
+        else:
+            ids = [call.get("id") for call in run[-1].get("tool_calls") or []]
+        messages += run
+    return messages
+
+
 def _message(message: Message) -> Message:
     text = text_of(message.get("content"))
     if message["role"] == "assistant":
-        calls = [call for _, call in native_calls(message)]
-        return reply_message(message | {"content": _with_whole_thought(text)}, calls)
+        return reply_message(message | {"content": _with_whole_thought(text)}, given_calls(message))
     return tool_message(text) if message["role"] == "tool" else {"role": message["role"], "content": text}
 
 

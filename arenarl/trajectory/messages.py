@@ -123,14 +123,13 @@ def parse_turn(message: dict[str, Any]) -> Turn:
 
 
 def read_turns(messages: list[dict[str, Any]]) -> list[Turn]:
-    """Parse a trajectory's messages into turns, in order, each with its observations."""
+    """Parse a trajectory's messages into turns, in order, each with its observations: results of tools, and what a
+    world or a user says after the turn."""
     turns: list[Turn] = []
-    observation_role = "tool"
     for message in messages:
         if message["role"] == "assistant":
             turns.append(parse_turn(message))
-            observation_role = "user" if "actions" in message else "tool"
-        elif message["role"] == observation_role and turns:
+        elif message["role"] in ("tool", "user") and turns:
             turns[-1].observations.append(message["content"])
     return turns
 

@@ -1,16 +1,19 @@
 """The judge's prompt: its contents, and a structure that no text in a trajectory can change."""
 
+import json
 import random
+import re
 
 import pytest
 from hostile import HOSTILE
 
 from arenarl.config.schema import JudgeConfig
 from arenarl.domains.rubrics import domain_rubric
-from arenarl.judges.prompts import FORMAT, Reply, judge_messages, prompt_hash, read_prompt
+from arenarl.judges.prompts import FORMAT, Reply, judge_messages, prompt_hash, read_prompt, render
 from arenarl.judges.view import view_kind, view_of
 from arenarl.llm.prompts import prompt_texts, quotable
 from arenarl.trajectory import Query, Trajectory, read_turns
+from arenarl.trajectory.chats import ROLES, chat_query, chat_trajectory, check_chat
 
 RUBRIC = domain_rubric("travel", "en")
 QUERY = Query("q", "travel", "Search", "en", "Find a park.")
@@ -79,6 +82,45 @@ def test_a_tool_call_is_parsed_back_unchanged_and_text_around_it_is_a_thought():
     (turns,) = parsed_prompt([Trajectory("q", [native, written, answer], "answer")]).agents
     assert [turn.thought for turn in turns] == ["hm\n\nI compare both trains.", "Now this:", "so"]
     assert turns[-1].answer == "yes"
+
+
+def test_a_judge_is_shown_all_of_a_candidate_in_order_or_the_candidate_is_refused():
+    """Chats of users, in the forms of several APIs. Each text is a number, which must stand in the prompt."""
+    accepted = 0
+    for seed in range(2000):
+        rng, numbers = random.Random(seed), iter(range(1000, 2000))
+
+        def content(rng=rng, numbers=numbers):
+            texts = [f"text {next(numbers)}" for _ in range(rng.randint(1, 2))]
+            forms = [texts[0]] * 6 + [[{"type": "text", "text": text} for text in texts]] * 2
+            return rng.choice([*forms, texts, [{"type": "tool_result", "content": texts[0]}], {"text": texts[0]}])
+
+        def turn(rng=rng, numbers=numbers, content=content):
+            names = [f"tool_{next(numbers)}" for _ in range(rng.randint(1, 3))]
+            function = [{"name": name, "arguments": f'{{"x": {next(numbers)}}}'} for name in names]
+            calls = [{"id": item["name"], "type": "function", "function": item} for item in function]
+            forms = [{"tool_calls": calls}] * 5 + [{"tool_calls": function}, {"function_call": function[0]}]
+            call = {"role": "assistant", "content": rng.choice([None, content()])} | rng.choice(forms)
+            results = [{"role": "tool", "tool_call_id": name, "content": f"returned by {name}"} for name in names]
+            rng.shuffle(results)
+            return [call, *results]
+
+        chat = []
+        for _ in range(rng.randint(0, 3)):
+            said = [{"role": "assistant", "content": content()}, {"role": "user", "content": content()}]
+            chat += rng.choice([turn(), turn(), said])
+        chat.append({"role": rng.choice(["assistant"] * 9 + ["model"]), "content": content()})
+        try:
+            check_chat("the candidate", chat, ROLES)
+        except ValueError as error:
+            assert str(error).startswith("the candidate")
+            continue
+        accepted += len(chat) > 1
+        lines = render(view_of(chat_trajectory(chat_query("?", "en"), chat), "results"), 1000, 1000)
+        shown, calls = "\n".join(lines), re.findall(r'"name": "(tool_\d+)"', "\n".join(lines))
+        assert all(number in shown for number in re.findall(r"\b1\d{3}\b|tool_\d+", json.dumps(chat)))
+        assert re.findall(r"returned by (tool_\d+)", shown) == calls
+    assert accepted > 200
 
 
 def test_a_long_result_loses_its_middle_and_a_reduced_view_its_results():

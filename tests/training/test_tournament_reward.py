@@ -159,6 +159,8 @@ def test_a_tool_conversation_becomes_thoughts_calls_observations_and_an_answer()
     chat = [{"role": "system", "content": "Be kind."}, *USER]
     assert chat_query(chat, "en").query == "system: Be kind.\n\nuser: Name a number."
     function = {"name": "look_up", "arguments": {"word": "tau"}}
+    chat = [*USER, {"role": "assistant", "content": None, "tool_calls": [{"function": function}]}]
+    assert chat_query(chat, "en").query == f"user: Name a number.\n\nassistant: {json.dumps(function)}"
     native = {"id": "1", "type": "function", "function": function | {"arguments": json.dumps({"word": "tau"})}}
     for call in (native, {"type": "function", "function": function}):
         completion = [
