@@ -6,16 +6,15 @@ candidates, so a killed command leaves a file that the same command completes.
 """
 
 import fcntl
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from arenarl.rank.ranker import RankedGroup, read_group
-from arenarl.system.atomic_files import to_json
+from arenarl.system.atomic_files import hash_files, to_json
 from arenarl.system.errors import UserError
-from arenarl.system.user_input import lines_of
+from arenarl.system.user_input import is_stream, lines_of
 from arenarl.tournament.ranking import Match
 from arenarl.trajectory import MAX_RECORD_NESTING, json_problem, parse_json, storable
 from arenarl.trajectory.chats import Chat
@@ -57,12 +56,11 @@ class Candidates:
 def read_candidates(path: Path, language: str, skip_malformed: bool = False) -> Candidates:
     """Check every line of a file of candidates. Raises UserError if the file cannot be read more than once, has no
     well-formed line, or has a malformed one that must not be skipped."""
-    if _is_stream(path):
+    if is_stream(path):
         raise UserError(f"{path} is a pipe or device, which can be read only once; save the candidates in a file")
     skipped: dict[int, str] = {}
-    count, digest = 0, hashlib.sha256()
+    count = 0
     for number, text in _numbered(path):
-        digest.update(text.encode())
         try:
             group = _read_line(number, text)
             read_group(group.prompt, group.candidates, language)
@@ -75,12 +73,7 @@ def read_candidates(path: Path, language: str, skip_malformed: bool = False) -> 
         raise UserError(f"{path}: {lines}{more}. Correct these lines, or leave them out with --skip-malformed")
     if not count:
         raise UserError(f"{path} has no line of candidates; docs/ranking.md describes the format")
-    return Candidates(path, skipped, count, digest.hexdigest())
-
-
-def _is_stream(path: Path) -> bool:
-    """Return True for a pipe or a device, which would be empty at the second reading."""
-    return path.exists() and not (path.is_file() or path.is_dir())
+    return Candidates(path, skipped, count, hash_files([path]))
 
 
 def _numbered(path: Path) -> Iterator[tuple[int, str]]:
@@ -128,7 +121,7 @@ class RankFile:
 
     def __init__(self, path: Path, run: str):
         self.path, self.run = path, run
-        if _is_stream(path):
+        if is_stream(path):
             raise UserError(f"{path} is a pipe or device, but finished lines are read again; choose a file for --out")
         path.parent.mkdir(parents=True, exist_ok=True)
         self.last_line = self.done = 0

@@ -46,6 +46,11 @@ def _unreadable(path: Path, error: Exception) -> UserError:
     return UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}{where}")
 
 
+def is_stream(path: Path) -> bool:
+    """Return True for a pipe or a device, which can be neither read twice nor replaced."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
 def home_path(path: str) -> str:
     """Return the path with a leading ~ or ~user replaced by that user's home folder.
     Raises ValueError for a user without a home folder."""

@@ -100,6 +100,20 @@ def test_a_file_that_cannot_replace_a_folder_leaves_nothing_behind(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file.json"]
 
 
+def test_a_pipe_or_device_is_not_replaced_and_a_link_stays_a_link(tmp_path):
+    """As root, --pairs /dev/null would replace the machine's /dev/null."""
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link.json", tmp_path / "disk" / "target.json"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match="is a pipe or device, which a new file would replace; name a file"):
+        write_json(pipe, 1)
+    assert pipe.is_fifo()
+    write_json(target, 1)
+    link.symlink_to(target)
+    write_json(link, 2)
+    assert link.is_symlink() and target.read_text() == "2\n"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["disk", "link.json", "pipe", "target.json"]
+
+
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
 
