@@ -122,11 +122,10 @@ def bradley_terry(size: int, outcomes: Sequence[Outcome]) -> list[float]:
         rivals[i].append(j)
         rivals[j].append(i)
     strength = [1.0] * size
-    for _ in range(200):
+    while True:
         met = []
         for i, s in enumerate(strength):
             met.append(PRIOR_DRAWS / (s + 1) + sum(1 / (s + strength[j]) for j in sorted(rivals[i])))
         strength, before = [wins / expected for wins, expected in zip(won, met, strict=True)], strength
         if max(abs(math.log(new / old)) for new, old in zip(strength, before, strict=True)) < 1e-10:
-            break
-    return [SCALE * math.log(s) for s in strength]
+            return [SCALE * math.log(s) for s in strength]

@@ -72,10 +72,13 @@ def test_a_perfect_judge_puts_the_best_first_nearly_always(estimate):
     assert successes >= 38
 
 
-def test_bradley_terry_is_where_the_gradient_is_zero():
-    """Wins equal expected wins, including the draw with the entrant of rating 0."""
-    outcomes = [(0, 1, 1.0), (0, 2, 1.0), (1, 2, 0.5), (2, 3, 1.0), (3, 0, 1.0)]
-    ratings = bradley_terry(4, outcomes)
+@pytest.mark.parametrize("outcomes", [
+    [(0, 1, 1.0), (0, 2, 1.0), (1, 2, 0.5), (2, 3, 1.0), (3, 0, 1.0)],
+    [(i, j, 1.0) for j in range(17) for i in range(j)],
+])
+def test_bradley_terry_is_where_the_gradient_is_zero(outcomes):
+    """Wins equal expected wins, including the draw with the entrant of rating 0, however many steps that takes."""
+    ratings = bradley_terry(1 + max(max(i, j) for i, j, _ in outcomes), outcomes)
 
     def chance(lead):
         return 1 / (1 + 10 ** (-lead / 400))
