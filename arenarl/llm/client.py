@@ -570,7 +570,8 @@ def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:
             key = keys[name] = os.environ.get(name, "").strip()
             if not key:
                 where, model = _target(llm)
-                raise UserError(f"set the environment variable {name} to the key for {where}, for {model}")
+                or_none = f"; if {where} needs no key, set api_key_variable to null" if llm.base_url else ""
+                raise UserError(f"set the environment variable {name} to the key for {where}, for {model}{or_none}")
             if not (key.isascii() and key.isprintable()):
                 problem = "holds characters that no key has"
                 raise UserError(f"the environment variable {name} {problem}; set it to the key only")

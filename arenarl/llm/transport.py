@@ -220,8 +220,10 @@ def _remedy(llm: LLMConfig, error: Exception) -> str:
         return f"; raise timeout_s={llm.timeout_s:g}, or lower judge.concurrency"
     if status == 404:
         return "; set model to a name that the API serves, and base_url to its address"
-    if status in (401, 403) and llm.api_key_variable:
-        return f"; set {llm.api_key_variable} to a key with access to this model"
+    if status in (401, 403):
+        if llm.api_key_variable:
+            return f"; set {llm.api_key_variable} to a key with access to this model"
+        return "; set api_key_variable to the environment variable that holds the key"
     if status in (400, 422) and _REPLY_FORMAT.search(text):
         return "; set reply_format to json_object or none"
     if status in (400, 413, 422) and _TOO_LONG.search(text):

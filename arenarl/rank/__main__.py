@@ -193,6 +193,8 @@ def _conclude(arguments: argparse.Namespace, candidates: Candidates, ranker: Ran
         title = arguments.candidates.name
         write_page(arguments.report, title, pairs(), arguments.language, ranker.judge_name, arguments.topology)
         print(f"written: {arguments.report}")
+    if calls and calls == failed:
+        raise UserError("every verdict is missing, so no candidate has a rank; the lines above name the last failure")
 
 
 def _read_param(text: str) -> tuple[str, Any]:

@@ -205,8 +205,11 @@ def test_a_refused_key_account_or_model_stops_the_run_and_the_key_stays_secret(t
 def test_keys_are_read_from_their_variables_without_blanks_and_checked(monkeypatch):
     config = [LLMConfig(model="m", api_key_variable="SOME_KEY")]
     monkeypatch.delenv("SOME_KEY", raising=False)
-    with pytest.raises(UserError, match="set the environment variable SOME_KEY"):
+    with pytest.raises(UserError, match="set the environment variable SOME_KEY .* for m$"):
         read_keys(config)
+    local = LLMConfig(model="m", base_url="http://127.0.0.1:1/v1", api_key_variable="SOME_KEY")
+    with pytest.raises(UserError, match="if http://127.0.0.1:1/v1 needs no key, set api_key_variable to null"):
+        read_keys([local])
     assert read_keys([LLMConfig(model="m", api_key_variable=None)]) == {}
     monkeypatch.setenv("SOME_KEY", " sk-x\n")
     assert read_keys(config) == {"SOME_KEY": "sk-x"}

@@ -284,6 +284,17 @@ def test_a_judge_that_was_mended_after_unreadable_replies_needs_another_store_as
     assert [line["failed_calls"] for line in read("mended.jsonl")] == [0] * 12
 
 
+def test_a_ranking_without_any_verdict_is_an_error(folder, capsys):
+    """Its exit code must not let a script train on empty preference pairs."""
+    write_candidates(folder / "candidates.jsonl", 2, 3)
+    with serving(judging(lambda: completion("no JSON at all"))[0]) as url:
+        write_judge(folder, url, **PRICES)
+        for _ in range(2):  # and again when the ranks are only read
+            with pytest.raises(UserError, match="every verdict is missing, so no candidate has a rank"):
+                main(command("--pairs", "pairs.jsonl"))
+            assert "12 of them missing" in capsys.readouterr().out and not read("pairs.jsonl")
+
+
 def test_ranks_of_two_commands_or_of_other_candidates_or_settings_are_not_mixed(folder):
     write_candidates(folder / "candidates.jsonl", 2, 3)
     with serving(judging()[0]) as url:
@@ -292,6 +303,10 @@ def test_ranks_of_two_commands_or_of_other_candidates_or_settings_are_not_mixed(
         for words in (["--seed", "1"], ["--rubric", "a low number"]):
             with pytest.raises(UserError, match="holds ranks of other candidates or settings"):
                 main(command() + words)
+        candidates = folder / "candidates.jsonl"
+        candidates.write_text("\n" + candidates.read_text())  # all lines have other numbers
+        with pytest.raises(UserError, match="holds ranks of other candidates or settings"):
+            main(command())
         for text in ("mine\n", "mine", "7", '{"line": 1}\n'):
             (folder / "other.jsonl").write_text(text)
             with pytest.raises(UserError, match="holds no ranks; choose another --out"):
