@@ -75,7 +75,7 @@ def test_a_perfect_judge_puts_the_best_first_nearly_always(estimate):
 @pytest.mark.parametrize("outcomes", [
     [(0, 1, 1.0), (0, 2, 1.0), (1, 2, 0.5), (2, 3, 1.0), (3, 0, 1.0)],
     [(i, j, 1.0) for j in range(17) for i in range(j)],
-])
+])  # fmt: skip
 def test_bradley_terry_is_where_the_gradient_is_zero(outcomes):
     """Wins equal expected wins, including the draw with the entrant of rating 0, however many steps that takes."""
     ratings = bradley_terry(1 + max(max(i, j) for i, j, _ in outcomes), outcomes)
