@@ -82,14 +82,14 @@ function drawTrajectory(item, entrant, isAlone) {
 }
 
 function drawTurn(turn, index) {
+  const results = turn.observations.map((text) => part(text.startsWith('Error') ? 'result error' : 'result', 'result', text));
   return el('li', { class: 'turn' },
     el('p', { class: 'turn-number' }, `turn ${index + 1}`),
     turn.thought && part('thought', 'thought', turn.thought),
     turn.text && !turn.tool_calls.length && part('text', 'text without an answer', turn.text),
     turn.tool_calls.map((call, k) => [
-      part('call', `calls ${call.name || 'an unreadable tool'}`, drawArguments(call.arguments)),
-      k < turn.observations.length && part(turn.observations[k].startsWith('Error') ? 'result error' : 'result', 'result', turn.observations[k]),
-    ]),
+      part('call', `calls ${call.name || 'an unreadable tool'}`, drawArguments(call.arguments)), results[k]]),
+    results.slice(turn.tool_calls.length),
     turn.answer != null && part('answer', 'answer', turn.answer));
 }
 
