@@ -181,9 +181,9 @@ def _conclude(arguments: argparse.Namespace, candidates: Candidates, ranker: Ran
     print(f"written: {arguments.out}, {candidates.count:,} groups, {calls:,} verdicts, {failed:,} of them missing")
     if unranked:
         lines = ", ".join(map(str, unranked[:_SHOWN])) + (", …" if len(unranked) > _SHOWN else "")
-        print(f"{len(unranked):,} groups have candidates without a rank (null), because verdicts are missing: "
-              f"lines {lines}. To repeat calls without a reply, remove {arguments.out} and rerun; to repeat unreadable "
-              "replies, which the store keeps, also name another --store")  # fmt: skip
+        print(f"{len(unranked):,} groups have candidates without a rank (null), because a verdict is missing or the "
+              f"topology gives them no match: lines {lines}. To repeat calls without a reply, remove {arguments.out} "
+              "and rerun; to repeat unreadable replies, which the store keeps, also name another --store")  # fmt: skip
     for path, lines in ((arguments.pairs, preference_pairs), (arguments.best, best_candidates)):
         if path:
             print(f"written: {path}, {write_lines(path, lines(pairs())):,} lines")

@@ -31,7 +31,7 @@ from arenarl.tournament.mixed_model import quality_from_calls
 from arenarl.tournament.play import check_call_options
 from arenarl.tournament.ranking import Match, Ranking, scored_calls
 from arenarl.tournament.schedules import check_parameters
-from arenarl.tournament.topologies import build_topology, resolve_ranking
+from arenarl.tournament.topologies import build_topology, rehearse, resolve_ranking
 from arenarl.training.rewards.group import Tally
 from arenarl.training.rewards.tournament import rank_to_reward
 from arenarl.training.validity import VerdictWatch
@@ -244,5 +244,7 @@ def _check_topology(name: str, params: dict[str, Any]) -> None:
             GroupStage(**own)
         else:
             build_topology(name, 4, **own)
+            if ":" in name:
+                rehearse(name, 4)
     except ValueError as error:
         raise UserError(f"rank: {error}") from error

@@ -145,7 +145,8 @@ class Balanced(Topology):
     """A fixed number of matches, spread evenly over the group and all ready at once. Not in the paper.
 
     Ranked by the qualities that a mixed-effects model estimates from the scores. `matches` is a number, or a formula in
-    the number of entrants n, such as `2n-2` or `n/2` (rounded down). No pair meets twice, so N(N-1)/2 is the maximum.
+    the number of entrants n, such as `2n-2` or `n/2` (rounded down); at least 1, and at most N(N-1)/2, because no pair
+    meets twice.
     Entrants differ by at most one match. From N-1 matches on, a chain of matches connects any two entrants. A perfect
     judge need not give the exact order: the model shrinks entrants with less evidence towards the mean.
     """
@@ -162,7 +163,8 @@ class Balanced(Topology):
     def ready(self, results: Results) -> list[Pairing]:
         if results:
             return []
-        places = circulant_pairs(self.size, parse_budget(self.matches, self.size), Random(self.seed))
+        matches = max(1, parse_budget(self.matches, self.size))  # n-2 is 0 for two entrants
+        places = circulant_pairs(self.size, matches, Random(self.seed))
         return [Pairing(self.lots[p], self.lots[q], 0) for p, q in places]
 
 

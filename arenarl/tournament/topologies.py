@@ -95,6 +95,8 @@ def _rehearse(schedule: Topology, size: int, misses: int) -> None:
         i, j = waiting.pop(next(iter(waiting)))
         failed = misses and len(results) // 2 % misses == 0
         results[i, j], results[j, i] = (None, None) if failed else ((float(i), float(j)), (float(j), float(i)))
+    if not results:
+        raise ValueError("it plays no match")
     if schedule.rankings[0] == "bracket":
         standings = schedule.standings(results)
         if len(standings) != size or not all(entrant is None or isinstance(entrant, Standing) for entrant in standings):

@@ -37,7 +37,7 @@ def check_chat(name: str, chat: Any, roles: Collection[str] | None = None) -> No
         if not (isinstance(message, dict) and isinstance(message.get("role"), str)):
             raise ValueError(f"{problem}; one message has no role: {message!r:.100}")
         if roles and message["role"] not in roles:
-            raise ValueError(f"{name}: a message has the role {message['role']!r:.100}; use one of {', '.join(roles)}")
+            raise ValueError(f"{problem}; one has the role {message['role']!r:.100}, not one of {', '.join(roles)}")
         if not isinstance(content := message.get("content"), str | list | None):
             raise ValueError(
                 f"{problem}; one message's content is neither a text nor a list of parts: {content!r:.100}"
@@ -45,15 +45,16 @@ def check_chat(name: str, chat: Any, roles: Collection[str] | None = None) -> No
         for part in content if isinstance(content, list) else ():
             if not (isinstance(part, dict) and isinstance(part.get("text"), str)):
                 raise ValueError(
-                    f"{name}: a part of a message's content has no text, so a judge cannot be shown it: {part!r:.100}; "
-                    "write tool calls and results in OpenAI's form (tool_calls, role tool), and leave other parts out"
+                    f"{problem}; one message's content has a part without text, which a judge cannot be shown: "
+                    f"{part!r:.100}; write tool calls and results as OpenAI does (tool_calls, role tool), and leave "
+                    "other parts out"
                 )
         try:
             given_calls(message)
         except ValueError as error:
-            raise ValueError(f"{name}: {error}, as in OpenAI's messages: {message['tool_calls']!r:.100}") from None
+            raise ValueError(f"{problem}; one message's {error}: {message['tool_calls']!r:.100}") from None
         if message.get("function_call"):
-            raise ValueError(f"{name}: a message has function_call, OpenAI's old form; write tool_calls instead")
+            raise ValueError(f"{problem}; one message has function_call, OpenAI's old form; write tool_calls instead")
 
 
 def chat_query(prompt: Chat, language: str) -> Query:

@@ -89,6 +89,24 @@ def test_invalid_arguments_are_refused_in_one_line(options, words):
     assert words in str(refused.value) and "\n" not in str(refused.value)
 
 
+def test_an_own_topology_that_cannot_rank_is_refused_in_one_line(tmp_path, monkeypatch):
+    lines = ["from arenarl.tournament.schedules import Anchor, Pairing", ""]
+    bodies = {"NoStandings": "standings = None", "NoMatch": "ready = lambda self, results: []",
+              "Self": "ready = lambda self, results: [Pairing(0, 0, 0)]", "Sound": "pass"}  # fmt: skip
+    lines += [f"class {name}(Anchor): {body}" for name, body in bodies.items()]
+    (tmp_path / "ranker_topologies.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in list(bodies)[:3]:
+        with pytest.raises(UserError, match=f"rank: ranker_topologies:{name} cannot rank . entrants: "):
+            Ranker(Number(), topology=f"ranker_topologies:{name}")
+    assert asyncio.run(rank_group("?", ["1", "2"], Number(), topology="ranker_topologies:Sound")).ranks == [1.0, 0.0]
+
+
+def test_a_budget_that_is_none_for_a_small_group_plays_one_match():
+    for budget in ("n-2", "n/2-1", "n/3"):
+        assert asyncio.run(rank_group("?", ["1", "2"], Number(), topology="balanced", matches=budget)).calls == 2
+
+
 def test_a_file_of_criteria_that_is_not_yaml_is_refused_and_a_long_rubric_in_words_is_none(tmp_path, monkeypatch):
     """Its name would be the criteria."""
     monkeypatch.chdir(tmp_path)
