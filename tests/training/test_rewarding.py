@@ -140,6 +140,8 @@ def test_groups_without_a_verdict_or_a_valid_trajectory_teach_nothing_and_a_bug_
     config, group = config_of(method, topology), [attempt(1.0), attempt(2.0), attempt(3.0)]
     silent = reward_group(config, group, Uniform())
     assert silent.rewards_G == [None] * 3 and silent.failed_calls == silent.judge_calls > 0
+    beside_invalid = reward_group(config, [*group, attempt(4.0, "max_turns")], Uniform())
+    assert beside_invalid.rewards_G == beside_invalid.ranks_G == [None] * 4
     with pytest.raises(FileNotFoundError, match="the prompt"):  # never counted as a failed call
         reward_group(config, group, Uniform(FileNotFoundError("the prompt")))
     assert "never retrieved" not in capfd.readouterr().err

@@ -10,18 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 
-def pointwise_reward(
-    scores_G: Sequence[float | None], valid_G: Sequence[bool | None] | None = None
-) -> list[float | None]:
-    """Return rewards (G,) in [0, 1] from judge scores in 0–10: None stays None, an invalid trajectory gets 0.
-    Raises ValueError for a score outside 0–10.
+def pointwise_reward(scores_G: Sequence[float | None]) -> list[float | None]:
+    """Return rewards (G,) in [0, 1] from judge scores in 0–10; None stays None. Raises ValueError for other scores.
 
-    >>> pointwise_reward([7.5, None, 9.0], valid_G=[True, True, False])
-    [0.75, None, 0.0]
+    >>> pointwise_reward([7.5, None])
+    [0.75, None]
     """
     scores = to_array(scores_G)
-    if valid_G is not None:
-        scores = np.where(to_array(valid_G) == 0, 0.0, scores)
     if np.any((scores < 0) | (scores > 10 + 1e-9)):  # a weighted mean of tens can exceed 10 by a rounding error
         raise ValueError(f"scores must lie in 0–10: {list(scores_G)}")
     return to_list(np.minimum(scores / 10, 1.0))

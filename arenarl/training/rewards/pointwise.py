@@ -38,7 +38,7 @@ async def by_score(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     if reward.as_ranks:
         keys_G = [None if score is None else round(score, 6) for score in below_lowest(scores_G, valid_G, gap=1.0)]
         return scored_outcome(rank_to_reward(midranks(keys_G)), replies_G, scores_G)
-    return scored_outcome(pointwise_reward(scores_G, valid_G), replies_G, scores_G)
+    return scored_outcome(pointwise_reward(zero_invalid(scores_G, valid_G)), replies_G, scores_G)
 
 
 async def by_overall_score(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
