@@ -12,7 +12,7 @@ from arenarl.domains.rubrics import weighted_mean
 from arenarl.system.errors import UserError
 from arenarl.tournament.ranking import midranks
 from arenarl.training.rewards.formulas import add_format_reward, below_lowest, pointwise_reward, zero_invalid
-from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, ask, scored_outcome
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, ask, rounded, scored_outcome
 from arenarl.training.rewards.tournament import rank_to_reward
 from arenarl.trajectory import Trajectory
 
@@ -36,8 +36,8 @@ async def by_score(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     known_G = [[reply for reply in replies if reply is not None] for replies in replies_G]
     scores_G = [fmean(known) if known else None for known in known_G]
     if reward.as_ranks:
-        keys_G = [None if score is None else round(score, 6) for score in below_lowest(scores_G, valid_G, gap=1.0)]
-        return scored_outcome(rank_to_reward(midranks(keys_G)), replies_G, scores_G)
+        ranks_G = midranks(rounded(below_lowest(scores_G, valid_G, gap=1.0)))
+        return scored_outcome(rank_to_reward(ranks_G), replies_G, scores_G)
     return scored_outcome(pointwise_reward(zero_invalid(scores_G, valid_G)), replies_G, scores_G)
 
 
