@@ -38,7 +38,9 @@ def make_policy_engine(
 ) -> RolloutEngine:
     """Return the engine of a policy to evaluate: a checkpoint, or a model behind an API."""
     if not isinstance(policy, str):
-        return ApiRolloutEngine.from_config(config, policy, client, make, config.data.language)
+        world = config.environment
+        options = {"actions": world.actions, "max_instances": world.instances, "timeout_s": world.timeout_s}
+        return ApiRolloutEngine(policy, client, make, config.rollout, config.data.language, **options)
     tokenizer, model, backend = load_tokenizer(policy), None, config.rollout.backend
     if backend == "vllm":
         model = load_engine(policy, config)
