@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from arenarl.system.errors import UserError, missing, one_line
 from arenarl.system.user_input import check_zip, first_problem, lines_of, text_of_file
@@ -26,8 +26,7 @@ def _check_written(text: str) -> str:
     return text
 
 
-# a text with a visible character
-Written = Annotated[str, StringConstraints(min_length=1, strip_whitespace=False), AfterValidator(_check_written)]
+Written = Annotated[str, AfterValidator(_check_written)]  # a text with a visible character
 _LARGEST_FIELD = 1 << 26  # characters of a CSV field
 _LARGEST_SHEET = 1 << 25  # bytes of an xlsx file, unpacked
 _MOST_CELLS = 1 << 20  # of a sheet, with the empty cells between; the official file has 2,000

@@ -21,7 +21,7 @@ class _Pair(Record):
     ("a.csv", b"problem,answer\nx,y\nz\n", "a.csv, line 3: answer Field required"),
     ("a.csv", b'problem,answer\nx,"half', "a.csv, line 2 is not CSV"),
     ("a.csv", b"question;answer\nx;y\n", "a.csv, line 2: problem Field required"),
-    ("a.csv", b"problem,answer\nx,\n", "a.csv, line 2: answer String should have at least 1 character"),
+    ("a.csv", b"problem,answer\nx,\n", "a.csv, line 2: answer Value error, is blank"),
     ("a.csv", b'problem,answer\n" \xe2\x80\x8b\xc2\xa0",y\n', "a.csv, line 2: problem Value error, is blank"),
     ("a.JSON", b'[{"problem": "x", "answer": " "}]', "a.JSON, record 1: answer Value error, is blank"),
     ("a.csv", b"problem,answer\n\xff\xfe,y\n", "a.csv is not UTF-8"),
