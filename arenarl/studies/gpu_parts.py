@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any
 
 from arenarl.config.command_line import as_overrides, command_line
+from arenarl.report.figures import training_log
 from arenarl.system.atomic_files import read_json
 from arenarl.system.errors import owned
 from arenarl.system.repository import ROOT
@@ -228,20 +229,14 @@ def _timing(folder: Path) -> Figures:
     return {"stage_s": timing["seconds"], "memory_gb": timing["peak_memory_gb"] * 2**30 / 1e9}  # the file has GiB
 
 
-def _training_log(folder: Path) -> list[dict[str, float]]:
-    """Return the trainer's log up to its last checkpoint."""
-    states = folder.glob("checkpoint-*/trainer_state.json")
-    return read_json(max(states, key=lambda path: int(path.parent.name.split("-")[1])))["log_history"]
-
-
 def _loss_figures(folder: Path, subfolder: str = "") -> Figures:
-    losses = [entry["loss"] for entry in _training_log(folder / subfolder) if "loss" in entry]
+    losses = [entry["loss"] for entry in training_log(folder / subfolder) if "loss" in entry]
     return {"optimizer_steps": len(losses), "first_loss": losses[0], "last_loss": losses[-1]} | _timing(folder)
 
 
 def _rl_figures(folder: Path, steps: int) -> Figures:
     """Return medians of all steps but the first, and the last step's metrics."""
-    log = _training_log(folder)
+    log = training_log(folder)
     keys = {"step_s": "step_time", **{f"{part}_s": f"time/{part}_s" for part in RL_PARTS}}
     medians = {name: median(entry[key] for entry in log[1:steps]) for name, key in keys.items()}
     last = [entry for entry in log if "step_time" in entry][-1]
