@@ -315,11 +315,10 @@ def markdown_table(summary: Row) -> str:
         tables.append(markdown.table([f"N={size}", "judge calls", "thousand tokens", *model_headings()], lines))
     kinds = [f"{name}, {orders}" for name in model_headings() for orders in ("one order", "both")]
     sizes = dict.fromkeys(row["group_size"] for row in summary["cycles"])
-    rates = {size: [row for row in summary["cycles"] if row["group_size"] == size] for size in sizes}
-    lines = [
-        [f"N={size}", *(f"{100 * row[order]:.0f} %" for row in of_size for order in ("one", "both"))]
-        for size, of_size in rates.items()
-    ]
+    lines = []
+    for size in sizes:
+        rows = rows_with(summary["cycles"], group_size=size)
+        lines.append([f"N={size}", *(f"{100 * row[order]:.0f} %" for row in rows for order in ("one", "both"))])
     return "\n\n".join([*tables, markdown.table(["groups with a cycle", *kinds], lines)])
 
 
