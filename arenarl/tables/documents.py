@@ -24,7 +24,7 @@ from arenarl.tables.config_keys import config_tables
 from arenarl.tables.pages import STANDINGS, beside_paper, method_table, short_table, significant_rows, standing
 from arenarl.tables.power import power_table
 from arenarl.tables.public_interface import interface_page
-from arenarl.tables.rows import FOLDER, LATER_TABLES, TABLES, Table, read_table
+from arenarl.tables.rows import LATER_TABLES, TABLES, Table, read_table
 
 Leads = dict[float, dict[str, Any] | None]  # place on the axis -> the comparison there; None if runs are missing
 Part = Callable[[Path], str]  # renders a generated part from results/; 'not run' without results
@@ -163,7 +163,7 @@ def of_table(name: str, *renders: Callable[[Table, dict[str, Any], Path], str], 
     """Return a part that renders a table of the papers from the table, its table.json and results/."""
 
     def render(results: Path) -> str:
-        table, summary = read_table(name, FOLDER), read_json(results / name / "table.json")
+        table, summary = read_table(name), read_json(results / name / "table.json")
         return "\n\n".join(part(table, summary, results) for part in renders) if summary else missing
 
     return render

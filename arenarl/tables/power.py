@@ -12,7 +12,7 @@ from scipy.stats import f, ncf
 
 from arenarl.evaluation.over_seeds import FIRST_SEEDS
 from arenarl.report import markdown
-from arenarl.tables.rows import FOLDER, TABLES, read_table
+from arenarl.tables.rows import TABLES, read_table
 from arenarl.tables.summary import paired_figures, read_found
 
 DIFFERENCES = (3.0, 1.5)  # points of a win rate
@@ -40,7 +40,7 @@ def _power(effect: float, seeds: int, alpha: float) -> float:
 
 def power_table(results: Path) -> str:
     """Return a line for each primary comparison of win rates, if both rows have the first five seeds."""
-    tables = {name: table for name in TABLES if (table := read_table(name, FOLDER)).figure == "win_rate"}
+    tables = {name: table for name in TABLES if (table := read_table(name)).figure == "win_rate"}
     where: dict[frozenset[str], list[str]] = {}
     for name, table in tables.items():
         for pair in table.primary:
