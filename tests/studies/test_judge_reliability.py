@@ -237,11 +237,8 @@ def test_injections_move_the_verdicts_that_they_can_and_are_counted_by_kind(taug
     # the loser's score, in both orders, becomes 10
     gains = [2 * (10 - min(judge.fair(query, one), judge.fair(query, other))) for query, one, other in pairs]
     assert found["demand"]["gain"]["mean"] == pytest.approx(np.mean(gains), abs=1e-3)
-    assert found["demand"]["moved_more"] == {
-        "mean": 1.0,
-        "ci": [None, None],
-        "n": 20,
-    }  # all move, so nothing to resample
+    # all move, so nothing to resample
+    assert found["demand"]["moved_more"] == {"mean": 1.0, "ci": [None, None], "n": 20}
     assert found["demand"]["gain_more"]["mean"] == pytest.approx(np.mean(gains), abs=1e-3)
     low, high = found["demand"]["gain_more"]["ci"]
     assert min(gains) < low < np.mean(gains) < high < max(gains)

@@ -1085,10 +1085,9 @@ def is_running(pid):
         return False
 
 
+# an LLM's noise is not an option
 @pytest.mark.slow(seconds=5)
-@pytest.mark.parametrize(
-    "name", sorted({*TABLES, *LATER_TABLES} - {"noise", "noise_strength"})
-)  # an LLM's noise is not an option
+@pytest.mark.parametrize("name", sorted({*TABLES, *LATER_TABLES} - {"noise", "noise_strength"}))
 def test_options_at_the_papers_scale_load_and_have_names_of_their_own(name):
     lines = [line for line in scale_table(read_table(name)).splitlines() if "--config" in line]
     options = [shlex.split(line.split("`")[1]) for line in lines]

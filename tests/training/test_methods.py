@@ -132,9 +132,8 @@ def test_a_step_of_equal_rewards_has_no_advantage(method, monkeypatch, name):
     monkeypatch.setattr("methods.INVALID", None)
     keys = ["reward.name=pointwise_answer", f"rl.advantage={name}", "rl.gae_lambda=1"][: 3 if name == "gae" else 2]
     made = method("quickstart", *keys, ours=True)
-    for score in (
-        (7,) if name == "gae" else (0, 1, 3, 7, 7.3, 10)
-    ):  # after its first step, the critic tells tokens apart
+    scores = (7,) if name == "gae" else (0, 1, 3, 7, 7.3, 10)  # after its first step, the critic tells tokens apart
+    for score in scores:
         made.steps.arena.referee.judge.scores = [score] * 8
         made.roll_out()
         assert [one for _, outcome in made.steps.batch.judged() for one in outcome.rewards_G] == [score / 10] * 8
