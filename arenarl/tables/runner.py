@@ -57,12 +57,12 @@ _PREPARING = Lock()  # seeds share their data
 
 def run_all(runs: Sequence[Run], results: Path, workers: int) -> list[str]:
     """Finish all runs. Log each failure at once, and return a line for each after all others have ended."""
-    failures: dict[tuple[int, str], str] = {}
+    failures: dict[tuple[int, str, str], str] = {}
 
     def fail(run: Run, problem: str) -> None:
         if problem not in failures.values():  # a failed cold start fails many runs
             say(problem)
-        failures[run.seed, run.row] = problem
+        failures[run.seed, run.row, run.table] = problem
 
     missing = missing_runs(runs, results)
     pending = {run.key for run in missing}

@@ -1006,6 +1006,18 @@ def test_a_failed_cold_start_is_named_once_and_fails_the_rows_of_its_seed(folder
     assert list(read_runs(tmp_path / "own")) == [("one", 1), ("other", 1)]
 
 
+def test_rows_of_one_name_that_fail_in_two_tables_are_both_in_the_last_line(folder, tmp_path, monkeypatch):
+    def train_and_evaluate(run, *_):
+        raise runner._RunFailed(f"{run.row}, seed {run.seed}: no luck in {run.table}")
+
+    monkeypatch.setattr(runner, "_cold_start", lambda *_: None)
+    monkeypatch.setattr(runner, "_train_and_evaluate", train_and_evaluate)
+    [run] = runs_of("own", read_table("own", folder), ["one"], [0])
+    runs = [run, replace(run, table="second", loaded=replace(run.loaded, threads=2))]
+    failures = [f"one, seed 0: no luck in {name}" for name in ("own", "second")]
+    assert runner.run_all(runs, tmp_path, workers=1) == failures
+
+
 def test_a_users_table_copies_finished_runs_and_is_a_family_of_its_own(tmp_path, monkeypatch, capsys):
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
     shutil.copytree(ROOT / "results/table2", tmp_path / "results/table2", ignore=lambda *_: ["table.json"])
