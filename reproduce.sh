@@ -199,7 +199,7 @@ usage() {
   echo "  textcraft | babyai | agentgym    a world of AgentGym-RL, or both: its methods, and ArenaRL → results/textcraft, results/babyai"
   echo "  textcraft_depths | babyai_levels | sciworld | searchqa    its further columns and worlds, with SFT, GRPO, ScalingInter-RL and ArenaRL → results/<its name>"
   echo "  turns | turns_textcraft       RL with few turns, many, and few to many (ScalingInter-RL): on travel and TextCraft, or on TextCraft alone → results/<its name>"
-  echo "  all                           all of these tables; options --quick, --row, --seed, --again (see --help)"
+  echo "  all                           table2 to recall_bonus, textcraft and babyai; every table has the options --quick, --row, --seed, --again (see --help)"
   echo "  STAGE --set results=results   for maintainers: replace the committed results of that stage; then run readme"
   echo "  readme                        regenerate the generated parts of README and docs"
   echo "  judge_check                   measure how good a judge is: --judge configs/judges/x.yaml; --injections: whether an answer can change the verdict by asking"
