@@ -4,11 +4,13 @@
 rewards are in `arenarl/training`. `check_groups` checks the number of processes.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, fields, is_dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import unquote, urlsplit
 
 from arenarl.config.schema import (
@@ -23,21 +25,44 @@ from arenarl.config.schema import (
     RolloutConfig,
     TournamentConfig,
 )
+from arenarl.config.value_types import SERVERS, SchedulerName
 from arenarl.system.database import is_url
-from arenarl.system.errors import UserError, current_folder, missing
+from arenarl.system.errors import UserError, current_folder, missing, one_line
 from arenarl.system.masking import has_form_of_secret, is_secret_command, secret_in
 from arenarl.tournament.group_stage import GroupStage
 from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import parameters_of, rehearse, resolve_ranking
 
-# key of `rollout` -> the only back end that reads it; a vLLM server has its own --tensor-parallel-size
-_BACKENDS = {"vllm_tensor_parallel": "vllm", "server_sync": "vllm_server"}
+_ITEM_WORLDS = ("textcraft", "babyai", "sciworld", "searchqa", "agentgym")  # AgentGym-RL's domains
+# key or section -> keys that decide whether it is read, each with the values with which it is. A vLLM server has its
+# own --tensor-parallel-size
+_READ_WITH = {
+    "rollout.vllm_tensor_parallel": {"rollout.backend": ("vllm",)},
+    "rollout.server_url": {"rollout.backend": ("vllm_server",)},
+    "rollout.server_sync": {"rollout.backend": ("vllm_server",)},
+    "rollout.server_weights": {"rollout.backend": ("vllm_server",)},
+    "environment.server": {"environment.name": SERVERS},
+    "environment.tickets": {"environment.name": ("travel", "mcp")},
+    "environment.search": {"environment.name": ("research", "mcp"), "environment.domain": ("research", "searchqa")},
+    "data.research": {"environment.domain": ("research",)},
+    "data.subtasks": {"environment.domain": _ITEM_WORLDS},
+    "data.items": {"environment.domain": _ITEM_WORLDS},
+    "rl.difficulty.low": {"rl.difficulty.filter": (True,)},
+    "rl.difficulty.high": {"rl.difficulty.filter": (True,)},
+    "sft.warmup_ratio": {"sft.lr_scheduler": tuple(name for name in get_args(SchedulerName) if name != "constant")},
+}
 # key of an MCP server -> the only kind of server that reads it
 _KINDS = {"env": "command", "variables": "command", "api_key_variable": "url", "api_key_parameter": "url"}
 _SUMMARY_FIELDS = {  # fields of summary.json beside the policies' names
     "run", "seed", "judge", "seconds", "peak_memory_gb", "checkpoints", "verifier", "reference", "watch", "provenance",
 }  # fmt: skip
 _YAML = (".yaml", ".yml")
+_LLM_KEYS = {"model", "base_url", "explain", "max_result_chars", "max_text_chars"}  # a simulated judge reads none
+_NOISE_KEYS = {  # keys of the simulated judge, which an LLM judge does not read
+    "noise", "sigma_independent", "sigma_call", "sigma_sticky", "position_bias", "length_bias", "praise_bias",
+    "format_bias", "trigger_bias", "trigger", "typical_chars", "rounding", "listwise_noise", "flip_rate",
+    "irrelevant_rate", "turn_error_rate",
+}  # fmt: skip
 _KEY_ADVICE = {  # key with free content -> where a secret in it belongs
     "env": "name its variable in `variables` instead",
     "command": "name its variable in `variables`, which the server inherits; in [sh, -c, '…'] it is \"$NAME\"",
@@ -58,18 +83,39 @@ def check(config: Config) -> None:
     if "research" in (config.environment.name, *(server.world for server in config.environment.mcp)):
         _check_search(config.environment)
     _check_address("environment.search.web.endpoint", config.environment.search.web.endpoint)
-    if re.fullmatch(r"\w+_server", config.environment.name):  # AgentGym's; clients of OpenEnv take other schemes too
+    if config.environment.name in SERVERS:  # clients of OpenEnv take other schemes too
         _check_address("environment.server", config.environment.server, "such as http://127.0.0.1:36005")
     _check_mcp(config.environment)
     _check_turns(config)
     _check_research(config.data.research)
-    for key, backend in _BACKENDS.items():
-        value, default = (str(getattr(rollout, key)).lower() for rollout in (config.rollout, RolloutConfig()))
-        if value != default and config.rollout.backend != backend:
-            needed = f"needs rollout.backend={backend}, not {config.rollout.backend}"
-            raise UserError(f"rollout.{key}={value} {needed}; leave it out, or set rollout.{key}={default}")
+    _check_readers(config)
     _check_adapter(config.rollout, config.policy.lora_rank)
     _check_steps_ahead(config.rollout, config.rl)
+
+
+def _check_readers(config: Config) -> None:
+    """Refuse a key or section that is set, but not read with the other settings. A user's own class may read it."""
+    for key, owners in _READ_WITH.items():
+        value, default = (attrgetter(key)(settings) for settings in (config, Config()))
+        current = {owner: attrgetter(owner)(config) for owner in owners}
+        if value == default or any(current[owner] in owners[owner] or ":" in str(current[owner]) for owner in owners):
+            continue
+        needed = ", or ".join(f"{owner}={' or '.join(map(as_word, values))}" for owner, values in owners.items())
+        now = " and ".join(map(as_word, current.values()))
+        is_section = is_dataclass(value)
+        what = key if is_section else setting(key, value)
+        how = "" if is_section else f", or set {setting(key, default)}"
+        raise UserError(f"{what} needs {needed}, not {now}; leave it out{how}")
+
+
+def setting(key: str, value: Any) -> str:
+    """Format a key and its value for the command line, as after --set."""
+    return f"{key}={as_word(value)}"
+
+
+def as_word(value: Any) -> str:
+    """Format a value for the command line, as after --set."""
+    return one_line(value if isinstance(value, str) else json.dumps(value))
 
 
 def _check_adapter(rollout: RolloutConfig, lora_rank: int) -> None:
@@ -326,16 +372,25 @@ def _check_llms(config: Config) -> None:
             raise UserError(f"{key}.base_url: leave /chat/completions out; each call adds it to the API's address")
         if llm.name != "llm" and key.startswith("evaluate.api."):
             raise UserError(f"{key} is not an LLM; set its name to llm, and model and base_url as in configs/policies")
-        if llm.name == "embedded" and (llm.model or llm.base_url):
-            ignored = f"{key}.{'model' if llm.model else 'base_url'}"
-            how = f"set it to llm, or {ignored} to null"
-            raise UserError(f"{ignored} would be ignored: {key}.name is embedded, which calls no model; {how}")
+        _check_kind(key, llm)
         if llm.name == "llm" and not llm.model:
             raise UserError(f"{key}.model is missing; name the model, or set {key}.base to a file of configs/judges")
         if llm.extra_body.get("stream"):
             raise UserError(f"{key}.extra_body.stream: replies are read whole, not as a stream; leave it out")
         if llm.name == "llm" and judge.max_cost is not None and None in (llm.price_in, llm.price_out):
             raise UserError(f"judge.max_cost needs {key}.price_in and {key}.price_out; set both beside its model")
+
+
+def _check_kind(key: str, llm: LLMConfig) -> None:
+    """Refuse a key of a model where none is called, and a key of the simulated judge where a model judges."""
+    kinds = {"embedded": (_LLM_KEYS, "llm", "which calls no model"), "llm": (_NOISE_KEYS, "embedded", "not simulated")}
+    unread, other, reason = kinds.get(llm.name, ((), "", ""))  # a user's own judge may read all keys
+    for field in fields(llm):
+        unset = getattr(type(llm)(), field.name)
+        if field.name in unread and getattr(llm, field.name) != unset:
+            ignored, how = f"{key}.{field.name}", f"set it to {other}"
+            what = f"{ignored} would be ignored: {key}.name is {llm.name}, {reason}"
+            raise UserError(f"{what}; {how}, or {ignored} to {as_word(unset)}")
 
 
 def _llm_sections(value: Any, key: str = "") -> Iterator[tuple[str, LLMConfig]]:

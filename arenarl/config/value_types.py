@@ -111,10 +111,13 @@ VariableName = Annotated[Text, _pattern(r"[A-Za-z_][A-Za-z0-9_]*", _VARIABLE_RUL
 # a field of a judge's reply, which pydantic forbids to begin with model_
 DimensionName = Annotated[str, _pattern(r"(?!model_)[A-Za-z]\w{0,60}", "must be a word, such as answer_clarity")]
 JudgeName = Annotated[Text, *_choice(("embedded", "llm"), hint="; for a model, set base to a file of configs/judges")]
-EnvironmentName = Annotated[Text, *_choice((
-    "travel", "research", "textcraft", "babyai", "sciworld", "textcraft_server", "babyai_server", "sciworld_server",
-    "alfworld_server", "searchqa_server", "webarena_server", "webshop_server", "sqlgym_server", "mcp", "none",
-))]  # fmt: skip
+SERVERS = (  # AgentGym's
+    "textcraft_server", "babyai_server", "sciworld_server", "alfworld_server", "searchqa_server", "webarena_server",
+    "webshop_server", "sqlgym_server",
+)  # fmt: skip
+EnvironmentName = Annotated[
+    Text, *_choice(("travel", "research", "textcraft", "babyai", "sciworld", *SERVERS, "mcp", "none"))
+]
 TopologyName = Annotated[Text, *_choice(TOPOLOGIES, hint="; the group stage is reward.name=tournament_grpo")]
 RewardName = Annotated[Text, *_choice(REWARDS, "function")]
 OwnFunction = Annotated[Text, _pattern(_CLASS, "must be a function of your own as package.module:function")]

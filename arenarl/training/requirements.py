@@ -3,13 +3,12 @@
 The requirements are data in the file of each formula (`methods`, `rewards`); no method is named here.
 """
 
-import json
 from collections.abc import Callable, Collection, Iterator
 from operator import attrgetter
-from typing import Any
 
+from arenarl.config.checks import as_word, setting
 from arenarl.config.schema import Config
-from arenarl.system.errors import UserError, one_line
+from arenarl.system.errors import UserError
 from arenarl.tournament.topologies import TOPOLOGIES, parameters_of
 from arenarl.training.methods import METHODS, chosen_methods
 from arenarl.training.rewards import REWARDS, Reward, reward_of
@@ -30,25 +29,25 @@ def check_method(config: Config) -> None:
     reward = reward_of(config.reward.name)
     reward.check(config)
     for method in chosen_methods(config):
-        title = f"{' and '.join(_setting(*key) for key in method.keys.items())} ({method.title})"
+        title = f"{' and '.join(setting(*key) for key in method.keys.items())} ({method.title})"
         for key, allowed in method.requires.items():
             if (value := attrgetter(key)(config)) not in allowed:
-                choice = " or ".join(map(_as_word, allowed))
-                raise UserError(f"{title} needs {key}={choice}, not {_as_word(value)}")
+                choice = " or ".join(map(as_word, allowed))
+                raise UserError(f"{title} needs {key}={choice}, not {as_word(value)}")
         for key, excluded in method.excludes.items():
             if (value := attrgetter(key)(config)) in excluded:
-                raise UserError(f"{title} does not go with {_setting(key, value)}; change one of them")
+                raise UserError(f"{title} does not go with {setting(key, value)}; change one of them")
         if method.needs_matches and config.reward.name != "tournament" and not config.reward.tournament_if_equal:
             raise UserError(f"{title} needs the matches of a tournament: set reward.name=tournament")
         if config.rl.resample_equal > 1 and method.learns_from_equal:
-            setting = f"rl.resample_equal={config.rl.resample_equal:g}"
-            raise UserError(f"{setting} would drop groups from which {title} learns; leave it out")
+            factor = f"rl.resample_equal={config.rl.resample_equal:g}"
+            raise UserError(f"{factor} would drop groups from which {title} learns; leave it out")
     for key, owner, owners, value in _readers(config, reward):
         current, default = attrgetter(key)(config), attrgetter(key)(Config())
         if current != default and value not in owners:
             raise UserError(
-                f"{_setting(key, current)} needs {owner}={' or '.join(sorted(owners))}, not {value}; leave it out, "
-                f"or set {_setting(key, default)}"
+                f"{setting(key, current)} needs {owner}={' or '.join(sorted(owners))}, not {value}; leave it out, "
+                f"or set {setting(key, default)}"
             )
 
 
@@ -63,11 +62,14 @@ def _readers(config: Config, reward: Reward) -> Iterator[tuple[str, str, Collect
         yield key, "reward.name", names_where(lambda other, key=key: key in other.reads), name
     for key in ONLINE_KEYS:
         yield key, "rl.method", {"online"}, config.rl.method
+    has_ratios = config.rl.updates_per_rollout > 1 or config.rl.steps_ahead  # else every ratio of Eq. 8 is 1
+    for key in ("rl.epsilon", "rl.epsilon_high", "rl.importance_sampling_level"):
+        yield key, "rl.updates_per_rollout", {"2 or more"}, "2 or more" if has_ratios else "1"
     for key in dict.fromkeys(key for method in METHODS for key in method.reads):
         methods = [method for method in METHODS if key in method.reads]
         (owner,) = {owner for method in methods for owner in method.keys}
         yield key, owner, {method.keys[owner] for method in methods}, attrgetter(owner)(config)
-    yield "rl.credit_orders", "tournament.bidirectional", {"true"}, _as_word(config.tournament.bidirectional)
+    yield "rl.credit_orders", "tournament.bidirectional", {"true"}, as_word(config.tournament.bidirectional)
     has_tournament = reward.plays_topology or config.reward.tournament_if_equal
     if not has_tournament:
         for key in ("tournament.topology", "tournament.ranking"):
@@ -78,12 +80,3 @@ def _readers(config: Config, reward: Reward) -> Iterator[tuple[str, str, Collect
     for key in dict.fromkeys(key for topology in TOPOLOGIES for key in parameters[topology]):
         owners = {topology for topology in parameters if key in parameters[topology]}
         yield f"tournament.{key}", "tournament.topology", owners, played or name
-
-
-def _setting(key: str, value: Any) -> str:
-    return f"{key}={_as_word(value)}"
-
-
-def _as_word(value: object) -> str:
-    """Format a value for the command line, as after --set."""
-    return one_line(value if isinstance(value, str) else json.dumps(value))

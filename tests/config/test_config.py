@@ -119,6 +119,18 @@ def test_a_model_that_the_embedded_stand_in_would_ignore_is_refused(refuse, sect
         assert f"{section}.{key.split('=')[0]} would be ignored" in message and f"{section}.name is embedded" in message
 
 
+@pytest.mark.parametrize("section", ["judge.train", "judge.watch", "judge.eval.0"])
+def test_noise_of_a_judge_that_is_not_simulated_is_refused(refuse, load, section):
+    model = ["judge.watch_share=0.5", f"{section}.name=llm", f"{section}.model=m"]
+    for key in ("noise=none", "sigma_call=2", "trigger_bias=1", "turn_error_rate=0"):
+        name = f"{section}.{key.partition('=')[0]}"
+        assert f"{name} would be ignored: {section}.name is llm" in refuse("", *model, f"{section}.{key}")
+    assert "set it to embedded, or" in refuse("", *model, f"{section}.rounding=1.0")
+    assert f"{section}.explain would be ignored" in refuse("", model[0], f"{section}.explain=true")
+    load("", *model, f"{section}.explain=true")
+    load("", model[0], f"{section}.name=my:Judge", f"{section}.explain=true", f"{section}.noise=none")
+
+
 def test_overrides_come_before_the_file_and_its_base_and_an_empty_mapping_clears_one(load):
     parent = "seed: 3\nrollout: {max_turns: 4, group_size: 6}"
     config = load("base: parent.yaml\nrollout: {max_turns: 5}", "threads=4", "threads=5", parent=parent)
@@ -163,8 +175,8 @@ def test_a_sections_base_replaces_earlier_values_and_comes_before_the_sections_o
     wrong = refuse("judge: {train: {base: part.yaml}}", part="modle: a")
     assert "part.yaml: unknown key judge.train.modle; did you mean judge.train.model?" in wrong
     chain = {"part": "base: first.yaml\nmodel: c", "first": judge}
-    train = load("judge: {train: {base: part.yaml, rounding: 2}}", **chain).judge.train
-    assert (train.model, train.rounding, train.extra_body) == ("c", 2, {"x": 1})
+    train = load("judge: {train: {base: part.yaml, explain: true}}", **chain).judge.train
+    assert (train.model, train.explain, train.extra_body) == ("c", True, {"x": 1})
     assert "leads back" in refuse("judge: {train: {base: part.yaml}}", part="base: part.yaml")
 
 
