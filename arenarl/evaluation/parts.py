@@ -140,7 +140,7 @@ def read_cases(path: Path) -> list[StoredCase]:
     Raises UserError if the file is missing, damaged, or of an earlier version."""
     try:
         return list(map(StoredCase.from_record, read_jsonl(path)))
-    except (UserError, LookupError) as error:
+    except (UserError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{path} is missing, incomplete, or was written by an earlier version; {EVALUATE_AGAIN}"
         ) from error

@@ -62,14 +62,16 @@ def read_steps(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a JSONL file. Raises UserError if the file is missing or a line is not JSON."""
-    for _, record in numbered_records(path):
+    """Yield the records of a JSONL file. Raises UserError if the file is missing or a line is not a JSON object."""
+    for number, record in numbered_records(path):
+        if not isinstance(record, dict):
+            raise UserError(f"{path}, line {number} is not a JSON object; correct the line, or restore the file")
         yield record
 
 
 def numbered_records(path: Path, may_be_cut: bool = False) -> Iterator[tuple[int, Any]]:
-    """Yield (line number, record) for each line that is not blank. Raises UserError as `read_jsonl` does.
-    With `may_be_cut`, a last line without its end is left out."""
+    """Yield (line number, record) for each line that is not blank; a record is any JSON. Raises UserError if the file
+    is missing or a line is not JSON. With `may_be_cut`, a last line without its end is left out."""
     if not path.exists():
         raise UserError(missing(path, f"; {how_to_get(path)}"))
     for number, line in enumerate(lines_of(path, may_be_cut), start=1):

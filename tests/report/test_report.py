@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import random
 import re
 import shutil
 from dataclasses import replace
@@ -170,6 +171,34 @@ def test_files_of_several_evaluations_or_versions_are_refused(small_run, undrawn
     damage(small_run, small_run.dir / "evaluate")
     with pytest.raises(UserError, match=f"{error}.*; run evaluate.py again"):
         small_run.page()
+
+
+def other_key(text, rng):
+    """Rename one of the text's JSON keys, as a flipped bit in a file may."""
+    place = rng.choice([match.start(1) for match in re.finditer(rb'"(\w+)": ', text)] or [0])
+    return text[:place] + b"q" + text[place + 1 :]
+
+
+DAMAGES = [
+    other_key, lambda text, rng: b"", lambda text, rng: text[: len(text) // 2], lambda text, rng: b"\xff\xfe\0",
+    lambda text, rng: rng.choice([b"[1]\n", b"{}\n", b"null\n", b"7\n"]), lambda text, rng: b"a: [",
+    lambda text, rng: re.sub(rb'": [\["{]', b'": 7, "x": [', text, count=1),
+]  # fmt: skip
+
+
+def test_any_damage_to_a_file_of_the_page_is_refused_by_name_or_leaves_a_page(small_run, undrawn):
+    rng, refused = random.Random(0), set()
+    for path in [*(small_run.dir / "evaluate").iterdir(), *(small_run.dir / "rl").glob("[cg]*")]:
+        text = path.read_bytes()
+        for damage in [None, *DAMAGES]:
+            path.write_bytes(damage(text, rng)) if damage else path.unlink()
+            try:
+                small_run.page()
+            except UserError as error:
+                refused.add(path.name)
+                assert re.search(rf"{path.name}.* restore| run.* evaluate\.py", str(error)), str(error)
+            path.write_bytes(text)
+    assert {"config.yaml", "groups.jsonl", "curve.jsonl", "tournaments.jsonl", "baseline.jsonl"} <= refused
 
 
 def test_a_curve_whose_first_point_a_kill_cut_off_is_left_out(small_run, undrawn):

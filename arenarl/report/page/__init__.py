@@ -17,7 +17,14 @@ from typing import Any
 
 from arenarl.config.load import load_config
 from arenarl.report import summary as tables
-from arenarl.report.page.data import compress, evaluated_items, pack, sample_name, training_items
+from arenarl.report.page.data import (
+    compress,
+    evaluated_items,
+    pack,
+    read_evaluated_lines,
+    sample_name,
+    training_items,
+)
 from arenarl.report.summary import (
     PASSES,
     baseline_name,
@@ -29,10 +36,11 @@ from arenarl.report.summary import (
 )
 from arenarl.run.settings import other_settings
 from arenarl.system.atomic_files import read_json, to_json, write_text
-from arenarl.system.errors import EVALUATE_AGAIN, UserError, current_folder
+from arenarl.system.errors import EVALUATE_AGAIN, UserError, current_folder, one_line
 from arenarl.system.progress import say
+from arenarl.system.user_input import text_of_file
 from arenarl.system.yaml_text import read_yaml
-from arenarl.trajectory import read_jsonl, read_steps
+from arenarl.trajectory import read_steps
 
 HERE = Path(__file__).parent
 _KEYS = {"run", "seed", "judge", "seconds", "checkpoints", "provenance"}  # of a summary
@@ -45,10 +53,14 @@ def write_page(run_dir: Path, results_dir: Path) -> Path:
     from arenarl.report.figures import draw_figures  # imported late: pages without figures do without matplotlib
 
     evaluation, summary = run_dir / "evaluate", read_evaluated(run_dir, results_dir)
+    try:
+        config = text_of_file(evaluation / "config.yaml")
+    except UserError as error:
+        raise UserError(f"{error}; {EVALUATE_AGAIN}") from error
     sets = _sets(run_dir, evaluation, summary)
     figures = draw_figures([run_dir, *_other_seeds(run_dir)], summary, results_dir / "figures")
     path = results_dir / "report.html"
-    write_text(path, render(summary["run"], _facts(summary), _summary(summary, figures, evaluation), sets))
+    write_text(path, render(summary["run"], _facts(summary), _summary(summary, figures, config), sets))
     return path
 
 
@@ -89,23 +101,33 @@ def render(title: str, facts: str, summary: str, sets: Sequence[dict[str, Any]])
 
 def _sets(run_dir: Path, evaluation: Path, summary: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the page's one or two lists of items. `left` and `right` are the entrants that are shown at the start."""
-    names = next(read_jsonl(evaluation / "tournaments.jsonl"))["entrants"]
+    names = read_evaluated_lines(evaluation / "tournaments.jsonl", {"entrants"})[0]["entrants"]
     sets = [{"key": "queries", "title": "Queries", "isTraining": False,
              "judge": judge_label(summary["judge"] == "simulated"), "names": names,
              "left": len(names) - 1, "right": len(names) // 2 if len(names) > 2 else 0,
              "items": evaluated_items(evaluation, names)}]  # fmt: skip
     groups = run_dir / "rl" / "groups.jsonl"
     if groups.is_file() and (first := next(read_steps(groups), None)):
-        config = read_yaml((run_dir / "rl" / "config.yaml").read_text(encoding="utf-8"))
+        config = _stored_config(run_dir / "rl" / "config.yaml")
         is_tournament = config["reward"]["name"] == "tournament"
         topology = config["tournament"]["topology"] if is_tournament else config["reward"]["name"]
-        size = len(first["trajectories"])
+        size = len(first.get("trajectories", ()))  # `training_items` refuses a record without any
         names = [sample_name(g, config["rollout"]["anchor"] and g == 0) for g in range(size)]
         simulated = summary["provenance"]["judge_is_simulated"]
         sets.append({"key": "training", "title": "Training groups",
                      "isTraining": True, "value": "reward", "judge": judge_label(simulated), "names": names,
                      "left": 0, "right": None, "items": training_items(groups, topology)})  # fmt: skip
     return sets
+
+
+def _stored_config(path: Path) -> dict[str, Any]:
+    """Return a stage's resolved config as plain values, also of a version with other keys.
+    Raises UserError if the file is missing or damaged."""
+    try:
+        config = read_yaml(text_of_file(path))
+        return {section: config[section] for section in ("reward", "tournament", "rollout")}
+    except (UserError, ValueError, LookupError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({one_line(error)}); restore it, or rerun its stage") from error
 
 
 def judge_label(is_simulated: bool) -> str:
@@ -137,7 +159,7 @@ def _facts(summary: dict[str, Any]) -> str:
     return f"seed {summary['seed']} · commit {escape(str(provenance['commit']))} · {judge}"
 
 
-def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path) -> str:
+def _summary(summary: dict[str, Any], figures: dict[str, Path], config: str) -> str:
     policies, judge = policies_of(summary), judge_label(summary["judge"] == "simulated")
     columns = columns_of(policies)
     verified = verified_columns(summary, columns)
@@ -182,7 +204,7 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], evaluation: Path
         win_rates("by_dimension"),
         "<h2>The run</h2>",
         html_table("Seconds of each stage.", ["", *summary["seconds"]], [seconds]),
-        details("Configuration", (evaluation / "config.yaml").read_text(encoding="utf-8")),
+        details("Configuration", config),
         details("Provenance", json.dumps(summary["provenance"], indent=2)),
     ]
     return "\n".join(parts)

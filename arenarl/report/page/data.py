@@ -9,12 +9,13 @@ import base64
 import gzip
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from arenarl.system.atomic_files import to_json
-from arenarl.system.errors import EVALUATE_AGAIN, UserError
+from arenarl.system.errors import EVALUATE_AGAIN, UserError, one_line
 from arenarl.tournament.ranking import Match
 from arenarl.tournament.schedules import Place
 from arenarl.trajectory import Trajectory, read_jsonl, read_steps, read_turns
@@ -37,21 +38,34 @@ def evaluated_items(folder: Path, entrants: list[str]) -> Iterator[Item]:
     if not is_one or any([record["query_id"] for record in file] != list(by_query) for file in files):
         raise UserError(f"{folder}: the files come from different evaluations; {EVALUATE_AGAIN}")
     for records in zip(*files, strict=True):
-        tournaments = by_query[records[0]["query_id"]]
-        pairs = zip(entrants, records, strict=True)
-        trajectories = [{"name": name, **trajectory_data(record), **record["findings"]} for name, record in pairs]
-        judges = [f"judge {record['judge'] + 1}" if len(tournaments) > 1 else "" for record in tournaments]
-        results = [tournament_data(*pair, pair[0]["topology"]) for pair in zip(tournaments, judges, strict=True)]
-        yield {**_heading(records[0]), "entrants": trajectories, "tournaments": results}
+        with _record_of(folder, EVALUATE_AGAIN):
+            tournaments = by_query[records[0]["query_id"]]
+            pairs = zip(entrants, records, strict=True)
+            trajectories = [{"name": name, **trajectory_data(record), **record["findings"]} for name, record in pairs]
+            judges = [f"judge {record['judge'] + 1}" if len(tournaments) > 1 else "" for record in tournaments]
+            results = [tournament_data(*pair, pair[0]["topology"]) for pair in zip(tournaments, judges, strict=True)]
+            item = {**_heading(records[0]), "entrants": trajectories, "tournaments": results}
+        yield item
+
+
+@contextmanager
+def _record_of(path: Path, remedy: str) -> Iterator[None]:
+    """Raise UserError, with `remedy`, if a record lacks a field or has one of another form."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path} has a damaged record ({type(error).__name__}: {one_line(error)}); {remedy}") from error
 
 
 def read_evaluated_lines(path: Path, keys: set[str]) -> list[dict[str, Any]]:
-    """Read a file of the evaluation. Raises UserError if it is missing or damaged, or a record lacks one of the keys,
-    as in a file of an earlier version."""
+    """Read a file of the evaluation. Raises UserError if it is missing, empty or damaged, or a record lacks one of the
+    keys, as in a file of an earlier version."""
     try:
         records = list(read_jsonl(path))
     except UserError as error:
         raise UserError(f"{path} is missing or damaged; {EVALUATE_AGAIN}") from error
+    if not records:
+        raise UserError(f"{path} is empty; {EVALUATE_AGAIN}")
     if any(not keys <= record.keys() for record in records):
         raise UserError(f"{path} was written by an earlier version; {EVALUATE_AGAIN}")
     return records
@@ -60,15 +74,22 @@ def read_evaluated_lines(path: Path, keys: set[str]) -> list[dict[str, Any]]:
 def training_items(path: Path, topology: str) -> Iterator[Item]:
     """Yield the groups of runs/<run>/rl/groups.jsonl."""
     for record in read_steps(path):
-        ranking = record["ranking"] or {"ranks_G": record["ranks"], "scores_G": record["rewards"], "matches": []}
-        quality = record["quality"] or [None] * len(record["rewards"])
-        triples = zip(record["trajectories"], quality, record["rewards"], strict=True)
-        entrants = []
-        for g, (trajectory, true_quality, reward) in enumerate(triples):
-            name = {"name": sample_name(g, trajectory["meta"]["is_anchor"])}
-            entrants.append(name | trajectory_data(trajectory) | {"quality": true_quality, "reward": reward})
-        tournaments = [tournament_data(ranking, "", topology)]
-        yield {**_heading(record), "step": record["step"], "entrants": entrants, "tournaments": tournaments}
+        with _record_of(path, "restore it, or delete it: the page then has no training groups"):
+            item = _training_item(record, topology)
+        yield item
+
+
+def _training_item(record: dict[str, Any], topology: str) -> Item:
+    ranking = record["ranking"] or {"ranks_G": record["ranks"], "scores_G": record["rewards"], "matches": []}
+    quality = record["quality"] or [None] * len(record["rewards"])
+    entrants = []
+    for g, (trajectory, true_quality, reward) in enumerate(
+        zip(record["trajectories"], quality, record["rewards"], strict=True)
+    ):
+        name = {"name": sample_name(g, trajectory["meta"]["is_anchor"])}
+        entrants.append(name | trajectory_data(trajectory) | {"quality": true_quality, "reward": reward})
+    tournaments = [tournament_data(ranking, "", topology)]
+    return {**_heading(record), "step": record["step"], "entrants": entrants, "tournaments": tournaments}
 
 
 def sample_name(g: int, is_anchor: bool) -> str:
