@@ -225,6 +225,9 @@ case "$stage" in
     [[ -z "${CONFIG:-}" && "$*" != *[\ =]name=* ]] || fail "$stage makes several runs, each with its own YAML and name; leave out CONFIG and name" ;;
 esac
 CONFIG=${CONFIG:-configs/quickstart.yaml}
+case " ${*:2} " in *" -h "* | *" --help "*)  # else each of their commands would print its own help
+  case "$stage" in quickstart | research | writing | writing_length | pipeline | baselines | real_model | data_quality) usage ;; esac ;;
+esac
 case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
   all) shift; environment; tables all "$@" ;;
