@@ -19,18 +19,19 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from arenarl.config.schema import JudgesConfig, LLMConfig
-from arenarl.llm.json_reply import ends_with_an_object, parse_reply
+from arenarl.llm.json_reply import parse_reply
 from arenarl.llm.reply_store import ReplyStore, StoredReply, Usage, cost_text, reply_key, run_of
+from arenarl.llm.requests import Call, Messages, Read, Reader, probe_request, reply_format, target
 from arenarl.llm.transport import (
     OPENAI_URL,
     APIConnectionError,
@@ -46,11 +47,7 @@ from arenarl.system.errors import MOST_SHOWN, UserError, one_line
 from arenarl.system.event_loops import InFlight, LoopThread
 from arenarl.system.progress import is_main_process, machine_count, process_rank, say, say_once, share_of
 
-Message = dict[str, Any]
-Messages = Sequence[Message]
 Parsed = TypeVar("Parsed", bound=BaseModel)
-Read = TypeVar("Read")
-Reader = Callable[[str], Read]  # raises ValueError
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _SILENCE_S = 30.0  # seconds without a usable reply after which a line is printed
@@ -106,44 +103,6 @@ class NoReply:
     is_refusal: bool = False
 
 
-@dataclass(frozen=True)
-class _Call(Generic[Read]):
-    """A call. `read` parses the reply's text, `retry` is the second prompt, `fields` are further fields of the request.
-
-    A reply that used all of `max_reply_tokens` may lack its end. It still counts if it ends with a JSON object, unless
-    `must_be_whole` is set.
-    """
-
-    llm: LLMConfig
-    messages: Messages
-    read: Reader[Read]
-    retry: str
-    fields: dict[str, Any] = field(default_factory=dict)
-    must_be_whole: bool = False
-
-    def request(self, conversation: Messages) -> dict[str, Any]:
-        return chat_request(self.llm, conversation, self.llm.max_reply_tokens, self.llm.temperature, **self.fields)
-
-    def is_cut(self, reply: StoredReply) -> bool:
-        return (reply.tokens_out or 0) >= self.llm.max_reply_tokens
-
-    def parse(self, reply: StoredReply) -> Read:
-        """Return the parsed reply. Raises ValueError if the reply is cut off or has the wrong form."""
-        is_cut = self.is_cut(reply)
-        if is_cut and self.must_be_whole:
-            raise ValueError("it is cut off")
-        parsed = self.read(reply.text)
-        if is_cut and not ends_with_an_object(reply.text):
-            raise ValueError("it is cut off")
-        return parsed
-
-    def retry_messages(self, reply: StoredReply, problem: ValueError) -> list[Message]:
-        """Return the messages of the second request: the messages of the first, the wrong reply, and the problem."""
-        text = reply.text[:4000] if reply.text.strip() else "(nothing)"  # Anthropic's API refuses an empty message
-        retry = self.retry.format(error=problem)
-        return [*self.messages, {"role": "assistant", "content": text}, {"role": "user", "content": retry}]
-
-
 class LLMClient:
     """All LLM calls of a process, in a separate event loop.
 
@@ -181,8 +140,8 @@ class LLMClient:
         `retry` is the prompt after a reply that does not parse; it contains `{error}`. `repeat` distinguishes calls
         with equal messages. `about` names the call in the log.
         """
-        read, fields = partial(parse_reply, reply_type=reply_type), _reply_format(llm.reply_format, reply_type)
-        return await self._run(partial(self._ask, _Call(llm, messages, read, retry, fields), repeat, about))
+        read, fields = partial(parse_reply, reply_type=reply_type), reply_format(llm.reply_format, reply_type)
+        return await self._run(partial(self._ask, Call(llm, messages, read, retry, fields), repeat, about))
 
     async def ask_text(
         self, llm: LLMConfig, messages: Messages, read: Reader[Read], retry: str, repeat: int = 0, about: str = ""
@@ -192,7 +151,7 @@ class LLMClient:
         `read` raises ValueError for a wrong text. A reply that used all of `max_reply_tokens` may lack its end and
         counts as unreadable.
         """
-        return await self._run(partial(self._ask, _Call(llm, messages, read, retry, must_be_whole=True), repeat, about))
+        return await self._run(partial(self._ask, Call(llm, messages, read, retry, must_be_whole=True), repeat, about))
 
     async def complete(self, llm: LLMConfig, request: dict[str, Any], repeat: int = 0) -> StoredReply | NoReply:
         """Return the reply to a `chat_request`; its text is the API's message as JSON, with `finish_reason`."""
@@ -265,7 +224,7 @@ class LLMClient:
 
         return await self._thread.run(run())
 
-    async def _ask(self, call: _Call[Read], repeat: int, about: str) -> Read | None:
+    async def _ask(self, call: Call[Read], repeat: int, about: str) -> Read | None:
         self.usage.verdicts += 1
         conversation, error = list(call.messages), ""
         for _ in range(2):
@@ -331,7 +290,7 @@ class LLMClient:
                 except Exception as error:  # noqa: BLE001 - `_pause_after` decides: retry, fail alone, or stop the run
                     self._settle(llm, request, error)
                     status = getattr(error, "status", None)
-                    if status == _FLAGGED and _target(llm) not in self._working:
+                    if status == _FLAGGED and target(llm) not in self._working:
                         await self._probe_once(llm)
                     # random, so that not all calls return at once
                     wait_s = self._pause_after(llm, error, pause_s * random.uniform(1.0, 1.5))
@@ -339,7 +298,7 @@ class LLMClient:
                     keeps_slot = status == 429  # any other call in this slot would get the same status
                 else:
                     self._last_reply_at, self._is_silence_reported = time.monotonic(), False
-                    self._working.add(_target(llm))
+                    self._working.add(target(llm))
                     return self._store_reply(llm, request, key, completion, text)
                 if not keeps_slot:
                     self._slots.release()
@@ -364,8 +323,8 @@ class LLMClient:
         The pause is `pause_s`, or the server's Retry-After if that is longer."""
         self._last_error = self.transport.explain(llm, error)
         if isinstance(error, APIStatusError):
-            (where, model), status = _target(llm), error.status
-            is_flagged = status == _FLAGGED and _target(llm) not in self._refusing
+            (where, model), status = target(llm), error.status
+            is_flagged = status == _FLAGGED and target(llm) not in self._refusing
             has_no_money = status in (400, _FLAGGED) and _NO_MONEY.search(f"{error.code} {error}")
             if has_no_money or (status in _REFUSES_ALL and not is_flagged):
                 self._stop(f"the API at {where} refuses calls to {model}: {self._last_error}")
@@ -389,7 +348,7 @@ class LLMClient:
         if is_silent and not self._is_silence_reported:
             self._is_silence_reported = True
             retried = f"each call is retried for patience_s={llm.patience_s:g} s"
-            where, _ = _target(llm)
+            where, _ = target(llm)
             say(f"LLM calls: no usable reply from {where} for {_SILENCE_S:g} s; {retried}; error: {self._last_error}")
 
     async def _give_up(self, llm: LLMConfig, started: float) -> None:
@@ -397,11 +356,11 @@ class LLMClient:
         if self._last_reply_at < started:
             await self._probe_once(llm)
         if self._last_reply_at < started:
-            where, _ = _target(llm)
+            where, _ = target(llm)
             self._stop(f"no usable reply from {where} for {llm.patience_s:g} s; the last error: {self._last_error}")
 
     async def _probe_once(self, llm: LLMConfig) -> None:
-        await self._probes.get(_target(llm), partial(self._probe, llm))
+        await self._probes.get(target(llm), partial(self._probe, llm))
 
     async def _probe(self, llm: LLMConfig) -> None:
         """Send a short prompt, to separate one bad prompt from a dead server or a refused key.
@@ -415,13 +374,13 @@ class LLMClient:
             self._settle(llm, request, error)
             status = getattr(error, "status", None)
             if status in _REFUSES_ALL:
-                self._refusing.add(_target(llm))
+                self._refusing.add(target(llm))
             if status != 400:  # a 400 proves that the server runs
                 return
         else:
             paid = self._count_paid(llm, request, completion.tokens, completion.tokens_cached)
             self.store.charge(self.stage, paid)
-            self._working.add(_target(llm))
+            self._working.add(target(llm))
         self._last_reply_at = time.monotonic()
 
     def _settle(self, llm: LLMConfig, request: dict[str, Any], error: Exception) -> None:
@@ -569,44 +528,10 @@ def read_keys(llms: Sequence[LLMConfig]) -> dict[str, str]:
         if name := llm.api_key_variable:
             key = keys[name] = os.environ.get(name, "").strip()
             if not key:
-                where, model = _target(llm)
+                where, model = target(llm)
                 or_none = f"; if {where} needs no key, set api_key_variable to null" if llm.base_url else ""
                 raise UserError(f"set the environment variable {name} to the key for {where}, for {model}{or_none}")
             if not (key.isascii() and key.isprintable()):
                 problem = "holds characters that no key has"
                 raise UserError(f"the environment variable {name} {problem}; set it to the key only")
     return keys
-
-
-def chat_request(
-    llm: LLMConfig, messages: Messages, max_tokens: int, temperature: float | None, **fields: Any
-) -> dict[str, Any]:
-    """Return the body of a chat completion request. A temperature of null is left out."""
-    request = {"model": llm.model, "messages": list(messages), llm.token_limit_name: max_tokens, **fields}
-    if llm.temperature is not None:
-        request["temperature"] = temperature
-    if llm.extra_body:
-        request["extra_body"] = llm.extra_body
-    return request
-
-
-def probe_request(llm: LLMConfig) -> dict[str, Any]:
-    """Return the request of a short prompt, which any LLM can answer."""
-    messages = [{"role": "user", "content": "Answer with one word: yes."}]
-    return chat_request(llm, messages, llm.max_reply_tokens, llm.temperature)
-
-
-def _target(llm: LLMConfig) -> tuple[str, str]:
-    """Return (address, model) of the LLM."""
-    return llm.base_url or OPENAI_URL, llm.model
-
-
-@lru_cache
-def _reply_format(name: str, reply_type: type[BaseModel]) -> dict[str, Any]:
-    """Return the request fields that enforce the format of the reply. `name` is `LLMConfig.reply_format`."""
-    if name == "json_object":
-        return {"response_format": {"type": "json_object"}}
-    if name == "json_schema":
-        schema = {"name": reply_type.__name__, "strict": True, "schema": reply_type.model_json_schema()}
-        return {"response_format": {"type": "json_schema", "json_schema": schema}}
-    return {}

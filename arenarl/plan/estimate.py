@@ -23,8 +23,8 @@ from arenarl.domains.environments import environment_class, environment_maker
 from arenarl.judges.judge import JUDGE_CALLS, Judge
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.verifier import Verifier
-from arenarl.llm.client import Message, Usage
-from arenarl.llm.reply_store import cost_text
+from arenarl.llm.reply_store import Usage, cost_text
+from arenarl.llm.requests import Message
 from arenarl.rollout.environment import trait
 from arenarl.rollout.instances import temporary_environment
 from arenarl.system.errors import UserError

@@ -20,7 +20,8 @@ from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Judge
 from arenarl.judges.llm import LLMJudge
 from arenarl.judges.verifier import Verifier
-from arenarl.llm.client import LLMClient, NoReply, probe_request
+from arenarl.llm.client import LLMClient, NoReply
+from arenarl.llm.requests import probe_request
 from arenarl.plan.estimate import Call, JudgeRecorder, group_of_copies, reward_invented
 from arenarl.plan.memory import gb
 from arenarl.plan.stage import Stage

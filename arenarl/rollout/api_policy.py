@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from arenarl.config.schema import LLMConfig, RolloutConfig
-from arenarl.llm.client import LLMClient, Message, NoReply, RunStopped, chat_request
+from arenarl.llm.client import LLMClient, NoReply, RunStopped
+from arenarl.llm.requests import Message, chat_request
 from arenarl.rollout.engine import Attempt, Progress, RolloutEngine, Tick
 from arenarl.rollout.environment import Environment, Step
 from arenarl.rollout.system_prompt import default_prompt

@@ -29,8 +29,9 @@ from arenarl.config.command_line import at_least
 from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.llm import scores_reply
-from arenarl.llm.client import LLMClient, Message
+from arenarl.llm.client import LLMClient
 from arenarl.llm.reply_store import ReplyStore, StoredReply, Usage, reply_key
+from arenarl.llm.requests import Message
 from arenarl.llm.transport import KEEP_ALIVE_S
 from arenarl.system.errors import raise_open_file_limit, run_cli
 

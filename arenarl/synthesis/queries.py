@@ -18,7 +18,8 @@ from pydantic import BaseModel
 
 from arenarl.config.schema import BuildConfig, LLMConfig
 from arenarl.domains.domain import Domain
-from arenarl.llm.client import LLMClient, Message
+from arenarl.llm.client import LLMClient
+from arenarl.llm.requests import Message
 from arenarl.synthesis import prompts
 from arenarl.synthesis.near_duplicates import NearDuplicates
 from arenarl.synthesis.prompts import Cell, Generated, Refined
