@@ -8,9 +8,9 @@ because `rollout.system_prompt` is for trained policies. Calls go through `llm/c
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
-from arenarl.config.schema import LLMConfig, RolloutConfig
+from arenarl.config.schema import Config, LLMConfig, RolloutConfig
 from arenarl.llm.client import LLMClient, NoReply, RunStopped
 from arenarl.llm.requests import Message, chat_request
 from arenarl.rollout.engine import Attempt, Progress, RolloutEngine, Tick
@@ -81,6 +81,15 @@ class ApiRolloutEngine(RolloutEngine):
         super().__init__(None, None, make_environment, config, **world)  # text only: no generator, no tokenizer
         self.system = default_prompt(language, bool(self.instances.first.tools))
         self.llm, self.client = llm, client
+
+    @classmethod
+    def from_config(
+        cls, config: Config, llm: LLMConfig, client: LLMClient, make: Callable[[], Environment], language: str
+    ) -> Self:
+        """Return an engine with the run's budgets and environment settings."""
+        world = config.environment
+        options = {"actions": world.actions, "max_instances": world.instances, "timeout_s": world.timeout_s}
+        return cls(llm, client, make, config.rollout, language, **options)
 
     def roll_out_groups(self, *_: Any, **__: Any) -> list[RolloutGroup]:
         raise UserError(f"{self.llm.model} is behind an API and cannot be trained; set evaluate.api to evaluate it")

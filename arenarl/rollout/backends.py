@@ -38,9 +38,7 @@ def make_policy_engine(
 ) -> RolloutEngine:
     """Return the engine of a policy to evaluate: a checkpoint, or a model behind an API."""
     if not isinstance(policy, str):
-        world = config.environment
-        options = {"actions": world.actions, "max_instances": world.instances, "timeout_s": world.timeout_s}
-        return ApiRolloutEngine(policy, client, make, config.rollout, config.data.language, **options)
+        return ApiRolloutEngine.from_config(config, policy, client, make, config.data.language)
     tokenizer, model, backend = load_tokenizer(policy), None, config.rollout.backend
     if backend == "vllm":
         model = load_engine(policy, config)
