@@ -38,13 +38,10 @@ _ITEM_WORLDS = ("textcraft", "babyai", "sciworld", "searchqa", "agentgym")  # Ag
 # own --tensor-parallel-size
 _READ_WITH = {
     "rollout.vllm_tensor_parallel": {"rollout.backend": ("vllm",)},
-    "rollout.server_url": {"rollout.backend": ("vllm_server",)},
     "rollout.server_sync": {"rollout.backend": ("vllm_server",)},
     "rollout.server_weights": {"rollout.backend": ("vllm_server",)},
     "environment.server": {"environment.name": SERVERS},
     "environment.tickets": {"environment.name": ("travel", "mcp")},
-    "environment.search": {"environment.name": ("research", "mcp"), "environment.domain": ("research", "searchqa")},
-    "data.research": {"environment.domain": ("research",)},
     "data.subtasks": {"environment.domain": _ITEM_WORLDS},
     "data.items": {"environment.domain": _ITEM_WORLDS},
     "rl.difficulty.low": {"rl.difficulty.filter": (True,)},

@@ -188,7 +188,7 @@ DAMAGES = [
 
 def test_any_damage_to_a_file_of_the_page_is_refused_by_name_or_leaves_a_page(small_run, undrawn):
     rng, refused = random.Random(0), set()
-    for path in [*(small_run.dir / "evaluate").iterdir(), *(small_run.dir / "rl").glob("[cg]*")]:
+    for path in [*sorted((small_run.dir / "evaluate").iterdir()), *sorted((small_run.dir / "rl").glob("[cg]*.jsonl"))]:
         text = path.read_bytes()
         for damage in [None, *DAMAGES]:
             path.write_bytes(damage(text, rng)) if damage else path.unlink()
@@ -196,7 +196,7 @@ def test_any_damage_to_a_file_of_the_page_is_refused_by_name_or_leaves_a_page(sm
                 small_run.page()
             except UserError as error:
                 refused.add(path.name)
-                assert re.search(rf"{path.name}.* restore| run.* evaluate\.py", str(error)), str(error)
+                assert re.search(rf"{path.name}.* (restore|delete it)| run.* evaluate\.py", str(error)), str(error)
             path.write_bytes(text)
     assert {"config.yaml", "groups.jsonl", "curve.jsonl", "tournaments.jsonl", "baseline.jsonl"} <= refused
 

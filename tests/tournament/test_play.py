@@ -170,7 +170,7 @@ def test_cancelling_the_tournament_cancels_its_calls_and_a_keyboard_interrupt_st
     *(("group_stage", {"weights": value}) for value in ("12", 3, [], [1, 0], [1, "2"], [float("inf")], None)),
     ("group_stage", {"winners": 4}), ("group_stage", {"final": 1}), ("group_stage", {"weights": [float("nan")]}),
     *(("swiss", {"timeout_s": value}) for value in ("5", float("nan"), -1, 0)),
-    ("anchor", {"bidirectional": "false"}), ("elo", {"elo_estimate": 3}), ("balanced", {"matches": "n/1000"}),
+    ("anchor", {"bidirectional": "false"}), ("elo", {"elo_estimate": 3}),
     (None, {}), (float("nan"), {}), ("swiss", {"ranking": 2}), ("seeded_single_elimination", {"placement": None}),
 ])  # fmt: skip
 def test_a_parameter_that_cannot_work_is_refused_before_any_call(topology, keys):
