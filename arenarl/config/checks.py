@@ -219,11 +219,11 @@ def _check_tournament(config: Config) -> None:
     try:
         resolve_ranking(tournament.topology, tournament.ranking)
         if ":" in tournament.topology:
-            unknown = set(parameters_of(tournament.topology)) - {key.name for key in fields(TournamentConfig)}
-            if unknown:
+            own = parameters_of(tournament.topology)
+            if unknown := set(own) - {key.name for key in fields(TournamentConfig)}:
                 names = ", ".join(sorted(unknown))
                 raise ValueError(f"{tournament.topology} has parameters that tournament lacks: {names}; rename them")
-            rehearse(tournament.topology, size)
+            rehearse(tournament.topology, size, **{name: getattr(tournament, name) for name in own})
         for entrants in range(2, size + 1):  # identical trajectories enter once
             if (count := parse_budget(tournament.matches, entrants)) < entrants // 2:
                 matches = f"matches={tournament.matches}: {entrants} entrants would play {count} matches"

@@ -245,6 +245,6 @@ def _check_topology(name: str, params: dict[str, Any]) -> None:
         else:
             build_topology(name, 4, **own)
             if ":" in name:
-                rehearse(name, 4)
+                rehearse(name, 4, **own)
     except ValueError as error:
         raise UserError(f"rank: {error}") from error

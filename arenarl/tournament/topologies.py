@@ -69,13 +69,13 @@ def surely_meets(name: str) -> str:
     return "nobody" if name == "group_stage" else topology_class(name).surely_meets
 
 
-def rehearse(name: str, group_size: int) -> None:
+def rehearse(name: str, group_size: int, **params) -> None:
     """Test a user's own schedule: play it with invented verdicts for two entrants, three, and full groups.
     Raises ValueError if the schedule raises an error, returns an invalid pair, or returns wrong standings."""
     for size in sorted({2, 3, group_size - 1, group_size} - {1}):
         for misses in (0, 2, 1):
             try:
-                _rehearse(build_topology(name, size), size, misses)
+                _rehearse(build_topology(name, size, **params), size, misses)
             except Exception as error:
                 raise ValueError(f"{name} cannot rank {size} entrants: {type(error).__name__}: {error}") from error
 

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from textwrap import dedent
 
 import pytest
 from hypothesis import given, settings
@@ -100,6 +101,26 @@ def test_an_own_topology_that_cannot_rank_is_refused_in_one_line(tmp_path, monke
         with pytest.raises(UserError, match=f"rank: ranker_topologies:{name} cannot rank . entrants: "):
             Ranker(Number(), topology=f"ranker_topologies:{name}")
     assert asyncio.run(rank_group("?", ["1", "2"], Number(), topology="ranker_topologies:Sound")).ranks == [1.0, 0.0]
+
+
+def test_an_own_topology_is_tested_with_its_parameters(tmp_path, monkeypatch):
+    source = """
+        from dataclasses import dataclass
+        from arenarl.tournament.schedules import Anchor
+
+        @dataclass(frozen=True)
+        class Rounds(Anchor):
+            rounds: int = 0
+
+            def ready(self, results):
+                return super().ready(results) if self.rounds else []
+    """
+    (tmp_path / "ranker_rounds.py").write_text(dedent(source))
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"topology": "ranker_rounds:Rounds"}
+    assert asyncio.run(rank_group("?", ["1", "2"], Number(), **own, rounds=1)).ranks == [1.0, 0.0]
+    with pytest.raises(UserError, match="cannot rank 2 entrants: ValueError: it plays no match"):
+        Ranker(Number(), **own)
 
 
 def test_a_budget_that_is_none_for_a_small_group_plays_one_match():
