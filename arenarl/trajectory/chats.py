@@ -22,12 +22,13 @@ from arenarl.trajectory.vocabulary import Query, Trajectory
 
 Message = dict[str, Any]
 Chat = str | Sequence[Message]
-ROLES = ("system", "developer", "user", "assistant", "tool")  # of a completion's messages; others would not be shown
+ROLES = ("system", "developer", "user", "assistant", "tool")  # of a completion's messages
 
 
 def check_chat(name: str, chat: Any, roles: Collection[str] | None = None) -> None:
-    """Raise ValueError, with `name`, unless `chat` is a text, or a list of OpenAI's messages. With `roles`, a message
-    must have one of them. Anything that a judge would not be shown is refused: images, other forms of tool calls."""
+    """Raise ValueError, with `name`, unless `chat` is a text, or a list of OpenAI's messages. With `roles`, each message
+    must have one of them, and the first is the model's. Anything that a judge would not be shown is refused: images,
+    other forms of tool calls, results before any call."""
     if isinstance(chat, str):
         return
     problem = f"{name} must be a text or a list of messages"
@@ -55,6 +56,9 @@ def check_chat(name: str, chat: Any, roles: Collection[str] | None = None) -> No
             raise ValueError(f"{problem}; one message's {error}: {message['tool_calls']!r:.100}") from None
         if message.get("function_call"):
             raise ValueError(f"{problem}; one message has function_call, OpenAI's old form; write tool_calls instead")
+    if roles and chat and chat[0]["role"] != "assistant":
+        how = "begin with the model's first message, and move earlier ones to the prompt"
+        raise ValueError(f"{problem}; the first has the role {chat[0]['role']!r:.100}; {how}")
 
 
 def chat_query(prompt: Chat, language: str) -> Query:
@@ -75,7 +79,8 @@ def _with_calls(message: Message) -> str:
 
 def chat_trajectory(query: Query, completion: Chat, is_cut: bool = False) -> Trajectory:
     """Return a completion, a text or messages, as a trajectory. Its answer is the last text, unless that was cut.
-    Earlier texts of the model become thoughts, so that a judge sees them beside calls, results and users' messages.
+    Earlier texts of the model become thoughts, so that a judge sees them beside calls and results.
+    Messages of other roles follow a turn like results, each after its role.
 
     >>> chat_trajectory(Query("q", "", "", "en", "?"), "<think>hm</think>Yes.").answer
     'Yes.'
@@ -114,7 +119,9 @@ def _message(message: Message) -> Message:
     text = text_of(message.get("content"))
     if message["role"] == "assistant":
         return reply_message(message | {"content": _with_whole_thought(text)}, given_calls(message))
-    return tool_message(text) if message["role"] == "tool" else {"role": message["role"], "content": text}
+    if message["role"] == "tool":
+        return tool_message(text)
+    return {"role": "user", "content": f"{message['role']}: {text}"}  # a judge sees it among results
 
 
 def _with_whole_thought(text: str) -> str:

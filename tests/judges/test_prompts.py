@@ -107,9 +107,12 @@ def test_a_judge_is_shown_all_of_a_candidate_in_order_or_the_candidate_is_refuse
 
         chat = []
         for _ in range(rng.randint(0, 3)):
-            said = [{"role": "assistant", "content": content()}, {"role": "user", "content": content()}]
+            role = rng.choice(["user", "user", "system", "developer"])
+            said = [{"role": "assistant", "content": content()}, {"role": role, "content": content()}]
             chat += rng.choice([turn(), turn(), said])
         chat.append({"role": rng.choice(["assistant"] * 9 + ["model"]), "content": content()})
+        if rng.random() < 0.1:
+            chat.insert(0, {"role": rng.choice(["user", "system", "tool"]), "content": content()})
         try:
             check_chat("the candidate", chat, ROLES)
         except ValueError as error:
@@ -120,6 +123,8 @@ def test_a_judge_is_shown_all_of_a_candidate_in_order_or_the_candidate_is_refuse
         shown, calls = "\n".join(lines), re.findall(r'"name": "(tool_\d+)"', "\n".join(lines))
         assert all(number in shown for number in re.findall(r"\b1\d{3}\b|tool_\d+", json.dumps(chat)))
         assert re.findall(r"returned by (tool_\d+)", shown) == calls
+        roles = [message["role"] for message in chat if message["role"] not in ("assistant", "tool")]
+        assert re.findall(r"\[result\]\n\| (user|system|developer): text", shown) == roles  # a judge sees who speaks
     assert accepted > 200
 
 
