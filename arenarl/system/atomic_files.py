@@ -26,12 +26,12 @@ _WRITERS = itertools.count()  # numbers this process's temporary files
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path` for a new file or folder. It replaces `path`, or the file that a link names,
-    on success and is deleted on an error. Raises UserError for a pipe or a device, such as /dev/null."""
+    """Yield a temporary path beside `path` for a new file or folder. It replaces `path`, or what a link names, on
+    success and is deleted on an error. Raises UserError for a pipe or a device, such as /dev/null."""
     if is_stream(path):
         raise UserError(f"{path} is a pipe or device, which a new file would replace; name a file")
-    if path.is_file():
-        path = path.resolve()
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
     partial = path.with_name(f"{path.name}.{socket.gethostname()}-{os.getpid()}-{next(_WRITERS)}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
