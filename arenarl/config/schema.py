@@ -585,7 +585,8 @@ class RLConfig:
     epsilon: Annotated[Float, Field(gt=0, lt=1)] = 0.2  # clip range of Eq. 8. The paper gives no value; our choice
     epsilon_high: Annotated[Float, Field(gt=0, le=100)] | None = None  # upper clip range; null: epsilon (DAPO: higher)
     updates_per_rollout: PositiveInt = 1  # optimizer steps per batch of rollouts; at 1 every ratio of Eq. 8 is 1, so
-    # clip range and level have no effect. The paper gives no value; our choice
+    # the clip range has no effect, and the level only beside the weights that correct for vLLM or `steps_ahead`. The
+    # paper gives no value; our choice
     steps_ahead: Annotated[Int, Field(ge=0, le=1)] = 0  # 1: while the trainer updates on a step, the next step's groups
     # are generated and judged with the weights from before that update (docs/paper_scale.md). For `vllm_server`, and on
     # a CPU for `transformers`, then in a second process. Not in the paper; our choice

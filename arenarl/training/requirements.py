@@ -62,9 +62,14 @@ def _readers(config: Config, reward: Reward) -> Iterator[tuple[str, str, Collect
         yield key, "reward.name", names_where(lambda other, key=key: key in other.reads), name
     for key in ONLINE_KEYS:
         yield key, "rl.method", {"online"}, config.rl.method
-    has_ratios = config.rl.updates_per_rollout > 1 or config.rl.steps_ahead  # else every ratio of Eq. 8 is 1
-    for key in ("rl.epsilon", "rl.epsilon_high", "rl.importance_sampling_level"):
-        yield key, "rl.updates_per_rollout", {"2 or more"}, "2 or more" if has_ratios else "1"
+    has_ratios = config.rl.updates_per_rollout > 1  # else every ratio of Eq. 8 is 1
+    # TRL's correction for another generator's probabilities has a weight per token, so the level matters with it
+    is_corrected = config.rollout.backend != "transformers" or config.rl.steps_ahead > 0
+    for key, is_read in {
+        "rl.epsilon": has_ratios, "rl.epsilon_high": has_ratios,
+        "rl.importance_sampling_level": has_ratios or is_corrected,
+    }.items():  # fmt: skip
+        yield key, "rl.updates_per_rollout", {"2 or more"}, "2 or more" if is_read else "1"
     for key in dict.fromkeys(key for method in METHODS for key in method.reads):
         methods = [method for method in METHODS if key in method.reads]
         (owner,) = {owner for method in methods for owner in method.keys}

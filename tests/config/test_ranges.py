@@ -136,6 +136,18 @@ def test_a_section_that_nothing_would_read_is_refused(tmp_path):
     assert found == "environment.tickets needs environment.name=travel or mcp, not research; leave it out"
 
 
+@pytest.mark.parametrize("generator", [
+    ["rollout.backend=vllm"], ["rollout.backend=vllm_server"], ["rollout.backend=vllm_server", "rl.steps_ahead=1"],
+])  # fmt: skip
+def test_with_one_update_a_generators_correction_reads_the_ratios_level_but_no_clip_range(generator, tmp_path):
+    """TRL multiplies a sequence's loss by a weight per token; a step ahead, it computes the old probabilities anew."""
+    (tmp_path / "run.yaml").touch()
+    level = [*generator, "rl.importance_sampling_level=sequence"]
+    assert isinstance(outcome(tmp_path / "run.yaml", level, is_trained=True), Config)
+    found = outcome(tmp_path / "run.yaml", [*generator, "rl.epsilon=0.1"], is_trained=True)
+    assert isinstance(found, str) and found.startswith("rl.epsilon=0.1 needs rl.updates_per_rollout=2 or more, not 1")
+
+
 def test_keys_of_an_mcp_server_accept_only_values_of_their_type(tmp_path):
     (tmp_path / "run.yaml").touch()
     for key, kind in keys(schema.MCPServerConfig):
