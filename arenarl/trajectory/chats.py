@@ -26,9 +26,9 @@ ROLES = ("system", "developer", "user", "assistant", "tool")  # of a completion'
 
 
 def check_chat(name: str, chat: Any, roles: Collection[str] | None = None) -> None:
-    """Raise ValueError, with `name`, unless `chat` is a text, or a list of OpenAI's messages. With `roles`, each message
-    must have one of them, and the first is the model's. Anything that a judge would not be shown is refused: images,
-    other forms of tool calls, results before any call."""
+    """Raise ValueError, with `name`, unless `chat` is a text, or a list of OpenAI's messages. With `roles`, each
+    message must have one of them, and the first is the model's. Anything that a judge would not be shown is refused:
+    images, other forms of tool calls, results before any call."""
     if isinstance(chat, str):
         return
     problem = f"{name} must be a text or a list of messages"
