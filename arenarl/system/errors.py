@@ -394,7 +394,9 @@ def _report(line: str) -> None:
     line = mask(line)
     record = {"message": {"message": line, "extraInfo": {"py_callstack": line, "timestamp": str(int(time.time()))}}}
     if path := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        partial = Path(f"{path}.partial")  # torchrun may end this process at any time, and reads the file
         with suppress(OSError):  # the disk may be full
-            Path(path).write_text(json.dumps(record), encoding="utf-8")
+            partial.write_text(json.dumps(record), encoding="utf-8")
+            partial.replace(path)
             return
     show(line)

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import time
 import zipfile
 from functools import partial
@@ -159,6 +160,25 @@ def test_a_port_in_use_ends_with_one_line(tmp_path):
         place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(taken.getsockname()[1])}
         place |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2"}
         assert "the port is in use by another run" in last_line(script(tmp_path, MEETING, environment=place))
+
+
+def test_a_process_that_is_killed_while_it_reports_leaves_no_half_of_an_error_file(tmp_path):
+    """torchrun ends the other processes after a failure, and cannot read a file that one of them had begun."""
+    code = """
+        import os, pathlib, signal
+        from arenarl.system.errors import UserError, run_cli
+        def fail():
+            raise UserError("no disk")
+        def write_half(path, text, **_):
+            with open(path, "w") as file:
+                file.write(text[: len(text) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        pathlib.Path.write_text = write_half
+        run_cli(fail)
+    """
+    file = tmp_path / "error.json"
+    done = run_python(ROOT, ["-c", textwrap.dedent(code)], {"TORCHELASTIC_ERROR_FILE": str(file)})
+    assert done.returncode == -signal.SIGKILL and not file.exists()
 
 
 @pytest.mark.slow(seconds=16)
