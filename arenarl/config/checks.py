@@ -93,16 +93,20 @@ def check(config: Config) -> None:
 def _check_readers(config: Config) -> None:
     """Refuse a key or section that is set, but not read with the other settings. A user's own class may read it."""
     for key, owners in _READ_WITH.items():
-        value, default = (attrgetter(key)(settings) for settings in (config, Config()))
         current = {owner: attrgetter(owner)(config) for owner in owners}
-        if value == default or any(current[owner] in owners[owner] or ":" in str(current[owner]) for owner in owners):
-            continue
-        needed = ", or ".join(f"{owner}={' or '.join(map(as_word, values))}" for owner, values in owners.items())
-        now = " and ".join(map(as_word, current.values()))
-        is_section = is_dataclass(value)
-        what = key if is_section else setting(key, value)
-        how = "" if is_section else f", or set {setting(key, default)}"
-        raise UserError(f"{what} needs {needed}, not {now}; leave it out{how}")
+        if not any(value in owners[owner] or ":" in str(value) for owner, value in current.items()):
+            needed = ", or ".join(f"{owner}={' or '.join(map(as_word, values))}" for owner, values in owners.items())
+            refuse_unread(config, key, needed, " and ".join(map(as_word, current.values())))
+
+
+def refuse_unread(config: Config, key: str, needed: str, current: str) -> None:
+    """Raise UserError if the key or section is set, because nothing reads it. `needed` is the setting with which it is
+    read, such as `rl.method=online`, and `current` the present value of that setting."""
+    value, default = (attrgetter(key)(settings) for settings in (config, Config()))
+    if value == default:
+        return
+    what, how = (key, "") if is_dataclass(value) else (setting(key, value), f", or set {setting(key, default)}")
+    raise UserError(f"{what} needs {needed}, not {current}; leave it out{how}")
 
 
 def setting(key: str, value: Any) -> str:

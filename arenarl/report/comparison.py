@@ -25,9 +25,9 @@ from arenarl.evaluation.over_seeds import paired_difference
 from arenarl.evaluation.parts import part_path, read_cases
 from arenarl.report.conclusion import folders_of
 from arenarl.report.figures import STYLE, Curve, draw_curves, read_curves, save_figure
-from arenarl.report.page import cell_of, embedded_figure, html_table, judge_label, read_evaluated, render
+from arenarl.report.page import cell_of, embedded_figure, html_table, read_evaluated, render
 from arenarl.report.page.data import read_evaluated_lines
-from arenarl.report.summary import DIGITS, format_figure, heading, listed, policies_of, print_rows
+from arenarl.report.summary import DIGITS, format_figure, heading, judge_label, listed, policies_of, print_rows
 from arenarl.run.settings import CALL_KEYS, differences, settings_of, without
 from arenarl.system.atomic_files import write_text
 from arenarl.system.errors import UserError

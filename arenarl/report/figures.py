@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from arenarl.report.summary import baseline_name, policies_of
+from arenarl.report.summary import baseline_name, judge_label, policies_of
 from arenarl.report.watching import Points, watch_lines, watched_points
 from arenarl.system.atomic_files import read_json
 from arenarl.trajectory import read_steps
@@ -94,7 +94,7 @@ def _figures(run_dirs: Sequence[Path], summary: dict[str, Any]) -> Iterator[tupl
         caption = f"Training. Rewards from ranks have a mean of ½ by construction. {smoothed}"
         yield "training_curves", training_curves(log), caption
     if _logged(log, "true/quality_spread"):
-        trainer = "simulated judge" if summary["provenance"]["judge_is_simulated"] else "judge"
+        trainer = judge_label(summary["provenance"]["judge_is_simulated"])
         caption = f"Spread of true quality within a group, and the noise of the {trainer}. {smoothed}"
         yield "noise_against_spread", noise_against_spread(log, trainer), caption
     if points := watched_points(run_dirs[0] / "rl"):

@@ -136,6 +136,11 @@ def baseline_name(summary: dict[str, Any]) -> str:
     return f"`{summary['reference']}`" if "reference" in summary else "the stored baseline"
 
 
+def judge_label(is_simulated: bool) -> str:
+    """Return how pages and figures name the judge of a run."""
+    return "simulated judge" if is_simulated else "judge"
+
+
 def verified_columns(summary: dict[str, Any], columns: Iterable[str]) -> list[str]:
     """Return the figures that depend on an LLM's verdicts on answers, and so are not noise-free."""
     is_verified = "verifier" in summary and "accuracy" in columns

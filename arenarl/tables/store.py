@@ -60,7 +60,6 @@ def are_other_policies(sha256: str | None, other: str | None) -> bool:
 
 
 def row_of_other_policy(runs: Stored, seed: int, sha256: str | None) -> str | None:
-    """Return a row of this seed that is known to have started from another SFT policy than the one with this hash.
-    None if there is no such row."""
+    """Return the name of a row of this seed whose SFT policy is known to have another hash, or None."""
     of_seed = ((row, run) for (row, of), run in runs.items() if of == seed)
     return next((row for row, run in of_seed if are_other_policies(sft_hash_of(run), sha256)), None)

@@ -6,7 +6,7 @@ The requirements are data in the file of each formula (`methods`, `rewards`); no
 from collections.abc import Callable, Collection, Iterator
 from operator import attrgetter
 
-from arenarl.config.checks import as_word, setting
+from arenarl.config.checks import as_word, refuse_unread, setting
 from arenarl.config.schema import Config
 from arenarl.system.errors import UserError
 from arenarl.tournament.topologies import TOPOLOGIES, parameters_of
@@ -43,12 +43,8 @@ def check_method(config: Config) -> None:
             factor = f"rl.resample_equal={config.rl.resample_equal:g}"
             raise UserError(f"{factor} would drop groups from which {title} learns; leave it out")
     for key, owner, owners, value in _readers(config, reward):
-        current, default = attrgetter(key)(config), attrgetter(key)(Config())
-        if current != default and value not in owners:
-            raise UserError(
-                f"{setting(key, current)} needs {owner}={' or '.join(sorted(owners))}, not {value}; leave it out, "
-                f"or set {setting(key, default)}"
-            )
+        if value not in owners:
+            refuse_unread(config, key, f"{owner}={' or '.join(sorted(owners))}", value)
 
 
 def _readers(config: Config, reward: Reward) -> Iterator[tuple[str, str, Collection[str], str]]:

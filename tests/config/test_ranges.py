@@ -140,7 +140,8 @@ def test_a_section_that_nothing_would_read_is_refused(tmp_path):
     ["rollout.backend=vllm"], ["rollout.backend=vllm_server"], ["rollout.backend=vllm_server", "rl.steps_ahead=1"],
 ])  # fmt: skip
 def test_with_one_update_a_generators_correction_reads_the_ratios_level_but_no_clip_range(generator, tmp_path):
-    """TRL multiplies a sequence's loss by a weight per token; a step ahead, it computes the old probabilities anew."""
+    """The correction is a weight per token, so the level matters. With rl.steps_ahead, TRL recomputes the old
+    log-probabilities, so every ratio is 1 and nothing is clipped."""
     (tmp_path / "run.yaml").touch()
     level = [*generator, "rl.importance_sampling_level=sequence"]
     assert isinstance(outcome(tmp_path / "run.yaml", level, is_trained=True), Config)

@@ -31,6 +31,7 @@ from arenarl.report.summary import (
     columns_of,
     format_figure,
     in_words,
+    judge_label,
     policies_of,
     verified_columns,
 )
@@ -128,11 +129,6 @@ def _stored_config(path: Path) -> dict[str, Any]:
         return {section: config[section] for section in ("reward", "tournament", "rollout")}
     except (UserError, ValueError, LookupError, TypeError) as error:
         raise UserError(f"{path} is damaged ({one_line(error)}); restore it, or rerun its stage") from error
-
-
-def judge_label(is_simulated: bool) -> str:
-    """Return how pages name the judge of a run."""
-    return "simulated judge" if is_simulated else "judge"
 
 
 def _other_seeds(run_dir: Path) -> list[Path]:

@@ -82,10 +82,9 @@ def training_items(path: Path, topology: str) -> Iterator[Item]:
 def _training_item(record: dict[str, Any], topology: str) -> Item:
     ranking = record["ranking"] or {"ranks_G": record["ranks"], "scores_G": record["rewards"], "matches": []}
     quality = record["quality"] or [None] * len(record["rewards"])
+    triples = zip(record["trajectories"], quality, record["rewards"], strict=True)
     entrants = []
-    for g, (trajectory, true_quality, reward) in enumerate(
-        zip(record["trajectories"], quality, record["rewards"], strict=True)
-    ):
+    for g, (trajectory, true_quality, reward) in enumerate(triples):
         name = {"name": sample_name(g, trajectory["meta"]["is_anchor"])}
         entrants.append(name | trajectory_data(trajectory) | {"quality": true_quality, "reward": reward})
     tournaments = [tournament_data(ranking, "", topology)]
