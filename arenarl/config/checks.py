@@ -20,6 +20,7 @@ from arenarl.config.schema import (
     JudgeConfig,
     LLMConfig,
     MCPServerConfig,
+    NoiseConfig,
     ResearchDataConfig,
     RLConfig,
     RolloutConfig,
@@ -55,11 +56,7 @@ _SUMMARY_FIELDS = {  # fields of summary.json beside the policies' names
 }  # fmt: skip
 _YAML = (".yaml", ".yml")
 _LLM_KEYS = {"model", "base_url", "explain", "max_result_chars", "max_text_chars"}  # a simulated judge reads none
-_NOISE_KEYS = {  # keys of the simulated judge, which an LLM judge does not read
-    "noise", "sigma_independent", "sigma_call", "sigma_sticky", "position_bias", "length_bias", "praise_bias",
-    "format_bias", "trigger_bias", "trigger", "typical_chars", "rounding", "listwise_noise", "flip_rate",
-    "irrelevant_rate", "turn_error_rate",
-}  # fmt: skip
+_NOISE_KEYS = {key.name for key in fields(NoiseConfig)}
 _KEY_ADVICE = {  # key with free content -> where a secret in it belongs
     "env": "name its variable in `variables` instead",
     "command": "name its variable in `variables`, which the server inherits; in [sh, -c, '…'] it is \"$NAME\"",

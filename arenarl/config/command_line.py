@@ -34,8 +34,8 @@ def refuse_overrides_without_config(parser: argparse.ArgumentParser, arguments: 
         parser.error("--set changes a key of a config; name the config with --config")
 
 
-def at_least(least: float, number: type, most: float = math.inf) -> Callable[[str], float]:
-    """Return an argparse type: a finite number that is at least `least` and at most `most`."""
+def in_range(number: type, least: float, most: float = math.inf) -> Callable[[str], float]:
+    """Return an argparse type: a finite int or float that is at least `least` and at most `most`."""
 
     def read(text: str) -> float:
         value = number(text)
@@ -47,13 +47,6 @@ def at_least(least: float, number: type, most: float = math.inf) -> Callable[[st
 
     read.__name__ = number.__name__  # argparse names the type in its error
     return read
-
-
-def share(text: str) -> float:
-    """Parse an option's value from 0 to 1. Raises ValueError, which argparse reports."""
-    if not 0 <= float(text) <= 1:
-        raise ValueError(text)
-    return float(text)
 
 
 def as_overrides(changes: Mapping[str, Any]) -> list[str]:

@@ -352,17 +352,9 @@ class RolloutConfig:
 
 
 @dataclass
-class JudgeConfig(LLMConfig):
-    name: JudgeName = "embedded"  # embedded: the world's truth plus the noise below. llm: the model.
-    # package.module:Class: your own judge
-    process_aware: Bool = True  # show the judge the whole trajectory (3.3); false: only the answer
-    show_tool_results: Bool = True  # show tool results; false: thoughts, calls and answer, as 3.3 lists them, and the
-    # judge believes facts that it cannot check
-    explain: Bool = False  # an LLM judge gives a reason for each comparison, in one sentence, which the report shows;
-    # costs tokens. Our choice
-    max_result_chars: PositiveInt = 2000  # characters of a tool result for an LLM judge; the middle is cut. Our choice
-    max_text_chars: PositiveInt = 20000  # characters of a thought, call or answer that an LLM judge sees. Our choice
-    query_rubrics: File | None = None  # JSONL of rubrics per query (Appendix A, Tournament-GRPO); null: domain's rubric
+class NoiseConfig:
+    """The noise and the biases of the embedded judge. A judge that is a model reads none of these keys."""
+
     noise: Literal["none", "simulated"] = "simulated"  # noise of the embedded judge; none: the truth itself
     sigma_independent: Spread = 1.0  # standard deviation, in points of 10, drawn for every dimension score of a call
     sigma_call: Spread = 1.0  # standard deviation, drawn once per call for all its trajectories: scoring drift
@@ -385,11 +377,25 @@ class JudgeConfig(LLMConfig):
     # reliable as a noisy score (arenarl/judges/embedded.py)
     irrelevant_rate: Share = 0.25  # share of the embedded judge's new rubrics that say nothing about quality
     # (reward.name=evolving_rubrics). Our choice
-    name_turns: Bool = False  # ask each comparison also for the pivotal turns of both trajectories (ArenaFlow); for
-    # judge.train with rl.advantage=step_credit
     turn_error_rate: Annotated[Float, Field(ge=0, le=0.5)] = 0.2  # share of turns that the embedded judge wrongly names
     # or leaves out; 0: the truth's turns. At .2, F1 is .8 if half of the turns are pivotal (ArenaFlow measures .795).
     # Our choice
+
+
+@dataclass
+class JudgeConfig(LLMConfig, NoiseConfig):
+    name: JudgeName = "embedded"  # embedded: the world's truth with simulated noise. llm: the model.
+    # package.module:Class: your own judge
+    process_aware: Bool = True  # show the judge the whole trajectory (3.3); false: only the answer
+    show_tool_results: Bool = True  # show tool results; false: thoughts, calls and answer, as 3.3 lists them, and the
+    # judge believes facts that it cannot check
+    explain: Bool = False  # an LLM judge gives a reason for each comparison, in one sentence, which the report shows;
+    # costs tokens. Our choice
+    max_result_chars: PositiveInt = 2000  # characters of a tool result for an LLM judge; the middle is cut. Our choice
+    max_text_chars: PositiveInt = 20000  # characters of a thought, call or answer that an LLM judge sees. Our choice
+    query_rubrics: File | None = None  # JSONL of rubrics per query (Appendix A, Tournament-GRPO); null: domain's rubric
+    name_turns: Bool = False  # ask each comparison also for the pivotal turns of both trajectories (ArenaFlow); for
+    # judge.train with rl.advantage=step_credit
 
     @property
     def is_simulated(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from arenarl.config.schema import JudgeConfig
+from arenarl.config.schema import JudgeConfig, NoiseConfig
 from arenarl.domains.domain import Truth
 from arenarl.judges.judge import NO_TRUTH, Examiner, Verdict, rubric_of, truly_pivotal
 from arenarl.judges.view import View, view_kind, view_of
@@ -210,17 +210,17 @@ def _text(view: View) -> str:
     return json.dumps(view.messages, sort_keys=True)
 
 
-def surface_bias(answer: str, config: JudgeConfig) -> float:
+def surface_bias(answer: str, noise: NoiseConfig) -> float:
     """Return the points that an answer gains by its surface: self-praise, the share of its lines with the form of a
     heading or a list item, and the trigger word.
 
-    >>> judge = JudgeConfig(praise_bias=1.0, format_bias=2.0, trigger_bias=0.5)
-    >>> surface_bias("# Plan\\n- a park\\nThis is perfect.\\nBye.", judge), surface_bias("Recommended: a park.", judge)
+    >>> noise = NoiseConfig(praise_bias=1.0, format_bias=2.0, trigger_bias=0.5)
+    >>> surface_bias("# Plan\\n- a park\\nThis is perfect.\\nBye.", noise), surface_bias("Recommended: a park.", noise)
     (2.0, 0.5)
     """
-    if not (config.praise_bias or config.format_bias or config.trigger_bias):  # skip the search
+    if not (noise.praise_bias or noise.format_bias or noise.trigger_bias):  # skip the search
         return 0.0
     lines = [line for line in answer.splitlines() if line.strip()]
     share = sum(bool(_FORMATTED.match(line)) for line in lines) / len(lines) if lines else 0.0
-    has_praise, has_trigger = bool(_PRAISE.search(answer)), config.trigger.lower() in answer.lower()
-    return config.praise_bias * has_praise + config.format_bias * share + config.trigger_bias * has_trigger
+    has_praise, has_trigger = bool(_PRAISE.search(answer)), noise.trigger.lower() in answer.lower()
+    return noise.praise_bias * has_praise + noise.format_bias * share + noise.trigger_bias * has_trigger

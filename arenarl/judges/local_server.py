@@ -22,7 +22,7 @@ from typing import Any
 
 from aiohttp import web
 
-from arenarl.config.command_line import command_line, parse_arguments, share
+from arenarl.config.command_line import command_line, in_range, parse_arguments
 from arenarl.system.atomic_files import json_hash
 from arenarl.system.errors import UserError, owned
 from arenarl.system.seeds import stable_seed
@@ -166,7 +166,7 @@ def serve(
     def add_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--port", type=int, default=port)
         for name, (default, text) in {"faults": (0.0, "share of faulty replies"), **(shares or {})}.items():
-            parser.add_argument(f"--{name.replace('_', '-')}", type=share, default=default, help=text)
+            parser.add_argument(f"--{name.replace('_', '-')}", type=in_range(float, 0, 1), default=default, help=text)
         parser.add_argument("--kinds", nargs="+", default=FAULTS, choices=FAULTS, help="kinds of faults")
         parser.add_argument("--delay-s", type=float, default=0.0, help="seconds per reply")
         parser.add_argument("--hang-s", type=float, default=30.0, help="seconds until a hanging request ends")

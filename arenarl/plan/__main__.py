@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Any
 
 from arenarl.config.checks import check
-from arenarl.config.command_line import as_overrides, at_least, parse_arguments
+from arenarl.config.command_line import as_overrides, in_range, parse_arguments
 from arenarl.plan.estimate import estimate_lines, judge_calls
 from arenarl.plan.memory import memory_table
 from arenarl.plan.stage import STAGES, Hardware, Stage
@@ -156,11 +156,11 @@ def _changed(stage: Stage, change: dict[str, Any]) -> Stage | None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpus", type=at_least(1, int), default=1, help="number of GPUs, with one process each")
+    parser.add_argument("--gpus", type=in_range(int, 1), default=1, help="number of GPUs, with one process each")
     several = {"nargs": "+", "choices": STAGES, "default": list(STAGES)}
     parser.add_argument("--stage", help="stages to plan (default: all)", **several)
     for name, (flag, least, most, about) in HARDWARE_OPTIONS.items():
-        kind = at_least(least, float, most)
+        kind = in_range(float, least, most)
         parser.add_argument(flag, dest=name, metavar="N", type=kind, default=getattr(Hardware, name), help=about)
 
 

@@ -14,7 +14,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from arenarl.config.command_line import at_least, share
+from arenarl.config.command_line import in_range
 from arenarl.judges.llm import LLMJudge
 from arenarl.plan.estimate import CountingClient, describe_estimate, take_times
 from arenarl.rank.files import (
@@ -49,18 +49,18 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="params",
                         help="a parameter of the topology, such as matches=3n; may be repeated")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--concurrency", type=at_least(1, int), default=64, help="calls at the same time")
+    parser.add_argument("--concurrency", type=in_range(int, 1), default=64, help="calls at the same time")
     parser.add_argument(
-        "--max-calls", type=at_least(1, int), help="budget in calls, restarts included; messages name judge.max_calls"
+        "--max-calls", type=in_range(int, 1), help="budget in calls, restarts included; messages name judge.max_calls"
     )
     parser.add_argument(
         "--max-cost",
-        type=at_least(0, float),
+        type=in_range(float, 0),
         help="budget by the judge's prices, restarts included; messages name judge.max_cost",
     )
     default = signature(Ranker).parameters["max_failure_share"].default
     failures = f"stop above this share of failed verdicts, from 0 to 1 (default: {default})"
-    parser.add_argument("--max-failure-share", type=share, default=default, help=failures)
+    parser.add_argument("--max-failure-share", type=in_range(float, 0, 1), default=default, help=failures)
     parser.add_argument("--store", default="runs/replies.sqlite",
                         help="file or PostgreSQL URL that keeps every reply; messages name judge.store")  # fmt: skip
     parser.add_argument("--estimate", action="store_true", help="only print calls, tokens and cost; needs no key")

@@ -43,6 +43,15 @@ def watched_series(folder: Path) -> dict[str, list[float]]:
     return series
 
 
+def last_quarter(values: Sequence[float]) -> Sequence[float]:
+    """Return the last quarter of the values, rounded down, but at least one value if there is one.
+
+    >>> last_quarter([1, 2, 3, 4, 5, 6, 7, 8, 9]), last_quarter([1, 2])
+    ([8, 9], [2])
+    """
+    return values[-max(1, len(values) // 4) :]
+
+
 def watch_summary(config: Config) -> dict[str, Any]:
     """Return the section `watch` of runs/<run>/summary.json; empty without a watching judge."""
     folder = config.run_dir / "rl"
@@ -84,11 +93,11 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
 def _rise(values: Sequence[float]) -> dict[str, Any] | None:
     """Return the means of first and last quarter, and the rise's interval; None with under two values a quarter."""
-    quarter = len(values) // 4
-    if quarter < 2:
+    last = last_quarter(values)
+    if len(last) < 2:
         return None
-    first, last = values[:quarter], values[-quarter:]
-    rise, margin = fmean(last) - fmean(first), 1.96 * ((variance(first) + variance(last)) / quarter) ** 0.5
+    first = values[: len(last)]
+    rise, margin = fmean(last) - fmean(first), 1.96 * ((variance(first) + variance(last)) / len(last)) ** 0.5
     bounds = [round(rise - margin, 4), round(rise + margin, 4)]
     return {"first": round(fmean(first), 4), "last": round(fmean(last), 4), "ci": bounds}
 

@@ -30,7 +30,7 @@ from typing import Any
 
 from transformers.trainer_utils import SaveStrategy
 
-from arenarl.config.command_line import at_least, parse_arguments
+from arenarl.config.command_line import in_range, parse_arguments
 from arenarl.config.schema import Config, EnvironmentConfig
 from arenarl.domains.environments import make_environment
 from arenarl.rollout.backends import require_sync
@@ -170,12 +170,12 @@ def settings_of(config: Config, arguments: argparse.Namespace) -> Config:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tool_s", type=at_least(0.0, float), default=1.0, help="seconds per tool call")
-    parser.add_argument("--judge_s", type=at_least(0.0, float), default=2.0, help="seconds per judge call")
-    parser.add_argument("--steps", type=at_least(3, int), default=6, help="steps of each kind")
-    parser.add_argument("--groups", type=at_least(1, int), default=8, help="queries per step")
-    parser.add_argument("--group_size", type=at_least(3, int), default=8, help="trajectories per query")
-    parser.add_argument("--turn_tokens", type=at_least(64, int), default=96, help="tokens per turn")
+    parser.add_argument("--tool_s", type=in_range(float, 0.0), default=1.0, help="seconds per tool call")
+    parser.add_argument("--judge_s", type=in_range(float, 0.0), default=2.0, help="seconds per judge call")
+    parser.add_argument("--steps", type=in_range(int, 3), default=6, help="steps of each kind")
+    parser.add_argument("--groups", type=in_range(int, 1), default=8, help="queries per step")
+    parser.add_argument("--group_size", type=in_range(int, 3), default=8, help="trajectories per query")
+    parser.add_argument("--turn_tokens", type=in_range(int, 64), default=96, help="tokens per turn")
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from uuid import uuid4
 
 import aiohttp
 
-from arenarl.config.command_line import at_least
+from arenarl.config.command_line import in_range
 from arenarl.config.schema import JudgesConfig, LLMConfig
 from arenarl.domains.rubrics import domain_rubric
 from arenarl.judges.llm import scores_reply
@@ -167,12 +167,12 @@ def store_call_ms(place: str, calls: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    at_least_one = at_least(1, int)
-    parser.add_argument("--concurrency", nargs="+", type=at_least_one, default=list(GOALS), help="concurrent calls")
-    parser.add_argument("--calls", type=at_least_one, default=4096, help="calls per round")
-    parser.add_argument("--rounds", type=at_least_one, default=3, help="rounds of each kind")
-    parser.add_argument("--prompt_chars", type=at_least_one, default=4000, help="characters of a prompt")
-    parser.add_argument("--delay_s", type=at_least(0.0, float), default=1.0, help="seconds until a reply")
+    positive = in_range(int, 1)
+    parser.add_argument("--concurrency", nargs="+", type=positive, default=list(GOALS), help="concurrent calls")
+    parser.add_argument("--calls", type=positive, default=4096, help="calls per round")
+    parser.add_argument("--rounds", type=positive, default=3, help="rounds of each kind")
+    parser.add_argument("--prompt_chars", type=positive, default=4000, help="characters of a prompt")
+    parser.add_argument("--delay_s", type=in_range(float, 0.0), default=1.0, help="seconds until a reply")
     parser.add_argument("--store", help="also time a store, as judge.store: the URL of an empty PostgreSQL database")
     arguments = parser.parse_args()
     context = multiprocessing.get_context("spawn")

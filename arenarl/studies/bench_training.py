@@ -37,7 +37,7 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import SaveStrategy
 from trl import GRPOTrainer
 
-from arenarl.config.command_line import at_least, parse_arguments
+from arenarl.config.command_line import in_range, parse_arguments
 from arenarl.config.schema import Config, EnvironmentConfig
 from arenarl.domains.domain import make_domain
 from arenarl.domains.environments import make_environment
@@ -255,13 +255,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", nargs="+", choices=shapes, help=default)
     both = "step: a step compared with TRL's; hidden: judging hidden by rollouts"
     parser.add_argument("--measure", nargs="+", choices=measures, default=measures, help=both)
-    parser.add_argument("--layers", type=at_least(1, int), help="keep only the policy's first layers (default: all)")
-    parser.add_argument("--groups", type=at_least(1, int), default=8, help="queries per step")
-    parser.add_argument("--group_size", type=at_least(3, int), default=16, help="trajectories per query")
-    parser.add_argument("--tokens", type=at_least(64, int), default=128, help="step: tokens per completion")
-    parser.add_argument("--pairs", type=at_least(1, int), default=6, help="step: steps of each kind")
-    parser.add_argument("--turn_tokens", type=at_least(64, int), default=96, help="hidden: tokens per turn")
-    parser.add_argument("--delay_s", type=at_least(1e-3, float), default=1.0, help="hidden: seconds per judge call")
+    parser.add_argument("--layers", type=in_range(int, 1), help="keep only the policy's first layers (default: all)")
+    parser.add_argument("--groups", type=in_range(int, 1), default=8, help="queries per step")
+    parser.add_argument("--group_size", type=in_range(int, 3), default=16, help="trajectories per query")
+    parser.add_argument("--tokens", type=in_range(int, 64), default=128, help="step: tokens per completion")
+    parser.add_argument("--pairs", type=in_range(int, 1), default=6, help="step: steps of each kind")
+    parser.add_argument("--turn_tokens", type=in_range(int, 64), default=96, help="hidden: tokens per turn")
+    parser.add_argument("--delay_s", type=in_range(float, 1e-3), default=1.0, help="hidden: seconds per judge call")
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from statistics import fmean
 
 from matplotlib.figure import Figure
 
-from arenarl.config.command_line import at_least
+from arenarl.config.command_line import in_range
 from arenarl.report import markdown
 from arenarl.studies import simulated_rankings as simulated
 from arenarl.studies.simulated_rankings import NOISE, TOPOLOGIES, Key, Row, format_params, pointwise_key, rows_with
@@ -161,7 +161,7 @@ def draw(summary: Row) -> Figure:
 def main() -> None:
     parser = simulated.study_parser(__doc__, "groups in a cell of the grid", SIZES)
     of = "groups for paired differences and for the matches that reach round robin"
-    parser.add_argument("--paired-groups", type=at_least(2, int), default=2000, help=of)
+    parser.add_argument("--paired-groups", type=in_range(int, 2), default=2000, help=of)
     arguments = parser.parse_args()
     start = time.perf_counter()
     results = run(arguments.sizes, arguments.groups, arguments.paired_groups, arguments.seed, arguments.processes)

@@ -24,7 +24,7 @@ from pathlib import Path
 from re import sub
 from typing import Any
 
-from arenarl.config.command_line import at_least
+from arenarl.config.command_line import in_range
 from arenarl.report import markdown
 from arenarl.report.provenance import LIBRARIES, commit, installed_version
 from arenarl.studies.gpu_parts import PARTS, Figures, Part, PartEnded, Workplace
@@ -150,7 +150,7 @@ def _card_table(record: Figures) -> str:
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     minutes = "time for all parts together (default: 8)"
-    parser.add_argument("--minutes", type=at_least(0.1, float), default=8.0, help=minutes)
+    parser.add_argument("--minutes", type=in_range(float, 0.1), default=8.0, help=minutes)
     smallest = "take the smallest sizes, also without a GPU; figures go to runs/gpu_check"
     parser.add_argument("--short", action="store_true", help=smallest)
     names = [part.name for part in PARTS]

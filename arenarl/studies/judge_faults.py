@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from arenarl.config.command_line import as_overrides, at_least, command_line, parse_arguments, share
+from arenarl.config.command_line import as_overrides, command_line, in_range, parse_arguments
 from arenarl.config.load import load_config
 from arenarl.judges.local_server import free_port, running_server
 from arenarl.system.atomic_files import read_json
@@ -56,8 +56,8 @@ def invented_scores(used: list[dict[str, Any]], served: list[dict[str, Any]]) ->
 
 def main() -> None:
     def add_options(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--steps", type=at_least(1, int), default=20)
-        parser.add_argument("--faults", type=share, default=0.3, help="share of faulty replies")
+        parser.add_argument("--steps", type=in_range(int, 1), default=20)
+        parser.add_argument("--faults", type=in_range(float, 0, 1), default=0.3, help="share of faulty replies")
 
     config, arguments = parse_arguments(__doc__, add_options)
     shutil.rmtree(FOLDER, ignore_errors=True)

@@ -27,7 +27,7 @@ import numpy as np
 from pydantic import TypeAdapter
 from scipy.stats import binomtest
 
-from arenarl.config.command_line import add_overrides, at_least
+from arenarl.config.command_line import add_overrides, in_range
 from arenarl.config.load import configure
 from arenarl.config.schema import Config
 from arenarl.domains.domain import make_domain, needs
@@ -330,9 +330,9 @@ def main() -> None:
     parser.add_argument("--judge", help="a file in configs/judges (default: the simulated judge behind a local server)")
     parser.add_argument("--labels", type=Path, help="JSONL of labelled pairs")
     parser.add_argument("--injections", action="store_true", help="also let losers' answers ask for high scores")
-    parser.add_argument("--groups", type=at_least(1, int), default=25)
-    parser.add_argument("--size", type=at_least(2, int), default=8, help="trajectories per group")
-    parser.add_argument("--repeats", type=at_least(2, int), default=4)
+    parser.add_argument("--groups", type=in_range(int, 1), default=25)
+    parser.add_argument("--size", type=in_range(int, 2), default=8, help="trajectories per group")
+    parser.add_argument("--repeats", type=in_range(int, 2), default=4)
     add_overrides(parser)
     arguments = parser.parse_args()
     server, sets = nullcontext(), [f"judge.train.base={arguments.judge or LOCAL}"]

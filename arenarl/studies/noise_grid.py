@@ -20,7 +20,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from arenarl.config.command_line import at_least
+from arenarl.config.command_line import in_range
 from arenarl.report import markdown
 from arenarl.report.figures import LINES
 from arenarl.studies import simulated_rankings as simulated
@@ -125,7 +125,7 @@ def _heatmap(panel: Axes, cells: list[list[Row]], limit: float) -> AxesImage:
 
 def main() -> None:
     parser = simulated.study_parser(__doc__, "groups in a cell")
-    parser.add_argument("--size", type=at_least(3, int), default=8, help="group size")
+    parser.add_argument("--size", type=in_range(int, 3), default=8, help="group size")
     arguments = parser.parse_args()
     results = run(arguments.size, arguments.groups, arguments.seed, arguments.processes)
     grid = simulated.write_study(arguments, "grid.json", results, "noise_grid", draw)

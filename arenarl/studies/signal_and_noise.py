@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from arenarl.config.command_line import at_least, parse_arguments
+from arenarl.config.command_line import in_range, parse_arguments
 from arenarl.config.schema import Config, RewardConfig
 from arenarl.domains.domain import Domain, make_domain, needs
 from arenarl.evaluation.statistics import KEPT_BY_TABLES, nanmean, rounded
@@ -201,7 +201,7 @@ def _mean_tau(orders_by_group: Sequence[list[Order]], values_by_group: Sequence[
 
 def main() -> None:
     def add_repeats(parser: ArgumentParser) -> None:
-        parser.add_argument("--repeats", type=at_least(2, int), default=5, help="rounds of pointwise calls")
+        parser.add_argument("--repeats", type=in_range(int, 2), default=5, help="rounds of pointwise calls")
 
     config, arguments = parse_arguments(__doc__, add_repeats)
     rows = measure(config, arguments.repeats)

@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import kendalltau
 
-from arenarl.config.command_line import at_least
+from arenarl.config.command_line import in_range
 from arenarl.report.figures import STYLE, save_figure
 from arenarl.report.provenance import commit
 from arenarl.studies.repeated_scores import mean_of_calls
@@ -214,12 +214,12 @@ def format_taus(rows: Mapping[Any, Row], keys: Iterable[Any]) -> str:
 def study_parser(about: str, of: str, sizes: Sequence[int] = ()) -> argparse.ArgumentParser:
     """Return the options that all studies of simulated groups share; with default `sizes` also `--sizes`."""
     parser = argparse.ArgumentParser(description=about.split("\n\n")[0])
-    parser.add_argument("--groups", type=at_least(2, int), default=300, help=of)
+    parser.add_argument("--groups", type=in_range(int, 2), default=300, help=of)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--processes", type=at_least(1, int), default=2)
+    parser.add_argument("--processes", type=in_range(int, 1), default=2)
     parser.add_argument("--out", type=Path, default=Path("results/ranking_fidelity"))
     if sizes:
-        parser.add_argument("--sizes", type=at_least(2, int), nargs="+", default=list(sizes), help="group sizes")
+        parser.add_argument("--sizes", type=in_range(int, 2), nargs="+", default=list(sizes), help="group sizes")
     return parser
 
 

@@ -10,7 +10,7 @@ configs/tables runs the same way. Its comparisons form a separate family, so no 
 import argparse
 from pathlib import Path
 
-from arenarl.config.command_line import at_least
+from arenarl.config.command_line import in_range
 from arenarl.system.errors import UserError, run_cli
 from arenarl.tables.rows import FOLDER, LATER_TABLES, TABLES, new_seeds, read_table, runs_of
 
@@ -28,7 +28,7 @@ def main() -> None:
     again = "repeat stored runs and compare the results; writes to runs/again"
     kinds.add_argument("--again", action="store_true", help=again)
     workers = "concurrent runs, one core each (default: 2)"
-    parser.add_argument("--workers", type=at_least(1, int), default=2, help=workers)
+    parser.add_argument("--workers", type=in_range(int, 1), default=2, help=workers)
     arguments = parser.parse_args()
 
     names = list(TABLES) if arguments.tables == ["all"] else arguments.tables

@@ -25,7 +25,7 @@ from arenarl.plan.estimate import tokens_per_call
 from arenarl.report.figures import training_log
 from arenarl.report.provenance import cpu
 from arenarl.report.summary import heading
-from arenarl.report.watching import watched_series
+from arenarl.report.watching import last_quarter, watched_series
 from arenarl.run.weights import read_start
 from arenarl.system.atomic_files import as_stored, hash_files, read_json
 from arenarl.system.errors import UserError, owned
@@ -292,7 +292,7 @@ def _training_reward(steps: Sequence[dict[str, float]]) -> dict[str, float]:
     {}
     """
     rewards = [step["rollout/world_reward"] for step in steps if "rollout/world_reward" in step]
-    return {"training_reward": round(fmean(rewards[-max(1, len(rewards) // 4) :]), 4)} if rewards else {}
+    return {"training_reward": round(fmean(last_quarter(rewards)), 4)} if rewards else {}
 
 
 def _by_judge(judges: Sequence[JudgeConfig], figures: Sequence[dict[str, Any]]) -> dict[str, float | None]:

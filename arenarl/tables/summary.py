@@ -26,6 +26,7 @@ from arenarl.evaluation.over_seeds import (
     paired_difference,
 )
 from arenarl.report.summary import heading
+from arenarl.report.watching import last_quarter
 from arenarl.studies.signal_figures import step_figures
 from arenarl.system.atomic_files import as_stored, read_json
 from arenarl.system.errors import UserError
@@ -160,8 +161,7 @@ def _gaming(runs: Sequence[dict[str, list[float]]]) -> dict[str, Any]:
         [[dict(zip(run["step"], run[judge], strict=True))[step] for step in steps] for run in runs]
         for judge in ("training", "watching")
     )
-    final = math.ceil(len(steps) / 4)
-    score = mean_over_seeds([fmean(scores[-final:]) for scores in training])
+    score = mean_over_seeds([fmean(last_quarter(scores)) for scores in training])
     if len(runs) < 3:
         return {"training_score": score, "onset": None}
     onset = onset_of_gaming(training, watching)

@@ -9,6 +9,7 @@ estimate from the same outcomes does not.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from itertools import combinations
 from typing import ClassVar
 
@@ -82,16 +83,22 @@ class Elo(Topology):
         ratings, played = self._ratings(self._outcomes(results)), [0] * self.size
         for i, _ in results:  # holds each match from both sides
             played[i] += 1
-        variance = {}
-        for i, j in combinations(self.lots, 2):
-            if (i, j) not in results:
-                p = chance(ratings[i] - ratings[j])
-                variance[i, j] = round(p * (1 - p), DECIMALS)
-        batch = []
-        for _ in range(count):  # `max` takes the first of equal pairs
-            batch.append(max(variance, key=lambda pair: variance[pair] + 1 / (1 + played[pair[0]] + played[pair[1]])))
-            del variance[batch[-1]]
-            for entrant in batch[-1]:
+
+        def certainty(i: int, j: int) -> float:
+            p = chance(ratings[i] - ratings[j])
+            return -round(p * (1 - p), DECIMALS) - 1 / (1 + played[i] + played[j])
+
+        pairs = [pair for pair in combinations(self.lots, 2) if pair not in results]
+        heap = [(certainty(*pair), place, pair) for place, pair in enumerate(pairs)]  # the place breaks ties
+        heapify(heap)
+        batch: list[tuple[int, int]] = []
+        while len(batch) < count:
+            known, place, pair = heap[0]
+            if (now := certainty(*pair)) > known:  # it only grows, so a pair whose certainty is up to date is the least
+                heapreplace(heap, (now, place, pair))
+                continue
+            batch.append(heappop(heap)[2])
+            for entrant in pair:
                 played[entrant] += 1
         return batch
 

@@ -22,6 +22,7 @@ from arenarl.trajectory.vocabulary import Query, Trajectory
 
 Message = dict[str, Any]
 Chat = str | Sequence[Message]
+NO_RESULT = "(no result)"
 ROLES = ("system", "developer", "user", "assistant", "tool")  # of a completion's messages
 
 
@@ -100,7 +101,8 @@ def chat_trajectory(query: Query, completion: Chat, is_cut: bool = False) -> Tra
 
 
 def _in_call_order(chat: Sequence[Message]) -> list[Message]:
-    """Return the messages with the results of parallel tool calls in the order of the calls, by `tool_call_id`."""
+    """Return the messages with the results of parallel tool calls in the order of the calls, by `tool_call_id`. A call
+    without a result, before one with a result, gets `NO_RESULT`, because results are matched with calls by place."""
     messages: list[Message] = []
     ids: list[Any] = []
     for are_results, run in groupby(chat, lambda message: message["role"] == "tool"):
@@ -108,7 +110,10 @@ def _in_call_order(chat: Sequence[Message]) -> list[Message]:
         if are_results:
             places = [message.get("tool_call_id") for message in run]
             places = [ids.index(place) if place in ids else len(ids) for place in places]
-            run = [message for _, message in sorted(zip(places, run, strict=True), key=lambda pair: pair[0])]
+            known = [place for place in places if place < len(ids)]
+            missing = sorted(set(range(max(known, default=0))) - set(known))
+            run += [{"role": "tool", "content": NO_RESULT} for _ in missing]
+            run = [message for _, message in sorted(zip(places + missing, run, strict=True), key=lambda pair: pair[0])]
         else:
             ids = [call.get("id") for call in run[-1].get("tool_calls") or []]
         messages += run

@@ -103,7 +103,7 @@ def test_a_judge_is_shown_all_of_a_candidate_in_order_or_the_candidate_is_refuse
             call = {"role": "assistant", "content": rng.choice([None, content()])} | rng.choice(forms)
             results = [{"role": "tool", "tool_call_id": name, "content": f"returned by {name}"} for name in names]
             rng.shuffle(results)
-            return [call, *results]
+            return [call, *results[: rng.randint(0, 4)]]
 
         chat = []
         for _ in range(rng.randint(0, 3)):
@@ -120,9 +120,10 @@ def test_a_judge_is_shown_all_of_a_candidate_in_order_or_the_candidate_is_refuse
             continue
         accepted += len(chat) > 1
         lines = render(view_of(chat_trajectory(chat_query("?", "en"), chat), "results"), 1000, 1000)
-        shown, calls = "\n".join(lines), re.findall(r'"name": "(tool_\d+)"', "\n".join(lines))
+        shown = "\n".join(lines)
         assert all(number in shown for number in re.findall(r"\b1\d{3}\b|tool_\d+", json.dumps(chat)))
-        assert re.findall(r"returned by (tool_\d+)", shown) == calls
+        answered = re.findall(r'"name": "(tool_\d+)"[^\[]*\[result\]\W*returned by (tool_\d+)', shown)
+        assert answered == [(name, name) for name in re.findall(r"returned by (tool_\d+)", shown)]
         roles = [message["role"] for message in chat if message["role"] not in ("assistant", "tool")]
         assert re.findall(r"\[result\]\n\| (user|system|developer): text", shown) == roles  # a judge sees who speaks
     assert accepted > 200

@@ -1,5 +1,6 @@
 """Elo: ratings worked by hand, the choice of matches, and the Bradley-Terry estimate."""
 
+import itertools
 import math
 import random
 
@@ -91,3 +92,25 @@ def test_bradley_terry_is_where_the_gradient_is_zero(outcomes):
             )
         assert surplus == pytest.approx(0, abs=1e-6)
     assert math.isfinite(sum(bradley_terry(2, [(0, 1, 1.0)] * 50)))
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 8, 13])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_batch_holds_the_most_uncertain_pairs_by_the_definition(size, seed):
+    """The pairs of `ready` are those that a search over all pairs finds, also after draws and failed matches."""
+    schedule, draw, results = Elo(size, seed=seed), random.Random(seed), {}
+    while ready := schedule.ready(results):
+        ratings = schedule._ratings(schedule._outcomes(results))
+        played = {i: sum(i == entrant for entrant, _ in results) for i in range(size)}
+        pairs = [pair for pair in itertools.combinations(schedule.lots, 2) if pair not in results]
+
+        def uncertainty(pair, ratings=ratings, played=played):
+            i, j = pair
+            p = 1 / (1 + 10 ** ((ratings[j] - ratings[i]) / 400))
+            return round(round(p * (1 - p), 9) + 1 / (1 + played[i] + played[j]), 12)
+
+        for i, j, _ in ready:
+            assert (i, j) == max(pairs, key=uncertainty)  # `max` takes the first of equal pairs
+            pairs.remove((i, j))
+            played[i], played[j] = played[i] + 1, played[j] + 1
+        results |= results_of(*[(i, j, draw.choice([None, 4, 5, 6]), 5) for i, j, _ in ready])

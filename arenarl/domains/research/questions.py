@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from arenarl.config.command_line import at_least, parse_arguments
+from arenarl.config.command_line import in_range, parse_arguments
 from arenarl.config.schema import EnvironmentConfig, ResearchDataConfig
 from arenarl.domains.domain import draw_new
 from arenarl.domains.known_answers import is_correct
@@ -225,7 +225,7 @@ def _print_histogram(title: str, values: list[int]) -> None:
 
 def main() -> None:
     def add_count(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--count", type=at_least(1, int), default=200, help="number of questions to make")
+        parser.add_argument("--count", type=in_range(int, 1), default=200, help="number of questions to make")
         parser.add_argument("--show", type=int, default=8, help="number of questions to print")
 
     config, arguments = parse_arguments(__doc__, add_count)
