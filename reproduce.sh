@@ -177,6 +177,10 @@ variables() {
   PROCESSES=${PROCESSES:-$((gpus == 1 ? 1 : 2))}  # each takes a GPU
 }
 
+is_table() { grep -qs '^title:' "configs/tables/$1.yaml"; }
+
+without_config() { [ -z "${CONFIG:-}" ] || fail "$stage does not read CONFIG; leave it out"; }
+
 usage() {
   echo "usage: ./reproduce.sh STAGE [--set key=value ...]"
   echo "  quickstart                    data, SFT, RL, evaluation, report, and a summary of the outcome → runs/quickstart/"
@@ -223,6 +227,8 @@ case "$stage" in
   data_pipeline) CONFIG=${CONFIG:-configs/data/local.yaml} ;;
   baselines | real_model | data_quality)
     [[ -z "${CONFIG:-}" && "$*" != *[\ =]name=* ]] || fail "$stage makes several runs, each with its own YAML and name; leave out CONFIG and name" ;;
+  all | agentgym | bench_client | fidelity | gpu_check | readme | test | test_vllm | test_integrations) without_config ;;
+  *) if is_table "$stage"; then without_config; fi ;;
 esac
 CONFIG=${CONFIG:-configs/quickstart.yaml}
 case " ${*:2} " in *" -h "* | *" --help "*)  # else each of their commands would print its own help
@@ -236,5 +242,5 @@ case "$stage" in
   real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | bench_client | bench_ahead | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
   test_vllm | test_integrations) shift; "$stage" "$@" ;;
   "" | -h | --help) usage ;;
-  *) [ -f "configs/tables/$stage.yaml" ] || fail "there is no stage $stage; ./reproduce.sh alone lists the stages"; shift; environment; tables "$stage" "$@" ;;
+  *) is_table "$stage" || fail "there is no stage $stage; ./reproduce.sh alone lists the stages"; shift; environment; tables "$stage" "$@" ;;
 esac

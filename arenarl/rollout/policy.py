@@ -298,10 +298,19 @@ def load_to_generate(path: str, dtype: str) -> PreTrainedModel:
 
 
 def lora_config(rank: int) -> "LoraConfig | None":
-    """Return the config of LoRA on all linear layers, or None for rank 0, which is full fine-tuning."""
+    """Return the config of LoRA on all linear layers, or None for rank 0, which is full fine-tuning.
+
+    Two kinds of layers are left out: projections of Mamba layers, whose weights kernels read without the adapter, and
+    routers of experts, which PEFT cannot wrap in some architectures.
+    """
+    if not rank:
+        return None
     from peft import LoraConfig
 
-    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM") if rank else None
+    warnings.filterwarnings("ignore", "You have passed exclude_modules")  # most models have neither
+    left_out = r".*\.((mamba|mixer)\.(out|dt)_proj|router)"
+    kind = {"target_modules": "all-linear", "exclude_modules": left_out, "task_type": "CAUSAL_LM"}
+    return LoraConfig(r=rank, lora_alpha=2 * rank, **kind)
 
 
 def freeze_unread_parts(model: PreTrainedModel) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import get_peft_model
 from policies import generate
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -17,7 +18,7 @@ from trl.trainer.utils import add_fused_lm_head
 from arenarl.rollout.attention import prepare_attention
 from arenarl.rollout.generation import TransformersGenerator, TurnRequest
 from arenarl.rollout.kv_cache import TrajectoryCache
-from arenarl.rollout.policy import sequence_limit
+from arenarl.rollout.policy import lora_config, sequence_limit
 from arenarl.system.errors import UserError
 from arenarl.training.sft_internals import HeadTrial, prepare
 
@@ -135,6 +136,17 @@ def try_head(model: PreTrainedModel) -> None:
         model.get_output_embeddings().weight.normal_()
     add_fused_lm_head(model)
     HeadTrial(SimpleNamespace(model=model)).on_train_begin(None, None, None)
+
+
+@pytest.mark.parametrize("name", ["falcon_h1", "jamba", "llama4_text", "mamba", "nemotron_h", "phimoe"])
+def test_lora_adapts_exactly_the_layers_that_give_it_a_gradient(name):
+    """PEFT refuses some layers of Mamba models and routers; kernels read others without the adapter."""
+    model = build(name)
+    model.config.output_router_logits = False
+    model, ids = get_peft_model(model, lora_config(2)), torch.arange(5, 25)[None]
+    model(input_ids=ids, labels=ids).loss.backward()
+    trained = {layer: weights for layer, weights in model.named_parameters() if weights.requires_grad}
+    assert trained and all(weights.grad is not None for weights in trained.values())
 
 
 @pytest.mark.slow(seconds=40)

@@ -124,6 +124,16 @@ def test_a_stage_of_several_runs_refuses_a_config_and_a_name_that_they_would_sha
         assert done.stderr.startswith(f"error: {stage} makes several runs, each with its own YAML and name; leave out")
 
 
+@pytest.mark.parametrize("stage", ["table2", "turns", "all", "fidelity", "test_vllm", "settings"])
+def test_a_stage_that_reads_no_config_refuses_one(stage):
+    variables = os.environ | {"CONFIG": "mine.yaml"}
+    done = subprocess.run(
+        ["./reproduce.sh", stage], cwd=ROOT, env=variables, capture_output=True, text=True, check=False
+    )
+    problem = "there is no stage settings" if stage == "settings" else f"{stage} does not read CONFIG; leave it out"
+    assert done.returncode == 2 and done.stderr.startswith(f"error: {problem}") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("name", ["ds_config.json", "configs/launch/zero3_gpu.json"])
 def test_deepspeed_reads_its_configs_once_the_trainer_has_filled_them_in(name, tmp_path):
     from deepspeed.runtime.config import DeepSpeedConfig
