@@ -14,6 +14,7 @@ import os
 import random
 import re
 import signal
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -66,7 +67,8 @@ _metered: ContextVar[list[Usage] | None] = ContextVar("metered", default=None)
 _clients: WeakSet["LLMClient"] = WeakSet()
 
 
-os.register_at_fork(after_in_child=_clients.clear)  # a child lacks the clients' threads, so `close` would hang
+if sys.platform != "win32":  # a forked child lacks the clients' threads, so `close` would hang
+    os.register_at_fork(after_in_child=_clients.clear)
 
 
 @atexit.register

@@ -5,7 +5,7 @@ line of ranks has the number of that line, and the results of the ranking. Ranks
 candidates, so a killed command leaves a file that the same command completes.
 """
 
-import fcntl
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +18,9 @@ from arenarl.system.user_input import is_stream, lines_of
 from arenarl.tournament.ranking import Match
 from arenarl.trajectory import MAX_RECORD_NESTING, json_problem, parse_json, storable
 from arenarl.trajectory.chats import Chat
+
+if sys.platform != "win32":
+    import fcntl
 
 _SHOWN = 5  # malformed lines in one message
 _START = b'{"line": '  # first bytes of a line of ranks
@@ -127,7 +130,8 @@ class RankFile:
         self.last_line = self.done = 0
         self._file = path.open("ab")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if sys.platform != "win32":
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             how = "wait until it ends, or choose another --out"
             raise UserError(f"{path} is being written by another command; {how}") from None

@@ -1,6 +1,5 @@
 """Seconds and peak memory of a stage, over all its starts, for its timing.json."""
 
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +12,9 @@ from pydantic import Field
 
 from arenarl.system.atomic_files import read_json, write_json
 from arenarl.system.progress import is_main_process, process_count
+
+if sys.platform != "win32":
+    import resource
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -57,13 +59,14 @@ def timed(folder: Path, stage: str, is_new: bool = True) -> Iterator[Stopwatch]:
     """
     stopwatch = Stopwatch(folder)
     yield stopwatch
-    peak_gb = max(map(peak_memory_gb, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+    peak_gb = max(peak_memory_gb(), peak_memory_gb(of_children=True))
     if is_main_process() and (is_new or not (folder / "timing.json").is_file()):
         timing = {"stage": stage, "seconds": stopwatch.seconds, "peak_memory_gb": round(peak_gb * process_count(), 2)}
         write_json(folder / "timing.json", timing)
         stopwatch.path.unlink(missing_ok=True)
 
 
-def peak_memory_gb(who: int = resource.RUSAGE_SELF) -> float:
-    """Return the peak memory of this process, or of its largest child, in GiB."""  # macOS counts bytes, Linux KiB
-    return resource.getrusage(who).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+def peak_memory_gb(of_children: bool = False) -> float:
+    """Return the peak memory of this process, or of its largest child, in GiB."""
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN if of_children else resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**30 if sys.platform == "darwin" else 2**20)  # macOS counts bytes, Linux KiB

@@ -10,7 +10,6 @@ import getpass
 import json
 import os
 import re
-import resource
 import signal
 import sys
 import threading
@@ -24,6 +23,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from arenarl.system.masking import mask
+
+if sys.platform != "win32":
+    import resource
 
 _OWNED = "ARENARL_OWNED"  # environment variable of a started command: the process number of its starter
 GO_ON = "the same command then resumes"
@@ -221,8 +223,8 @@ def _find_home() -> None:
     """
     try:
         getpass.getuser()
-    except (KeyError, OSError):  # the user has no name; torch's and Triton's caches need one
-        os.environ["USER"] = f"user{os.getuid()}"
+    except (KeyError, OSError, ImportError):  # the user has no name; torch's and Triton's caches need one
+        os.environ["USER"] = f"user{os.getuid()}" if sys.platform != "win32" else "user"
     home = os.path.expanduser("~")
     has_home = os.path.isabs(home) and os.path.isdir(home)
     if has_home and os.access(home, os.W_OK | os.X_OK):
@@ -242,6 +244,8 @@ def _find_home() -> None:
 
 def raise_open_file_limit() -> None:
     """Raise the limit on open files up to `_ENOUGH_FILES`: judging needs more than most shells allow."""
+    if sys.platform == "win32":  # has no such limit
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -293,6 +297,8 @@ def _missing_package(error: ModuleNotFoundError) -> str | None:
     if line := missing_extra(error):
         return line
     name = _absent_package(error)
+    if name in sys.stdlib_module_names:
+        return f"this needs Python's module {name}, which {sys.platform} lacks; use Linux, macOS or WSL"
     return f"{name} is not installed, and this run needs it; run: pip install {name}" if name else None
 
 
@@ -337,7 +343,9 @@ def owned() -> dict[str, str]:
 
 
 def is_alive(process: int) -> bool:
-    """Return True if a process with this number runs on this machine. Zombies do not count."""
+    """Return True if a process with this number runs on this machine, or may run. Zombies do not count."""
+    if sys.platform == "win32":  # os.kill would send it Ctrl-C
+        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:

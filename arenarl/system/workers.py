@@ -8,7 +8,6 @@ end with this process.
 
 import json
 import pickle
-import resource
 import signal
 import subprocess
 import sys
@@ -17,6 +16,9 @@ from pkgutil import resolve_name
 from typing import Any
 
 from arenarl.system.repository import SOURCES
+
+if sys.platform != "win32":
+    import resource
 
 _MEMORY = 2 * 2**30  # bytes, the limit of a worker
 

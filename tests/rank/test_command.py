@@ -124,6 +124,35 @@ def test_an_own_judge_is_named_in_a_file_and_contains_its_rubric(folder, monkeyp
     assert len(read("ranked.jsonl")) == 2
 
 
+WINDOWS = """
+import asyncio, getpass, os, sqlite3, subprocess, sys, zoneinfo
+import aiohttp, certifi, filelock, jsonschema, numpy, tqdm, yaml  # these look at the real platform
+for name in ("fcntl", "pwd", "resource"):
+    sys.modules[name] = None  # importing it fails
+for name in ("fork", "getuid", "kill", "register_at_fork"):
+    delattr(os, name)
+sys.platform = "win32"
+from arenarl import tournament_reward
+from arenarl.rank.__main__ import main
+from arenarl.system.errors import run_cli
+tournament_reward(judge="vllm", num_generations=4)
+run_cli(main)
+"""
+
+
+def test_ranking_needs_nothing_that_windows_lacks(folder):
+    numbers = write_candidates(folder / "candidates.jsonl", 3, 4)
+    app, answered = judging()
+    with serving(app) as url:
+        write_judge(folder, url)
+        for _ in range(2):  # the second command reads what the first wrote
+            more = command("--pairs", "pairs.jsonl", "--report", "page.html")
+            done = subprocess.run([sys.executable, "-c", WINDOWS, *more], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+    assert len(answered) == 3 * 12
+    assert [line["ranks"] for line in read("ranked.jsonl")] == list(map(true_ranks, numbers))
+
+
 @pytest.mark.parametrize("text", ["store=other.sqlite", "seed=3", "max_failure_share=1", "matches"])
 def test_set_takes_nothing_but_parameters_of_the_topology(folder, text):
     """Python would end with a traceback for a key of the command, or let it win over the command's own option."""
