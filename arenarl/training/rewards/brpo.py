@@ -5,7 +5,7 @@ With `rl.advantage: none`, this reward is the advantage.
 
 from collections.abc import Sequence
 
-from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, ranked_outcome
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, points_of, ranked_outcome
 
 
 def reference_reward(signs_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
@@ -25,8 +25,7 @@ def reference_reward(signs_G: Sequence[float | None], valid_G: Sequence[bool | N
 
 async def by_random_reference(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     valid_G, ranking = await play(referee, incoming, "random_reference")
-    signs_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)
-    return ranked_outcome(reference_reward(signs_G, valid_G), ranking)
+    return ranked_outcome(reference_reward(points_of(ranking), valid_G), ranking)
 
 
 REWARD = Reward(by_random_reference, compares=True)

@@ -14,6 +14,7 @@ from arenarl.training.rewards.group import (
     Reward,
     first_rows,
     play,
+    points_of,
     ranked_outcome,
 )
 
@@ -32,9 +33,8 @@ def dgr_reward(net_G: Sequence[float | None], valid_G: Sequence[bool | None], en
 
 async def by_net_wins(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     valid_G, ranking = await play(referee, incoming, "dgr")
-    net_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # 0 without an opponent
     entrants = len({*first_rows((await incoming.complete()).trajectories)} - {None})
-    return ranked_outcome(dgr_reward(net_G, valid_G, entrants), ranking)
+    return ranked_outcome(dgr_reward(points_of(ranking), valid_G, entrants), ranking)
 
 
 REWARD = Reward(by_net_wins, own_topology=lambda config: "dgr", compares=True)

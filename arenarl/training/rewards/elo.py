@@ -9,7 +9,7 @@ from arenarl.tournament.elo import K
 from arenarl.tournament.ranking import Ranking
 from arenarl.tournament.topologies import parameters_of
 from arenarl.training.rewards.formulas import below_lowest, min_max
-from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, ranked_outcome
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, points_of, ranked_outcome
 
 
 def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None]) -> list[float | None]:
@@ -21,16 +21,15 @@ def elo_reward(ratings_G: Sequence[float | None], valid_G: Sequence[bool | None]
     return min_max(below_lowest(ratings_G, valid_G, gap=K))
 
 
-async def elo_ratings(referee: Referee, incoming: IncomingGroup) -> tuple[list[float | None], Ranking]:
+async def elo_rewards(referee: Referee, incoming: IncomingGroup) -> tuple[list[float | None], Ranking]:
     """Play the Elo matches; return rewards (G,) in [0, 1] and the ranking."""
     options = {name: getattr(referee.tournament, name) for name in parameters_of("elo")}
     valid_G, ranking = await play(referee, incoming, "elo", **options)
-    ratings_G = ranking.scores_G if ranking.matches else [0.0 if valid else None for valid in valid_G]
-    return elo_reward(ratings_G, valid_G), ranking
+    return elo_reward(points_of(ranking), valid_G), ranking
 
 
 async def by_elo(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
-    return ranked_outcome(*await elo_ratings(referee, incoming))
+    return ranked_outcome(*await elo_rewards(referee, incoming))
 
 
 REWARD = Reward(by_elo, own_topology=lambda config: "elo", compares=True)

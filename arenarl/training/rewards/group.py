@@ -126,6 +126,11 @@ def rounded(rewards_G: Sequence[float | None]) -> list[float | None]:
     return [None if reward is None else round(reward, DECIMALS) for reward in rewards_G]
 
 
+def points_of(ranking: Ranking) -> list[float | None]:
+    """Return the ranking's scores (G,); all 0 without a match, as for a single entrant."""
+    return ranking.scores_G if ranking.matches else [0.0] * len(ranking.scores_G)
+
+
 def ranked_outcome(rewards_G: list[float | None], ranking: Ranking) -> GroupOutcome:
     return GroupOutcome(rewards_G, ranking.ranks_G, ranking.judge_calls, ranking.failed_calls, ranking)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arenarl.training.rewards.elo import elo_ratings
+from arenarl.training.rewards.elo import elo_rewards
 from arenarl.training.rewards.formulas import to_array, to_list
 from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, rewarded_outcome
 from arenarl.training.rewards.pointwise import by_score
@@ -25,7 +25,7 @@ def mixture_reward(point_G: Sequence[float | None], pair_G: Sequence[float | Non
 
 async def by_mixture(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
     reward = referee.reward
-    pairs = elo_ratings if reward.mixture_pairs == "elo" else win_rates
+    pairs = elo_rewards if reward.mixture_pairs == "elo" else win_rates
     points, (won_G, *_, ranking) = await asyncio.gather(by_score(referee, incoming), pairs(referee, incoming))
     calls, failed = points.judge_calls + ranking.judge_calls, points.failed_calls + ranking.failed_calls
     return rewarded_outcome(mixture_reward(points.rewards_G, won_G, reward.alpha), calls, failed, ranking=ranking)

@@ -5,14 +5,13 @@ The judge sees each pair in both orders (Eq. 3, ArenaRL). A draw counts as a win
 
 from arenarl.tournament.ranking import Ranking
 from arenarl.training.rewards.formulas import add_format_reward, zero_invalid
-from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, ranked_outcome
+from arenarl.training.rewards.group import GroupOutcome, IncomingGroup, Referee, Reward, play, points_of, ranked_outcome
 
 
 async def win_rates(referee: Referee, incoming: IncomingGroup) -> tuple[list[float | None], list, Ranking]:
     """Play a round robin; return the win rates (G,), validity (G,) and the ranking."""
     valid_G, ranking = await play(referee, incoming, "round_robin")
-    won_G = ranking.scores_G if ranking.matches else [0.0] * len(valid_G)  # 0 without an opponent
-    return zero_invalid(won_G, valid_G), valid_G, ranking
+    return zero_invalid(points_of(ranking), valid_G), valid_G, ranking
 
 
 async def by_win_rate(referee: Referee, incoming: IncomingGroup) -> GroupOutcome:
