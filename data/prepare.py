@@ -32,7 +32,7 @@ from arenarl.run.timing import timed  # noqa: E402
 from arenarl.system.atomic_files import hash_files, write_json  # noqa: E402
 from arenarl.system.errors import UserError, keep_tracebacks, run_cli  # noqa: E402
 from arenarl.system.progress import Bar  # noqa: E402
-from arenarl.trajectory import SPLIT_FILES, read_queries, read_trajectories, same_query, write_jsonl  # noqa: E402
+from arenarl.trajectory import SPLIT_FILES, read_queries, read_trajectories, text_key, write_jsonl  # noqa: E402
 
 # domain -> the run with the paper's numbers
 PAPER = {name: f"configs/{name}/sft_qwen3_8b.yaml" for name in ("travel", "research", "writing")}
@@ -147,11 +147,11 @@ def check_disjoint(folder: Path) -> None:
     test, rl = (read_queries(folder / f"{split}_queries.jsonl") for split in ("test", "rl"))
     trajectories = read_trajectories(folder / "sft.jsonl") if (folder / "sft.jsonl").is_file() else []
     openings = ((m["content"] for m in trajectory["messages"] if m["role"] == "user") for trajectory in trajectories)
-    sft = {same_query(next(opening, "")) for opening in openings}  # a system message may come before the query
-    texts = [{same_query(query.query) for query in queries} for queries in (test, rl)]
+    sft = {text_key(next(opening, "")) for opening in openings}  # a system message may come before the query
+    texts = [{text_key(query.query) for query in queries} for queries in (test, rl)]
     # items of a world may share a text but not a task
     shares_texts = any(len(unique) < len(queries) for unique, queries in zip(texts, (test, rl), strict=True))
-    tasks = [{same_query(query.task) for query in queries} for queries in (test, rl)] if shares_texts else texts
+    tasks = [{text_key(query.task) for query in queries} for queries in (test, rl)] if shares_texts else texts
     for a, b, names in ((*tasks, "test and RL"), (texts[0], sft, "test and SFT"), (texts[1], sft, "RL and SFT")):
         if shared := sorted(a & b):
             raise UserError(f"{folder}: {names} share {len(shared)} queries, first: {shared[0]}")

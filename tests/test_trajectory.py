@@ -32,7 +32,7 @@ from arenarl.trajectory import (
     read_steps,
     read_trajectories,
     read_turns,
-    same_query,
+    text_key,
     tool_message,
     write_jsonl,
 )
@@ -274,7 +274,7 @@ def test_after_a_kill_at_any_byte_the_resumed_run_ends_with_the_same_file(tmp_pa
 
 @given(st.text(st.characters(codec="utf-8"), max_size=30))
 def test_all_unicode_forms_of_a_query_are_the_same_query(text):
-    keys = [{same_query(form), *shingles(form)} for form in (normalize(name, text) for name in FORMS)]
+    keys = [{text_key(form), *shingles(form)} for form in (normalize(name, text) for name in FORMS)]
     assert keys[0] == keys[1]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from arenarl.domains.stated_facts import stands_in
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Query, composed, read_turns
+from arenarl.trajectory import Query, composed, read_turns, text_key
 
 _EDGES = " \n\t.,;:!?\"'()*_`。，、；：！？“”‘’「」『』《》（）【】…"
 
@@ -48,7 +48,7 @@ def is_correct(constraints: dict[str, Any], answer: str) -> bool:
     normalise = squad_form if constraints.get("comparison") == "exact_match" else plain_form
 
     def form(text: str) -> str:
-        return normalise(text) or " ".join(_letters(text).split()) or " ".join(composed(text).lower().split())
+        return normalise(text) or " ".join(_letters(text).split()) or text_key(text)
 
     known = {form(text) for text in (constraints["answer"], *constraints.get("answer_aliases", ()))}
     return form(answer) in known - {""}
@@ -70,7 +70,7 @@ def plain_form(text: str) -> str:
     >>> plain_form(" The  Blue\\nHarbour. "), plain_form("**Paris**"), plain_form("《西湖》。")
     ('blue harbour', 'paris', '西湖')
     """
-    return re.sub(r"^(?:the|an?) ", "", " ".join(composed(text).lower().split()).strip(_EDGES))
+    return re.sub(r"^(?:the|an?) ", "", text_key(text).strip(_EDGES))
 
 
 def squad_form(text: str) -> str:

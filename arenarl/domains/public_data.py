@@ -30,7 +30,7 @@ from arenarl.domains.published_records import (
 from arenarl.rollout.environment import Schema
 from arenarl.system.atomic_files import hash_files
 from arenarl.system.errors import MOST_SHOWN, UserError, missing, one_line
-from arenarl.trajectory import Query, read_turns, same_query
+from arenarl.trajectory import Query, read_turns, text_key
 
 ENDS = (".jsonl", ".parquet")
 # split -> words; a file belongs to the first split with a word in the file's path
@@ -171,8 +171,8 @@ def _divide(records: dict[str, list[Record]], domain: str, config: DataConfig) -
 
     Raises UserError for too few records.
     """
-    test_texts = {same_query(read_query(record, domain).query) for record in records["test"]}
-    pool = {same_query(read_query(record, domain).query): record for record in records["rl"]}
+    test_texts = {text_key(read_query(record, domain).query) for record in records["test"]}
+    pool = {text_key(read_query(record, domain).query): record for record in records["rl"]}
     drawn = [record for text, record in sorted(pool.items()) if text not in test_texts]
     random.Random(f"divide{config.seed}").shuffle(drawn)
     sizes = {"test": 0 if test_texts else config.test_per_subtask, "sft": config.sft_size, "rl": config.rl_size}
@@ -199,9 +199,10 @@ def _make_splits(records: dict[str, list[Record]], domain: str, is_divided: bool
     taken: set[str] = set()
 
     def unique(split: str) -> Iterator[tuple[Record, Query]]:
-        for record, query in ((record, read_query(record, domain)) for record in records[split]):
-            if same_query(query.query) not in taken:
-                taken.add(same_query(query.query))
+        for record in records[split]:
+            query = read_query(record, domain)
+            if (key := text_key(query.query)) not in taken:
+                taken.add(key)
                 yield record, query
 
     test = list(unique("test"))
@@ -217,7 +218,7 @@ def _make_splits(records: dict[str, list[Record]], domain: str, is_divided: bool
         splits["sft"] = [
             read_trajectory(record, query, TRAJECTORY_FIELDS).to_record(tools_of(record))
             for record, query in pairs
-            if same_query(query.query) not in taken
+            if text_key(query.query) not in taken
         ]
     return splits
 

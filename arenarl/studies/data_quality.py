@@ -15,7 +15,7 @@ from arenarl.config.load import configure
 from arenarl.studies.data_pipeline import served
 from arenarl.synthesis.stages import run
 from arenarl.system.errors import UserError, run_cli
-from arenarl.trajectory import Trajectory, read_jsonl, read_queries, same_query, write_jsonl
+from arenarl.trajectory import Trajectory, read_jsonl, read_queries, text_key, write_jsonl
 
 QUICKSTART = Path("data/quickstart")
 SETTINGS = {  # changes of configs/data/local.yaml
@@ -39,7 +39,7 @@ def main() -> None:
     with served(config):
         build = run(config, ["queries", "trajectories", "inspect"])
     held_out = [query for name in ("test", "rl") for query in read_queries(QUICKSTART / f"{name}_queries.jsonl")]
-    taken, size = {same_query(query.query) for query in held_out}, config.data.sft_size
+    taken, size = {text_key(query.query) for query in held_out}, config.data.sft_size
     inspected = (record for record in read_jsonl(build.path("inspected.jsonl")) if record["passed"])
     for name, records in (("inspected", inspected), ("uninspected", read_jsonl(build.path("trajectories.jsonl")))):
         folder = Path(f"data/quality-{name}")
@@ -50,7 +50,7 @@ def main() -> None:
 def write_data(folder: Path, trajectories: Iterable[Trajectory], taken: set[str], size: int) -> None:
     """Write the first `size` trajectories whose query is not taken, and copy the quickstart's queries.
     Raises UserError if there are fewer trajectories."""
-    fresh = [trajectory for trajectory in trajectories if same_query(trajectory.messages[0]["content"]) not in taken]
+    fresh = [trajectory for trajectory in trajectories if text_key(trajectory.messages[0]["content"]) not in taken]
     if len(fresh) < size:
         raise UserError(f"{folder}: only {len(fresh)} of {size} trajectories are available; raise build.spare")
     folder.mkdir(parents=True, exist_ok=True)

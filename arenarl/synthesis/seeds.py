@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from arenarl.synthesis.prompts import Cell, QueryText
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem, lines_of
-from arenarl.trajectory import json_problem, language_of, parse_json, same_query, storable
+from arenarl.trajectory import json_problem, language_of, parse_json, storable, text_key
 
 UNSTATED = "unstated"  # subtask of a seed without one
 SEED, TEST_SEED = "seed", "test seed"  # origins
@@ -44,7 +44,7 @@ def read_seeds(path: Path, subtasks: Sequence[str], origin: str = SEED) -> list[
         if subtasks and seed.subtask is not None and seed.subtask not in subtasks:
             problem = f"the subtask {seed.subtask} is not in build.subtasks"
             raise UserError(f"{path}, line {number}: {problem}; choose from {', '.join(subtasks)}")
-        if (key := same_query(seed.query)) in seen:
+        if (key := text_key(seed.query)) in seen:
             raise UserError(f"{path}, line {number} repeats the query of line {seen[key]}; remove one")
         seen[key] = number
         subtask = seed.subtask or (subtasks[0] if len(subtasks) == 1 else UNSTATED)

@@ -78,10 +78,10 @@ def json_problem(error: ValueError) -> str:
     return f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
-def same_query(text: str) -> str:
-    """Return a key that duplicate queries share: the text in Unicode's composed form, lower case, single spaces.
+def text_key(text: str) -> str:
+    """Return a key that all spellings of a text share: the text in Unicode's composed form, lower case, single spaces.
 
-    >>> same_query("A  Cafe\\u0301?") == same_query("a café?")
+    >>> text_key("A  Cafe\\u0301?") == text_key("a café?")
     True
     """
     return " ".join(composed(text).lower().split())

@@ -12,7 +12,7 @@ from arenarl.config.schema import DataConfig
 from arenarl.domains.public_data import read_public_data
 from arenarl.system.errors import UserError
 from arenarl.system.repository import CONFIGS
-from arenarl.trajectory import Trajectory, read_turns, same_query, write_jsonl
+from arenarl.trajectory import Trajectory, read_turns, text_key, write_jsonl
 
 CONFIG = str(CONFIGS / "writing" / "sft_qwen3_8b.yaml")
 
@@ -47,7 +47,7 @@ def test_one_file_is_divided_by_the_configured_sizes_and_rl_gets_the_rest_of_a_s
     public = divided(parquet(tmp_path, map(record, range(count))))
     by_split = texts(public)
     assert {name: len(queries) for name, queries in by_split.items()} == {"test": 2, "sft": 10, "rl": rl}
-    assert len({same_query(text) for queries in by_split.values() for text in queries}) == 12 + rl
+    assert len({text_key(text) for queries in by_split.values() for text in queries}) == 12 + rl
     stated = {(query.domain, query.language) for query in public.splits["rl_queries"]}
     assert stated == {("writing", "zh"), ("writing", "en")}
     assert public.notes[0] == f"divided by data.seed=0: {count} records, {count} different queries"

@@ -21,7 +21,7 @@ from arenarl.domains.known_answers import has_answer, is_correct, squad_form, st
 from arenarl.rollout.environment import Environment, observe
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem
-from arenarl.trajectory import Query, Trajectory, prompt_messages, read_jsonl, same_query
+from arenarl.trajectory import Query, Trajectory, prompt_messages, read_jsonl, text_key
 from arenarl.trajectory.messages import answer_message, call_messages, calls_of, last_answer, read_turns
 
 HERE = Path(__file__).parent
@@ -175,6 +175,6 @@ def as_query(name: str, path: Path, number: int, record: dict[str, Any]) -> Quer
 
 def unique(queries: list[Query], others: Iterable[Query] = ()) -> list[Query]:
     """Return the queries without repeats and without those in `others`, ignoring case and spacing."""
-    excluded = {same_query(query.query) for query in others}
-    kept = {same_query(query.query): query for query in reversed(queries)}
+    excluded = {text_key(query.query) for query in others}
+    kept = {text_key(query.query): query for query in reversed(queries)}
     return [query for text, query in reversed(kept.items()) if text not in excluded]
