@@ -193,7 +193,7 @@ class DecodingBatch:
     """Rows that are generated together, token by token. Finished rows leave when new rows enter, or when at least a
     quarter of the rows are finished, because each change copies the caches."""
 
-    def __init__(self, model: PreTrainedModel, eos_id: int, has_logprobs: bool = False):
+    def __init__(self, model: PreTrainedModel, eos_id: int, has_logprobs: bool):
         self.model, self.eos_id, self.has_logprobs, self.keeps_caches = model, eos_id, has_logprobs, can_cut(model)
         self.rows: list[DecodingRow] = []
 

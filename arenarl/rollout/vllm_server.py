@@ -140,9 +140,8 @@ class VLLMServer:
     def _refusal(self, path: str, status: int, text: str) -> UserError:
         if status == 404 and path.startswith("/server_info"):
             return self._foreign()
-        request, reason = f"{path.split('?')[0]} ({status})", " ".join(text.split())[:300]
-        kind = _Refused if status == 400 else UserError
-        return kind(f"the vLLM server at {self.url} refused {request}: {reason}; {GO_ON}")
+        request, kind = f"{path.split('?')[0]} ({status})", _Refused if status == 400 else UserError
+        return kind(f"the vLLM server at {self.url} refused {request}: {one_line(text, 300)}; {GO_ON}")
 
 
 class ServerGenerator:

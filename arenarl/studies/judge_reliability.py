@@ -42,7 +42,7 @@ from arenarl.report.provenance import provenance
 from arenarl.studies.judge_injections import injections_table, measure_injections
 from arenarl.studies.repeated_scores import pointwise_scores, sigmas
 from arenarl.system.atomic_files import read_json, write_json
-from arenarl.system.errors import UserError, run_cli
+from arenarl.system.errors import UserError, one_line, run_cli
 from arenarl.system.repository import CONFIGS
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, RolloutGroup, Trajectory, numbered_records, read_turns
@@ -137,7 +137,7 @@ def read_labels(path: Path) -> tuple[list[Pair], np.ndarray]:
             pairs.append((query, _attempt(record["first"]), _attempt(record["second"])))
             labels.append(OUTCOMES[record["label"]])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            problem = f"{type(error).__name__}: {one_line(error)}"
             raise UserError(f"{path}, line {number}: needs {keys} ({problem})") from error
     if not pairs:
         raise UserError(f"{path} has no labelled pair; write one per line, with {keys}")

@@ -43,7 +43,7 @@ def prepare() -> None:
     """
     if not version("trl").startswith(f"{WRITTEN_FOR}."):
         raise UserError(
-            f"arenarl/training/trl_internals.py was written for TRL {WRITTEN_FOR}, and {version('trl')} is installed: "
+            f"arenarl/training was written for TRL {WRITTEN_FOR}, and {version('trl')} is installed: "
             f"pip install 'trl=={WRITTEN_FOR}.*'"
         )
     prepare_attention()

@@ -294,7 +294,7 @@ class TrainingStep:
 
     def stop_together(self, reason: str | None = None) -> None:
         """Raise RunStopped on all processes if one has a `reason` to stop, or an LLM client that has stopped."""
-        stop_together(gather_object([reason or (self.client.stop_reason if self.client else None)]))
+        raise_first(gather_object([reason or (self.client.stop_reason if self.client else None)]))
 
 
 def _facts(group: RolloutGroup, outcome: GroupOutcome) -> tuple:
@@ -327,11 +327,12 @@ def _llm_usage(client: LLMClient) -> dict[str, float]:
     """Return metrics of all processes' LLM calls, in the last step and in total. Raises RunStopped on all processes."""
     usage, total = client.take_usage()
     reasons, usages, totals = zip(*gather_object([(client.stop_reason, usage, total)]), strict=True)
-    stop_together(reasons)
+    raise_first(reasons)
     return usage_metrics(sum(usages, start=Usage()), max(totals, key=lambda total: total.calls))  # the newest total
 
 
-def stop_together(reasons: Sequence[str | None]) -> None:
-    """Raise RunStopped with the first reason of any process, so that no process continues alone and hangs."""
+def raise_first(reasons: Sequence[str | None]) -> None:
+    """Raise RunStopped with the first reason among those of all processes, if there is one. All processes call it, so
+    that none continues alone and hangs."""
     if reasons := [reason for reason in reasons if reason]:
         raise RunStopped(reasons[0])

@@ -24,7 +24,7 @@ from arenarl.tournament.play import play_tournament
 from arenarl.tournament.topologies import TOPOLOGIES
 from arenarl.training import step
 from arenarl.training.judging import EarlyCalls, IncomingGroup, Judging, sure_calls
-from arenarl.training.step import TrainingStep, stop_together
+from arenarl.training.step import TrainingStep, raise_first
 from arenarl.trajectory import RolloutGroup
 
 QUERIES = [QUERY, replace(QUERY, query_id="r", query="Find a bar."), replace(QUERY, query_id="s", query="Find a park.")]
@@ -165,9 +165,9 @@ def test_a_stopped_llm_client_ends_the_rollout_with_the_next_trajectory(tokenize
 
 
 def test_a_stop_reason_of_one_process_stops_all():
-    stop_together([None, None])
+    raise_first([None, None])
     with pytest.raises(RunStopped, match="used up"):
-        stop_together([None, "used up"])
+        raise_first([None, "used up"])
 
 
 def test_busy_seconds_count_overlapping_calls_once_and_end_at_until():

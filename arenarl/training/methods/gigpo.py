@@ -18,13 +18,12 @@ The returns in s are .5, 0 and 0, with mean 1/6; A^E is .5 and -.5.
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
 
 from arenarl.config.schema import Config
 from arenarl.training.methods.dr_grpo import center
 from arenarl.training.methods.grpo import standardize
 from arenarl.training.methods.method import Advantages, GRPOTrainer, Judged, OnlineMethod, Rewards
-from arenarl.training.methods.turns import STATE_WORLDS, make_turn_advantages
+from arenarl.training.methods.turns import STATE_WORLDS, Visits, make_turn_advantages
 
 
 def turn_advantages(
@@ -55,7 +54,7 @@ def make_advantages(trainer: GRPOTrainer, policy: str, config: Config, judged: J
     standardized = partial(standardize, ddof=rl.advantage_ddof, eps=rl.advantage_epsilon)
     scale = standardized if rl.state_norm == "std" else center
 
-    def of_group(rewards_G: Rewards, visits_G: Sequence[Sequence[tuple[Hashable, Any]]]) -> list[list[float]]:
+    def of_group(rewards_G: Rewards, visits_G: Sequence[Visits]) -> list[list[float]]:
         states_G = [[state for state, _ in visits] for visits in visits_G]
         return turn_advantages(rewards_G, states_G, rl.state_weight, rl.discount, scale)
 

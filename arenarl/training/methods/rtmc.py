@@ -17,16 +17,16 @@ V(s) is .5, Q(s, a) and V(t) are .75, Q(t, b) is 1.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 from arenarl.config.schema import Config
 from arenarl.training.methods.method import Advantages, GRPOTrainer, Judged, OnlineMethod, Rewards
-from arenarl.training.methods.turns import STATE_WORLDS, make_turn_advantages
+from arenarl.training.methods.turns import STATE_WORLDS, Visits, make_turn_advantages
 
 
-def turn_advantages(rewards_G: Rewards, visits_G: Sequence[Sequence[tuple[Hashable, str | None]]]) -> list[list[float]]:
+def turn_advantages(rewards_G: Rewards, visits_G: Sequence[Visits]) -> list[list[float]]:
     """Return each turn's advantage (G, turns); a visit is the state before a turn and the turn's action.
 
     Trajectories without a reward have advantage 0, and their visits do not count.
