@@ -16,8 +16,8 @@ from arenarl.domains.stated_facts import place_of
 
 SUBJECT, OBJECT = "<subject>", "<object>"  # placeholders in a pattern for the two entities of a fact
 _MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
-_DATE = re.compile(rf"(\bon )?(?:\d{{1,2}} )?(?:{_MONTH} )?(?:\d{{1,2}}, )?\b(1\d{{3}}|20\d{{2}})\b(?!,\d)")
-_NUMBER = re.compile(r"\b\d{1,3}(?:,\d{3})+\b|\b\d+\b")
+_DATE = rf"(\bon )?(?:\b\d{{1,2}} )?(?:{_MONTH} )?(?:\d{{1,2}}, )?\b(1\d{{3}}|20\d{{2}})\b(?!,\d)"
+_DATE_OR_NUMBER = re.compile(rf"{_DATE}|\b\d{{1,3}}(?:,\d{{3}})+\b|\b\d+\b")
 _PRONOUN = re.compile(r"^(?:He|She|It|They)\b")
 _THIRDS = (("early ", 0, 3), ("mid-", 4, 6), ("late ", 7, 9))  # thirds of a decade: word, first and last digit
 
@@ -115,15 +115,14 @@ def fuzzy_static(text: str, rng: random.Random) -> str:
     >>> fuzzy_static("born on 14 March 1879, the third of 12 children", random.Random(0))
     'born in the late 1870s, the third of around 10 children'
     """
-    dates = list(_DATE.finditer(text))
-    starts, ends = [0, *(date.end() for date in dates)], [*(date.start() for date in dates), len(text)]
-    between = [_NUMBER.sub(_fuzzy_digits, text[start:end]) for start, end in zip(starts, ends, strict=True)]
-    vague = [f"{'in ' if date[1] else ''}{fuzzy_year(int(date[2]), rng)[0]}" for date in dates]
-    return "".join(part for pair in zip(between, [*vague, ""], strict=True) for part in pair)
 
+    def vague(match: re.Match) -> str:
+        on, year = match.groups()
+        if year:
+            return f"{'in ' if on else ''}{fuzzy_year(int(year), rng)[0]}"
+        return fuzzy_number(int(match[0].replace(",", "")))[0]
 
-def _fuzzy_digits(match: re.Match) -> str:
-    return fuzzy_number(int(match[0].replace(",", "")))[0]
+    return _DATE_OR_NUMBER.sub(vague, text)
 
 
 def pattern_of(fact: Fact, entity: Entity) -> str:

@@ -38,6 +38,12 @@ def test_dates_and_numbers_of_any_text_become_vague(text, fuzzy):
     assert fuzzy_static(text, random.Random(0)) == fuzzy
 
 
+@given(st.integers(100, 10**7), st.integers(1000, 2099))
+def test_a_number_before_a_year_becomes_vague_as_a_whole(number, year):
+    vague = f"sold {fuzzy_number(number)[0]} {fuzzy_year(year, random.Random(0))[0]} models"
+    assert fuzzy_static(f"sold {number:,} {year} models", random.Random(0)) == vague
+
+
 def test_vague_facts_of_the_encyclopedia_have_no_names_and_no_exact_numbers():
     corpus, rng = build_corpus(0, 500), random.Random(0)
     for entity in corpus.entities.values():
