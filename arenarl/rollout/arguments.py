@@ -57,12 +57,11 @@ MAX_REASON = 240  # characters of an error's reason
 
 
 class Misfit(ValueError):
-    """Arguments that do not fit the schema: the place ("" for all arguments), the reason, and maybe the wrong value."""
+    """Arguments that do not fit the schema: the reason, and the place ("" for all arguments)."""
 
-    def __init__(self, place: str, reason: str, *value: Any):
-        super().__init__(_cut(reason, MAX_REASON))
+    def __init__(self, place: str, reason: str):
+        super().__init__(reason)
         self.place = _cut(place, MAX_WRITTEN)
-        self.has_other_value, self.value = bool(value), value[0] if value else None
 
 
 def schema_problem(parameters: Any) -> str | None:
@@ -172,7 +171,7 @@ def _answer(task: str) -> Any:
     try:
         return _read_arguments(*given, parameters), None
     except Misfit as misfit:
-        return None, (misfit.place, str(misfit), *([misfit.value] if misfit.has_other_value else []))
+        return None, (misfit.place, str(misfit))
     except Exception as error:  # noqa: BLE001 - these arguments alone; the start has checked the schema
         return None, ("", f"cannot check these arguments ({type(error).__name__})")
 
@@ -186,7 +185,8 @@ def _read_arguments(given: dict[str, Any], parameters: Schema) -> dict[str, Any]
             read[key] = _read(key, value, types)
     required = parameters.get("required")  # a boolean in draft 3
     if missing := [key for key in required if key not in read] if isinstance(required, list) else []:
-        raise Misfit("", f"needs the argument{'s' * (len(missing) > 1)} {', '.join(missing)}")
+        reason = f"needs the argument{'s' * (len(missing) > 1)} {', '.join(missing)}"
+        raise Misfit("", _cut(reason, MAX_REASON))
     validator = validator_for(parameters, default=Draft202012Validator)(parameters)
     if error := best_match(validator.iter_errors(read)):
         raise _misfit(error, parameters)
@@ -253,7 +253,7 @@ def _read(key: str, value: Any, types: set[str] | None) -> Any:
     if not isinstance(value, float):
         return value
     if not math.isfinite(value):
-        raise Misfit(key, f"must be {_in_words(types)}", value)
+        raise Misfit(key, f"must be {_in_words(types)}, not {as_written(value)}")
     return int(value) if value.is_integer() and "number" not in types and "integer" in types else value
 
 
@@ -305,12 +305,13 @@ def _misfit(error: ValidationError, root: Schema) -> Misfit:
         place += f"[{part}]" if isinstance(part, int) else f".{part}" if place else part
     types = _types(error.schema, root)
     if error.validator == "enum":
-        return Misfit(place, f"must be one of {', '.join(map(str, error.validator_value))}", error.instance)
+        choices = _cut(f"must be one of {', '.join(map(str, error.validator_value))}", MAX_REASON)
+        return Misfit(place, f"{choices}, not {as_written(error.instance)}")
     if error.validator in ("type", "anyOf", "oneOf") and types and _type_of(error.instance) not in types:
-        return Misfit(place, f"must be {_in_words(types)}", error.instance)
+        return Misfit(place, f"must be {_in_words(types)}, not {as_written(error.instance)}")
     value = repr(error.instance)  # jsonschema puts the whole value before the reason, at any length
     message = error.message.replace(value, as_written(error.instance)) if len(value) > MAX_WRITTEN else error.message
-    return Misfit(place, f"does not fit: {message}")
+    return Misfit(place, _cut(f"does not fit: {message}", MAX_REASON))
 
 
 def _in_words(types: set[str]) -> str:

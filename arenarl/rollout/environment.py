@@ -187,8 +187,7 @@ def check_call(tools: list[Schema], name: str, arguments: dict[str, Any] | str) 
     try:
         return read_arguments(arguments, schema)
     except Misfit as misfit:
-        written = f", not {as_written(misfit.value)}" if misfit.has_other_value else ""
-        raise ToolError(f"{misfit.place or name} {misfit}{written}.") from misfit
+        raise ToolError(f"{misfit.place or name} {misfit}.") from misfit
 
 
 def check_tools(tools: list[Schema]) -> None:
