@@ -301,7 +301,7 @@ def checked_truth(domain: Domain, query: Query, truth: Any) -> Truth:
     return truth
 
 
-def check_truth(domain: Domain, query: Query, messages: list[dict[str, Any]]) -> None:
+def require_sound_truth(domain: Domain, query: Query, messages: list[dict[str, Any]]) -> None:
     """Raise UserError, also for an error in its code, if a user's own domain has no sound truth about a trajectory.
     Evaluation stores the findings as JSON, after it has generated the trajectories."""
     if not domain.is_own or domain.examine is None:

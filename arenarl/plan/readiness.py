@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from arenarl.config.schema import Config, LLMConfig
-from arenarl.domains.domain import Domain, check_truth
+from arenarl.domains.domain import Domain, require_sound_truth
 from arenarl.domains.known_answers import has_answer
 from arenarl.judges.embedded import EmbeddedJudge
 from arenarl.judges.judge import Judge
@@ -94,7 +94,7 @@ def check_judges(
     Raises UserError for the first judge or LLM without a reply, and for an unsound truth of a user's own domain.
     """
     query, number = queries[0], time.time_ns() if stage == "rl" else 0
-    check_truth(domain, query, _invented(query, 2).trajectories[0].messages)
+    require_sound_truth(domain, query, _invented(query, 2).trajectories[0].messages)
     if not is_main_process():
         return
     for key, judge in judges.items():

@@ -12,7 +12,6 @@ given names, and contains neither hidden names nor the answer. Whether the meani
 
 import argparse
 import asyncio
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -100,7 +99,7 @@ def is_sound(text: str, query: Query) -> bool:
     hidden = {*constraints["entities"], constraints["answer"], *constraints["answer_aliases"]} - named
 
     def has(name: str) -> bool:
-        return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
+        return stands_in(name.lower(), text.lower())
 
     return bool(text) and all(map(has, named)) and not any(map(has, hidden))
 
