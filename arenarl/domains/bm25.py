@@ -17,7 +17,16 @@ finally:
     else:
         sys.modules["jax"] = _jax
 
-__all__ = ["BM25", "STOPWORDS_EN", "pairs", "singular"]
+__all__ = ["BM25", "STOPWORDS_EN", "pairs", "search_form", "singular"]
+
+
+def search_form(text: str) -> str:
+    """Return a text in lower case without apostrophes.
+
+    >>> search_form("Xi’an")
+    'xian'
+    """
+    return text.lower().replace("'", "").replace("’", "")
 
 
 def singular(word: str) -> str:

@@ -15,11 +15,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
 
-from arenarl.domains.bm25 import BM25, STOPWORDS_EN, pairs, singular
+from arenarl.domains.bm25 import BM25, STOPWORDS_EN, pairs, search_form, singular
 from arenarl.domains.research.pages import Page
 from arenarl.system.seeds import stable_seed
 
@@ -43,7 +44,7 @@ def terms(text: str) -> list[str]:
     ['founded', 'city', 'ålesund', '安静', '静的', '的寺']
     """
     result = []
-    for word in _WORD.findall(text.lower().replace("'", "").replace("’", "")):
+    for word in _WORD.findall(search_form(text)):
         if word[0] > _LAST_LETTER and len(word) > 1:
             result += pairs(word)
         elif word not in STOP:
@@ -111,35 +112,36 @@ def extract_snippet(query: str, texts: Sequence[str], max_words: int, title: str
     Terms of the page's title do not count. A term that occurs in many sentences weighs less. Neither kind of term helps
     to answer."""
     text = "\n".join(texts)
-    spans = list(sentence_spans(text))
-    starts, lower_text = [start for start, _ in spans], text.lower()
-    scores = [0.0] * len(spans)  # by sentence
+    sentences = [text[start:end] for start, end in sentence_spans(text)]
+    searched = [search_form(sentence) for sentence in sentences]
+    starts, searched_text = [0, *accumulate(len(sentence) + 1 for sentence in searched)], "\n".join(searched)
+    scores = [0.0] * len(sentences)
     title_terms = set(terms(title))
     for term in (term for term in dict.fromkeys(terms(query)) if term not in title_terms):
-        matches = {bisect_right(starts, place) - 1 for place in _places(term, lower_text)}
+        matches = {bisect_right(starts, place) - 1 for place in _places(term, searched_text)}
         for index in matches:
-            scores[index] += math.log(1 + len(spans) / len(matches))
+            scores[index] += math.log(1 + len(sentences) / len(matches))
     chosen, room = [], max_words
-    for index in sorted(range(len(spans)), key=lambda index: -scores[index]):
+    for index in sorted(range(len(sentences)), key=lambda index: -scores[index]):
         if chosen and (room <= 0 or not scores[index] and scores[chosen[0]]):
             break
-        words = count_tokens(text[slice(*spans[index])])
+        words = count_tokens(sentences[index])
         if words <= room or not chosen:
             chosen.append(index)
             room -= words
-    return cut(" ".join(text[slice(*spans[index])] for index in sorted(chosen)), max_words)
+    return cut(" ".join(sentences[index] for index in sorted(chosen)), max_words)
 
 
-def _places(term: str, lower_text: str) -> Iterator[int]:
-    """Yield the positions of a term in a lower-case text; much faster than splitting the text into all its terms."""
+def _places(term: str, text: str) -> Iterator[int]:
+    """Yield the positions of a term in a `search_form`; much faster than splitting the text into all its terms."""
     stem = term[:-1] if term.endswith("y") and term != "y" else term  # matches "cities" too
-    place = lower_text.find(stem)
+    place = text.find(stem)
     while place >= 0:
         # checked first, because matching a word at every place would take quadratic time
-        begins_word = not (place and lower_text[place - 1].isalnum())
-        if term[0] > _LAST_LETTER or begins_word and singular(_WORD.match(lower_text, place)[0]) == term:
+        begins_word = not (place and text[place - 1].isalnum())
+        if term[0] > _LAST_LETTER or begins_word and singular(_WORD.match(text, place)[0]) == term:
             yield place
-        place = lower_text.find(stem, place + 1)
+        place = text.find(stem, place + 1)
 
 
 def extract_summary(text: str, max_chars: int) -> str:

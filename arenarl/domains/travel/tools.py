@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Self
 
 from arenarl.config.schema import EnvironmentConfig
-from arenarl.domains.bm25 import BM25, pairs, singular
+from arenarl.domains.bm25 import BM25, pairs, search_form, singular
 from arenarl.domains.travel.llm_timetable import LLMTimetable
 from arenarl.domains.travel.names import CATEGORIES, TAGS
 from arenarl.domains.travel.schemas import Language, Results, travel_schemas
@@ -338,4 +338,4 @@ def _document_tokens(words: Iterable[str]) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    return [singular(word) for word in _WORD.findall(text.lower().replace("'", "").replace("’", ""))]
+    return [singular(word) for word in _WORD.findall(search_form(text))]

@@ -97,6 +97,8 @@ def test_a_snippet_has_the_sentences_that_answer_and_a_summary_the_first_whole_o
     assert extract_snippet("cities", texts, 60) == "Oslo is a city of 600,000 people."
     assert extract_snippet("藏书", [LIBRARY], 60) == "它有两百万册藏书。"
     assert extract_snippet("Mara Velden born", [MARA], 8, "Mara Velden") == born
+    irish = "İzmir is far. Then came O’Brien. It rained."
+    assert extract_snippet("Who is O'Brien?", [irish], 5) == "Then came O’Brien."
     assert extract_snippet("zebra", texts, 5) == "Mara Velden is a writer."
     assert extract_snippet("born", ["She was born in a house by the sea."], 5) == f"She was born in a{CUT}"
     assert extract_summary(MARA, 60) == f"Mara Velden is a writer. She was born in Oslo in 1921.{CUT}"
