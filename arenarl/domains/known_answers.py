@@ -9,7 +9,7 @@ import re
 import string
 from typing import Any
 
-from arenarl.domains.stated_facts import stands_in
+from arenarl.domains.stated_facts import stands_in, without_escapes
 from arenarl.system.errors import UserError
 from arenarl.trajectory import Query, composed, read_turns, text_key
 
@@ -94,6 +94,6 @@ def entity_recall(query: Query, messages: list[dict[str, Any]]) -> float:
     either of Unicode's forms.
     """
     observations = (observation for turn in read_turns(messages) for observation in turn.observations)
-    results = composed("\n".join(observations)).lower()
+    results = composed(without_escapes("\n".join(observations))).lower()
     names = query.constraints.get("entities", ())
     return sum(stands_in(composed(name).lower(), results) for name in names) / len(names) if names else 0.0

@@ -150,6 +150,15 @@ def stands_in(words: str, text: str) -> bool:
     return place_of(words, text) >= 0
 
 
+def without_escapes(text: str) -> str:
+    """Return a result's text with JSON's escapes of blanks and quotes undone, so that no word begins with their "n".
+
+    >>> without_escapes(r'"A town.\\nKelmar"')
+    '"A town. Kelmar"'
+    """
+    return re.sub(r"\\[nrt]", " ", text).replace('\\"', '"')
+
+
 def minutes_of(clock: str) -> int:
     """Convert HH:MM into minutes since midnight.
 

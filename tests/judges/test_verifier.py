@@ -48,6 +48,8 @@ def test_spelling_does_not_matter_and_entity_recall_counts_entities_in_tool_resu
     assert entity_recall(CLOSED, trajectory("x", ["Kelmar: a town", "ANN LEE founded it"]).messages) == 1.0
     assert entity_recall(CLOSED, trajectory("Ann Lee of Kelmar", ["Kelmar: a town"]).messages) == 0.5
     assert entity_recall(CLOSED, trajectory("x", ["Kelmarton, Joann Lee"]).messages) == 0.0
+    page = json.dumps({"text": 'A town.\n\nKelmar\tAnn Lee\n"'})
+    assert entity_recall(CLOSED, trajectory("x", [page]).messages) == 1.0
     accented = replace(CLOSED, constraints={"answer": "Zürich", "entities": ["Zürich"]})  # one character for ü, or two
     for comparison in ({}, {"comparison": "exact_match"}):
         assert is_correct(accented.constraints | comparison, "zu\u0308rich.")

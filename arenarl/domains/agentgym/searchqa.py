@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 from arenarl.domains.agentgym.world import official_items
 from arenarl.domains.domain import Domain, Split, Truth, Watch, mean_of
 from arenarl.domains.known_answers import has_answer, is_correct, squad_form, states_something
+from arenarl.domains.stated_facts import without_escapes
 from arenarl.rollout.environment import Environment, observe
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import first_problem
@@ -78,7 +79,7 @@ class SearchQADomain(Domain):
         turns = read_turns(messages)
         calls = [pair for turn in turns for pair in zip(turn.tool_calls, turn.observations, strict=False)]
         useful = {(call.name, str(call.arguments)) for call, result in calls if not result.startswith("Error")}
-        results = [f" {squad_form(result)} " for _, result in calls]
+        results = [f" {squad_form(without_escapes(result))} " for _, result in calls]
         answers = (query.constraints["answer"], *query.constraints.get("answer_aliases", ()))
         return SearchTruth(
             correct=bool(turns) and is_correct(query.constraints, last_answer(turns)),

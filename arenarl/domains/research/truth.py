@@ -17,7 +17,7 @@ from arenarl.domains.domain import Truth, mean_of
 from arenarl.domains.known_answers import entity_recall, has_answer, is_correct, states_something
 from arenarl.domains.research.corpus import Corpus, names_in
 from arenarl.domains.research.open_queries import find_stated_facts
-from arenarl.domains.stated_facts import leaves_of, stands_in
+from arenarl.domains.stated_facts import leaves_of, stands_in, without_escapes
 from arenarl.trajectory import Query, Turn, calls_of, last_answer, read_turns
 
 _PATH, _ANSWER = ("framework", "tool_usage", "coverage"), ("relevance", "accuracy", "depth", "clarity")
@@ -166,7 +166,7 @@ def _is_in(text: str, results: str) -> bool:
 
 def _plain(text: str) -> str:
     """Return the text in lower case, with single blanks, and with JSON's escapes undone."""
-    return " ".join(text.replace("\\n", " ").replace('\\"', '"').lower().split())
+    return " ".join(without_escapes(text).lower().split())
 
 
 def _wording(fact: dict[str, str], name: str) -> set[str]:

@@ -53,6 +53,9 @@ def test_splits_share_no_question_and_the_solver_finds_the_answer(folder):
     right, wrong = (domain.solve(test[0], environment, random.Random(0), skill) for skill in (1, 0))
     assert domain.examine(test[0], right.messages).dimensions() == dict.fromkeys(rubric_of(test[0]).names, 10)
     assert domain.examine(test[0], wrong.messages).figures() == {"exact_match": 0, "answer_found": 100}
+    page = json.dumps({"text": f"one\n{test[0].constraints['answer']}\ntwo"})  # as the full form shows it
+    messages = [message | {"content": page} if message["role"] == "tool" else message for message in wrong.messages]
+    assert domain.examine(test[0], messages).figures() == {"exact_match": 0, "answer_found": 100}
     assert domain.examine(test[0], []).figures() == {"exact_match": 0, "answer_found": 0}
 
 
