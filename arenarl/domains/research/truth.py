@@ -18,7 +18,7 @@ from arenarl.domains.known_answers import entity_recall, has_answer, is_correct,
 from arenarl.domains.research.corpus import Corpus, names_in
 from arenarl.domains.research.open_queries import find_stated_facts
 from arenarl.domains.stated_facts import leaves_of, stands_in, without_escapes
-from arenarl.trajectory import Query, Turn, calls_of, last_answer, read_turns
+from arenarl.trajectory import Query, calls_of, last_answer, read_turns, text_key
 
 _PATH, _ANSWER = ("framework", "tool_usage", "coverage"), ("relevance", "accuracy", "depth", "clarity")
 _ROOM = 2  # further sentences that a report may have without a loss of clarity
@@ -66,13 +66,14 @@ def examine(corpus: Corpus, query: Query, messages: list[dict[str, Any]]) -> Res
     """Examine a trajectory with its tool results; without an answer, the answer's dimensions are 0."""
     turns, constraints = read_turns(messages), query.constraints
     answer, entities = last_answer(turns), constraints["entities"]
-    results = "\n".join(_plain(observation) for turn in turns for observation in turn.observations)
+    observations = [_plain(observation) for turn in turns for observation in turn.observations]
+    results = "\n".join(observations)
     calls = "\n".join(text for call, _ in calls_of(turns) for text in leaves_of(call.arguments)).lower()
     is_closed = has_answer(query)
     useful = [*entities, constraints["answer"]] if is_closed else [fact["sentence"] for fact in constraints["facts"]]
     path = {
         "framework": mean_of(stands_in(name.lower(), calls) for name in entities),
-        "tool_usage": _usefulness(turns, useful),
+        "tool_usage": _usefulness(observations, useful),
         "coverage": mean_of(_is_in(text, results) for text in useful),
     }
     if is_closed:
@@ -148,10 +149,10 @@ def _brevity(answer: str) -> float:
     return float(bool(answer)) * min(1.0, ANSWER_WORDS / max(1, len(answer.split())))
 
 
-def _usefulness(turns: list[Turn], useful: list[str]) -> float:
+def _usefulness(observations: list[str], useful: list[str]) -> float:
     """Return the mean over the calls: 1 for a result that first shows a useful text, 0.3 for any other new result."""
     values, seen, missing = [], set(), set(useful)
-    for text in (_plain(observation) for turn in turns for observation in turn.observations):
+    for text in observations:
         new = {words for words in missing if _is_in(words, text)}
         is_new = text not in seen and not text.startswith("error") and text not in ("no results", "[]")
         values.append(1.0 if new else 0.3 * is_new)
@@ -166,7 +167,7 @@ def _is_in(text: str, results: str) -> bool:
 
 def _plain(text: str) -> str:
     """Return the text in lower case, with single blanks, and with JSON's escapes undone."""
-    return " ".join(without_escapes(text).lower().split())
+    return text_key(without_escapes(text))
 
 
 def _wording(fact: dict[str, str], name: str) -> set[str]:
