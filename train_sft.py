@@ -28,13 +28,8 @@ def main() -> None:
     # after all checks: loading TRL takes seconds
     from arenarl.domains.environments import environment_maker
     from arenarl.rollout.instances import temporary_environment
-    from arenarl.rollout.policy import (
-        load_tokenizer,
-        lora_config,
-        prepare_initial_policy,
-        save_policy,
-        sequence_limit,
-    )
+    from arenarl.rollout.policy import load_tokenizer, lora_config, save_policy, sequence_limit
+    from arenarl.rollout.scratch_policy import prepare_initial_policy
     from arenarl.rollout.system_prompt import system_prompt
     from arenarl.run.checkpoints import CheckpointMarker, TrainingBar, last_checkpoint
     from arenarl.run.timing import timed

@@ -100,7 +100,7 @@ def sft_path(taught, tmp_path_factory) -> Path:
 def policy_path(sft_path, compact, tmp_path_factory) -> str:
     """A folder with a random two-layer Qwen3 and a tokenizer trained on `taught`."""
     from arenarl.config.schema import PolicyConfig, ScratchConfig
-    from arenarl.rollout.policy import prepare_initial_policy
+    from arenarl.rollout.scratch_policy import prepare_initial_policy
     from arenarl.training.sft_data import training_texts
 
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1}

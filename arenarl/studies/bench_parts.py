@@ -38,6 +38,7 @@ from arenarl.judges.judge import Verdict
 from arenarl.plan import memory
 from arenarl.rollout import policy as policies
 from arenarl.rollout.generation import GeneratedTurn, TurnRequest
+from arenarl.rollout.scratch_policy import build_scratch_model, scratch_config, train_tokenizer
 from arenarl.system.event_loops import LoopThread
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.ranking import Match, Ranking
@@ -117,18 +118,18 @@ def _world_tokenizer(config: Config, queries: list[Query]) -> PreTrainedTokenize
     teacher = Teacher(environment.world, environment)
     trajectories = [teacher.solve(query, random.Random(index), 0.5) for index, query in enumerate(queries)]
     texts = [message["content"] for trajectory in trajectories for message in as_text(trajectory.messages)]
-    return policies.train_tokenizer(texts, environment.tools, config.policy.scratch.vocab_size)
+    return train_tokenizer(texts, environment.tools, config.policy.scratch.vocab_size)
 
 
 def _random_model(config: Config, shape: str, tokenizer: PreTrainedTokenizerBase) -> Qwen3ForCausalLM:
     torch.manual_seed(config.seed)
     if shape not in SHAPES:
-        return policies.build_scratch_model(config.policy.scratch, tokenizer).to(getattr(torch, config.policy.dtype))
+        return build_scratch_model(config.policy.scratch, tokenizer).to(getattr(torch, config.policy.dtype))
     sizes = SHAPES[shape]
     layer = (sizes.hidden, sizes.intermediate, sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_dim)
     scratch = ScratchConfig(*layer, rope_theta=1e6, max_positions=40960)
     # the model's full vocabulary, although the tokenizer uses a part of it
-    full = policies.scratch_config(scratch, tokenizer, vocab_size=sizes.vocabulary, dtype=config.policy.dtype)
+    full = scratch_config(scratch, tokenizer, vocab_size=sizes.vocabulary, dtype=config.policy.dtype)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):  # drawing the weights on a CPU is slow
         return Qwen3ForCausalLM._from_config(full)
 

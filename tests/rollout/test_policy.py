@@ -31,8 +31,8 @@ from arenarl.rollout.policy import (
     require_trainable,
     save_policy,
     sequence_limit,
-    train_tokenizer,
 )
+from arenarl.rollout.scratch_policy import train_tokenizer
 from arenarl.system.errors import UserError
 from arenarl.trajectory import assistant_text
 

@@ -15,7 +15,7 @@ from arenarl.config.load import load_config
 from arenarl.domains.environments import environment_maker
 from arenarl.domains.prepared import split_hashes
 from arenarl.rollout.instances import temporary_environment
-from arenarl.rollout.policy import prepare_initial_policy
+from arenarl.rollout.scratch_policy import prepare_initial_policy
 from arenarl.rollout.system_prompt import prompt_name, system_prompt
 from arenarl.run.checkpoints import last_checkpoint
 from arenarl.run.marks import policy_file
