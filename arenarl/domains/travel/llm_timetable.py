@@ -71,9 +71,9 @@ class LLMTimetable:
         messages = [{"role": "system", "content": texts["system"].strip()}, {"role": "user", "content": request}]
         schema = Flights if kind == "flight" else Trains
         reply = await self.client.ask(self.llm, messages, schema, texts["again"], about=f"{kind} {date}")
-        return reply and [self._journey(kind, date, from_city, to_city, ticket) for ticket in reply.journeys]
+        return reply and [self._journey(kind, ticket) for ticket in reply.journeys]
 
-    def _journey(self, kind: str, date: str, from_city: str, to_city: str, ticket: _Journey) -> Journey:
+    def _journey(self, kind: str, ticket: _Journey) -> Journey:
         transfer = getattr(ticket, "transfer_city", None)
         if transfer and (city := self.world.find_city(transfer)):
             transfer = city.key
@@ -81,4 +81,4 @@ class LLMTimetable:
         times = (ticket.departure_time, ticket.arrival_time, minutes, ticket.price_yuan)
         # in the run's language only
         terminals = (ticket.departure_terminal,) * 2 + (ticket.arrival_terminal,) * 2
-        return Journey(kind, ticket.number, date, from_city, to_city, *times, *terminals, transfer)
+        return Journey(kind, ticket.number, *times, *terminals, transfer)

@@ -38,9 +38,6 @@ class City:
         return self.lon, self.lat
 
 
-Leg = tuple[str, City, City]  # (date, start, end)
-
-
 @dataclass(frozen=True, slots=True)
 class Poi:
     """A place. `tags`: one or two of PREFERENCES; "cheap", "late" and "top" hold among its city's places of a kind."""
@@ -71,9 +68,6 @@ class Journey:
 
     kind: str
     number: str
-    date: str
-    from_city: str
-    to_city: str
     departs: str
     arrives: str
     minutes: int
@@ -141,7 +135,7 @@ class World:
             minutes = round(40 + km / 750 * 60) + rng.randint(0, 15)
             price = (220 + 0.55 * km) * rng.uniform(0.45, 1.3)
             name = rng.choice(("CA", "MU", "CZ", "HU")) + str(number)
-            journeys.append(_make_journey(rng, "flight", name, (date, start, end), minutes, price))
+            journeys.append(_make_journey(rng, "flight", name, (start, end), minutes, price))
         return sorted(journeys, key=lambda journey: (journey.departs, journey.number))
 
     def trains(self, date: str, from_city: str, to_city: str) -> list[Journey]:
@@ -159,7 +153,7 @@ class World:
             letter, speed_kmh, yuan_per_km = rng.choice((("G", 250, 0.46), ("D", 210, 0.36)))
             minutes = round(km / speed_kmh * 60) + 4 * int(km // 250) + 5 + (rng.randint(30, 60) if via else 0)
             price = (20 + yuan_per_km * km) * rng.uniform(0.85, 1.15) * (0.75 if via else 1)
-            journeys.append(_make_journey(rng, "train", f"{letter}{number}", (date, start, end), minutes, price, via))
+            journeys.append(_make_journey(rng, "train", f"{letter}{number}", (start, end), minutes, price, via))
         return sorted(journeys, key=lambda journey: (journey.departs, journey.number))
 
     def journeys(self, date: str, from_city: str, to_city: str) -> list[Journey]:
@@ -244,17 +238,17 @@ def _draw_point(rng: random.Random, city: City) -> Point:
 
 
 def _make_journey(
-    rng: random.Random, kind: str, number: str, leg: Leg, minutes: int, price: float, via: str | None = None
-) -> Journey:
-    date, start, end = leg
+    rng: random.Random, kind: str, number: str, cities: tuple[City, City], minutes: int, price: float,
+    via: str | None = None,
+) -> Journey:  # fmt: skip
     minutes = 5 * round(minutes / 5)  # timetables have steps of five minutes
     latest = 23 * 60 + 50 - minutes
     departs = rng.randint(min(6 * 60, latest), latest) // 5 * 5
     terminal = "airport" if kind == "flight" else "station"
-    terminals = [getattr(city, f"{terminal}_{language}") for city in (start, end) for language in ("en", "zh")]
+    terminals = [getattr(city, f"{terminal}_{language}") for city in cities for language in ("en", "zh")]
     times = _clock(departs), _clock(departs + minutes), minutes
     price_yuan = max(20, 10 * round(price / 10))
-    return Journey(kind, number, date, start.key, end.key, *times, price_yuan, *terminals, via)
+    return Journey(kind, number, *times, price_yuan, *terminals, via)
 
 
 def _clock(minutes: int) -> str:
