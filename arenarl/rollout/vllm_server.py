@@ -124,12 +124,14 @@ class VLLMServer:
         timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_REQUEST_S)
         connector = aiohttp.TCPConnector(force_close=True)
         try:
-            async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
-                async with session.request(method, self.url + path, json=body) as reply:
-                    if reply.status != 200:
-                        raise self._refusal(path, reply.status, await reply.text())
-                    is_json = reply.content_type == "application/json" and await reply.read()
-                    return read(await reply.json() if is_json else None)
+            async with (
+                aiohttp.ClientSession(timeout=timeout, connector=connector) as session,
+                session.request(method, self.url + path, json=body) as reply,
+            ):
+                if reply.status != 200:
+                    raise self._refusal(path, reply.status, await reply.text())
+                is_json = reply.content_type == "application/json" and await reply.read()
+                return read(await reply.json() if is_json else None)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             is_late = isinstance(error, TimeoutError)
             problem = f"did not answer within {timeout_s:.0f} s" if is_late else f"cannot be reached ({error})"

@@ -12,6 +12,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import partial
+from itertools import pairwise
 from typing import Any, Self
 
 from arenarl.config.schema import EnvironmentConfig
@@ -106,7 +107,7 @@ class TravelEnvironment:
         route = self.world.route(points, mode)
         if self.is_compact:
             return f"{mode} {_show_route(route)['distance']} {route.minutes}min ¥{route.cost_yuan}"
-        legs = [self.world.route(leg, mode) for leg in zip(points, points[1:], strict=False)]
+        legs = [self.world.route(leg, mode) for leg in pairwise(points)]
         return _to_json({"route": _show_route(route), "legs": [_show_route(leg) for leg in legs] if via_texts else []})
 
     def _universal_search(self, query: str) -> str:

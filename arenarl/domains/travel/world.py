@@ -9,6 +9,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import asin, cos, pi, radians, sin, sqrt
 
 from arenarl.domains.travel.names import CATEGORIES, CITY_ROWS, PREFERENCES, PREFIXES, PRICES_YUAN, STREETS
@@ -162,7 +163,7 @@ class World:
 
     def route(self, points: Sequence[Point], mode: str) -> Route:
         """Return the route through all points: the sum of its legs, each with its own fare and waiting time."""
-        legs = [_make_leg(start, end, mode) for start, end in zip(points, points[1:], strict=False)]
+        legs = [_make_leg(start, end, mode) for start, end in pairwise(points)]
         kilometres = round(sum(leg.distance_km for leg in legs), 1)
         return Route(mode, kilometres, sum(leg.minutes for leg in legs), sum(leg.cost_yuan for leg in legs))
 
