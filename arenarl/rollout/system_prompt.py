@@ -80,13 +80,13 @@ def _say_prompt(text: str | None, origin: str) -> None:
 
 def _resolve(config: Config, stage: str) -> tuple[str | None, str]:
     """Return (prompt, origin); the origin is "" if the config sets the prompt or a policy from scratch has none."""
-    text, path = config.rollout.system_prompt, config.rollout.system_prompt_file
-    if path:
-        path = prompt_file(path)
-    if path and not (text := text_of_file(path).strip()):
+    if file := config.rollout.system_prompt_file:
+        path = prompt_file(file)
+        if text := text_of_file(path).strip():
+            return text, ""
         raise UserError(f"rollout.system_prompt: {path} is empty; write none for no system prompt")
-    if text is not None:
-        return None if text == "none" and not path else text.strip(), ""
+    if (text := config.rollout.system_prompt) is not None:
+        return None if text == "none" else text.strip(), ""
     model, starts = config.policy.model, [config.policy.model]
     if stage != "sft":
         model, starts = config.rl.init or model, [config.sft_policy, None if config.rl.init else model]

@@ -114,6 +114,8 @@ class Watcher:
         outcome_of = {id(group): outcome for group, outcome in zip(groups, outcomes, strict=True)}
         for pending in self._pending:
             pending.outcome = pending.outcome or outcome_of.get(id(pending.group))
+            if pending.step < step - LATE_STEPS:
+                pending.scores.cancel()
         is_late = any(pending.step < step for pending in self._pending)
         return self._take(step, wait_s=0.0 if is_late else GRACE_S)
 
@@ -125,9 +127,6 @@ class Watcher:
 
     def _take(self, step: float, wait_s: float) -> dict[str, list[float]]:
         wait([pending.scores for pending in self._pending], timeout=wait_s)
-        for pending in self._pending:
-            if pending.step < step - LATE_STEPS and step < math.inf:
-                pending.scores.cancel()
         ended = [pending for pending in self._pending if pending.scores.done()]
         self._pending = [pending for pending in self._pending if pending not in ended]
         groups = [pending.watched() for pending in ended]
