@@ -206,8 +206,8 @@ def evaluate(place: Workplace) -> Figures:
     return {f"{policy} {name}": summary[policy]["sampled"][name]["mean"] for policy in ("sft", "rl") for name in names}
 
 
-def two_steps(name: str, config: str, keys: Figures) -> "Measure":
-    """Return a part that trains a config for two steps, with `keys` changed."""
+def two_steps(name: str, config: str, keys: Figures, limit_s: float = 60) -> "Part":
+    """Return the part of this name: train a config for two steps, with `keys` changed."""
 
     def measure(place: Workplace) -> Figures:
         if name == "vllm" and importlib.util.find_spec("vllm") is None:
@@ -216,7 +216,7 @@ def two_steps(name: str, config: str, keys: Figures) -> "Measure":
         folder = place.stage(f"{name}/rl")
         return _loss_figures(folder, "round1") if keys == OFFLINE else _rl_figures(folder, 2)
 
-    return measure
+    return Part(name, measure, limit_s, (f"runs/{name}",))
 
 
 def _last_line(log: str) -> Figures:
@@ -268,8 +268,8 @@ PARTS = (
     Part("evaluate", evaluate, 60, ("runs/quickstart/evaluate",)),
     Part("smollm2_135m", bench("travel/smollm2_135m.yaml", SMOLLM2, pairs=2, short=ONE_LAYER, keys=LORA), 120),
     Part("tiny", bench("quickstart.yaml", "tiny", pairs=3, groups=8), 100),
-    Part("ppo", two_steps("ppo", "methods/ppo.yaml", {}), 60, ("runs/ppo",)),
-    Part("dpo", two_steps("dpo", "methods/dpo.yaml", OFFLINE), 60, ("runs/dpo",)),
-    Part("agentevol", two_steps("agentevol", "methods/agentevol.yaml", OFFLINE), 60, ("runs/agentevol",)),
-    Part("vllm", two_steps("vllm", "quickstart.yaml", {"rollout.backend": "vllm"}), 150, ("runs/vllm",)),
+    two_steps("ppo", "methods/ppo.yaml", {}),
+    two_steps("dpo", "methods/dpo.yaml", OFFLINE),
+    two_steps("agentevol", "methods/agentevol.yaml", OFFLINE),
+    two_steps("vllm", "quickstart.yaml", {"rollout.backend": "vllm"}, limit_s=150),
 )
