@@ -12,7 +12,6 @@ Writes results/ranking_fidelity/grid.json and a figure. Simulated throughout; no
 import time
 from itertools import product
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -37,12 +36,6 @@ COLOURS = [LINES[1]["color"], "white", LINES[0]["color"]]
 DIVERGING = LinearSegmentedColormap.from_list("pointwise to tournament", COLOURS)
 
 
-def cell(*settings: Any) -> tuple[list[Row], float]:
-    """Return `cell_rows` and the CPU seconds they took."""
-    start = time.process_time()
-    return cell_rows(*settings), time.process_time() - start
-
-
 def cell_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> list[Row]:
     """Return a row for each topology and ranking: its tau, the tau of as many pointwise calls, and the difference."""
     tallies = simulated.simulate(kind, strength, size, groups, seed)
@@ -60,10 +53,9 @@ def cell_rows(kind: str, strength: float, size: int, groups: int, seed: int) -> 
 
 def run(size: int, groups: int, seed: int, processes: int) -> Row:
     """Return the rows of all cells. Every cell has its own seed, so the order of the cells does not matter."""
-    jobs = [(cell, *model, size, groups, seed) for model in product(NOISE, STRENGTHS)]
+    jobs = [(cell_rows, *model, size, groups, seed) for model in product(NOISE, STRENGTHS)]
     results = simulated.run_jobs("noise grid", jobs, processes)
-    rows, seconds = zip(*(results[job] for job in jobs), strict=True)
-    return {"core_seconds": round(sum(seconds)), "rows": [row for of_cell in rows for row in of_cell]}
+    return {"rows": [row for job in jobs for row in results[job]]}
 
 
 def rows_of_method(grid: Row, topology: str, params: str, ranking: str) -> dict[tuple[str, float], Row]:
@@ -127,12 +119,14 @@ def main() -> None:
     parser = simulated.study_parser(__doc__, "groups in a cell")
     parser.add_argument("--size", type=in_range(int, 3), default=8, help="group size")
     arguments = parser.parse_args()
+    start = time.perf_counter()
     results = run(arguments.size, arguments.groups, arguments.seed, arguments.processes)
+    results = {"seconds": round(time.perf_counter() - start)} | results
     grid = simulated.write_study(arguments, "grid.json", results, "noise_grid", draw)
     print("Kendall's tau minus that of as many pointwise calls, by the strength of the noise; ± half the 95 % interval")
     print(markdown_table(grid))
     written = f"{arguments.out}/grid.json, noise_grid.png and .svg"
-    print(f"groups and judges are simulated; {grid['core_seconds']} s of one core; written: {written}")
+    print(f"groups and judges are simulated; {grid['seconds']} s; written: {written}")
 
 
 if __name__ == "__main__":
