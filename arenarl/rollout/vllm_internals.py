@@ -1,16 +1,14 @@
 """vLLM's private parts, so that an upgrade changes only this file.
 
-The code was tested with vLLM `VERSION`; other versions are refused. `INTERNALS` lists the names that the code uses
-beyond the documented `LLM` and `SamplingParams`; `missing_internals` returns the names that a version lacks.
+The code was tested with vLLM `VERSION`; other versions are refused. tests/rollout/test_vllm.py lists the private names,
+and fails for each name that a version lacks.
 """
 
 import importlib.util
-import inspect
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.metadata import packages_distributions, version
 from typing import Any
 
@@ -19,15 +17,6 @@ import torch
 from arenarl.system.errors import UserError
 
 VERSION = "0.31.0"
-_ENGINE = ("add_request", "abort_request", "step", "has_unfinished_requests", "model_config", "vllm_config", "add_lora")
-INTERNALS = {  # module: names, or Class.attribute
-    "vllm._custom_ops": ["_supports_onednn"],
-    "vllm.distributed.parallel_state": ["get_tp_group", "GroupCoordinator.cpu_group", "GroupCoordinator.world_size"],
-    "vllm.entrypoints.launchers.api_server.entry": ["main"],
-    "vllm.exceptions": ["VLLMValidationError"],
-    "vllm.lora.request": ["LoRARequest"],
-    "vllm.v1.engine.llm_engine": [f"LLMEngine.{name}" for name in _ENGINE],
-}
 
 
 def require_vllm(setting: str = "rollout.backend=vllm") -> None:
@@ -42,24 +31,6 @@ def require_vllm(setting: str = "rollout.backend=vllm") -> None:
     installed = {version(package).partition("+")[0] for package in packages_distributions().get("vllm", [])}
     if others := installed - {VERSION}:
         raise UserError(f"{setting}: vLLM {others.pop()} is installed, and this project needs {VERSION}; {install}")
-
-
-def missing_internals() -> list[str]:
-    """Return a sentence for each of `INTERNALS` that the installed vLLM lacks."""
-    missing = [
-        f"{module}.{name}" for module, names in INTERNALS.items() for name in names if not _has_name(module, name)
-    ]
-    change = "and this version does not: change arenarl/rollout/vllm_internals.py"
-    return [f"vLLM {VERSION} had {name}, {change}" for name in missing]
-
-
-def _has_name(module: str, name: str) -> bool:
-    try:
-        place = import_module(module)
-    except ImportError:
-        return False
-    owner, _, attribute = name.partition(".")
-    return hasattr(place, owner) and (not attribute or attribute in inspect.getsource(getattr(place, owner)))
 
 
 def disable_onednn_packing() -> None:
