@@ -81,14 +81,13 @@ def main() -> None:
 
 def sft_arguments(config: Config, folder: Path):
     """Return TRL's arguments for the cold start (Appendix A). Starts the process group."""
-    import torch
     from trl import SFTConfig
 
     from arenarl.run.trainer_arguments import clip_norm, common_arguments, deepspeed_file, on_one_gpu, start_deepspeed
 
     sft = config.sft
     arguments = SFTConfig(
-        **common_arguments(config, folder, use_cpu=not torch.cuda.is_available()),
+        **common_arguments(config, folder),
         num_train_epochs=1,  # the dataset contains all epochs
         learning_rate=sft.learning_rate,
         lr_scheduler_type=sft.lr_scheduler,

@@ -28,11 +28,13 @@ MOST_WEIGHTS = 0.02  # standard deviation of initial weights in transformers
 LONGEST_WAIT_S = 6 * 3600  # longest wait of a process for the other processes; then the run fails. Our choice
 
 
-def common_arguments(config: Config, folder: Path, use_cpu: bool) -> dict[str, Any]:
+def common_arguments(config: Config, folder: Path) -> dict[str, Any]:
     """Return the arguments of a trainer that writes its checkpoints into `folder`."""
+    import torch  # imported late: the checks of a config do not need it
+
     return {
         "output_dir": str(folder),
-        "use_cpu": use_cpu,
+        "use_cpu": not torch.cuda.is_available(),
         "bf16": config.policy.dtype == "bfloat16",
         "seed": config.seed,
         "optim": "adamw_torch",

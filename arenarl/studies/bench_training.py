@@ -167,7 +167,7 @@ class Bench:
                 on_reward(step.batch.judgings[-1])
             return our_reward(**columns)
 
-        arguments = adapter.grpo_arguments(config, self.folder / "trainer", 1, use_cpu=not torch.cuda.is_available())
+        arguments = adapter.grpo_arguments(config, self.folder / "trainer", 1)
         arguments.save_strategy = SaveStrategy.NO
         trainer = OwnTokensTrainer(
             model=self.policy,

@@ -45,7 +45,7 @@ def make_trainer(
     between_steps = BetweenSteps(config.rl.eval_steps, step, curve)
     defaults = {
         "model": policy,
-        "args": grpo_arguments(config, step.folder, process_count(), use_cpu=not torch.cuda.is_available()),
+        "args": grpo_arguments(config, step.folder, process_count()),
         "train_dataset": prompt_dataset(queries, config),
         "processing_class": step.engine.tokenizer,
         "rollout_func": step.rollout_func,
@@ -67,7 +67,7 @@ def make_trainer(
     return trainer
 
 
-def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) -> GRPOConfig:
+def grpo_arguments(config: Config, folder: Path, processes: int) -> GRPOConfig:
     """Return TRL's arguments for Eqs. 7 and 8, as the `rl` keys change them.
 
     Starts the process group. The mean of TRL's losses over the processes is the mean over all trajectories of the step.
@@ -77,7 +77,7 @@ def grpo_arguments(config: Config, folder: Path, processes: int, use_cpu: bool) 
     micro_batches = rl.groups // processes * rollout.group_size // rl.micro_batch_size
     scale_rewards, _ = method.for_trl(rl)
     arguments = GRPOConfig(
-        **common_arguments(config, folder, use_cpu),
+        **common_arguments(config, folder),
         max_steps=rl.steps,
         learning_rate=rl.learning_rate,
         lr_scheduler_type=rl.lr_scheduler,

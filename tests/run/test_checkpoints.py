@@ -56,7 +56,7 @@ def test_two_complete_checkpoints_and_the_users_own_folders_are_kept(save, tmp_p
     assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-140")
     assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-100", "checkpoint-140", *others}
     # transformers' rotation deletes any checkpoint-… folder, and earlier
-    assert common_arguments(Config(), tmp_path, True).get("save_total_limit") is None
+    assert common_arguments(Config(), tmp_path).get("save_total_limit") is None
 
 
 def test_a_damaged_checkpoint_is_renamed_if_an_older_one_is_sound(save, tmp_path, capsys):

@@ -35,7 +35,7 @@ def two_gpus(monkeypatch):
 def test_a_process_without_a_launcher_trains_the_whole_policy_on_the_first_gpu(two_gpus, tmp_path, stage):
     config = load_config(ROOT / "configs" / "quickstart.yaml", ["wandb.mode=disabled", "sft.deepspeed=null"])
     is_sft = stage == "sft"
-    arguments = sft_arguments(config, tmp_path) if is_sft else grpo_arguments(config, tmp_path, 1, use_cpu=False)
+    arguments = sft_arguments(config, tmp_path) if is_sft else grpo_arguments(config, tmp_path, 1)
     assert str(arguments.device) == "cuda:0" and arguments.n_gpu == 1
     assert arguments.train_batch_size == arguments.per_device_train_batch_size
     assert arguments.model_init_kwargs["device_map"] is None

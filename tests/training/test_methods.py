@@ -265,7 +265,7 @@ def test_every_yaml_gives_valid_trainer_arguments(path, tmp_path):
     config = load_config(path, ["wandb.mode=disabled"])
     check_groups(config, processes=2)
     config.rl.deepspeed = None  # DeepSpeed would start a process group
-    arguments = adapter.grpo_arguments(config, tmp_path, processes=1, use_cpu=True)
+    arguments = adapter.grpo_arguments(config, tmp_path, processes=1)
     rl, rows = config.rl, config.rl.groups * config.rollout.group_size
     assert arguments.generation_batch_size == rows and arguments.num_generations == config.rollout.group_size
     rows_per_update = arguments.gradient_accumulation_steps * arguments.per_device_train_batch_size

@@ -75,11 +75,10 @@ def offline_arguments(config: Config, folder: Path, trajectories: int = 1) -> di
     from arenarl.run.trainer_arguments import common_arguments
     from arenarl.system.progress import process_count
 
-    rl, use_cpu = config.rl, not torch.cuda.is_available()
-    share = rl.batch_size // process_count()
-    most = 1 if use_cpu else max(1, min(rl.micro_batch_size // trajectories, share))
+    rl, share = config.rl, config.rl.batch_size // process_count()
+    most = max(1, min(rl.micro_batch_size // trajectories, share)) if torch.cuda.is_available() else 1
     size = next(size for size in range(most, 0, -1) if share % size == 0)  # so that steps have batch_size examples
-    return common_arguments(config, folder, use_cpu) | {
+    return common_arguments(config, folder) | {
         "num_train_epochs": 1,
         "learning_rate": rl.learning_rate,
         "lr_scheduler_type": rl.lr_scheduler,
