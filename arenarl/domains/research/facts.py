@@ -16,7 +16,7 @@ from arenarl.domains.stated_facts import place_of
 
 SUBJECT, OBJECT = "<subject>", "<object>"  # placeholders in a pattern for the two entities of a fact
 _MONTH = r"(?:January|February|March|April|May|June|July|August|September|October|November|December)"
-_DATE = rf"(\bon )?(?:\b\d{{1,2}} )?(?:{_MONTH} )?(?:\d{{1,2}}, )?\b(1\d{{3}}|20\d{{2}})\b(?!,\d)"
+_DATE = rf"(\bon )?(?:(?:\b\d{{1,2}} )?{_MONTH} (?:\d{{1,2}}, )?)?\b(1\d{{3}}|20\d{{2}})\b(?!,\d)"
 _DATE_OR_NUMBER = re.compile(rf"{_DATE}|\b\d{{1,3}}(?:,\d{{3}})+\b|\b\d+\b")
 _PRONOUN = re.compile(r"^(?:He|She|It|They)\b")
 _THIRDS = (("early ", 0, 3), ("mid-", 4, 6), ("late ", 7, 9))  # thirds of a decade: word, first and last digit
