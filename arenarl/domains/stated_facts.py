@@ -68,7 +68,7 @@ _CHINESE_HOURS = ("零", *"一二三四五六七八九十", "十一", "十二")
 _AFTER_NOON = r"中午|下午|晚上|傍晚|(?<![最早])晚"  # 最晚9:30 is "at the latest"
 # without a time of day before it, 一点 means "a bit"
 _CHINESE_NUMERAL = re.compile(r"(?<=上午|早上|中午|下午|晚上|傍晚|凌晨)\s?(十[一二]?|[一二两三四五六七八九])(?=点)")
-_CHINESE_CLOCK = re.compile(rf"({_AFTER_NOON})?(?<![\d.])(\d{{1,2}})点(?:(\d{{1,2}})分|(半))?")
+_CHINESE_CLOCK = re.compile(r"(?<![\d.])(\d{1,2})点(?:(\d{1,2})分|(半))?")
 # 下午2:00-4:00
 _CHINESE_COLON = re.compile(rf"({_AFTER_NOON})\s?(\d{{1,2}}):(\d\d)(?:({DASH})(\d{{1,2}}):(\d\d))?{_END}")
 _LETTER = r"[^\W\d_\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"  # of a script with spaces between words
@@ -107,15 +107,16 @@ def read_facts(text: str) -> Iterator[Fact]:
 def with_clocks(text: str) -> str:
     """Rewrite clock times such as 5:30 pm, 5:30-6 pm, 下午5点半, 下午五点 and 下午5：30 as 17:30.
 
-    >>> with_clocks("5:30-6 pm, 11-1 PM, 下午五点半, 下午5：30-6:00")
-    '17:30-18:00, 11:00-13:00,  17:30 , 17:30-18:00'
+    >>> with_clocks("5:30-6 pm, 11-1 PM, 下午五点半, 下午5：30-6:00, 下午2点到4点")
+    '17:30-18:00, 11:00-13:00, 17:30 , 17:30-18:00, 14:00 到16:00 '
     """
     text = _SHARED_MERIDIEM.sub(_clock_of_shared, _WIDE_COLON.sub(":", text))
     text = _TWELVE_HOURS.sub(
         lambda match: f"{int(match[1]) % 12 + 12 * (match[3].lower() == 'p'):02d}:{match[2] or '00'}", text
     )
     text = _CHINESE_NUMERAL.sub(lambda match: str(_CHINESE_HOURS.index(match[1].replace("两", "二"))), text)
-    return _CHINESE_COLON.sub(_clock_of_colon, _CHINESE_CLOCK.sub(_clock_of_chinese, text))
+    text = _CHINESE_CLOCK.sub(lambda match: f"{match[1]}:{30 if match[3] else int(match[2] or 0):02d} ", text)
+    return _CHINESE_COLON.sub(_clock_of_colon, text)
 
 
 def clocks_of(text: str) -> list[int]:
@@ -272,10 +273,5 @@ def _clock_of_colon(match: re.Match) -> str:
     return f"{start:02d}:{match[3]}{match[4]}{end:02d}:{match[6]}"
 
 
-def _after_noon(word: str | None, hour: int) -> int:
-    return hour + 12 * (word is not None and hour < (4 if word == "中午" else 12))
-
-
-def _clock_of_chinese(match: re.Match) -> str:
-    hour = _after_noon(match[1], int(match[2]))
-    return f" {hour:02d}:{30 if match[4] else int(match[3] or 0):02d} "
+def _after_noon(word: str, hour: int) -> int:
+    return hour + 12 * (hour < (4 if word == "中午" else 12))

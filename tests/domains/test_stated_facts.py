@@ -24,6 +24,7 @@ from arenarl.domains.stated_facts import clocks_of, read_facts, with_clocks
     ("今晚8点，晚上9:30", [20 * 60, 21 * 60 + 30]),
     ("2:30 p.m., 12 AM, 下午2点", [14 * 60 + 30, 0, 14 * 60]),
     ("晚上七点半，晚上7：00，下午2:00-4:00", [19 * 60 + 30, 19 * 60, 14 * 60, 16 * 60]),
+    ("下午2点半到4点，上午9点至下午五点", [14 * 60 + 30, 16 * 60, 9 * 60, 17 * 60]),
     ("1:23:45", []),
 ])  # fmt: skip
 def test_clock_times_are_found_in_every_spelling(text, clocks):
