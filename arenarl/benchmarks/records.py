@@ -7,7 +7,6 @@ error that names file, line and field.
 import base64
 import csv
 import io
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from arenarl.system.errors import UserError, missing, one_line
 from arenarl.system.user_input import check_zip, first_problem, lines_of, text_of_file
-from arenarl.trajectory import MAX_RECORD_NESTING, composed, is_blank, json_problem, parse_json, storable
+from arenarl.trajectory import MAX_RECORD_NESTING, composed, is_blank, json_problem, parse_json, storable_json
 
 
 def _check_written(text: str) -> str:
@@ -107,8 +106,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _parse(text: str, where: str) -> Any:
     try:
-        parsed = parse_json(text, MAX_RECORD_NESTING)
-        return json.loads(storable(json.dumps(parsed, ensure_ascii=False)))
+        return storable_json(parse_json(text, MAX_RECORD_NESTING))
     except ValueError as error:
         raise UserError(f"{where} is not JSON: {json_problem(error)}; download the file again") from error
 

@@ -29,7 +29,7 @@ from arenarl.config.schema import LLMConfig
 from arenarl.system.errors import UserError, raise_open_file_limit
 from arenarl.system.masking import mask, replace_values
 from arenarl.system.user_input import first_problem
-from arenarl.trajectory import storable, text_of
+from arenarl.trajectory import storable, storable_json, text_of
 
 if TYPE_CHECKING:
     import aiohttp
@@ -312,7 +312,7 @@ def read_completion(body: bytes) -> Completion:
     try:
         reply = json.loads(body)
         if _SURROGATE.search(body):
-            reply = json.loads(storable(json.dumps(reply, ensure_ascii=False)))
+            reply = storable_json(reply)
     except (ValueError, RecursionError):
         raise NoCompletion(_reason(body, "not JSON")) from None
     tokens = _tokens(reply)

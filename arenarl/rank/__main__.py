@@ -33,6 +33,7 @@ from arenarl.system.errors import UserError, run_cli
 from arenarl.system.progress import Bar
 from arenarl.system.yaml_text import read_yaml
 from arenarl.tournament.topologies import paper_calls
+from arenarl.trajectory import storable
 
 _ESTIMATED = 50  # groups whose prompts are built for the estimate
 _SHOWN = 5
@@ -190,7 +191,7 @@ def _conclude(arguments: argparse.Namespace, candidates: Candidates, ranker: Ran
     if arguments.report:
         from arenarl.rank.page import write_page
 
-        title = arguments.candidates.name
+        title = storable(arguments.candidates.name)
         write_page(arguments.report, title, pairs(), arguments.language, ranker.judge_name, arguments.topology)
         print(f"written: {arguments.report}")
     if calls and calls == failed:

@@ -16,7 +16,7 @@ from arenarl.system.atomic_files import hash_files, to_json
 from arenarl.system.errors import UserError
 from arenarl.system.user_input import is_stream, lines_of
 from arenarl.tournament.ranking import Match
-from arenarl.trajectory import MAX_RECORD_NESTING, json_problem, parse_json, storable
+from arenarl.trajectory import MAX_RECORD_NESTING, json_problem, parse_json, storable_json
 from arenarl.trajectory.chats import Chat
 
 if sys.platform != "win32":
@@ -87,7 +87,7 @@ def _numbered(path: Path) -> Iterator[tuple[int, str]]:
 def _read_line(number: int, text: str) -> Group:
     """Parse one line. Raises ValueError if it is malformed."""
     try:
-        record = parse_json(storable(text), MAX_RECORD_NESTING)
+        record = storable_json(parse_json(text, MAX_RECORD_NESTING))
     except ValueError as error:
         raise ValueError(f"not JSON: {json_problem(error)}") from error
     if not isinstance(record, dict):
@@ -158,7 +158,7 @@ class RankFile:
         return size
 
     def write(self, record: dict[str, Any]) -> None:
-        self._file.write((to_json(record) + "\n").encode("utf-8", "replace"))
+        self._file.write((to_json(record) + "\n").encode())
         self._file.flush()
 
     def close(self) -> None:

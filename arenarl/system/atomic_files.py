@@ -1,7 +1,7 @@
 """Write files that appear whole or not at all, so that a killed run leaves only readable files.
 
 Several processes may write one file at once: each writes to its own temporary path, and the last to finish wins.
-JSON output follows the standard, even if a policy, a judge or a tool produced NaN.
+JSON output follows the standard, even if a policy, a judge or a tool produced NaN or half a character.
 """
 
 import hashlib
@@ -93,15 +93,17 @@ def _validator(form: Any) -> Any:
 
 
 def to_json(value: Any, **options: Any) -> str:
-    """Like `json.dumps`, with `null` for NaN and the infinities, as in JavaScript.
+    """Like `json.dumps`, with `null` for NaN and the infinities, as in JavaScript, and `?` for a lone surrogate, which
+    no file can contain.
 
-    >>> to_json({"x": [1.5, float("nan")], "y": json.loads("1e999")})
-    '{"x": [1.5, null], "y": null}'
+    >>> to_json({"x": [1.5, float("nan")], "y": json.loads("1e999"), "z": "\\ud83d"})
+    '{"x": [1.5, null], "y": null, "z": "?"}'
     """
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, **options)
     except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, **options)
+        text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, **options)
+    return text.encode("utf-8", "replace").decode()
 
 
 def as_stored(value: Any) -> Any:

@@ -27,6 +27,15 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def storable_json(value: Any) -> Any:
+    """Return a parsed JSON value with `storable` texts.
+
+    >>> storable_json(json.loads('{"\\\\ud83d": ["\\\\ud83d\\\\ude00", 1]}'))
+    {'?': ['😀', 1]}
+    """
+    return json.loads(storable(json.dumps(value, ensure_ascii=False)))
+
+
 def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case; each Chinese character is a word.
 

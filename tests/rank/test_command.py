@@ -15,6 +15,7 @@ import time
 from contextlib import closing
 
 import pytest
+from hostile import HOSTILE
 from judge_servers import answering, completion, raw, serving, write_judge
 from shared_groups import score
 
@@ -151,6 +152,33 @@ def test_ranking_needs_nothing_that_windows_lacks(folder):
             assert done.returncode == 0, done.stderr
     assert len(answered) == 3 * 12
     assert [line["ranks"] for line in read("ranked.jsonl")] == list(map(true_ranks, numbers))
+
+
+def test_hostile_and_half_characters_reach_all_files(folder, monkeypatch):
+    """A text that was cut inside an emoji holds half of it, as does what a judge quotes; no file can contain that. The
+    name of the candidates' file is not UTF-8, as of a file from a Windows archive."""
+    lines = [{"prompt": f"P {text}", "id": text, "candidates": ["1", f"22{text}"]} for text in [*HOSTILE, "\ud83d"]]
+    lines.append({"messages": [{"role": "user", "content": "\ud83d"}], "candidates": [[], "\ud83d"]})
+    candidates = os.fsdecode(b"\xba\xf2.jsonl")
+    with open(candidates, "w", encoding="ascii") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    (folder / "judge_of_lengths.py").write_text(
+        "from arenarl.judges.judge import Verdict\n"
+        "class Length:\n"
+        "    def __init__(self, config): pass\n"
+        "    async def compare(self, query, first, second, repeat=0):\n"
+        "        (query.query + first.answer + second.answer).encode()\n"
+        "        scores = tuple({'a': min(10, len(of.answer))} for of in (first, second))\n"
+        "        return Verdict(scores, lambda scores: scores['a'], 'it says \\ud83d')\n"
+    )
+    (folder / "judge.yaml").write_text("name: judge_of_lengths:Length")
+    monkeypatch.syspath_prepend(folder)
+    main([candidates, "--judge", "judge.yaml", "--out", "ranked.jsonl", "--pairs", "pairs.jsonl", "--best", "best.jsonl",
+          "--report", "page.html"])  # fmt: skip
+    assert len(read("ranked.jsonl")) == len(lines) and len(read("best.jsonl")) == len(lines)
+    assert read("ranked.jsonl")[-2]["id"] == "?" and "it says ?" in (folder / "ranked.jsonl").read_text()
+    assert {"prompt": "P ?", "chosen": "22?", "rejected": "1"} in read("pairs.jsonl")
+    assert f"Prompts <small>{len(lines)}</small>" in (folder / "page.html").read_text()
 
 
 @pytest.mark.parametrize("text", ["store=other.sqlite", "seed=3", "max_failure_share=1", "matches"])
