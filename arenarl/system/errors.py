@@ -173,7 +173,8 @@ def keep_tracebacks(folder: Path) -> None:
 def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
     """Run a script's `main` and exit.
 
-    An error that the user can fix prints one line on stderr and exits with code 2; a bug exits with 1, Ctrl-C with 130.
+    An error that the user can fix prints one line on stderr and exits with code 2; a bug exits with 1, Ctrl-C with 130,
+    an output without a reader with 141.
     After Ctrl-C a line says that the command resumes, unless the script cannot resume (`goes_on` False).
     """
     global _traceback_folder
@@ -184,7 +185,9 @@ def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
-            _exit(0)  # as after `| head`: the reader has all it wanted
+            if _traceback_folder:  # a stage is at work
+                _report(f"error: the program that read this output has ended; {GO_ON}")
+            _exit(141)  # as any program before `| head`
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the message
         if progress := sys.modules.get("arenarl.system.progress"):  # importing it here would load tqdm
             progress.close_bars()
@@ -199,7 +202,7 @@ def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
 def _reader_is_gone() -> bool:
     """Return True if stdout has no reader. Then also redirect stdout to nowhere, so that Python's exit can flush it."""
     try:
-        sys.stdout.flush()
+        print(flush=True)  # a flush alone fails only if the text that failed before is still in Python's buffer
         return False
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -208,6 +211,9 @@ def _reader_is_gone() -> bool:
 
 def prepare_process() -> None:
     """Adapt a command to its machine: the parent process, the limit on files, the terminal's encoding, the home."""
+    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+        if getattr(sys, name) is None:  # closed by `>&-`; takes the number, which the next file would get
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
     end_with_parent()
     raise_open_file_limit()
     for stream in (sys.stdout, sys.stderr):

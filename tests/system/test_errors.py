@@ -326,6 +326,47 @@ def test_a_bug_stays_a_bug_unless_a_fixable_error_caused_it(bug, words, before, 
         assert explain(caught(before, error, how)) == expected
 
 
+STAGE = """
+import sys
+from pathlib import Path
+from arenarl.system.errors import keep_tracebacks, run_cli
+from arenarl.system.progress import Bar, say
+
+def main():
+    if "stage" in sys.argv:
+        keep_tracebacks(Path())
+    for _ in Bar("steps", 3).over(range(3)):
+        say("a line")
+        with open("file.txt", "w") as file:  # gets the lowest free number
+            print("only this", file=file)
+            print("a library's warning", file=sys.stderr)
+    Path("done").touch()
+
+run_cli(main)
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [[], ["stage"]])
+def test_an_output_without_a_reader_ends_a_command_and_a_stage_says_so(tmp_path, words, unbuffered):
+    """As with `| head -1`; containers often set PYTHONUNBUFFERED."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    options = {"capture_output": False, "stdout": writer, "stderr": subprocess.PIPE}
+    done = script(tmp_path, STAGE, *words, environment={"PYTHONUNBUFFERED": unbuffered}, **options)
+    os.close(writer)
+    line = f"error: the program that read this output has ended; {GO_ON}\n"
+    assert done.returncode == 141 and done.stderr.partition("left]\n")[2].endswith(line if words else "")
+    assert "Traceback" not in done.stderr and "bug" not in done.stderr and not (tmp_path / "done").exists()
+
+
+@pytest.mark.parametrize("closed", [[0], [1], [2], [0, 1, 2]])
+def test_a_command_without_standard_streams_runs_and_prints_into_no_file(tmp_path, closed):
+    done = script(tmp_path, STAGE, preexec_fn=lambda: [os.close(number) for number in closed])
+    assert done.returncode == 0 and (tmp_path / "done").exists(), done.stderr
+    assert (tmp_path / "file.txt").read_text() == "only this\n"
+
+
 def test_an_error_raised_from_itself_is_a_bug_like_any_other():
     bug = ValueError("a bug")
     bug.__cause__ = bug
