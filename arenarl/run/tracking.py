@@ -88,6 +88,9 @@ def start_tracking(config: Config, folder: Path) -> None:
         if config.wandb.mode == "auto" and not _is_installed():
             say("W&B is not installed, so no curves are logged")
         return
+    for name in [name for name, value in os.environ.items() if name.startswith("WANDB_") and not value.strip()]:
+        del os.environ[name]  # W&B refuses empty values, which container files pass on
+    os.environ["WANDB_MODE"] = chosen = mode(config.wandb)  # W&B reads it too, and refuses capitals
     os.environ.setdefault("WANDB_SILENT", "true")
     os.environ.setdefault("WANDB_INIT_TIMEOUT", "30")  # seconds until a stage goes on offline; W&B's default is 90
     for variable in ("WANDB_CACHE_DIR", "WANDB_DATA_DIR"):  # W&B's default is the home, which may be read-only
@@ -98,10 +101,11 @@ def start_tracking(config: Config, folder: Path) -> None:
     if not file.is_file():
         write_json(file, {"id": secrets.token_hex(8)})
     run_id = read_json(file, _Id, "restore it, or delete it: the stage then continues in a new W&B run").id
+    place = os.environ.get("WANDB_DIR", str(config.run_dir))
     start = partial(
         wandb.init,
         project=os.environ.get("WANDB_PROJECT", config.wandb.project),
-        dir=os.environ.get("WANDB_DIR", config.run_dir),
+        dir=place,
         group=config.run_name,
         job_type=folder.name,
         name=f"{config.run_name}-{folder.name}",
@@ -113,7 +117,7 @@ def start_tracking(config: Config, folder: Path) -> None:
     try:
         settings = wandb.Settings(x_transaction_log_flush_interval=FLUSH_EVERY_S)
         try:
-            start(mode=mode(config.wandb), settings=settings)
+            start(mode=chosen, settings=settings)
         except (wandb.Error, ValueError) as error:  # no network, or a refused or malformed key
             wandb.teardown()  # its service still holds the run
             say(f"W&B: {one_line(error)}; this stage is logged offline, and `wandb sync` can upload it later")
@@ -121,6 +125,8 @@ def start_tracking(config: Config, folder: Path) -> None:
     except (wandb.Error, ValueError) as error:
         how = "correct the environment variable WANDB_… that the error names, or set wandb.mode=disabled"
         raise UserError(f"W&B cannot start: {one_line(error)}; {how}") from error
+    if not Path(wandb.run.dir).is_relative_to(Path(place).resolve()):  # W&B's own warning is silenced
+        say(f"W&B: {place} is not writable; the log of this stage is in {wandb.run.dir}")
 
 
 def log(figures: dict[str, Any], step: int) -> None:

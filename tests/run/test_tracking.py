@@ -201,3 +201,23 @@ def test_without_a_connection_to_wandb_a_stage_is_logged_offline_and_writes_no_h
     assert done.returncode == 0, done.stderr
     assert "this stage is logged offline" in done.stdout and "0" * 40 not in done.stdout
     assert list(tmp_path.glob("runs/run/wandb/offline-run-*")) and not any((tmp_path / "home").iterdir())
+
+
+@pytest.mark.slow(seconds=12)
+@pytest.mark.parametrize("place", ["", "logs", "/proc/unwritable"])
+def test_blank_variables_are_unset_and_a_log_in_another_place_is_named(tmp_path, place):
+    """Container files pass variables on that nobody has set."""
+    names = "API_KEY BASE_URL CACHE_DIR ENTITY INIT_TIMEOUT NAME PROJECT RESUME RUN_GROUP RUN_ID SILENT TAGS".split()
+    variables = {f"WANDB_{name}": " " for name in names} | {"WANDB_MODE": "Offline", "WANDB_DIR": place}
+    variables |= {"TMPDIR": str(tmp_path / "temporary")}
+    (tmp_path / "temporary").mkdir()
+    program = UNREACHABLE.replace('mode="online"', 'mode="auto"')
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | ENVIRONMENT | variables, capture_output=True,
+        text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (log,) = tmp_path.rglob("offline-run-*")
+    expected = {"": tmp_path / "runs" / "run", "logs": tmp_path / "logs"}.get(place, tmp_path / "temporary")
+    assert log.parent == expected / "wandb"
+    assert (f"W&B: {place} is not writable; the log of this stage is in {log}" in done.stdout) == (place[:1] == "/")
