@@ -111,10 +111,10 @@ def _rank(arguments: argparse.Namespace) -> None:
     try:
         asyncio.run(_rank_all(ranker, candidates, out))
     finally:
-        out.close()
         if ranker.client:
             ranker.client.close()
             print(ranker.client.report(), flush=True)
+        out.close()  # last, because it fails again on a full disk
     _conclude(arguments, candidates, ranker)
 
 

@@ -25,7 +25,7 @@ from arenarl.system.errors import UserError, keep_tracebacks
 from arenarl.system.progress import is_main_process, quiet_libraries, say
 from arenarl.trajectory import read_steps
 
-_LOCKS: list[IO] = []  # open files whose locks this process holds
+_LOCKS: dict[Path, IO] = {}  # folder -> the open file whose lock this process holds
 
 
 def start_stage(
@@ -52,7 +52,7 @@ def start_stage(
         if start and has_begun(folder):
             refuse_other_start(folder, config, start, is_finished)
         if not is_finished:
-            _lock(folder)
+            lock_folder(folder)
             if start and has_begun(folder):
                 for name in ("curve", "groups", "metrics", "watch"):  # a damaged line raises here, not at a later step
                     if (path := folder / f"{name}.jsonl").exists():
@@ -90,8 +90,11 @@ def fix_randomness(config: Config) -> None:
     set_seed(config.seed)
 
 
-def _lock(folder: Path) -> None:
-    """Lock the stage's folder until this process ends: two runs would overwrite each other's checkpoints."""
+def lock_folder(folder: Path) -> None:
+    """Lock a stage's folder until this process ends: two runs would overwrite each other's files. Raises UserError if
+    another process holds the lock."""
+    if folder.resolve() in _LOCKS:
+        return
     lock = (folder / ".lock").open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -100,7 +103,7 @@ def _lock(folder: Path) -> None:
         raise UserError(f"{folder} is being written by another run; {how}") from None
     except OSError:
         say(f"{folder} is on a file system without locks; do not start this stage twice at once")
-    _LOCKS.append(lock)
+    _LOCKS[folder.resolve()] = lock
 
 
 def is_done(folder: Path) -> bool:

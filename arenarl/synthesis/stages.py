@@ -14,6 +14,7 @@ from typing import Any
 from arenarl.config.schema import Config
 from arenarl.judges.factory import make_judge
 from arenarl.llm.reply_store import cost_text
+from arenarl.run.stage import lock_folder
 from arenarl.synthesis import estimates
 from arenarl.synthesis.build import BUILT, Build
 from arenarl.synthesis.card import write_card
@@ -50,6 +51,7 @@ class Stage:
 def run(config: Config, wanted: Sequence[str]) -> Build:
     """Run the wanted stages in their order. Raises UserError if an earlier stage is not done."""
     build = Build(config, asks_models=any(not STAGES[name].is_last for name in wanted))
+    lock_folder(build.folder)
     keys = asdict(config)
     del keys["environment"]["timeout_s"]  # no file depends on it
     settings = {name: keys[name] for name in ("build", "data", "environment", "rollout")}

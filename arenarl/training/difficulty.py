@@ -86,7 +86,7 @@ def measure(config: Config) -> None:
     from arenarl.rollout.backends import make_policy_engine, require_backend
     from arenarl.rollout.policy import require_model
     from arenarl.run.processes import join_processes, own_share
-    from arenarl.run.stage import fix_randomness
+    from arenarl.run.stage import fix_randomness, lock_folder
     from arenarl.training.queries import pass_rate_file, read_rates, training_queries
 
     difficulty, path = config.rl.difficulty, config.pass_rates
@@ -100,6 +100,8 @@ def measure(config: Config) -> None:
         raise UserError(f"{config.data.folder}/rl_queries.jsonl {problem}; leave rl.difficulty.filter out")
     settings = rate_settings(config, policy)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if is_main_process():
+        lock_folder(path.parent)
     keep_tracebacks(path.parent)
     is_current = read_json(path.parent / "settings.json") == settings
     if problem := damage(path.parent, pass_rate_file):

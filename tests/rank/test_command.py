@@ -173,8 +173,8 @@ def test_hostile_and_half_characters_reach_all_files(folder, monkeypatch):
     )
     (folder / "judge.yaml").write_text("name: judge_of_lengths:Length")
     monkeypatch.syspath_prepend(folder)
-    main([candidates, "--judge", "judge.yaml", "--out", "ranked.jsonl", "--pairs", "pairs.jsonl", "--best", "best.jsonl",
-          "--report", "page.html"])  # fmt: skip
+    files = ["--out", "ranked.jsonl", "--pairs", "pairs.jsonl", "--best", "best.jsonl", "--report", "page.html"]
+    main([candidates, "--judge", "judge.yaml", *files])
     assert len(read("ranked.jsonl")) == len(lines) and len(read("best.jsonl")) == len(lines)
     assert read("ranked.jsonl")[-2]["id"] == "?" and "it says ?" in (folder / "ranked.jsonl").read_text()
     assert {"prompt": "P ?", "chosen": "22?", "rejected": "1"} in read("pairs.jsonl")

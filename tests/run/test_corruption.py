@@ -118,7 +118,6 @@ def is_exact(stage, policy, checkpoint):
 
 @pytest.mark.slow(seconds=20)
 def test_after_any_damage_to_any_file_a_run_continues_exactly_or_says_what_to_do(halfway, monkeypatch, capsys):
-    monkeypatch.setattr("arenarl.run.stage._lock", lambda _: None)
     monkeypatch.setattr("arenarl.run.stage.fix_randomness", lambda _: None)
     rng, outcomes, escaped = random.Random(SEED), Counter(), []
     for path in [path for path in sorted(Path("pristine").resolve().rglob("*")) if path.is_file()]:

@@ -4,12 +4,13 @@ from dataclasses import asdict, replace
 from operator import attrgetter
 
 import pytest
+from scripts import BEING_WRITTEN, locked_by_another
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import Config
 from arenarl.run.checkpoints import CheckpointMarker
-from arenarl.run.stage import _lock, start_stage
+from arenarl.run.stage import start_stage
 from arenarl.run.timing import Stopwatch
 from arenarl.run.weights import refuse_other_start, start_record
 from arenarl.system.atomic_files import write_json
@@ -100,10 +101,9 @@ def test_a_resumed_trainer_uses_the_interval_of_its_config_not_of_the_checkpoint
 
 @pytest.fixture
 def light(tmp_path, monkeypatch):
-    """Let `start_stage` run in an empty folder, many times, without torch's settings."""
+    """Let `start_stage` run in an empty folder, without torch's settings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("arenarl.run.stage.fix_randomness", lambda _: None)
-    monkeypatch.setattr("arenarl.run.stage._lock", lambda _: None)
 
 
 @pytest.mark.parametrize(("stage", "changed", "part"), [
@@ -129,10 +129,10 @@ def test_a_stage_does_not_resume_with_other_rows_or_another_prompt(light, stage,
     assert json.loads((folder / "provenance.json").read_text()) == provenance
 
 
-def test_a_folder_that_another_run_is_writing_is_refused(tmp_path):
-    _lock(tmp_path)
-    with pytest.raises(UserError, match="is being written by another run"):
-        _lock(tmp_path)
+def test_a_folder_that_another_run_is_writing_is_refused(light, tmp_path):
+    with locked_by_another(tmp_path / "runs" / "run" / "rl"), pytest.raises(UserError, match=BEING_WRITTEN):
+        start_stage(Config(), "rl", lambda *_: {})
+    start_stage(Config(), "rl", lambda *_: {})
 
 
 @pytest.mark.parametrize("work", ["checkpoint-1", "model.safetensors", "curve.jsonl", "groups.jsonl", "round1"])

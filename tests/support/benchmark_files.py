@@ -13,7 +13,6 @@ from arenarl.benchmarks.run import run_benchmarks
 from arenarl.config.load import load_config
 from arenarl.config.schema import SIMULATED_MODEL, JudgeConfig
 from arenarl.judges.server import JudgeServer
-from arenarl.run.stage import _LOCKS
 
 LEVELS = ("1-2", "3-4", "5-6", "7-8", "9-10")
 
@@ -99,11 +98,7 @@ def run_here(root, wanted, say, count=None, seed=0, ports=(0, 0), options=None, 
     """Run benchmarks on an API policy; return the requests to policy and judge. `options` are the judge server's."""
     log, policy = [], Policy(say)
     judge = judge or judge_server(log, **(options or {}))
-    try:
-        with serving(judge, ports[0]) as judge_url, serving(policy.app, ports[1]) as policy_url:
-            config = load_config(root / "configs" / "quickstart.yaml", settings(judge_url, policy_url, **keys))
-            run_benchmarks(config, config.evaluated, wanted, count, seed)
-    finally:
-        while _LOCKS:  # as at the end of a process
-            _LOCKS.pop().close()
+    with serving(judge, ports[0]) as judge_url, serving(policy.app, ports[1]) as policy_url:
+        config = load_config(root / "configs" / "quickstart.yaml", settings(judge_url, policy_url, **keys))
+        run_benchmarks(config, config.evaluated, wanted, count, seed)
     return policy.asked, log

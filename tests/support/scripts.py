@@ -1,11 +1,13 @@
 """Start the scripts as a user does: real subprocesses in a separate folder, with a tiny run."""
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -102,6 +104,18 @@ def assert_a_whole_checkpoint_is_left(place):
     if (place / "elapsed.json").is_file():
         steps = [int(path.parent.name.split("-")[1]) for path in place.glob("checkpoint-*/whole.json")]
         assert read(place / f"checkpoint-{max(steps)}" / "trainer_state.json")["global_step"] == max(steps)
+
+
+BEING_WRITTEN = "is being written by another run; wait until it ends or stop it, or give this run another `name`"
+
+
+@contextmanager
+def locked_by_another(folder):
+    """Lock a stage's folder as another process does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def without_rights(*rights):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from builds import SMALL, served_build
+from scripts import BEING_WRITTEN, locked_by_another
 
 from arenarl.domains.domain import make_domain
 from arenarl.domains.travel.queries import SUBTASKS
@@ -41,6 +42,8 @@ def spent(config):
 
 def test_a_build_leaves_the_files_of_the_scripts_and_rewrites_from_the_fault_on(tmp_path, capsys):
     with served_build(tmp_path) as (_, _, config):
+        with locked_by_another(config.run_dir / "build"), pytest.raises(UserError, match=BEING_WRITTEN):
+            run(config, list(STAGES))  # else both would pay for the calls under way
         run(config, list(STAGES))
         log = capsys.readouterr().out
         built, domain = tmp_path / "built", make_domain(config.environment, config.data)

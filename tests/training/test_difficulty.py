@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from parts import training_queries_of
+from scripts import BEING_WRITTEN, locked_by_another
 
 from arenarl.config.load import load_config
 from arenarl.config.schema import DifficultyConfig
@@ -78,6 +79,8 @@ def test_rl_trains_on_queries_that_these_weights_sometimes_answer(config, rolled
 
 def test_measuring_resumes_after_a_kill_and_restarts_with_other_settings(config, rolled_out, monkeypatch):
     monkeypatch.setattr(difficulty, "BATCH", 2)
+    with locked_by_another(config.pass_rates.parent), pytest.raises(UserError, match=BEING_WRITTEN):
+        difficulty.measure(config)  # else its rates, with other settings, could end in the file of this run
     difficulty.measure(config)
     path = config.pass_rates
     whole = path.read_bytes()
