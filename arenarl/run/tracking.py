@@ -125,7 +125,7 @@ def start_tracking(config: Config, folder: Path) -> None:
     except (wandb.Error, ValueError) as error:
         how = "correct the environment variable WANDB_… that the error names, or set wandb.mode=disabled"
         raise UserError(f"W&B cannot start: {one_line(error)}; {how}") from error
-    if not Path(wandb.run.dir).is_relative_to(Path(place).resolve()):  # W&B's own warning is silenced
+    if not Path(wandb.run.dir).resolve().is_relative_to(Path(place).resolve()):  # W&B's own warning is silenced
         say(f"W&B: {place} is not writable; the log of this stage is in {wandb.run.dir}")
 
 
