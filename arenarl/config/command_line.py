@@ -35,7 +35,12 @@ def refuse_overrides_without_config(parser: argparse.ArgumentParser, arguments: 
 
 
 def in_range(number: type, least: float, most: float = math.inf) -> Callable[[str], float]:
-    """Return an argparse type: a finite int or float that is at least `least` and at most `most`."""
+    """Return an argparse type: a finite int or float that is at least `least` and at most `most`.
+
+    >>> in_range(float, 0, 1)("2")
+    Traceback (most recent call last):
+    argparse.ArgumentTypeError: 2: must be at most 1
+    """
 
     def read(text: str) -> float:
         value = number(text)

@@ -350,7 +350,7 @@ NO_PATHS = {  # keys that hold other texts
     "RLConfig.subtasks", "RenamedToolConfig.tool", "RenamedToolConfig.arguments", "MCPServerConfig.url",
     "MCPServerConfig.allow", "MCPServerConfig.env", "WebConfig.endpoint", "WebConfig.parameters",
     "LLMConfig.extra_body", "EnvironmentConfig.server", "RolloutConfig.server_url", "TournamentConfig.matches",
-    "JudgeConfig.trigger",
+    "NoiseConfig.trigger",
 }  # fmt: skip
 
 

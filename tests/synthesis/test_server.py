@@ -15,7 +15,7 @@ from arenarl.config.load import load_config
 from arenarl.config.schema import LLMConfig
 from arenarl.domains.travel.queries import SUBTASKS
 from arenarl.domains.travel.truth import examine
-from arenarl.judges.local_server import free_port, share
+from arenarl.judges.local_server import free_port
 from arenarl.llm.json_reply import JSONReply
 from arenarl.rollout.api_policy import ApiRolloutEngine
 from arenarl.rollout.engine import Attempt
@@ -240,9 +240,7 @@ def test_a_server_in_another_process_gives_the_same_replies(serve_roles, compact
         assert replies(Roles(url, tmp_path / "other", compact)) == replies(serve_roles(mistakes=0.4))
 
 
-def test_another_world_is_refused_and_a_share_is_from_0_to_1():
+def test_another_world_is_refused():
     config = load_config(ROOT / "configs" / "research" / "quickstart.yaml")
     with pytest.raises(UserError, match="travel world alone, not with environment.domain=research"):
         RoleServer(config, 0.0, 0.0)
-    with pytest.raises(ValueError, match="2"):
-        share("2")
