@@ -101,15 +101,18 @@ def chat_trajectory(query: Query, completion: Chat, is_cut: bool = False) -> Tra
 
 
 def _in_call_order(chat: Sequence[Message]) -> list[Message]:
-    """Return the messages with the results of parallel tool calls in the order of the calls, by `tool_call_id`. A call
-    without a result, before one with a result, gets `NO_RESULT`, because results are matched with calls by place."""
+    """Return the messages with the results of parallel tool calls in the order of the calls, by `tool_call_id`;
+    calls that share an id take their results in turn. A call without a result, before one with a result, gets
+    `NO_RESULT`, because results are matched with calls by place."""
     messages: list[Message] = []
     ids: list[Any] = []
     for are_results, run in groupby(chat, lambda message: message["role"] == "tool"):
         run = list(run)
         if are_results:
-            places = [message.get("tool_call_id") for message in run]
-            places = [ids.index(place) if place in ids else len(ids) for place in places]
+            places: list[int] = []
+            for message in run:
+                called = (n for n, call_id in enumerate(ids) if call_id == message.get("tool_call_id"))
+                places.append(next((n for n in called if n not in places), len(ids)))
             known = [place for place in places if place < len(ids)]
             missing = sorted(set(range(max(known, default=0))) - set(known))
             run += [{"role": "tool", "content": NO_RESULT} for _ in missing]

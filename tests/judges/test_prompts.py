@@ -84,6 +84,21 @@ def test_a_tool_call_is_parsed_back_unchanged_and_text_around_it_is_a_thought():
     assert turns[-1].answer == "yes"
 
 
+def test_results_follow_their_calls_also_if_calls_share_an_id_or_have_none():
+    """Each id's results come in the order of its calls, among other ids' results in any order."""
+    for seed in range(200):
+        rng = random.Random(seed)
+        ids = [rng.choice(["a", "b", None]) for _ in range(4)]
+        order = dict(zip(rng.sample(["a", "b", None], 3), range(3), strict=True))
+        calls = [{"id": name, "function": {"name": f"f{place}", "arguments": "{}"}} for place, name in enumerate(ids)]
+        results = [{"role": "tool", "tool_call_id": name, "content": str(place)} for place, name in enumerate(ids)]
+        results.sort(key=lambda message: order[message["tool_call_id"]])
+        results.append({"role": "tool", "tool_call_id": rng.choice(["a", "z"]), "content": "4"})  # one too many
+        chat = [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
+        messages = chat_trajectory(chat_query("?", "en"), chat).messages
+        assert [message["content"] for message in messages if message["role"] == "tool"] == list("01234"), ids
+
+
 def test_a_judge_is_shown_all_of_a_candidate_in_order_or_the_candidate_is_refused():
     """Chats of users, in the forms of several APIs. Each text is a number, which must stand in the prompt."""
     accepted = 0
