@@ -304,7 +304,7 @@ def _missing_package(error: ModuleNotFoundError) -> str | None:
         return line
     name = _absent_package(error)
     if name in sys.stdlib_module_names:
-        return f"this needs Python's module {name}, which {sys.platform} lacks; use Linux, macOS or WSL"
+        return f"this Python on {sys.platform} lacks its own module {name}; use a full Python on Linux, macOS or WSL"
     return f"{name} is not installed, and this run needs it; run: pip install {name}" if name else None
 
 

@@ -272,7 +272,7 @@ MANY_FILES = (
     (ModuleNotFoundError("x", name="no_such_package.part"),
      "no_such_package is not installed, and this run needs it; run: pip install no_such_package"),
     (ModuleNotFoundError("x", name="msvcrt"),
-     f"this needs Python's module msvcrt, which {sys.platform} lacks; use Linux, macOS or WSL"),
+     f"this Python on {sys.platform} lacks its own module msvcrt; use a full Python on Linux, macOS or WSL"),
     (ModuleNotFoundError("x", name="arenarl.nowhere"), None), (ModuleNotFoundError("x", name="json.nowhere"), None),
     (ModuleNotFoundError("x", name="torch.nowhere"), None),
     (ExceptionGroup("tasks", [UserError("change x"), MemoryError()]), "change x"),
