@@ -185,9 +185,10 @@ def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not cut the message
+        is_unread = isinstance(error, BrokenPipeError) and _reader_is_gone()
         if progress := sys.modules.get("arenarl.system.progress"):  # importing it here would load tqdm
             progress.close_bars()
-        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+        if is_unread:
             if _traceback_folder:  # a stage is at work
                 _report(f"error: the program that read this output has ended; {GO_ON}")
             _exit(141)  # as any program before `| head`
@@ -200,12 +201,16 @@ def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
 
 
 def _reader_is_gone() -> bool:
-    """Return True if stdout has no reader. Then also redirect stdout to nowhere, so that Python's exit can flush it."""
+    """Return True if stdout has no reader. Then also redirect stdout to nowhere, so that Python's exit can flush it,
+    and stderr too if it is the same pipe."""
     try:
         print(flush=True)  # a flush alone fails only if the text that failed before is still in Python's buffer
         return False
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        nowhere, stdout, stderr = os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno(), sys.stderr.fileno()
+        if os.path.sameopenfile(stdout, stderr):  # as after `2>&1 | head`
+            os.dup2(nowhere, stderr)
+        os.dup2(nowhere, stdout)
         return True
 
 
