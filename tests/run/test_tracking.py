@@ -169,6 +169,7 @@ def test_variables_of_wandb_are_followed_and_a_misspelt_value_is_refused(tmp_pat
 def test_settings_and_ids_that_wandb_refuses_end_in_one_line(tmp_path, monkeypatch, variable, run_id, message):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(variable, "no address")
+    monkeypatch.setenv("WANDB_MODE", "offline")  # start_tracking sets it too, and here it is undone
     write_json(tmp_path / "wandb.json", {"id": run_id})
     with pytest.raises(UserError, match=message):
         start_tracking(Config(wandb=WandbConfig(mode="offline")), tmp_path)
