@@ -14,6 +14,7 @@ from scripts import BEING_WRITTEN, locked_by_another
 from arenarl.config.load import load_config
 from arenarl.config.schema import DifficultyConfig
 from arenarl.rollout.engine import RolloutEngine
+from arenarl.run import stage
 from arenarl.system.errors import UserError
 from arenarl.training import difficulty
 from arenarl.training.queries import of_right_difficulty, refuse_other_pass_rates
@@ -185,6 +186,7 @@ def test_one_and_two_processes_measure_the_same_pass_rates(config, policy_path):
     assert all(record["pass_rate"] == 0 for record in records)
     by_one_process = config.pass_rates.read_bytes()
     config.pass_rates.unlink()
+    stage._LOCKS.clear()  # as the end of this process would
     sets = [word for override in overrides_of(policy_path) for word in ("--set", override)]
     words = "-m arenarl.run.launch --nproc_per_node 2 -m arenarl.training.difficulty --config"
     command = [sys.executable, *words.split(), str(RESEARCH), *sets]
