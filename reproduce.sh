@@ -242,5 +242,5 @@ case "$stage" in
   real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | bench_client | bench_ahead | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
   test_vllm | test_integrations) shift; "$stage" "$@" ;;
   "" | -h | --help) usage ;;
-  *) is_table "$stage" || fail "there is no stage $stage; ./reproduce.sh alone lists the stages"; shift; environment; tables "$stage" "$@" ;;
+  *) is_table "$stage" || fail "$stage is not a stage; ./reproduce.sh alone lists the stages"; shift; environment; tables "$stage" "$@" ;;
 esac

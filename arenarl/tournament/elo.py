@@ -94,7 +94,8 @@ class Elo(Topology):
         batch: list[tuple[int, int]] = []
         while len(batch) < count:
             known, place, pair = heap[0]
-            if (now := certainty(*pair)) > known:  # it only grows, so a pair whose certainty is up to date is the least
+            # certainty only grows, so the first pair that is up to date is the least certain
+            if (now := certainty(*pair)) > known:
                 heapreplace(heap, (now, place, pair))
                 continue
             batch.append(heappop(heap)[2])

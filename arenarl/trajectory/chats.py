@@ -101,26 +101,28 @@ def chat_trajectory(query: Query, completion: Chat, is_cut: bool = False) -> Tra
 
 
 def _in_call_order(chat: Sequence[Message]) -> list[Message]:
-    """Return the messages with the results of parallel tool calls in the order of the calls, by `tool_call_id`;
-    calls that share an id take their results in turn. A call without a result, before one with a result, gets
-    `NO_RESULT`, because results are matched with calls by place."""
+    """Return the messages with the results of parallel tool calls in the order of the calls."""
     messages: list[Message] = []
-    ids: list[Any] = []
     for are_results, run in groupby(chat, lambda message: message["role"] == "tool"):
-        run = list(run)
         if are_results:
-            places: list[int] = []
-            for message in run:
-                called = (n for n, call_id in enumerate(ids) if call_id == message.get("tool_call_id"))
-                places.append(next((n for n in called if n not in places), len(ids)))
-            known = [place for place in places if place < len(ids)]
-            missing = sorted(set(range(max(known, default=0))) - set(known))
-            run += [{"role": "tool", "content": NO_RESULT} for _ in missing]
-            run = [message for _, message in sorted(zip(places + missing, run, strict=True), key=lambda pair: pair[0])]
+            calls = messages[-1].get("tool_calls") if messages else None
+            messages += _by_call([call.get("id") for call in calls or []], list(run))
         else:
-            ids = [call.get("id") for call in run[-1].get("tool_calls") or []]
-        messages += run
+            messages += run
     return messages
+
+
+def _by_call(ids: Sequence[Any], results: list[Message]) -> list[Message]:
+    """Return the results in the order of the calls with these ids, then those of no call. Calls that share an id take
+    its results in turn. A call without a result, before one with a result, gets `NO_RESULT`, because results are
+    matched with calls by place."""
+    placed: list[Message | None] = []
+    for call_id in ids:
+        place = next((n for n, result in enumerate(results) if result.get("tool_call_id") == call_id), None)
+        placed.append(None if place is None else results.pop(place))
+    while placed and placed[-1] is None:
+        placed.pop()
+    return [result or {"role": "tool", "content": NO_RESULT} for result in placed] + results
 
 
 def _message(message: Message) -> Message:

@@ -33,7 +33,8 @@ def storable_json(value: Any) -> Any:
     >>> storable_json(json.loads('{"\\\\ud83d": ["\\\\ud83d\\\\ude00", 1]}'))
     {'?': ['😀', 1]}
     """
-    return json.loads(storable(json.dumps(value, ensure_ascii=False)))
+    text = json.dumps(value, ensure_ascii=False)
+    return value if (clean := storable(text)) == text else json.loads(clean)
 
 
 def words_of(text: str) -> list[str]:

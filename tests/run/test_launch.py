@@ -130,8 +130,9 @@ def test_a_stage_that_reads_no_config_refuses_one(stage):
     done = subprocess.run(
         ["./reproduce.sh", stage], cwd=ROOT, env=variables, capture_output=True, text=True, check=False
     )
-    problem = "there is no stage settings" if stage == "settings" else f"{stage} does not read CONFIG; leave it out"
-    assert done.returncode == 2 and done.stderr.startswith(f"error: {problem}") and done.stderr.count("\n") == 1
+    problem = "is not a stage; ./reproduce.sh alone" if stage == "settings" else "does not read CONFIG; leave it out"
+    assert done.returncode == 2 and done.stderr.startswith(f"error: {stage} {problem}")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["ds_config.json", "configs/launch/zero3_gpu.json"])
