@@ -191,19 +191,19 @@ class LLMClient:
         """Start no further call, and wait for the calls under way, so that their replies are stored and counted.
         Ctrl-C ends the wait. Python's exit calls it too."""
 
-        async def finish() -> None:
+        async def finish(timeout_s: float | None) -> int:
+            """Wait for the calls under way; return how many still are."""
             self._stop("the run has ended")
-            if not (calls := self._in_flight.tasks):
-                return
-            _, pending = await asyncio.wait(calls, timeout=_QUIET_S)
-            if pending:
-                sent = min(len(pending), share_of(self.limits.concurrency))  # the others wait for a slot and then end
-                say(f"LLM calls: waiting for {sent} calls that the API may charge; Ctrl-C to leave")
-                await asyncio.wait(pending)
+            calls = self._in_flight.tasks
+            return len((await asyncio.wait(calls, timeout=timeout_s))[1]) if calls else 0
 
         _clients.discard(self)  # Python's exit must not wait again after Ctrl-C
         with suppress(KeyboardInterrupt):
-            self._thread.submit(finish()).result()
+            if pending := self._thread.submit(finish(_QUIET_S)).result():
+                sent = min(pending, share_of(self.limits.concurrency))  # the others wait for a slot and then end
+                # printed here: Python aborts if it ends while another thread is inside `print`
+                say(f"LLM calls: waiting for {sent} calls that the API may charge; Ctrl-C to leave")
+                self._thread.submit(finish(None)).result()
 
     def check(self) -> None:
         """Raise RunStopped if `stop_reason` is set. All verdicts after it are missing."""

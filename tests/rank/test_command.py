@@ -315,7 +315,34 @@ def test_a_second_ctrl_c_leaves_a_call_without_a_reply(folder, words):
             )
             process.send_signal(signal.SIGINT)
             rest, _ = process.communicate(timeout=60)  # below the call's timeout_s
-    assert process.returncode == 130 and "waiting for" not in rest and "Traceback" not in rest
+    assert process.returncode == 130 and "waiting for" not in rest and "Traceback" not in rest, rest
+
+
+SLOW_TERMINAL = """
+import io, os, sys, time
+class Slow(io.RawIOBase):
+    fileno, writable = (lambda self: 1), (lambda self: True)
+    def write(self, data):
+        size = os.write(1, data)
+        time.sleep(b"waiting for" in bytes(data))
+        return size
+sys.stdout = io.TextIOWrapper(io.BufferedWriter(Slow()))
+"""
+
+
+def test_a_second_ctrl_c_while_a_line_is_still_being_printed_ends_the_process(folder):
+    """Python aborts with signal 6 if another thread than the main one is inside `print` at its end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:  # never replies
+        write_judge(folder, f"http://127.0.0.1:{server.getsockname()[1]}/v1")
+        words = [sys.executable, "-c", SLOW_TERMINAL + UNDER_RUN_CLI]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+            connection, _ = server.accept()
+            connection.recv(1)
+            process.send_signal(signal.SIGINT)
+            assert any("waiting for 1 calls" in line for line in process.stdout)
+            process.send_signal(signal.SIGINT)
+            rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Fatal" not in rest, rest
 
 
 def test_a_forked_process_ends_without_the_client_s_thread(folder):
