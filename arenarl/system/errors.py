@@ -201,17 +201,19 @@ def run_cli(main: Callable[[], None], goes_on: bool = True) -> None:
 
 
 def _reader_is_gone() -> bool:
-    """Return True if stdout has no reader. Then also redirect stdout to nowhere, so that Python's exit can flush it,
-    and stderr too if it is the same pipe."""
-    try:
-        print(flush=True)  # a flush alone fails only if the text that failed before is still in Python's buffer
-        return False
-    except BrokenPipeError:
-        nowhere, stdout, stderr = os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno(), sys.stderr.fileno()
-        if os.path.sameopenfile(stdout, stderr):  # as after `2>&1 | head`
-            os.dup2(nowhere, stderr)
-        os.dup2(nowhere, stdout)
-        return True
+    """Return True if stdout or stderr has no reader. Then also redirect it to nowhere, with the other one if both are
+    the same pipe, so that error lines and Python's exit can write."""
+    streams = (sys.stdout, sys.stderr)
+    for unread in streams:
+        try:
+            print(file=unread, flush=True)  # a flush alone fails only if the text that failed is still in the buffer
+        except BrokenPipeError:
+            # both are one pipe after `2>&1 | head`
+            numbers = [one.fileno() for one in streams if os.path.sameopenfile(one.fileno(), unread.fileno())]
+            for number in numbers:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+            return True
+    return False
 
 
 def prepare_process() -> None:

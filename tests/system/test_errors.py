@@ -351,17 +351,18 @@ run_cli(main)
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [[], ["stage"]])
-@pytest.mark.parametrize("is_joined", [False, True])
-def test_an_output_without_a_reader_ends_a_command_and_a_stage_says_so(tmp_path, words, unbuffered, is_joined):
-    """As with `| head -1` or `2>&1 | head -1`; containers often set PYTHONUNBUFFERED."""
+@pytest.mark.parametrize("unread", [["stdout"], ["stderr"], ["stdout", "stderr"]])
+def test_an_output_without_a_reader_ends_a_command_and_a_stage_says_so(tmp_path, words, unbuffered, unread):
+    """As with `| head -1`, `2> >(head -1)` or `2>&1 | head -1`; containers often set PYTHONUNBUFFERED."""
     reader, writer = os.pipe()
     os.close(reader)
-    options = {"capture_output": False, "stdout": writer, "stderr": writer if is_joined else subprocess.PIPE}
+    options = {"capture_output": False, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    options |= dict.fromkeys(unread, writer)
     done = script(tmp_path, STAGE, *words, environment={"PYTHONUNBUFFERED": unbuffered}, **options)
     os.close(writer)
-    line = f"error: the program that read this output has ended; {GO_ON}\n"
     assert done.returncode == 141 and not (tmp_path / "done").exists()
-    if not is_joined:
+    if "stderr" not in unread:
+        line = f"error: the program that read this output has ended; {GO_ON}\n"
         assert done.stderr.endswith(line) == bool(words)
         assert "Traceback" not in done.stderr and "bug" not in done.stderr
 
