@@ -46,13 +46,14 @@ def judge_keys(caller: str, judge: str | Path | Judge) -> dict[str, Any]:
 
 
 def open_judge(
-    caller: str, judge: str | Path | Judge, rubric: str | Path | None, language: str, section: JudgesConfig, stage: str
-) -> tuple[Judge, LLMClient | None]:
+    caller: str, judge: str | Path | Judge, rubric: str | Path | None, language: str, section: JudgesConfig, stage: str,
+    client: LLMClient | None = None,
+) -> tuple[Judge, LLMClient | None]:  # fmt: skip
     """Return the judge and the client that makes its calls; an own judge has no client.
 
     `rubric` is a YAML file as in configs/rubrics, or the criteria in words; None takes the rubric of writing. `section`
-    is the config with `judge_keys`, `stage` the store's name for the spending. Raises UserError if the judge cannot
-    work.
+    is the config with `judge_keys`, `stage` the store's name for the spending. Without a `client`, opens one. Raises
+    UserError if the judge cannot work.
     """
     if not isinstance(judge, str | Path):
         _check_own(caller, rubric, section)
@@ -70,7 +71,7 @@ def open_judge(
     if config.name != "llm":
         _check_own(caller, rubric, section)
         return OwnJudge.of(config), None
-    client, chosen = open_client([config], section, stage), _rubric(caller, rubric, language)
+    client, chosen = client or open_client([config], section, stage), _rubric(caller, rubric, language)
     return LLMJudge(config, client, lambda query: chosen), client
 
 

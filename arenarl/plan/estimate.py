@@ -56,6 +56,9 @@ class CountingClient:
         self.usage += Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, cost=llm.cost(tokens_in, tokens_out))
         return reply
 
+    def check(self) -> None:
+        """Do nothing: no call fails."""
+
     def _invent(self, reply_type: type[BaseModel]) -> dict[str, Any]:
         invented: dict[str, Any] = {}
         for name, field in reply_type.model_fields.items():

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.config.command_line import in_range
-from arenarl.judges.llm import LLMJudge
 from arenarl.plan.estimate import CountingClient, describe_estimate, take_times
 from arenarl.rank.files import (
     Candidates,
@@ -79,13 +78,12 @@ def main(words: list[str] | None = None) -> None:
 
 
 def _refuse_shared_files(arguments: argparse.Namespace) -> None:
-    """Raise UserError if two options name one file: the later result would replace the earlier one."""
-    options = {"candidates": arguments.candidates, "--out": arguments.out, "--pairs": arguments.pairs}
-    options |= {"--best": arguments.best, "--report": arguments.report}
+    """Raise UserError if two options name one file: a result would replace an input, the store or another result."""
     option_of: dict[Path, str] = {}
-    for option, path in options.items():
-        if path and (other := option_of.setdefault(path.resolve(), option)) != option:
-            raise UserError(f"{option} {path} is also the file of {other}, which would be lost; name another file")
+    for name in ("candidates", "judge", "rubric", "store", "out", "pairs", "best", "report"):
+        option, value = name if name == "candidates" else f"--{name}", getattr(arguments, name)
+        if value and (other := option_of.setdefault(Path(value).resolve(), option)) != option:
+            raise UserError(f"{option} {value} is also the file of {other}, which would be lost; name another file")
 
 
 def _rank(arguments: argparse.Namespace) -> None:
@@ -100,12 +98,12 @@ def _rank(arguments: argparse.Namespace) -> None:
     limits = {"concurrency": arguments.concurrency, "store": arguments.store}
     limits |= {"max_calls": arguments.max_calls, "max_cost": arguments.max_cost}
     limits |= {"max_failure_share": arguments.max_failure_share}
-    without_key = Ranker(arguments.judge, store_only=True, **options, **limits)
-    for line in estimate_lines(without_key, candidates, arguments.max_cost):
+    counting = Ranker(arguments.judge, client=CountingClient(), **options)  # needs neither key nor store
+    for line in estimate_lines(counting, candidates, arguments.max_cost):
         print(line, flush=True)
     if arguments.estimate:
         return
-    run = f"rank-{json_hash([candidates.digest, without_key.settings])[:12]}"  # the budget's name, also after a kill
+    run = f"rank-{json_hash([candidates.digest, counting.settings])[:12]}"  # the budget's name, also after a kill
     ranker = Ranker(arguments.judge, run=run, **options, **limits)
     out = RankFile(arguments.out, run)
     try:
@@ -146,19 +144,21 @@ async def _rank_all(ranker: Ranker, candidates: Candidates, out: RankFile) -> No
 
 def estimate_lines(ranker: Ranker, candidates: Candidates, max_cost: float | None) -> list[str]:
     """Return the estimate of calls, tokens and cost as a line, and a warning if it exceeds `max_cost`.
-    Prompts are built for at most `_ESTIMATED` groups, spread over the file, and scaled by the number of groups."""
+
+    The client of `ranker` is a `CountingClient`. Prompts are built for at most `_ESTIMATED` groups, spread over the
+    file, and scaled by the number of groups.
+    """
     if not ranker.client:
         return [f"estimate: none, because {ranker.judge_name} is your own class and may call anything"]
     every = -(-candidates.count // _ESTIMATED)
     sample = [group for number, group in enumerate(candidates) if number % every == 0]
-    config, usages = ranker.judge.config, []
+    client, usages = ranker.client, []
     for is_most in (False, True):
-        client = CountingClient(is_most)
-        counted = ranker.with_judge(LLMJudge(config, client, ranker.judge.rubric))
-        ranked = asyncio.run(counted.rank_all([(group.prompt, group.candidates) for group in sample]))
+        client.is_most = is_most
+        ranked = asyncio.run(ranker.rank_all([(group.prompt, group.candidates) for group in sample]))
         more = sum(_most_calls(ranker, group) for group in ranked) / max(1, client.usage.calls) if is_most else 1.0
         usages.append(take_times(client, more * candidates.count / len(sample)))
-    return describe_estimate("estimate", "this ranking", *usages, [config], "--max-cost", max_cost)
+    return describe_estimate("estimate", "this ranking", *usages, [ranker.judge.config], "--max-cost", max_cost)
 
 
 def _most_calls(ranker: Ranker, ranked: RankedGroup) -> int:

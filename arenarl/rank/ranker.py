@@ -10,7 +10,6 @@ not judged and share the last rank. Candidate 0 is the anchor of topologies that
 
 import asyncio
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from arenarl.judges.llm import LLMJudge
 from arenarl.judges.named import judge_keys, open_judge
 from arenarl.judges.own import OwnJudge
 from arenarl.judges.prompts import prompt_hash
-from arenarl.llm.client import Usage, metered
+from arenarl.llm.client import LLMClient, Usage, metered
 from arenarl.system.errors import UserError
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament import play_tournament
@@ -89,6 +88,7 @@ class Ranker:
         seed: for the topology's random order.
         run, store: the budget's name, and the file of replies. The limits hold for all processes and restarts with the
             same two.
+        client: makes the LLM's calls, within its own limits; None opens one for `run` and `store`.
         store_only, concurrency, max_calls, max_cost, max_failure_share: as under `judge` in docs/config.md.
         params: further arguments of `play_tournament`: `bidirectional`, `timeout_s`, `ranking`, and the topology's
             parameters, such as `matches="n"`.
@@ -106,6 +106,7 @@ class Ranker:
         seed: int = 0,
         run: str = "rank",
         store: str | Path = "runs/replies.sqlite",
+        client: LLMClient | None = None,
         store_only: bool = False,
         concurrency: int = 64,
         max_calls: int | None = None,
@@ -120,7 +121,7 @@ class Ranker:
         _check_topology(topology, params)
         self.language, self.topology, self.seed, self.params = language, topology, seed, params
         self.concurrency = concurrency
-        self.judge, self.client = open_judge("rank", judge, rubric, language, section, f"{run}/rank")
+        self.judge, self.client = open_judge("rank", judge, rubric, language, section, f"{run}/rank", client)
         self._verdicts = VerdictWatch(max_failure_share)
         self._limits: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
@@ -143,12 +144,6 @@ class Ranker:
         else:
             judge = self.judge_name
         return {"judge": judge, "topology": self.topology, "seed": self.seed, "params": self.params}
-
-    def with_judge(self, judge: Judge) -> "Ranker":
-        """Return a ranker with the same topology and another judge; it has no client."""
-        other = copy(self)
-        other.judge, other.client = judge, None
-        return other
 
     async def rank(self, prompt: Chat, candidates: Sequence[Chat]) -> RankedGroup:
         """Rank the candidates of one prompt.

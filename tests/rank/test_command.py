@@ -191,14 +191,15 @@ def test_set_takes_nothing_but_parameters_of_the_topology(folder, text):
 
 @pytest.mark.parametrize(("option", "name", "other"), [
     ("--pairs", "candidates.jsonl", "candidates"), ("--out", "./candidates.jsonl", "candidates"),
-    ("--best", "ranked.jsonl", "--out"), ("--report", "link.html", "--out"),
+    ("--best", "ranked.jsonl", "--out"), ("--report", "link.html", "--out"), ("--report", "judge.yaml", "--judge"),
+    ("--pairs", "runs/replies.sqlite", "--store"), ("--best", "rubric.yaml", "--rubric"),
 ])  # fmt: skip
-def test_a_result_does_not_replace_the_candidates_or_another_result(folder, option, name, other):
+def test_a_result_does_not_replace_an_input_the_store_or_another_result(folder, option, name, other):
     write_candidates(folder / "candidates.jsonl", 1, 2)
     (folder / "link.html").symlink_to(folder / "ranked.jsonl")
     content = (folder / "candidates.jsonl").read_bytes()
     with pytest.raises(UserError, match=rf"{option} {name.removeprefix('./')} is also the file of {other}, which"):
-        main(command(option, name))
+        main(command("--rubric", "rubric.yaml", option, name))
     assert (folder / "candidates.jsonl").read_bytes() == content
 
 
@@ -404,12 +405,13 @@ def test_ranks_of_two_commands_or_of_other_candidates_or_settings_are_not_mixed(
     RankFile(folder / "new.jsonl", "run").close()
 
 
-def test_the_estimate_needs_neither_key_nor_out_and_makes_no_call(folder, capsys, monkeypatch):
+def test_the_estimate_needs_neither_key_nor_out_nor_store_and_makes_no_call(folder, capsys, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     write_candidates(folder / "candidates.jsonl", 120, 4)
     main(["candidates.jsonl", "--estimate", *TOPOLOGY, "--max-cost", "0.01"])
     printed = capsys.readouterr().out
     assert "estimate: about 1,440 LLM calls" in printed and "warning: --max-cost 0.01 is below" in printed
+    assert [path.name for path in folder.iterdir()] == ["candidates.jsonl"]
     with pytest.raises(UserError, match="set the environment variable OPENAI_API_KEY"):
         main(["candidates.jsonl", "--out", "ranked.jsonl"])
     assert not (folder / "ranked.jsonl").exists()
