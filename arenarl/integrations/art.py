@@ -20,6 +20,8 @@ def reward_groups(ranker: Ranker) -> Callable[[TrajectoryGroup], Awaitable[Traje
 
     async def after_each(group: TrajectoryGroup) -> TrajectoryGroup | None:
         trajectories = group.trajectories
+        if not trajectories:  # all rollouts failed, which `max_exceptions` may allow
+            return None
         ranked = await ranker.rank(*split_chats([trajectory.messages() for trajectory in trajectories]))
         kept = []
         for trajectory, reward, rank in zip(trajectories, ranked.rewards, ranked.ranks, strict=True):

@@ -117,7 +117,9 @@ def test_art_keeps_the_ranked_trajectories(tmp_path):
             assert [kept.messages()[-1]["content"] for kept in group.trajectories] == [answer for answer, _ in expected]
             assert [kept.reward for kept in group.trajectories] == pytest.approx([reward for _, reward in expected])
             assert group.metrics["judge_calls"] > 0
-        assert asyncio.run(gather(ranker, [("?", ["x", "y"])])) == []  # no verdict: the group is dropped
+        # the group is dropped without a verdict, with one trajectory, and without any, as when all rollouts failed
+        for answers in (["x", "y"], ["1"], []):
+            assert asyncio.run(gather(ranker, [("?", answers)])) == []
 
 
 def test_verifiers_fails_the_episode_with_a_missing_verdict(tmp_path):
