@@ -30,7 +30,9 @@ def write_page(path: Path, title: str, ranked: Iterable[Ranked], language: str, 
     groups = {"key": "prompts", "title": "Prompts", "isTraining": True, "value": "estimate", "judge": judge,
               "names": [_name(g) for g in range(size)], "left": 0, "right": None,
               "items": _items(lines, language, topology)}  # fmt: skip
-    caption = "Ranks and estimates by the judge alone: estimates are expected scores from 0 to 10, over all matches."
+    is_staged = topology == "group_stage"
+    estimates = "points of all its tournaments" if is_staged else "expected scores from 0 to 10, over all matches"
+    caption = f"Ranks and estimates by the judge alone: estimates are {estimates}."
     summary = f"<h2>Ranking</h2>\n{html_table(caption, ['', ''], rows)}"
     write_text(path, render(title, f"{escape(topology.replace('_', ' '))} · {escape(judge)}", summary, [groups]))
 

@@ -50,7 +50,7 @@ class RankedGroup:
 
     @property
     def ranks(self) -> list[float | None]:
-        """0 is best; equal evidence shares a midrank; None without a verdict, or with fewer than two ranked."""
+        """0 is best; equal evidence shares a midrank; None without a verdict."""
         return self.ranking.ranks_G
 
     @property
@@ -139,7 +139,7 @@ class Ranker:
                 config.model, config.base_url, config.temperature, config.max_reply_tokens, config.reply_format,
                 config.extra_body, config.process_aware, config.show_tool_results, config.max_text_chars,
                 config.max_result_chars, prompt_hash(self.judge.rubric(None), self.language),
-                *(["explain"] if config.explain else []),
+                *(key for key in ("explain", "name_turns") if getattr(config, key)),
             ]  # fmt: skip
         else:
             judge = self.judge_name

@@ -219,6 +219,15 @@ def test_a_topology_without_matches_gives_no_pairs(folder, capsys):
     assert "--pairs needs matches of two candidates, which group_stage lacks" in capsys.readouterr().err
 
 
+def test_the_page_says_what_its_estimates_are(folder):
+    write_candidates(folder / "candidates.jsonl", 1, 5)
+    (folder / "judge.yaml").write_text("name: number_judge:Number")
+    for topology, estimates in {"group_stage": "points of all its tournaments", "swiss": "expected scores"}.items():
+        words = ["candidates.jsonl", "--judge", "judge.yaml", "--topology", topology, "--out", f"{topology}.jsonl"]
+        main([*words, "--report", "page.html"])
+        assert f"estimates are {estimates}" in (folder / "page.html").read_text()
+
+
 def test_candidates_and_ranks_are_files_because_they_are_read_again(folder):
     """The second reading of a pipe is empty: every group would be missing, without an error."""
     os.mkfifo(folder / "pipe")

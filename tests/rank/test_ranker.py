@@ -1,8 +1,10 @@
 """Ranking from Python: own judges, every topology, missing verdicts, errors of our own code."""
 
 import asyncio
+import json
 import subprocess
 import sys
+from dataclasses import fields
 from textwrap import dedent
 
 import pytest
@@ -10,8 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from number_judge import Number
 
+from arenarl.config.schema import JudgeConfig, NoiseConfig
 from arenarl.llm.client import RunStopped
+from arenarl.plan.estimate import CountingClient
 from arenarl.rank import Ranker, rank_group, rank_groups
+from arenarl.run.settings import CALL_KEYS
 from arenarl.system.errors import UserError
 from arenarl.tournament.topologies import ALL_TOPOLOGIES
 
@@ -126,6 +131,22 @@ def test_an_own_topology_is_tested_with_its_parameters(tmp_path, monkeypatch):
 def test_a_budget_that_is_none_for_a_small_group_plays_one_match():
     for budget in ("n-2", "n/2-1", "n/3"):
         assert asyncio.run(rank_group("?", ["1", "2"], Number(), topology="balanced", matches=budget)).calls == 2
+
+
+def test_every_key_of_a_judge_that_changes_verdicts_changes_the_settings(tmp_path):
+    """Otherwise `arenarl rank` would mix ranks of two prompts in a file."""
+    judge = {"name": "llm", "model": "m"}
+    others = {"model": "n", "base_url": "http://x/v1", "temperature": 1.0, "max_reply_tokens": 9, "reply_format": "none"}
+    others |= {"extra_body": {"seed": 1}, "max_result_chars": 9, "max_text_chars": 9}
+    others |= {"process_aware": False, "show_tool_results": False, "explain": True, "name_turns": True}
+    keys = {field.name for field in fields(JudgeConfig)} - {field.name for field in fields(NoiseConfig)} - CALL_KEYS
+    assert keys - {"name", "query_rubrics", "token_limit_name"} == others.keys()  # rank takes no rubrics by query
+
+    def settings(**changes):
+        (tmp_path / "judge.yaml").write_text(json.dumps(judge | changes))
+        return json.dumps(Ranker(tmp_path / "judge.yaml", client=CountingClient()).settings)
+
+    assert len({settings(), *(settings(**{key: value}) for key, value in others.items())}) == 1 + len(others)
 
 
 def test_a_file_of_criteria_that_is_not_yaml_is_refused_and_a_long_rubric_in_words_is_none(tmp_path, monkeypatch):
