@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from arenarl.system.atomic_files import read_json
-from arenarl.system.errors import UserError, missing, run_cli
+from arenarl.system.errors import EVALUATE_AGAIN, UserError, missing, one_line, run_cli
+from arenarl.system.user_input import text_of_file
 from arenarl.system.yaml_text import read_yaml
 
 
@@ -50,16 +51,19 @@ def _verdict(low: float | None, high: float | None, new_low: float | None, new_h
 
 def folders_of(run: str) -> tuple[Path, Path]:
     """Return the folder of a run, which is given by name or folder, and the folder of its evaluation's results.
-    Raises UserError for a folder outside runs/."""
+    Raises UserError for a folder outside runs/, and if the evaluation's config is damaged."""
     runs, folder = Path("runs").resolve(), Path(run)
     if folder.is_absolute() or folder.parts[:1] in (("runs",), ("..",)):
         if not folder.resolve().is_relative_to(runs):
             raise UserError(f"{run} is not a folder in {runs}; give a run's name, or its folder in runs/")
         folder = folder.resolve().relative_to(runs)
     config = Path("runs") / folder / "evaluate" / "config.yaml"
-    settings = read_yaml(config.read_text(encoding="utf-8")) if config.is_file() else None
-    results = (settings or {}).get("results", "runs")  # earlier versions lack the key
-    return Path("runs") / folder, Path(results) / folder
+    try:
+        settings = read_yaml(text_of_file(config)) if config.is_file() else {}
+        results = Path(settings.get("results", "runs"))  # earlier versions lack the key
+    except (UserError, ValueError, AttributeError, TypeError) as error:
+        raise UserError(f"{config} is damaged ({one_line(error)}); {EVALUATE_AGAIN}") from error
+    return Path("runs") / folder, results / folder
 
 
 def print_conclusion(folder: Path, results: Path, summary: dict[str, Any]) -> None:

@@ -201,6 +201,18 @@ def test_any_damage_to_a_file_of_the_page_is_refused_by_name_or_leaves_a_page(sm
     assert {"config.yaml", "groups.jsonl", "curve.jsonl", "tournaments.jsonl", "baseline.jsonl"} <= refused
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_config_is_named_before_anything_of_the_run_is_read(tmp_path, monkeypatch, damage):
+    monkeypatch.chdir(tmp_path)
+    damaged = damage(b'results: "results"\n', random.Random(0))
+    write_text(tmp_path / "runs/one/evaluate/config.yaml", "")
+    (tmp_path / "runs/one/evaluate/config.yaml").write_bytes(damaged)
+    try:
+        assert folders_of("one")[1] in (Path("results/one"), Path("runs/one"))
+    except UserError as error:
+        assert re.match(r"runs/one/evaluate/config.yaml is damaged \(.*\); run evaluate.py again", str(error))
+
+
 def test_a_curve_whose_first_point_a_kill_cut_off_is_left_out(small_run, undrawn):
     path = small_run.dir / "rl" / "curve.jsonl"
     path.write_text(path.read_text()[:40])
