@@ -98,6 +98,7 @@ class Ranker:
 
     def __init__(
         self,
+        /,  # `params` may hold any name
         judge: str | Path | Judge = "openai",
         *,
         rubric: str | Path | None = None,

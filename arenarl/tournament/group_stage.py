@@ -134,6 +134,7 @@ async def play_group_stage(
     limit: AbstractAsyncContextManager,
     timeout_s: float | None,
     failures: Failures = Exception,
+    /,
     **params,
 ) -> GroupStageRanking:
     """Rank trajectories by their points in repeated group tournaments. Algorithm 1, Tournament-GRPO.

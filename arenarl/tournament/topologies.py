@@ -41,7 +41,7 @@ TOPOLOGIES: dict[str, type[Topology]] = {
 ALL_TOPOLOGIES = [*TOPOLOGIES, "group_stage"]
 
 
-def build_topology(name: str, size: int, seed: int = 0, **params) -> Topology:
+def build_topology(name: str, size: int, seed: int = 0, /, **params) -> Topology:
     """Return the schedule `name` for `size` entrants. Raises ValueError for an unknown name, parameter or value."""
     check_parameters(name, parameters_of(name), params)
     return topology_class(name)(size, seed, **params)
@@ -69,7 +69,7 @@ def surely_meets(name: str) -> str:
     return "nobody" if name == "group_stage" else topology_class(name).surely_meets
 
 
-def rehearse(name: str, group_size: int, **params) -> None:
+def rehearse(name: str, group_size: int, /, **params) -> None:
     """Test a user's own schedule: play it with invented verdicts for two entrants, three, and full groups.
     Raises ValueError if the schedule raises an error, returns an invalid pair, or returns wrong standings."""
     for size in sorted({2, 3, group_size - 1, group_size} - {1}):

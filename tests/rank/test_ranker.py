@@ -95,6 +95,14 @@ def test_invalid_arguments_are_refused_in_one_line(options, words):
     assert words in str(refused.value) and "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("topology", ALL_TOPOLOGIES)
+@pytest.mark.parametrize("name", ["self", "name", "size", "group_size", "members", "choose", "slots", "failures"])
+def test_a_name_of_our_own_arguments_is_no_parameter_of_a_topology(topology, name):
+    """`arenarl rank --set` passes any name."""
+    with pytest.raises(UserError, match=f"{topology} has no parameter {name}; it has: "):
+        Ranker(Number(), topology=topology, **{name: 3})
+
+
 def test_an_own_topology_that_cannot_rank_is_refused_in_one_line(tmp_path, monkeypatch):
     lines = ["from arenarl.tournament.schedules import Anchor, Pairing", ""]
     bodies = {"NoStandings": "standings = None", "NoMatch": "ready = lambda self, results: []",
@@ -136,8 +144,8 @@ def test_a_budget_that_is_none_for_a_small_group_plays_one_match():
 def test_every_key_of_a_judge_that_changes_verdicts_changes_the_settings(tmp_path):
     """Otherwise `arenarl rank` would mix ranks of two prompts in a file."""
     judge = {"name": "llm", "model": "m"}
-    others = {"model": "n", "base_url": "http://x/v1", "temperature": 1.0, "max_reply_tokens": 9, "reply_format": "none"}
-    others |= {"extra_body": {"seed": 1}, "max_result_chars": 9, "max_text_chars": 9}
+    others = {"model": "n", "base_url": "http://x/v1", "temperature": 1.0, "max_reply_tokens": 9}
+    others |= {"reply_format": "none", "extra_body": {"seed": 1}, "max_result_chars": 9, "max_text_chars": 9}
     others |= {"process_aware": False, "show_tool_results": False, "explain": True, "name_turns": True}
     keys = {field.name for field in fields(JudgeConfig)} - {field.name for field in fields(NoiseConfig)} - CALL_KEYS
     assert keys - {"name", "query_rubrics", "token_limit_name"} == others.keys()  # rank takes no rubrics by query

@@ -155,6 +155,7 @@ def test_ready_depends_only_on_the_results_and_returns_no_match_with_a_result(to
     (SEEDED, {"placement": "algoritm_1"}, "did you mean 'algorithm1'"),
     ("elo", {"elo_estimate": "bradley"}, "did you mean 'bradley_terry'"),
     ("balanced", {"ranking": "bracket"}, "unknown ranking of balanced 'bracket'; did you mean 'scores'"),
+    ("swiss", {"size": 3}, "no parameter size; .*none"), ("group_stage", {"members": 3}, "no parameter members"),
     ("group_stage", {"matches": 3}, "no parameter matches; it has: repeats, group"),
     ("group_stage", {"ranking": "scores"}, "ranking of group_stage"),
 ])  # fmt: skip
