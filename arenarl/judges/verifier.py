@@ -4,16 +4,14 @@ Rewards, evaluation and the difficulty filter use this module. domains/known_ans
 defines the exact comparison.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from arenarl.config.schema import LLMConfig
 from arenarl.domains.known_answers import is_correct
+from arenarl.llm.client import LLMClient
 from arenarl.llm.json_reply import JSONReply
 from arenarl.llm.prompts import Message, prompt_texts, quoted
 from arenarl.trajectory import Query, Trajectory
-
-if TYPE_CHECKING:
-    from arenarl.llm.client import LLMClient
 
 _MAX_CHARS = 20_000  # per quoted text
 
@@ -27,7 +25,7 @@ class Verification(JSONReply):
 class Verifier:
     """The verifier that `judge.verifier` configures. The LLM client stores its replies."""
 
-    def __init__(self, config: LLMConfig, client: "LLMClient | None"):
+    def __init__(self, config: LLMConfig, client: LLMClient | None):
         self.config, self.client = config, client
 
     @property

@@ -7,7 +7,6 @@ decides; above `EXACT` entrants a greedy search replaces the exact one (both our
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from arenarl.tournament.schedules import DECIMALS, Results, RoundRobin, Standing, outcome
 
@@ -82,7 +81,6 @@ def net_wins(arcs: Collection[Arc], entrants: Sequence[int]) -> dict[int, float]
     return {entrant: round(wins / opponents, DECIMALS) for entrant, wins in net.items()}
 
 
-@dataclass(frozen=True)
 class DGR(RoundRobin):
     """All pairs play: N(N-1)/2 matches, ranked by net wins without cycles. DGR (arXiv 2510.15514).
     Draws and failed matches add no arc. A perfect judge gives the true order."""

@@ -16,7 +16,6 @@ from string import Template
 from typing import Any
 
 from arenarl.config.load import load_config
-from arenarl.report import summary as tables
 from arenarl.report.page.data import (
     compress,
     evaluated_items,
@@ -32,7 +31,10 @@ from arenarl.report.summary import (
     format_figure,
     in_words,
     judge_label,
+    pass_rows,
     policies_of,
+    policy_rows,
+    turns_rows,
     verified_columns,
 )
 from arenarl.run.settings import other_settings
@@ -171,10 +173,10 @@ def _summary(summary: dict[str, Any], figures: dict[str, Path], config: str) -> 
 
     samples = by_judge(f"Chance that at least one of k samples beats {baseline_name(summary)}", answers)
     scaling = {
-        f"With fewer turns at test time; win rate by the {judge}.": tables.turns_rows(policies),
-        samples: tables.pass_rows(policies),
+        f"With fewer turns at test time; win rate by the {judge}.": turns_rows(policies),
+        samples: pass_rows(policies),
     }
-    head, *results = tables.policy_rows(policies, _cell)
+    head, *results = policy_rows(policies, _cell)
 
     def win_rates(by: str) -> str:
         keys = list(next(iter(policies.values()))[by])
