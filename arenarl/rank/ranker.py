@@ -10,7 +10,7 @@ not judged and share the last rank. Candidate 0 is the anchor of topologies that
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -29,7 +29,6 @@ from arenarl.tournament.group_stage import GroupStage, GroupStageRanking
 from arenarl.tournament.mixed_model import quality_from_calls
 from arenarl.tournament.play import check_call_options
 from arenarl.tournament.ranking import Match, Ranking, scored_calls
-from arenarl.tournament.schedules import check_parameters
 from arenarl.tournament.topologies import build_topology, rehearse, resolve_ranking
 from arenarl.training.rewards.group import Tally
 from arenarl.training.rewards.tournament import rank_to_reward
@@ -236,8 +235,7 @@ def _check_topology(name: str, params: dict[str, Any]) -> None:
         check_call_options(name, **of_calls)
         resolve_ranking(name, params.get("ranking"))
         if name == "group_stage":
-            check_parameters(name, [field.name for field in fields(GroupStage)], own)
-            GroupStage(**own)
+            GroupStage.of(own)
         else:
             build_topology(name, 4, **own)
             if ":" in name:

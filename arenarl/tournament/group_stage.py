@@ -21,6 +21,7 @@ from functools import partial
 from inspect import signature
 from itertools import accumulate, chain, pairwise
 from random import Random
+from typing import Any
 
 from arenarl.system.seeds import stable_seed
 from arenarl.tournament.calls import Failures, as_number, attempt, task_group
@@ -56,6 +57,12 @@ class GroupStage:
         is_listed = isinstance(self.weights, Sequence) and len(self.weights) > 0
         if not is_listed or not all((as_number(weight) or 0) > 0 for weight in self.weights):
             raise ValueError(f"weights={self.weights!r:.200}: must hold the points of a win per round, all above 0")
+
+    @classmethod
+    def of(cls, params: dict[str, Any]) -> "GroupStage":
+        """Return the stage with these parameters. Raises ValueError for an unknown one too."""
+        check_parameters("group_stage", [field.name for field in fields(cls)], params)
+        return cls(**params)
 
     def draw_rounds(self, size: int, seed: int) -> list[list[list[int]]]:
         """Return the random groups of one repeat: rounds of groups of places.
@@ -154,8 +161,7 @@ async def play_group_stage(
     >>> run_tournament("group_stage", 4, choose, repeats=3, group=2, winners=1, final=1).scores_G
     [6.0, 3.0, 0.0, 0.0]
     """
-    check_parameters("group_stage", [field.name for field in fields(GroupStage)], params)
-    stage = GroupStage(**params)
+    stage = GroupStage.of(params)
     is_numbered = "repeat" in signature(choose).parameters
     calls: list[GroupCall] = []
 
