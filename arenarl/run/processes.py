@@ -14,7 +14,7 @@ from accelerate import PartialState
 from arenarl.config.schema import Config
 from arenarl.run.trainer_arguments import LONGEST_WAIT_S
 from arenarl.system.errors import UserError
-from arenarl.system.progress import process_count
+from arenarl.system.progress import launcher_number, process_count
 
 T = TypeVar("T")
 
@@ -32,12 +32,14 @@ def join_processes(config: Config) -> None:
 
 
 def check_launch() -> None:
-    """Raise UserError if several processes would share a GPU, which NCCL forbids, or if WORLD_SIZE is set without a
-    launcher: accelerate would then treat each process as the only one."""
+    """Raise UserError if several processes would share a GPU, which NCCL forbids, if WORLD_SIZE is set without a
+    launcher, because accelerate would then treat each process as the only one, and if a rank is not a number."""
+    for name in ("RANK", "LOCAL_RANK"):  # torch and accelerate read them too
+        launcher_number(name, 0, least=0)
     if process_count() > 1 and "LOCAL_RANK" not in os.environ:
         how = "start the script with torchrun, or unset WORLD_SIZE"
         raise UserError(f"WORLD_SIZE={process_count()} is set, but not LOCAL_RANK, which a launcher sets; {how}")
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    processes = launcher_number("LOCAL_WORLD_SIZE", 1)
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if 0 < gpus < processes:
         how = (

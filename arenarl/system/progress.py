@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from arenarl.system.errors import printable_lines
+from arenarl.system.errors import UserError, one_line, printable_lines
 
 T = TypeVar("T")
 
@@ -21,9 +21,21 @@ _ON_TERMINAL = "{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{remaining
 _IN_LOG = "{desc} {percentage:3.0f}% {n_fmt}/{total_fmt} [{remaining} left]{postfix}"
 
 
+def launcher_number(name: str, default: int, least: int = 1) -> int:
+    """Return the number in an environment variable that a launcher such as torchrun sets; `default` if it is not set.
+    Raises UserError for other text, such as a blank, and for a number below `least`."""
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) < least:
+        problem = f"{name}={one_line(text)} is set, but is not a number from {least}"
+        raise UserError(f"{problem}; unset it, or start the script with torchrun, which sets it")
+    return int(text)
+
+
 def process_rank() -> int:
     """Return this process's rank; 0 without a launcher."""
-    return int(os.environ.get("RANK", "0"))
+    return launcher_number("RANK", 0, least=0)
 
 
 def is_main_process() -> bool:
@@ -32,12 +44,12 @@ def is_main_process() -> bool:
 
 def process_count() -> int:
     """Return the number of processes; 1 without a launcher."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return launcher_number("WORLD_SIZE", 1)
 
 
 def machine_count() -> int:
     """Return the number of machines, or of launchers; 1 without a launcher that sets LOCAL_WORLD_SIZE."""
-    return -(-process_count() // int(os.environ.get("LOCAL_WORLD_SIZE", process_count())))
+    return -(-process_count() // launcher_number("LOCAL_WORLD_SIZE", process_count()))
 
 
 def share_of(total: int) -> int:

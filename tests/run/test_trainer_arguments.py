@@ -58,6 +58,19 @@ def test_several_processes_without_a_launcher_are_refused_at_once(tmp_path, monk
 
 
 @pytest.mark.parametrize("join", JOIN)
+def test_a_launchers_variable_that_is_not_a_number_is_named(tmp_path, monkeypatch, join):
+    """A container file may pass a variable on without a value."""
+    monkeypatch.chdir(tmp_path)
+    for name, least in {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1}.items():
+        for text in ("", " ", "x", "1.5", "-1", str(least - 1)):
+            with monkeypatch.context() as patch:
+                patch.setenv(name, text)
+                with pytest.raises(UserError, match=f"^{name}=.* is set, but is not a number from {least}; unset it"):
+                    join(Config())
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("join", JOIN)
 def test_processes_that_cannot_share_gpus_or_a_vllm_server_are_refused(two_gpus, tmp_path, monkeypatch, join):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
