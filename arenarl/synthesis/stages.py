@@ -1,7 +1,7 @@
 """Run the stages of a build: queries, trajectories, inspect, split. Files go to runs/<run>/build, logs to the terminal.
 
-A stage is done if its record, written last, has the hash of the present settings and files. Otherwise it runs from the
-start, with the replies that are already stored.
+A stage is done if its record, written last, has the hash of the present settings and files, the user's own prompts and
+code included. Otherwise it runs from the start, with the replies that are already stored.
 """
 
 import time
@@ -25,7 +25,9 @@ from arenarl.synthesis.splits import shared_entities, without_leaks
 from arenarl.synthesis.trajectories import Teacher
 from arenarl.system.atomic_files import hash_files, json_hash, read_json, write_json
 from arenarl.system.errors import UserError
+from arenarl.system.own_code import code_hashes
 from arenarl.system.progress import say
+from arenarl.system.prompt_files import prompt_hashes
 from arenarl.trajectory import SPLIT_FILES, Query, Trajectory, read_jsonl, read_queries, write_jsonl
 
 FROZEN = ("test_queries", "test_baselines")
@@ -56,6 +58,7 @@ def run(config: Config, wanted: Sequence[str]) -> Build:
     del keys["environment"]["timeout_s"]  # no file depends on it
     settings = {name: keys[name] for name in ("build", "data", "environment", "rollout")}
     settings["judge"] = keys["judge"]["train"]
+    settings |= code_hashes(settings) | prompt_hashes()
     seeds = [Path(path) for path in (build.build.seeds, build.build.test_seeds) if path]
     made_by = json_hash([settings, hash_files(seeds)])
     for name, stage in STAGES.items():

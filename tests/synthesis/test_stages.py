@@ -23,6 +23,7 @@ from arenarl.synthesis.inspection import Inspected, first_faulty_turn
 from arenarl.synthesis.rules import Problem
 from arenarl.synthesis.stages import STAGES, run
 from arenarl.system.errors import UserError
+from arenarl.system.prompt_files import use_folder
 from arenarl.system.repository import ROOT
 from arenarl.trajectory import SPLIT_FILES, Trajectory, language_of, read_jsonl, read_queries, read_turns
 
@@ -30,6 +31,8 @@ from arenarl.trajectory import SPLIT_FILES, Trajectory, language_of, read_jsonl,
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    yield
+    use_folder(None)
 
 
 def files_of(folder):
@@ -127,6 +130,26 @@ def test_a_build_resumes_after_each_kind_of_stop_without_paying_twice(tmp_path, 
         with pytest.raises(UserError, match="test_queries.jsonl is frozen"):
             run(config, list(STAGES))
         assert files_of(tmp_path / "built") == before
+
+
+def test_a_stage_runs_again_after_an_edit_of_the_users_prompts_or_code(tmp_path, capsys, own_modules):
+    own_modules({"own.py": "class Judge:\n    pass\n"})
+    mine = tmp_path / "prompts" / "build_en.yaml"
+    mine.parent.mkdir()
+
+    def is_done(config):
+        capsys.readouterr()
+        use_folder(mine.parent)
+        run(config, ["queries"])
+        return "queries: done already" in capsys.readouterr().out
+
+    with served_build(tmp_path, "judge.train={name: own:Judge, model: null, base_url: null}") as (_, _, config):
+        mine.write_text("again: \"Once more: {error}\"\n")
+        assert [is_done(config), is_done(config)] == [False, True]
+        mine.write_text("again: \"Please repeat: {error}\"\n")
+        assert [is_done(config), is_done(config)] == [False, True]
+        own_modules({"own.py": "class Judge:\n    edited = True\n"})
+        assert [is_done(config), is_done(config)] == [False, True]
 
 
 @pytest.mark.slow(seconds=5)
