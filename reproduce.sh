@@ -23,6 +23,9 @@ difficulty() { train -m arenarl.training.difficulty --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/methods/$name.yaml; rl "$@"; evaluate "$@"; done; }
 tables()    { python -m arenarl.tables "$@"; }
+all()       { tables all "$@"; }
+agentgym()  { tables textcraft babyai "$@"; }
+turns()     { tables turns turns_textcraft "$@"; }
 readme()    { python -m arenarl.tables.documents; }
 judge_check()  { data; python -m arenarl.studies.judge_reliability --config "$CONFIG" "$@"; }
 judge_faults() { data; sft; python -m arenarl.studies.judge_faults --config "$CONFIG" "$@"; }
@@ -179,7 +182,7 @@ variables() {
 
 is_table() { grep -qs '^title:' "configs/tables/$1.yaml"; }
 
-without_config() { [ -z "${CONFIG:-}" ] || fail "$stage does not read CONFIG; leave it out"; }
+without_config() { [ -z "$given" ] || fail "$stage does not read CONFIG; leave it out"; }
 
 usage() {
   echo "usage: ./reproduce.sh STAGE [--set key=value ...]"
@@ -220,15 +223,13 @@ usage() {
   exit 2
 }
 
-stage=${1:-}
+stage=${1:-} given=${CONFIG:-}
 case "$stage" in
   research | writing) CONFIG=${CONFIG:-configs/$stage/quickstart.yaml} ;;
   writing_length) CONFIG=${CONFIG:-configs/writing/quickstart_length.yaml} ;;
   data_pipeline) CONFIG=${CONFIG:-configs/data/local.yaml} ;;
   baselines | real_model | data_quality)
-    [[ -z "${CONFIG:-}" && "$*" != *[\ =]name=* ]] || fail "$stage makes several runs, each with its own YAML and name; leave out CONFIG and name" ;;
-  all | agentgym | bench_client | fidelity | gpu_check | readme | test | test_vllm | test_integrations) without_config ;;
-  *) if is_table "$stage"; then without_config; fi ;;
+    [[ -z "$given" && "$*" != *[\ =]name=* ]] || fail "$stage makes several runs, each with its own YAML and name; leave out CONFIG and name" ;;
 esac
 CONFIG=${CONFIG:-configs/quickstart.yaml}
 case " ${*:2} " in *" -h "* | *" --help "*)  # else each of their commands would print its own help
@@ -236,11 +237,9 @@ case " ${*:2} " in *" -h "* | *" --help "*)  # else each of their commands would
 esac
 case "$stage" in
   quickstart | research | writing | writing_length | pipeline | data | sft | difficulty | rl | baselines) shift; environment; check "$@"; "$stage" "$@" ;;
-  all) shift; environment; tables all "$@" ;;
-  agentgym) shift; environment; tables textcraft babyai "$@" ;;
-  turns) shift; environment; tables turns turns_textcraft "$@" ;;
-  real_model | data_pipeline | data_quality | evaluate | report | readme | judge_check | judge_faults | bench | bench_client | bench_ahead | gpu_check | fidelity | test) shift; environment; "$stage" "$@" ;;
-  test_vllm | test_integrations) shift; "$stage" "$@" ;;
+  real_model | data_pipeline | data_quality | evaluate | report | judge_check | judge_faults | bench | bench_ahead) shift; environment; "$stage" "$@" ;;
+  all | agentgym | turns | readme | bench_client | gpu_check | fidelity | test) without_config; shift; environment; "$stage" "$@" ;;
+  test_vllm | test_integrations) without_config; shift; "$stage" "$@" ;;
   "" | -h | --help) usage ;;
-  *) is_table "$stage" || fail "$stage is not a stage; ./reproduce.sh alone lists the stages"; shift; environment; tables "$stage" "$@" ;;
+  *) is_table "$stage" || fail "$stage is not a stage; ./reproduce.sh alone lists the stages"; without_config; shift; environment; tables "$stage" "$@" ;;
 esac

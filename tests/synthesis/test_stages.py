@@ -144,9 +144,9 @@ def test_a_stage_runs_again_after_an_edit_of_the_users_prompts_or_code(tmp_path,
         return "queries: done already" in capsys.readouterr().out
 
     with served_build(tmp_path, "judge.train={name: own:Judge, model: null, base_url: null}") as (_, _, config):
-        mine.write_text("again: \"Once more: {error}\"\n")
+        mine.write_text('again: "Once more: {error}"\n')
         assert [is_done(config), is_done(config)] == [False, True]
-        mine.write_text("again: \"Please repeat: {error}\"\n")
+        mine.write_text('again: "Please repeat: {error}"\n')
         assert [is_done(config), is_done(config)] == [False, True]
         own_modules({"own.py": "class Judge:\n    edited = True\n"})
         assert [is_done(config), is_done(config)] == [False, True]
