@@ -27,6 +27,7 @@ from arenarl.evaluation.evaluation import (
 from arenarl.evaluation.inference_scaling import scaling_figures
 from arenarl.evaluation.length import by_length
 from arenarl.llm.client import LLMClient
+from arenarl.llm.prompts import prompt_texts
 from arenarl.rollout.engine import Attempt, RolloutEngine, attempts_at
 from arenarl.rollout.system_prompt import system_prompt
 from arenarl.run.processes import own_share
@@ -229,8 +230,9 @@ def fingerprint(
     """Return a hash of everything that a policy's trajectories depend on; `turns` is their budget, by default the
     config's.
 
-    That is: weights (or a hub id or model name), queries, settings, the searched folder, prompts of LLMs behind tools,
-    the user's own code, and `GENERATION` for this project's code. `queries` are files, by default the test split's.
+    That is: weights (or a hub id or model name), queries, settings, the searched folder, prompts of models behind an
+    API and of LLMs behind tools, the user's own code, and `GENERATION` for this project's code. `queries` are files, by
+    default the test split's.
     """
     weights = hash_weights(policy) if isinstance(policy, str) else asdict(policy)
     tested = Path(config.data.folder).glob("test_queries.jsonl") if queries is None else queries
@@ -244,7 +246,9 @@ def fingerprint(
     read["environment"]["server"] = None  # equal hashes at any address
     folder, turns = policy if isinstance(policy, str) else None, turns or config.test_turns
     searched = _search_fingerprint(config.environment.search)
-    return str(stable_seed(GENERATION, files, folder, weights, read, system_prompt(config), turns, *searched))
+    prompts_of_api = [] if folder else [prompt_texts("policy", config.data.language)]
+    system = system_prompt(config)
+    return str(stable_seed(GENERATION, files, folder, weights, read, system, turns, *searched, *prompts_of_api))
 
 
 def _search_fingerprint(search: SearchConfig) -> list[str]:

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 from policies import Scripted, call, think
 
-from arenarl.config.schema import Config, EnvironmentConfig, EvaluateConfig, RolloutConfig, SearchConfig
+from arenarl.config.schema import Config, EnvironmentConfig, EvaluateConfig, LLMConfig, RolloutConfig, SearchConfig
 from arenarl.domains.environments import environment_maker
 from arenarl.evaluation.evaluation import Case, Panel, roll_out_and_judge
 from arenarl.evaluation.parts import GENERATION, Part, fingerprint, run_parts
 from arenarl.judges.judge import Verdict, rubric_of
 from arenarl.rollout.engine import RolloutEngine, attempts_at
 from arenarl.system.own_code import own_code
+from arenarl.system.prompt_files import use_folder
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, Trajectory, read_jsonl
 
@@ -103,6 +104,28 @@ def test_a_new_temperature_budget_or_document_needs_new_trajectories_and_a_new_j
     before = prints()
     (tmp_path / "one.txt").write_text("Bergen is a port in the west.", encoding="utf-8")
     assert [one == other for one, other in zip(before, prints(), strict=True)] == [True, False]
+
+
+@pytest.fixture
+def own_prompts(tmp_path):
+    """Return `write(file, text)`, which replaces a file of prompts and puts the folder into effect."""
+
+    def write(file, text):
+        (tmp_path / file).write_text(text, encoding="utf-8")
+        use_folder(tmp_path)
+
+    yield write
+    use_folder(None)
+
+
+@pytest.mark.parametrize("name", ["system", "without_tools"])
+def test_another_prompt_of_models_behind_an_api_discards_their_trajectories_alone(own_prompts, name):
+    policies, before = ("nowhere", LLMConfig(name="llm", model="m")), []
+    for text in ("Plan.", "Plan a trip."):
+        own_prompts("policy_zh.yaml", f"{name}: {text}\n")
+        before.append([fingerprint(Config(), policy) for policy in policies])
+    (local, api), (same, other) = before
+    assert local == same and api != other
 
 
 def test_stored_cases_are_rewritten_only_with_new_verdicts(tmp_path):
