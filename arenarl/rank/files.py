@@ -5,7 +5,6 @@ line of ranks has the number of that line, and the results of the ranking. Ranks
 candidates, so a killed command leaves a file that the same command completes.
 """
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,13 +13,11 @@ from typing import Any
 from arenarl.rank.ranker import RankedGroup, read_group
 from arenarl.system.atomic_files import hash_files, to_json
 from arenarl.system.errors import UserError
+from arenarl.system.locks import try_lock
 from arenarl.system.user_input import is_stream, lines_of
 from arenarl.tournament.ranking import Match
 from arenarl.trajectory import MAX_RECORD_NESTING, json_problem, parse_json, storable_json
 from arenarl.trajectory.chats import Chat
-
-if sys.platform != "win32":
-    import fcntl
 
 _SHOWN = 5  # malformed lines in one message
 _START = b'{"line": '  # first bytes of a line of ranks
@@ -129,14 +126,9 @@ class RankFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.last_line = self.done = 0
         self._file = path.open("ab")
-        try:
-            if sys.platform != "win32":
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(self._file):
             how = "wait until it ends, or choose another --out"
-            raise UserError(f"{path} is being written by another command; {how}") from None
-        except OSError:  # a file system without locks
-            pass
+            raise UserError(f"{path} is being written by another command; {how}")
         self._file.truncate(self._read_finished())
 
     def _read_finished(self) -> int:

@@ -5,7 +5,6 @@ timing.json, which is written last, exist; it is then not run again. Only the st
 results.
 """
 
-import fcntl
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from arenarl.run.tracking import reporters
 from arenarl.run.weights import START, StartRecord, read_start, refuse_other_start, start_record
 from arenarl.system.atomic_files import remove, write_json, write_text
 from arenarl.system.errors import UserError, keep_tracebacks
+from arenarl.system.locks import try_lock
 from arenarl.system.progress import is_main_process, quiet_libraries, say
 from arenarl.trajectory import read_steps
 
@@ -96,13 +96,8 @@ def lock_folder(folder: Path) -> None:
     if folder.resolve() in _LOCKS:
         return
     lock = (folder / ".lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        how = "wait until it ends or stop it, or give this run another `name`"
-        raise UserError(f"{folder} is being written by another run; {how}") from None
-    except OSError:
-        say(f"{folder} is on a file system without locks; do not start this stage twice at once")
+    if not try_lock(lock):
+        raise UserError(f"{folder} is being written by another run; wait until it ends, or stop it")
     _LOCKS[folder.resolve()] = lock
 
 

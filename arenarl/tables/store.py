@@ -4,10 +4,10 @@ A run is written as soon as it ends. The file is replaced as a whole under a loc
 new one, and processes that finish runs of one table at the same time keep each other's lines.
 """
 
-import fcntl
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from arenarl.system.atomic_files import write_lines
 from arenarl.system.errors import UserError
@@ -37,9 +37,7 @@ def read_runs(folder: Path) -> Stored:
 def store_run(folder: Path, run: dict[str, Any]) -> None:
     """Write a finished run; it replaces an earlier one of the same row and seed."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        with suppress(OSError):  # a file system without locks allows only one writing process
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(folder / ".lock"):
         runs = read_runs(folder) | {(run["row"], run["seed"]): run}
         write_lines(folder / FILE, (runs[key] for key in sorted(runs)))
 

@@ -106,7 +106,7 @@ def assert_a_whole_checkpoint_is_left(place):
         assert read(place / f"checkpoint-{max(steps)}" / "trainer_state.json")["global_step"] == max(steps)
 
 
-BEING_WRITTEN = "is being written by another run; wait until it ends or stop it, or give this run another `name`"
+BEING_WRITTEN = "is being written by another run; wait until it ends, or stop it"
 
 
 @contextmanager
