@@ -8,6 +8,7 @@ PROCESSES=${PROCESSES:-}  # `variables` knows how many GPUs there are
 
 check() { python -m arenarl.training.preflight --config "$CONFIG" --processes "$PROCESSES" "$@" > /dev/null; }
 train() { python -m arenarl.run.launch --nproc_per_node "$PROCESSES" "$@"; }
+run_name() { python -m arenarl.config --config "$CONFIG" --run-name "$@"; }
 
 data()      { python data/prepare.py --config "$CONFIG" "$@"; }
 sft()       { train train_sft.py --config "$CONFIG" "$@"; }
@@ -15,10 +16,11 @@ rl()        { train train_rl.py --config "$CONFIG" "$@"; }
 evaluate()  { train evaluate.py --config "$CONFIG" "$@"; }
 evaluate_only() {  # POLICY, sft or rl, of the two that the config has
   local policy=$1 name; shift
-  name=$(python -m arenarl.config --config "$CONFIG" --run-name "$@")
+  name=$(run_name "$@")
   evaluate --set "evaluate.checkpoints={$policy: runs/$name/$policy}" "$@"
 }
 report()    { python -m arenarl.report --config "$CONFIG" "$@"; }
+conclusion() { python -m arenarl.report.conclusion "$(run_name "$@")"; }
 difficulty() { train -m arenarl.training.difficulty --config "$CONFIG" "$@"; }
 pipeline()  { data "$@"; sft "$@"; rl "$@"; evaluate "$@"; report "$@"; }
 baselines() { for name in grpo gspo grpo_trajectory noise_free; do CONFIG=configs/methods/$name.yaml; rl "$@"; evaluate "$@"; done; }
@@ -43,20 +45,14 @@ fidelity() {
 }
 test()      { if [ "${1:-}" = --all ]; then test_all "${@:2}"; else python -m pytest -n 2 "$@"; fi; }
 
-quickstart() {
-  pipeline "$@"
-  python -m arenarl.report.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
-}
+quickstart() { pipeline "$@"; conclusion "$@"; }
 
 writing() { quickstart "$@"; }
 
 # A control: RL from the same SFT policy with a judge that pays for length.
 writing_length() { rl "$@"; evaluate "$@"; report "$@"; }
 
-research() {
-  data "$@"; sft "$@"; difficulty "$@"; rl "$@"; evaluate "$@"; report "$@"
-  python -m arenarl.report.conclusion "$(python -m arenarl.config --config "$CONFIG" --run-name "$@")"
-}
+research()  { data "$@"; sft "$@"; difficulty "$@"; rl "$@"; evaluate "$@"; report "$@"; conclusion "$@"; }
 
 # SFT on inspected trajectories and on as many that were not.
 data_quality() {
