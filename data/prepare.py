@@ -31,7 +31,9 @@ from arenarl.rollout.instances import temporary_environment  # noqa: E402
 from arenarl.run.timing import timed  # noqa: E402
 from arenarl.system.atomic_files import hash_files, write_json  # noqa: E402
 from arenarl.system.errors import UserError, keep_tracebacks, run_cli  # noqa: E402
+from arenarl.system.own_code import code_hashes  # noqa: E402
 from arenarl.system.progress import Bar  # noqa: E402
+from arenarl.system.prompt_files import prompt_hashes  # noqa: E402
 from arenarl.trajectory import SPLIT_FILES, read_queries, read_trajectories, text_key, write_jsonl  # noqa: E402
 
 # domain -> the run with the paper's numbers
@@ -69,8 +71,10 @@ def main() -> None:
     settings = {"data": asdict(config.data), "environment": asdict(config.environment)}
     if config.data.items:
         settings["items"] = hash_files(sorted(Path(config.data.items).rglob("*.json*")))
+    settings |= code_hashes(settings)
     settings |= {
         "code": hash_files(PUBLIC_CODE if config.data.source else domain.sources),
+        "prompts": prompt_hashes(config.prompts.folder).get("synthesis_en.yaml"),
         "sources": local_hashes(config),
     }
     manifest = read_manifest(folder, settings)

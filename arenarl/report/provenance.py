@@ -58,7 +58,7 @@ def provenance(config: Config, stage: str = "evaluate") -> dict[str, Any]:
         "system_prompt": prompt_name(system_prompt(config, stage)),
         "api_policies": {name: _model_provenance(llm, api_prompt) for name, llm in config.evaluate.api.items()},
         "judge_is_simulated": any(judge.is_simulated for judge in config.judge.training.values()),
-    } | ({"prompts": hashes} if (hashes := prompt_hashes()) else {})
+    } | ({"prompts": hashes} if (hashes := prompt_hashes(config.prompts.folder)) else {})
 
 
 def installed_version(package: str) -> str | None:

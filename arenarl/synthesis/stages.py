@@ -58,7 +58,7 @@ def run(config: Config, wanted: Sequence[str]) -> Build:
     del keys["environment"]["timeout_s"]  # no file depends on it
     settings = {name: keys[name] for name in ("build", "data", "environment", "rollout")}
     settings["judge"] = keys["judge"]["train"]
-    settings |= code_hashes(settings) | prompt_hashes()
+    settings |= code_hashes(settings) | prompt_hashes(config.prompts.folder)
     seeds = [Path(path) for path in (build.build.seeds, build.build.test_seeds) if path]
     made_by = json_hash([settings, hash_files(seeds)])
     for name, stage in STAGES.items():

@@ -51,9 +51,9 @@ def prompt_file(path: Path) -> Path:
     return own if own and own.is_file() and path.resolve().parent == PROMPTS.resolve() else path
 
 
-def prompt_hashes() -> dict[str, str]:
-    """Return the hash of each of the user's files; empty without a folder."""
-    return {path.name: hash_files([path])[:12] for path in _files(_folder)}
+def prompt_hashes(folder: str | None) -> dict[str, str]:
+    """Return the hash of each of the user's files in `folder`; empty without a folder."""
+    return {path.name: hash_files([path])[:12] for path in _files(folder)}
 
 
 def missing_texts(folder: Path) -> dict[str, list[str]]:

@@ -20,6 +20,7 @@ from arenarl.config.value_types import Bool, Float, Line, Name, PositiveInt, See
 from arenarl.run.settings import settings_of
 from arenarl.system.errors import UserError
 from arenarl.system.own_code import code_hashes
+from arenarl.system.prompt_files import prompt_hashes
 from arenarl.training.requirements import check_method
 
 FOLDER = Path("configs/tables")
@@ -136,7 +137,7 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """All settings that the figures depend on: keys that differ from their defaults, without names of folders.
         Settings of the SFT and of the RL that made the policy are included if they differ from the run's own, and the
-        hash of the user's own code."""
+        hashes of the user's own code and prompts."""
         settings = dict(_changes(asdict(self.loaded), asdict(Config())))
         for stage, config, prefix in (("sft", self.start, "cold_start"), ("rl", self.trained, "trained")):
             changes = _changes(settings_of(stage, config), settings_of(stage, self.loaded))
@@ -144,7 +145,9 @@ class Run:
         names = ("name", "results")
         kept = {key: value for key, value in settings.items() if key not in names and not key.startswith("wandb.")}
         code = {name: sha256[:12] for name, sha256 in code_hashes(kept).items()}
-        return kept | code | {"evaluate.checkpoints": self.checkpoint}
+        prompts = prompt_hashes(self.loaded.prompts.folder)
+        prompts = {f"prompts.folder's {name}": sha256 for name, sha256 in prompts.items()}
+        return kept | code | prompts | {"evaluate.checkpoints": self.checkpoint}
 
 
 def read_table(name: str, folder: Path = FOLDER) -> Table:

@@ -27,7 +27,9 @@ from arenarl.run.settings import settings_of
 from arenarl.run.weights import hash_weights
 from arenarl.system.atomic_files import json_hash, read_json, write_json
 from arenarl.system.errors import UserError, keep_tracebacks, run_cli
+from arenarl.system.own_code import code_hashes
 from arenarl.system.progress import Bar, is_main_process, say
+from arenarl.system.prompt_files import prompt_hashes
 from arenarl.system.seeds import stable_seed
 from arenarl.trajectory import Query, write_jsonl
 
@@ -75,6 +77,8 @@ def rate_settings(config: Config, policy: str) -> dict[str, Any]:
         "told": system_prompt(config),
         **{key: settings[key] for key in ("seed", "data", "environment", "rollout")},
         "verifier": settings["judge"]["verifier"],
+        **code_hashes(settings["environment"]),
+        **prompt_hashes(config.prompts.folder),
     }
 
 

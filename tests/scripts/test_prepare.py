@@ -118,6 +118,25 @@ def test_a_second_run_changes_nothing_unless_a_setting_or_the_code_changes_or_a_
     assert json.loads(timing.read_text())["stage"] == "data"
 
 
+def test_an_edit_of_the_users_domain_or_of_the_prompts_for_the_data_prepares_again(prepare, own_modules, tmp_path):
+    domain = "from arenarl.domains.travel.domain import TravelDomain\n\n\nclass Mine(TravelDomain):\n    sources = ()\n"
+    prompts = tmp_path / "prompts" / "synthesis_en.yaml"
+    prompts.parent.mkdir()
+    prompts.write_text("system: Reword.\n")
+    own_modules({"own.py": domain})
+    settings = {"environment.domain": "own:Mine", "prompts.folder": prompts.parent}
+
+    def is_kept(**changes):
+        return "up to date" in prepare(tmp_path / "data", **settings | changes)
+
+    assert [is_kept(), is_kept()] == [False, True]
+    prompts.write_text("system: Reword it.\n")
+    assert [is_kept(), is_kept()] == [False, True]
+    assert [is_kept(**{"prompts.folder": "null"}) for _ in range(2)] == [False, True]
+    own_modules({"own.py": f"{domain}    edited = True\n"})
+    assert [is_kept(**{"prompts.folder": "null"}) for _ in range(2)] == [False, True]
+
+
 def test_a_user_s_files_are_never_overwritten(prepare, tmp_path, monkeypatch):
     """Covers other settings, published data, and a folder with only the user's trajectories."""
     edited, own, taught, added, other = (tmp_path / name for name in ("edited", "own", "taught", "added", "other"))

@@ -18,12 +18,13 @@ from arenarl.domains.travel.queries import SUBTASKS
 from arenarl.llm.client import RunStopped
 from arenarl.llm.reply_store import ReplyStore
 from arenarl.synthesis import stages
+from arenarl.synthesis.build import Build, tokens_of
+from arenarl.synthesis.estimates import of_queries
 from arenarl.synthesis.grounding import ungrounded
 from arenarl.synthesis.inspection import Inspected, first_faulty_turn
 from arenarl.synthesis.rules import Problem
 from arenarl.synthesis.stages import STAGES, run
 from arenarl.system.errors import UserError
-from arenarl.system.prompt_files import use_folder
 from arenarl.system.repository import ROOT
 from arenarl.trajectory import SPLIT_FILES, Trajectory, language_of, read_jsonl, read_queries, read_turns
 
@@ -31,8 +32,6 @@ from arenarl.trajectory import SPLIT_FILES, Trajectory, language_of, read_jsonl,
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    yield
-    use_folder(None)
 
 
 def files_of(folder):
@@ -139,11 +138,11 @@ def test_a_stage_runs_again_after_an_edit_of_the_users_prompts_or_code(tmp_path,
 
     def is_done(config):
         capsys.readouterr()
-        use_folder(mine.parent)
         run(config, ["queries"])
         return "queries: done already" in capsys.readouterr().out
 
-    with served_build(tmp_path, "judge.train={name: own:Judge, model: null, base_url: null}") as (_, _, config):
+    overrides = "judge.train={name: own:Judge, model: null, base_url: null}", f"prompts.folder={mine.parent}"
+    with served_build(tmp_path, *overrides) as (_, _, config):
         mine.write_text('again: "Once more: {error}"\n')
         assert [is_done(config), is_done(config)] == [False, True]
         mine.write_text('again: "Please repeat: {error}"\n')

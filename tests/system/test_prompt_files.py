@@ -131,10 +131,10 @@ def test_worlds_and_hashes_follow_the_files(tmp_path, capsys, monkeypatch):
     assert prompt_file(PROMPTS / "babyai.md") == tmp_path / "babyai.md"
     assert prompt_file(PROMPTS / "textcraft.md") == PROMPTS / "textcraft.md"
     assert prompt_file(tmp_path.parent / "babyai.md") == tmp_path.parent / "babyai.md"
-    hashes = prompt_hashes()
+    hashes = prompt_hashes(str(tmp_path))
     assert set(hashes) == {"judge_en.yaml", "babyai.md"} and prompt_hash(rubric, "en") != before
     write(tmp_path, "judge_en.yaml", compare="Compare!")
-    assert prompt_hashes()["judge_en.yaml"] != hashes["judge_en.yaml"]
+    assert prompt_hashes(str(tmp_path))["judge_en.yaml"] != hashes["judge_en.yaml"]
     monkeypatch.setattr("sys.argv", ["x", str(tmp_path)])
     prompt_files.main()
     printed = capsys.readouterr().out

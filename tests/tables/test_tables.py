@@ -957,6 +957,18 @@ def test_a_row_with_changed_code_of_the_user_is_another_row_whose_earlier_rl_is_
     assert runner.run_all([now], tmp_path / "results", workers=1) == []
 
 
+def test_an_edit_of_the_users_prompts_makes_a_row_another_run(folder, tmp_path):
+    table, prompts = read_table("own", folder), tmp_path / "prompts" / "judge_en.yaml"
+    table.rows["one"] = replace(table.rows["one"], set={"prompts.folder": str(prompts.parent)})
+    prompts.parent.mkdir()
+    settings = []
+    for text in ("Be strict.", "Be mild."):
+        prompts.write_text(f"system: {text}\n")
+        settings += [run.settings for run in runs_of("own", table, ["one"], [0])]
+    earlier, now = settings
+    assert {key for key in now if now[key] != earlier[key]} == {"prompts.folder's judge_en.yaml"}
+
+
 def test_our_figures_name_subtasks_figures_or_criteria_of_the_tables_domain():
     for name in (*TABLES, *LATER_TABLES):
         table = read_table(name)

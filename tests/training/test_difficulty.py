@@ -78,6 +78,18 @@ def test_rl_trains_on_queries_that_these_weights_sometimes_answer(config, rolled
     refuse_other_pass_rates(config.rl, config.pass_rates, "elsewhere")
 
 
+def test_an_edit_of_the_users_tools_or_prompts_needs_other_pass_rates(config, policy_path, own_modules, tmp_path):
+    prompts = tmp_path / "prompts" / "search_en.yaml"
+    prompts.parent.mkdir()
+    config.environment.name, config.prompts.folder = "own:Tools", str(prompts.parent)
+    settings = []
+    for code, text in (("pass", "Be brief."), ("pass", "Be exact."), ("edited = True", "Be exact.")):
+        own_modules({"own.py": f"class Tools:\n    {code}\n"})
+        prompts.write_text(f"snippet: {text}\n")
+        settings.append(difficulty.rate_settings(config, policy_path))
+        assert settings[-1] not in settings[:-1]
+
+
 def test_measuring_resumes_after_a_kill_and_restarts_with_other_settings(config, rolled_out, monkeypatch):
     monkeypatch.setattr(difficulty, "BATCH", 2)
     with locked_by_another(config.pass_rates.parent), pytest.raises(UserError, match=BEING_WRITTEN):
