@@ -33,7 +33,7 @@ from arenarl.tournament.schedules import parse_budget
 from arenarl.tournament.topologies import paper_calls
 from arenarl.training.arena import Arena
 from arenarl.training.rewards import REWARDS
-from arenarl.trajectory import Query, RolloutGroup, Trajectory, read_jsonl
+from arenarl.trajectory import Query, RolloutGroup, Trajectory, estimate_tokens, read_jsonl
 
 _COUNTED = ("elo", "random_reference", "circular", "dgr")  # topologies whose calls are counted, not computed
 _EXPLANATION = "A sentence about what the agent did well, and one of its faults, as the listwise prompt asks for."
@@ -51,8 +51,8 @@ class CountingClient:
         self, llm: LLMConfig, messages: Sequence[Message], reply_type: type[BaseModel], *_: Any, **__: Any
     ) -> BaseModel:
         reply = reply_type.model_validate(self._invent(reply_type))
-        tokens_in = sum(_tokens(message["content"]) for message in messages)
-        tokens_out = llm.max_reply_tokens if self.is_most else _tokens(json.dumps(reply.model_dump()))
+        tokens_in = sum(estimate_tokens(message["content"]) for message in messages)
+        tokens_out = llm.max_reply_tokens if self.is_most else estimate_tokens(json.dumps(reply.model_dump()))
         self.usage += Usage(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, cost=llm.cost(tokens_in, tokens_out))
         return reply
 
@@ -255,12 +255,6 @@ def group_of_copies(query: Query, trajectory: Trajectory, size: int) -> RolloutG
     return RolloutGroup(query, [replace(trajectory, messages=variant, meta=meta) for variant in messages])
 
 
-def _tokens(text: str) -> int:
-    """Estimate the number of tokens: 4 ASCII characters, or 1.5 other characters, per token."""
-    ascii_count = len(text.encode("ascii", "ignore"))
-    return round(ascii_count / 4 + (len(text) - ascii_count) / 1.5)
-
-
 def estimate(config: Config, stage: str) -> tuple[Usage | None, Usage]:
     """Return a stage's LLM usage, typical and at most; typical is None if no trajectory is stored to size prompts by.
     Raises UserError if a user's reward fails on invented trajectories."""
@@ -288,7 +282,7 @@ def _estimate_policy(
     client, turns = CountingClient(), config.test_turns
     longest = [("user", PROMPT_TOKENS), *[("assistant", config.rollout.max_tokens // turns)] * turns]
     for trajectory in samples.values():
-        sizes = [(one["role"], _tokens(json.dumps(one, ensure_ascii=False))) for one in trajectory.messages]
+        sizes = [(one["role"], estimate_tokens(json.dumps(one, ensure_ascii=False))) for one in trajectory.messages]
         length = 0
         for role, size in longest if is_most else sizes:
             if role == "assistant":

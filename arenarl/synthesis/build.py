@@ -1,6 +1,7 @@
 """The state shared by the stages of a build: config, domain, seeds, quotas, LLM client and engines."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -13,11 +14,11 @@ from arenarl.domains.environments import environment_maker
 from arenarl.llm.client import open_client
 from arenarl.rollout.api_policy import ApiRolloutEngine
 from arenarl.synthesis.inspection import Inspector
-from arenarl.synthesis.prompts import refine_messages
+from arenarl.synthesis.prompts import Cell, refine_messages
 from arenarl.synthesis.seeds import SEED, TEST_SEED, Candidate, read_seeds
 from arenarl.synthesis.splits import Quotas, assign, quotas_of
 from arenarl.system.errors import UserError
-from arenarl.trajectory import Query, read_jsonl
+from arenarl.trajectory import Query, estimate_tokens, read_jsonl
 
 BUILT = "build.json"  # hashes of the splits, in `data.folder`
 
@@ -26,7 +27,7 @@ class Build:
     """The parts that all stages share. If no wanted stage `asks_models`, API keys are not needed.
     Raises UserError for a missing model or key, a malformed seed, or other data in `data.folder`."""
 
-    def __init__(self, config: Config, asks_models: bool = True):
+    def __init__(self, config: Config, asks_models: bool):
         self.config, self.build, self.folder = config, config.build, config.run_dir / "build"
         self.domain = make_domain(config.environment, config.data)
         self.languages = config.build.languages or [config.data.language]
@@ -45,6 +46,12 @@ class Build:
         subtasks = tuple(self.build.subtasks or dict.fromkeys(seed.cell.subtask for seed in self.seeds))
         return quotas_of(subtasks, self.domain.held_out, self.build, self.config.data)
 
+    @property
+    def wanted(self) -> Counter[Cell]:
+        """The number of queries to draw from seeds and generators. Test seeds, if any, fill the test split."""
+        splits = {name: quota for name, quota in self.quotas.items() if name != "test" or not self.build.test_seeds}
+        return sum(splits.values(), Counter())
+
     @cached_property
     def tools(self) -> dict[str, list[dict[str, Any]]]:
         return {language: engine.instances.first.tools for language, engine in self.engines(self.build.teacher).items()}
@@ -54,7 +61,7 @@ class Build:
         return Inspector(self.build.inspector, self.client, self.domain, self.tools)
 
     @cached_property
-    def prompt_tokens(self) -> float:
+    def prompt_tokens(self) -> int:
         """Approximate tokens of a prompt that shows the tools."""
         return tokens_of(refine_messages(self.seeds[0].text, self.languages[0], self.tools[self.languages[0]]))
 
@@ -81,9 +88,9 @@ class Build:
         return seeds
 
 
-def tokens_of(messages: Sequence[dict[str, Any]]) -> float:
-    """Estimate the tokens as a quarter of the characters."""
-    return len(json.dumps(messages, ensure_ascii=False)) / 4
+def tokens_of(messages: Sequence[dict[str, Any]]) -> int:
+    """Estimate the tokens of messages."""
+    return estimate_tokens(json.dumps(messages, ensure_ascii=False))
 
 
 def refuse(config: Config) -> None:

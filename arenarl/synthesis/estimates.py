@@ -7,6 +7,7 @@ from arenarl.config.schema import LLMConfig
 from arenarl.domains.domain import even_counts
 from arenarl.llm.reply_store import cost_text
 from arenarl.synthesis.build import Build, tokens_of
+from arenarl.synthesis.seeds import TEST_SEED
 from arenarl.trajectory import read_jsonl
 
 TURNS = 5  # per trajectory
@@ -24,14 +25,15 @@ class Calls(NamedTuple):
 
 
 def of_queries(build: Build) -> list[Calls]:
-    """Estimate the stage `queries`."""
+    """Estimate the stage `queries`. Test seeds are refined too, beside the wanted queries."""
     config, prompt, generators = build.build, build.prompt_tokens, build.build.generators
-    wanted = sum(quota.total() for quota in build.quotas.values())
-    count = -(-max(wanted - len(build.seeds), 0) // config.queries_per_call)
+    tests = sum(seed.origin == TEST_SEED for seed in build.seeds)
+    wanted = build.wanted.total()
+    count = -(-max(wanted - len(build.seeds) + tests, 0) // config.queries_per_call)
     tokens_out = config.queries_per_call * QUERY_TOKENS
     shares = even_counts(count, generators) if generators else ()
     calls = [Calls(generator, share, prompt, tokens_out) for generator, share in shares]
-    return calls + [Calls(llm, wanted, prompt, QUERY_TOKENS) for llm in (config.refiner, config.extractor)]
+    return calls + [Calls(llm, wanted + tests, prompt, QUERY_TOKENS) for llm in (config.refiner, config.extractor)]
 
 
 def of_trajectories(build: Build) -> list[Calls]:

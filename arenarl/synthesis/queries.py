@@ -69,7 +69,7 @@ class QueryDrawer:
                 new = await self._take(candidates, missing)
                 trained = [drawn.query for drawn in new if drawn.origin != TEST_SEED]
                 missing.subtract(Cell(query.subtask, query.language) for query in trained)
-                bar.update(len(new))
+                bar.update(len(trained))
 
             await take(seeds)
             examples = [seed for seed in seeds if seed.origin != TEST_SEED]

@@ -94,10 +94,8 @@ def _run_stage(build: Build, name: str, stage: Stage, made_by: str) -> dict[str,
 
 def draw_queries(build: Build) -> dict[str, Any]:
     """Write queries.jsonl: draw queries until the quotas are filled."""
-    tools, wanted = next(iter(build.tools.values())), sum(build.quotas.values(), Counter())
+    tools, wanted = next(iter(build.tools.values())), build.wanted
     drawer = QueryDrawer(build.build, build.domain, tools, build.client, build.config.data.seed)
-    if build.build.test_seeds:
-        wanted -= build.quotas["test"]
     drawn = drawer.draw(build.seeds, wanted)
     build.client.check()
     write_jsonl(build.path("queries.jsonl"), map(asdict, drawn))

@@ -15,7 +15,7 @@ from arenarl.trajectory.records import (
     write_jsonl,
 )  # fmt: skip
 from arenarl.trajectory.text import (
-    MAX_NESTING, MAX_RECORD_NESTING, composed, harmless, is_blank, json_problem, language_of, parse_json, storable,
-    storable_json, text_key, text_of, words_of,
+    MAX_NESTING, MAX_RECORD_NESTING, composed, estimate_tokens, harmless, is_blank, json_problem, language_of,
+    parse_json, storable, storable_json, text_key, text_of, words_of,
 )  # fmt: skip
 from arenarl.trajectory.vocabulary import VALID_ENDS, Query, RolloutGroup, Trajectory, prompt_messages

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from builds import SMALL, served_build
+from builds import SMALL, build_yaml, served_build
 from scripts import BEING_WRITTEN, locked_by_another
 
 from arenarl.domains.domain import make_domain
@@ -168,6 +168,27 @@ def test_server_faults_change_no_quota_of_two_languages(tmp_path):
         assert all(language_of(query.query) == query.language for query in test)
         drawn.append(len(list(read_jsonl(tmp_path / "runs" / name / "build" / "queries.jsonl"))))
     assert drawn[0] == drawn[1] > 0
+
+
+def test_a_chinese_character_counts_as_more_tokens_than_a_latin_letter():
+    """Else the estimate of a Chinese build's cost would be a third of the real one."""
+    assert tokens_of([{"content": "园" * 300}]) > 2 * tokens_of([{"content": "p" * 300}]) > 150
+
+
+def test_test_seeds_take_the_place_of_the_test_split_in_the_estimate(tmp_path):
+    tests = tmp_path / "tests.jsonl"
+    tests.write_text('{"query": "Find a quiet park in Chengdu.", "subtask": "Search"}\n', encoding="utf-8")
+    counts = []
+    for path in ("null", tests):
+        overrides = "data.test_per_subtask=1000", f"build.test_seeds={path}"
+        _, config = build_yaml(tmp_path, "http://127.0.0.1:1/v1", *overrides)
+        build = Build(config, asks_models=False)
+        generated, refined = (sum(calls.count for calls in of_queries(build) if calls.llm in llms)
+                              for llms in (build.build.generators, [build.build.refiner]))  # fmt: skip
+        quotas = [build.quotas[name].total() for name in ("sft", "rl") + ("test",) * (path == "null")]
+        assert refined == sum(quotas) + (path == tests)
+        counts.append(generated)
+    assert counts[0] > 400 > counts[1]
 
 
 def test_a_problem_without_a_turn_hides_no_faulty_turn():
