@@ -64,19 +64,24 @@ def check_deepspeed(key: str, path: str | None, script: str, is_check: bool) -> 
     if not Path(file).exists():
         raise UserError(f"{key}={missing(path, '; name a DeepSpeed JSON or set it to null')}")
     try:
-        zero = dict(_settings(file)["zero_optimization"])
+        settings = _settings(file)
+        zero, optimizer = settings["zero_optimization"], settings.get("optimizer", {})
+        if not (isinstance(zero, dict) and isinstance(optimizer, dict)):
+            raise ValueError("zero_optimization and optimizer must be objects")
+        if (stage := zero.get("stage", 0)) not in range(4):
+            raise ValueError(f"its stage is {stage!r}, not 0, 1, 2 or 3")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         how = "start from ds_config.json"
         raise UserError(f"{key}={path} is not a DeepSpeed JSON with zero_optimization: {error}; {how}") from error
     if Path(file).read_bytes().startswith(codecs.BOM_UTF8):
         raise UserError(f"{key}={path} begins with a byte order mark, which DeepSpeed refuses; save it without")
-    if zero.get("stage") == 3 and not zero.get("stage3_gather_16bit_weights_on_model_save"):
+    if stage == 3 and not zero.get("stage3_gather_16bit_weights_on_model_save"):
         how = "set stage3_gather_16bit_weights_on_model_save to true in zero_optimization"
         raise UserError(f"{path}: the policy could not be saved whole; {how}")
     if "RANK" not in os.environ and not is_check:
         how = f"start it with torchrun --nproc_per_node 2 {script} …, or --set {key}=null for one process"
         raise UserError(f"{key}={path} needs a launcher; {how}")
-    return zero.get("stage", 0)
+    return stage
 
 
 def refuse_lost_updates(policy: PolicyConfig, key: str, learning_rate: float, deepspeed: str | None) -> None:

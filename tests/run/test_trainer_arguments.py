@@ -84,7 +84,12 @@ def test_processes_that_cannot_share_gpus_or_a_vllm_server_are_refused(two_gpus,
         join_processes(Config(rollout=RolloutConfig(backend="vllm_server")))
 
 
-WRONG = ("{", '{"bf16": {}}', "[]", "7", '{"zero_optimization": 3}', '{"zero_optimization": null}', "[" * 100_000)
+STAGES = ('"3"', "null", "4", "-1", "[3]", "{}")
+WRONG = (
+    "{", '{"bf16": {}}', "[]", "7", '{"zero_optimization": 3}', '{"zero_optimization": null}', "[" * 100_000,
+    *(f'{{"zero_optimization": {{"stage": {stage}}}}}' for stage in STAGES),
+    '{"zero_optimization": {}, "optimizer": null}', '{"zero_optimization": {}, "optimizer": "Muon"}',
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "part"), [
