@@ -21,7 +21,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from arenarl.config.checks import check, check_secrets, variables_of
 from arenarl.config.schema import Config
-from arenarl.system.errors import UserError, did_you_mean, missing, one_line
+from arenarl.system.errors import UserError, current_folder, did_you_mean, missing, one_line
 from arenarl.system.masking import mask_variables
 from arenarl.system.prompt_files import use_folder
 from arenarl.system.repository import CONFIGS, ROOT, file_named
@@ -219,10 +219,10 @@ def _read_base(source: Source, base: Any, derived: list[Path]) -> list[tuple[Sou
     if not isinstance(base, str):
         raise UserError(f"{source.where}: base must be the path of a YAML, not {one_line(_as_yaml(base))}")
     path = source.folder / _home(base, source.where)
-    if source.is_file and not os.path.exists(file_named(path)):
-        rule = "the path is relative to the YAML that names it"
-        near = _like_file(base, source.folder)
-        raise UserError(f"{source.where}: base={one_line(base)} does not exist; {rule}{near}")
+    if not os.path.exists(file_named(path)):
+        rule = "; the path is relative to the YAML that names it" if source.is_file else current_folder(path)
+        near = _like_file(base, source.folder if source.is_file else ROOT)
+        raise UserError(f"{source.where}: base={one_line(base)} does not exist{rule}{near}")
     return _read_layers(path, derived)
 
 
@@ -252,7 +252,7 @@ def _read_override(override: str) -> dict[str, Any]:
     return value
 
 
-def _nearest(name: str, known: list[str], prefix: str = "") -> str:
+def _nearest(name: str, known: list[str], prefix: str) -> str:
     """Return a suggestion: the known key that is close to `name`; without one, up to 20 known keys, closest first."""
     if matches := difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5):
         return f"; did you mean {prefix}{matches[0]}?"

@@ -201,6 +201,9 @@ def test_a_missing_file_or_base_names_the_nearest_relative_to_its_yaml(monkeypat
         with pytest.raises(UserError, match="run.yaml: base=nowhere.yaml does not exist"):
             run.write_text(text % "nowhere.yaml")
             load_config("run.yaml")
+    how = r" does not exist \(the current folder is .*\); did you mean configs/judges/openai.yaml\?"
+    with pytest.raises(UserError, match="--set judge.train.base: base=judges/opena.yaml" + how):
+        load_config("configs/quickstart.yaml", ["judge.train.base=judges/opena.yaml"])
     with pytest.raises(UserError, match="nowhere.yaml does not exist ") as error:
         load_config("nowhere.yaml")
     assert str(error.value).endswith(f"(the current folder is {tmp_path})")
