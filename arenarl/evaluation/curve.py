@@ -30,7 +30,7 @@ class CurveRecorder:
         temperatures: dict[str, float],
         seed: int,
         folder: Path,
-        client: LLMClient | None = None,
+        client: LLMClient | None,
     ):
         self.engine, self.temperatures, self.seed, self.client = engine, temperatures, seed, client
         test, self.baselines = domain.read_test_set()

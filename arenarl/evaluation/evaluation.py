@@ -205,8 +205,8 @@ def _fill_unjudged(cases: list[Case]) -> list[Case]:
     return cases
 
 
-def unjudged(outcomes: np.ndarray, outcome: float = -1.0) -> np.ndarray:
-    """Return equal outcomes in all dimensions, by default losses, but NaN where a judge omitted one in `outcomes`."""
+def unjudged(outcomes: np.ndarray, outcome: float) -> np.ndarray:
+    """Return `outcome` in all dimensions, but NaN where a judge omitted one in `outcomes`."""
     unknown = np.isnan(outcomes)
     return np.where(unknown & ~unknown.all(axis=1, keepdims=True), math.nan, outcome)
 

@@ -100,7 +100,7 @@ _traceback_folder: Path | None = None
 class UserError(Exception):
     """An error that the user can fix. Scripts print it as one line and exit with code 2."""
 
-    def __init__(self, message: object = ""):
+    def __init__(self, message: object):
         super().__init__(one_line(message, MOST_SHOWN))
 
 

@@ -26,8 +26,8 @@ from arenarl.report.figures import training_log
 from arenarl.report.provenance import cpu
 from arenarl.report.summary import heading
 from arenarl.report.watching import last_quarter, watched_series
-from arenarl.run.weights import read_start
-from arenarl.system.atomic_files import as_stored, hash_files, read_json
+from arenarl.run.weights import hash_weights, read_start
+from arenarl.system.atomic_files import as_stored, read_json
 from arenarl.system.errors import UserError, owned
 from arenarl.system.own_code import code_hashes
 from arenarl.system.progress import Bar, say
@@ -174,8 +174,8 @@ def _cold_start(run: Run) -> str | None:
 
 def _sft_hash(run: Run) -> str | None:
     """Return the sha256 of the SFT policy's weights in runs/; None if they are not there."""
-    weights = sorted(Path(run.loaded.sft_policy).glob("*.safetensors"))
-    return hash_files(weights) if weights else None
+    sha256 = hash_weights(run.loaded.sft_policy)
+    return None if sha256 == run.loaded.sft_policy else sha256
 
 
 class _Training:
