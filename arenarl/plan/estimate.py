@@ -123,7 +123,7 @@ def estimate_rl(
         for query in queries:
             asyncio.run(judge.score(query, baselines[query.query_id]))
     total += take_times(client, _count_watched(config, is_most) / len(queries))
-    return total + _estimate_cases(config, queries, baselines, client, config.curve_cases)
+    return total + _estimate_cases(config.judge.eval, queries, baselines, client, config.curve_cases)
 
 
 def reward_invented(config: Config, judge: Judge, groups: Sequence[RolloutGroup]) -> None:
@@ -189,8 +189,16 @@ def judge_calls(config: Config, stage: str) -> dict[str, int]:
         )
     if stage == "evaluate":
         trajectories = count_test_queries(config) * count_attempts(config) * len(config.evaluated)
-        return {"the evaluation": trajectories * both_orders}
+        calls = {"the evaluation": trajectories * both_orders}
+        return calls | ({"the bracket": 2 * _count_bracket(config)} if config.evaluate.bracket else {})
     return {}
+
+
+def _count_bracket(config: Config) -> int:
+    """Return the maximum number of matches of `evaluate.bracket`, without those against the baseline. It has the first
+    sample of each policy and decoding."""
+    entrants = len(config.evaluated) * len(config.evaluate.decodings)
+    return count_test_queries(config) * (entrants - 1) if config.evaluate.bracket else 0
 
 
 def _count_watched(config: Config, is_most: bool) -> float:
@@ -231,10 +239,11 @@ def count_sft_trajectories(config: Config) -> int:
 
 
 def _estimate_cases(
-    config: Config, queries: Sequence[Query], baselines: dict[str, Trajectory], client: CountingClient, cases: int
-) -> Usage:
-    """Estimate comparisons of policy and baseline, in both orders, by every judge of `judge.eval`."""
-    for judge in (LLMJudge(judge, client) for judge in config.judge.eval if judge.name == "llm"):
+    judges: Sequence[JudgeConfig], queries: Sequence[Query], baselines: dict[str, Trajectory], client: CountingClient,
+    cases: int,
+) -> Usage:  # fmt: skip
+    """Estimate comparisons of two trajectories, in both orders, by every LLM among `judges`."""
+    for judge in (LLMJudge(judge, client) for judge in judges if judge.name == "llm"):
         for query in queries:
             asyncio.run(judge.compare(query, baselines[query.query_id], baselines[query.query_id]))
     return take_times(client, 2 * cases / len(queries))
@@ -268,8 +277,10 @@ def _estimate(config: Config, stage: str, samples: dict[Query, Trajectory], is_m
     queries, by_id = list(samples), {query.query_id: trajectory for query, trajectory in samples.items()}
     if stage == "rl":
         return estimate_rl(config, queries, by_id, is_most)
-    count = count_test_queries(config) * count_attempts(config)
-    usage = _estimate_cases(config, queries, by_id, CountingClient(is_most), count * len(config.evaluated))
+    count, judges = count_test_queries(config) * count_attempts(config), config.judge.eval
+    client = CountingClient(is_most)
+    usage = _estimate_cases(judges, queries, by_id, client, count * len(config.evaluated))
+    usage += _estimate_cases(judges[:1], queries, by_id, client, _count_bracket(config))
     for llm in config.evaluate.api.values():
         usage += _estimate_policy(config, llm, samples, is_most, count)
     return usage

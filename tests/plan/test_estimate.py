@@ -98,6 +98,8 @@ def test_the_judge_calls_of_a_run_are_counted_with_each_turn_budget_of_a_world()
     assert judge_calls(load(), "sft") == {}
     assert judge_calls(load(), "rl") == {"rewards": 200 * 8 * 60, "the curve": 11 * 50 * 2 * 2}
     assert judge_calls(load(), "evaluate") == {"the evaluation": 250 * 2 * 2 * 2}
+    bracket = judge_calls(load("evaluate.bracket=true", "judge.eval=[{}, {}]"), "evaluate")
+    assert bracket == {"the evaluation": 250 * 2 * 2 * 2 * 2, "the bracket": 250 * (2 * 4 - 2)}  # of 4 trajectories
     assert judge_calls(load("rl.eval_steps=0", "judge.eval=[{}, {}]"), "rl")["the curve"] == 0
     assert judge_calls(load("judge.eval=[{}, {}]"), "evaluate") == {"the evaluation": 250 * 2 * 2 * 2 * 2}
     assert judge_calls(load(path="configs/travel/closed_models.yaml"), "evaluate") == {
@@ -105,10 +107,8 @@ def test_the_judge_calls_of_a_run_are_counted_with_each_turn_budget_of_a_world()
     }
     budgets, ratios = "evaluate.max_turns=[5,10,20]", []
     for path in ("configs/agentgym/textcraft.yaml", "configs/quickstart.yaml"):
-        (with_budgets,), (alone,) = (
-            judge_calls(load(*more, path=path), "evaluate").values() for more in ([budgets], [])
-        )
-        ratios.append(with_budgets / alone)
+        with_budgets, alone = (judge_calls(load(*more, path=path), "evaluate") for more in ([budgets], []))
+        ratios.append(with_budgets["the evaluation"] / alone["the evaluation"])
     assert ratios == [3.0, 1.0]  # elsewhere trajectories are cut
 
 
