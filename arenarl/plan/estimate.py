@@ -2,8 +2,8 @@
 
 The calls are counted by playing a group's tournament with random scores, the tokens by building its prompts. A typical
 trajectory is a stored baseline, or before the data is prepared a teacher's trajectory; typical replies do not think. At
-most, each trajectory fills `rollout.max_tokens` and each reply `max_reply_tokens`. Replies that are requested once more
-and the LLMs behind tools are not included.
+most, each trajectory fills `rollout.max_tokens` and each reply `max_reply_tokens`. Not included are replies that are
+requested once more, verdicts of `judge.verifier` on the curve and the evaluation, and the LLMs behind tools.
 """
 
 import asyncio
