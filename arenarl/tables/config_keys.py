@@ -18,10 +18,8 @@ from arenarl.report import markdown
 
 Classes = dict[str, ast.ClassDef]
 
-_BOUNDS = {
-    "minimum": "≥", "ge": "≥", "exclusiveMinimum": ">", "gt": ">",
-    "maximum": "≤", "le": "≤", "exclusiveMaximum": "<", "lt": "<",
-}  # fmt: skip
+_LOWER = {"minimum": "≥", "ge": "≥", "exclusiveMinimum": ">", "gt": ">"}
+_UPPER = {"maximum": "≤", "le": "≤", "exclusiveMaximum": "<", "lt": "<"}
 _TYPES = {"string": "text", "boolean": "true, false", "object": "mapping", None: "any"}
 
 
@@ -70,10 +68,12 @@ def _fields(section: ast.ClassDef) -> list[ast.AnnAssign]:
 
 
 def in_words(kind: dict[str, Any]) -> str:
-    """Describe a JSON schema in words.
+    """Describe a JSON schema in words, with its tightest bounds.
 
     >>> in_words({"anyOf": [{"exclusiveMinimum": 0, "type": "integer"}, {"type": "null"}]})
     'integer > 0, null'
+    >>> in_words({"type": "number", "minimum": 0, "exclusiveMinimum": 0, "maximum": 1})
+    'number > 0 and ≤ 1'
     """
     if "anyOf" in kind:
         return ", ".join(map(in_words, kind["anyOf"]))
@@ -81,7 +81,9 @@ def in_words(kind: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in kind.get("enum", [kind.get("const")]))
     if kind.get("type") == "array":
         return f"list of {in_words(kind['items'])}"
-    bounds = " and ".join(f"{sign} {kind[bound]:g}" for bound, sign in _BOUNDS.items() if bound in kind)
+    lower = sorted((kind[name], sign == ">", sign) for name, sign in _LOWER.items() if name in kind)[-1:]
+    upper = sorted((kind[name], sign == "≤", sign) for name, sign in _UPPER.items() if name in kind)[:1]
+    bounds = " and ".join(f"{sign} {bound:g}" for bound, _, sign in lower + upper)
     return f"{_TYPES.get(kind.get('type'), kind.get('type'))} {bounds}".strip()
 
 
