@@ -38,6 +38,13 @@ def by_seed(table, row, figure="win_rate"):
     return np.array([runs[row, seed]["figures"][figure] for seed in read_table(table).seeds])
 
 
+def by_dimension(table, row, part):
+    """Return the mean win rate over the dimensions of the `path` or the `answer`, for each seed."""
+    runs = read_runs(RESULTS / table)
+    figures = [runs[row, seed]["by_dimension"] for seed in read_table(table).seeds]
+    return np.array([np.mean([run[name]["win_rate"] for name in run if name.startswith(part)]) for run in figures])
+
+
 def signal(row, *keys, table="collapse"):
     """Return a figure of `collapse` or `fig1` for each seed and step (5, 6) or (5, 4)."""
     values = []
@@ -55,6 +62,8 @@ def test_what_the_judge_sees_is_most_of_table_3s_gap():
     gap = by_seed("table3", "seeded_single_elimination") - by_seed("table3", "grpo")
     require(f"GRPO wins {interval(seen, 1)} more than by scores of the answer")
     require(f"of the {np.mean(gap):.1f} that ArenaRL is ahead")
+    ours, other = (by_dimension("table3", row, "answer") for row in ("seeded_single_elimination", "grpo"))
+    require(f"On the four of the answer alone, ArenaRL is {interval(ours - other, 1)} ahead of GRPO")
 
 
 def test_the_set_up_names_distinct_trajectories_calls_and_invented_facts():
@@ -79,7 +88,7 @@ def test_the_hours_of_the_tables_hold():
 
 
 def test_grpo_and_gspo_improve_clearly_on_sft():
-    require("GRPO and GSPO improve clearly on SFT")
+    require("**GRPO and GSPO** improve clearly on SFT")
     for row in ("grpo", "gspo"):
         assert mean_over_seeds(by_seed("table3", row) - by_seed("table3", "sft"))["ci"][0] > 3
 
