@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import transformers
+from huggingface_hub.errors import HFValidationError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.integrations import unset_hf_deepspeed_config
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
@@ -271,7 +272,9 @@ def _refused_files(what: str, path: str) -> Iterator[None]:
             remedy = "restore its files, or name another folder or hub id"
         else:
             problem, remedy = f"no {what} at {path}{current_folder(path)}", _TRAIN_OR_NAME
-        raise UserError(f"{problem} ({one_line(error)}); {remedy}") from error
+        is_path = isinstance(error.__cause__, HFValidationError)  # cannot be a hub id, so the hub's reason misleads
+        reason = "" if is_path else f" ({one_line(error)})"
+        raise UserError(f"{problem}{reason}; {remedy}") from error
 
 
 def load_to_generate(path: str, dtype: str) -> PreTrainedModel:

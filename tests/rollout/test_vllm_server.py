@@ -173,7 +173,7 @@ def test_the_server_serves_the_policy_that_rl_starts_from(policy_path, tmp_path,
     monkeypatch.chdir(tmp_path)
     config = Config(name="x")
     config.rollout.server_url = "http://10.0.0.5:9000"
-    with pytest.raises(UserError, match="no model at runs/x/sft .*; train the stage that writes it"):
+    with pytest.raises(UserError, match=r"no model at runs/x/sft \(the current folder is [^()]*\); train the stage"):
         serve_arguments(config)
     shape = json.loads((Path(policy_path) / "config.json").read_text()) | {"max_position_embeddings": 40_960}
     folder = Path(shutil.copytree(policy_path, "runs/x/sft", ignore=shutil.ignore_patterns(MARK)))
