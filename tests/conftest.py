@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hypothesis
 import pytest
 
 from arenarl.domains.travel.queries import SUBTASKS, make_queries
@@ -26,6 +27,8 @@ if importlib.util.find_spec("vllm") is None:  # vLLM's tests use the GPU, in a s
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # expected figures and process counts are those of a CPU machine
 # background jobs of a shell ignore Ctrl-C, and their subprocesses would too
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# the same examples in every run, no time limits; other examples: --hypothesis-profile=default
+hypothesis.settings.load_profile("ci")
 
 
 SHARED = ("pipeline", "real", "replayed", "researched", "written")  # fixtures that run whole scripts

@@ -8,7 +8,7 @@ from itertools import pairwise
 from unicodedata import normalize
 
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arenarl.synthesis.near_duplicates import shingles
@@ -156,9 +156,8 @@ def test_too_deeply_nested_arguments_make_a_malformed_call(depth, opens, closes)
     assert asdict(Trajectory("q", [message], "max_turns"))["messages"] == [message]
 
 
-@seed(19)
 @given(st.text(alphabet='[]{}",:\\ a1<>/'), st.integers(0, 5))
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=300)
 def test_the_nesting_limit_counts_brackets_as_json_does(text, nesting):
     def depth(value):
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -4,7 +4,7 @@ import dataclasses
 from typing import get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from arenarl.config import schema
@@ -170,8 +170,6 @@ TEXTS = st.text(st.sampled_from("[]{}&*!|>-:,?#%@'\"\\ \n\ta1<~./"), max_size=20
 CHANGES = st.builds("{}={}".format, st.sampled_from(sorted(KEYS)), NUMBERS | TEXTS | st.text(max_size=10))
 
 
-@seed(0)
-@settings(max_examples=100, deadline=None, database=None)
 @given(changes=st.lists(CHANGES, max_size=3))
 def test_any_changes_make_a_config_that_reads_back_or_are_refused_in_one_line(changes, tmp_path_factory):
     folder = tmp_path_factory.mktemp("any")

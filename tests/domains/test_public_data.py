@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from hypothesis import given, seed, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_servers import serving
 from parts import domain_of, training_queries_of
@@ -399,9 +399,8 @@ CHAT = st.fixed_dictionaries({"query": st.just("q2"), "messages": MESSAGES}, opt
 RECORDS = st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=6) | CHAT
 
 
-@seed(25)
 @given(RECORDS)
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=150)
 def test_a_hostile_record_can_be_tokenised_or_is_refused_in_one_line(tmp_path_factory, tokenizer, record):
     folder = tmp_path_factory.mktemp("hostile")
     write(folder / "sft.jsonl", [json.dumps(record)])

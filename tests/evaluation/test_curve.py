@@ -59,7 +59,7 @@ def curve_of(folder, budget):
     return CurveRecorder(Fixed(), Fixed(), panel, len(QUERIES), {"sampled": 0.8, "greedy": 0.0}, 0, folder, budget)
 
 
-@settings(derandomize=True, deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(calls=st.integers(0, 4 * CALLS))
 def test_a_budget_that_ends_at_any_call_costs_no_point(tmp_path_factory, calls):
     folder = tmp_path_factory.mktemp("curve")

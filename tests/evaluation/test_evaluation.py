@@ -161,7 +161,7 @@ def test_an_invalid_stand_in_loses_unjudged_to_valid_trajectories_in_every_figur
     assert [bool(line["matches"]) for line in lines] == [True, False, False, False]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.booleans(), st.sampled_from([-1.0, 0.0, 1.0]), st.sampled_from("ab")), min_size=1), st.data()
 )

@@ -27,7 +27,7 @@ def rank(candidates, **options):
     return asyncio.run(rank_group("Name a number.", candidates, Number(), **options))
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=60)
 @given(st.sampled_from(ALL_TOPOLOGIES), st.lists(st.integers(0, 10), min_size=1, max_size=9), st.booleans())
 def test_ranks_follow_the_judge_and_identical_candidates_share_them(topology, numbers, is_chat):
     candidates = [[{"role": "assistant", "content": str(number)}] if is_chat else str(number) for number in numbers]

@@ -5,7 +5,7 @@ import math
 import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -119,7 +119,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from([*SCHEMAS, "other"]), VALUES))
 def test_any_arguments_either_fit_or_raise_a_tool_error(arguments):
     for written in (arguments, json.dumps(arguments)):
@@ -198,7 +197,7 @@ def test_arguments_that_take_too_long_to_check_are_an_error_and_the_next_call_wo
         assert check_call(tools_of(schema), "f", {"x": "aa"} if "properties" in more else {"b": "x"})
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 @given(st.dictionaries(st.sampled_from(sorted(SCHEMAS)), VALUES))
 def test_a_worker_and_this_process_read_the_same_arguments(given):
     outcomes = []

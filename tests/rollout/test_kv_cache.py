@@ -55,7 +55,7 @@ trajectories = st.lists(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(trajectories=trajectories, batch_size=st.integers(1, 9))
 def test_turns_equal_the_turns_without_a_cache(model, tokenizer, trajectories, batch_size):
     """This also holds if a turn is replaced after it was generated, as in tests and benchmarks."""

@@ -63,7 +63,7 @@ def test_rl_resumes_from_copies_of_the_same_weights(places):
     refuse_other_starts([sft, str(rl)])
 
 
-@settings(derandomize=True, deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(value=st.floats(width=32, allow_nan=False), shard=st.integers(0, 1), is_finished=st.booleans())
 def test_other_weights_are_refused_for_running_and_finished_rl_and_in_comparisons(
     tmp_path_factory, value, shard, is_finished

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from arenarl.domains.travel.queries import SUBTASKS, make_queries
@@ -26,7 +26,6 @@ def near_duplicates(threshold, *texts):
     return near
 
 
-@settings(deadline=None)
 @given(TEXTS, TEXT, st.sampled_from([0.05, 0.3, 0.5, 0.8, 1.0]))
 def test_the_most_similar_text_is_found_and_none_below_the_threshold(texts, text, threshold):
     share, nearest = max(((similarity(other, text), other) for other in texts), default=(0.0, ""))

@@ -169,7 +169,7 @@ TOKENS = [
 TEXTS = st.lists(st.sampled_from([*TOKENS, *HOSTILE]), max_size=30).map("".join)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TEXTS, TEXTS, TEXTS)
 def test_no_text_breaks_the_rules_and_tool_results_always_count(text, result, other):
     query = Query("q", "mine", "any", "zh", text)

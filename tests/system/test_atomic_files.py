@@ -51,7 +51,6 @@ class Writer:
         assert not self.context.__exit__(KeyError, KeyError(), None)  # the error is not swallowed
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
 @given(events=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["write", "write", "end", "fail"])), max_size=30))
 def test_the_file_is_whole_and_from_the_writer_that_finished_last(tmp_path_factory, events):
     path = tmp_path_factory.mktemp("many") / "file.json"
@@ -127,7 +126,7 @@ def strict(text):
     return json.loads(text, parse_constant=refuse)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(VALUES)
 def test_any_value_is_written_as_json_with_null_for_nan_and_infinity(value):
     def expected(value):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import yaml
-from hypothesis import given, seed, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arenarl.config.command_line import as_overrides
@@ -64,8 +64,7 @@ def test_aliases_and_merged_mappings_are_read():
     assert read_yaml("a: &a {x: 1, 2: y}\nb: {<<: *a, x: 3}\nc: *a") == {"a": first, "b": first | {"x": 3}, "c": first}
 
 
-@seed(0)
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=60)
 @given(VALUES)
 def test_written_values_read_back_here_in_yaml_1_1_and_as_an_override(value):
     text = write_yaml(value)
@@ -73,8 +72,7 @@ def test_written_values_read_back_here_in_yaml_1_1_and_as_an_override(value):
     assert _read_override(as_overrides({"a.b": value})[0]) == {"a": {"b": value}}
 
 
-@seed(0)
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=300)
 @given(st.text(st.sampled_from("[]{}&*!|>-:,?#%@'\"\\ \n\ta1<~"), max_size=30) | st.text(max_size=20))
 def test_any_text_is_read_or_refused_in_one_line(text):
     try:

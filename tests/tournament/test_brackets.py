@@ -204,7 +204,7 @@ def test_double_elimination_eliminates_by_two_defeats_and_an_entrant_with_one_ca
     assert defeats == {0, 1}
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(st.integers(2, 17), st.integers(0, 2**32), st.floats(0, 1))
 def test_no_entrant_ranks_above_its_conqueror_or_by_passes_alone(size, seed, failure_share):
     ranking = run_tournament(SINGLE, size, noisy(range(size), seed, failure_share), seed=seed)
@@ -220,7 +220,6 @@ def test_no_entrant_ranks_above_its_conqueror_or_by_passes_alone(size, seed, fai
 KNOCKOUTS = {SINGLE: SingleElimination, SEEDED: SeededSingleElimination, DOUBLE: DoubleElimination}
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     st.sampled_from(sorted(KNOCKOUTS)), st.integers(2, 33), st.integers(0, 2**32), st.floats(0, 1), st.integers(1, 99)
 )
@@ -237,7 +236,6 @@ def test_a_walk_that_goes_on_equals_a_walk_from_the_first_round(topology, size, 
     assert (kept.standings(results), kept.bracket(results)) == (fresh.standings(copy), fresh.bracket(copy))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.sampled_from(sorted(KNOCKOUTS)), st.integers(2, 9), st.integers(0, 2**32))
 def test_a_driver_may_change_its_results_and_draw_the_bracket_at_any_time(topology, size, seed):
     random, results, kept = Random(seed), {}, KNOCKOUTS[topology](size, seed)

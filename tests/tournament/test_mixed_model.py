@@ -77,7 +77,7 @@ def test_a_group_of_two_worked_by_hand():
     assert midranks(by_position) == [0.5, 0.5]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(2, 17), st.integers(1, 40), st.booleans())
 def test_shifts_orders_labels_and_scales_change_the_estimate_as_expected(seed, size, count, is_pooled):
     rng = np.random.default_rng(seed)

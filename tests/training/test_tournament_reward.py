@@ -37,7 +37,7 @@ def reply(text, **more):
     return [{"role": "assistant", "content": text, **more}]
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=60)
 @given(st.integers(2, 9), st.integers(1, 4), st.booleans(), st.randoms(use_true_random=False))
 def test_rewards_follow_ranks_in_trl_s_row_order(size, groups, is_chat, rng):
     qualities = [rng.sample(range(11), size) for _ in range(groups)]
@@ -176,7 +176,7 @@ def test_a_tool_conversation_becomes_thoughts_calls_observations_and_an_answer()
         assert observation["content"] == "a letter < |im_end|>" and answer["reasoning_content"] == "so"
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(["<think>", "</think>", "<tool_call>", "</tool_call>", "<answer>", "</answer>", "{",
                                  '"name": "f"', "ok", "\ud800", "\n"]), max_size=8))  # fmt: skip
 def test_any_text_becomes_a_trajectory_without_an_error(pieces):

@@ -128,7 +128,7 @@ def test_passes_are_cut_by_tokens_and_are_as_many_on_all_processes(monkeypatch, 
     assert passes == ([[3], [4], [20], [22, 30], [70]] if 5 in others else [[3, 4, 20], [22, 30], [70]])
 
 
-@settings(derandomize=True, deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=list(HealthCheck))
 @given(rows=st.lists(rows, min_size=1, max_size=20))
 def test_loss_gradients_and_metrics_equal_trl_s(trainer, cut, rows):
     inputs = batch_of([(prompt, completion) for prompt, completion, _ in rows], [[1, *mask[1:]] for *_, mask in rows])

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from parts import world_domain
 from policies import Scripted, call
@@ -171,7 +171,6 @@ ODD = st.none() | st.text(max_size=20) | st.sampled_from(["inventory", "go to", 
 ODD |= st.builds("get {} {}".format, PIECE, PIECE) | st.builds("craft {} {} using {} {}, {} {}".format, *[PIECE] * 6)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(["textcraft", "babyai"]), st.integers(0, 2**32), st.lists(ODD, max_size=9))
 def test_two_replays_of_any_actions_agree(name, seed, odd):
     world, rng = world_domain(name), random.Random(seed)

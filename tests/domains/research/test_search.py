@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 from aiohttp import web
-from hypothesis import given, seed, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from judge_servers import Script, client_of, llm, serving
 from policies import ANSWER, Scripted, call, query
@@ -69,9 +69,7 @@ ODD = st.text(alphabet="y'ies’İß中文\ud800\x00 ._-1", max_size=8)
 TEXTS = st.one_of(ODD, st.text(max_size=30), st.sampled_from(["y", "Y", "'", "oslo"]))
 
 
-@seed(21)
 @given(TEXTS, st.sampled_from([("search", "query"), ("browse", "url")]), st.sampled_from(["full", "compact"]))
-@settings(max_examples=100, deadline=None, database=None)
 def test_any_text_gets_an_answer(text, call, form):
     tool, argument = call
     assert isinstance(ask(ResearchEnvironment(TOOLS, form), tool, **{argument: text}).encode(), bytes)

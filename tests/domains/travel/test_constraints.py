@@ -46,7 +46,7 @@ def test_generated_constraints_fit_the_schema_of_their_subtask_and_have_a_truth(
             assert has_truth(world, Query("q", "travel", subtask, language, query.query, parsed))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(reply=replies())
 def test_constraints_with_a_truth_never_crash_the_examiner_or_the_teacher(world, compact, taught, reply):
     subtask, values = reply
