@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from judge_servers import answering, client_of, completion, serving
+from judge_servers import answering, client_of, completion, llm, serving
 from parts import arena_of, training_queries_of
 
 from arenarl.config.load import load_config
@@ -155,7 +155,7 @@ def verifier():
         return completion("no idea" if answer == "broken" else json.dumps(verdict))
 
     with serving(answering(complete)) as url:
-        yield LLMConfig(name="llm", model="m", base_url=url, api_key_variable=None, patience_s=5.0), prompts
+        yield llm(url, name="llm"), prompts
 
 
 def test_an_llm_verifies_each_answer_once_and_a_missing_verdict_gives_no_reward(tmp_path, verifier):

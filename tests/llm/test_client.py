@@ -160,7 +160,7 @@ def test_temporary_errors_are_retried_and_retry_after_is_respected(tmp_path, mon
     refusals = (429, "{}", {"Retry-After": "2"}), (500, "{}", {}), (503, "no json", {}), (*BUSY, {}), (*DEAD, {})
     script = Script(*refusals, 30.0, (200, "{}", {}), (200, '{"choi', {}), '{"score": 4}')
     with serving(script.app) as url:
-        assert ask(client, llm(url, timeout_s=1.0, patience_s=120.0)) == 4
+        assert ask(client, llm(url, timeout_s=1.0)) == 4
     assert client.take_usage()[0].retries >= 8 and client.stop_reason is None  # more on a busy machine
     assert script.times[1] - script.times[0] > 1.9
 
@@ -232,28 +232,38 @@ def test_equal_calls_from_several_event_loops_are_paid_for_once(tmp_path):
 
 
 def test_the_store_gets_the_reply_of_a_cancelled_call(tmp_path):
-    script = Script(0.5)
-    with serving(script.app) as url:
+    has_request, may_reply, requests = threading.Event(), threading.Event(), []
+
+    async def reply(request):
+        requests.append(await request.json())
+        has_request.set()
+        await asyncio.to_thread(may_reply.wait, 60)
+        return completion('{"score": 1}')
+
+    with serving(answering(reply)) as url:
         client = client_of(tmp_path)
 
         async def impatient():
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(client.ask(llm(url), MESSAGES, OneScore, AGAIN), 0.1)
-            await asyncio.sleep(1)
+            call = asyncio.create_task(client.ask(llm(url), MESSAGES, OneScore, AGAIN))
+            assert await asyncio.to_thread(has_request.wait, 60)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
 
         asyncio.run(impatient())
-        assert ask(client, llm(url)) == 1
-    assert len(script.requests) == 1
+        may_reply.set()
+        assert ask(client, llm(url)) == ask(client_of(tmp_path), llm(url)) == 1
+    assert len(requests) == 1
 
 
 def test_a_server_that_does_not_answer_is_reported_once_and_stops_the_run_when_patience_ends(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(client_module, "_SILENCE_S", 0.3)
+    monkeypatch.setattr(client_module, "_SILENCE_S", 0.05)
     client, config = client_of(tmp_path), llm(f"http://127.0.0.1:{free_port()}/v1", patience_s=1.5)
     assert ask_all(client, config, "abc") == [None] * 3
     silent = f"no usable reply from {config.base_url} for"
-    line = f"LLM calls: {silent} 0.3 s; each call is retried for patience_s=1.5 s"
+    line = f"LLM calls: {silent} 0.05 s; each call is retried for patience_s=1.5 s"
     assert capsys.readouterr().out.count(line) == 1
     reason = client.stop_reason
     assert reason.startswith(f"{silent} 1.5 s; the last error: APIConnectionError") and "\n" not in reason
@@ -292,13 +302,14 @@ def test_the_budget_stops_the_run_after_exactly_the_permitted_calls(tmp_path):
 
 def test_a_call_waits_for_its_server(tmp_path):
     port, script, replies = free_port(), Script('{"score": 5}'), []
-    client, config = client_of(tmp_path), llm(f"http://127.0.0.1:{port}/v1", patience_s=30.0)
+    client, config = client_of(tmp_path), llm(f"http://127.0.0.1:{port}/v1")
     asking = threading.Thread(target=lambda: replies.append(ask(client, config)))
     asking.start()
-    time.sleep(1)
+    while asking.is_alive() and client.usage.retries < 2:
+        time.sleep(0.01)
     with serving(script.app, port):
-        asking.join(20)
-    assert replies == [5] and client.stop_reason is None and client.take_usage()[0].retries >= 2
+        asking.join(60)
+    assert replies == [5] and client.stop_reason is None
 
 
 @pytest.mark.parametrize("refusal", [too_long(1024, 512, 513), too_long(8192, 2048, 9000), reply_too_long(1024, 2048)])
@@ -352,11 +363,11 @@ def test_a_restart_of_vllm_loses_no_verdict_and_stores_no_half_reply(tmp_path):
         status, body = broken_off('{"score": 1')
         return raw(body.encode(), status)
 
-    client, config = client_of(tmp_path), llm(f"http://127.0.0.1:{port}/v1", timeout_s=30.0, patience_s=120.0)
+    client, config = client_of(tmp_path), llm(f"http://127.0.0.1:{port}/v1")
     asking = threading.Thread(target=lambda: replies.extend(ask_all(client, config, texts)))
     with serving(answering(ending), port):
         asking.start()
-        while len(set(arrived)) < len(texts):
+        while asking.is_alive() and len(set(arrived)) < len(texts):
             time.sleep(0.01)
     time.sleep(0.5)
     with serving(by_prompt(lambda text, number: completion('{"score": 4}')), port):
@@ -393,7 +404,7 @@ def ask_as_one_of_two(rank, url, folder):
     """Make 30 calls in a separate process."""
     os.environ.update(RANK=str(rank), WORLD_SIZE="2")
     client = client_of(folder, concurrency=5, max_calls=40)
-    ask_all(client, llm(url, timeout_s=60.0), repeats=range(100 * rank, 100 * rank + 30))
+    ask_all(client, llm(url), repeats=range(100 * rank, 100 * rank + 30))
 
 
 def test_two_processes_share_the_limit_and_spend_the_budget_exactly(tmp_path):
@@ -462,7 +473,7 @@ def test_a_call_that_gets_only_invalid_completions_is_a_counted_failure(tmp_path
 
     with serving(by_prompt(reply)) as url:
         client = client_of(tmp_path, max_failure_share=1.0)
-        replies = ask_all(client, llm(url, patience_s=2.0, timeout_s=60.0), [*NO_COMPLETION, "good", "fine"])
+        replies = ask_all(client, llm(url, patience_s=2.0), [*NO_COMPLETION, "good", "fine"])
     assert replies == [None] * len(NO_COMPLETION) + [4.0] * 2
     assert client.usage.failed == len(NO_COMPLETION) and client.stop_reason is None
     assert "(the last: NoCompletion: status 200, but no chat completion" in client.report()
@@ -544,7 +555,7 @@ def test_a_long_retry_after_of_one_call_does_not_stop_the_run(tmp_path, retry_af
 
     with serving(by_prompt(play)) as url:
         client, started = client_of(tmp_path), time.monotonic()
-        replies = ask_all(client, llm(url, patience_s=3.0, timeout_s=60.0), ["busy 1", "busy 2", *map(str, range(20))])
+        replies = ask_all(client, llm(url, patience_s=3.0), ["busy 1", "busy 2", *map(str, range(20))])
     # "busy 1" got its last attempt when patience ended
     assert replies == [4, None, *[4] * 20] and time.monotonic() - started > 2.9
     assert client.stop_reason is None and client.take_usage()[0].failed == 1
@@ -586,7 +597,7 @@ def test_under_a_rate_limit_waiting_calls_keep_their_slots_and_all_get_replies(t
 
     with serving(by_prompt(play)) as url:
         client = client_of(tmp_path, concurrency=concurrency)
-        replies = ask_all(client, llm(url, patience_s=60.0), [f"call {number}" for number in range(20)])
+        replies = ask_all(client, llm(url), [f"call {number}" for number in range(20)])
     assert None not in replies and most[0] <= concurrency and client.stop_reason is None
 
 

@@ -58,7 +58,7 @@ def test_calls_go_through_the_proxy_unless_no_proxy_names_the_host(variable, mon
 
 def test_calls_over_tls_go_through_the_proxy_and_trust_only_known_certificates(monkeypatch, tmp_path):
     with tunnelling(Script("safe").app, "api.invalid", tmp_path) as (proxy, certificate, heads):
-        config = llm("https://api.invalid/v1", api_key_variable="K", timeout_s=30.0)
+        config = llm("https://api.invalid/v1", api_key_variable="K")
         set_proxies(monkeypatch, HTTPS_PROXY=proxy.replace("//", "//user:word@"), SSL_CERT_FILE=str(certificate))
         assert send(config, {"K": "sk-secret"}) == ["safe"]
         set_proxies(monkeypatch, HTTPS_PROXY=proxy)
@@ -84,7 +84,7 @@ def test_more_than_a_thousand_calls_run_at_once():
         return completion("full")
 
     with serving(answering(reply)) as url:
-        assert send(llm(url, timeout_s=60.0), count=count) == ["full"] * count
+        assert send(llm(url), count=count) == ["full"] * count
 
 
 def test_a_reply_without_end_is_cut_off():
@@ -95,7 +95,7 @@ def test_a_reply_without_end_is_cut_off():
             await response.write(b" " * 2**20)
 
     with serving(answering(reply)) as url, pytest.raises(NoCompletion, match="larger than 67,108,864 bytes"):
-        send(llm(url, timeout_s=60.0))
+        send(llm(url))
 
 
 def test_of_an_error_only_the_beginning_is_read_for_secrets(monkeypatch):
@@ -131,7 +131,7 @@ def test_a_reply_that_violates_http_is_a_connection_error_and_an_odd_status_is_r
         writer.close()
 
     server = thread.submit(asyncio.start_server(reply, "127.0.0.1", 0)).result(60)
-    config = llm(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", timeout_s=30.0)
+    config = llm(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
     for _ in VIOLATIONS:
         with pytest.raises(APIConnectionError):
             send(config)

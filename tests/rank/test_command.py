@@ -294,7 +294,7 @@ def test_calls_under_way_when_the_budget_is_spent_are_counted_and_stored(folder,
 
     with serving(answering(reply)) as url:
         write_judge(folder, url, **PRICES)
-        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300)
     assert "judge.max_calls=30 is used up" in done.stderr and len(requests) == 30
     with closing(sqlite3.connect("runs/replies.sqlite")) as store:
         assert store.execute("SELECT (SELECT count(*) FROM replies), sum(calls) FROM spent").fetchone() == (30, 30)
@@ -359,7 +359,7 @@ def test_a_forked_process_ends_without_the_client_s_thread(folder):
     fork = "import os\nif child := os.fork(): os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     write_judge(folder, "http://127.0.0.1:9/v1")
     script = LIBRARY.replace("asyncio.run", f"{fork}\nelse: os.sys.exit(7)\nasyncio.run")
-    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 7
+    assert subprocess.run([sys.executable, "-c", script], timeout=300, check=False).returncode == 7
 
 
 def test_a_judge_that_was_mended_after_unreadable_replies_needs_another_store_as_the_error_says(folder):

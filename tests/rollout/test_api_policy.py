@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from aiohttp import web
-from judge_servers import client_of, serving
+from judge_servers import CALL_LIMITS, client_of, serving
 from policies import observations_of
 from scripts import ROOT, read, run_well
 
@@ -75,8 +75,7 @@ def query(number=0):
 
 
 def engine_of(url, client, environment, config=LIMITS, **keys):
-    keys = {"api_key_variable": None, "timeout_s": 5.0, "patience_s": 20.0} | keys
-    llm = LLMConfig(name="llm", model="closed", base_url=url, **keys)
+    llm = LLMConfig(name="llm", model="closed", base_url=url, **CALL_LIMITS | keys)
     return ApiRolloutEngine(llm, client, lambda: environment, config, "en")
 
 

@@ -7,9 +7,11 @@ import random
 
 import pytest
 from policies import ANSWER, Echo, HalfScripted, Scripted, call, observations_of, query, think
+from virtual_clock import VirtualClock
 
 from arenarl.config.schema import RolloutConfig
 from arenarl.domains.travel.tools import TravelEnvironment
+from arenarl.rollout import generation
 from arenarl.rollout.chat_template import bounded_ids
 from arenarl.rollout.engine import Attempt, RolloutEngine
 from arenarl.rollout.generation import GeneratedTurn, TransformersGenerator
@@ -365,7 +367,7 @@ def test_a_slow_tool_delays_no_other_trajectory(tokenizer, model, with_model):
 
     async def run():
         attempts = [Attempt(q, 0.0, 1) for q in [query("Slow one.", "slow"), *quick]]
-        return await asyncio.wait_for(asyncio.gather(*(engine._run(attempt) for attempt in attempts)), timeout=20)
+        return await asyncio.wait_for(asyncio.gather(*(engine._run(attempt) for attempt in attempts)), timeout=600)
 
     assert [trajectory.stop_reason for trajectory in asyncio.run(run())] == ["answer"] * 4
     assert environment.log == ["f"] * 6 + ["slow"]
@@ -405,7 +407,9 @@ def test_an_unexpected_exception_or_result_makes_only_its_trajectory_void(tokeni
 
 
 @pytest.mark.parametrize(("where", "tokens"), [("reset", 0), ("call", 1)])
-def test_a_straggler_in_training_is_void_and_changes_no_other_trajectory(tokenizer, where, tokens):
+def test_a_straggler_in_training_is_void_and_changes_no_other_trajectory(tokenizer, monkeypatch, where, tokens):
+    monkeypatch.setattr(generation, "patient_loop", VirtualClock)  # only waiting takes time
+
     class Straggling(Echo):
         """Does not return from `where` for the first two trajectories."""
 
@@ -429,7 +433,7 @@ def test_a_straggler_in_training_is_void_and_changes_no_other_trajectory(tokeniz
         config = dataclasses.replace(LIMITS, max_seconds=max_seconds)
         return engine_of(tokenizer, generator, environment, config).roll_out_groups([query()], seed=1)[0]
 
-    unlimited, limited = group_of(Echo(), None), group_of(environment := Straggling(), 1.0)
+    unlimited, limited = group_of(Echo(), None), group_of(environment := Straggling(), 600.0)
     assert [one.stop_reason for one in limited.trajectories] == ["max_seconds"] * 2 + ["answer"] * 2
     assert limited.trajectories[2:] == unlimited.trajectories[2:] and environment.resets == 4  # none begins again
     for void in limited.trajectories[:2]:

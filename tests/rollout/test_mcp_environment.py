@@ -32,7 +32,7 @@ LIMITS = RolloutConfig(group_size=4, max_turns=3, max_tokens=600, max_turn_token
 @pytest.fixture(scope="module")
 def working():
     """An environment with a server that these tests do not break."""
-    return environment_of(faulty(max_chars=1000, concurrency=3, timeout_s=5, start_timeout_s=60, env={"PLACE": "here"}))
+    return environment_of(faulty(max_chars=1000, concurrency=3, env={"PLACE": "here"}))
 
 
 def roll_out(tokenizer, make, *turns, attempts=1):
@@ -82,17 +82,17 @@ def test_a_server_gets_only_the_variables_that_the_config_names(working, monkeyp
 def test_at_most_concurrency_calls_run_at_once_and_a_slow_one_does_not_end_the_session(working):
     assert ask(working, *[("wait", {"seconds": 0.3})] * 6) == ["done"] * 6
     assert say(working, "busiest") == "3"
-    slow = environment_of(faulty(timeout_s=1.0, start_timeout_s=60))
+    slow = environment_of(faulty(timeout_s=2.0))
     first = say(slow, "count").split()[2]
-    late = "Error: the tool wait did not answer within 1 s."
-    assert ask(slow, ("wait", {"seconds": 3}), ("echo", {"text": "x"})) == [late, "x"]
+    late = "Error: the tool wait did not answer within 2 s."
+    assert ask(slow, ("wait", {"seconds": 60}), ("echo", {"text": "x"})) == [late, "x"]
     assert say(slow, "count") == f"2 of {first}"
     assert sum(slow.take_metrics()["mcp/reconnects"]) == 0
 
 
 def test_a_server_that_dies_restarts_once_and_its_running_calls_are_repeated(tmp_path):
     mark = tmp_path / "died"
-    mortal = environment_of(faulty(timeout_s=5, start_timeout_s=60))
+    mortal = environment_of(faulty())
     assert say(mortal, "count").startswith("1 of")
     calls = [("wait", {"seconds": 0.5}), ("wait", {"seconds": 0.6}), ("die_once", {"mark": str(mark)})]
     assert ask(mortal, *calls) == ["done"] * 3 and mark.exists()
@@ -101,13 +101,13 @@ def test_a_server_that_dies_restarts_once_and_its_running_calls_are_repeated(tmp
 
 @pytest.mark.slow(seconds=3)
 def test_a_server_that_hangs_counts_as_dead():
-    hanging = environment_of(faulty(timeout_s=0.7, start_timeout_s=60))
+    hanging = environment_of(faulty(timeout_s=0.7))
     with pytest.raises(ToolCrash, match="did not answer within 0.7 s"):
         say(hanging, "block", seconds=60)
 
 
 def test_a_trajectorys_own_session_has_its_own_state_and_ends_with_it(tokenizer):
-    make = maker_of(faulty(session="trajectory", start_timeout_s=60))
+    make = maker_of(faulty(session="trajectory"))
     trajectories = roll_out(tokenizer, make, call("count"), call("count"), ANSWER, attempts=2)
     counts = [[text.split() for text in results_of(trajectory)] for trajectory in trajectories]
     assert [[count for count, *_ in words] for words in counts] == [["1", "2"], ["1", "2"]]
@@ -116,7 +116,7 @@ def test_a_trajectorys_own_session_has_its_own_state_and_ends_with_it(tokenizer)
 
 
 def test_a_session_with_a_state_does_not_reconnect_within_a_trajectory(tokenizer, tmp_path, capfd):
-    make = maker_of(faulty(session="trajectory", timeout_s=5, start_timeout_s=60))
+    make = maker_of(faulty(session="trajectory"))
     (again,) = roll_out(tokenizer, make, call("count"), call("die_once", mark=str(tmp_path / "died")), ANSWER)
     assert again.valid and "out of fuel" in again.meta["begun_again"]  # from the start, in another session
     assert [text.split()[0] for text in results_of(again)] == ["1", "done"]

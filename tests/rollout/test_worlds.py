@@ -163,11 +163,12 @@ def test_a_retry_takes_no_idle_instance_because_the_same_fault_may_have_broken_i
         if self in broken:
             raise ConnectionError("the server was restarted")
         used.add(self)
-        await asyncio.sleep(0.01)  # until the other trajectories have an instance
+        while len(used) < 4:  # until four trajectories have an instance
+            await asyncio.sleep(0)
         return Counter.call(self, name, arguments)
 
     world = fresh(call=call, reusable=True)
-    engine = engine_of(tokenizer, [UP, UP], world, max_instances=4)
+    engine = engine_of(tokenizer, [UP, UP], world, max_instances=4, timeout_s=60)
     engine.roll_out(attempts(8))
     assert len(used) == 4
     broken |= used
@@ -366,13 +367,16 @@ def test_malformed_metrics_leave_no_world_open(tokenizer, metrics, capfd):
 def test_an_interrupted_rollout_closes_its_worlds(tokenizer, reusable):
     class Stops(fresh(reusable=reusable)):
         async def call(self, name, arguments):
+            while type(self).made < 3:
+                await asyncio.sleep(0)
             if self.goal == 1:
-                await asyncio.sleep(0.01)
                 raise UserError("enough")
             await asyncio.sleep(60)
 
     with pytest.raises(UserError, match="enough"):
-        engine_of(tokenizer, [UP, UP], Stops).roll_out([Attempt(counting(goal), 0.0, 1) for goal in (1, 2, 3)])
+        engine_of(tokenizer, [UP, UP], Stops, timeout_s=60).roll_out(
+            [Attempt(counting(goal), 0.0, 1) for goal in (1, 2, 3)]
+        )
     assert Stops.made == Stops.closed == 3
 
 

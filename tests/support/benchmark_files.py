@@ -7,7 +7,7 @@ import hashlib
 import json
 
 from aiohttp import web
-from judge_servers import answering, serving
+from judge_servers import CALL_LIMITS, answering, serving
 
 from arenarl.benchmarks.run import run_benchmarks
 from arenarl.config.load import load_config
@@ -80,8 +80,7 @@ class Policy:
 
 
 def api(url, model):
-    limits = {"timeout_s": 5.0, "patience_s": 20.0}
-    return {"name": "llm", "model": model, "base_url": url, "api_key_variable": None} | limits
+    return {"name": "llm", "model": model, "base_url": url} | CALL_LIMITS
 
 
 def settings(judge_url, policy_url=None, checkpoint=None, judge_keys=None, **keys):

@@ -18,6 +18,7 @@ def build_yaml(folder, url, *overrides):
     """Write configs/data/local.yaml with its calls sent to `url`; return the path and the config with overrides."""
     text, path = (CONFIGS / "data" / "local.yaml").read_text(encoding="utf-8"), folder / "build.yaml"
     text = text.replace("http://127.0.0.1:8766/v1", url).replace("data/seeds/", f"{ROOT}/data/seeds/")
+    text = text.replace("timeout_s: 10", "timeout_s: 100")  # a loaded machine would send calls twice
     path.write_text(text.replace("../quickstart.yaml", str(CONFIGS / "quickstart.yaml")))
     folders = f"data.folder={folder}/built", f"judge.store={folder}/replies.sqlite"
     return path, load_config(path, [*SMALL, *folders, *overrides])

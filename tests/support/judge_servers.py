@@ -15,6 +15,9 @@ from arenarl.judges.llm import LLMJudge
 from arenarl.llm.client import LLMClient
 from arenarl.system.event_loops import LoopThread
 
+# generous: on a loaded machine, a reply may take seconds
+CALL_LIMITS = {"api_key_variable": None, "timeout_s": 60.0, "patience_s": 120.0}
+
 
 @contextmanager
 def serving(app, port=0):
@@ -45,8 +48,7 @@ def client_of(folder, stage="run", keys=None, log=None, **limits):
 
 
 def judge_of(url, client, **keys):
-    settings = {"timeout_s": 60.0, "patience_s": 120.0, "api_key_variable": None} | keys
-    return LLMJudge(JudgeConfig(name="llm", model=SIMULATED_MODEL, base_url=url, **settings), client)
+    return LLMJudge(JudgeConfig(name="llm", model=SIMULATED_MODEL, base_url=url, **CALL_LIMITS | keys), client)
 
 
 def write_judge(folder, url, **keys):
@@ -85,8 +87,7 @@ def completion(text):
 
 
 def llm(url, **keys):
-    given = {"api_key_variable": None, "timeout_s": 2.0, "patience_s": 10.0} | keys
-    return LLMConfig(model="m", base_url=url, **given)
+    return LLMConfig(model="m", base_url=url, **CALL_LIMITS | keys)
 
 
 def by_prompt(play):

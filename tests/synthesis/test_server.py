@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
-from judge_servers import client_of, judge_of, serving
+from judge_servers import CALL_LIMITS, client_of, judge_of, serving
 from pydantic import create_model
 from scripts import ROOT
 
@@ -37,8 +37,7 @@ class Roles:
         self.client = client_of(folder, max_failure_share=1.0)
 
     def llm(self, role, **keys):
-        keys = {"timeout_s": 60.0, "patience_s": 120.0} | keys
-        return LLMConfig("llm", f"simulated-{role}", self.url, None, **keys)
+        return LLMConfig("llm", f"simulated-{role}", self.url, **CALL_LIMITS | keys)
 
     def ask(self, role, messages, reply_type, repeat=0, **keys):
         again = prompts.again(self.language)

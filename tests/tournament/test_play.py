@@ -139,9 +139,12 @@ def test_a_failed_call_fails_only_its_match_and_keeps_the_reason(topology, reply
 
 
 def test_cancelling_the_tournament_cancels_its_calls_and_a_keyboard_interrupt_stops_it():
-    cancelled = []
+    started, cancelled, all_started = [], [], asyncio.Event()
 
     async def compare(i, j):
+        started.append((i, j))
+        if len(started) == 4:
+            all_started.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -150,7 +153,7 @@ def test_cancelling_the_tournament_cancels_its_calls_and_a_keyboard_interrupt_st
 
     async def main():
         task = asyncio.create_task(play_tournament("anchor", 3, compare, timeout_s=30))
-        await asyncio.sleep(0.01)
+        await asyncio.wait_for(all_started.wait(), timeout=20)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -76,8 +76,8 @@ FAULTS.remove(("create", "restart"))  # harmless
 @pytest.mark.parametrize(("route", "fault"), FAULTS)
 def test_a_fault_restarts_the_trajectory_once_and_a_second_one_makes_it_void(tokenizer, route, fault, capfd):
     with running("textcraft") as (server, url):
-        timeout_s = 1.0 if fault == "hang" else 60.0
-        first, second, third = (engine_of(tokenizer, "textcraft", url, timeout_s=timeout_s) for _ in range(3))
+        limits = (60.0, 2.0, 1.0) if fault == "hang" else (60.0, 60.0, 60.0)
+        first, second, third = (engine_of(tokenizer, "textcraft", url, timeout_s=timeout_s) for timeout_s in limits)
         (whole,) = first.roll_out(attempts(1))
         server.faults[route] = [fault]
         (again,) = second.roll_out(attempts(1))

@@ -19,7 +19,7 @@ from arenarl.trajectory import write_jsonl
 def llm_server(reply):
     """Serve an LLM that replies to a user's message with `reply(message)` as JSON."""
     with serving(by_prompt(lambda message, number: completion(json.dumps(reply(message))))) as url:
-        yield llm(url, name="llm", timeout_s=60.0)
+        yield llm(url, name="llm")
 
 
 @pytest.fixture(scope="module")

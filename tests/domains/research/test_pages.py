@@ -17,7 +17,7 @@ from arenarl.system.workers import WorkerLost
 PAGE = ARTICLE.format("").encode()
 
 
-def read(html, charset=None, timeout_s=20.0):
+def read(html, charset=None, timeout_s=60.0):
     return asyncio.run(read_html_in_worker(html, "http://a/", charset, timeout_s))
 
 
@@ -31,7 +31,7 @@ def test_a_worker_gives_the_same_page_and_is_reused():
 def test_pages_are_read_in_parallel():
     async def read_all():
         htmls = (PAGE.replace(b"1950", str(number).encode()) for number in range(30))
-        return await asyncio.gather(*(read_html_in_worker(html, "http://a/", None, 20.0) for html in htmls))
+        return await asyncio.gather(*(read_html_in_worker(html, "http://a/", None, 60.0) for html in htmls))
 
     assert all(f"in {number} by" in page.text for number, page in enumerate(asyncio.run(read_all())))
 
@@ -60,7 +60,7 @@ def test_a_worker_ends_with_its_parent_and_does_not_load_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     pid, *loaded = done.stdout.split()
     assert loaded == ["False", "False"]
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while subprocess.run(["ps", "-p", pid], capture_output=True, check=False).returncode == 0:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -85,9 +85,9 @@ def test_a_page_that_cannot_be_parsed_in_time_is_a_fetch_error():
         return await Fetcher(WebConfig(timeout_s=timeout_s), on_loopback).fetch(path)
 
     with site() as (_, url):
-        with pytest.raises(FetchError, match="could not be parsed: it took longer than 1 s"):
-            asyncio.run(fetch(f"{url}/paragraphs", 1.0))
-        assert asyncio.run(fetch(f"{url}/good", 20.0)).title == "Tide pools"
+        with pytest.raises(FetchError, match="could not be parsed: it took longer than 2 s"):
+            asyncio.run(fetch(f"{url}/paragraphs", 2.0))
+        assert asyncio.run(fetch(f"{url}/good", 60.0)).title == "Tide pools"
 
 
 PARTS = [

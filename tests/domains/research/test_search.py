@@ -163,7 +163,7 @@ def web_tools(monkeypatch, server, cache=None, **keys):
     """Yield tools that use a search API and may fetch from this machine."""
     monkeypatch.setenv("SEARCH_API_KEY", "secret")
     with serving(server.app) as endpoint:
-        config = WebConfig(endpoint=endpoint, **({"timeout_s": 20.0} | keys))
+        config = WebConfig(endpoint=endpoint, **({"timeout_s": 60.0} | keys))
         yield SearchTools(SearchConfig(cache=cache and str(cache)), WebEngine(config, Fetcher(config, on_loopback)))
 
 

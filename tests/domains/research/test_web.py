@@ -17,7 +17,7 @@ from arenarl.domains.research.web import MAX_REDIRECTS, Fetcher, FetchError, is_
 
 def fetch(url, is_allowed=on_loopback, resolve=resolve, **settings):
     async def run():
-        return await Fetcher(WebConfig(**({"timeout_s": 20.0} | settings)), is_allowed, resolve).fetch(url)
+        return await Fetcher(WebConfig(**({"timeout_s": 60.0} | settings)), is_allowed, resolve).fetch(url)
 
     return asyncio.run(run())
 
@@ -63,7 +63,7 @@ def test_no_cookies_are_kept():
 ])  # fmt: skip
 def test_an_error_has_a_reason_of_one_line(path, reason):
     with site() as (server, url), fetch_error(reason):
-        fetch(f"{url}/{path}", timeout_s=2.0 if path == "slow" else 20.0)
+        fetch(f"{url}/{path}", timeout_s=2.0 if path == "slow" else 60.0)
     assert server.requests.count("loop") <= MAX_REDIRECTS + 1
     assert server.bytes_sent < 40_000_000  # the download stops long before 50 MB
 
