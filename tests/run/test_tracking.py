@@ -147,7 +147,7 @@ def test_disabled_wandb_is_neither_imported_nor_written(tmp_path):
     ({"WANDB_DISABLED": "ture"}, "auto", "WANDB_DISABLED=ture: .*did you mean true?"),
 ])  # fmt: skip
 def test_variables_of_wandb_are_followed_and_a_misspelt_value_is_refused(tmp_path, monkeypatch, variables, key, wanted):
-    for name in ("WANDB_MODE", "WANDB_DISABLED", "WANDB_API_KEY"):
+    for name in ("WANDB_MODE", "WANDB_DISABLED", "WANDB_API_KEY", "NETRC"):
         monkeypatch.delenv(name, raising=False)
     for name, value in (variables | {"HOME": str(tmp_path)}).items():
         monkeypatch.setenv(name, value)
