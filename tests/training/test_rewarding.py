@@ -76,30 +76,29 @@ def test_scores_rewarded_by_rank_give_the_tournaments_rewards_whatever_their_dis
     assert reward_group(config, [attempt(1.0), attempt(2.0)], Uniform()).rewards_G == [None, None]
 
 
-@pytest.mark.parametrize("void", [(0,), (3,), (0, 5), (1, 2, 3), (0, 2, 3), (0, 2, 3, 5), (0, 1, 2, 3, 4, 5)])
 @pytest.mark.parametrize("method", sorted(set(REWARDS) - {"correctness", "correctness_or_tournament"}))
-def test_a_void_trajectory_has_no_reward_and_does_not_change_the_other_rewards(method, void):
-    qualities = [4.0, -9.0, 5.0, 7.0, -8.0, 1.0]
-    config = config_of(method, "round_robin")
-    trajectories = [
-        attempt(abs(quality), VOID_ENDS[row % 3] if row in void else "answer" if quality >= 0 else "max_turns")
-        for row, quality in enumerate(qualities)
-    ]
-    others = [trajectory for trajectory in trajectories if not trajectory.is_void]
-    whole = reward_group(config, trajectories)
-    assert [whole.rewards_G[g] is None and whole.ranks_G[g] is None for g in void] == [True] * len(void)
-    if others:
-        without = reward_group(config, others)
-        assert [reward for g, reward in enumerate(whole.rewards_G) if g not in void] == without.rewards_G
-        assert [rank for g, rank in enumerate(whole.ranks_G) if g not in void] == without.ranks_G
-        assert whole.judge_calls == without.judge_calls
-    metrics = outcome_metrics([RolloutGroup(QUERY, trajectories)], [whole], truth_of)
-    names = ("tool_crash_rate", "timeout_rate", "no_room_rate")  # in the order of VOID_ENDS
-    for end, name in enumerate(names):
-        assert metrics[f"rollout/{name}"] == [float(g in void and g % 3 == end) for g in range(6)]
-    assert len(metrics["rollout/valid_rate"]) == len(metrics["true/quality"]) == len(others)
-    (record,) = group_records(1, [RolloutGroup(QUERY, trajectories)], [whole], truth_of)
-    assert [quality is None for quality in record["quality"]] == [g in void for g in range(6)]
+def test_void_trajectories_have_no_reward_and_do_not_change_the_other_rewards(method):
+    config, qualities = config_of(method, "round_robin"), [4.0, -9.0, 5.0, 7.0, -8.0, 1.0]
+    for void in [(0,), (3,), (0, 5), (1, 2, 3), (0, 2, 3), (0, 2, 3, 5), (0, 1, 2, 3, 4, 5)]:
+        trajectories = [
+            attempt(abs(quality), VOID_ENDS[row % 3] if row in void else "answer" if quality >= 0 else "max_turns")
+            for row, quality in enumerate(qualities)
+        ]
+        others = [trajectory for trajectory in trajectories if not trajectory.is_void]
+        whole = reward_group(config, trajectories)
+        assert [whole.rewards_G[g] is None and whole.ranks_G[g] is None for g in void] == [True] * len(void)
+        if others:
+            without = reward_group(config, others)
+            assert [reward for g, reward in enumerate(whole.rewards_G) if g not in void] == without.rewards_G
+            assert [rank for g, rank in enumerate(whole.ranks_G) if g not in void] == without.ranks_G
+            assert whole.judge_calls == without.judge_calls
+        metrics = outcome_metrics([RolloutGroup(QUERY, trajectories)], [whole], truth_of)
+        names = ("tool_crash_rate", "timeout_rate", "no_room_rate")  # in the order of VOID_ENDS
+        for end, name in enumerate(names):
+            assert metrics[f"rollout/{name}"] == [float(g in void and g % 3 == end) for g in range(6)]
+        assert len(metrics["rollout/valid_rate"]) == len(metrics["true/quality"]) == len(others)
+        (record,) = group_records(1, [RolloutGroup(QUERY, trajectories)], [whole], truth_of)
+        assert [quality is None for quality in record["quality"]] == [g in void for g in range(6)]
 
 
 def test_the_correctness_of_a_void_trajectory_is_unknown():
