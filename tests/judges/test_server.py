@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from judge_servers import client_of, hostile_half, judge_of, serving
 from parts import arena_of, examiner_of
+from scripts import wait_until
 
 from arenarl.config.schema import Config, GroupStageConfig, JudgeConfig, RolloutConfig
 from arenarl.evaluation.evaluation import Panel, judge_trajectories
@@ -218,10 +218,7 @@ def test_a_server_ends_with_a_killed_study(tmp_path):
     with subprocess.Popen([sys.executable, "-c", study], env=environment, stdout=subprocess.PIPE) as running:
         assert running.stdout.readline() == b"up\n"
         running.kill()
-    deadline = time.monotonic() + 60
-    while _accepts(port):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: not _accepts(port))
 
 
 def test_an_unknown_prompt_and_a_wrong_key_are_refused(serve, taught, tmp_path):

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from judge_servers import answering, completion, serving
 from postgresql import PASSWORD
+from scripts import wait_until
 
 from arenarl.config.load import config_of_keys
 from arenarl.domains.research.search import Cache
@@ -70,13 +71,6 @@ def result_of(process):
     return json.loads(output.splitlines()[-1])
 
 
-def wait_for(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def test_two_processes_share_one_budget_exact_to_the_call(database):
     judge = Judge()
     with serving(judge.app) as url:
@@ -91,7 +85,7 @@ def test_a_server_killed_and_restarted_twice_costs_no_second_payment(database, p
     with serving(judge.app) as url:
         processes = [start(url, database, first, first + 300, 0) for first in (0, 300)]
         for paid in (100, 300):
-            wait_for(lambda: judge.paid >= paid)  # noqa: B023
+            wait_until(lambda: judge.paid >= paid)  # noqa: B023
             postgresql.kill()
             time.sleep(0.5)
             postgresql.start()
@@ -108,7 +102,7 @@ def test_a_killed_process_pays_again_only_for_calls_under_way(database):
     judge = Judge()
     with serving(judge.app) as url:
         process = start(url, database, 0, 300, 0)
-        wait_for(lambda: judge.paid >= 100)
+        wait_until(lambda: judge.paid >= 100)
         process.kill()
         process.communicate()
         before = judge.paid

@@ -6,10 +6,9 @@ import sys
 import time
 from dataclasses import asdict
 
-import psutil
 import pytest
 import tracked
-from scripts import ENVIRONMENT, read
+from scripts import ENVIRONMENT, kill_all, read
 
 from arenarl.config.schema import Config, WandbConfig
 from arenarl.run.tracking import mode, start_tracking
@@ -100,12 +99,7 @@ def test_a_killed_stage_continues_its_wandb_run_without_a_missing_step(tmp_path)
     while not (tmp_path / "saved").exists():
         assert killed.poll() is None, killed.stderr.read()
         time.sleep(0.001)
-    # with W&B's own processes
-    everyone = [psutil.Process(killed.pid), *psutil.Process(killed.pid).children(recursive=True)]
-    for one in everyone:
-        one.kill()
-    psutil.wait_procs(everyone)
-    assert len(everyone) > 1
+    assert kill_all(killed) > 1  # with W&B's own processes
     (run_dir / "rl" / "checkpoint-4" / "whole.json").unlink(missing_ok=True)  # as if killed while saving
     end(start(tmp_path, STAGE, "2"))
 

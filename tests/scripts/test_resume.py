@@ -13,7 +13,19 @@ from pathlib import Path
 
 import psutil
 import pytest
-from scripts import ENVIRONMENT, assert_a_whole_checkpoint_is_left, command_of, differ, read, run_well, start, weights
+from scripts import (
+    ENVIRONMENT,
+    assert_a_whole_checkpoint_is_left,
+    command_of,
+    differ,
+    is_running,
+    kill_all,
+    read,
+    run_well,
+    start,
+    wait_until,
+    weights,
+)
 
 from arenarl.run.timing import Stopwatch, timed
 from arenarl.system.atomic_files import write_json
@@ -62,23 +74,19 @@ def kill(folder, script, words, processes, place, moment):
     with (folder / "killed.log").open("w") as output:
         command = command_of(script, *words, processes=processes)
         process = subprocess.Popen(command, cwd=folder, env=os.environ | ENVIRONMENT, stdout=output, stderr=output)
-        wait_until(process, lambda: any(before.get(path) != modified(path) for path in place.glob("*")))
+        wait_while_running(process, lambda: any(before.get(path) != modified(path) for path in place.glob("*")))
         deadline = math.inf if moment == "saving" else time.monotonic() + moment
-        wait_until(process, lambda: time.monotonic() > deadline or (moment == "saving" and half_written(place)))
+        wait_while_running(process, lambda: time.monotonic() > deadline or (moment == "saving" and half_written(place)))
         ended = process.poll() is not None
-        everyone = [] if ended else [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-        for one in everyone:
-            one.kill()
-        psutil.wait_procs(everyone)
-        process.wait()
+        killed = 0 if ended else kill_all(process)
     left = sorted(path.name for path in place.glob("checkpoint-*"))
     half = [path.name for path in half_written(place)]
     when = "while saving" if moment == "saving" else f"{moment:.2f} s after its first file"
-    event = "had already ended" if ended else f"{len(everyone)} processes killed"
+    event = "had already ended" if ended else f"{killed} processes killed"
     return f"{when}: {event}; checkpoints {left}, half-written {half}"
 
 
-def wait_until(process, condition):
+def wait_while_running(process, condition):
     while process.poll() is None and not condition():
         time.sleep(0.002)
 
@@ -157,7 +165,7 @@ def test_a_killed_run_one_step_ahead_ends_with_the_weights_of_an_unbroken_run(fo
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     assert process.wait() == -signal.SIGKILL and children
-    assert psutil.wait_procs(children, timeout=60)[1] == []  # the second process ends by itself
+    wait_until(lambda: not any(is_running(child.pid) for child in children))  # the second process ends by itself
     assert "pending.jsonl" in read(tmp_path / checkpoint / "whole.json")["files"]
     assert not (place / "model.safetensors").exists()
     run_well(tmp_path, "train_rl.py", name="killed", **keys)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from scripts import is_running, wait_until
 
 from arenarl.studies import gpu_check
 from arenarl.studies.bench_training import add_flags
@@ -42,8 +43,7 @@ def test_a_killed_check_keeps_finished_parts_and_the_next_start_runs_the_others(
     before = parts()
     assert before["data"]["status"] == "ok" and before["data"]["figures"]["sft"] > 0
     assert before["sft_zero3"] == {"status": "interrupted"} and before["rl"] == {"status": "not run"}
-    _, alive = psutil.wait_procs(children, timeout=600)  # they end once their imports are done
-    assert alive == []
+    wait_until(lambda: not any(is_running(child.pid) for child in children))  # once their imports are done
 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=3600, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import psutil
 import pytest
 
 from arenarl.system.repository import ROOT
@@ -97,6 +98,33 @@ def ends(process, folder):
     text = (folder / "stderr.txt").read_text()
     assert "Traceback" not in text, text[-4000:]
     return code, text.strip().splitlines()[-1]
+
+
+def wait_until(condition):
+    """Wait until `condition()` is true; for ten minutes at most, because a loaded machine is slow."""
+    end = time.monotonic() + 600
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def is_running(pid):
+    """Return False also for an ended process that stays in the process table, as in a container without an init."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def kill_all(process):
+    """Kill a process and its descendants; return their number once all have ended."""
+    everyone = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for one in everyone:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+    wait_until(lambda: not any(is_running(one.pid) for one in everyone))
+    process.wait()
+    return len(everyone)
 
 
 def assert_a_whole_checkpoint_is_left(place):

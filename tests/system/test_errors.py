@@ -22,7 +22,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError
-from scripts import ENVIRONMENT, ROOT, command_of, ends, run, run_python, run_well, without_rights
+from scripts import (
+    ENVIRONMENT,
+    ROOT,
+    command_of,
+    ends,
+    is_running,
+    run,
+    run_python,
+    run_well,
+    wait_until,
+    without_rights,
+)
 from torch.distributed import DistBackendError, DistNetworkError
 
 from arenarl.report.conclusion import meaning
@@ -149,7 +160,7 @@ def test_a_kill_or_ctrl_c_ends_all_processes_with_one_line(tmp_path, victim):
     else:
         launcher.kill()
     launcher.wait()
-    assert psutil.wait_procs(workers, timeout=60)[1] == []
+    wait_until(lambda: not any(is_running(worker.pid) for worker in workers))
 
 
 @pytest.mark.slow(seconds=6)
@@ -466,13 +477,13 @@ time.sleep(600)
 def test_a_command_ends_with_the_command_that_started_it_also_when_that_is_killed_first(import_s, is_waited_for):
     """A killed process stays in the process table until its parent waits for it."""
     with subprocess.Popen([sys.executable, "-c", OWNER, str(import_s)], stdout=subprocess.PIPE, text=True) as owner:
-        owned = psutil.Process(int(owner.stdout.readline()))
+        owned = int(owner.stdout.readline())
         if not import_s:
             assert owner.stdout.readline() == "ready\n"
         owner.kill()
         if is_waited_for:
             owner.wait()
-        owned.wait(timeout=60)
+        wait_until(lambda: not is_running(owned))
 
 
 BROKEN = """

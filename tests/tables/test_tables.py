@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from scripts import is_running, wait_until
 
 from arenarl.config.checks import check_groups
 from arenarl.config.command_line import as_overrides
@@ -1093,20 +1094,6 @@ def test_a_script_ends_when_its_table_is_killed(tmp_path):
     table.kill()
     table.join()
     wait_until(lambda: not is_running(int(pid.read_text())))
-
-
-def wait_until(condition, timeout_s=120):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def is_running(pid):
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
 
 
 # an LLM's noise is not an option

@@ -6,11 +6,10 @@ import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
-import psutil
 import pytest
 import tiny_models
 import torch
-from scripts import CONFIG, ROOT, differ, run, run_well, start, weights
+from scripts import CONFIG, ROOT, differ, kill_all, run, run_well, start, weights
 from transformers import Qwen3MoeConfig
 
 from arenarl.config.schema import Config, RLConfig
@@ -221,10 +220,7 @@ def test_a_killed_run_in_rounds_ends_like_an_unbroken_run(folder, tmp_path, meth
         (tmp_path / name).mkdir()
     run_well(tmp_path / "whole", "train_rl.py", **options)
     process = start(tmp_path / "broken", "train_rl.py", f"runs/{method}/rl/round{number}/examples.jsonl", **options)
-    everyone = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
-    for one in everyone:
-        one.kill()
-    psutil.wait_procs(everyone)
+    kill_all(process)
     if number == 2:
         examples, policy = broken / "round1/examples.jsonl", broken / "round1/policy/model.safetensors"
         first, second, _ = examples.read_text().split("\n")

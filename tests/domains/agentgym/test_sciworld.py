@@ -9,11 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 
 import psutil
 import pytest
+from scripts import is_running, wait_until
 from worlds import played
 
 from arenarl.config.schema import DataConfig, EnvironmentConfig
@@ -173,10 +173,7 @@ def test_a_game_ends_when_the_process_that_started_it_is_killed():
     with subprocess.Popen([sys.executable, "-c", code], **pipes, text=True) as starter:
         game = int(starter.stdout.readline())
         starter.kill()
-    deadline = time.monotonic() + 60
-    while psutil.pid_exists(game) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not psutil.pid_exists(game)
+    wait_until(lambda: not is_running(game))
 
 
 def test_items_are_variations_counted_through_the_tasks():

@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from scripts import is_running, wait_until
 from sites import ARTICLE, on_loopback, site
 
 from arenarl.config.schema import WebConfig
@@ -60,10 +61,7 @@ def test_a_worker_ends_with_its_parent_and_does_not_load_torch():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     pid, *loaded = done.stdout.split()
     assert loaded == ["False", "False"]
-    deadline = time.monotonic() + 60
-    while subprocess.run(["ps", "-p", pid], capture_output=True, check=False).returncode == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not is_running(int(pid)))
 
 
 @pytest.mark.parametrize("charset", "punycode idna unicode_escape utf-7 base64 zlib rot13 no\0name é xxxx".split())
