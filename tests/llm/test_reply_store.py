@@ -136,7 +136,7 @@ print(first)
 def test_four_processes_can_write_at_once_and_agree(place):
     command = [sys.executable, "-c", WRITER, place]
     writers = [subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE, text=True) for number in range(4)]
-    assert sum(json.loads(writer.communicate(timeout=120)[0]) for writer in writers) == 200
+    assert sum(json.loads(writer.communicate(timeout=600)[0]) for writer in writers) == 200
     assert ReplyStore(place).spent("run") == Usage(calls=500, tokens_in=1000, tokens_out=1500, cost=125.0)
 
 
@@ -159,5 +159,5 @@ print([opener.exitcode for opener in openers])
 
 
 def test_processes_can_create_a_store_at_the_same_moment(tmp_path):
-    done = subprocess.run([sys.executable, "-c", OPENERS, str(tmp_path)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", OPENERS, str(tmp_path)], capture_output=True, text=True, timeout=600)
     assert done.stdout == "[0, 0, 0, 0]\n", done.stderr

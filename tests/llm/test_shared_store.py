@@ -66,7 +66,7 @@ def start(*words):
 
 
 def result_of(process):
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     return json.loads(output.splitlines()[-1])
 

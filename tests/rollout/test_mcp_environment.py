@@ -354,8 +354,8 @@ from mcp_servers import *
 shared, own = environment_of(faulty()), environment_of(faulty(session="trajectory"))
 print(say(shared, "count").split()[2], say(own, "count").split()[2])
 """
-    options = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 60, "check": True}
+    options = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 600, "check": True}
     done = subprocess.run([sys.executable, "-c", script], **options)
     assert done.stderr == ""
     for process in map(int, done.stdout.split()):
-        assert not psutil.pid_exists(process) or psutil.Process(process).wait(10) is None
+        assert not psutil.pid_exists(process) or psutil.Process(process).wait(60) is None

@@ -68,7 +68,7 @@ def test_accelerate_reads_its_configs(name, machines, processes):
 
 def test_an_option_that_torchrun_refuses_is_an_error_in_one_line():
     done = start(sys.executable, "-m", "arenarl.run.launch", "--nproc_per_node", "many", "train_sft.py")
-    _, error = done.communicate(timeout=100)
+    _, error = done.communicate(timeout=600)
     assert (done.returncode, error) == (2, "error: torchrun: Unsupported nproc_per_node value: many\n")
 
 

@@ -79,7 +79,7 @@ def test_a_kill_while_building_leaves_no_broken_index(folder, tmp_path):
 
     process = context.Process(target=build_slowly)
     process.start()
-    assert reading.wait(60)
+    assert reading.wait(600)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert [path.suffix for path in (tmp_path / "indexes").glob("*/*") if path.is_dir()] == [".partial"]
@@ -97,7 +97,7 @@ def test_concurrent_processes_share_one_index(folder, tmp_path):
     processes = [context.Process(target=search) for _ in range(4)]
     for process in processes:
         process.start()
-    assert [results.get(timeout=60) for _ in processes] == ["Mara Velden"] * 4
+    assert [results.get(timeout=600) for _ in processes] == ["Mara Velden"] * 4
     for process in processes:
         process.join()
 
