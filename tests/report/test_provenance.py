@@ -1,5 +1,6 @@
 """Provenance: judges, prompts, the commit and the data's hashes."""
 
+import os
 import subprocess
 from importlib.metadata import PackageNotFoundError
 
@@ -46,6 +47,10 @@ def test_a_judge_with_query_rubrics_and_data_have_the_hashes_of_their_files(tmp_
 
 
 def test_changes_in_results_do_not_make_the_commit_dirty(tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("GIT_")]:  # a hook of git names its own repository
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)  # it may sign commits
+
     def git(*arguments):
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@localhost", *arguments]
         subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)

@@ -57,6 +57,9 @@ def test_cancelling_a_waiter_cancels_its_coroutine(thread):
 
 
 def test_a_coroutine_that_is_cancelled_before_it_starts_causes_no_warning(thread, recwarn):
+    gc.collect()
+    recwarn.clear()  # warnings about objects of earlier tests
+
     async def many():
         waiters = [asyncio.create_task(thread.run(asyncio.sleep(0.01))) for _ in range(300)]
         await asyncio.sleep(0)
