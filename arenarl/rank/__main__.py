@@ -8,6 +8,7 @@ same order. After a kill, the same command continues, and pays for no call twice
 
 import argparse
 import asyncio
+import os
 from collections import deque
 from collections.abc import Iterator
 from inspect import signature
@@ -82,6 +83,8 @@ def _refuse_shared_files(arguments: argparse.Namespace) -> None:
     option_of: dict[Path, str] = {}
     for name in ("candidates", "judge", "rubric", "store", "out", "pairs", "best", "report"):
         option, value = name if name == "candidates" else f"--{name}", getattr(arguments, name)
+        if name in ("judge", "rubric") and value and not os.path.isfile(value):
+            continue  # a name of configs/judges, or the criteria in words
         if value and (other := option_of.setdefault(Path(value).resolve(), option)) != option:
             raise UserError(f"{option} {value} is also the file of {other}, which would be lost; name another file")
 

@@ -197,10 +197,17 @@ def test_set_takes_nothing_but_parameters_of_the_topology(folder, text):
 def test_a_result_does_not_replace_an_input_the_store_or_another_result(folder, option, name, other):
     write_candidates(folder / "candidates.jsonl", 1, 2)
     (folder / "link.html").symlink_to(folder / "ranked.jsonl")
+    for name_of_input in ("judge.yaml", "rubric.yaml"):
+        (folder / name_of_input).touch()
     content = (folder / "candidates.jsonl").read_bytes()
     with pytest.raises(UserError, match=rf"{option} {name.removeprefix('./')} is also the file of {other}, which"):
         main(command("--rubric", "rubric.yaml", option, name))
     assert (folder / "candidates.jsonl").read_bytes() == content
+
+
+def test_a_result_may_be_named_like_a_judge_or_the_words_of_a_rubric(folder):
+    write_candidates(folder / "candidates.jsonl", 1, 2)
+    main(command("--judge", "openai", "--out", "openai", "--best", "a high number", "--estimate"))
 
 
 def test_the_best_candidate_has_an_answer(folder):
