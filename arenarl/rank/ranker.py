@@ -87,7 +87,8 @@ class Ranker:
         seed: for the topology's random order.
         run, store: the budget's name, and the file of replies. The limits hold for all processes and restarts with the
             same two.
-        client: makes the LLM's calls, within its own limits; None opens one for `run` and `store`.
+        client: makes an LLM judge's calls, with a store and limits of its own; None opens one for `run` and `store`,
+            with the limits below.
         store_only, concurrency, max_calls, max_cost, max_failure_share: as under `judge` in docs/config.md.
         params: further arguments of `play_tournament`: `bidirectional`, `timeout_s`, `ranking`, and the topology's
             parameters, such as `matches="n"`.
