@@ -55,9 +55,8 @@ _SUMMARY_FIELDS = {  # fields of summary.json beside the policies' names
     "run", "seed", "judge", "seconds", "peak_memory_gb", "checkpoints", "verifier", "reference", "watch", "provenance",
 }  # fmt: skip
 _YAML = (".yaml", ".yml")
+_LLM_KEYS = {"model", "base_url", "explain", "max_result_chars", "max_text_chars"}  # a simulated judge reads none
 _NOISE_KEYS = {key.name for key in fields(NoiseConfig)}
-# keys that only an LLM reads: its own, and those of an LLM judge
-_LLM_KEYS = {key.name for key in fields(LLMConfig)} - {"name"} | {"explain", "max_result_chars", "max_text_chars"}
 _KEY_ADVICE = {  # key with free content -> where a secret in it belongs
     "env": "name its variable in `variables` instead",
     "command": "name its variable in `variables`, which the server inherits; in [sh, -c, '…'] it is \"$NAME\"",
