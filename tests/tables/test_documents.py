@@ -51,7 +51,7 @@ def stages_in(pattern, text):
     return {word for names in re.findall(pattern, text, re.MULTILINE) for word in names.split(" | ")}
 
 
-STAGES = stages_in(r"^  (\w+(?: \| \w+)*)\) shift", REPRODUCE) | {*TABLES, *LATER_TABLES}
+STAGES = stages_in(r"^  (\w+(?: \| \w+)*)\) (?:without_config; )?shift", REPRODUCE) | {*TABLES, *LATER_TABLES}
 
 
 def commands():
