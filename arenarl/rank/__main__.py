@@ -80,13 +80,15 @@ def main(words: list[str] | None = None) -> None:
 
 def _refuse_shared_files(arguments: argparse.Namespace) -> None:
     """Raise UserError if two options name one file: a result would replace an input, the store or another result."""
+    named = {"--judge": arguments.judge, "--rubric": arguments.rubric}
+    files = {"candidates": arguments.candidates}
+    # else a name of configs/judges, or the criteria in words
+    files |= {option: value for option, value in named.items() if value and os.path.isfile(value)}
+    files |= {f"--{name}": getattr(arguments, name) for name in ("store", "out", "pairs", "best", "report")}
     option_of: dict[Path, str] = {}
-    for name in ("candidates", "judge", "rubric", "store", "out", "pairs", "best", "report"):
-        option, value = name if name == "candidates" else f"--{name}", getattr(arguments, name)
-        if name in ("judge", "rubric") and value and not os.path.isfile(value):
-            continue  # a name of configs/judges, or the criteria in words
-        if value and (other := option_of.setdefault(Path(value).resolve(), option)) != option:
-            raise UserError(f"{option} {value} is also the file of {other}, which would be lost; name another file")
+    for option, path in files.items():
+        if path and (other := option_of.setdefault(Path(path).resolve(), option)) != option:
+            raise UserError(f"{option} {path} is also the file of {other}, which would be lost; name another file")
 
 
 def _rank(arguments: argparse.Namespace) -> None:

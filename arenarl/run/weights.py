@@ -20,11 +20,11 @@ from arenarl.system.atomic_files import hash_files, json_hash, read_json
 from arenarl.system.errors import UserError, one_line
 from arenarl.system.own_code import OWN_CODE, code_hashes
 from arenarl.system.progress import say
+from arenarl.system.prompt_files import OWN_PROMPT
 from arenarl.system.repository import file_named
 from arenarl.system.yaml_text import read_yaml
 
 START = "start.json"
-_OWN_PROMPT = "prompts.folder's "
 _SPLITS = {"sft": ("sft",), "rl": ("rl_queries", "test_queries", "test_baselines")}  # stage -> splits that it reads
 
 
@@ -53,7 +53,7 @@ class StartRecord:
         prompts.folder, because earlier versions did not hash the prompts and query_rubrics of judge.alternates.
         """
         files = [f"{now.policy}/{name}" for name in _different(self.files, now.files)]
-        known = {name: sha256 for name, sha256 in now.data.items() if name in self.data or name.startswith(_OWN_PROMPT)}
+        known = {name: sha256 for name, sha256 in now.data.items() if name in self.data or name.startswith(OWN_PROMPT)}
         return files + [name for name in _different(self.data, known) if not name.startswith(OWN_CODE)]
 
     def changed_code(self, now: Mapping[str, str | None]) -> list[str]:
@@ -80,7 +80,7 @@ def start_record(
         for key, judge in zip(config.judge.training, judges, strict=False):  # a finished stage has no provenance
             if isinstance(judge, dict):  # an LLM
                 data[f"{key}'s prompts and rubric"] = judge["prompt"]
-    data |= {_OWN_PROMPT + name: sha256 for name, sha256 in provenance.get("prompts", {}).items()}
+    data |= {OWN_PROMPT + name: sha256 for name, sha256 in provenance.get("prompts", {}).items()}
     if query_ids:
         data["RL's queries (pass rates)"] = json_hash(query_ids)
     query_rubrics = [judge.query_rubrics for judge in config.judge.training.values()] if stage == "rl" else []

@@ -20,6 +20,7 @@ from arenarl.system.user_input import text_of_file
 from arenarl.system.yaml_text import read_yaml
 
 PROMPTS = CONFIGS / "prompts"
+OWN_PROMPT = "prompts.folder's "  # before the name of a user's file, where hashes of several kinds stand together
 _NAME = re.compile(r"(?<!\{)\{(\w+)\}")  # a placeholder; an example of JSON has quotes within its braces
 _ENDS = (".yaml", ".yml", ".md")
 _OTHER_ENDS = ("", ".txt", ".text", ".json", ".jsonl", ".markdown")  # of a prompt that was saved in another format

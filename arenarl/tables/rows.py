@@ -20,7 +20,7 @@ from arenarl.config.value_types import Bool, Float, Line, Name, PositiveInt, See
 from arenarl.run.settings import settings_of
 from arenarl.system.errors import UserError
 from arenarl.system.own_code import code_hashes
-from arenarl.system.prompt_files import prompt_hashes
+from arenarl.system.prompt_files import OWN_PROMPT, prompt_hashes
 from arenarl.training.requirements import check_method
 
 FOLDER = Path("configs/tables")
@@ -145,8 +145,7 @@ class Run:
         names = ("name", "results")
         kept = {key: value for key, value in settings.items() if key not in names and not key.startswith("wandb.")}
         code = {name: sha256[:12] for name, sha256 in code_hashes(kept).items()}
-        prompts = prompt_hashes(self.loaded.prompts.folder)
-        prompts = {f"prompts.folder's {name}": sha256 for name, sha256 in prompts.items()}
+        prompts = {OWN_PROMPT + name: sha256 for name, sha256 in prompt_hashes(self.loaded.prompts.folder).items()}
         return kept | code | prompts | {"evaluate.checkpoints": self.checkpoint}
 
 
